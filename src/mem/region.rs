@@ -1,0 +1,141 @@
+//! [`Region`]: a piece of memory that others may be writing to.
+
+use crate::types::Element;
+use std::{fmt, marker::PhantomData, ptr};
+
+/// `len` bytes of host memory that stay mapped for `'m`, and that a peer process or an alias may read or write at
+/// any time.
+///
+/// It is never turned into a Rust slice; bytes go in and out through raw copies and the kernels of `reduce`. What
+/// protects the contents is the protocol of whoever hands regions out (a lane's flags, a schedule that was proved);
+/// what protects memory safety is that every piece is bounds-checked against the whole.
+#[derive(Clone, Copy)]
+pub(crate) struct Region<'m> {
+    base: *mut u8,
+    len: usize,
+    owner: PhantomData<&'m ()>,
+}
+
+// SAFETY: a region is an address and a length; whoever makes one promises (see `from_raw`) that the bytes may be
+// accessed, through raw pointers, from whichever thread holds it.
+unsafe impl Send for Region<'_> {}
+
+impl<'m> Region<'m> {
+    /// The region of `len` bytes at `base`.
+    ///
+    /// # Safety
+    /// The bytes are mapped, readable, and stay so for `'m`, whichever thread uses the region. They are writable
+    /// if the region is ever written. No Rust reference to them is used while the region is, except shared ones to
+    /// bytes that are only read.
+    pub(crate) unsafe fn from_raw(base: *mut u8, len: usize) -> Self {
+        Region {
+            base,
+            len,
+            owner: PhantomData,
+        }
+    }
+
+    /// The empty region.
+    pub(crate) fn empty() -> Self {
+        Region {
+            base: ptr::NonNull::dangling().as_ptr(),
+            len: 0,
+            owner: PhantomData,
+        }
+    }
+
+    /// A region to read the elements of `slice` from. It must not be written: the collectives write into output
+    /// buffers only.
+    pub(crate) fn of<T: Element>(slice: &'m [T]) -> Self {
+        // SAFETY: the borrow keeps the bytes mapped for 'm; elements are plain bytes.
+        unsafe { Region::from_raw(slice.as_ptr().cast_mut().cast(), size_of_val(slice)) }
+    }
+
+    /// A region over the elements of `slice`, to read and write: any byte pattern is a valid element.
+    pub(crate) fn of_mut<T: Element>(slice: &'m mut [T]) -> Self {
+        // SAFETY: as in `of`, and the borrow is exclusive for 'm, so that nobody else uses a reference to the bytes.
+        unsafe { Region::from_raw(slice.as_mut_ptr().cast(), size_of_val(slice)) }
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The address of the first byte, for comparing and for the floors that may dereference it.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// The `len` bytes from `at` on.
+    ///
+    /// # Panics
+    /// When they do not lie inside the region.
+    #[inline]
+    pub(crate) fn part(&self, at: usize, len: usize) -> Region<'m> {
+        assert!(
+            at <= self.len && len <= self.len - at,
+            "{len} bytes at {at} of a region of {} bytes",
+            self.len
+        );
+        // `at` is within the allocation, just checked, so that the address does not wrap.
+        Region {
+            base: self.base.wrapping_add(at),
+            len,
+            owner: PhantomData,
+        }
+    }
+
+    /// Whether both are the same bytes.
+    pub(crate) fn is(&self, other: &Region<'_>) -> bool {
+        ptr::eq(self.base, other.base) && self.len == other.len
+    }
+
+    /// Whether any byte belongs to both.
+    pub(crate) fn overlaps(&self, other: &Region<'_>) -> bool {
+        let (a, b) = (self.base.addr(), other.base.addr());
+        self.len > 0 && other.len > 0 && a < b + other.len && b < a + self.len
+    }
+
+    /// Copies the bytes of `from`, of the same length, here. The two may overlap.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    #[inline]
+    pub(crate) fn copy_from(&self, from: &Region<'_>) {
+        assert_eq!(self.len, from.len, "a copy between regions of different lengths");
+        if !ptr::eq(self.base, from.base) {
+            // SAFETY: both hold `len` mapped bytes for the lifetimes they carry; `ptr::copy` allows overlap.
+            unsafe { ptr::copy(from.base, self.base, self.len) }
+        }
+    }
+}
+
+impl fmt::Debug for Region<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Region({:p}, {} bytes)", self.base, self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_stay_inside() {
+        let mut bytes = [1u8, 2, 3, 4];
+        let whole = Region::of_mut(&mut bytes);
+        assert_eq!(whole.part(4, 0).len(), 0);
+        assert!(whole.part(1, 3).overlaps(&whole.part(0, 2)));
+        assert!(!whole.part(2, 2).overlaps(&whole.part(0, 2)));
+        whole.part(0, 2).copy_from(&whole.part(2, 2));
+        assert_eq!(bytes, [3, 4, 3, 4]);
+    }
+
+    #[test]
+    #[should_panic(expected = "3 bytes at 2 of a region of 4 bytes")]
+    fn a_part_past_the_end_panics() {
+        let mut bytes = [0u8; 4];
+        let _ = Region::of_mut(&mut bytes).part(2, 3);
+    }
+}

@@ -1,0 +1,38 @@
+//! Pipelined chain broadcast: the root sends to the next rank, which stores and passes on.
+//!
+//! Each rank sends the vector once; the tiles of a call follow each other down the chain, so that a long vector takes
+//! about the time of one copy whatever n.
+//!
+//! Source: the pipelined chain in J. Pjesivac-Grbovic et al., "Performance analysis of MPI collective operations",
+//! 2007.
+
+use super::{Algorithm, Request};
+use crate::plan::schedule::{
+    Affine,
+    Buffer::{Input, Output},
+    Item, Schedule, Slice, Source, Step,
+};
+use crate::types::Collective;
+
+pub(super) const CHAIN: Algorithm = Algorithm {
+    name: "chain",
+    about: "each rank passes the vector on to the next, tile by tile",
+    fits: |collective| matches!(collective, Collective::Broadcast { .. }),
+    build,
+};
+
+fn build(request: &Request) -> Schedule {
+    let (n, me) = (request.ranks, request.rank);
+    let root = request.collective.root().map_or(0, |root| root as usize);
+    let whole = |buffer| Slice::grain(buffer, Affine::fixed(0));
+    let source = match me == root {
+        true => Source::Slice(whole(Input)),
+        false => Source::Recv(Affine::fixed((me + n - 1) % n)),
+    };
+    let mut step = Step::copy(source).store(whole(Output));
+    let next = (me + 1) % n;
+    if next != root {
+        step = step.send(Affine::fixed(next));
+    }
+    Schedule::plain(n, 1, vec![Item::Step(step)])
+}

@@ -1,0 +1,53 @@
+//! The algorithms: one file each, pure functions that write schedules, and the registry that names them.
+
+mod chain;
+mod direct;
+mod ring;
+
+use super::schedule::{Affine, Buffer, How, Item, Schedule, Slice, Source, Step};
+use crate::types::Collective;
+
+/// What an algorithm is asked for: one rank's schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Request {
+    pub(crate) collective: Collective,
+    pub(crate) ranks: usize,
+    pub(crate) rank: usize,
+}
+
+/// An algorithm, by its name.
+#[derive(Debug)]
+pub(crate) struct Algorithm {
+    /// As `--algo` and the configuration take it.
+    pub(crate) name: &'static str,
+    /// One line for listings.
+    pub(crate) about: &'static str,
+    /// Whether it can carry out a collective.
+    pub(crate) fits: fn(Collective) -> bool,
+    /// Writes a rank's schedule. Any number of ranks ≥ 1.
+    pub(crate) build: fn(&Request) -> Schedule,
+}
+
+/// Every algorithm. For a collective the first that fits is the choice for short vectors, the last for long ones.
+pub(crate) const ALGORITHMS: &[Algorithm] = &[direct::TWO_SHOT, ring::RING, chain::CHAIN];
+
+/// The algorithms that can carry out `collective`.
+pub(crate) fn fitting(collective: Collective) -> impl Iterator<Item = &'static Algorithm> {
+    ALGORITHMS
+        .iter()
+        .filter(move |algorithm| (algorithm.fits)(collective))
+}
+
+/// The only step of an all-reduce among one rank.
+fn alone() -> Item {
+    let whole = |buffer| Slice::grain(buffer, Affine::fixed(0));
+    Item::Step(Step::of(How::ReduceLast, [Source::Slice(whole(Buffer::Input))]).store(whole(Buffer::Output)))
+}
+
+/// `step`, `count` times.
+fn repeat(count: usize, step: Step) -> Item {
+    Item::Repeat {
+        count: count as u32,
+        items: vec![Item::Step(step)],
+    }
+}

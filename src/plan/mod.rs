@@ -1,0 +1,9 @@
+//! Schedules: what they are, the algorithms that write them, and the proof that they are right.
+//!
+//! Everything here is a pure function of its arguments: no I/O, no environment, no clock.
+
+pub(crate) mod algo;
+pub(crate) mod definition;
+pub(crate) mod layout;
+pub(crate) mod schedule;
+pub(crate) mod verify;

@@ -1,0 +1,88 @@
+//! Transports: links between two ranks, their lanes, and the contract that each kind fulfils.
+//!
+//! What a backend owes:
+//!
+//! - A link has [`LANES`] lanes in each direction. A lane is a first-in first-out queue of messages with credits of
+//!   its own: [`Link::reserve`] gives room only when the receiver has room in that lane, so no lane ever waits for
+//!   another.
+//! - Messages of a lane arrive complete, once, unchanged and in order. A message carries a [`Header`] of 16 bytes
+//!   that mean nothing to the transport, and a body of at most [`Caps::max_message`] bytes.
+//! - Nothing blocks. Nothing here waits, retries for ever or reads a clock; that is the executor's policy.
+//! - A received body may be read where it lies until it is released; a reserved one written until it is committed.
+//! - Bodies begin at addresses that are multiples of 64.
+//! - What comes from the peer (offsets, lengths) is read once and checked before it is used.
+//! - The death of the peer is not a transport's to find: the control thread does, for all of them.
+
+pub(crate) mod links;
+pub(crate) mod shm;
+#[cfg(test)]
+pub(crate) mod sim;
+
+use crate::{mem::Region, types::Error};
+
+/// Lanes of a link in each direction.
+pub(crate) const LANES: usize = 8;
+
+/// Sixteen bytes of the upper floors' that travel with each message.
+pub(crate) type Header = [u32; 4];
+
+/// What a link can do, asked before it is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Caps {
+    /// The transport's name, for reports.
+    pub(crate) name: &'static str,
+    /// The largest body of one message, in bytes.
+    pub(crate) max_message: usize,
+    /// Whether [`Link::offer`] works: the receiver takes the bytes straight from the sender's memory.
+    pub(crate) offers: bool,
+}
+
+/// The oldest message of a lane, where it lies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Message<'l> {
+    pub(crate) header: Header,
+    pub(crate) body: Region<'l>,
+}
+
+/// Names an offered message of one lane: the how-manieth message it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ticket(pub(crate) u32);
+
+/// One rank's end of the link to another rank. See the module's text for what an implementation owes.
+///
+/// Methods take `&self` so that the regions they lend out can be held side by side; a link belongs to one thread at a
+/// time.
+pub(crate) trait Link {
+    fn caps(&self) -> Caps;
+
+    /// Room for a message of `len` bytes at the end of `lane`, or `None` as long as the lane has no credit. Asking
+    /// again before the commit gives the same room.
+    fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error>;
+
+    /// Sends what was written into the reserved room.
+    fn commit(&self, lane: usize, header: Header);
+
+    /// Sends `body` without copying it: it must stay mapped and unchanged until [`Link::taken`] says so. `None` as
+    /// long as the lane has no credit. Only where [`Caps::offers`].
+    fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error>;
+
+    /// Whether the receiver has released the message that was offered as `ticket`.
+    fn taken(&self, lane: usize, ticket: Ticket) -> bool;
+
+    /// The oldest message of `lane`, if one has arrived.
+    fn peek(&self, lane: usize) -> Result<Option<Message<'_>>, Error>;
+
+    /// Gives up the oldest message of `lane`, whose room the sender may use again.
+    fn release(&self, lane: usize);
+}
+
+/// A rank's links as the executor sees them.
+pub(crate) trait Wires {
+    type Link: Link;
+
+    /// The link to send to `peer` on, or `None` while it is being made; the first call begins that.
+    fn to(&self, peer: usize) -> Result<Option<&Self::Link>, Error>;
+
+    /// The link on which `peer` sends to this rank, or `None` as long as `peer` has not made it.
+    fn from(&self, peer: usize) -> Result<Option<&Self::Link>, Error>;
+}

@@ -1,0 +1,193 @@
+//! Errors: what went wrong, which rank, and whether the communicator is still usable.
+
+use super::Call;
+use serde::{Deserialize, Serialize};
+use std::{borrow::Cow, fmt, io, time::Duration};
+
+/// This crate's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An argument was wrong. Nothing was sent and the communicator is still good.
+    #[error("{what}")]
+    Invalid {
+        /// What was wrong, what was wanted and what to do.
+        what: Cow<'static, str>,
+    },
+    /// The call does not fit here: something unavailable, or used in a way that it is not meant for. Nothing was
+    /// sent and the communicator is still good.
+    #[error("{what}")]
+    Usage {
+        /// What does not fit and what to do instead.
+        what: Cow<'static, str>,
+    },
+    /// The operating system refused something.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: Cow<'static, str>,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The communicator could not be made.
+    #[error("{what}")]
+    Init {
+        /// What went wrong, with the ranks that it concerns.
+        what: String,
+    },
+    /// Not all ranks came to the communicator's making in time.
+    #[error("{what}")]
+    InitTimeout {
+        /// How long was waited, and for whom.
+        what: String,
+    },
+    /// This call failed and closed the communicator: destroy it and make a new one.
+    #[error("{0}")]
+    Failed(Cause),
+    /// An earlier failure had closed this communicator: destroy it and make a new one.
+    #[error("the communicator was closed by an earlier failure: {0}")]
+    Closed(Cause),
+    /// The library is at fault.
+    #[error("internal error (please report it): {what}")]
+    Internal {
+        /// What was found that cannot be.
+        what: Cow<'static, str>,
+    },
+}
+
+impl Error {
+    /// An [`Error::Invalid`].
+    pub(crate) fn invalid(what: impl Into<Cow<'static, str>>) -> Self {
+        Error::Invalid { what: what.into() }
+    }
+
+    /// An [`Error::Usage`].
+    pub(crate) fn usage(what: impl Into<Cow<'static, str>>) -> Self {
+        Error::Usage { what: what.into() }
+    }
+
+    /// An [`Error::System`].
+    pub(crate) fn system(what: impl Into<Cow<'static, str>>, source: impl Into<io::Error>) -> Self {
+        Error::System {
+            what: what.into(),
+            source: source.into(),
+        }
+    }
+
+    /// An [`Error::Internal`].
+    pub(crate) fn internal(what: impl Into<Cow<'static, str>>) -> Self {
+        Error::Internal { what: what.into() }
+    }
+}
+
+/// Why a communicator stopped working. It travels to all ranks, so that all report the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Cause {
+    /// A rank's process died.
+    Lost {
+        /// The rank that died.
+        rank: u32,
+        /// How that was seen, e.g. "its process 4711 ended".
+        how: String,
+        /// The rank that saw it.
+        seen_by: u32,
+        /// What the observer was doing, if anything.
+        during: Option<Call>,
+    },
+    /// A rank left the communicator (destroyed it, or its process ended in order) while others still needed it.
+    Left {
+        /// The rank that left.
+        rank: u32,
+        /// The rank that needed it.
+        seen_by: u32,
+        /// What the observer was doing.
+        during: Option<Call>,
+    },
+    /// Ranks stayed silent past the deadline.
+    Late {
+        /// The ranks that `seen_by` was waiting for.
+        ranks: Vec<u32>,
+        /// The rank whose deadline passed.
+        seen_by: u32,
+        /// What it was doing.
+        during: Call,
+        /// The deadline.
+        after: Duration,
+    },
+    /// Two ranks made different calls at the same place.
+    Mismatch {
+        /// One rank and its call.
+        here: (u32, Call),
+        /// The other rank and its call.
+        there: (u32, Call),
+    },
+    /// A rank aborted the communicator.
+    Aborted {
+        /// That rank.
+        rank: u32,
+    },
+    /// Something else failed on a rank.
+    Broken {
+        /// That rank.
+        rank: u32,
+        /// What failed.
+        what: String,
+    },
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Lost {
+                rank,
+                how,
+                seen_by,
+                during,
+            } => {
+                write!(f, "rank {rank} was lost ({how}), seen by rank {seen_by}")?;
+                during.map_or(Ok(()), |call| write!(f, " in {call}"))
+            }
+            Cause::Left {
+                rank,
+                seen_by,
+                during,
+            } => {
+                write!(
+                    f,
+                    "rank {rank} has left the communicator, but rank {seen_by} still needs it"
+                )?;
+                during.map_or(Ok(()), |call| write!(f, " in {call}"))
+            }
+            Cause::Late {
+                ranks,
+                seen_by,
+                during,
+                after,
+            } => {
+                let list: Vec<String> = ranks.iter().map(u32::to_string).collect();
+                let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+                write!(
+                    f,
+                    "{noun} {} stayed silent: rank {seen_by} waited {:.1} s in {during}",
+                    list.join(", "),
+                    after.as_secs_f64()
+                )
+            }
+            Cause::Mismatch {
+                here: (a, ours),
+                there: (b, theirs),
+            } => {
+                write!(
+                    f,
+                    "the ranks' calls differ: rank {a} made {ours}, rank {b} made {theirs}"
+                )
+            }
+            Cause::Aborted { rank } => write!(f, "rank {rank} aborted the communicator"),
+            Cause::Broken { rank, what } => write!(f, "rank {rank} failed: {what}"),
+        }
+    }
+}
