@@ -1,1 +1,60 @@
-//! To come.
+//! Reduction kernels: element by element over [`Region`]s, in one pass over memory.
+//!
+//! `number` says how each element type is read, accumulated and rounded; `operator` says how two contributions become
+//! one and what is done at the end; `walk` takes them through memory; `kernels` compiles the combinations for several
+//! instruction sets and picks one at run time.
+
+mod half;
+mod kernels;
+mod number;
+mod operator;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use crate::mem::Region;
+use crate::types::{DType, Op};
+use kernels::Pass;
+use std::num::NonZero;
+
+/// Reduces `sources` into `dst`, element by element, as `((s0 op s1) op s2) op …`.
+///
+/// 16- and 8-bit floats are accumulated in float32 over all sources and rounded once, to nearest, ties to even. Integer
+/// sums and products wrap. NaN wins in max and min (which NaN comes out of an operation is not specified), and +0 is
+/// larger than −0.
+///
+/// `finish` is `Some(ranks)` when the result holds the contributions of all `ranks` ranks: an average is divided then,
+/// integers toward zero, 16- and 8-bit floats before they are rounded. It changes nothing for other operations. With
+/// one source and nothing to finish this is a copy.
+///
+/// All regions have the same length, at any address. `dst` may be one or several of the sources, exactly; any other
+/// overlap gives undefined values (but is memory-safe). So does a peer that writes a source meanwhile.
+///
+/// # Panics
+/// When there is no source, the lengths differ or are not whole elements, `op` is not defined for `dtype`, or `finish`
+/// is `Some(0)`.
+pub(crate) fn reduce(op: Op, dtype: DType, finish: Option<usize>, sources: &[Region<'_>], dst: &Region<'_>) {
+    assert!(op.accepts(dtype), "{op} of {dtype}");
+    let finish = finish.map(|ranks| NonZero::new(ranks).expect("a reduction over no ranks"));
+    assert!(
+        dst.len().is_multiple_of(dtype.size()),
+        "{} bytes are not whole elements of {dtype}",
+        dst.len()
+    );
+    assert!(
+        sources.iter().all(|source| source.len() == dst.len()),
+        "a reduction of regions of different lengths"
+    );
+    let divides = op == Op::Avg && finish.is_some();
+    match sources {
+        [] => panic!("a reduction of nothing"),
+        [only] if !divides => dst.copy_from(only),
+        _ => kernels::run(Pass {
+            op,
+            dtype,
+            finish,
+            sources,
+            dst,
+        }),
+    }
+}

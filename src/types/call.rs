@@ -74,3 +74,57 @@ impl fmt::Display for Call {
         f.write_str(")")
     }
 }
+
+impl Call {
+    /// The call in the sixteen bytes that each of its messages carries: number; collective, type, operation and root;
+    /// count. Calls that differ have signatures that differ.
+    pub(crate) fn signature(&self) -> [u32; 4] {
+        let (kind, root) = match self.collective {
+            Collective::AllReduce => (0, 0),
+            Collective::Broadcast { root } => (1, root),
+        };
+        let what = kind | (self.dtype as u32) << 4 | (self.op as u32) << 8 | root << 12;
+        [self.seq, what, self.count as u32, (self.count >> 32) as u32]
+    }
+
+    /// The call with this signature, if it is one.
+    pub(crate) fn from_signature([seq, what, low, high]: [u32; 4]) -> Option<Call> {
+        let root = what >> 12;
+        let collective = match what & 0xf {
+            0 => Collective::AllReduce,
+            1 => Collective::Broadcast { root },
+            _ => return None,
+        };
+        let dtype = DType::from_number((what >> 4 & 0xf) as i32).ok()?;
+        let op = Op::from_number((what >> 8 & 0xf) as i32).ok()?;
+        Some(Call {
+            seq,
+            collective,
+            count: u64::from(low) | u64::from(high) << 32,
+            dtype,
+            op,
+        })
+    }
+}
+
+/// The most ranks of a communicator: a root fits the twenty bits that a call's signature has for it.
+pub(crate) const MAX_RANKS: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_signature_tells_the_whole_call(
+            seq: u32, count: u64, dtype in 0i32..14, op in 0i32..8, root in proptest::option::of(0..MAX_RANKS as u32),
+        ) {
+            let collective = root.map_or(Collective::AllReduce, |root| Collective::Broadcast { root });
+            let dtype = DType::from_number(dtype).unwrap();
+            let op = Op::from_number(op).unwrap();
+            let call = Call { seq, collective, count, dtype, op };
+            prop_assert_eq!(Call::from_signature(call.signature()), Some(call));
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! The element types, as numbers for the wire and as Rust types.
 
-use super::Error;
+use super::{Error, F8E4M3, F8E5M2};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -108,16 +108,6 @@ impl fmt::Display for DType {
         f.write_str(self.name())
     }
 }
-
-/// An 8-bit float of 4 exponent and 3 mantissa bits: the OCP format E4M3 (largest 448, no infinity, NaN `0x7f`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(transparent)]
-pub struct F8E4M3(pub u8);
-
-/// An 8-bit float of 5 exponent and 2 mantissa bits: the OCP format E5M2 (largest 57344, infinities and NaN).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(transparent)]
-pub struct F8E5M2(pub u8);
 
 mod sealed {
     pub trait Sealed {}

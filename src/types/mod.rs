@@ -3,9 +3,12 @@
 mod call;
 mod dtype;
 mod error;
+pub(crate) mod float8;
 mod op;
 
+pub(crate) use call::MAX_RANKS;
 pub use call::{Call, Collective};
-pub use dtype::{DType, Element, F8E4M3, F8E5M2};
+pub use dtype::{DType, Element};
 pub use error::{Cause, Error, Result};
+pub use float8::{F8E4M3, F8E5M2};
 pub use op::Op;

@@ -1,0 +1,60 @@
+//! The reduction kernels on vectors that fit a second-level cache. Throughput counts the bytes of the result.
+
+#![allow(missing_docs)] // criterion's macros make public functions
+
+use ccl::bench_support::reduce;
+use ccl::types::{DType, Op};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use std::{hint::black_box, time::Duration};
+
+/// Bytes of a vector.
+const LEN: usize = 64 << 10;
+
+fn each_type(c: &mut Criterion) {
+    let mut group = c.benchmark_group("sum of two");
+    group.throughput(Throughput::Bytes(LEN as u64));
+    let (a, b, mut out) = (vector(), vector(), vector());
+    for dtype in DType::ALL {
+        group.bench_function(dtype.name(), |bencher| {
+            bencher.iter(|| reduce(Op::Sum, dtype, black_box([&a, &b]), black_box(&mut out)));
+        });
+    }
+    group.bench_function("copy, for comparison", |bencher| {
+        bencher.iter(|| black_box(&mut out).copy_from_slice(black_box(&a)));
+    });
+}
+
+fn many_sources(c: &mut Criterion) {
+    let mut group = c.benchmark_group("sum of float32");
+    group.throughput(Throughput::Bytes(LEN as u64));
+    sources::<2>(&mut group);
+    sources::<4>(&mut group);
+    sources::<8>(&mut group);
+}
+
+fn sources<const K: usize>(group: &mut criterion::BenchmarkGroup<'_, criterion::measurement::WallTime>) {
+    let (sources, mut out) = ([(); K].map(|()| vector()), vector());
+    group.bench_function(BenchmarkId::new("sources", K), |bencher| {
+        let sources = sources.each_ref().map(Vec::as_slice);
+        bencher.iter(|| reduce(Op::Sum, DType::Float32, black_box(sources), black_box(&mut out)));
+    });
+}
+
+/// Small numbers in every type: no infinities, no NaN, no subnormals.
+fn vector() -> Vec<u8> {
+    (0..LEN).map(|i| 0x38 + (i % 7) as u8).collect()
+}
+
+fn quick() -> Criterion {
+    Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(100))
+        .measurement_time(Duration::from_millis(300))
+}
+
+criterion_group! {
+    name = benches;
+    config = quick();
+    targets = each_type, many_sources
+}
+criterion_main!(benches);

@@ -1,0 +1,152 @@
+//! The combinations of type and operation, compiled for several instruction sets.
+
+use super::number::{Arithmetic, Number};
+use super::operator::{And, Average, Max, Min, Or, Prod, Sum, Xor};
+use super::walk::walk;
+use crate::mem::Region;
+use crate::types::{DType, F8E4M3, F8E5M2, Op};
+use half::{bf16, f16};
+use multiversion::{multiversion, target::match_target};
+use std::num::NonZero;
+
+/// Bytes of accumulators of a block: eight AVX-512 registers, or all of AVX2's or NEON's.
+const BLOCK: usize = 512;
+
+/// Bytes of accumulators of a block of a short vector: two SSE2 registers.
+const SHORT_BLOCK: usize = 32;
+
+/// Elements of a block of a short vector whose elements are converted: an AVX-512 register of float32.
+const FEW: usize = 16;
+
+/// What a kernel is to do: the arguments of [`super::reduce`], checked.
+#[derive(Clone, Copy)]
+pub(super) struct Pass<'r> {
+    pub(super) op: Op,
+    pub(super) dtype: DType,
+    pub(super) finish: Option<NonZero<usize>>,
+    pub(super) sources: &'r [Region<'r>],
+    pub(super) dst: &'r Region<'r>,
+}
+
+/// Runs the kernel that suits the length.
+pub(super) fn run(pass: Pass<'_>) {
+    let converts = !pass.dtype.is_integer() && pass.dtype.size() < size_of::<f32>();
+    if pass.dst.len() < BLOCK && !converts {
+        portable(pass);
+    } else {
+        fastest(pass);
+    }
+}
+
+/// The type whose kernel does the same to the bits: it saves most of the integers' kernels.
+fn same_bits(pass: &Pass<'_>) -> DType {
+    match (pass.op, pass.dtype) {
+        (Op::BitAnd | Op::BitOr | Op::BitXor, _) => DType::Uint8,
+        (Op::Max | Op::Min, dtype) => dtype,
+        (Op::Avg, dtype) if pass.finish.is_some() => dtype,
+        (_, DType::Int8) => DType::Uint8,
+        (_, DType::Int16) => DType::Uint16,
+        (_, DType::Int32) => DType::Uint32,
+        (_, DType::Int64) => DType::Uint64,
+        (_, dtype) => dtype,
+    }
+}
+
+macro_rules! kernels {
+    ($($name:ident: $dtype:ident, $kind:ident, $t:ty;)*) => {
+        /// The kernels without special instructions, in small blocks: for old processors, and for short vectors, which
+        /// seldom fill a large block.
+        pub(super) fn portable(pass: Pass<'_>) {
+            match same_bits(&pass) {
+                $(DType::$dtype => $kind::<$t, { block::<$t>(SHORT_BLOCK) }>(pass),)*
+            }
+        }
+
+        /// The best kernels that the processor can run.
+        fn fastest(pass: Pass<'_>) {
+            match same_bits(&pass) {
+                $(DType::$dtype => $name(pass),)*
+            }
+        }
+
+        $(
+            /// The first of these that the processor has is chosen, once. (`multiversion` asks for the AVX-512 of Ice
+            /// Lake and later: what came before slows its clock down for it.) On aarch64 the baseline has NEON.
+            #[multiversion(targets(
+                "x86_64+avx2+avx512bw+avx512dq+avx512f+avx512vl+bmi2+f16c",
+                "x86_64+avx2+bmi2+f16c",
+            ))]
+            fn $name(pass: Pass<'_>) {
+                match_target! {
+                    "x86_64+avx2+f16c" => $kind::<<$t as Number>::Avx2, { block::<$t>(BLOCK) }>(pass),
+                    "x86_64" => portable(pass),
+                    _ => $kind::<$t, { block::<$t>(BLOCK) }>(pass),
+                }
+            }
+        )*
+    };
+}
+
+kernels! {
+    int8: Int8, ordered, i8;
+    int16: Int16, ordered, i16;
+    int32: Int32, ordered, i32;
+    int64: Int64, ordered, i64;
+    uint8: Uint8, bytes, u8;
+    uint16: Uint16, arithmetic, u16;
+    uint32: Uint32, arithmetic, u32;
+    uint64: Uint64, arithmetic, u64;
+    float16: Float16, converted, f16;
+    bfloat16: Bfloat16, converted, bf16;
+    float32: Float32, arithmetic, f32;
+    float64: Float64, arithmetic, f64;
+    float8e4m3: Float8e4m3, converted, F8E4M3;
+    float8e5m2: Float8e5m2, converted, F8E5M2;
+}
+
+/// Elements of `T` that fill `bytes` bytes of accumulators.
+const fn block<T: Number>(bytes: usize) -> usize {
+    bytes / size_of::<T::Wide>()
+}
+
+/// All operations.
+#[inline(always)]
+fn bytes<T: Number<Wide = u8>, const N: usize>(pass: Pass<'_>) {
+    match pass.op {
+        Op::BitAnd => walk::<T, _, N>(And, pass.sources, pass.dst),
+        Op::BitOr => walk::<T, _, N>(Or, pass.sources, pass.dst),
+        Op::BitXor => walk::<T, _, N>(Xor, pass.sources, pass.dst),
+        _ => arithmetic::<T, N>(pass),
+    }
+}
+
+/// All but the bitwise operations.
+#[inline(always)]
+fn arithmetic<T: Number<Wide: Arithmetic>, const N: usize>(pass: Pass<'_>) {
+    match (pass.op, pass.finish) {
+        (Op::Sum, _) | (Op::Avg, None) => walk::<T, _, N>(Sum, pass.sources, pass.dst),
+        (Op::Prod, _) => walk::<T, _, N>(Prod, pass.sources, pass.dst),
+        _ => ordered::<T, N>(pass),
+    }
+}
+
+/// The same for types that are converted to be accumulated: short vectors, too, gain from special instructions then.
+#[inline(always)]
+fn converted<T: Number<Wide: Arithmetic>, const N: usize>(pass: Pass<'_>) {
+    if pass.dst.len() < size_of::<[T; N]>() {
+        arithmetic::<T, FEW>(pass);
+    } else {
+        arithmetic::<T, N>(pass);
+    }
+}
+
+/// The operations for which signed and unsigned integers differ.
+#[inline(always)]
+fn ordered<T: Number<Wide: Arithmetic>, const N: usize>(pass: Pass<'_>) {
+    match (pass.op, pass.finish) {
+        (Op::Max, _) => walk::<T, _, N>(Max, pass.sources, pass.dst),
+        (Op::Min, _) => walk::<T, _, N>(Min, pass.sources, pass.dst),
+        (Op::Avg, Some(ranks)) => walk::<T, _, N>(Average { ranks }, pass.sources, pass.dst),
+        _ => unreachable!("`same_bits` sent {} elsewhere", pass.op),
+    }
+}

@@ -1,0 +1,67 @@
+//! The operations, each as a small type.
+
+use super::number::Arithmetic;
+use std::num::NonZero;
+use std::ops::{BitAnd, BitOr, BitXor};
+
+/// What a reduction does with its contributions, in their accumulator type `W`.
+pub(super) trait Operator<W>: Copy {
+    /// Two contributions, the earlier one first, as one.
+    fn combine(self, so_far: W, next: W) -> W;
+
+    /// What is done once, after the last contribution.
+    #[inline(always)]
+    fn finish(self, total: W) -> W {
+        total
+    }
+}
+
+/// Addition, then the division by `ranks`.
+#[derive(Clone, Copy)]
+pub(super) struct Average {
+    pub(super) ranks: NonZero<usize>,
+}
+
+impl<W: Arithmetic> Operator<W> for Average {
+    #[inline(always)]
+    fn combine(self, so_far: W, next: W) -> W {
+        so_far.plus(next)
+    }
+
+    #[inline(always)]
+    fn finish(self, total: W) -> W {
+        total.over(self.ranks)
+    }
+}
+
+macro_rules! operators {
+    ($($(#[$doc:meta])* $name:ident: $wide:path, $method:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub(super) struct $name;
+
+        impl<W: $wide> Operator<W> for $name {
+            #[inline(always)]
+            fn combine(self, so_far: W, next: W) -> W {
+                so_far.$method(next)
+            }
+        }
+    )*};
+}
+
+operators! {
+    /// Addition.
+    Sum: Arithmetic, plus;
+    /// Multiplication.
+    Prod: Arithmetic, times;
+    /// The largest.
+    Max: Arithmetic, larger;
+    /// The smallest.
+    Min: Arithmetic, smaller;
+    /// Bitwise and.
+    And: BitAnd<Output = W>, bitand;
+    /// Bitwise or.
+    Or: BitOr<Output = W>, bitor;
+    /// Bitwise exclusive or.
+    Xor: BitXor<Output = W>, bitxor;
+}
