@@ -38,6 +38,9 @@ fn part(i: usize, n: usize, len: usize) -> Range<usize> {
         return 0..len;
     }
     let (whole, rest) = (len / n, len % n);
+    if rest == 0 {
+        return i * whole..(i + 1) * whole;
+    }
     let at = |i: usize| i * whole + i * rest / n;
     at(i)..at(i + 1)
 }

@@ -101,6 +101,9 @@ impl Slice {
     /// The position of its `k`-th grain in a buffer of `total` grains.
     #[inline]
     pub(crate) fn position(&self, k: usize, vars: &LoopVars, total: usize) -> usize {
+        if k == 0 {
+            return self.first.at(vars, total);
+        }
         let (rep, at) = (k as i64 / i64::from(self.run), k as i64 % i64::from(self.run));
         let shifted = Affine {
             base: self.first.base + rep * self.stride + at,
@@ -190,6 +193,10 @@ impl Step {
 }
 
 /// A step, or items done over and over.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all items are steps, read in order"
+)]
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Item {
     Step(Step),

@@ -1,0 +1,124 @@
+//! A rank's buffers, grain by grain.
+
+use super::value::{Domain, Value};
+use crate::plan::schedule::{Buffer, LoopVars, Schedule, Slice};
+
+/// What a rank's output and scratch hold, and which of their grains are lent to peers.
+///
+/// Out of place the input needs no memory: nothing is ever stored there. In place it is the output.
+pub(super) struct Memory<S> {
+    cells: Vec<Option<Value<S>>>,
+    /// The thread and operation that wrote each cell last.
+    writers: Vec<Option<(u32, u32)>>,
+    /// For each cell, how many messages of which no copy was made still lie there.
+    lent: Vec<u32>,
+    /// Grains of the input, and of the output.
+    total: usize,
+    scratch: usize,
+    in_place: bool,
+}
+
+impl<S: Clone> Memory<S> {
+    /// `rank`'s memory when the collective begins.
+    pub(super) fn new<D: Domain<Sum = S>>(
+        domain: &D,
+        rank: usize,
+        schedule: &Schedule,
+        has_input: bool,
+        in_place: bool,
+    ) -> Self {
+        let (total, scratch) = (schedule.total_grains(), schedule.scratch as usize);
+        let mut cells = vec![None; total + scratch];
+        if in_place && has_input {
+            for (grain, cell) in cells[..total].iter_mut().enumerate() {
+                *cell = Some(input(domain, rank, grain));
+            }
+        }
+        Memory {
+            lent: vec![0; cells.len()],
+            writers: vec![None; cells.len()],
+            cells,
+            total,
+            scratch,
+            in_place,
+        }
+    }
+
+    /// Where a grain of a slice lies: its position in the buffer, and its cell if it has one.
+    pub(super) fn locate(&self, slice: &Slice, k: usize, vars: &LoopVars) -> (usize, Option<usize>) {
+        match slice.buffer {
+            Buffer::Scratch => {
+                let position = slice.position(k, vars, self.scratch);
+                (position, Some(self.total + position))
+            }
+            Buffer::Output => {
+                let position = slice.position(k, vars, self.total);
+                (position, Some(position))
+            }
+            Buffer::Input => {
+                let position = slice.position(k, vars, self.total);
+                (position, self.in_place.then_some(position))
+            }
+        }
+    }
+
+    /// What a grain of the input, the output or the scratch holds, if it was written.
+    pub(super) fn read<D: Domain<Sum = S>>(
+        &self,
+        domain: &D,
+        rank: usize,
+        (position, cell): (usize, Option<usize>),
+    ) -> Option<Value<S>> {
+        match cell {
+            Some(cell) => self.cells[cell].clone(),
+            None => Some(input(domain, rank, position)),
+        }
+    }
+
+    pub(super) fn write(&mut self, cell: usize, value: Value<S>, writer: (u32, u32)) {
+        self.cells[cell] = Some(value);
+        self.writers[cell] = Some(writer);
+    }
+
+    /// The thread and operation that stored what a grain of the output holds.
+    pub(super) fn writer(&self, grain: usize) -> Option<(usize, usize)> {
+        self.writers[grain].map(|(thread, pc)| (thread as usize, pc as usize))
+    }
+
+    /// What a grain of the output holds.
+    pub(super) fn output(&self, grain: usize) -> Option<&Value<S>> {
+        self.cells[grain].as_ref()
+    }
+
+    /// Whether a message still lies in one of the slice's grains.
+    pub(super) fn is_lent(&self, slice: &Slice, vars: &LoopVars) -> bool {
+        self.cells_of(slice, vars).any(|cell| self.lent[cell] > 0)
+    }
+
+    /// A message lies in the slice from now on, or no longer.
+    pub(super) fn lend(&mut self, slice: &Slice, vars: &LoopVars, on: bool) {
+        for k in 0..slice.grains() {
+            if let (_, Some(cell)) = self.locate(slice, k, vars) {
+                self.lent[cell] = if on {
+                    self.lent[cell] + 1
+                } else {
+                    self.lent[cell] - 1
+                };
+            }
+        }
+    }
+
+    /// The cells of a slice, in its order.
+    pub(super) fn cells_of(&self, slice: &Slice, vars: &LoopVars) -> impl Iterator<Item = usize> {
+        (0..slice.grains()).filter_map(move |k| self.locate(slice, k, vars).1)
+    }
+}
+
+/// What the collective finds at `grain` of `rank`'s input.
+fn input<D: Domain>(domain: &D, rank: usize, grain: usize) -> Value<D::Sum> {
+    Value {
+        grain: grain as u32,
+        finished: false,
+        ranks: domain.one(rank),
+    }
+}
