@@ -1,1 +1,34 @@
-//! To come.
+//! Bootstrap: the unique id, the meeting of the ranks, the control thread.
+//!
+//! ```text
+//! join            a rank's way in: blocks until all ranks have come
+//! membership      what a rank holds afterwards: links to the others; health: who is alive, the first cause
+//! control/        the process's control thread: the only one that touches bootstrap sockets after init
+//! meeting, view, tree, messages    what it says and decides, without sockets and clocks
+//! ```
+
+mod control;
+mod health;
+mod join;
+mod meeting;
+mod membership;
+mod messages;
+mod tree;
+mod unique_id;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use health::Peer;
+pub(crate) use join::{Joining, join};
+pub(crate) use membership::Membership;
+pub use unique_id::UniqueId;
+
+use std::time::Duration;
+
+/// The most ranks that a communicator may have: the table of their seats must fit a frame.
+const MAX_RANKS: u32 = 8192;
+
+/// The longest that anything waits, so that deadlines stay within what a clock can say.
+const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 86_400);

@@ -1,1 +1,12 @@
-//! To come.
+//! System calls: what the standard library and `rustix` do not offer as they stand.
+
+pub(crate) mod fork;
+pub(crate) mod futex;
+pub(crate) mod host;
+pub(crate) mod membarrier;
+pub(crate) mod memfd;
+pub(crate) mod per_process;
+pub(crate) mod pidfd;
+pub(crate) mod poll;
+pub(crate) mod socket;
+pub(crate) mod thread;

@@ -1,0 +1,225 @@
+//! What the event loop does when something has happened at a source, by kind of source.
+
+use super::{EventLoop, LAST_BREATHS, PATIENCE, REDIAL, ended};
+use crate::{
+    bootstrap::{
+        control::{
+            Key,
+            member::Member,
+            place::{Places, State},
+            poller::{Token, Wire},
+            source::Source,
+        },
+        messages::{Join, Word},
+    },
+    net::{
+        Channel, CommId, DialError, Dialer, Dialing, Frame, Greeter, Greeting, Hello, MEETING, Packed,
+        Parcel, Role, Secret,
+    },
+};
+use std::{collections::HashMap, time::Instant};
+
+impl EventLoop {
+    /// Something has happened at a source.
+    pub(super) fn look(&mut self, token: Token) {
+        let next = match self.sources.take(token) {
+            None => return, // closed since
+            Some(Source::Stranger(greeter)) => self.look_at_stranger(token, greeter),
+            Some(Source::Dialing { key, peer, dialer }) => self.look_at_dialing(token, key, peer, dialer),
+            Some(Source::Joiner {
+                comm,
+                rank,
+                introduced,
+                wire,
+            }) => self.look_at_joiner(comm, rank, introduced, wire),
+            Some(Source::Link { key, from, wire }) => self.look_at_link(key, from, wire),
+            Some(Source::Edge { key, peer, wire }) => self.look_at_edge(key, peer, wire),
+            Some(Source::Closing(wire)) => self.look_at_closing(wire),
+            Some(Source::Process { pid, .. }) => {
+                for (key, rank) in self.watches.ended(pid) {
+                    self.stir(key, |member| member.view.lose(rank, ended(pid)));
+                }
+                None
+            }
+        };
+        match next {
+            Some(source) => self.sources.put(token, source),
+            None => self.sources.close(token),
+        }
+    }
+
+    fn look_at_stranger(&mut self, token: Token, greeter: Greeter) -> Option<Source> {
+        self.obey(); // so that whoever enlisted before its peer could speak is known
+        let (members, places) = (&self.members, &self.places);
+        match greeter.advance(|hello| secret_for(hello, members, places)) {
+            Greeting::Waiting(greeter) => Some(Source::Stranger(greeter)),
+            Greeting::Over => None,
+            Greeting::Met(hello, channel) => Some(self.welcome(token, &hello, channel)),
+        }
+    }
+
+    /// `hello` is proved.
+    fn welcome(&mut self, token: Token, hello: &Hello, channel: Channel) -> Source {
+        let wire = Wire::new(channel, token);
+        let (comm, from) = (hello.comm, hello.from);
+        let key = Key { comm, rank: hello.to };
+        match hello.role {
+            // These two still have to speak within the limit that they came with.
+            Role::Join => Source::Joiner {
+                comm,
+                rank: from,
+                introduced: false,
+                wire,
+            },
+            Role::Link => Source::Link { key, from, wire },
+            Role::Control => self.connected(key, from, wire),
+        }
+    }
+
+    fn look_at_dialing(&mut self, token: Token, key: Key, peer: u32, dialer: Dialer) -> Option<Source> {
+        match dialer.advance() {
+            Ok(Dialing::Waiting(dialer)) => Some(Source::Dialing { key, peer, dialer }),
+            Ok(Dialing::Met(channel)) => Some(self.connected(key, peer, Wire::new(channel, token))),
+            Err(e) => {
+                self.not_connected(key, peer, &e);
+                None
+            }
+        }
+    }
+
+    /// There is a new edge of the control tree.
+    fn connected(&mut self, key: Key, peer: u32, wire: Wire) -> Source {
+        let token = wire.token;
+        self.sources.unlimit(token);
+        let mut old = None;
+        self.stir(key, |member| {
+            if member.dialing == Some(token) {
+                member.dialing = None;
+                member.refusals = 0;
+            }
+            old = member.edges.insert(peer, token);
+            member.view.disconnect(peer);
+            member.view.connect(peer);
+        });
+        if let Some(old) = old {
+            self.sources.close(old);
+        }
+        Source::Edge { key, peer, wire }
+    }
+
+    /// An edge did not come about.
+    pub(super) fn not_connected(&mut self, key: Key, peer: u32, why: &DialError) {
+        self.stir(key, |member| {
+            member.dialing = None;
+            member.refusals += 1;
+            // The sockets of a process that ends are closed a little before its pidfd tells; that says more.
+            let ending = matches!(why, DialError::Nobody)
+                && member.watched.contains(&peer)
+                && member.refusals < LAST_BREATHS;
+            match why {
+                DialError::Nobody | DialError::Refused(_) if !ending => member.view.lose(peer, why.how()),
+                _ => member.redial_at = Some(Instant::now() + REDIAL),
+            }
+        });
+    }
+
+    fn look_at_joiner(
+        &mut self,
+        comm: CommId,
+        rank: u32,
+        introduced: bool,
+        mut wire: Wire,
+    ) -> Option<Source> {
+        let read = wire.read();
+        let join = read.and_then(|frames| frames.first().map(Frame::message::<Join>).transpose());
+        let (meeting, joiners) = match &mut self.places.get_mut(&comm)?.state {
+            State::Open { meeting, joiners } => (meeting, joiners),
+            State::Over(answer) => {
+                let answer = answer.clone();
+                return self.finish(wire, answer);
+            }
+        };
+        let answer = match join {
+            Ok(None) => None,
+            Ok(Some(join)) if !introduced => {
+                self.sources.unlimit(wire.token);
+                joiners.push(wire.token);
+                meeting.arrive(rank, join, Instant::now())
+            }
+            // It has gone, or speaks out of turn.
+            _ => {
+                joiners.retain(|&token| token != wire.token);
+                let answer = if introduced { meeting.depart(rank) } else { None };
+                self.answers.extend(answer.map(|answer| (comm, answer)));
+                return None;
+            }
+        };
+        let introduced = joiners.contains(&wire.token);
+        self.answers.extend(answer.map(|answer| (comm, answer)));
+        Some(Source::Joiner {
+            comm,
+            rank,
+            introduced,
+            wire,
+        })
+    }
+
+    fn look_at_link(&mut self, key: Key, from: u32, mut wire: Wire) -> Option<Source> {
+        let Some(parcel) = wire.read().ok()?.into_iter().next() else {
+            return Some(Source::Link { key, from, wire });
+        };
+        let member = self.members.get(&key)?;
+        let welcome = member.welcome.clone()?;
+        let good = parcel.body.len() <= Parcel::MAX_BYTES && member.shared.deliver(from, parcel);
+        if good { self.finish(wire, welcome) } else { None }
+    }
+
+    fn look_at_edge(&mut self, key: Key, peer: u32, mut wire: Wire) -> Option<Source> {
+        if !self.members.contains_key(&key) {
+            return None;
+        }
+        let read = wire.read();
+        let words: Result<Vec<Word>, _> = read.and_then(|frames| frames.iter().map(Frame::message).collect());
+        let alive = words.is_ok();
+        self.stir(key, |member| match words {
+            Ok(words) => words.into_iter().for_each(|word| member.view.hear(peer, word)),
+            Err(_) if member.edges.get(&peer) == Some(&wire.token) => {
+                member.edges.remove(&peer);
+                member.view.disconnect(peer);
+                if !member.watched.contains(&peer) {
+                    member.view.lose(peer, "its control connection ended".to_owned());
+                }
+            }
+            Err(_) => (), // there is a newer one
+        });
+        alive.then_some(Source::Edge { key, peer, wire })
+    }
+
+    fn look_at_closing(&mut self, mut wire: Wire) -> Option<Source> {
+        wire.read().ok()?;
+        wire.pump(&self.poller).ok()?;
+        wire.channel.unsent().then_some(Source::Closing(wire))
+    }
+
+    /// Sends the last message of a connection; what does not go at once must have gone soon.
+    pub(super) fn finish(&mut self, mut wire: Wire, last: Packed) -> Option<Source> {
+        wire.channel.post(last);
+        wire.pump(&self.poller).ok()?;
+        if !wire.channel.unsent() {
+            return None; // what was sent stays readable after the close
+        }
+        self.sources.limit(wire.token, Instant::now() + PATIENCE);
+        Some(Source::Closing(wire))
+    }
+}
+
+/// The secret that a stranger who says `hello` must prove to hold, if it wants something that there is.
+fn secret_for(hello: &Hello, members: &HashMap<Key, Member>, places: &Places) -> Option<Secret> {
+    if hello.role == Role::Join {
+        return places.secret(&hello.comm).filter(|_| hello.to == MEETING);
+    }
+    let (comm, rank) = (hello.comm, hello.to);
+    let member = members.get(&Key { comm, rank })?;
+    let fits = hello.from < member.shared.ranks && hello.from != rank;
+    fits.then(|| member.secret.clone())
+}

@@ -1,0 +1,371 @@
+//! [`EventLoop`]: what the control thread does. It owns all bootstrap sockets and sleeps until one of them, the bell or
+//! a deadline wakes it.
+
+mod look;
+
+use super::{
+    super::{messages::Answer, view::Effect},
+    Command, Control, Key, hush,
+    member::Member,
+    place::Places,
+    poller::{Poller, Token},
+    ring,
+    source::{Source, Sources},
+    watch::{Watched, Watches},
+};
+use crate::{
+    net::{CommId, DialError, Dialer, Greeter, Packed, Target},
+    sys::{fork::ProcessFd, socket},
+    types::{Cause, Error},
+};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    convert::Infallible,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::Ordering::{Acquire, Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// See the module's text.
+pub(super) struct EventLoop {
+    control: Arc<Control>,
+    poller: Poller,
+    bell: Token,
+    listener: ProcessFd,
+    listener_token: Token,
+    /// Whether the poller waits for connections; not while there are too many strangers, or no descriptors.
+    listening: bool,
+    /// No descriptors were left: until when to leave the listener alone.
+    rest_until: Option<Instant>,
+    sources: Sources,
+    places: Places,
+    members: HashMap<Key, Member>,
+    watches: Watches,
+    /// Members in whose view something happened.
+    stirred: Vec<Key>,
+    /// Meetings that have ended.
+    answers: Vec<(CommId, Answer)>,
+    goodbye: Goodbye,
+}
+
+/// How far the end of the process has got.
+#[derive(PartialEq, Eq)]
+enum Goodbye {
+    NotYet,
+    Begun,
+    Said,
+}
+
+impl EventLoop {
+    pub(super) fn new(control: Arc<Control>, listener: ProcessFd) -> Result<Self, Error> {
+        let problem = |e| Error::system("cannot make an epoll instance", e);
+        let mut poller = Poller::new().map_err(problem)?;
+        let bell = poller.add(&control.bell).map_err(problem)?;
+        let listener_token = poller.add(&listener).map_err(problem)?;
+        Ok(EventLoop {
+            control,
+            poller,
+            bell,
+            listener,
+            listener_token,
+            listening: true,
+            rest_until: None,
+            sources: Sources::default(),
+            places: Places::default(),
+            members: HashMap::new(),
+            watches: Watches::default(),
+            stirred: Vec::new(),
+            answers: Vec::new(),
+            goodbye: Goodbye::NotYet,
+        })
+    }
+
+    /// Runs until the process ends. If it cannot go on, all communicators of the process learn why.
+    pub(super) fn run(mut self) {
+        let what = match catch_unwind(AssertUnwindSafe(|| self.serve())) {
+            Ok(Err(e)) => format!("its control thread ended: {e}"),
+            Err(_) => "its control thread panicked".to_owned(),
+        };
+        self.control.close();
+        for (key, member) in &self.members {
+            member.shared.conclude(Cause::Broken {
+                rank: key.rank,
+                what: what.clone(),
+            });
+            member.shared.settled();
+        }
+    }
+
+    fn serve(&mut self) -> Result<Infallible, Error> {
+        loop {
+            let limit = self
+                .next_wakeup()
+                .map(|at| at.saturating_duration_since(Instant::now()));
+            let ready = self.poller.wait(limit);
+            let mut ready = ready.map_err(|e| Error::system("epoll failed", e))?;
+            // First what processes said, then that they have ended: the last word may have been a goodbye.
+            ready.sort_by_key(|&token| self.sources.is_process(token));
+            self.obey();
+            let mut knocked = !self.listening;
+            for token in ready {
+                if token == self.bell {
+                    hush(&self.control.bell);
+                    self.obey();
+                } else if token == self.listener_token {
+                    knocked = true;
+                } else {
+                    self.look(token);
+                }
+            }
+            let now = Instant::now();
+            self.keep_time(now);
+            self.tidy(now);
+            if knocked {
+                self.admit(now);
+            }
+        }
+    }
+
+    fn next_wakeup(&self) -> Option<Instant> {
+        let crowded = (!self.listening && self.rest_until.is_none())
+            .then(|| self.sources.oldest_stranger())
+            .flatten()
+            .map(|(_, since)| since + CROWDED);
+        let redial = self.members.values().filter_map(|m| m.redial_at).min();
+        let times = [
+            self.sources.next_limit(),
+            self.places.next_deadline(),
+            self.rest_until,
+            crowded,
+            redial,
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    /// Does what other threads have asked for.
+    fn obey(&mut self) {
+        // Read first, so that whoever was enlisted before the end of the process is known when it is dealt with.
+        let goodbye = self.control.goodbye.load(Acquire);
+        for command in self.control.take() {
+            match command {
+                Command::Meet { comm, secret } => self.places.open(comm, secret),
+                Command::Enlist {
+                    shared,
+                    secret,
+                    welcome,
+                } => {
+                    // A rank number that is taken in this process stays who it was; the meeting refuses the second.
+                    match self.members.entry(shared.key) {
+                        Entry::Occupied(_) => _ = self.control.members.fetch_sub(1, Relaxed),
+                        Entry::Vacant(place) => _ = place.insert(Member::new(shared, secret, welcome)),
+                    }
+                }
+                Command::Forget(shared) => {
+                    let ours = self.members.get(&shared.key);
+                    if ours.is_some_and(|member| Arc::ptr_eq(&member.shared, &shared)) {
+                        self.dismiss(shared.key);
+                    }
+                }
+                Command::Seat(key, table) => {
+                    self.stir(key, |member| member.table = Some(table));
+                    self.watch_peers(key);
+                }
+                Command::Raise(key, cause) => self.stir(key, |member| member.view.raise(cause)),
+                Command::Lose(key, rank, how) => self.stir(key, |member| member.view.lose(rank, how)),
+                Command::Leave(key) => self.stir(key, Member::leave),
+            }
+        }
+        if goodbye && self.goodbye == Goodbye::NotYet {
+            self.goodbye = Goodbye::Begun;
+            self.members.values_mut().for_each(Member::leave);
+            self.stirred.extend(self.members.keys());
+        }
+    }
+
+    /// Does something to a member, and sees to the consequences before the next sleep.
+    fn stir(&mut self, key: Key, act: impl FnOnce(&mut Member)) {
+        if let Some(member) = self.members.get_mut(&key) {
+            act(member);
+            self.stirred.push(key);
+        }
+    }
+
+    fn watch_peers(&mut self, key: Key) {
+        let peers = self.members.get(&key).map(Member::to_watch).unwrap_or_default();
+        for (rank, pid) in peers {
+            let watched = self
+                .watches
+                .add(pid, key, rank, &mut self.poller, &mut self.sources);
+            self.stir(key, |member| match watched {
+                Watched::Yes => _ = member.watched.insert(rank),
+                Watched::Ended => member.view.lose(rank, ended(pid)),
+                Watched::Impossible => (),
+            });
+        }
+    }
+
+    /// Sees to everything whose time has come.
+    fn keep_time(&mut self, now: Instant) {
+        for token in self.sources.late(now) {
+            if let Some(Source::Dialing { key, peer, .. }) = self.sources.take(token) {
+                self.not_connected(key, peer, &DialError::Busy);
+            }
+            self.sources.close(token);
+        }
+        self.answers.extend(self.places.expired(now));
+        for (key, member) in &mut self.members {
+            if member.redial_at.is_some_and(|at| at <= now) {
+                member.redial_at = None;
+                self.stirred.push(*key);
+            }
+        }
+    }
+
+    /// Sees to the consequences of all that has happened.
+    fn tidy(&mut self, now: Instant) {
+        while let Some((comm, answer)) = self.answers.pop() {
+            let Some((packed, joiners)) = self.places.close(comm, &answer) else {
+                continue;
+            };
+            for token in joiners {
+                if let Some(Source::Joiner { wire, .. }) = self.sources.take(token)
+                    && let Some(source) = self.finish(wire, packed.clone())
+                {
+                    self.sources.put(token, source);
+                }
+            }
+        }
+        while let Some(key) = self.stirred.pop() {
+            self.tend(key, now);
+        }
+        let said = |m: &Member| m.view.settled() && flushed(m, &self.sources);
+        if self.goodbye == Goodbye::Begun && self.members.values().all(said) {
+            self.goodbye = Goodbye::Said;
+            ring(&self.control.said);
+        }
+    }
+
+    /// Does what a member's view asks for.
+    fn tend(&mut self, key: Key, now: Instant) {
+        let Some(member) = self.members.get_mut(&key) else {
+            return;
+        };
+        for effect in member.view.effects() {
+            match effect {
+                Effect::Send(peer, word) => {
+                    let wire = member.edges.get(&peer).and_then(|&t| self.sources.edge(t));
+                    if let (Some(wire), Ok(packed)) = (wire, Packed::message(&word)) {
+                        wire.channel.post(packed);
+                    }
+                }
+                Effect::Died(rank, how) => member.shared.died(rank, how),
+                Effect::Left(rank) => member.shared.departed(rank),
+                Effect::Verdict(cause) => member.shared.conclude(cause),
+            }
+        }
+        for &token in member.edges.values() {
+            // A broken edge is not closed here: what its peer said before is still to be read, and then the end.
+            self.sources.edge(token).map(|wire| wire.pump(&self.poller));
+        }
+        let flushed = flushed(member, &self.sources);
+        if member.leaving && member.view.settled() && flushed {
+            member.shared.settled();
+        }
+        if member.view.finished() && flushed {
+            self.dismiss(key);
+        } else if let Some(target) = member.to_dial(now) {
+            self.dial(key, &target);
+        }
+    }
+
+    fn dial(&mut self, key: Key, target: &Target) {
+        let peer = target.to;
+        let begun = Dialer::begin(target).and_then(|dialer| {
+            let token = self.poller.add(&dialer);
+            Ok((dialer, token.map_err(std::io::Error::from)?))
+        });
+        match begun {
+            Ok((dialer, token)) => {
+                self.sources.limit(token, Instant::now() + PATIENCE);
+                self.sources.put(token, Source::Dialing { key, peer, dialer });
+                self.stir(key, |member| member.dialing = Some(token));
+            }
+            Err(e) => self.not_connected(key, peer, &e),
+        }
+    }
+
+    /// Forgets a member.
+    fn dismiss(&mut self, key: Key) {
+        if let Some(member) = self.members.remove(&key) {
+            self.control.members.fetch_sub(1, Relaxed);
+            let tokens = member.edges.values().chain(&member.dialing);
+            tokens.for_each(|&token| self.sources.close(token));
+            self.watches.forget(key, &mut self.sources);
+        }
+    }
+
+    /// Lets connections in, as long as there is room for strangers. When there is none, the oldest stranger has to go
+    /// once it has had [`CROWDED`]; until then the others wait in the listener's queue.
+    fn admit(&mut self, now: Instant) {
+        self.rest_until = self.rest_until.filter(|&until| until > now);
+        let mut crowded = false;
+        while self.rest_until.is_none() {
+            let oldest = self.sources.oldest_stranger();
+            let oldest = oldest.filter(|_| self.sources.strangers() >= MAX_STRANGERS);
+            crowded = oldest.is_some_and(|(_, since)| since + CROWDED > now);
+            if crowded {
+                break;
+            }
+            match socket::accept(&self.listener) {
+                Ok(None) => break,
+                Ok(Some(stream)) => {
+                    if let Some((token, _)) = oldest {
+                        self.sources.close(token);
+                    }
+                    self.greet(stream, now);
+                }
+                Err(_) => self.rest_until = Some(now + REST),
+            }
+        }
+        let listening = !crowded && self.rest_until.is_none();
+        let set = |yes| self.poller.set(&self.listener, self.listener_token, yes, false);
+        if listening != self.listening && set(listening).is_ok() {
+            self.listening = listening;
+        }
+    }
+
+    fn greet(&mut self, stream: ProcessFd, now: Instant) {
+        if let Some(greeter) = Greeter::new(stream, now)
+            && let Ok(token) = self.poller.add(&greeter)
+        {
+            self.sources.limit(token, now + PATIENCE);
+            self.sources.put(token, Source::Stranger(greeter));
+        }
+    }
+}
+
+/// Whether everything that a member had to say has been sent.
+fn flushed(member: &Member, sources: &Sources) -> bool {
+    let unsent = |&token: &Token| sources.unsent(token);
+    !member.edges.values().any(unsent)
+}
+
+fn ended(pid: u32) -> String {
+    format!("its process {pid} ended")
+}
+
+/// Connections that have not proved themselves, at most.
+const MAX_STRANGERS: usize = 64;
+/// How long a connection may take to prove itself, to say its first word, or to take our last one.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a stranger may stay when there is no room for others.
+const CROWDED: Duration = Duration::from_millis(250);
+/// How long to leave a parent alone that had no room for us.
+const REDIAL: Duration = Duration::from_millis(20);
+/// After how many refusals a process that nobody has seen ending counts as gone.
+const LAST_BREATHS: u32 = 10;
+/// How long to leave the listener alone when there are no descriptors.
+const REST: Duration = Duration::from_millis(100);

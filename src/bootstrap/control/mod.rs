@@ -1,0 +1,175 @@
+//! The process's control thread, as the other threads see it: a queue of commands and a bell.
+
+mod event_loop;
+mod member;
+mod place;
+mod poller;
+mod source;
+mod watch;
+
+use super::{health::Shared, messages::Table};
+use crate::{
+    net::{Address, CommId, Packed, Secret},
+    sys::{
+        fork::{self, ProcessFd},
+        per_process::PerProcess,
+        poll::{self, Ready},
+        thread,
+    },
+    types::{Cause, Error},
+};
+use event_loop::EventLoop;
+use rustix::event::{EventfdFlags, eventfd};
+use std::{
+    os::fd::AsFd,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{
+            AtomicBool, AtomicUsize,
+            Ordering::{Relaxed, Release},
+        },
+    },
+    time::Duration,
+};
+
+/// A rank of a communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) comm: CommId,
+    pub(super) rank: u32,
+}
+
+/// What other threads want of the control thread.
+pub(super) enum Command {
+    /// Be the meeting place of a new id.
+    Meet { comm: CommId, secret: Secret },
+    /// A rank of this process is about to join: let its early peers in.
+    Enlist {
+        shared: Arc<Shared>,
+        secret: Secret,
+        welcome: Packed,
+    },
+    /// It has joined.
+    Seat(Key, Arc<Table>),
+    /// It has not.
+    Forget(Arc<Shared>),
+    /// Something stopped it.
+    Raise(Key, Cause),
+    /// It could not reach another rank.
+    Lose(Key, u32, String),
+    /// It leaves.
+    Leave(Key),
+}
+
+/// What the control thread shares with the others.
+pub(super) struct Control {
+    address: Address,
+    /// `None` once the thread has ended, which only a fault of the system or of ours makes it do.
+    commands: Mutex<Option<Vec<Command>>>,
+    bell: ProcessFd,
+    /// Ranks enlisted at the moment, those included of which the thread has not heard yet.
+    members: AtomicUsize,
+    /// Set when the process ends: all ranks leave. `said` is readable once the others have heard.
+    goodbye: AtomicBool,
+    said: ProcessFd,
+}
+
+/// The process's control thread; started if it does not run yet.
+///
+/// # Errors
+/// [`Error::System`] when the system has no sockets or no thread to give.
+pub(super) fn start() -> Result<Arc<Control>, Error> {
+    CONTROL.get_or_try_init(make).cloned()
+}
+
+fn make() -> Result<Arc<Control>, Error> {
+    fork::watch().map_err(|e| Error::system("cannot watch for forks", e))?;
+    if !AT_EXIT.swap(true, Relaxed) {
+        thread::at_exit(say_goodbye)
+            .map_err(|e| Error::system("cannot watch for the end of the process", e))?;
+    }
+    let (address, listener) = Address::listen()?;
+    let bell = || ProcessFd::open(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK));
+    let bell = || bell().map_err(|e| Error::system("cannot make an event descriptor", e));
+    let control = Arc::new(Control {
+        address,
+        commands: Mutex::new(Some(Vec::new())),
+        bell: bell()?,
+        members: AtomicUsize::new(0),
+        goodbye: AtomicBool::new(false),
+        said: bell()?,
+    });
+    let event_loop = EventLoop::new(control.clone(), listener)?;
+    thread::spawn_quiet("ccl-control", move || event_loop.run())
+        .map_err(|e| Error::system("cannot start the control thread", e))?;
+    Ok(control)
+}
+
+impl Control {
+    /// Where this process listens.
+    pub(super) fn address(&self) -> Address {
+        self.address
+    }
+
+    /// Gives the thread something to do. Commands are done in order.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when the thread has ended.
+    pub(super) fn post(&self, command: Command) -> Result<(), Error> {
+        if matches!(command, Command::Enlist { .. }) {
+            self.members.fetch_add(1, Relaxed);
+        }
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = commands.as_mut();
+        queue
+            .ok_or_else(|| Error::internal("the control thread has ended"))?
+            .push(command);
+        drop(commands);
+        ring(&self.bell);
+        Ok(())
+    }
+
+    /// What was posted since the last time.
+    fn take(&self) -> Vec<Command> {
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        commands.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The thread ends: nothing can be posted any more.
+    fn close(&self) {
+        *self.commands.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// Adds to the count of an event descriptor. It cannot fail: the count is far from its limit, as it is reset when read.
+fn ring(bell: &ProcessFd) {
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
+/// Resets the count of an event descriptor.
+fn hush(bell: &ProcessFd) {
+    let _ = rustix::io::read(bell, &mut [0; 8]);
+}
+
+/// Runs when the process ends in order: all ranks still in a communicator leave it. Takes no lock and waits for a
+/// bounded time, because other threads may be in any state. In a forked child there is nothing to do.
+extern "C" fn say_goodbye() {
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        let Some(control) = CONTROL.get() else {
+            return;
+        };
+        if control.members.load(Relaxed) > 0 {
+            control.goodbye.store(true, Release); // pairs with the Acquire of the thread that the bell wakes
+            ring(&control.bell);
+            let _ = poll::wait(control.said.as_fd(), Ready::Read, GOODBYE_WAIT);
+        }
+    }));
+}
+
+static CONTROL: PerProcess<Arc<Control>> = PerProcess::new();
+/// Whether [`say_goodbye`] is registered; forked children inherit that.
+static AT_EXIT: AtomicBool = AtomicBool::new(false);
+
+/// How long the end of the process waits for others to hear of it. Tests check that they do, not how fast they are.
+const GOODBYE_WAIT: Duration = Duration::from_millis(if cfg!(test) { 20_000 } else { 100 });

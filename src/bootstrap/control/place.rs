@@ -1,0 +1,109 @@
+//! [`Places`]: the meeting places of the ids that this process made.
+
+use super::{
+    super::{meeting::Meeting, messages::Answer},
+    poller::Token,
+};
+use crate::net::{CommId, Packed, Secret};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Instant,
+};
+
+/// A meeting place, open until its meeting has ended.
+pub(super) struct Place {
+    pub(super) secret: Secret,
+    pub(super) state: State,
+}
+
+/// Whether ranks may still come.
+pub(super) enum State {
+    Open {
+        meeting: Meeting,
+        /// The connections of those who came.
+        joiners: Vec<Token>,
+    },
+    /// What those are told who come too late.
+    Over(Packed),
+}
+
+/// All of them, by communicator.
+#[derive(Default)]
+pub(super) struct Places {
+    all: HashMap<CommId, Place>,
+    /// Those that are over, oldest first.
+    over: VecDeque<CommId>,
+}
+
+impl Places {
+    pub(super) fn open(&mut self, comm: CommId, secret: Secret) {
+        let state = State::Open {
+            meeting: Meeting::default(),
+            joiners: Vec::new(),
+        };
+        self.all.insert(comm, Place { secret, state });
+    }
+
+    pub(super) fn get_mut(&mut self, comm: &CommId) -> Option<&mut Place> {
+        self.all.get_mut(comm)
+    }
+
+    pub(super) fn secret(&self, comm: &CommId) -> Option<Secret> {
+        self.all.get(comm).map(|place| place.secret.clone())
+    }
+
+    /// Ends a meeting with `answer`; returns that and the connections to send it to.
+    pub(super) fn close(&mut self, comm: CommId, answer: &Answer) -> Option<(Packed, Vec<Token>)> {
+        let place = self.all.get_mut(&comm)?;
+        let State::Open { joiners, .. } = &mut place.state else {
+            return None;
+        };
+        let joiners = std::mem::take(joiners);
+        let refused = |what: &str| Answer::Refused {
+            late: false,
+            what: what.to_owned(),
+        };
+        // Only settings or versions that fill a megabyte make an answer too long; this one is short.
+        let packed = Packed::message(answer)
+            .or_else(|_| Packed::message(&refused("the ranks' settings differ")))
+            .ok()?;
+        let later = match answer {
+            Answer::Table(_) => {
+                let spent = "this unique id has made its communicator already: get a new id for another one";
+                Packed::message(&refused(spent)).ok()?
+            }
+            Answer::Refused { .. } => packed.clone(),
+        };
+        place.state = State::Over(later);
+        self.over.push_back(comm);
+        if self.over.len() > REMEMBERED {
+            self.over.pop_front().map(|oldest| self.all.remove(&oldest));
+        }
+        Some((packed, joiners))
+    }
+
+    /// When the next meeting runs out of time.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.meetings()
+            .filter_map(|(_, meeting)| meeting.deadline())
+            .min()
+    }
+
+    /// The answers to the meetings that have run out of time.
+    pub(super) fn expired(&self, now: Instant) -> Vec<(CommId, Answer)> {
+        let late = self
+            .meetings()
+            .filter(|(_, m)| m.deadline().is_some_and(|d| d <= now));
+        late.filter_map(|(comm, m)| Some((*comm, m.expire()?))).collect()
+    }
+
+    fn meetings(&self) -> impl Iterator<Item = (&CommId, &Meeting)> {
+        self.all.iter().filter_map(|(comm, place)| match &place.state {
+            State::Open { meeting, .. } => Some((comm, meeting)),
+            State::Over(_) => None,
+        })
+    }
+}
+
+/// How many meetings that are over are remembered, so that latecomers learn why.
+const REMEMBERED: usize = 64;

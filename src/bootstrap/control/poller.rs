@@ -1,0 +1,98 @@
+//! [`Poller`] and [`Wire`]: epoll, and channels that are registered with it.
+
+use crate::{
+    net::{Channel, Frame, FrameError},
+    sys::{fork::ProcessFd, poll::millis},
+};
+use rustix::{
+    event::epoll::{self, CreateFlags, Event, EventData, EventFlags},
+    io::Errno,
+};
+use std::{mem::MaybeUninit, os::fd::AsFd, time::Duration};
+
+/// Names what is registered. Never used twice.
+pub(super) type Token = u64;
+
+/// The process's epoll instance. Level-triggered; what is closed leaves it by itself.
+pub(super) struct Poller {
+    epoll: ProcessFd,
+    next: Token,
+}
+
+impl Poller {
+    pub(super) fn new() -> Result<Poller, Errno> {
+        Ok(Poller {
+            epoll: ProcessFd::open(|| epoll::create(CreateFlags::CLOEXEC))?,
+            next: 0,
+        })
+    }
+
+    /// Begins to wait until `fd` can be read or is broken.
+    pub(super) fn add(&mut self, fd: impl AsFd) -> Result<Token, Errno> {
+        let token = self.next;
+        epoll::add(&self.epoll, fd, EventData::new_u64(token), EventFlags::IN)?;
+        self.next += 1;
+        Ok(token)
+    }
+
+    /// Says what to wait for from now on, besides a broken stream.
+    pub(super) fn set(&self, fd: impl AsFd, token: Token, read: bool, write: bool) -> Result<(), Errno> {
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, read);
+        flags.set(EventFlags::OUT, write);
+        epoll::modify(&self.epoll, fd, EventData::new_u64(token), flags)
+    }
+
+    /// Waits, for ever without a limit, and returns whom to look at.
+    pub(super) fn wait(&self, limit: Option<Duration>) -> Result<Vec<Token>, Errno> {
+        let limit = limit.map(millis);
+        let mut events = [MaybeUninit::<Event>::uninit(); 64];
+        match epoll::wait(&self.epoll, &mut events, limit.as_ref()) {
+            Ok((ready, _)) => Ok(ready.iter().map(|e| e.data.u64()).collect()),
+            Err(Errno::INTR) => Ok(Vec::new()),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// A channel and its registration.
+pub(super) struct Wire {
+    pub(super) channel: Channel,
+    pub(super) token: Token,
+    /// Whether the poller also waits for room to write.
+    writing: bool,
+}
+
+impl Wire {
+    /// `channel` was registered as `token` before.
+    pub(super) fn new(channel: Channel, token: Token) -> Wire {
+        Wire {
+            channel,
+            token,
+            writing: false,
+        }
+    }
+
+    /// Sends what goes, and has the poller wait for room for the rest.
+    pub(super) fn pump(&mut self, poller: &Poller) -> Result<(), FrameError> {
+        self.channel.flush()?;
+        if self.channel.unsent() != self.writing {
+            self.writing = !self.writing;
+            poller
+                .set(&self.channel, self.token, true, self.writing)
+                .map_err(|e| FrameError::Io(e.into()))?;
+        }
+        Ok(())
+    }
+
+    /// The frames that are complete after one read.
+    pub(super) fn read(&mut self) -> Result<Vec<Frame>, FrameError> {
+        let mut frames = Vec::new();
+        if self.channel.fill()? {
+            while let Some(frame) = self.channel.next()? {
+                frames.push(frame);
+            }
+        }
+        Ok(frames)
+    }
+}

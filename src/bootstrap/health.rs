@@ -1,0 +1,257 @@
+//! [`Health`]: how a communicator is doing, as the control thread writes it and everybody else reads it.
+
+use super::control::{Command, Control, Key};
+use crate::{
+    net::Frame,
+    sys::fork,
+    types::{Cause, Error},
+};
+use std::{
+    mem,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicBool, AtomicU32,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+    time::{Duration, Instant},
+};
+
+/// What is known of another rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Peer {
+    Alive,
+    /// It left in order.
+    Left,
+    /// Its process died.
+    Dead {
+        /// How that was seen, e.g. "its process 4711 ended".
+        how: String,
+        /// When it was seen.
+        since: Instant,
+    },
+}
+
+/// Called by the control thread when something has changed: death, departure, verdict, parcel. Must not block.
+pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// What a thread may ask of a communicator while others use it: who is alive, what stopped it; and it may stop it.
+/// Cheap to clone; does not keep the rank in the communicator.
+///
+/// A forked child gets answers that concern nobody: see [`Health::check`].
+#[derive(Clone)]
+pub(crate) struct Health(pub(super) Arc<Shared>);
+
+impl Health {
+    /// This rank.
+    pub(crate) fn rank(&self) -> usize {
+        self.0.key.rank as usize
+    }
+
+    /// All ranks of the communicator.
+    pub(crate) fn ranks(&self) -> usize {
+        self.0.ranks as usize
+    }
+
+    /// Whether this process may use the communicator at all.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] in a child that was forked after the communicator was made.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.0.check()
+    }
+
+    /// Whether a rank died or there is a verdict; stays so. One atomic load.
+    #[inline]
+    pub(crate) fn trouble(&self) -> bool {
+        self.0.news.load(Acquire) & TROUBLE != 0
+    }
+
+    /// Whether a rank, this one included, has left in order; stays so. One atomic load. No trouble in itself, but
+    /// whoever waits for a rank may want to look whether it is still there.
+    #[inline]
+    pub(crate) fn departures(&self) -> bool {
+        self.0.news.load(Acquire) & DEPARTURES != 0
+    }
+
+    /// What is known of `rank`.
+    pub(crate) fn peer(&self, rank: usize) -> Peer {
+        if self.0.check().is_err() {
+            return Peer::Alive;
+        }
+        self.0.lock().peers.get(rank).cloned().unwrap_or(Peer::Alive)
+    }
+
+    /// What stopped the communicator, once all ranks are being told. It never changes again.
+    pub(crate) fn verdict(&self) -> Option<Cause> {
+        if self.0.check().is_err() || !self.trouble() {
+            return None;
+        }
+        self.0.lock().verdict.clone()
+    }
+
+    /// Stops the communicator because of `cause`, unless something else has: the lowest living rank takes the first
+    /// cause that reaches it and tells all. Returns its verdict, or `cause` if none has come after [`RAISE_WAIT`].
+    pub(crate) fn raise(&self, cause: Cause) -> Cause {
+        let shared = &self.0;
+        let key = shared.key;
+        let raise = Command::Raise(key, cause.clone());
+        if shared.check().is_err() || shared.control.post(raise).is_err() {
+            return cause;
+        }
+        shared
+            .wait(RAISE_WAIT, |inner| inner.verdict.clone())
+            .unwrap_or(cause)
+    }
+}
+
+/// Between the control thread and the threads of the program. No lock here is held while anything blocks.
+pub(super) struct Shared {
+    pub(super) key: Key,
+    pub(super) ranks: u32,
+    pub(super) control: Arc<Control>,
+    generation: u32,
+    /// [`TROUBLE`] and [`DEPARTURES`].
+    news: AtomicU32,
+    /// Whether `arrivals` may hold something.
+    arrived: AtomicBool,
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+/// What [`Shared`] protects by a lock.
+struct Inner {
+    peers: Vec<Peer>,
+    verdict: Option<Cause>,
+    /// Whether this rank has left and all have heard.
+    settled: bool,
+    arrivals: Vec<(usize, Frame)>,
+    wake: Option<Wake>,
+}
+
+impl Shared {
+    pub(super) fn new(control: Arc<Control>, key: Key, ranks: u32, wake: Wake) -> Self {
+        Shared {
+            key,
+            ranks,
+            control,
+            generation: fork::generation(),
+            news: AtomicU32::new(0),
+            arrived: AtomicBool::new(false),
+            inner: Mutex::new(Inner {
+                peers: vec![Peer::Alive; ranks as usize],
+                verdict: None,
+                settled: false,
+                arrivals: Vec::new(),
+                wake: Some(wake),
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.generation == fork::generation() {
+            return Ok(());
+        }
+        Err(Error::usage(
+            "this communicator belongs to the parent process: make a new one after the fork",
+        ))
+    }
+
+    pub(super) fn died(&self, rank: u32, how: String) {
+        let since = Instant::now();
+        self.tell(TROUBLE, |inner| {
+            inner.peers[rank as usize] = Peer::Dead { how, since }
+        });
+    }
+
+    pub(super) fn departed(&self, rank: u32) {
+        self.tell(DEPARTURES, |inner| inner.peers[rank as usize] = Peer::Left);
+    }
+
+    pub(super) fn conclude(&self, cause: Cause) {
+        self.tell(TROUBLE, |inner| {
+            inner.verdict.get_or_insert(cause);
+        });
+    }
+
+    pub(super) fn settled(&self) {
+        self.tell(0, |inner| inner.settled = true);
+    }
+
+    /// Keeps a parcel from `rank` for [`Shared::arrivals`]. False if so many wait that something must be wrong.
+    pub(super) fn deliver(&self, rank: u32, parcel: Frame) -> bool {
+        let limit = PARCELS_PER_RANK * self.ranks as usize;
+        if self.lock().arrivals.len() >= limit {
+            return false;
+        }
+        self.tell(0, |inner| {
+            inner.arrivals.push((rank as usize, parcel));
+            self.arrived.store(true, Release); // pairs with the Acquire in `arrivals`
+        });
+        true
+    }
+
+    pub(super) fn arrivals(&self) -> Vec<(usize, Frame)> {
+        if !self.arrived.load(Acquire) {
+            return Vec::new();
+        }
+        let mut inner = self.lock();
+        self.arrived.store(false, Relaxed); // under the lock, as the store in `deliver`
+        mem::take(&mut inner.arrivals)
+    }
+
+    /// Stops calling the program back: it is about to take down what `wake` touches.
+    pub(super) fn hush(&self) {
+        let wake = self.lock().wake.take();
+        drop(wake); // outside the lock: what it owns may be anything
+    }
+
+    /// Waits until `done` gives something, `limit` at most.
+    fn wait<T>(&self, limit: Duration, done: impl Fn(&Inner) -> Option<T>) -> Option<T> {
+        let end = Instant::now() + limit;
+        let mut inner = self.lock();
+        loop {
+            if let Some(out) = done(&inner) {
+                return Some(out);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            let woken = self.changed.wait_timeout(inner, left);
+            inner = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits until all have heard that this rank left, `limit` at most.
+    pub(super) fn wait_settled(&self, limit: Duration) {
+        self.wait(limit, |inner| inner.settled.then_some(()));
+    }
+
+    fn tell(&self, news: u32, change: impl FnOnce(&mut Inner)) {
+        let mut inner = self.lock();
+        change(&mut inner);
+        let wake = inner.wake.clone();
+        // Pairs with the Acquire in `trouble` and `departures`; before the unlock, so that it is set for all who know.
+        self.news.fetch_or(news, Release);
+        drop(inner);
+        self.changed.notify_all();
+        if let Some(wake) = wake {
+            wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long [`Health::raise`] waits for the verdict.
+const RAISE_WAIT: Duration = Duration::from_millis(300);
+/// Parcels that may wait for each rank's: a transport needs one or two.
+const PARCELS_PER_RANK: usize = 8;
+
+const TROUBLE: u32 = 1;
+const DEPARTURES: u32 = 2;

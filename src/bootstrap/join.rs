@@ -1,0 +1,164 @@
+//! [`join`]: a rank's way into a communicator.
+
+use super::{
+    MAX_RANKS, MAX_TIMEOUT, UniqueId,
+    control::{self, Command, Key},
+    health::{Shared, Wake},
+    membership::Membership,
+    messages::{Answer, Join, Seat, Table},
+};
+use crate::{
+    net::{
+        Address, DialError, Failure, FrameError, MEETING, Packed, Parcel, Patience, Refused, Role, Target,
+    },
+    sys::host,
+    types::Error,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// What a rank brings.
+pub(crate) struct Joining<'a> {
+    pub(crate) id: &'a UniqueId,
+    /// How many ranks the communicator has.
+    pub(crate) ranks: usize,
+    /// Which of them this is.
+    pub(crate) rank: usize,
+    /// How long to wait for the others; also the first deadline for opening links.
+    pub(crate) timeout: Duration,
+    /// Settings, by name, that must have the same value on all ranks.
+    pub(crate) knobs: Vec<(String, String)>,
+    /// What a peer gets that opens a link to this rank.
+    pub(crate) welcome: Parcel,
+    /// Called on the control thread when something has changed. Must not block.
+    pub(crate) wake: Wake,
+}
+
+/// Joins: blocks until all ranks have come to the meeting place of the id.
+///
+/// Peers may open links to this rank before the call returns, because they may have got the table earlier.
+///
+/// # Errors
+/// [`Error::Invalid`] for impossible numbers; [`Error::InitTimeout`] when not all came in time, which names the
+/// missing; [`Error::Init`] when the ranks do not fit together, one died, or the process of the meeting place is gone;
+/// [`Error::System`].
+pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
+    let (rank, ranks) = numbers(joining.rank, joining.ranks)?;
+    let timeout = joining.timeout.min(MAX_TIMEOUT);
+    let deadline = Instant::now() + timeout;
+    let control = control::start()?;
+    let id = joining.id;
+    let key = Key { comm: id.comm, rank };
+    let welcome =
+        Packed::parcel(joining.welcome).map_err(|e| Error::internal(format!("the welcome parcel: {e}")))?;
+    let shared = Arc::new(Shared::new(control.clone(), key, ranks, joining.wake));
+    control.post(Command::Enlist {
+        shared: shared.clone(),
+        secret: id.secret.clone(),
+        welcome,
+    })?;
+    let request = Join {
+        ranks,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        knobs: joining.knobs,
+        seat: Seat {
+            address: control.address(),
+            pid: host::pid(),
+            pid_namespace: host::pid_namespace(),
+        },
+        cpus: host::usable_cpus(),
+        timeout,
+    };
+    match meet(id, key, deadline, &request) {
+        Ok(table) => {
+            let table = Arc::new(table);
+            control.post(Command::Seat(key, table.clone()))?;
+            Ok(Membership::new(shared, id.secret.clone(), table, timeout))
+        }
+        Err(e) => {
+            // If that fails the control thread has ended, and with it all that it held.
+            let _ = control.post(Command::Forget(shared));
+            Err(e)
+        }
+    }
+}
+
+fn numbers(rank: usize, ranks: usize) -> Result<(u32, u32), Error> {
+    if ranks == 0 || ranks > MAX_RANKS as usize {
+        return Err(Error::invalid(format!(
+            "a communicator of {ranks} ranks: there must be 1 to {MAX_RANKS}"
+        )));
+    }
+    if rank >= ranks {
+        return Err(Error::invalid(format!(
+            "rank {rank} of {ranks}: ranks are numbered 0 to {}",
+            ranks - 1
+        )));
+    }
+    Ok((rank as u32, ranks as u32))
+}
+
+/// Goes to the meeting place and waits for its answer, a little longer than the deadline, so that it is the meeting
+/// place that says who is missing.
+fn meet(id: &UniqueId, key: Key, deadline: Instant, request: &Join) -> Result<Table, Error> {
+    let patience = Patience {
+        deadline: deadline + GRACE,
+        stop: &|| false,
+    };
+    let explain = |failure| explain(failure, id.address, request.timeout);
+    let mut channel = patience
+        .dial(&Target {
+            address: id.address,
+            role: Role::Join,
+            from: key.rank,
+            to: MEETING,
+            comm: key.comm,
+            secret: id.secret.clone(),
+        })
+        .map_err(explain)?;
+    let packed = Packed::message(request).map_err(|e| explain(e.into()))?;
+    patience.send(&mut channel, packed).map_err(explain)?;
+    let frame = patience.receive(&mut channel).map_err(explain)?;
+    match frame.message().map_err(|e| explain(e.into()))? {
+        Answer::Table(table) if table.seats.len() == request.ranks as usize => Ok(table),
+        Answer::Table(_) => Err(Error::internal("a table of seats of the wrong length")),
+        Answer::Refused { late: true, what } => Err(Error::InitTimeout { what }),
+        Answer::Refused { late: false, what } => Err(Error::Init { what }),
+    }
+}
+
+fn explain(failure: Failure, meeting: Address, timeout: Duration) -> Error {
+    let waited = timeout.as_secs_f64();
+    let what = match failure {
+        Failure::Late | Failure::Stopped => {
+            return Error::InitTimeout {
+                what: format!(
+                    "init timed out after {waited:.1} s: the process that made the unique id, at {meeting}, does not \
+                     answer"
+                ),
+            };
+        }
+        Failure::Dial(DialError::Nobody) => format!(
+            "the process that made the unique id has ended (nobody listens at {meeting}): it must live until all \
+             ranks have joined"
+        ),
+        Failure::Dial(DialError::Refused(Refused::Unknown)) => {
+            "the process that made the unique id does not know it any more: an id makes one communicator, so get a \
+             new one"
+                .to_owned()
+        }
+        Failure::Dial(DialError::Refused(Refused::ProofRejected | Refused::WrongProof)) => {
+            "the secret in the unique id is wrong: pass its 128 bytes unchanged".to_owned()
+        }
+        Failure::Frame(FrameError::Closed) => {
+            "the process that made the unique id ended before all ranks had joined".to_owned()
+        }
+        other => format!("cannot join at {meeting}: {other}"),
+    };
+    Error::Init { what }
+}
+
+/// How much longer than its deadline a rank waits for the meeting place to say who is missing.
+const GRACE: Duration = Duration::from_millis(500);

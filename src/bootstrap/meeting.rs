@@ -1,0 +1,223 @@
+//! [`Meeting`]: the gathering of a communicator's ranks, without sockets and without a clock of its own.
+
+use super::{
+    MAX_RANKS, MAX_TIMEOUT,
+    messages::{Answer, Join, Table},
+};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+/// Who has come so far. Each step may end the meeting with an answer to everybody who came.
+#[derive(Debug, Default)]
+pub(super) struct Meeting {
+    come: BTreeMap<u32, Join>,
+    /// The rank that came first: the others are compared with it.
+    first: u32,
+    /// The earliest deadline of those who came, and how long that rank was willing to wait.
+    deadline: Option<(Instant, Duration)>,
+}
+
+impl Meeting {
+    /// When [`Meeting::expire`] is to be called.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadline.map(|(at, _)| at)
+    }
+
+    /// `rank` comes.
+    pub(super) fn arrive(&mut self, rank: u32, join: Join, now: Instant) -> Option<Answer> {
+        if self.come.is_empty() {
+            self.first = rank;
+        }
+        let (first, ranks) = (self.first, join.ranks);
+        let deadline = now + join.timeout.min(MAX_TIMEOUT);
+        if self.deadline.is_none_or(|(at, _)| deadline < at) {
+            self.deadline = Some((deadline, join.timeout));
+        }
+        if rank >= ranks || ranks > MAX_RANKS {
+            return Some(refused(format!("there is no rank {rank} among {ranks} ranks")));
+        }
+        if let Some(other) = self.come.get(&rank) {
+            let (a, b) = (other.seat.pid, join.seat.pid);
+            return Some(refused(format!(
+                "rank {rank} came twice: from process {a} and from process {b}"
+            )));
+        }
+        if let Some(what) = self
+            .come
+            .get(&first)
+            .and_then(|one| difference((first, one), (rank, &join)))
+        {
+            return Some(refused(what));
+        }
+        self.come.insert(rank, join);
+        (self.come.len() == ranks as usize).then(|| self.table())
+    }
+
+    /// The connection to `rank` has ended.
+    pub(super) fn depart(&mut self, rank: u32) -> Option<Answer> {
+        let join = self.come.get(&rank)?;
+        Some(refused(format!(
+            "rank {rank} (process {}) ended before all ranks had joined",
+            join.seat.pid
+        )))
+    }
+
+    /// The deadline has passed.
+    pub(super) fn expire(&self) -> Option<Answer> {
+        let (_, waited) = self.deadline?;
+        let ranks = self.come.values().next()?.ranks;
+        let missing: Vec<u32> = (0..ranks).filter(|r| !self.come.contains_key(r)).collect();
+        Some(Answer::Refused {
+            late: true,
+            what: format!(
+                "init timed out after {:.1} s: {} of {ranks} ranks never came: {}",
+                waited.as_secs_f64(),
+                missing.len(),
+                list(&missing)
+            ),
+        })
+    }
+
+    fn table(&self) -> Answer {
+        let mut cpus = Vec::new();
+        for join in self.come.values() {
+            cpus.resize(cpus.len().max(join.cpus.len()), 0);
+            cpus.iter_mut().zip(&join.cpus).for_each(|(all, one)| *all |= one);
+        }
+        Answer::Table(Table {
+            seats: self.come.values().map(|join| join.seat.clone()).collect(),
+            cpus: cpus.iter().map(|byte| byte.count_ones()).sum(),
+        })
+    }
+}
+
+fn refused(what: String) -> Answer {
+    Answer::Refused { late: false, what }
+}
+
+/// In what two ranks differ that must be the same.
+fn difference((a, one): (u32, &Join), (b, other): (u32, &Join)) -> Option<String> {
+    if one.ranks != other.ranks {
+        return Some(format!(
+            "the ranks disagree on their number: rank {a} was told {}, rank {b} was told {}",
+            one.ranks, other.ranks
+        ));
+    }
+    if one.version != other.version {
+        return Some(format!(
+            "the ranks use different versions of ccl: rank {a} has {}, rank {b} has {}",
+            one.version, other.version
+        ));
+    }
+    let value = |join: &Join, name: &str| {
+        let found = join.knobs.iter().find(|(n, _)| n == name);
+        found.map_or_else(|| "not set".to_owned(), |(_, v)| format!("{v:?}"))
+    };
+    one.knobs.iter().chain(&other.knobs).find_map(|(name, _)| {
+        let (ours, theirs) = (value(one, name), value(other, name));
+        (ours != theirs).then(|| {
+            format!("the ranks' settings differ: {name} is {ours} on rank {a} and {theirs} on rank {b}")
+        })
+    })
+}
+
+/// Rank numbers for a message, not all of them if there are very many.
+fn list(ranks: &[u32]) -> String {
+    let shown: Vec<String> = ranks.iter().take(32).map(u32::to_string).collect();
+    let more = if ranks.len() > 32 { ", ..." } else { "" };
+    shown.join(", ") + more
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{bootstrap::messages::Seat, net::Address};
+
+    fn join(ranks: u32, pid: u32) -> Join {
+        Join {
+            ranks,
+            version: "1".into(),
+            knobs: vec![("CCL_ALGO".into(), "ring".into())],
+            seat: Seat {
+                address: Address::Unix([pid as u8; 16]),
+                pid,
+                pid_namespace: 1,
+            },
+            cpus: vec![pid as u8],
+            timeout: Duration::from_secs(30),
+        }
+    }
+
+    fn what(answer: Option<Answer>) -> String {
+        match answer {
+            Some(Answer::Refused { what, .. }) => what,
+            other => panic!("not a refusal: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_table_when_all_have_come() {
+        let (mut meeting, now) = (Meeting::default(), Instant::now());
+        assert!(meeting.arrive(2, join(3, 1), now).is_none());
+        assert!(meeting.arrive(0, join(3, 2), now).is_none());
+        match meeting.arrive(1, join(3, 5), now) {
+            Some(Answer::Table(table)) => {
+                assert_eq!(table.seats.iter().map(|s| s.pid).collect::<Vec<_>>(), [2, 5, 1]);
+                assert_eq!(table.cpus, 3); // bits 0, 1 and 2
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn refusals_name_the_ranks() {
+        let now = Instant::now();
+        let after = |rank, second: Join| {
+            let mut meeting = Meeting::default();
+            assert!(meeting.arrive(1, join(4, 10), now).is_none());
+            what(meeting.arrive(rank, second, now))
+        };
+        assert_eq!(
+            after(1, join(4, 11)),
+            "rank 1 came twice: from process 10 and from process 11"
+        );
+        assert_eq!(after(4, join(4, 11)), "there is no rank 4 among 4 ranks");
+        assert!(after(0, join(5, 11)).ends_with("rank 1 was told 4, rank 0 was told 5"));
+        let newer = Join {
+            version: "2".into(),
+            ..join(4, 11)
+        };
+        assert!(after(0, newer).ends_with("rank 1 has 1, rank 0 has 2"));
+        let tree = Join {
+            knobs: vec![("CCL_ALGO".into(), "tree".into())],
+            ..join(4, 11)
+        };
+        assert!(after(3, tree).ends_with("CCL_ALGO is \"ring\" on rank 1 and \"tree\" on rank 3"));
+        let unset = Join {
+            knobs: vec![],
+            ..join(4, 11)
+        };
+        assert!(after(3, unset).ends_with("CCL_ALGO is \"ring\" on rank 1 and not set on rank 3"));
+    }
+
+    #[test]
+    fn the_end_of_one_and_the_deadline_end_it_for_all() {
+        let (mut meeting, now) = (Meeting::default(), Instant::now());
+        assert_eq!(meeting.deadline(), None);
+        meeting.arrive(0, join(4, 10), now);
+        let hasty = Join {
+            timeout: Duration::from_millis(1500),
+            ..join(4, 11)
+        };
+        meeting.arrive(2, hasty, now);
+        assert_eq!(meeting.deadline(), Some(now + Duration::from_millis(1500)));
+        assert_eq!(
+            what(meeting.expire()),
+            "init timed out after 1.5 s: 2 of 4 ranks never came: 1, 3"
+        );
+        assert!(what(meeting.depart(2)).starts_with("rank 2 (process 11) ended before"));
+        assert!(meeting.depart(3).is_none());
+    }
+}

@@ -1,0 +1,209 @@
+//! [`Membership`]: what a rank holds while it belongs to a communicator.
+
+use super::{
+    MAX_TIMEOUT,
+    control::Command,
+    health::{Health, Peer, Shared},
+    messages::Table,
+};
+use crate::{
+    net::{DialError, Failure, Frame, FrameError, Packed, Parcel, Patience, Refused, Role, Secret, Target},
+    transport::links::Opener,
+    types::{Cause, Error},
+};
+use std::{
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A rank's place in a communicator, with all that [`Health`] tells. Dropping it leaves in order.
+pub(crate) struct Membership {
+    health: Health,
+    secret: Secret,
+    table: Arc<Table>,
+    timeout_ms: AtomicU64,
+    left: AtomicBool,
+}
+
+impl Membership {
+    pub(super) fn new(shared: Arc<Shared>, secret: Secret, table: Arc<Table>, timeout: Duration) -> Self {
+        let membership = Membership {
+            health: Health(shared),
+            secret,
+            table,
+            timeout_ms: AtomicU64::new(0),
+            left: AtomicBool::new(false),
+        };
+        membership.set_timeout(timeout);
+        membership
+    }
+
+    /// Whether this host's ranks outnumber the processors that they may use together.
+    pub(crate) fn oversubscribed(&self) -> bool {
+        self.table.seats.len() > self.table.cpus.max(1) as usize
+    }
+
+    /// Sets the deadline of [`Opener::open`]; at first it is that of init.
+    pub(crate) fn set_timeout(&self, timeout: Duration) {
+        let ms = timeout.min(MAX_TIMEOUT).as_millis();
+        self.timeout_ms.store(ms as u64, Relaxed); // a year of milliseconds fits
+    }
+
+    /// Leaves in order: tells all others, so that the end of this process is no failure to them, and waits until they
+    /// have heard, [`LEAVE_WAIT`] at most. From then on `wake` is not called any more, and peers get no welcome.
+    /// Later calls do nothing, nor does the call of a forked child.
+    pub(crate) fn leave(&self) {
+        let shared = &self.health.0;
+        if shared.check().is_err() || self.left.swap(true, Relaxed) {
+            return;
+        }
+        shared.hush();
+        if shared.control.post(Command::Leave(shared.key)).is_ok() {
+            shared.wait_settled(LEAVE_WAIT);
+        }
+    }
+
+    /// What keeps this rank from a link to `peer`, if anything is known.
+    fn obstacle(&self, peer: usize) -> Option<Cause> {
+        if !self.trouble() && !self.departures() {
+            return None;
+        }
+        let (rank, seen_by, during) = (peer as u32, self.rank() as u32, None);
+        self.verdict().or_else(|| match self.peer(peer) {
+            Peer::Alive => None,
+            Peer::Left => Some(Cause::Left {
+                rank,
+                seen_by,
+                during,
+            }),
+            Peer::Dead { how, .. } => Some(Cause::Lost {
+                rank,
+                how,
+                seen_by,
+                during,
+            }),
+        })
+    }
+
+    /// One attempt to hand over a parcel.
+    fn exchange(&self, patience: &Patience<'_>, peer: usize, parcel: &Packed) -> Result<Frame, Failure> {
+        let key = self.health.0.key;
+        let mut channel = patience.dial(&Target {
+            address: self.table.seats[peer].address,
+            role: Role::Link,
+            from: key.rank,
+            to: peer as u32,
+            comm: key.comm,
+            secret: self.secret.clone(),
+        })?;
+        patience.send(&mut channel, parcel.clone())?;
+        patience.receive(&mut channel)
+    }
+
+    /// Tells the control thread, and so all, that `peer` is not to be reached; and what to make of that here.
+    fn unreachable(&self, peer: usize, how: &DialError) -> Cause {
+        let shared = &self.health.0;
+        let (rank, how) = (peer as u32, how.how());
+        let lost = Cause::Lost {
+            rank,
+            how: how.clone(),
+            seen_by: shared.key.rank,
+            during: None,
+        };
+        // If that fails there is a verdict: the control thread's own end.
+        let _ = shared.control.post(Command::Lose(shared.key, rank, how));
+        self.obstacle(peer).unwrap_or(lost)
+    }
+
+    fn broken(&self, what: String) -> Error {
+        Error::Failed(Cause::Broken {
+            rank: self.rank() as u32,
+            what,
+        })
+    }
+}
+
+impl Opener for Membership {
+    /// # Errors
+    /// [`Error::Failed`] with the communicator's verdict, or with what was found here: the caller raises it.
+    fn open(&self, peer: usize, parcel: Parcel) -> Result<Parcel, Error> {
+        self.check()?;
+        if peer >= self.ranks() || peer == self.rank() {
+            return Err(Error::internal(format!(
+                "a link from rank {} to rank {peer}",
+                self.rank()
+            )));
+        }
+        let problem = |e: &dyn std::fmt::Display| self.broken(format!("no link to rank {peer}: {e}"));
+        let timeout = Duration::from_millis(self.timeout_ms.load(Relaxed));
+        let patience = Patience {
+            deadline: Instant::now() + timeout,
+            stop: &|| self.obstacle(peer).is_some(),
+        };
+        let parcel = Packed::parcel(parcel).map_err(|e| problem(&e))?;
+        let mut failures = 0;
+        loop {
+            if let Some(cause) = self.obstacle(peer) {
+                return Err(Error::Failed(cause));
+            }
+            let failure = match self.exchange(&patience, peer, &parcel) {
+                Ok(welcome) => return welcome.into_parcel().map_err(|e| problem(&e)),
+                Err(failure) => failure,
+            };
+            match failure {
+                // It died or left just now, and word of that is on its way; that says more than we can.
+                Failure::Frame(FrameError::Closed) | Failure::Dial(DialError::Nobody)
+                    if failures < LAST_BREATHS && Instant::now() < patience.deadline =>
+                {
+                    failures += 1;
+                    thread::sleep(RETRY);
+                }
+                Failure::Dial(e @ (DialError::Nobody | DialError::Refused(Refused::Unknown))) => {
+                    return Err(Error::Failed(self.unreachable(peer, &e)));
+                }
+                Failure::Stopped => (),
+                Failure::Late => {
+                    let waited = timeout.as_secs_f64();
+                    return Err(problem(&format!("it did not answer within {waited:.1} s")));
+                }
+                e => return Err(problem(&e)),
+            }
+        }
+    }
+
+    fn arrivals(&self) -> Vec<(usize, Parcel)> {
+        if self.check().is_err() {
+            return Vec::new();
+        }
+        let frames = self.health.0.arrivals().into_iter();
+        // The control thread has checked the sizes, so none is lost here.
+        frames
+            .filter_map(|(rank, frame)| Some((rank, frame.into_parcel().ok()?)))
+            .collect()
+    }
+}
+
+impl Deref for Membership {
+    type Target = Health;
+
+    fn deref(&self) -> &Health {
+        &self.health
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// How long [`Membership::leave`] waits for the slowest to hear.
+const LEAVE_WAIT: Duration = Duration::from_secs(1);
+/// How long, and how often, to wait for word of a peer that closes connections or does not listen.
+const RETRY: Duration = Duration::from_millis(10);
+const LAST_BREATHS: u32 = 20;

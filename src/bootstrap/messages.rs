@@ -1,0 +1,70 @@
+//! What the processes of a communicator say to each other, apart from the handshake and parcels.
+
+use crate::{net::Address, types::Cause};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A rank to the meeting place: here I am. Its number is in the handshake.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Join {
+    /// How many ranks it expects.
+    pub(super) ranks: u32,
+    /// The library's version.
+    pub(super) version: String,
+    /// The settings that must be the same on all ranks, by name.
+    pub(super) knobs: Vec<(String, String)>,
+    pub(super) seat: Seat,
+    /// The processors that it may use: bit `i % 8` of byte `i / 8`.
+    pub(super) cpus: Vec<u8>,
+    /// How long it is willing to wait for the others.
+    pub(super) timeout: Duration,
+}
+
+/// Where a rank is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Seat {
+    /// Where its process listens; ranks with the same address share a process.
+    pub(super) address: Address,
+    /// Its process, as seen in its pid namespace.
+    pub(super) pid: u32,
+    /// Its pid namespace; 0 when it does not know.
+    pub(super) pid_namespace: u64,
+}
+
+/// Where all ranks are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Table {
+    /// By rank.
+    pub(super) seats: Vec<Seat>,
+    /// Distinct processors that the ranks of this host may use together.
+    pub(super) cpus: u32,
+}
+
+/// The meeting place to a rank.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// All are here.
+    Table(Table),
+    /// There will be no communicator.
+    Refused {
+        /// Whether that is because ranks did not come in time.
+        late: bool,
+        /// Why, the same on all ranks.
+        what: String,
+    },
+}
+
+/// A rank to its neighbour in the control tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Word {
+    /// `rank` has left in order. To be passed on, and answered with [`Word::Heard`] when all behind have heard.
+    Left { rank: u32 },
+    /// The sender, and everybody behind it, has heard that `rank` left.
+    Heard { rank: u32 },
+    /// `rank` died. To be passed on.
+    Died { rank: u32, how: String },
+    /// Up the tree: this stopped a rank, if nothing else did before.
+    Raise(Cause),
+    /// Down the tree: this is what stopped the communicator.
+    Verdict(Cause),
+}

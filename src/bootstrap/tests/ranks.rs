@@ -1,0 +1,170 @@
+//! Ranks as threads of one process.
+
+use super::*;
+use crate::{
+    bootstrap::Peer,
+    sys::host::usable_cpus,
+    transport::links::Opener,
+    types::{Cause, Error},
+};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+#[test]
+fn all_ranks_join_open_links_and_leave() {
+    for n in [1, 2, 5, 17] {
+        let members = communicator(n);
+        let cpus: u32 = usable_cpus().iter().map(|b| b.count_ones()).sum();
+        thread::scope(|s| {
+            for (rank, member) in members.iter().enumerate() {
+                s.spawn(move || {
+                    assert_eq!((member.rank(), member.ranks()), (rank, n));
+                    assert_eq!(member.oversubscribed(), n > cpus as usize);
+                    for peer in (0..n).filter(|&p| p != rank) {
+                        let bytes = format!("{rank} to {peer}").into_bytes();
+                        let parcel = Parcel {
+                            bytes,
+                            fds: Vec::new(),
+                        };
+                        let welcome = member.open(peer, parcel).unwrap();
+                        assert_eq!(welcome.bytes, format!("welcome to {peer}").as_bytes());
+                    }
+                    let mut came = Vec::new();
+                    while came.len() < n - 1 {
+                        came.extend(member.arrivals());
+                        thread::yield_now();
+                    }
+                    came.sort_by_key(|(from, _)| *from);
+                    let others = (0..n).filter(|&p| p != rank);
+                    for ((from, parcel), peer) in came.into_iter().zip(others) {
+                        assert_eq!(from, peer);
+                        assert_eq!(parcel.bytes, format!("{peer} to {rank}").as_bytes());
+                    }
+                    assert!(member.arrivals().is_empty());
+                });
+            }
+        });
+        // One after the other: those who are left see the others as gone in order.
+        for (rank, member) in members.iter().enumerate() {
+            assert!(!member.trouble());
+            member.leave();
+            for other in &members[rank + 1..] {
+                until("departures", || {
+                    other.peer(rank) == Peer::Left && other.departures()
+                });
+                assert!(!other.trouble());
+            }
+        }
+    }
+}
+
+#[test]
+fn one_cause_for_all_even_if_many_raise() {
+    for n in [1, 2, 5, 17] {
+        let members = communicator(n);
+        let verdicts: Vec<Cause> = thread::scope(|s| {
+            let raise = |m: &Membership| {
+                m.raise(Cause::Aborted {
+                    rank: m.rank() as u32,
+                })
+            };
+            let threads: Vec<_> = members.iter().map(|m| s.spawn(move || raise(m))).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        for member in &members {
+            until("the verdict", || member.verdict().is_some());
+            assert!(member.trouble());
+            assert_eq!(member.verdict(), members[0].verdict());
+        }
+        // What raise returned is the verdict, unless the machine was too busy for it to come in time.
+        for (rank, returned) in verdicts.into_iter().enumerate() {
+            let own = Cause::Aborted { rank: rank as u32 };
+            assert!(returned == own || Some(&returned) == members[0].verdict().as_ref());
+        }
+        // It stays the same.
+        let late = Cause::Aborted { rank: 99 };
+        assert_eq!(Some(members[n - 1].raise(late)), members[0].verdict());
+    }
+}
+
+#[test]
+fn a_hundred_ranks() {
+    let members = communicator(100);
+    members[99].raise(Cause::Aborted { rank: 99 });
+    until("the verdict", || members.iter().all(|m| m.verdict().is_some()));
+    thread::scope(|s| members.iter().for_each(|m| _ = s.spawn(|| m.leave())));
+    until("departures", || {
+        (0..100).all(|r| members[0].peer(r) == Peer::Left)
+    });
+}
+
+#[test]
+fn another_thread_may_abort_and_everybody_is_woken() {
+    let id = UniqueId::new().unwrap();
+    let woken: Vec<Arc<AtomicUsize>> = (0..3).map(|_| Arc::default()).collect();
+    let joinings = (0..3).map(|rank| {
+        let count = woken[rank].clone();
+        Joining {
+            wake: Arc::new(move || _ = count.fetch_add(1, Relaxed)),
+            ..joining(&id, 3, rank)
+        }
+    });
+    let members: Vec<_> = join_all(joinings.collect())
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    let health = (*members[2]).clone();
+    let abort = thread::spawn(move || health.raise(Cause::Aborted { rank: 2 }));
+    abort.join().unwrap();
+    for (member, count) in members.iter().zip(&woken) {
+        until("the verdict", || {
+            member.verdict() == Some(Cause::Aborted { rank: 2 })
+        });
+        until("the wake-up", || count.load(Relaxed) > 0);
+    }
+    match members[0].open(1, Parcel::default()) {
+        Err(Error::Failed(Cause::Aborted { rank: 2 })) => (),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn no_link_to_a_rank_that_left() {
+    let mut members = communicator(3);
+    drop(members.pop());
+    match members[0].open(2, Parcel::default()) {
+        Err(Error::Failed(Cause::Left {
+            rank: 2, seen_by: 0, ..
+        })) => (),
+        other => panic!("{other:?}"),
+    }
+    assert!(!members[1].trouble());
+    members[1].open(0, Parcel::default()).unwrap();
+}
+
+#[test]
+fn leaving_lets_go_of_everything() {
+    let id = UniqueId::new().unwrap();
+    let held = Arc::new(());
+    let joinings = (0..2).map(|rank| {
+        let held = held.clone();
+        Joining {
+            wake: Arc::new(move || _ = &held),
+            ..joining(&id, 2, rank)
+        }
+    });
+    let members = join_all(joinings.collect());
+    members[0].as_ref().unwrap().leave();
+    drop(members);
+    until("the wakes to be dropped", || Arc::strong_count(&held) == 1);
+}
+
+#[test]
+fn communicators_of_one_process_do_not_mix() {
+    let (a, b) = (communicator(3), communicator(3));
+    a[1].raise(Cause::Aborted { rank: 1 });
+    until("the verdict", || a.iter().all(|m| m.verdict().is_some()));
+    assert!(b.iter().all(|m| !m.trouble()));
+    drop(a);
+    b[0].open(2, Parcel::default()).unwrap();
+    assert!(b.iter().all(|m| !m.trouble()));
+}

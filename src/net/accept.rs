@@ -1,0 +1,130 @@
+//! [`Greeter`]: a connection that has come in and has not proved itself yet.
+
+use super::{
+    Channel, Secret,
+    address::fill_random,
+    handshake::{CLIENT_PROOF, Hello, REJECTION, Server, refusal},
+};
+use crate::sys::{fork::ProcessFd, socket};
+use rustix::{io::Errno, process::geteuid};
+use std::{
+    io::IoSlice,
+    os::fd::{AsFd, BorrowedFd},
+    time::Instant,
+};
+
+/// The server's side of a handshake in progress. Its size is fixed and nothing is allocated for the other side.
+pub(crate) struct Greeter {
+    stream: ProcessFd,
+    since: Instant,
+    stage: Stage,
+    buffer: [u8; Hello::LEN],
+    have: usize,
+}
+
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would be an allocation for a stranger"
+)]
+enum Stage {
+    Hello,
+    Proof(Server),
+}
+
+/// Where a handshake has got to.
+pub(crate) enum Greeting {
+    /// The other side has more to say.
+    Waiting(Greeter),
+    /// It has proved its hello.
+    Met(Hello, Channel),
+    /// It is a stranger, has gone, or was told why it may not come in.
+    Over,
+}
+
+impl Greeter {
+    /// Greets whoever is at the other end of `stream`, unless it is another user (the superuser may come in).
+    pub(crate) fn new(stream: ProcessFd, now: Instant) -> Option<Greeter> {
+        let uid = socket::peer_uid(&stream).ok()?;
+        (uid == 0 || uid == geteuid().as_raw()).then_some(Greeter {
+            stream,
+            since: now,
+            stage: Stage::Hello,
+            buffer: [0; Hello::LEN],
+            have: 0,
+        })
+    }
+
+    /// When it came.
+    pub(crate) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// Goes on with what has come. `secret` gives the secret of the communicator and rank that a hello names, if this
+    /// process knows it.
+    pub(crate) fn advance(mut self, mut secret: impl FnMut(&Hello) -> Option<Secret>) -> Greeting {
+        loop {
+            let need = match self.stage {
+                Stage::Hello => Hello::LEN,
+                Stage::Proof(_) => CLIENT_PROOF,
+            };
+            match socket::receive_bytes(&self.stream, &mut self.buffer[self.have..need]) {
+                Ok(0) => return Greeting::Over,
+                Ok(n) => self.have += n,
+                Err(Errno::AGAIN) => return Greeting::Waiting(self),
+                Err(Errno::INTR) => (),
+                Err(_) => return Greeting::Over,
+            }
+            if self.have == need {
+                self.have = 0;
+                match self.stage {
+                    Stage::Hello => match self.on_hello(&mut secret) {
+                        Some(greeter) => self = greeter,
+                        None => return Greeting::Over,
+                    },
+                    Stage::Proof(server) => return on_proof(server, &self.buffer, self.stream),
+                }
+            }
+        }
+    }
+
+    fn on_hello(self, secret: impl FnOnce(&Hello) -> Option<Secret>) -> Option<Greeter> {
+        let mut nonce = [0; 32];
+        fill_random(&mut nonce).ok()?;
+        match Server::on_hello(&self.buffer, nonce, secret) {
+            Ok((server, ours)) => send_all(&self.stream, &ours).then_some(Greeter {
+                stage: Stage::Proof(server),
+                ..self
+            }),
+            Err(why) => {
+                refusal(why).map(|answer| send_all(&self.stream, &answer));
+                None
+            }
+        }
+    }
+}
+
+impl AsFd for Greeter {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+fn on_proof(server: Server, buffer: &[u8; Hello::LEN], stream: ProcessFd) -> Greeting {
+    let Some(proof) = buffer.first_chunk::<CLIENT_PROOF>() else {
+        return Greeting::Over;
+    };
+    match server.on_proof(proof) {
+        Ok((hello, answer)) if send_all(&stream, &answer) => Greeting::Met(hello, Channel::new(stream)),
+        Ok(_) => Greeting::Over,
+        Err(_) => {
+            send_all(&stream, &REJECTION);
+            Greeting::Over
+        }
+    }
+}
+
+/// Sends a message of the handshake. They are so short that a fresh socket always has room for them whole; if not,
+/// the other side is none of ours.
+pub(super) fn send_all(stream: &ProcessFd, bytes: &[u8]) -> bool {
+    socket::send(stream, &[IoSlice::new(bytes)], &[]) == Ok(bytes.len())
+}

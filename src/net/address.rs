@@ -1,0 +1,105 @@
+//! [`Address`]: where a process listens.
+
+use crate::{
+    sys::{fork::ProcessFd, socket},
+    types::Error,
+};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Where a process listens. On the wire each kind has a number of its own, so that more can be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum Address {
+    /// A Unix socket with the abstract name `ccl-` and these bytes in hexadecimal: reachable on this host, in this
+    /// network namespace, and gone with its process.
+    Unix([u8; 16]),
+}
+
+impl Address {
+    /// Bytes of an encoded address: a kind byte and up to 31 more, unused ones zero.
+    pub(crate) const LEN: usize = 32;
+
+    /// A fresh address and its listening socket, which never blocks.
+    pub(crate) fn listen() -> Result<(Address, ProcessFd), Error> {
+        let mut random = [0; 16];
+        fill_random(&mut random)?;
+        let listener = socket::listen(&unix_name(&random)).map_err(|e| Error::system("cannot listen", e))?;
+        Ok((Address::Unix(random), listener))
+    }
+
+    /// Begins a connection to whoever listens here. Never blocks; see [`socket::dial`] for the errors.
+    pub(crate) fn dial(&self) -> Result<ProcessFd, Errno> {
+        match self {
+            Address::Unix(random) => socket::dial(&unix_name(random)),
+        }
+    }
+
+    pub(crate) fn encode(&self) -> [u8; Address::LEN] {
+        let mut bytes = [0; Address::LEN];
+        match self {
+            Address::Unix(random) => {
+                bytes[0] = UNIX;
+                bytes[1..17].copy_from_slice(random);
+            }
+        }
+        bytes
+    }
+
+    /// The address that [`Address::encode`] made these bytes of, or `None`.
+    pub(crate) fn decode(bytes: &[u8; Address::LEN]) -> Option<Address> {
+        let (head, rest) = bytes.split_at(17);
+        if head[0] != UNIX || rest.iter().any(|&b| b != 0) {
+            return None;
+        }
+        head[1..].try_into().ok().map(Address::Unix)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(random) => write!(f, "unix:@{}", String::from_utf8_lossy(&unix_name(random))),
+        }
+    }
+}
+
+/// Fills `bytes` with the system's randomness.
+pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), Error> {
+    getrandom::fill(bytes).map_err(|e| Error::system("no random bytes from the system", e))
+}
+
+fn unix_name(random: &[u8; 16]) -> Vec<u8> {
+    let hex: String = random.iter().map(|b| format!("{b:02x}")).collect();
+    format!("ccl-{hex}").into_bytes()
+}
+
+const UNIX: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip() {
+        let (address, listener) = Address::listen().unwrap();
+        assert_eq!(Address::decode(&address.encode()), Some(address));
+        address.dial().unwrap();
+        drop(listener);
+        // A child that another test is just forking may hold a copy for a moment.
+        while address.dial().is_ok() {
+            std::thread::yield_now();
+        }
+        assert_eq!(address.dial().unwrap_err(), Errno::CONNREFUSED);
+        assert!(address.to_string().starts_with("unix:@ccl-"));
+    }
+
+    #[test]
+    fn unknown_kinds_are_refused() {
+        let mut bytes = Address::Unix([7; 16]).encode();
+        bytes[31] = 1;
+        assert_eq!(Address::decode(&bytes), None);
+        assert_eq!(Address::decode(&[0; 32]), None);
+        assert_eq!(Address::decode(&[2; 32]), None);
+    }
+}

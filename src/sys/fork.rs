@@ -1,0 +1,256 @@
+//! Forked children: what the library owns stays with the parent.
+//!
+//! A child has none of its parent's threads, so nothing of the library's can go on working in it. Each fork therefore
+//! begins a new *generation*: descriptors held in a [`ProcessFd`] are closed in the child, process-wide state in a
+//! [`super::per_process::PerProcess`] is forgotten there, and whoever made a handle compares [`generation`] before
+//! touching its locks, which another thread may have held at the fork.
+
+use std::{
+    io,
+    mem::ManuallyDrop,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    sync::atomic::{
+        AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
+        Ordering::{Acquire, Relaxed, Release},
+    },
+    thread,
+};
+
+/// How many forks lie between the process that first loaded the library and this one.
+#[inline]
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Relaxed)
+}
+
+/// Begins to watch for forks; later calls do nothing.
+///
+/// # Errors
+/// When the C library has no memory left for the handler.
+pub(crate) fn watch() -> io::Result<()> {
+    if WATCHING.swap(true, Relaxed) {
+        return Ok(());
+    }
+    // SAFETY: the handlers live as long as this code is loaded (the C library drops them when it unloads the code);
+    // `in_child` does only what a child of a process with threads may do: atomics and close(2).
+    match unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) } {
+        0 => Ok(()),
+        code => {
+            WATCHING.store(false, Relaxed);
+            Err(io::Error::from_raw_os_error(code))
+        }
+    }
+}
+
+/// A descriptor that belongs to this process alone: a forked child finds it closed, and dropping the child's copy of
+/// this value does nothing.
+#[derive(Debug)]
+pub(crate) struct ProcessFd {
+    fd: ManuallyDrop<OwnedFd>,
+    generation: u32,
+}
+
+impl ProcessFd {
+    /// The descriptor that `make` makes. `make` is one system call that does not block.
+    pub(crate) fn open<E>(make: impl FnOnce() -> Result<OwnedFd, E>) -> Result<ProcessFd, E> {
+        gated(|| make().map(ProcessFd::note))
+    }
+
+    /// Several descriptors at once; as for [`ProcessFd::open`].
+    pub(crate) fn open_many<T>(make: impl FnOnce(&mut dyn FnMut(OwnedFd)) -> T) -> (T, Vec<ProcessFd>) {
+        let mut fds = Vec::new();
+        let out = gated(|| make(&mut |fd| fds.push(ProcessFd::note(fd))));
+        (out, fds)
+    }
+
+    /// Takes over a descriptor that children have inherited so far.
+    pub(crate) fn adopt(fd: OwnedFd) -> ProcessFd {
+        gated(|| ProcessFd::note(fd))
+    }
+
+    /// Puts `fd` on the list. Only within [`gated`].
+    fn note(fd: OwnedFd) -> ProcessFd {
+        if let Some((word, bit)) = place(fd.as_raw_fd()) {
+            word.fetch_or(bit, Relaxed);
+            HIGHEST.fetch_max(fd.as_raw_fd() as usize, Relaxed);
+        }
+        ProcessFd {
+            fd: ManuallyDrop::new(fd),
+            generation: generation(),
+        }
+    }
+
+    /// Gives the descriptor up: from here on a child inherits it.
+    pub(crate) fn into_owned(self) -> OwnedFd {
+        let mut this = ManuallyDrop::new(self);
+        gated(|| forget(this.fd.as_raw_fd()));
+        // SAFETY: `this` is never dropped nor used again, so the descriptor has one owner, the returned one.
+        unsafe { ManuallyDrop::take(&mut this.fd) }
+    }
+}
+
+impl AsFd for ProcessFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for ProcessFd {
+    fn drop(&mut self) {
+        if self.generation == generation() {
+            gated(|| {
+                forget(self.fd.as_raw_fd());
+                // SAFETY: dropped once, here, and not used after; in a child, where the number was closed already
+                // and may name another file, the generation differs.
+                unsafe { ManuallyDrop::drop(&mut self.fd) }
+            });
+        }
+    }
+}
+
+/// Does `body`, in which the list and the open descriptors may differ for a moment, while no thread forks. Not to be
+/// nested, and to be short: a fork waits for it.
+fn gated<T>(body: impl FnOnce() -> T) -> T {
+    loop {
+        let seen = GATE.load(Relaxed);
+        if seen & FORKING == 0 && GATE.compare_exchange(seen, seen + 1, Acquire, Relaxed).is_ok() {
+            break;
+        }
+        thread::yield_now();
+    }
+    let out = body();
+    GATE.fetch_sub(1, Release); // pairs with the Acquire in `before`
+    out
+}
+
+/// Takes `fd` off the list.
+fn forget(fd: RawFd) {
+    if let Some((word, bit)) = place(fd) {
+        word.fetch_and(!bit, Relaxed);
+    }
+}
+
+fn place(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
+    let fd = usize::try_from(fd).ok()?;
+    Some((OPEN.get(fd / 64)?, 1 << (fd % 64)))
+}
+
+/// Runs before each fork(2), on its thread: closes the gate when nobody is inside.
+extern "C" fn before() {
+    while GATE.fetch_or(FORKING, Acquire) & FORKING != 0 {
+        thread::yield_now(); // another thread forks
+    }
+    while GATE.load(Acquire) != FORKING {
+        thread::yield_now();
+    }
+}
+
+extern "C" fn in_parent() {
+    GATE.fetch_and(!FORKING, Release);
+}
+
+/// Runs in the child, on its only thread, before fork(2) returns there.
+extern "C" fn in_child() {
+    GATE.store(0, Release);
+    GENERATION.fetch_add(1, Relaxed);
+    for (i, word) in OPEN.iter().enumerate().take(HIGHEST.load(Relaxed) / 64 + 1) {
+        let mut bits = word.load(Relaxed);
+        if bits != 0 {
+            word.store(0, Relaxed);
+        }
+        while bits != 0 {
+            // SAFETY: the number is on the list, so a `ProcessFd` of the parent owns it; that value does nothing in
+            // this child any more, because its generation has passed.
+            unsafe { libc::close((i * 64) as RawFd + bits.trailing_zeros() as RawFd) };
+            bits &= bits - 1;
+        }
+    }
+}
+
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+static WATCHING: AtomicBool = AtomicBool::new(false);
+/// One bit for each descriptor held in a [`ProcessFd`]: up to the kernel's default ceiling of 2^20 numbers, 128 KiB of
+/// which only the pages in use exist.
+static OPEN: [AtomicU64; 1 << 14] = [const { AtomicU64::new(0) }; 1 << 14];
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+/// How many threads are inside [`gated`], and whether one forks. Not a lock of the standard library, because the
+/// thread that closes it opens it in another function, and in the child.
+static GATE: AtomicU32 = AtomicU32::new(0);
+const FORKING: u32 = 1 << 31;
+
+/// Forks a child that does `body` and ends at once, as C programs do it; returns its pid. Its status is 0 if `body` gave
+/// true. For tests: in processes of few threads, because a child may find the standard library's locks held.
+#[cfg(test)]
+pub(crate) fn child(body: impl FnOnce() -> bool) -> rustix::process::Pid {
+    // SAFETY: the caller keeps to what this function says; the child never returns into the caller's frames.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(false);
+        // SAFETY: ends the child without running the parent's exit handlers.
+        unsafe { libc::_exit(if good { 0 } else { 1 }) }
+    }
+    rustix::process::Pid::from_raw(pid).expect("fork gives a pid")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::{
+        event::{EventfdFlags, eventfd},
+        fs::fstat,
+        pipe::pipe,
+    };
+
+    #[test]
+    fn a_child_finds_descriptors_closed() {
+        watch().unwrap();
+        let (ours, theirs) = pipe().unwrap();
+        let number = ours.as_raw_fd();
+        let ours = ProcessFd::adopt(ours);
+        let before = generation();
+        // SAFETY: the child only makes system calls and leaves with _exit.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: only looked at; a closed number is answered with an error.
+            let closed = fstat(unsafe { BorrowedFd::borrow_raw(number) }).is_err();
+            let good = closed && fstat(&theirs).is_ok() && generation() == before + 1;
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(if good { 0 } else { 1 }) }
+        }
+        let mut status = 0;
+        // SAFETY: waits for our own child; `status` is a live int.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+        assert!(fstat(&ours).is_ok());
+        assert_eq!(ours.into_owned().as_raw_fd(), number);
+        assert_eq!(generation(), before);
+    }
+
+    #[test]
+    fn forks_and_descriptors_do_not_meet() {
+        watch().unwrap();
+        thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    for _ in 0..2000 {
+                        ProcessFd::open(|| eventfd(0, EventfdFlags::CLOEXEC)).unwrap();
+                    }
+                });
+                s.spawn(|| {
+                    for _ in 0..20 {
+                        // SAFETY: the child leaves at once with _exit; the parent waits for it.
+                        unsafe {
+                            let child = libc::fork();
+                            if child == 0 {
+                                libc::_exit(GATE.load(Relaxed) as i32);
+                            }
+                            let mut status = 0;
+                            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+                            assert_eq!(status, 0);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(GATE.load(Relaxed) & FORKING, 0);
+    }
+}

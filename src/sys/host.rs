@@ -1,0 +1,41 @@
+//! Small facts about this process and its host.
+
+use rustix::{fs::stat, process::getpid, thread::sched_getaffinity};
+use std::thread::available_parallelism;
+
+/// This process's number in its own namespace.
+pub(crate) fn pid() -> u32 {
+    getpid().as_raw_nonzero().get().unsigned_abs()
+}
+
+/// What tells this process's pid namespace from others: two processes with the same number here may watch each other
+/// by pid. 0 when it cannot be known.
+pub(crate) fn pid_namespace() -> u64 {
+    stat("/proc/self/ns/pid").map_or(0, |s| s.st_ino)
+}
+
+/// The processors that this thread may run on: bit `i % 8` of byte `i / 8` for processor `i`.
+pub(crate) fn usable_cpus() -> Vec<u8> {
+    const CPUS: usize = 1024; // what a `CpuSet` holds; a kernel with more refuses the call
+    let mut mask = vec![0; CPUS / 8];
+    let mut set = |i: usize| mask[i / 8] |= 1 << (i % 8);
+    match sched_getaffinity(None) {
+        Ok(cpus) => (0..CPUS).filter(|&i| cpus.is_set(i)).for_each(&mut set),
+        Err(_) => (0..available_parallelism().map_or(1, usize::from).min(CPUS)).for_each(&mut set),
+    }
+    let used = mask.iter().rposition(|&b| b != 0).map_or(0, |i| i + 1);
+    mask.truncate(used);
+    mask
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_plausible() {
+        assert_eq!(pid(), std::process::id());
+        let cpus: u32 = usable_cpus().iter().map(|b| b.count_ones()).sum();
+        assert!(cpus >= 1);
+    }
+}

@@ -1,0 +1,192 @@
+//! Memory shared between processes: sealed memfds, each mapped as one value of a known layout.
+//!
+//! Nothing has a name in a file system, so nothing is left behind however a process ends. The seals mean that the
+//! size that was checked once stays: no access to the mapping can fault because another process shrank the file.
+
+use rustix::{
+    fs::{self, MemfdFlags, SealFlags},
+    io::Errno,
+    mm::{self, Advice, MapFlags, ProtFlags},
+};
+use std::{
+    io,
+    marker::PhantomData,
+    ops::Deref,
+    os::fd::{AsFd, OwnedFd},
+    ptr::NonNull,
+};
+
+/// A layout that processes may share.
+///
+/// # Safety
+/// `repr(C)`; every pattern of bits is a value (zero bytes are the first one); all bytes lie in atomics or
+/// `UnsafeCell`s, as other processes may change any of them at any time; aligned to a page or less.
+pub(crate) unsafe trait Layout {}
+
+/// A `T` in memory that other processes map too. Children made by `fork` do not inherit the mapping.
+pub(crate) struct Shared<T: Layout> {
+    base: NonNull<T>,
+    owner: PhantomData<T>,
+}
+
+impl<T: Layout> Shared<T> {
+    /// New memory, all zero, and the descriptor by which others map it. Only the pages that are touched cost memory.
+    /// `name` is seen in `/proc/<pid>/maps`.
+    pub(crate) fn create(name: &str) -> io::Result<(Self, OwnedFd)> {
+        let fd = memfd(name)?;
+        fs::ftruncate(&fd, size_of::<T>() as u64)?;
+        fs::fcntl_add_seals(&fd, SEALS)?;
+        Ok((Self::map(&fd)?, fd))
+    }
+
+    /// Maps the memory behind a descriptor that came from another process.
+    ///
+    /// # Errors
+    /// `InvalidData` when it is not what [`Shared::create`] makes: a memfd of this very size and with these seals.
+    pub(crate) fn open(fd: impl AsFd) -> io::Result<Self> {
+        let refuse = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+        let seals = fs::fcntl_get_seals(&fd)
+            .map_err(|err| refuse(format!("the descriptor is not that of a memfd ({err})")))?;
+        // Newer kernels add `SealFlags::EXEC`, which is none of our business.
+        if seals & (SEALS | SealFlags::WRITE | SealFlags::FUTURE_WRITE) != SEALS {
+            return Err(refuse(format!(
+                "the memory has the seals {seals:?} instead of {SEALS:?}"
+            )));
+        }
+        let size = fs::fstat(&fd)?.st_size;
+        if usize::try_from(size) != Ok(size_of::<T>()) {
+            return Err(refuse(format!(
+                "the memory is {size} bytes large instead of {}",
+                size_of::<T>()
+            )));
+        }
+        Self::map(&fd)
+    }
+
+    /// Bytes of address space that the mapping takes.
+    pub(crate) fn mapped(&self) -> usize {
+        size_of::<T>().next_multiple_of(rustix::param::page_size())
+    }
+
+    /// `fd` is a memfd of the size of `T` that can not shrink.
+    fn map(fd: impl AsFd) -> io::Result<Self> {
+        const { assert!(align_of::<T>() <= 4096 && size_of::<T>() > 0) }
+        let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing that exists.
+        let base = unsafe { mm::mmap(std::ptr::null_mut(), size_of::<T>(), access, kind, fd, 0)? };
+        let shared = Shared {
+            base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?,
+            owner: PhantomData,
+        };
+        // A forked child that went on writing to our lanes would break them for the peer.
+        // SAFETY: the range is the mapping just made, which `shared` owns; the advice does not change its contents.
+        unsafe { mm::madvise(base, size_of::<T>(), Advice::LinuxDontFork)? };
+        Ok(shared)
+    }
+}
+
+impl<T: Layout> Deref for Shared<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: `base` is a mapping of `size_of::<T>()` bytes, aligned to a page, that lives until `drop`; the file
+        // behind it can not shrink (`create` sealed it, `open` checked the seals and the size). `Layout` promises that
+        // all bytes are in atomics or `UnsafeCell`s, so that others may change them under a shared reference.
+        unsafe { self.base.as_ref() }
+    }
+}
+
+impl<T: Layout> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nobody has a reference into it any more: they borrow from `self`.
+        let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), size_of::<T>()) };
+    }
+}
+
+// SAFETY: an address of memory that belongs to the process, not to a thread; the contents are atomics and
+// `UnsafeCell`s, which only raw pointers under somebody's protocol reach, whichever thread (or process) uses them.
+unsafe impl<T: Layout> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Layout> Sync for Shared<T> {}
+
+/// Neither the size nor the seals change any more.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+fn memfd(name: &str) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Where `vm.memfd_noexec` is 2 only memory that can not be executed is allowed; kernels before 6.3 do not know
+    // the flag.
+    match fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => Ok(fs::memfd_create(name, flags)?),
+        made => Ok(made?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+    #[repr(C)]
+    struct Words([AtomicU64; 1000]);
+
+    // SAFETY: atomics only.
+    unsafe impl Layout for Words {}
+
+    #[test]
+    fn two_mappings_are_the_same_memory() {
+        let (here, fd) = Shared::<Words>::create("ccl-test").unwrap();
+        let there = Shared::<Words>::open(&fd).unwrap();
+        drop(fd);
+        assert_eq!(there.0[999].load(SeqCst), 0);
+        here.0[999].store(7, SeqCst);
+        assert_eq!(there.0[999].load(SeqCst), 7);
+        drop(here);
+        assert_eq!(there.0[999].load(SeqCst), 7);
+        assert_eq!(there.mapped() % 4096, 0);
+    }
+
+    #[test]
+    fn children_do_not_inherit_the_mapping() {
+        let (here, _fd) = Shared::<Words>::create("ccl-test").unwrap();
+        let start = format!("{:x}-", here.base.as_ptr().addr());
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let ours = smaps.lines().skip_while(|line| !line.starts_with(&start));
+        let flags = ours.clone().find(|line| line.starts_with("VmFlags:")).unwrap();
+        // `dc`: do not copy the area on fork.
+        assert!(flags.split_whitespace().any(|flag| flag == "dc"), "{flags}");
+    }
+
+    #[test]
+    fn what_is_not_ours_is_refused() {
+        let refused = |fd: &OwnedFd| {
+            let err = Shared::<Words>::open(fd).err().expect("must be refused");
+            assert_eq!(err.kind(), io::ErrorKind::InvalidData);
+            err.to_string()
+        };
+        let make = |size, seals| {
+            let fd = memfd("ccl-test").unwrap();
+            fs::ftruncate(&fd, size).unwrap();
+            fs::fcntl_add_seals(&fd, seals).unwrap();
+            fd
+        };
+        assert!(Shared::<Words>::open(make(8000, SEALS)).is_ok());
+        for size in [0, 7999, 8001, 1 << 40] {
+            assert!(refused(&make(size, SEALS)).contains("bytes large instead of 8000"));
+        }
+        let weak = [
+            SealFlags::empty(),
+            SealFlags::GROW | SealFlags::SEAL,
+            SealFlags::SHRINK | SealFlags::SEAL,
+            SealFlags::SHRINK | SealFlags::GROW,
+            SEALS | SealFlags::WRITE,
+            SEALS | SealFlags::FUTURE_WRITE,
+        ];
+        for seals in weak {
+            assert!(refused(&make(8000, seals)).contains("seals"));
+        }
+        let (pipe, _other) = rustix::pipe::pipe().unwrap();
+        assert!(refused(&pipe).contains("not that of a memfd"));
+    }
+}

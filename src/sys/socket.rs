@@ -1,0 +1,180 @@
+//! Unix sockets with abstract names (nothing to remove from a file system), and descriptors sent over them.
+
+use super::fork::ProcessFd;
+use rustix::{
+    cmsg_space,
+    io::Errno,
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+        accept_with, bind, connect, listen as start_listening, recvmsg, sendmsg, socket_with,
+    },
+};
+use std::{
+    io::{IoSlice, IoSliceMut},
+    mem::{MaybeUninit, size_of},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+};
+
+/// Descriptors that one message may carry.
+pub(crate) const MAX_FDS: usize = 4;
+
+/// A socket that listens under the abstract name `name`. It never blocks.
+pub(crate) fn listen(name: &[u8]) -> Result<ProcessFd, Errno> {
+    let fd = unix_socket()?;
+    bind(&fd, &SocketAddrUnix::new_abstract_name(name)?)?;
+    start_listening(&fd, BACKLOG)?;
+    Ok(fd)
+}
+
+/// Connects to the abstract name `name`. Never blocks: [`Errno::AGAIN`] when the listener's queue is full,
+/// [`Errno::CONNREFUSED`] when nobody listens there.
+pub(crate) fn dial(name: &[u8]) -> Result<ProcessFd, Errno> {
+    let fd = unix_socket()?;
+    connect(&fd, &SocketAddrUnix::new_abstract_name(name)?)?;
+    Ok(fd)
+}
+
+/// The next connection in `listener`'s queue, or `None`.
+pub(crate) fn accept(listener: &ProcessFd) -> Result<Option<ProcessFd>, Errno> {
+    match ProcessFd::open(|| accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// The user that made the other end of `stream`. (`rustix` cannot say for a peer from another pid namespace, whose
+/// pid is 0 here.)
+pub(crate) fn peer_uid(stream: impl AsFd) -> Result<u32, Errno> {
+    let mut credentials = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `credentials`, which holds that many and is plain integers.
+    let code = unsafe {
+        libc::getsockopt(
+            stream.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &mut len,
+        )
+    };
+    if code != 0 {
+        let number = std::io::Error::last_os_error().raw_os_error();
+        return Err(number.map_or(Errno::IO, Errno::from_raw_os_error));
+    }
+    Ok(credentials.uid)
+}
+
+/// Sends as much of `bytes` as goes without waiting, with `fds` beside the first byte. Returns the bytes sent; all
+/// `fds` went if any byte did.
+pub(crate) fn send(stream: impl AsFd, bytes: &[IoSlice<'_>], fds: &[BorrowedFd<'_>]) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_FDS))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::TOOBIG);
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    sendmsg(stream, bytes, &mut beside, flags)
+}
+
+/// Receives what has come, with the descriptors beside it (close-on-exec, added to `fds`). 0 is the end of the stream.
+///
+/// # Errors
+/// [`Errno::TOOBIG`] when more than [`MAX_FDS`] descriptors came at once: the stream is then not to be used further.
+pub(crate) fn receive(stream: impl AsFd, bytes: &mut [u8], fds: &mut Vec<ProcessFd>) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_FDS))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let (got, mut came) = ProcessFd::open_many(|note| {
+        let got = recvmsg(stream, &mut [IoSliceMut::new(bytes)], &mut beside, flags)?;
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(batch) = message {
+                batch.for_each(&mut *note);
+            }
+        }
+        Ok::<_, Errno>(got)
+    });
+    let got = got?;
+    // Alignment can leave room for more than asked for, so both are looked at. `came` closes what it holds.
+    if came.len() > MAX_FDS || got.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Errno::TOOBIG);
+    }
+    fds.append(&mut came);
+    Ok(got.bytes)
+}
+
+/// Receives bytes alone; descriptors that came beside them are closed by the kernel.
+pub(crate) fn receive_bytes(stream: impl AsFd, bytes: &mut [u8]) -> Result<usize, Errno> {
+    rustix::net::recv(stream, bytes, RecvFlags::DONTWAIT).map(|(n, _)| n)
+}
+
+/// Turns received descriptors into ones that the receiver may keep across a fork.
+pub(crate) fn release(fds: Vec<ProcessFd>) -> Vec<OwnedFd> {
+    fds.into_iter().map(ProcessFd::into_owned).collect()
+}
+
+fn unix_socket() -> Result<ProcessFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    ProcessFd::open(|| socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None))
+}
+
+/// Connections that may wait to be accepted; the kernel lowers it to its own limit.
+const BACKLOG: i32 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::pipe::pipe;
+
+    fn pair(test: u8) -> (ProcessFd, ProcessFd) {
+        let name = format!("ccl-test-{}-{test}", std::process::id());
+        let listener = listen(name.as_bytes()).unwrap();
+        assert!(accept(&listener).unwrap().is_none());
+        let near = dial(name.as_bytes()).unwrap();
+        (near, accept(&listener).unwrap().unwrap())
+    }
+
+    #[test]
+    fn bytes_and_descriptors_arrive() {
+        let (near, far) = pair(1);
+        assert_eq!(peer_uid(&far).unwrap(), rustix::process::getuid().as_raw());
+        let (reader, writer) = pipe().unwrap();
+        assert_eq!(send(&near, &[IoSlice::new(b"hello")], &[writer.as_fd()]), Ok(5));
+        drop(writer);
+        let (mut buf, mut fds) = ([0; 8], Vec::new());
+        assert_eq!(receive(&far, &mut buf, &mut fds), Ok(5));
+        assert_eq!(receive(&far, &mut buf, &mut fds), Err(Errno::AGAIN));
+        assert_eq!(fds.len(), 1);
+        rustix::io::write(&release(fds)[0], b"x").unwrap();
+        assert_eq!(rustix::io::read(&reader, &mut buf), Ok(1));
+        drop(near);
+        assert_eq!(receive_bytes(&far, &mut buf), Ok(0));
+    }
+
+    #[test]
+    fn surplus_descriptors_are_refused_and_closed() {
+        let (near, far) = pair(2);
+        for surplus in 1..=3 {
+            let (reader, writer) = pipe().unwrap();
+            let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(16))];
+            let mut beside = SendAncillaryBuffer::new(&mut space);
+            let many = vec![writer.as_fd(); MAX_FDS + surplus];
+            assert!(beside.push(SendAncillaryMessage::ScmRights(&many)));
+            sendmsg(&near, &[IoSlice::new(b"!")], &mut beside, SendFlags::empty()).unwrap();
+            drop(writer);
+            assert_eq!(receive(&far, &mut [0; 8], &mut Vec::new()), Err(Errno::TOOBIG));
+            // All copies of the writing end are closed, so the pipe has ended.
+            assert_eq!(rustix::io::read(&reader, &mut [0; 1]), Ok(0));
+        }
+    }
+
+    #[test]
+    fn nobody_there() {
+        assert_eq!(dial(b"ccl-test-nobody").unwrap_err(), Errno::CONNREFUSED);
+    }
+}
