@@ -7,12 +7,22 @@
 //!   another.
 //! - Messages of a lane arrive complete, once, unchanged and in order. A message carries a [`Header`] of 16 bytes
 //!   that mean nothing to the transport, and a body of at most [`Caps::max_message`] bytes.
-//! - Nothing blocks. Nothing here waits, retries for ever or reads a clock; that is the executor's policy.
-//! - A received body may be read where it lies until it is released; a reserved one written until it is committed.
-//! - Bodies begin at addresses that are multiples of 64.
+//! - Nothing blocks, except the making of a link. Nothing here waits, retries for ever or reads a clock; that is the
+//!   executor's policy.
+//! - Whatever a rank may be asleep for (a message, a credit, a link that is made) rings its bell.
+//! - A link's two directions are independent: one is there without the other, and each rank makes the one that it
+//!   sends on. Sending is done on what [`Wires::to`] gives, receiving on what [`Wires::from`] gives.
+//! - A received body may be read where it lies until it is released; a reserved one written until it is committed. It
+//!   stays mapped, though not unchanged, as long as the link: using it later gives wrong data, never a fault.
+//! - Reserved bodies begin at multiples of 8, those of 128 bytes and more at multiples of 64, and so do they where they
+//!   are received. An offered body is received wherever its sender has it.
 //! - What comes from the peer (offsets, lengths) is read once and checked before it is used.
 //! - The death of the peer is not a transport's to find: the control thread does, for all of them.
 
+pub(crate) mod bench;
+#[cfg(test)]
+mod conformance;
+pub(crate) mod inproc;
 pub(crate) mod links;
 pub(crate) mod shm;
 #[cfg(test)]
@@ -56,10 +66,17 @@ pub(crate) trait Link {
     fn caps(&self) -> Caps;
 
     /// Room for a message of `len` bytes at the end of `lane`, or `None` as long as the lane has no credit. Asking
-    /// again before the commit gives the same room.
+    /// again for as many bytes before the commit gives the same room; for another number it gives that much, and what
+    /// was written is lost. It is the lane's next message: nothing else is sent on the lane before the commit.
+    ///
+    /// # Errors
+    /// When `len` is more than [`Caps::max_message`], or the peer is found to be broken.
     fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error>;
 
-    /// Sends what was written into the reserved room.
+    /// Sends what was written into the reserved room. Non-temporal stores must have been fenced.
+    ///
+    /// # Panics
+    /// When nothing is reserved on the lane.
     fn commit(&self, lane: usize, header: Header);
 
     /// Sends `body` without copying it: it must stay mapped and unchanged until [`Link::taken`] says so. `None` as
@@ -69,7 +86,10 @@ pub(crate) trait Link {
     /// Whether the receiver has released the message that was offered as `ticket`.
     fn taken(&self, lane: usize, ticket: Ticket) -> bool;
 
-    /// The oldest message of `lane`, if one has arrived.
+    /// The oldest message of `lane`, if one has arrived; the same one until it is released.
+    ///
+    /// # Errors
+    /// When the peer is found to be broken.
     fn peek(&self, lane: usize) -> Result<Option<Message<'_>>, Error>;
 
     /// Gives up the oldest message of `lane`, whose room the sender may use again.
@@ -80,7 +100,8 @@ pub(crate) trait Link {
 pub(crate) trait Wires {
     type Link: Link;
 
-    /// The link to send to `peer` on, or `None` while it is being made; the first call begins that.
+    /// The link to send to `peer` on, or `None` while it is being made; the first call begins that, and may block until
+    /// the peer's process has answered.
     fn to(&self, peer: usize) -> Result<Option<&Self::Link>, Error>;
 
     /// The link on which `peer` sends to this rank, or `None` as long as `peer` has not made it.

@@ -1,1 +1,143 @@
+//! Shared memory between the ranks of one machine.
+//!
+//! A link is two independent halves. The half r -> s is a [`layout::Segment`] that r makes when it first has something
+//! for s, and hands to s as a descriptor: whoever sends first needs to agree with nobody. s attaches it when it comes.
+//! Each rank has one [`Bell`], which all its peers ring when they have done something that it may be asleep for.
 
+mod bell;
+mod inbound;
+mod layout;
+mod outbound;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use bell::Bell;
+pub(crate) use inbound::Inbound;
+#[cfg(test)]
+pub(crate) use layout::DEPTH;
+pub(crate) use outbound::{Opening, Outbound};
+
+use super::{Caps, Header, Message, Ticket};
+use crate::{
+    mem::Region,
+    types::{Cause, Error},
+};
+use std::{cell::OnceCell, io};
+
+/// One rank's end of a link: the halves that have been made so far.
+#[derive(Default)]
+pub(crate) struct Link {
+    outbound: OnceCell<Box<Outbound>>,
+    inbound: OnceCell<Box<Inbound>>,
+}
+
+impl Link {
+    /// Whether this rank can send on it.
+    #[inline]
+    pub(crate) fn sends(&self) -> bool {
+        self.outbound.get().is_some()
+    }
+
+    /// Whether this rank can receive on it.
+    #[inline]
+    pub(crate) fn receives(&self) -> bool {
+        self.inbound.get().is_some()
+    }
+
+    /// Adds the sending half; `false` if there is one already.
+    pub(crate) fn set_outbound(&self, half: Outbound) -> bool {
+        self.outbound.set(Box::new(half)).is_ok()
+    }
+
+    /// Adds the receiving half; `false` if there is one already.
+    pub(crate) fn set_inbound(&self, half: Inbound) -> bool {
+        self.inbound.set(Box::new(half)).is_ok()
+    }
+
+    /// Bytes of address space that it takes.
+    pub(crate) fn mapped(&self) -> usize {
+        self.outbound.get().map_or(0, |half| half.mapped())
+            + self.inbound.get().map_or(0, |half| half.mapped())
+    }
+
+    #[inline]
+    fn outbound(&self) -> &Outbound {
+        self.outbound
+            .get()
+            .expect("`Wires::to` gives no link that can not send")
+    }
+
+    #[inline]
+    fn inbound(&self) -> &Inbound {
+        self.inbound
+            .get()
+            .expect("`Wires::from` gives no link that can not receive")
+    }
+}
+
+/// What every link of this transport can do.
+pub(crate) const CAPS: Caps = Caps {
+    name: "shm",
+    max_message: layout::MAX_MESSAGE,
+    offers: false,
+};
+
+impl super::Link for Link {
+    #[inline]
+    fn caps(&self) -> Caps {
+        CAPS
+    }
+
+    #[inline]
+    fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
+        self.outbound().reserve(lane, len)
+    }
+
+    #[inline]
+    fn commit(&self, lane: usize, header: Header) {
+        self.outbound().commit(lane, header);
+    }
+
+    fn offer(&self, _lane: usize, _header: Header, _body: Region<'_>) -> Result<Option<Ticket>, Error> {
+        Err(Error::internal(
+            "an offer on a link of shared memory, which takes none",
+        ))
+    }
+
+    fn taken(&self, _lane: usize, _ticket: Ticket) -> bool {
+        // No ticket was ever given.
+        false
+    }
+
+    #[inline]
+    fn peek(&self, lane: usize) -> Result<Option<Message<'_>>, Error> {
+        self.inbound().peek(lane)
+    }
+
+    #[inline]
+    fn release(&self, lane: usize) {
+        self.inbound().release(lane);
+    }
+}
+
+/// `peer` did what no rank of this version does.
+#[cold]
+fn broken(peer: usize, what: String) -> Error {
+    Error::Failed(Cause::Broken {
+        rank: peer as u32,
+        what,
+    })
+}
+
+/// `peer`'s memory was not taken, be it its fault (`InvalidData`) or that of the system here.
+#[cold]
+fn refused(peer: usize, err: io::Error) -> Error {
+    if err.kind() == io::ErrorKind::InvalidData {
+        broken(peer, format!("its shared memory was refused: {err}"))
+    } else {
+        Error::system(
+            format!("the shared memory of rank {peer} could not be mapped"),
+            err,
+        )
+    }
+}

@@ -1,0 +1,198 @@
+//! What every transport must do, checked on all of them with both ends in one thread. What takes two threads or
+//! processes is checked in the transports' own tests, with [`Soak`].
+
+use super::{Header, LANES, Link, Wires, inproc, sim};
+use crate::mem::Region;
+
+/// More looks than any message, credit or link of a working transport takes in a test.
+const PATIENCE: usize = 10_000;
+
+/// A rank's link to send on and its peer's to receive on.
+pub(crate) fn connect<'w, W: Wires>(from: &'w W, to: &'w W) -> (&'w W::Link, &'w W::Link) {
+    connect_ranks(from, 0, to, 1)
+}
+
+fn connect_ranks<'w, W: Wires>(from: &'w W, me: usize, to: &'w W, peer: usize) -> (&'w W::Link, &'w W::Link) {
+    assert!(to.from(me).unwrap().is_none(), "a link before it was made");
+    let sends = (0..PATIENCE)
+        .find_map(|_| from.to(peer).unwrap())
+        .expect("a link to send on");
+    let receives = (0..PATIENCE)
+        .find_map(|_| to.from(me).unwrap())
+        .expect("a link to receive on");
+    (sends, receives)
+}
+
+/// Sends if there is credit within a few looks.
+pub(crate) fn try_send(link: &impl Link, lane: usize, header: Header, body: &[u8]) -> bool {
+    let room = (0..=2 * sim::LONGEST_DELAY).find_map(|_| link.reserve(lane, body.len()).unwrap());
+    room.is_some_and(|room| {
+        room.copy_from(&Region::of(body));
+        link.commit(lane, header);
+        true
+    })
+}
+
+pub(crate) fn send(link: &impl Link, lane: usize, header: Header, body: &[u8]) {
+    assert!(try_send(link, lane, header, body), "no credit on lane {lane}");
+}
+
+/// The oldest message, released.
+pub(crate) fn recv(link: &impl Link, lane: usize) -> (Header, Vec<u8>) {
+    let message = (0..PATIENCE)
+        .find_map(|_| link.peek(lane).unwrap())
+        .expect("a message");
+    let got = (message.header, bytes_of(&message.body));
+    link.release(lane);
+    got
+}
+
+pub(crate) fn bytes_of(region: &Region<'_>) -> Vec<u8> {
+    let mut bytes = vec![0u8; region.len()];
+    Region::of_mut(&mut bytes).copy_from(region);
+    bytes
+}
+
+/// Message `number` of a lane: told from every other by its header, its length and each byte.
+pub(crate) fn sample(lane: usize, number: u32, len: usize) -> (Header, Vec<u8>) {
+    let mut random = fastrand::Rng::with_seed(u64::from(number) << 8 | lane as u64);
+    let body = std::iter::repeat_with(|| random.u8(..)).take(len).collect();
+    ([number, lane as u32, len as u32, !number], body)
+}
+
+/// Lengths at which something changes in some transport, up to the greatest.
+pub(crate) fn lengths(max_message: usize) -> Vec<usize> {
+    let edges = [
+        0,
+        1,
+        7,
+        8,
+        40,
+        41,
+        64,
+        104,
+        105,
+        128,
+        1000,
+        max_message - 1,
+        max_message,
+    ];
+    edges.into_iter().filter(|&len| len <= max_message).collect()
+}
+
+/// Bodies of every kind of length arrive unchanged, where the contract says that they lie.
+fn every_length(out: &impl Link, into: &impl Link) {
+    for lane in 0..LANES {
+        for (number, &len) in lengths(out.caps().max_message).iter().enumerate() {
+            let (header, body) = sample(lane, number as u32, len);
+            let room = (0..PATIENCE)
+                .find_map(|_| out.reserve(lane, len).unwrap())
+                .expect("room");
+            room.copy_from(&Region::of(&body));
+            let again = (0..PATIENCE)
+                .find_map(|_| out.reserve(lane, len).unwrap())
+                .expect("room");
+            assert!(again.is(&room), "asking again gives the same room");
+            assert_eq!(again.len(), len);
+            out.commit(lane, header);
+            let message = (0..PATIENCE)
+                .find_map(|_| into.peek(lane).unwrap())
+                .expect("a message");
+            let align = if len >= 128 { 64 } else { 8 };
+            for at in [&room, &message.body] {
+                assert_eq!(at.as_ptr().addr() % align, 0, "alignment of {len} bytes");
+            }
+            assert_eq!((message.header, bytes_of(&message.body)), (header, body.clone()));
+            assert_eq!(recv(into, lane), (header, body), "looking twice sees the same");
+        }
+    }
+}
+
+/// A lane takes `capacity` messages and no more until one is released; they come out in order; the others go on.
+fn credits_and_lanes(out: &impl Link, into: &impl Link, capacity: u32) {
+    for full in 0..LANES {
+        for round in 0..5 {
+            let (first, len) = (round * capacity, 3 * round as usize);
+            let message = |number| sample(full, number, len + number as usize % 200);
+            for number in first..first + capacity {
+                let (header, body) = message(number);
+                send(out, full, header, &body);
+            }
+            assert!(!try_send(out, full, [0; 4], &[]), "a credit too many");
+            for other in (0..LANES).filter(|&other| other != full) {
+                let (header, body) = sample(other, round, 300);
+                send(out, other, header, &body);
+                assert_eq!(
+                    recv(into, other),
+                    (header, body),
+                    "lane {other} waited for lane {full}"
+                );
+            }
+            for number in first..first + capacity {
+                assert_eq!(recv(into, full), message(number));
+            }
+            assert!(
+                (0..100).all(|_| into.peek(full).unwrap().is_none()),
+                "a message too many"
+            );
+        }
+        // One release is one credit.
+        for number in 0..capacity {
+            send(out, full, [number; 4], &[]);
+        }
+        for number in capacity..3 * capacity {
+            assert_eq!(recv(into, full).0, [number - capacity; 4]);
+            send(out, full, [number; 4], &[]);
+            assert!(!try_send(out, full, [0; 4], &[]), "one release gave two credits");
+        }
+        for number in 2 * capacity..3 * capacity {
+            assert_eq!(recv(into, full).0, [number; 4]);
+        }
+    }
+}
+
+/// What is refused is refused before anything happens.
+fn limits(out: &impl Link, into: &impl Link) {
+    let caps = out.caps();
+    assert!(out.reserve(0, caps.max_message + 1).is_err());
+    assert!(out.reserve(0, usize::MAX).is_err());
+    assert_eq!(out.offer(0, [0; 4], Region::of(&[1u8])).is_ok(), caps.offers);
+    if caps.offers {
+        assert_eq!(recv(into, 0), ([0; 4], vec![1]));
+        let body = vec![0u8; caps.max_message + 1];
+        assert!(out.offer(0, [0; 4], Region::of(&body)).is_err());
+    }
+    assert!((0..100).all(|_| into.peek(0).unwrap().is_none()));
+}
+
+/// All checks, in both directions; `capacity` is how many reserved messages a lane holds.
+fn conforms<W: Wires>(ranks: [&W; 2], capacity: u32) {
+    for me in [0, 1] {
+        let (out, into) = connect_ranks(ranks[me], me, ranks[1 - me], 1 - me);
+        every_length(out, into);
+        credits_and_lanes(out, into, capacity);
+        limits(out, into);
+    }
+    for (me, peer) in [(0, 0), (0, 2), (1, usize::MAX)] {
+        assert!(
+            ranks[me].to(peer).is_err() && ranks[me].from(peer).is_err(),
+            "rank {peer} is no peer of {me}"
+        );
+    }
+}
+
+#[test]
+fn shm_conforms() {
+    let ranks = inproc::links(2).unwrap();
+    conforms([&ranks[0], &ranks[1]], super::shm::DEPTH as u32);
+}
+
+#[test]
+fn sim_conforms() {
+    for seed in 0..10 {
+        for slots in [0, 1, 2, 5] {
+            let world = sim::World::new(2, slots, seed).with_max_message(512 << (seed % 8));
+            conforms([&world.wires(0), &world.wires(1)], slots.max(1) as u32);
+        }
+    }
+}

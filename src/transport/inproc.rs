@@ -1,0 +1,84 @@
+//! Links between ranks that are threads of one process.
+
+use super::{
+    links::{Links, Opener},
+    shm::Bell,
+};
+use crate::{net::Parcel, types::Error};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering::*},
+};
+
+/// The links of `ranks` ranks, each for a thread of its own.
+pub(crate) fn links(ranks: usize) -> Result<Vec<Links>, Error> {
+    let bells = (0..ranks).map(|_| Bell::new()).collect::<Result<_, _>>()?;
+    Ok(join(bells))
+}
+
+/// The links of the ranks that have these bells.
+pub(crate) fn join(bells: Vec<Arc<Bell>>) -> Vec<Links> {
+    let ranks = bells.len();
+    let letterboxes: Arc<[Letterbox]> = bells.iter().cloned().map(Letterbox::new).collect();
+    let links = |(rank, bell)| {
+        let letterboxes = letterboxes.clone();
+        Links::new(rank, ranks, Box::new(Local { rank, letterboxes }), bell)
+    };
+    bells.into_iter().enumerate().map(links).collect()
+}
+
+/// One rank's [`Opener`].
+struct Local {
+    rank: usize,
+    letterboxes: Arc<[Letterbox]>,
+}
+
+impl Opener for Local {
+    fn open(&self, peer: usize, parcel: Parcel) -> Result<Parcel, Error> {
+        self.letterboxes[peer].put(self.rank, parcel);
+        self.letterboxes[peer].bell.welcome()
+    }
+
+    fn arrivals(&self) -> Vec<(usize, Parcel)> {
+        self.letterboxes[self.rank].empty()
+    }
+}
+
+/// Where a rank finds the parcels that other threads took in for it.
+pub(crate) struct Letterbox {
+    bell: Arc<Bell>,
+    /// Set while there are parcels. A parcel whose flag is not seen yet is found at the next look.
+    full: AtomicBool,
+    parcels: Mutex<Vec<(usize, Parcel)>>,
+}
+
+impl Letterbox {
+    /// An empty one. `bell` is that of the rank that empties it.
+    pub(crate) fn new(bell: Arc<Bell>) -> Self {
+        Letterbox {
+            bell,
+            full: AtomicBool::new(false),
+            parcels: Mutex::default(),
+        }
+    }
+
+    /// Adds a parcel and wakes the rank.
+    pub(crate) fn put(&self, from: usize, parcel: Parcel) {
+        // Nothing panics while it holds the lock, and a list of parcels is never half changed.
+        let mut parcels = self.parcels.lock().unwrap_or_else(PoisonError::into_inner);
+        parcels.push((from, parcel));
+        self.full.store(true, Release);
+        drop(parcels);
+        self.bell.wake();
+    }
+
+    /// Takes all parcels. Costs the load of a word where there are none.
+    pub(crate) fn empty(&self) -> Vec<(usize, Parcel)> {
+        if !self.full.load(Acquire) {
+            return Vec::new();
+        }
+        let mut parcels = self.parcels.lock().unwrap_or_else(PoisonError::into_inner);
+        self.full.store(false, Relaxed);
+        std::mem::take(&mut parcels)
+    }
+}

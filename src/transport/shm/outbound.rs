@@ -1,0 +1,155 @@
+//! The sending half of a link.
+
+use super::{
+    bell::{Bell, Ringer},
+    broken,
+    layout::{self, DEPTH, MAX_MESSAGE, Segment},
+    refused,
+};
+use crate::{
+    mem::Region,
+    net::Parcel,
+    sys::memfd::Shared,
+    transport::{Header, LANES},
+    types::Error,
+};
+use std::{cell::Cell, sync::atomic::Ordering::*};
+
+/// A segment that was made and whose receiver has not answered yet.
+pub(crate) struct Opening {
+    segment: Shared<Segment>,
+    start: u32,
+}
+
+impl Opening {
+    /// Makes the segment. The parcel is for the receiver; its welcome is for [`Opening::connected`].
+    pub(crate) fn new(ours: &Bell) -> Result<(Opening, Parcel), Error> {
+        Self::starting_at(0, ours)
+    }
+
+    /// The same with messages numbered from `start`.
+    pub(super) fn starting_at(start: u32, ours: &Bell) -> Result<(Opening, Parcel), Error> {
+        let (segment, fd) = Shared::<Segment>::create("ccl-shm")
+            .map_err(|err| Error::system("the shared memory of a link could not be made", err))?;
+        for count in &segment.released {
+            // The receiver maps the segment after the parcel has gone through a socket, which orders this before.
+            count.0.store(start, Relaxed);
+        }
+        let parcel = Parcel {
+            bytes: layout::hello(),
+            fds: vec![fd, ours.descriptor()?],
+        };
+        Ok((Opening { segment, start }, parcel))
+    }
+
+    /// The half that sends, now that `peer` has taken the segment.
+    pub(crate) fn connected(self, peer: usize, welcome: &Parcel, ours: &Bell) -> Result<Outbound, Error> {
+        let bell = Ringer::welcomed(welcome, ours).map_err(|err| refused(peer, err))?;
+        let lane = || SendLane {
+            sent: Cell::new(self.start),
+            released: Cell::new(self.start),
+            reserved: Cell::new(NOTHING),
+        };
+        Ok(Outbound {
+            lanes: std::array::from_fn(|_| lane()),
+            segment: self.segment,
+            bell,
+            peer,
+        })
+    }
+}
+
+/// The sending half of a link. Everything that it relies on lies in its own memory; of what the peer can write it
+/// reads the counts of released messages, and checks them.
+pub(crate) struct Outbound {
+    pub(super) segment: Shared<Segment>,
+    lanes: [SendLane; LANES],
+    bell: Ringer,
+    peer: usize,
+}
+
+struct SendLane {
+    /// Messages sent, modulo 2^32: the number of the next one.
+    sent: Cell<u32>,
+    /// Messages that the receiver is known to have released: at most [`DEPTH`] behind `sent`.
+    released: Cell<u32>,
+    /// Bytes of the reserved body, or [`NOTHING`].
+    reserved: Cell<u32>,
+}
+
+const NOTHING: u32 = u32::MAX;
+
+impl Outbound {
+    #[inline]
+    pub(super) fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
+        if len > MAX_MESSAGE {
+            return Err(too_long(len));
+        }
+        let state = &self.lanes[lane];
+        let number = state.sent.get();
+        if in_flight(number, state.released.get()) == DEPTH && !self.has_credit(lane)? {
+            return Ok(None);
+        }
+        state.reserved.set(len as u32);
+        let body = layout::body(&self.segment, lane, number, len);
+        // SAFETY: `body` begins at least `len <= MAX_MESSAGE` bytes (`INLINE`, if it chose the entry) of the mapping,
+        // which lives as long as `self`. They are inside `UnsafeCell`s, so no reference claims them. The receiver leaves
+        // them alone: it has released the message that lay there before, which the credit proved.
+        Ok(Some(unsafe { Region::from_raw(body, len) }))
+    }
+
+    #[inline]
+    pub(super) fn commit(&self, lane: usize, header: Header) {
+        let state = &self.lanes[lane];
+        let len = state.reserved.replace(NOTHING);
+        assert!(len != NOTHING, "a commit on lane {lane} without a reservation");
+        let number = state.sent.get();
+        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        entry.len.store(len, Relaxed);
+        entry.set_header(header);
+        // Publishes the body, the length and the header; pairs with the Acquire in `Inbound::peek`.
+        entry.flag.store(layout::flag(number), Release);
+        let sent = number.wrapping_add(1);
+        state.sent.set(sent);
+        self.bell.ring();
+        if in_flight(sent, state.released.get()) == DEPTH {
+            // The last credit is spent. Looking for more now costs nothing where the next thing to do is to wait for an
+            // answer anyway; in `reserve` the miss would delay the next message. Nonsense is found there.
+            let _ = self.has_credit(lane);
+        }
+    }
+
+    /// Looks how far the receiver is; whether that left room in the lane.
+    fn has_credit(&self, lane: usize) -> Result<bool, Error> {
+        let state = &self.lanes[lane];
+        let sent = state.sent.get();
+        // Pairs with the Release in `Inbound::release`: the receiver is done with the bodies that it released.
+        let now = self.segment.released[lane].0.load(Acquire);
+        // Credits never go back, and never beyond what was sent.
+        if in_flight(sent, now) > in_flight(sent, state.released.get()) {
+            return Err(broken(
+                self.peer,
+                format!("it says that it released {now} messages of lane {lane}, of which {sent} were sent"),
+            ));
+        }
+        state.released.set(now);
+        Ok(in_flight(sent, now) < DEPTH)
+    }
+
+    pub(super) fn mapped(&self) -> usize {
+        self.segment.mapped() + self.bell.mapped()
+    }
+}
+
+/// Messages sent and not released; `usize` for a 64-bit machine holds any difference of the counts.
+#[inline]
+fn in_flight(sent: u32, released: u32) -> usize {
+    sent.wrapping_sub(released) as usize
+}
+
+#[cold]
+fn too_long(len: usize) -> Error {
+    Error::internal(format!(
+        "a message of {len} bytes for a link that takes {MAX_MESSAGE} at most"
+    ))
+}

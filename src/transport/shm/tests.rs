@@ -1,0 +1,397 @@
+//! What is particular to shared memory: the wrap of the numbers, broken peers, two threads, two processes.
+
+use super::{layout::*, *};
+use crate::{
+    net::Parcel,
+    transport::{
+        LANES, Link as _, Wires as _,
+        conformance::{bytes_of, lengths, recv, sample, send, try_send},
+        inproc::{self, Letterbox},
+        links::{Links, Opener},
+    },
+    types::Cause,
+};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use std::{
+    io::{IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, OwnedFd},
+    process,
+    sync::{Arc, atomic::Ordering::*},
+    thread,
+    time::Duration,
+};
+
+/// The two ends of one direction from rank 0 to rank 1, with messages numbered from `start`.
+fn pair(start: u32) -> (super::Link, super::Link) {
+    let bells = [Bell::new().unwrap(), Bell::new().unwrap()];
+    let (opening, parcel) = Opening::starting_at(start, &bells[0]).unwrap();
+    let (sends, receives) = (super::Link::default(), super::Link::default());
+    assert!(receives.set_inbound(Inbound::attach(0, &parcel, &bells[1]).unwrap()));
+    let welcome = bells[1].welcome().unwrap();
+    assert!(sends.set_outbound(opening.connected(1, &welcome, &bells[0]).unwrap()));
+    (sends, receives)
+}
+
+/// The rank that `result`'s error blames, and why.
+fn blamed<T>(result: Result<T, Error>) -> (u32, String) {
+    match result.err().expect("must fail") {
+        Error::Failed(Cause::Broken { rank, what }) => (rank, what),
+        other => panic!("blames nobody: {other}"),
+    }
+}
+
+#[test]
+fn numbers_wrap() {
+    // The flags come round at 2^31, the counts at 2^32; neither start is a multiple of the depth.
+    for start in [u32::MAX - 9, (1 << 31) - 7, u32::MAX, 1 << 31] {
+        let (out, into) = pair(start);
+        for lane in 0..LANES {
+            assert!(into.peek(lane).unwrap().is_none());
+            for turn in 0..20 {
+                for number in 0..DEPTH as u32 {
+                    let (header, body) = sample(lane, turn + number, 200 * number as usize);
+                    send(&out, lane, header, &body);
+                }
+                assert!(!try_send(&out, lane, [0; 4], &[]));
+                for number in 0..DEPTH as u32 {
+                    assert_eq!(
+                        recv(&into, lane),
+                        sample(lane, turn + number, 200 * number as usize)
+                    );
+                }
+                assert!(into.peek(lane).unwrap().is_none());
+            }
+        }
+    }
+}
+
+#[test]
+fn small_messages_take_one_line_and_lie_apart() {
+    let (out, _into) = pair(0);
+    let at = |lane, len| out.reserve(lane, len).unwrap().unwrap().as_ptr().addr();
+    let entry = |lane: usize| &raw const out.outbound().segment.entries[lane][0] as usize;
+    for lane in 0..LANES {
+        assert_eq!(at(lane, FIRST_LINE) + FIRST_LINE, entry(lane) + 64);
+        assert_eq!(at(lane, INLINE) + INLINE, entry(lane) + 128);
+        assert!(at(lane, INLINE + 1) >= &raw const out.outbound().segment.slots as usize);
+    }
+}
+
+#[test]
+fn a_length_that_does_not_fit_is_refused() {
+    for len in [MAX_MESSAGE as u32 + 1, u32::MAX] {
+        let (out, into) = pair(0);
+        send(&out, 3, [0; 4], &[1, 2, 3]);
+        assert!(into.peek(3).unwrap().is_some());
+        out.outbound().segment.entries[3][0].len.store(len, SeqCst);
+        let (rank, what) = blamed(into.peek(3));
+        assert_eq!(rank, 0);
+        assert!(what.contains(&len.to_string()), "{what}");
+        assert!(into.peek(2).unwrap().is_none());
+    }
+    // A length that fits gives wrong bytes, never a fault.
+    let (out, into) = pair(0);
+    send(&out, 7, [0; 4], &[1]);
+    out.outbound().segment.entries[7][0]
+        .len
+        .store(MAX_MESSAGE as u32, SeqCst);
+    assert_eq!(recv(&into, 7).1, vec![0; MAX_MESSAGE]);
+}
+
+#[test]
+fn a_flag_that_is_not_due_is_no_message() {
+    let (out, into) = pair(0);
+    for flag in [0, 2, 3, 9, u32::MAX] {
+        out.outbound().segment.entries[0][0].flag.store(flag, SeqCst);
+        assert!(into.peek(0).unwrap().is_none());
+    }
+}
+
+#[test]
+fn credits_that_were_not_earned_are_refused() {
+    for claimed in [5, 6, 1000, u32::MAX, 1 << 31] {
+        let (out, into) = pair(0);
+        for number in 0..DEPTH as u32 {
+            send(&out, 0, [number; 4], &[]);
+        }
+        into.inbound().segment.released[0].0.store(claimed, SeqCst);
+        let (rank, what) = blamed(out.reserve(0, 1));
+        assert_eq!(rank, 1);
+        assert!(
+            what.contains(&format!("released {claimed} messages of lane 0")),
+            "{what}"
+        );
+        assert!(out.reserve(1, 1).unwrap().is_some());
+    }
+    // Nor may they go back.
+    let (out, into) = pair(0);
+    for number in 0..DEPTH as u32 + 2 {
+        send(&out, 0, [number; 4], &[]);
+        recv(&into, 0);
+    }
+    for number in 0..2 {
+        send(&out, 0, [number; 4], &[]);
+    }
+    into.inbound().segment.released[0].0.store(1, SeqCst);
+    assert_eq!(
+        blamed((0..DEPTH).try_for_each(|_| {
+            if out.reserve(0, 1)?.is_some() {
+                out.commit(0, [0; 4]);
+            }
+            Ok(())
+        }))
+        .0,
+        1
+    );
+}
+
+#[test]
+fn a_strange_segment_is_refused() {
+    let ours = Bell::new().unwrap();
+    let refuse = |change: &dyn Fn(&mut Parcel)| {
+        let (_opening, mut parcel) = Opening::new(&ours).unwrap();
+        change(&mut parcel);
+        let (rank, what) = blamed(Inbound::attach(5, &parcel, &ours));
+        assert_eq!(rank, 5);
+        what
+    };
+    let other_layout: [&dyn Fn(&mut Parcel); 6] = [
+        &|parcel| parcel.bytes.clear(),
+        &|parcel| parcel.bytes.push(0),
+        &|parcel| parcel.bytes[8] += 1,
+        &|parcel| parcel.fds.clear(),
+        &|parcel| drop(parcel.fds.pop()),
+        &|parcel| parcel.fds.push(ours.descriptor().unwrap()),
+    ];
+    for change in other_layout {
+        assert!(refuse(change).contains("laid out in another way"));
+    }
+    assert!(refuse(&|parcel| parcel.fds.swap(0, 1)).contains("bytes large instead of"));
+    let file = rustix::fs::memfd_create("ccl-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, size_of::<Segment>() as u64).unwrap();
+    assert!(refuse(&|parcel| parcel.fds[0] = file.try_clone().unwrap()).contains("seals"));
+    let (opening, _parcel) = Opening::new(&ours).unwrap();
+    assert_eq!(blamed(opening.connected(6, &Parcel::default(), &ours)).0, 6);
+}
+
+/// An [`Opener`] that has these parcels.
+struct Given(std::sync::Mutex<Vec<(usize, Parcel)>>);
+
+impl Opener for Given {
+    fn open(&self, peer: usize, _parcel: Parcel) -> Result<Parcel, Error> {
+        Err(broken(peer, "nobody is there".into()))
+    }
+
+    fn arrivals(&self) -> Vec<(usize, Parcel)> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+#[test]
+fn links_come_once_and_from_peers_only() {
+    let bell = Bell::new().unwrap();
+    let segment = || Opening::new(&bell).unwrap().1;
+    let links = |parcels| {
+        Links::new(
+            1,
+            3,
+            Box::new(Given(std::sync::Mutex::new(parcels))),
+            bell.clone(),
+        )
+    };
+
+    let good = links(vec![(0, segment()), (2, segment())]);
+    let before = good.memory();
+    assert!(good.from(2).unwrap().is_some() && good.from(0).unwrap().is_some());
+    assert!(good.memory() >= before + 2 * size_of::<Segment>());
+    assert_eq!(blamed(good.to(2)), (2, "nobody is there".into()));
+
+    let twice = links(vec![(0, segment()), (0, segment())]);
+    let (rank, what) = blamed(twice.from(2));
+    assert_eq!((rank, what.as_str()), (0, "it opened a second link to rank 1"));
+
+    assert_eq!(blamed(links(vec![(2, Parcel::default())]).from(0)).0, 2);
+    for stranger in [1, 3, usize::MAX] {
+        assert!(links(vec![(stranger, segment())]).from(0).is_err());
+    }
+}
+
+/// Sends `COUNT` messages on each lane and receives as many, both at once, with yields and sleeps where the seed says.
+/// Every body is checked. A sleep that nobody ends fails the test.
+fn soak(links: &Links, me: usize, seed: u64) {
+    const COUNT: u32 = 600;
+    let peer = 1 - me;
+    let content = |from: usize, lane: usize, number: u32| {
+        let mut random = fastrand::Rng::with_seed(seed ^ u64::from(number) << 8 ^ (from << 4 | lane) as u64);
+        let edges = lengths(MAX_MESSAGE);
+        let len = match random.u8(..) {
+            0..8 => *random.choice(&edges).unwrap(),
+            8..200 => random.usize(..=2 * INLINE),
+            _ => random.usize(..1000),
+        };
+        sample(lane, number ^ seed as u32, len)
+    };
+    let mut random = fastrand::Rng::with_seed(seed.wrapping_mul(2) + me as u64);
+    let (mut sent, mut received) = ([0; LANES], [0; LANES]);
+    // One go over the lanes, leaving out some of them unless it must be `thorough`. Whether anything moved.
+    let mut pump = |random: &mut fastrand::Rng, thorough: bool| {
+        let mut moved = false;
+        for lane in 0..LANES {
+            if sent[lane] < COUNT && (thorough || random.bool()) {
+                let (header, body) = content(me, lane, sent[lane]);
+                let link = links.to(peer).unwrap().unwrap();
+                if let Some(room) = link.reserve(lane, body.len()).unwrap() {
+                    room.copy_from(&Region::of(&body));
+                    link.commit(lane, header);
+                    sent[lane] += 1;
+                    moved = true;
+                }
+            }
+            let inbound = links.from(peer).unwrap().filter(|_| thorough || random.bool());
+            if let Some(link) = inbound
+                && let Some(message) = link.peek(lane).unwrap()
+            {
+                let got = (message.header, bytes_of(&message.body));
+                assert_eq!(
+                    got,
+                    content(peer, lane, received[lane]),
+                    "lane {lane} of rank {me}, seed {seed}"
+                );
+                link.release(lane);
+                received[lane] += 1;
+                moved = true;
+            }
+        }
+        (moved, sent.iter().chain(&received).all(|&count| count == COUNT))
+    };
+    loop {
+        let (moved, done) = pump(&mut random, false);
+        if done {
+            break;
+        }
+        if !moved && random.u8(..) < 64 {
+            thread::yield_now();
+        } else if !moved {
+            links.arm();
+            if let (false, false) = pump(&mut random, true) {
+                assert!(
+                    links.sleep(Duration::from_secs(60)),
+                    "rank {me} was not woken, seed {seed}"
+                );
+            }
+            links.disarm();
+        }
+    }
+}
+
+#[test]
+fn two_threads() {
+    for seed in 0..4 {
+        // With fences on both sides, on one, and as bells are made.
+        let bells = match seed {
+            0 => [Bell::with(false), Bell::with(false)],
+            1 => [Bell::with(false), Bell::new()],
+            _ => [Bell::new(), Bell::new()],
+        };
+        let links = inproc::join(bells.into_iter().collect::<Result<_, _>>().unwrap());
+        thread::scope(|scope| {
+            for (rank, links) in links.into_iter().enumerate() {
+                scope.spawn(move || soak(&links, rank, seed));
+            }
+        });
+    }
+}
+
+/// The test starts itself once more as the other process, with a socket to it for its standard input.
+#[test]
+fn two_processes() {
+    const CHILD: &str = "CCL_TEST_SHM_CHILD";
+    const SEED: u64 = 11;
+    if std::env::var_os(CHILD).is_some() {
+        let socket = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+        soak(&links_over(socket, 1), 1, SEED);
+        return;
+    }
+    let (flags, kind) = (SocketFlags::CLOEXEC, SocketType::SEQPACKET);
+    let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+    let mut child = process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "transport::shm::tests::two_processes", "--nocapture"])
+        .env(CHILD, "1")
+        .stdin(theirs)
+        .stdout(process::Stdio::null())
+        .spawn()
+        .unwrap();
+    soak(&links_over(ours, 0), 0, SEED);
+    assert!(child.wait().unwrap().success());
+}
+
+/// Links between two processes, of which each has one end of `socket`. A thread does what the control thread will.
+fn links_over(socket: OwnedFd, rank: usize) -> Links {
+    struct Socket {
+        fd: Arc<OwnedFd>,
+        welcome: Parcel,
+        letterbox: Arc<Letterbox>,
+    }
+    impl Opener for Socket {
+        fn open(&self, _peer: usize, parcel: Parcel) -> Result<Parcel, Error> {
+            put(&self.fd, &parcel);
+            let fds = self
+                .welcome
+                .fds
+                .iter()
+                .map(|fd| fd.try_clone().unwrap())
+                .collect();
+            let bytes = self.welcome.bytes.clone();
+            Ok(Parcel { bytes, fds })
+        }
+        fn arrivals(&self) -> Vec<(usize, Parcel)> {
+            self.letterbox.empty()
+        }
+    }
+
+    let bell = Bell::new().unwrap();
+    put(&socket, &bell.welcome().unwrap());
+    let welcome = get(&socket).expect("the peer's welcome");
+    let (fd, letterbox) = (Arc::new(socket), Arc::new(Letterbox::new(bell.clone())));
+    let opener = Socket {
+        fd: fd.clone(),
+        welcome,
+        letterbox: letterbox.clone(),
+    };
+    thread::spawn(move || {
+        while let Some(parcel) = get(&fd) {
+            letterbox.put(1 - rank, parcel);
+        }
+    });
+    Links::new(rank, 2, Box::new(opener), bell)
+}
+
+fn put(socket: &OwnedFd, parcel: &Parcel) {
+    let fds: Vec<_> = parcel.fds.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(Parcel::MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    let bytes = [IoSlice::new(&parcel.bytes)];
+    rustix::net::sendmsg(socket, &bytes, &mut control, SendFlags::NOSIGNAL).unwrap();
+}
+
+/// The next parcel; `None` when the other side has gone.
+fn get(socket: &OwnedFd) -> Option<Parcel> {
+    let mut bytes = vec![0; Parcel::MAX_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(Parcel::MAX_FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut slices = [IoSliceMut::new(&mut bytes)];
+    let got = rustix::net::recvmsg(socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(list) = message {
+            fds.extend(list);
+        }
+    }
+    bytes.truncate(got.bytes);
+    (got.bytes > 0).then_some(Parcel { bytes, fds })
+}
