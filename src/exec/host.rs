@@ -1,0 +1,646 @@
+//! The host executor: runs a schedule over memory that the CPU can reach.
+//!
+//! Each tile in flight has a copy of the program, and each channel of a copy a cursor and a lane of its own. A cursor's
+//! step runs when its messages have come in and its sends have room: its sources are read in one pass, received bodies
+//! where they lie, and the result goes straight into the room of the message where there is nowhere else to put it.
+
+use super::cursor::Cursor;
+use crate::{
+    mem::Region,
+    plan::{
+        layout::{Layout, Tiling},
+        schedule::{Buffer, How, Schedule, Slice, Source, Step},
+        verify::{Proof, SendSite},
+    },
+    reduce::reduce,
+    transport::{Header, LANES, Link, Message, Ticket, Wires},
+    types::{DType, Error, Op},
+};
+use smallvec::SmallVec;
+
+/// One call, ready to be run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Work<'m> {
+    pub(crate) schedule: &'m Schedule,
+    pub(crate) layout: Layout,
+    pub(crate) tiling: Tiling,
+    /// Tiles in flight.
+    pub(crate) copies: usize,
+    pub(crate) dtype: DType,
+    pub(crate) op: Op,
+    /// What each message of the call carries; a message with another header is a mismatch.
+    pub(crate) header: Header,
+    pub(crate) input: Region<'m>,
+    pub(crate) output: Region<'m>,
+    /// At least [`Work::scratch_bytes`].
+    pub(crate) scratch: Region<'m>,
+    /// Which sends may be left where they lie until the peer takes them; `None`: none, all are copied.
+    pub(crate) lend: Option<Lend<'m>>,
+}
+
+impl Work<'_> {
+    /// Bytes of scratch that a schedule needs.
+    pub(crate) fn scratch_bytes(schedule: &Schedule, tiling: &Tiling, copies: usize, dtype: DType) -> usize {
+        copies * schedule.scratch as usize * tiling.elements * dtype.size()
+    }
+}
+
+/// The verifier's word on the sends of this rank's schedule.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lend<'m> {
+    pub(crate) proof: &'m Proof,
+    pub(crate) rank: usize,
+    pub(crate) in_place: bool,
+}
+
+/// How far a poll came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Done,
+    /// Something moved: look again at once.
+    Moved,
+    /// Nothing can move until a message or a credit comes in.
+    Blocked,
+}
+
+/// Why a run cannot go on.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// `peer`'s message belongs to another call.
+    Mismatch { peer: usize, header: Header },
+    /// `peer`'s message has not the length that this rank's schedule expects.
+    Length { peer: usize, got: usize, want: usize },
+    /// The link to `peer` failed.
+    Wire { peer: usize, error: Error },
+}
+
+/// A call being run.
+#[derive(Debug)]
+pub(crate) struct Run<'m> {
+    work: Work<'m>,
+    tracks: SmallVec<[Track; 4]>,
+    offered: Vec<Offer<'m>>,
+}
+
+/// One channel of one copy of the program.
+#[derive(Debug)]
+struct Track {
+    cursor: Cursor,
+    channel: usize,
+    copy: usize,
+    lane: usize,
+    /// The tile that it works on; the number of tiles or more when it has done all of its own.
+    tile: usize,
+    waits_for: Option<Wait>,
+    /// Sends of the current step, by their place in it, for which there was no room when the step ran.
+    unsent: SmallVec<[usize; 2]>,
+    /// Where the result of such a step waits if the step stores it nowhere.
+    staging: Vec<u64>,
+}
+
+/// What a track waits for: a message from a peer, or room for one to it.
+#[derive(Debug, Clone, Copy)]
+enum Wait {
+    Message(usize),
+    Room(usize),
+}
+
+/// A message that lies in this rank's memory until the peer has taken it.
+#[derive(Debug)]
+struct Offer<'m> {
+    peer: usize,
+    lane: usize,
+    ticket: Ticket,
+    body: Region<'m>,
+}
+
+/// What a track's step came to.
+enum Outcome {
+    Done,
+    /// It has read its sources; sends that had no room wait for it.
+    Partly(Wait),
+    /// Other tracks of this rank have to go first.
+    Later,
+    /// Nothing can be done before this comes.
+    Needs(Wait),
+}
+
+/// How a message leaves.
+enum Route<'l, 'm> {
+    /// It is written here.
+    Room(Region<'l>),
+    /// It stays here until the peer takes it.
+    Offer(Region<'m>),
+    /// There is no room yet.
+    Wait,
+}
+
+impl<'m> Run<'m> {
+    pub(crate) fn new(work: Work<'m>) -> Self {
+        let channels = work.schedule.channels.len();
+        assert!(
+            work.copies * channels <= LANES,
+            "{} copies of {channels} channels",
+            work.copies
+        );
+        let track = |copy: usize, channel: usize| Track {
+            cursor: Cursor::new(&work.schedule.channels[channel]),
+            channel,
+            copy,
+            lane: copy * channels + channel,
+            tile: copy,
+            waits_for: None,
+            unsent: SmallVec::new(),
+            staging: Vec::new(),
+        };
+        let tracks = (0..work.copies).flat_map(|copy| (0..channels).map(move |channel| track(copy, channel)));
+        Run {
+            work,
+            tracks: tracks.collect(),
+            offered: Vec::new(),
+        }
+    }
+
+    /// The peers that the last poll found itself waiting for.
+    pub(crate) fn waits_for(&self) -> Vec<usize> {
+        let peer = |wait| match wait {
+            Wait::Message(peer) | Wait::Room(peer) => peer,
+        };
+        let mut peers: Vec<usize> = self
+            .tracks
+            .iter()
+            .filter_map(|track| track.waits_for.map(peer))
+            .collect();
+        peers.extend(self.offered.iter().map(|offer| offer.peer));
+        peers.sort_unstable();
+        peers.dedup();
+        peers
+    }
+
+    /// Does what can be done without waiting: at most one step of each track.
+    pub(crate) fn poll<W: Wires>(&mut self, wires: &W) -> Result<Progress, Fault> {
+        let (mut moved, mut done) = (false, true);
+        for i in 0..self.tracks.len() {
+            if !self.open(i) {
+                continue;
+            }
+            done = false;
+            if self.still_waits(i, wires)? {
+                continue;
+            }
+            self.tracks[i].waits_for = None;
+            match self.try_step(i, wires)? {
+                Outcome::Done => {
+                    self.advance(i);
+                    moved = true;
+                }
+                Outcome::Partly(wait) => {
+                    self.tracks[i].waits_for = Some(wait);
+                    moved = true;
+                }
+                Outcome::Later => {}
+                Outcome::Needs(wait) => self.tracks[i].waits_for = Some(wait),
+            }
+        }
+        if done {
+            self.drop_taken(wires)?;
+            done = self.offered.is_empty();
+        }
+        Ok(match (done, moved) {
+            (true, _) => Progress::Done,
+            (false, true) => Progress::Moved,
+            (false, false) => Progress::Blocked,
+        })
+    }
+
+    /// Whether track `i` waits for a message that has not come yet: the look that a waiting rank repeats.
+    #[inline]
+    fn still_waits<W: Wires>(&self, i: usize, wires: &W) -> Result<bool, Fault> {
+        let track = &self.tracks[i];
+        let Some(Wait::Message(peer)) = track.waits_for else {
+            return Ok(false);
+        };
+        let wire = |error| Fault::Wire { peer, error };
+        let Some(link) = wires.from(peer).map_err(wire)? else {
+            return Ok(true);
+        };
+        Ok(link.peek(track.lane).map_err(wire)?.is_none())
+    }
+
+    /// Whether track `i` has work left, moving it to its next tile when it has finished one.
+    fn open(&mut self, i: usize) -> bool {
+        let items = &self.work.schedule.channels[self.tracks[i].channel];
+        while self.tracks[i].tile < self.work.tiling.tiles && self.tracks[i].cursor.step(items).is_none() {
+            // Channels of a copy share its scratch, so that with scratch none begins a tile before all have ended one.
+            let (copy, tile) = (self.tracks[i].copy, self.tracks[i].tile);
+            let behind = |t: &Track| t.copy == copy && (t.tile < tile || t.tile == tile && !self.over(t));
+            if self.work.schedule.scratch > 0 && self.tracks.iter().any(behind) {
+                return true;
+            }
+            self.tracks[i].tile += self.work.copies;
+            self.tracks[i].cursor = Cursor::new(items);
+        }
+        self.tracks[i].tile < self.work.tiling.tiles
+    }
+
+    /// Whether a track has run all of its items for its tile.
+    fn over(&self, track: &Track) -> bool {
+        track
+            .cursor
+            .step(&self.work.schedule.channels[track.channel])
+            .is_none()
+    }
+
+    fn advance(&mut self, i: usize) {
+        let track = &mut self.tracks[i];
+        track.cursor.advance(&self.work.schedule.channels[track.channel]);
+    }
+
+    /// Runs the step of track `i` as far as what it needs is there.
+    ///
+    /// Messages are consumed even when there is no room for what the step sends: a ring whose ranks all waited for room
+    /// before they made some would stand still with one slot a lane.
+    fn try_step<W: Wires>(&mut self, i: usize, wires: &W) -> Result<Outcome, Fault> {
+        let track = &self.tracks[i];
+        let Some(step) = track.cursor.step(&self.work.schedule.channels[track.channel]) else {
+            return Ok(Outcome::Later); // it waits for the other channels of its copy
+        };
+        if !track.unsent.is_empty() {
+            return self.send_rest(i, step, wires);
+        }
+        if !self.comes_after(step, track) {
+            return Ok(Outcome::Later);
+        }
+        let (lane, bytes) = (track.lane, self.bytes_of(step, track));
+        if bytes == 0 {
+            return Ok(Outcome::Done);
+        }
+        let mut received: SmallVec<[Message<'_>; 2]> = SmallVec::new();
+        for peer in self.receives(step, track) {
+            match self.look(wires, peer, lane, bytes)? {
+                Some(message) => received.push(message),
+                None => return Ok(Outcome::Needs(Wait::Message(peer))),
+            }
+        }
+        if let Some(peer) = self.overwrites_offered(i, step, wires)? {
+            return Ok(Outcome::Needs(Wait::Room(peer)));
+        }
+        let (mut routes, mut lacks) = (SmallVec::<[Route<'_, 'm>; 2]>::new(), None);
+        for (k, peer) in self.sends(step, &self.tracks[i]).enumerate() {
+            let offer = self.offerable(step, k, &self.tracks[i]);
+            let route = route(wires, peer, lane, bytes, offer)?;
+            if matches!(route, Route::Wait) {
+                lacks.get_or_insert(peer);
+            }
+            routes.push(route);
+        }
+        match lacks {
+            Some(peer) if received.is_empty() => return Ok(Outcome::Needs(Wait::Room(peer))),
+            _ => self.compute(i, step, &received, &routes, bytes),
+        }
+        for peer in self.receives(step, &self.tracks[i]) {
+            if let Some(link) = wires.from(peer).map_err(|error| Fault::Wire { peer, error })? {
+                link.release(lane);
+            }
+        }
+        self.dispatch(i, step, &routes, wires)?;
+        Ok(match self.first_unsent(i, step) {
+            None => Outcome::Done,
+            Some(peer) => Outcome::Partly(Wait::Room(peer)),
+        })
+    }
+
+    /// Sends what `compute` has written and notes what had no room.
+    fn dispatch<W: Wires>(
+        &mut self,
+        i: usize,
+        step: &Step,
+        routes: &[Route<'_, 'm>],
+        wires: &W,
+    ) -> Result<(), Fault> {
+        let (lane, header) = (self.tracks[i].lane, self.work.header);
+        for (k, (peer, route)) in self.sends(step, &self.tracks[i]).zip(routes).enumerate() {
+            let wire = |error| Fault::Wire { peer, error };
+            let link = wires.to(peer).map_err(wire)?;
+            let sent = match (route, link) {
+                (Route::Room(_), Some(link)) => {
+                    link.commit(lane, header);
+                    true
+                }
+                (&Route::Offer(body), Some(link)) => {
+                    let ticket = link.offer(lane, header, body).map_err(wire)?;
+                    self.offered.extend(ticket.map(|ticket| Offer {
+                        peer,
+                        lane,
+                        ticket,
+                        body,
+                    }));
+                    ticket.is_some()
+                }
+                _ => false,
+            };
+            if !sent {
+                self.tracks[i].unsent.push(k);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what had no room when the step of track `i` ran, as far as there is room now.
+    fn send_rest<W: Wires>(&mut self, i: usize, step: &Step, wires: &W) -> Result<Outcome, Fault> {
+        let track = &self.tracks[i];
+        let (lane, bytes) = (track.lane, self.bytes_of(step, track));
+        let before = std::mem::take(&mut self.tracks[i].unsent);
+        for &k in &before {
+            let Some(peer) = self.sends(step, &self.tracks[i]).nth(k) else {
+                continue;
+            };
+            match (route(wires, peer, lane, bytes, None)?, wires.to(peer)) {
+                (Route::Room(room), Ok(Some(link))) => {
+                    self.refill(i, step, &room);
+                    link.commit(lane, self.work.header);
+                }
+                _ => self.tracks[i].unsent.push(k),
+            }
+        }
+        let moved = self.tracks[i].unsent.len() < before.len();
+        Ok(match self.first_unsent(i, step) {
+            None => Outcome::Done,
+            Some(peer) if moved => Outcome::Partly(Wait::Room(peer)),
+            Some(peer) => Outcome::Needs(Wait::Room(peer)),
+        })
+    }
+
+    /// The peer of the first send of track `i`'s step that had no room.
+    fn first_unsent(&self, i: usize, step: &Step) -> Option<usize> {
+        let track = &self.tracks[i];
+        track.unsent.first().and_then(|&k| self.sends(step, track).nth(k))
+    }
+
+    /// Copies the result of a step that has run into the room of a message.
+    fn refill(&mut self, i: usize, step: &Step, room: &Region<'_>) {
+        let mut staging = std::mem::take(&mut self.tracks[i].staging);
+        match result_slice(step) {
+            None => room.copy_from(&Region::of_mut(&mut staging).part(0, room.len())),
+            Some(slice) => {
+                let mut at = 0;
+                for k in 0..slice.grains() {
+                    let piece = self.piece(slice, k, &self.tracks[i]);
+                    room.part(at, piece.len()).copy_from(&piece);
+                    at += piece.len();
+                }
+            }
+        }
+        self.tracks[i].staging = staging;
+    }
+
+    /// Whether the item that `step` must come after is over, in this copy and tile.
+    fn comes_after(&self, step: &Step, track: &Track) -> bool {
+        let Some((channel, item)) = step.after else {
+            return true;
+        };
+        let first = |t: &&Track| t.copy == track.copy && t.channel == channel as usize;
+        self.tracks
+            .iter()
+            .find(first)
+            .is_none_or(|t| t.tile > track.tile || t.tile == track.tile && t.cursor.item() > item as usize)
+    }
+
+    /// The message from `peer`, if it is there, checked against what this rank's schedule expects.
+    fn look<'w, W: Wires>(
+        &self,
+        wires: &'w W,
+        peer: usize,
+        lane: usize,
+        want: usize,
+    ) -> Result<Option<Message<'w>>, Fault> {
+        let wire = |error| Fault::Wire { peer, error };
+        let Some(link) = wires.from(peer).map_err(wire)? else {
+            return Ok(None);
+        };
+        let Some(message) = link.peek(lane).map_err(wire)? else {
+            return Ok(None);
+        };
+        if message.header != self.work.header {
+            return Err(Fault::Mismatch {
+                peer,
+                header: message.header,
+            });
+        }
+        if message.body.len() != want {
+            return Err(Fault::Length {
+                peer,
+                got: message.body.len(),
+                want,
+            });
+        }
+        Ok(Some(message))
+    }
+
+    /// Reads the sources of `step` and writes its stores and the rooms of its messages; into staging as well when a
+    /// message without room would find the result nowhere else.
+    fn compute(
+        &mut self,
+        i: usize,
+        step: &Step,
+        received: &[Message<'_>],
+        routes: &[Route<'_, 'm>],
+        bytes: usize,
+    ) {
+        let mut staging = std::mem::take(&mut self.tracks[i].staging);
+        let stage = result_slice(step).is_none() && routes.iter().any(|route| matches!(route, Route::Wait));
+        if stage {
+            staging.resize(staging.len().max(bytes.div_ceil(8)), 0);
+        }
+        let staged = stage.then(|| Region::of_mut(&mut staging));
+        let track = &self.tracks[i];
+        let grains = step.shape().map_or(0, Slice::grains);
+        let mut at = 0;
+        for k in 0..grains {
+            let len = step.shape().map_or(0, |slice| self.piece(slice, k, track).len());
+            let mut bodies = received.iter();
+            let source = |source: &Source| match source {
+                Source::Slice(slice) => self.piece(slice, k, track),
+                // One message was received for each such source, in their order.
+                Source::Recv(_) => bodies
+                    .next()
+                    .map_or(Region::empty(), |message| message.body.part(at, len)),
+            };
+            let sources: SmallVec<[Region<'_>; 8]> = step.sources.iter().map(source).collect();
+            let stores = step.stores.iter().map(|slice| self.piece(slice, k, track));
+            let rooms = routes.iter().filter_map(|route| match route {
+                Route::Room(room) => Some(room.part(at, len)),
+                Route::Offer(_) | Route::Wait => None,
+            });
+            let staged = staged.iter().map(|whole| whole.part(at, len));
+            self.combine(step.how, &sources, stores.chain(staged).chain(rooms));
+            at += len;
+        }
+        self.tracks[i].staging = staging;
+    }
+
+    /// Copies or reduces `sources` into each of `targets`.
+    fn combine<'t>(&self, how: How, sources: &[Region<'_>], mut targets: impl Iterator<Item = Region<'t>>) {
+        let finish = (how == How::ReduceLast).then_some(self.ranks());
+        let result = match (how, sources) {
+            (How::Copy, [only]) => *only,
+            _ => {
+                let Some(target) = targets.next() else { return };
+                reduce(self.work.op, self.work.dtype, finish, sources, &target);
+                target
+            }
+        };
+        targets.for_each(|target| target.copy_from(&result));
+    }
+
+    /// The memory of the message of `step`'s `send`-th send, if the proof lets it stay there and it is all in one piece.
+    fn offerable(&self, step: &Step, send: usize, track: &Track) -> Option<Region<'m>> {
+        let Lend {
+            proof,
+            rank,
+            in_place,
+        } = self.work.lend?;
+        let slice = result_slice(step).filter(|slice| slice.grains() == 1)?;
+        let item = track.cursor.path();
+        let site = SendSite {
+            rank,
+            channel: track.channel as u32,
+            item,
+            send: send as u32,
+        };
+        proof
+            .zero_copy(in_place, &site)
+            .then(|| self.piece(slice, 0, track))
+    }
+
+    /// A peer that has not yet taken an offered message over which `step` would write, if there is one.
+    fn overwrites_offered<W: Wires>(
+        &mut self,
+        i: usize,
+        step: &Step,
+        wires: &W,
+    ) -> Result<Option<usize>, Fault> {
+        if self.offered.is_empty() || step.stores.is_empty() {
+            return Ok(None);
+        }
+        self.drop_taken(wires)?;
+        let track = &self.tracks[i];
+        let stored = |body: &Region<'_>| {
+            let pieces =
+                |slice: &Slice| (0..slice.grains()).any(|k| self.piece(slice, k, track).overlaps(body));
+            step.stores.iter().any(pieces)
+        };
+        Ok(self
+            .offered
+            .iter()
+            .find(|offer| stored(&offer.body))
+            .map(|offer| offer.peer))
+    }
+
+    /// Forgets the offers that their peers have taken.
+    fn drop_taken<W: Wires>(&mut self, wires: &W) -> Result<(), Fault> {
+        let mut at = 0;
+        while let Some(Offer {
+            peer, lane, ticket, ..
+        }) = self.offered.get(at)
+        {
+            let link = wires
+                .to(*peer)
+                .map_err(|error| Fault::Wire { peer: *peer, error })?;
+            if link.is_some_and(|link| link.taken(*lane, *ticket)) {
+                self.offered.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that `step` moves in the track's tile.
+    fn bytes_of(&self, step: &Step, track: &Track) -> usize {
+        let of = |slice: &Slice| {
+            (0..slice.grains())
+                .map(|k| self.piece(slice, k, track).len())
+                .sum()
+        };
+        step.shape().map_or(0, of)
+    }
+
+    fn ranks(&self) -> usize {
+        self.work.schedule.ranks as usize
+    }
+
+    /// The ranks that `step` receives from, in the order of its sources.
+    fn receives<'s>(&self, step: &'s Step, track: &Track) -> impl Iterator<Item = usize> + use<'s, 'm> {
+        let (ranks, vars) = (self.ranks(), *track.cursor.vars());
+        step.sources.iter().filter_map(move |source| match source {
+            Source::Recv(peer) => Some(peer.at(&vars, ranks)),
+            Source::Slice(_) => None,
+        })
+    }
+
+    /// The ranks that `step` sends to.
+    fn sends<'s>(&self, step: &'s Step, track: &Track) -> impl Iterator<Item = usize> + use<'s, 'm> {
+        let (ranks, vars) = (self.ranks(), *track.cursor.vars());
+        step.sends.iter().map(move |peer| peer.at(&vars, ranks))
+    }
+
+    /// The track's tile's part of the `k`-th grain of `slice`.
+    #[inline]
+    fn piece(&self, slice: &Slice, k: usize, track: &Track) -> Region<'m> {
+        let Work {
+            schedule,
+            layout,
+            tiling,
+            dtype,
+            ..
+        } = &self.work;
+        let position = slice.position(k, track.cursor.vars(), schedule.grains_of(slice.buffer));
+        let total = schedule.total_grains();
+        let grain = if position < total {
+            position
+        } else {
+            position % total
+        };
+        let range = tiling.cut(layout.grain(grain), track.tile);
+        let (start, len) = (range.start * dtype.size(), range.len() * dtype.size());
+        match slice.buffer {
+            Buffer::Input => self.work.input.part(start, len),
+            Buffer::Output => self.work.output.part(start, len),
+            Buffer::Scratch => {
+                let slot = track.copy * schedule.scratch as usize + position;
+                self.work.scratch.part(slot * tiling.elements * dtype.size(), len)
+            }
+        }
+    }
+}
+
+/// The memory that holds the result of `step` once it has run, if there is any.
+fn result_slice(step: &Step) -> Option<&Slice> {
+    match (step.stores.first(), step.how, step.sources.as_slice()) {
+        (Some(store), ..) => Some(store),
+        (None, How::Copy, [Source::Slice(slice)]) => Some(slice),
+        _ => None,
+    }
+}
+
+/// How a message of `bytes` bytes to `peer` can leave now, if it may be offered or not.
+fn route<'l, 'm, W: Wires>(
+    wires: &'l W,
+    peer: usize,
+    lane: usize,
+    bytes: usize,
+    offer: Option<Region<'m>>,
+) -> Result<Route<'l, 'm>, Fault> {
+    let wire = |error| Fault::Wire { peer, error };
+    let Some(link) = wires.to(peer).map_err(wire)? else {
+        return Ok(Route::Wait);
+    };
+    match offer {
+        Some(body) if link.caps().offers => Ok(Route::Offer(body)),
+        _ => Ok(link
+            .reserve(lane, bytes)
+            .map_err(wire)?
+            .map_or(Route::Wait, Route::Room)),
+    }
+}

@@ -1,0 +1,130 @@
+//! How to wait: spin, then yield, then sleep.
+
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
+
+/// What to do before looking again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// A few cycles of the CPU's own pause.
+    Spin,
+    /// Let another process run.
+    Yield,
+    /// Sleep until the bell rings, at most this long.
+    Sleep(Duration),
+}
+
+/// The policy of a rank's waits, with what it has learnt from those before.
+///
+/// While every rank has a core of its own it pays to spin: what one waits for is nanoseconds away, and a sleeper takes
+/// some 25 µs to wake. With more ranks than cores the one waited for may need this very core, so that yielding comes
+/// first (0.5 µs to the next process). Other work on the machine does the same to any rank, so that the spinning adapts: a
+/// wait that ended only after yielding halves it, one that ended while spinning doubles it. Either way a long wait ends in
+/// sleep, so that a rank that waits for a slow peer costs nothing. The clock is not read while spinning.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    crowded: bool,
+    spins: u32,
+    looks: u32,
+    since: Option<Instant>,
+}
+
+impl Patience {
+    /// `crowded`: there are more ranks than cores.
+    pub(crate) fn new(crowded: bool) -> Self {
+        Patience {
+            crowded,
+            spins: if crowded { SPINS.start } else { SPINS.end },
+            looks: 0,
+            since: None,
+        }
+    }
+
+    /// Something came: the next wait begins anew.
+    #[inline]
+    pub(crate) fn refresh(&mut self) {
+        if self.looks == 0 {
+            return;
+        }
+        if !self.crowded {
+            let spins = if self.looks <= self.spins {
+                self.spins * 2
+            } else {
+                self.spins / 2
+            };
+            self.spins = spins.clamp(SPINS.start, SPINS.end);
+        }
+        self.looks = 0;
+        self.since = None;
+    }
+
+    /// After another fruitless look: what to do now, and how long this wait has lasted (zero while it spins).
+    #[inline]
+    pub(crate) fn next(&mut self, now: impl FnOnce() -> Instant) -> (Pause, Duration) {
+        self.looks = self.looks.saturating_add(1);
+        if self.looks <= self.spins {
+            return (Pause::Spin, Duration::ZERO);
+        }
+        let now = now();
+        let waited = now.saturating_duration_since(*self.since.get_or_insert(now));
+        if waited < AWAKE {
+            (Pause::Yield, waited)
+        } else {
+            (Pause::Sleep(NAP), waited)
+        }
+    }
+}
+
+/// Looks before the first yield: the fewest, also where ranks share cores, and the most, some tens of microseconds.
+const SPINS: Range<u32> = 32..2048;
+/// How long a wait stays awake: long against a wake-up, short against a human.
+const AWAKE: Duration = Duration::from_millis(5);
+/// The longest sleep: the bell ends it earlier; without one, deadlines and failures are looked at this often.
+const NAP: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Spins, and what came after them.
+    fn spins(patience: &mut Patience, now: Instant) -> (u32, Pause) {
+        let mut spins = 0;
+        loop {
+            match patience.next(|| now).0 {
+                Pause::Spin => spins += 1,
+                other => return (spins, other),
+            }
+        }
+    }
+
+    #[test]
+    fn it_spins_then_yields_then_sleeps_and_begins_anew() {
+        for crowded in [false, true] {
+            let start = Instant::now();
+            let mut patience = Patience::new(crowded);
+            let most = if crowded { SPINS.start } else { SPINS.end };
+            assert_eq!(spins(&mut patience, start), (most, Pause::Yield));
+            assert_eq!(patience.next(|| start + AWAKE / 2), (Pause::Yield, AWAKE / 2));
+            assert_eq!(patience.next(|| start + AWAKE), (Pause::Sleep(NAP), AWAKE));
+            patience.refresh();
+            assert_eq!(patience.next(|| start), (Pause::Spin, Duration::ZERO));
+        }
+    }
+
+    #[test]
+    fn spinning_in_vain_grows_shorter_and_in_time_longer() {
+        let now = Instant::now();
+        let mut patience = Patience::new(false);
+        for most in [2048, 1024, 512, 256, 128, 64, 32, 32] {
+            assert_eq!(spins(&mut patience, now).0, most);
+            patience.refresh();
+        }
+        for _ in 0..10 {
+            patience.next(|| now);
+            patience.refresh();
+        }
+        assert_eq!(spins(&mut patience, now).0, 2048);
+    }
+}
