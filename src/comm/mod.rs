@@ -1,1 +1,435 @@
-//! To come.
+//! The [`Communicator`]: checks calls, asks the planner, and drives the executor.
+
+mod config;
+mod drive;
+mod plans;
+
+pub use config::Config;
+
+use crate::{
+    bootstrap::{self, Joining, Membership, UniqueId},
+    exec::{Work, wait::Patience},
+    mem::Region,
+    plan::{choose, layout::Layout},
+    transport::{LANES, links::Links, shm},
+    types::{Call, Cause, Collective, DType, Element, Error, MAX_RANKS, Op, Result},
+};
+use plans::Plans;
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+/// A rank's membership in a group of ranks that communicate collectively.
+///
+/// Every rank makes the same calls in the same order. A call returns when this rank's part is done: its output is
+/// complete and its input may be changed. Calls on one communicator from several threads are served one after the
+/// other; whoever does that makes sure that their order is the same on all ranks.
+///
+/// After a failure (a rank died, was silent past the deadline, called something else) every rank's running or next
+/// call returns [`Error::Failed`] with the same [`Cause`], and all later ones [`Error::Closed`]. Dropping a communicator
+/// leaves it in order.
+pub struct Communicator {
+    membership: Arc<Membership>,
+    config: Config,
+    timeout_ns: AtomicU64,
+    inner: Mutex<Inner>,
+}
+
+/// What one call at a time uses.
+struct Inner {
+    links: Links,
+    plans: Plans,
+    patience: Patience,
+    /// The number of the next call.
+    seq: u32,
+    scratch: Vec<u64>,
+    closed: Option<Cause>,
+    finalized: bool,
+}
+
+impl Communicator {
+    /// Joins the communicator of `ranks` ranks that `id` names, as `rank`. Each rank calls this once with the same id;
+    /// blocks until all have.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for ranks that cannot be; [`Error::Usage`] for settings that do not exist; [`Error::Init`]
+    /// when another rank came with other numbers, settings or another version, or went away; [`Error::InitTimeout`]
+    /// past the deadline, naming the ranks that are missing.
+    pub fn init(ranks: usize, id: &UniqueId, rank: usize, config: &Config) -> Result<Communicator> {
+        if ranks == 0 || ranks > MAX_RANKS {
+            return Err(Error::invalid(format!(
+                "{ranks} ranks: a communicator has 1 to {MAX_RANKS}"
+            )));
+        }
+        if rank >= ranks {
+            return Err(Error::invalid(format!(
+                "rank {rank} of {ranks}: ranks are 0 to {}",
+                ranks - 1
+            )));
+        }
+        let mut config = config.clone();
+        let timeout = config.check()?;
+        let bell = shm::Bell::new()?;
+        let wake = Arc::clone(&bell);
+        let membership = Arc::new(bootstrap::join(Joining {
+            id,
+            ranks,
+            rank,
+            timeout,
+            knobs: config.knobs(),
+            welcome: bell.welcome()?,
+            wake: Arc::new(move || wake.wake()),
+        })?);
+        let links = Links::new(rank, ranks, Box::new(Arc::clone(&membership)), bell);
+        let inner = Inner {
+            links,
+            plans: Plans::default(),
+            patience: Patience::new(membership.oversubscribed()),
+            seq: 0,
+            scratch: Vec::new(),
+            closed: None,
+            finalized: false,
+        };
+        let timeout_ns = AtomicU64::new(nanoseconds(timeout));
+        Ok(Communicator {
+            membership,
+            config,
+            timeout_ns,
+            inner: Mutex::new(inner),
+        })
+    }
+
+    /// This rank's number.
+    pub fn rank(&self) -> usize {
+        self.membership.rank()
+    }
+
+    /// The number of ranks.
+    pub fn ranks(&self) -> usize {
+        self.membership.ranks()
+    }
+
+    /// The transport between the ranks.
+    pub fn transport(&self) -> &'static str {
+        shm::CAPS.name
+    }
+
+    /// Bytes of address space that the links to other ranks take so far: they are made on first use, and memory is used
+    /// only for the pages that messages have touched. Waits for a running call.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] in a forked child.
+    pub fn link_memory(&self) -> Result<usize> {
+        Ok(self.lock()?.links.memory())
+    }
+
+    /// Sets how long an operation may wait for another rank. It holds from the next wait on.
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.timeout_ns.store(nanoseconds(timeout), Ordering::Relaxed);
+        self.membership.set_timeout(timeout);
+    }
+
+    /// The name of the algorithm that a call would use.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] when the configuration forces one that does not exist.
+    pub fn algorithm_for(&self, collective: Collective, count: usize, dtype: DType) -> Result<&'static str> {
+        Ok(self.choose(collective, count.saturating_mul(dtype.size()))?.name)
+    }
+
+    /// Reduces the ranks' `send` element by element into `recv` on every rank.
+    ///
+    /// Both have the same length on all ranks. The result has the same bits on every rank, and again for the same
+    /// inputs, number of ranks and configuration. 16- and 8-bit floats are added in `f32`; "direct" rounds once,
+    /// "ring" at each hop.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] before anything moves; [`Error::Failed`] and [`Error::Closed`] as the type says.
+    pub fn all_reduce<T: Element>(&self, send: &[T], recv: &mut [T], op: Op) -> Result<()> {
+        let count = same_length(send.len(), recv.len())?;
+        self.all_reduce_regions(Region::of(send), Region::of_mut(recv), count, T::DTYPE, op)
+    }
+
+    /// [`Communicator::all_reduce`] with `data` for input and output.
+    ///
+    /// # Errors
+    /// As there. After a failure `data` holds neither input nor result.
+    pub fn all_reduce_in_place<T: Element>(&self, data: &mut [T], op: Op) -> Result<()> {
+        let (count, region) = (data.len(), Region::of_mut(data));
+        self.all_reduce_regions(region, region, count, T::DTYPE, op)
+    }
+
+    /// Copies `root`'s `send` into `recv` on every rank, the root's included. Only the root's `send` is looked at.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] before anything moves, also at the root without `send`; [`Error::Failed`] and
+    /// [`Error::Closed`] as the type says.
+    pub fn broadcast<T: Element>(&self, send: Option<&[T]>, recv: &mut [T], root: usize) -> Result<()> {
+        let count = recv.len();
+        let input = match send.filter(|_| root == self.rank()) {
+            Some(send) => {
+                same_length(send.len(), count)?;
+                Some(Region::of(send))
+            }
+            None => None,
+        };
+        self.broadcast_regions(input, Region::of_mut(recv), count, T::DTYPE, root)
+    }
+
+    /// Copies `root`'s `data` into everyone else's.
+    ///
+    /// # Errors
+    /// As [`Communicator::broadcast`].
+    pub fn broadcast_in_place<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
+        let (count, region) = (data.len(), Region::of_mut(data));
+        self.broadcast_regions(Some(region), region, count, T::DTYPE, root)
+    }
+
+    /// All-reduces `count` elements; in place when both regions are the same.
+    pub(crate) fn all_reduce_regions(
+        &self,
+        input: Region<'_>,
+        output: Region<'_>,
+        count: usize,
+        dtype: DType,
+        op: Op,
+    ) -> Result<()> {
+        if !op.accepts(dtype) {
+            return Err(Error::invalid(format!(
+                "{op} is for integers only: {dtype} elements cannot be combined by it"
+            )));
+        }
+        check_buffer("send buffer", &input, count, dtype)?;
+        check_buffer("receive buffer", &output, count, dtype)?;
+        check_overlap(&input, &output)?;
+        self.call(Collective::AllReduce, input, output, count, dtype, op)
+    }
+
+    /// Broadcasts `count` elements; only the root's `input` is used, in place when it is the same as `output`.
+    pub(crate) fn broadcast_regions(
+        &self,
+        input: Option<Region<'_>>,
+        output: Region<'_>,
+        count: usize,
+        dtype: DType,
+        root: usize,
+    ) -> Result<()> {
+        if root >= self.ranks() {
+            return Err(Error::invalid(format!(
+                "root {root} is outside the communicator: its ranks are 0 to {}",
+                self.ranks() - 1
+            )));
+        }
+        check_buffer("receive buffer", &output, count, dtype)?;
+        let input = match input {
+            _ if root != self.rank() => Region::empty(),
+            Some(input) => input,
+            None if count == 0 => Region::empty(),
+            None => return Err(Error::invalid("the root of a broadcast needs a send buffer")),
+        };
+        if root == self.rank() {
+            check_buffer("send buffer", &input, count, dtype)?;
+            check_overlap(&input, &output)?;
+        }
+        self.call(
+            Collective::Broadcast { root: root as u32 },
+            input,
+            output,
+            count,
+            dtype,
+            Op::Sum,
+        )
+    }
+
+    /// Ends the communicator's use: no call is accepted any more. Every call has ended when it returned, so that there
+    /// is nothing to wait for.
+    ///
+    /// # Errors
+    /// The failure that closed the communicator, if one did.
+    pub fn finalize(&self) -> Result<()> {
+        let mut inner = self.lock()?;
+        inner.finalized = true;
+        inner
+            .closed
+            .clone()
+            .map_or(Ok(()), |cause| Err(Error::Closed(cause)))
+    }
+
+    /// Makes every rank's running or next call fail, now, and closes the communicator. Never waits for a running call.
+    pub fn abort(&self) {
+        self.membership.raise(Cause::Aborted {
+            rank: self.rank() as u32,
+        });
+    }
+
+    /// The failure that closed the communicator, or that the next call will report. Never waits for a running call.
+    pub fn failure(&self) -> Option<Cause> {
+        self.membership.verdict()
+    }
+
+    /// Runs a checked call.
+    fn call(
+        &self,
+        collective: Collective,
+        input: Region<'_>,
+        output: Region<'_>,
+        count: usize,
+        dtype: DType,
+        op: Op,
+    ) -> Result<()> {
+        let mut guard = self.lock()?;
+        let inner = &mut *guard;
+        if inner.finalized {
+            return Err(Error::usage("the communicator was finalized: make a new one"));
+        }
+        if let Some(cause) = &inner.closed {
+            return Err(Error::Closed(cause.clone()));
+        }
+        let call = Call {
+            seq: inner.seq,
+            collective,
+            count: count as u64,
+            dtype,
+            op,
+        };
+        if let Some(cause) = self.lost_before(&call) {
+            inner.closed = Some(cause.clone());
+            return Err(Error::Failed(cause));
+        }
+        let algorithm = self.choose(collective, count * dtype.size())?;
+        let schedule = inner
+            .plans
+            .get(algorithm, collective, self.ranks(), self.rank())?;
+        let layout = Layout {
+            count,
+            blocks: schedule.blocks as usize,
+            grains: schedule.grains as usize,
+        };
+        let (tiling, copies) =
+            choose::tiling(&schedule, &layout, dtype.size(), shm::CAPS.max_message, LANES)?;
+        // From here on data moves, and the ranks' call numbers go on together.
+        inner.seq = inner.seq.wrapping_add(1);
+        if count == 0 {
+            return Ok(());
+        }
+        let scratch = Work::scratch_bytes(&schedule, &tiling, copies, dtype).div_ceil(8);
+        if inner.scratch.len() < scratch {
+            inner.scratch.resize(scratch, 0);
+        }
+        let work = Work {
+            schedule: &schedule,
+            layout,
+            tiling,
+            copies,
+            dtype,
+            op,
+            header: call.signature(),
+            input,
+            output,
+            scratch: Region::of_mut(&mut inner.scratch),
+            lend: None,
+        };
+        drive::drive(
+            &self.membership,
+            &inner.links,
+            work,
+            call,
+            &mut inner.patience,
+            || self.timeout(),
+        )
+        .map_err(|cause| {
+            inner.closed = Some(cause.clone());
+            Error::Failed(cause)
+        })
+    }
+
+    fn choose(&self, collective: Collective, bytes: usize) -> Result<&'static crate::plan::algo::Algorithm> {
+        choose::algorithm(collective, self.ranks(), bytes, self.config.algorithm.as_deref())
+    }
+
+    /// What has happened since the last call that makes this one pointless.
+    fn lost_before(&self, call: &Call) -> Option<Cause> {
+        if !self.membership.trouble() {
+            return None;
+        }
+        self.membership
+            .verdict()
+            .or_else(|| drive::any_dead(&self.membership, call))
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_nanos(self.timeout_ns.load(Ordering::Relaxed))
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, Inner>> {
+        self.membership.check()?;
+        self.inner
+            .lock()
+            .map_err(|_| Error::internal("an earlier call on this communicator panicked"))
+    }
+}
+
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Communicator(rank {} of {})", self.rank(), self.ranks())
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        self.membership.leave();
+    }
+}
+
+/// The algorithms that can carry out `collective`: name and a line about each.
+pub fn algorithms(collective: Collective) -> impl Iterator<Item = (&'static str, &'static str)> {
+    crate::plan::algo::fitting(collective).map(|algorithm| (algorithm.name, algorithm.about))
+}
+
+fn nanoseconds(timeout: Duration) -> u64 {
+    u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn same_length(send: usize, recv: usize) -> Result<usize> {
+    if send == recv {
+        return Ok(send);
+    }
+    Err(Error::invalid(format!(
+        "the send buffer has {send} elements and the receive buffer {recv}: they must have the same number"
+    )))
+}
+
+/// Checks that `region` holds `count` elements.
+fn check_buffer(what: &str, region: &Region<'_>, count: usize, dtype: DType) -> Result<()> {
+    let Some(bytes) = count
+        .checked_mul(dtype.size())
+        .filter(|&bytes| bytes <= isize::MAX as usize)
+    else {
+        return Err(Error::invalid(format!(
+            "{count} elements of {dtype} are more than any memory holds"
+        )));
+    };
+    if region.len() == bytes {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the {what} has {} bytes: {count} elements of {dtype} need {bytes}",
+        region.len()
+    )))
+}
+
+/// Refuses buffers that share memory without being the same.
+fn check_overlap(input: &Region<'_>, output: &Region<'_>) -> Result<()> {
+    if input.is(output) || !input.overlaps(output) {
+        return Ok(());
+    }
+    let apart = input.as_ptr().addr().abs_diff(output.as_ptr().addr());
+    Err(Error::invalid(format!(
+        "the send and receive buffers overlap, {apart} bytes apart: they must be the same buffer (in place) or lie apart"
+    )))
+}

@@ -1,0 +1,118 @@
+//! What a user may set for a communicator.
+
+use crate::{
+    plan::algo::ALGORITHMS,
+    types::{Error, Result},
+};
+use std::{env, time::Duration};
+
+/// Settings of a communicator. Ranks must agree on `transport` and `algorithm`: init compares them.
+///
+/// ```
+/// let mut config = ccl::Config::default();
+/// config.timeout = Some(std::time::Duration::from_secs(10));
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// How long init, and later each operation, may wait for another rank. `None`: the environment's `CCL_TIMEOUT`
+    /// (seconds), else [`Config::DEFAULT_TIMEOUT`].
+    pub timeout: Option<Duration>,
+    /// A name for messages.
+    pub name: Option<String>,
+    /// The transport: `"auto"` (or `None`) or `"shm"`.
+    pub transport: Option<String>,
+    /// The algorithm for every operation that it fits, as [`crate::algorithms`] names it; `None` lets the planner
+    /// choose.
+    pub algorithm: Option<String>,
+}
+
+impl Config {
+    /// The deadline of init and of operations when nothing else is said.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
+}
+
+impl Config {
+    /// Checks the settings, fills in what the environment says, and returns the timeout.
+    pub(super) fn check(&mut self) -> Result<Duration> {
+        match self.transport.as_deref() {
+            None | Some("auto" | "shm") => {}
+            Some(other) => {
+                return Err(Error::usage(format!(
+                    "transport {other:?} does not exist: use \"auto\" or \"shm\""
+                )));
+            }
+        }
+        if let Some(name) = &self.algorithm
+            && !ALGORITHMS.iter().any(|algorithm| algorithm.name == name)
+        {
+            let names: Vec<&str> = ALGORITHMS.iter().map(|algorithm| algorithm.name).collect();
+            return Err(Error::usage(format!(
+                "algorithm {name:?} does not exist: use one of {}",
+                names.join(", ")
+            )));
+        }
+        if let Some(timeout) = self.timeout {
+            return Ok(timeout);
+        }
+        match env::var("CCL_TIMEOUT") {
+            Ok(text) => parse_seconds(&text),
+            Err(_) => Ok(Config::DEFAULT_TIMEOUT),
+        }
+    }
+
+    /// What the ranks must have in common.
+    pub(super) fn knobs(&self) -> Vec<(String, String)> {
+        let knob = |name: &str, value: &Option<String>| {
+            (name.to_owned(), value.clone().unwrap_or("auto".to_owned()))
+        };
+        vec![
+            knob("transport", &self.transport),
+            knob("algorithm", &self.algorithm),
+        ]
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration> {
+    let seconds = text.trim().parse().ok().filter(|&s: &f64| s > 0.0);
+    seconds
+        .and_then(|s| Duration::try_from_secs_f64(s).ok())
+        .ok_or_else(|| {
+            Error::usage(format!(
+                "CCL_TIMEOUT={text:?} is no number of seconds above 0, such as 30 or 0.5"
+            ))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_checked() {
+        let checked = |change: fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            config.check().map_err(|error| error.to_string())
+        };
+        assert_eq!(
+            checked(|c| c.timeout = Some(Duration::from_secs(1))),
+            Ok(Duration::from_secs(1))
+        );
+        let error = checked(|c| c.transport = Some("ib".into())).unwrap_err();
+        assert_eq!(error, "transport \"ib\" does not exist: use \"auto\" or \"shm\"");
+        let error = checked(|c| c.algorithm = Some("rings".into())).unwrap_err();
+        assert_eq!(
+            error,
+            "algorithm \"rings\" does not exist: use one of direct, ring, chain"
+        );
+    }
+
+    #[test]
+    fn seconds_are_above_zero() {
+        assert_eq!(parse_seconds("0.5").unwrap(), Duration::from_millis(500));
+        for bad in ["", "0", "-1", "nan", "inf", "soon", "1e300"] {
+            assert!(parse_seconds(bad).is_err(), "{bad}");
+        }
+    }
+}
