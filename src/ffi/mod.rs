@@ -1,1 +1,105 @@
-//! To come.
+//! The C ABI: `include/ccl.h` as functions over the public Rust API.
+//!
+//! Thin by intent. A function here turns C's pointers and integers into checked Rust values, calls the
+//! [`Communicator`], and turns the outcome into a number and a text. `cargo xtask header` writes the header from these
+//! files; their documentation is the C programmer's.
+//!
+//! - C may pass any integer and any pointer. Numbers are checked; handles are looked up in a table and never
+//!   dereferenced; data pointers are refused when they cannot be right.
+//! - Nothing unwinds into C: a panic is caught, closes its communicator and becomes `cclInternalError`.
+//! - No lock is held while a call runs, so that `cclCommAbort` and the questions about a communicator never wait.
+
+#![allow(non_camel_case_types, non_snake_case, reason = "the names are C's")]
+#![allow(unreachable_pub, reason = "the functions are public to C, not to Rust")]
+
+mod collectives;
+mod communicator;
+mod config;
+mod handle;
+mod memory;
+mod text;
+mod types;
+
+use crate::{
+    comm::Communicator,
+    types::{Cause, Error, Result},
+};
+use handle::Table;
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Mutex, PoisonError},
+};
+use types::{Code, cclComm_t, cclResult_t};
+
+/// What a handle of C's stands for.
+struct Entry {
+    communicator: Communicator,
+    /// The text of the last call on it that failed, on whichever thread.
+    last_error: Mutex<String>,
+}
+
+/// The live communicators of this process.
+static COMMUNICATORS: Table<Entry> = Table::new(0xcc10, "a live communicator");
+
+/// Runs the body of an entry point: an error becomes its number, with the text kept for `cclGetLastError(NULL)`.
+fn guard(body: impl FnOnce() -> Result<()>) -> cclResult_t {
+    // What a panic leaves half done is a communicator, which `on` closes, or nothing that is used again.
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => Code::Success as cclResult_t,
+        Ok(Err(error)) => refuse(&error),
+        Err(panic) => refuse(&panicked(&*panic)),
+    }
+}
+
+/// The same for a call on a communicator, which also keeps the text.
+fn on(handle: cclComm_t, body: impl FnOnce(&Communicator) -> Result<()>) -> cclResult_t {
+    guard(|| {
+        let entry = COMMUNICATORS.get(handle)?;
+        let outcome = catch_unwind(AssertUnwindSafe(|| body(&entry.communicator)));
+        let result = outcome.unwrap_or_else(|panic| {
+            entry.communicator.abort();
+            Err(panicked(&*panic))
+        });
+        result.inspect_err(|error| {
+            *entry.last_error.lock().unwrap_or_else(PoisonError::into_inner) = error.to_string();
+        })
+    })
+}
+
+fn refuse(error: &Error) -> cclResult_t {
+    text::remember(&error.to_string());
+    code(error) as cclResult_t
+}
+
+fn panicked(payload: &(dyn Any + Send)) -> Error {
+    let what = payload.downcast_ref::<&str>().copied();
+    let what = what.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    Error::internal(format!("a panic: {}", what.unwrap_or("without a message")))
+}
+
+/// The number that C gets for `error`.
+fn code(error: &Error) -> Code {
+    match error {
+        Error::Invalid { .. } => Code::InvalidArgument,
+        Error::Usage { .. } => Code::InvalidUsage,
+        Error::System { .. } => Code::SystemError,
+        Error::Init { .. } => Code::RemoteError,
+        Error::InitTimeout { .. } => Code::Timeout,
+        Error::Failed(cause) | Error::Closed(cause) => cause_code(cause),
+        Error::Internal { .. } => Code::InternalError,
+    }
+}
+
+fn cause_code(cause: &Cause) -> Code {
+    match cause {
+        Cause::Lost { .. } | Cause::Left { .. } | Cause::Aborted { .. } | Cause::Broken { .. } => {
+            Code::RemoteError
+        }
+        Cause::Late { .. } => Code::Timeout,
+        Cause::Mismatch { .. } => Code::InvalidUsage,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,432 @@
+/*
+ * ccl: collective communication between processes.
+ *
+ * Names and arguments follow NCCL's. Every function may be called from any thread; those that return cclResult_t tell
+ * by cclGetLastError what went wrong. Handles that were destroyed, or that never were handles, are refused, never
+ * dereferenced.
+ *
+ * Written by `cargo xtask header`; changes belong into src/ffi/ and cbindgen.toml.
+ *
+ * SPDX-License-Identifier: Apache-2.0 OR MIT
+ */
+
+
+#ifndef CCL_H
+#define CCL_H
+
+#include <limits.h>
+#include <stddef.h>
+
+/** A version as one number, to compare: CCL_VERSION(1, 2, 3) is 10203. */
+#define CCL_VERSION(major, minor, patch) ((major) * 10000 + (minor) * 100 + (patch))
+
+/** The version of this header. */
+#define CCL_VERSION_CODE CCL_VERSION(CCL_MAJOR, CCL_MINOR, CCL_PATCH)
+
+/** Results (cclResult_t). Numbers are never used for another meaning. */
+enum {
+    cclSuccess = 0,
+    /** A CUDA call failed. */
+    cclUnhandledCudaError = 1,
+    /** The operating system refused something. */
+    cclSystemError = 2,
+    /** The library is at fault. */
+    cclInternalError = 3,
+    /** An argument was wrong. Nothing was sent, and the communicator is as good as before. */
+    cclInvalidArgument = 4,
+    /** Something that is not there, is used as it is not meant, or differs between the ranks. */
+    cclInvalidUsage = 5,
+    /** A rank was lost, left or aborted: the text names it. */
+    cclRemoteError = 6,
+    /** Not over yet. */
+    cclInProgress = 7,
+    /** Ranks stayed silent past the deadline: the text names them. */
+    cclTimeout = 8,
+    /** How many there are. */
+    cclNumResults = 9
+};
+
+/** Types of elements (cclDataType_t). */
+enum {
+    cclInt8 = 0,
+    cclChar = 0,
+    cclUint8 = 1,
+    cclInt32 = 2,
+    cclInt = 2,
+    cclUint32 = 3,
+    cclInt64 = 4,
+    cclUint64 = 5,
+    cclFloat16 = 6,
+    cclHalf = 6,
+    cclFloat32 = 7,
+    cclFloat = 7,
+    cclFloat64 = 8,
+    cclDouble = 8,
+    cclBfloat16 = 9,
+    cclFloat8e4m3 = 10,
+    cclFloat8e5m2 = 11,
+    cclInt16 = 12,
+    cclUint16 = 13,
+    /** How many there are. */
+    cclNumTypes = 14
+};
+
+/** Reductions (cclRedOp_t). */
+enum {
+    /** Integers wrap. */
+    cclSum = 0,
+    /** Integers wrap. */
+    cclProd = 1,
+    /** NaN wins. */
+    cclMax = 2,
+    /** NaN wins. */
+    cclMin = 3,
+    /** The sum, divided once by the number of ranks; integers toward zero. */
+    cclAvg = 4,
+    /** Integers only, as the next two. */
+    cclBitAnd = 5,
+    cclBitOr = 6,
+    cclBitXor = 7,
+    /** How many there are. */
+    cclNumOps = 8
+};
+
+/** What CCL_CONFIG_INITIALIZER puts into `magic`. */
+#define CCL_CONFIG_MAGIC 0x0cc1c0f6u
+
+/** A number of cclConfig_t that was not set: the default is used. */
+#define CCL_CONFIG_UNDEF_INT INT_MIN
+
+/** A text of cclConfig_t that was not set. */
+#define CCL_CONFIG_UNDEF_PTR NULL
+
+/** The first value of every cclConfig_t: all defaults. */
+#define CCL_CONFIG_INITIALIZER                                                                                         \
+    {                                                                                                                  \
+        sizeof(cclConfig_t),      /* size */                                                                           \
+            CCL_CONFIG_MAGIC,     /* magic */                                                                          \
+            CCL_VERSION_CODE,     /* version */                                                                        \
+            CCL_CONFIG_UNDEF_INT, /* blocking */                                                                       \
+            CCL_CONFIG_UNDEF_INT, /* timeout */                                                                        \
+            CCL_CONFIG_UNDEF_PTR, /* name */                                                                           \
+            CCL_CONFIG_UNDEF_PTR, /* transport */                                                                      \
+            CCL_CONFIG_UNDEF_PTR, /* algorithm */                                                                      \
+            CCL_CONFIG_UNDEF_INT, /* threads */                                                                        \
+            CCL_CONFIG_UNDEF_INT, /* reproducible */                                                                   \
+            0                     /* bufferBytes */                                                                    \
+    }
+
+
+/**
+ * The version of this header: major, which cclGetVersion tells of the library.
+ */
+#define CCL_MAJOR 0
+
+/**
+ * The version of this header: minor.
+ */
+#define CCL_MINOR 1
+
+/**
+ * The version of this header: patch.
+ */
+#define CCL_PATCH 0
+
+/**
+ * Bytes of a unique id.
+ */
+#define CCL_UNIQUE_ID_BYTES 128
+
+/**
+ * What a communicator's handle seems to point at. There is no such thing: handles are numbers.
+ */
+typedef struct cclComm cclComm;
+
+/**
+ * How a call ended: cclSuccess or one of the other results.
+ */
+typedef int cclResult_t;
+
+/**
+ * A rank's handle of a communicator.
+ *
+ * Any thread may use it. Calls on one communicator are carried out one after the other, in an order that the program
+ * makes the same on all ranks.
+ */
+typedef struct cclComm *cclComm_t;
+
+/**
+ * What the ranks of a communicator must share before they make it.
+ *
+ * It holds a secret: whoever knows it can join. Send it to the other ranks by a way that others cannot read, as plain
+ * bytes.
+ */
+typedef struct cclUniqueId {
+    /**
+     * Opaque.
+     */
+    char internal[CCL_UNIQUE_ID_BYTES];
+} cclUniqueId;
+
+/**
+ * How a communicator shall be. Begin with CCL_CONFIG_INITIALIZER and change what you need.
+ *
+ * Later versions add fields at the end; a program that was built with this version goes on working.
+ */
+typedef struct cclConfig_t {
+    /**
+     * Filled in by CCL_CONFIG_INITIALIZER: the bytes of this struct.
+     */
+    size_t size;
+    /**
+     * Filled in by CCL_CONFIG_INITIALIZER.
+     */
+    unsigned int magic;
+    /**
+     * Filled in by CCL_CONFIG_INITIALIZER: the version of the header.
+     */
+    unsigned int version;
+    /**
+     * 1: calls return when they are over. 0 is not supported yet.
+     */
+    int blocking;
+    /**
+     * Milliseconds that the making of the communicator, and each operation, may wait for other ranks; at least 1.
+     * The environment variable CCL_TIMEOUT (seconds) is the default.
+     */
+    int timeout;
+    /**
+     * A name for messages, or NULL.
+     */
+    const char *name;
+    /**
+     * The transport to use, for example "shm"; NULL leaves the choice to the library.
+     */
+    const char *transport;
+    /**
+     * The algorithm to use, for example "ring"; NULL leaves the choice to the library.
+     */
+    const char *algorithm;
+    /**
+     * The most threads that the library may start. Not supported yet.
+     */
+    int threads;
+    /**
+     * 1: the bits of a result depend on the inputs and the number of ranks alone. Not supported yet.
+     */
+    int reproducible;
+    /**
+     * The most bytes of buffers that the library may hold; 0 leaves it to the library, the rest is not supported yet.
+     */
+    size_t bufferBytes;
+} cclConfig_t;
+
+/**
+ * The type of an element: cclInt8 and so on.
+ */
+typedef int cclDataType_t;
+
+/**
+ * A reduction: cclSum and so on.
+ */
+typedef int cclRedOp_t;
+
+/**
+ * A stream: the order in which operations are carried out.
+ *
+ * So far only NULL: the call returns when the operation is over. The type is a plain pointer, so that a CUDA stream
+ * can be passed as it is.
+ */
+typedef void *cclStream_t;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * Names a result in a few words.
+ *
+ * @return A text that is never freed and stays valid for ever; also for numbers that are no result.
+ */
+const char *cclGetErrorString(cclResult_t result);
+
+/**
+ * Tells what went wrong: what was found, what was wanted and what to do.
+ *
+ * With a communicator: why it stopped working if it did, on whichever rank that began; otherwise the last call on it
+ * that failed, on any thread. With NULL: the last call of this thread that failed, the making of a communicator
+ * included. Never waits for a running call.
+ *
+ * @return A text that stays valid until the same thread's next call of ccl; not to be freed. Empty when nothing went
+ * wrong.
+ */
+const char *cclGetLastError(cclComm_t comm);
+
+/**
+ * Tells the library's version, as CCL_VERSION makes it of major, minor and patch.
+ *
+ * # Safety
+ * `version` is NULL, which is an invalid argument, or may be written.
+ */
+cclResult_t cclGetVersion(int *version);
+
+/**
+ * Makes the id by which the ranks of one communicator find each other.
+ *
+ * One process calls it and passes the 128 bytes to the others, which may be its own forked children; it listens for
+ * them and so must live until all have made the communicator. One communicator can be made of each id.
+ *
+ * # Safety
+ * `uniqueId` is NULL, which is an invalid argument, or may be written.
+ */
+cclResult_t cclGetUniqueId(struct cclUniqueId *uniqueId);
+
+/**
+ * Makes a communicator of `nranks` ranks, of which the caller is `rank` (0 to nranks - 1).
+ *
+ * All ranks call it, each with its own number and the same id; it returns when all have, or with an error that names
+ * the ranks that did not come in time. `*comm` is then a handle, to be given back with cclCommDestroy or cclCommAbort;
+ * after an error it is NULL, and cclGetLastError(NULL) tells why.
+ *
+ * # Safety
+ * `comm` is NULL, which is an invalid argument, or may be written.
+ */
+cclResult_t cclCommInitRank(cclComm_t *comm,
+                            int nranks,
+                            struct cclUniqueId commId,
+                            int rank);
+
+/**
+ * The same with a configuration; NULL is the default one.
+ *
+ * The configuration is only read, and needed only during the call.
+ *
+ * # Safety
+ * `comm` as for cclCommInitRank. `config` is NULL or begins with its size, as CCL_CONFIG_INITIALIZER makes it; its
+ * texts end with NUL.
+ */
+cclResult_t cclCommInitRankConfig(cclComm_t *comm,
+                                  int nranks,
+                                  struct cclUniqueId commId,
+                                  int rank,
+                                  struct cclConfig_t *config);
+
+/**
+ * Ends the work on a communicator in order. The handle stays, for questions and for cclCommDestroy.
+ *
+ * All ranks call it once they have no more operations on the communicator; calls that run on it end first.
+ */
+cclResult_t cclCommFinalize(cclComm_t comm);
+
+/**
+ * Leaves the communicator and gives the handle back, also after an error. NULL is fine.
+ *
+ * Does what cclCommFinalize does if that was not called. Calls that other threads have running on the communicator
+ * go on; it is left when the last of them has ended.
+ */
+cclResult_t cclCommDestroy(cclComm_t comm);
+
+/**
+ * Stops the communicator on all ranks and gives the handle back.
+ *
+ * Calls that run on it, here and on the other ranks, end soon with an error that names this rank. Never waits for
+ * them.
+ */
+cclResult_t cclCommAbort(cclComm_t comm);
+
+/**
+ * Tells whether the communicator still works: cclSuccess in `*asyncError`, or why it stopped; cclGetLastError has the
+ * text. Never waits for a running call.
+ *
+ * # Safety
+ * `asyncError` is NULL, which is an invalid argument, or may be written.
+ */
+cclResult_t cclCommGetAsyncError(cclComm_t comm,
+                                 cclResult_t *asyncError);
+
+/**
+ * Tells the number of ranks. Never waits for a running call.
+ *
+ * # Safety
+ * `count` is NULL, which is an invalid argument, or may be written.
+ */
+cclResult_t cclCommCount(cclComm_t comm, int *count);
+
+/**
+ * Tells the caller's rank. Never waits for a running call.
+ *
+ * # Safety
+ * `rank` is NULL, which is an invalid argument, or may be written.
+ */
+cclResult_t cclCommUserRank(cclComm_t comm, int *rank);
+
+/**
+ * Changes how long each later operation may wait for other ranks: at least 1 millisecond. The same on all ranks.
+ */
+cclResult_t cclCommSetTimeout(cclComm_t comm,
+                              int milliseconds);
+
+/**
+ * Reduces the `count` elements of `sendbuff` over all ranks and leaves the result in `recvbuff` on every rank.
+ *
+ * All ranks pass the same count, type and operation. In place where sendbuff == recvbuff; any other overlap is an
+ * invalid argument. Buffers are host memory of any alignment; with a count of 0 they may be NULL. The result has the
+ * same bits on every rank.
+ *
+ * @param count Elements, not bytes.
+ * @param stream NULL: the call returns when `recvbuff` is complete.
+ * @return cclSuccess; cclInvalidArgument before anything moved, with the communicator as good as before; cclRemoteError
+ * when a rank was lost, left or aborted, cclTimeout when one stayed silent past the deadline, cclInvalidUsage when the
+ * ranks' calls differ. After these three the communicator is closed and `recvbuff` holds anything.
+ *
+ * # Safety
+ * The buffers hold `count` elements each, which nobody else changes, nor in `recvbuff` reads, during the call.
+ */
+cclResult_t cclAllReduce(const void *sendbuff,
+                         void *recvbuff,
+                         size_t count,
+                         cclDataType_t datatype,
+                         cclRedOp_t op,
+                         cclComm_t comm,
+                         cclStream_t stream);
+
+/**
+ * Copies the `count` elements of `sendbuff` on rank `root` into `recvbuff` on every rank, the root included.
+ *
+ * All ranks pass the same count, type and root. `sendbuff` is looked at on the root alone and may be anything
+ * elsewhere. In place on the root where sendbuff == recvbuff; any other overlap is an invalid argument. Buffers are
+ * host memory of any alignment; with a count of 0 they may be NULL.
+ *
+ * @param count Elements, not bytes.
+ * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+ * @return As cclAllReduce.
+ *
+ * # Safety
+ * As for cclAllReduce; `sendbuff` only on the root.
+ */
+cclResult_t cclBroadcast(const void *sendbuff,
+                         void *recvbuff,
+                         size_t count,
+                         cclDataType_t datatype,
+                         int root,
+                         cclComm_t comm,
+                         cclStream_t stream);
+
+/**
+ * cclBroadcast in place: `buff` is sent on rank `root` and filled on the others.
+ *
+ * # Safety
+ * `buff` holds `count` elements, which nobody else changes during the call, nor, except on the root, reads.
+ */
+cclResult_t cclBcast(void *buff,
+                     size_t count,
+                     cclDataType_t datatype,
+                     int root,
+                     cclComm_t comm,
+                     cclStream_t stream);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* CCL_H */

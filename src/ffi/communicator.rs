@@ -1,0 +1,191 @@
+//! Making, asking and ending communicators.
+
+use super::{
+    COMMUNICATORS, Entry, cause_code,
+    config::{deadline, read},
+    guard,
+    memory::{index, put},
+    on,
+    types::{Code, cclComm_t, cclConfig_t, cclResult_t, cclUniqueId, version},
+};
+use crate::{
+    bootstrap::UniqueId,
+    comm::Communicator,
+    types::{Error, Result},
+};
+use std::{
+    ffi::{c_char, c_int},
+    ptr,
+    sync::Mutex,
+};
+
+/// Tells the library's version, as CCL_VERSION makes it of major, minor and patch.
+///
+/// # Safety
+/// `version` is NULL, which is an invalid argument, or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclGetVersion(version: *mut c_int) -> cclResult_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put("version", version, self::version()) })
+}
+
+/// Makes the id by which the ranks of one communicator find each other.
+///
+/// One process calls it and passes the 128 bytes to the others, which may be its own forked children; it listens for
+/// them and so must live until all have made the communicator. One communicator can be made of each id.
+///
+/// # Safety
+/// `uniqueId` is NULL, which is an invalid argument, or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclGetUniqueId(uniqueId: *mut cclUniqueId) -> cclResult_t {
+    guard(|| {
+        if uniqueId.is_null() {
+            return Err(Error::invalid("uniqueId is NULL: it must point at a cclUniqueId"));
+        }
+        let internal = UniqueId::new()?.to_bytes().map(|byte| byte as c_char);
+        // SAFETY: the caller's promise.
+        unsafe { put("uniqueId", uniqueId, cclUniqueId { internal }) }
+    })
+}
+
+/// Makes a communicator of `nranks` ranks, of which the caller is `rank` (0 to nranks - 1).
+///
+/// All ranks call it, each with its own number and the same id; it returns when all have, or with an error that names
+/// the ranks that did not come in time. `*comm` is then a handle, to be given back with cclCommDestroy or cclCommAbort;
+/// after an error it is NULL, and cclGetLastError(NULL) tells why.
+///
+/// # Safety
+/// `comm` is NULL, which is an invalid argument, or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclCommInitRank(
+    comm: *mut cclComm_t,
+    nranks: c_int,
+    commId: cclUniqueId,
+    rank: c_int,
+) -> cclResult_t {
+    // SAFETY: the caller's promise; no config is the default one.
+    guard(|| unsafe { init(comm, nranks, commId, rank, ptr::null()) })
+}
+
+/// The same with a configuration; NULL is the default one.
+///
+/// The configuration is only read, and needed only during the call.
+///
+/// # Safety
+/// `comm` as for cclCommInitRank. `config` is NULL or begins with its size, as CCL_CONFIG_INITIALIZER makes it; its
+/// texts end with NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclCommInitRankConfig(
+    comm: *mut cclComm_t,
+    nranks: c_int,
+    commId: cclUniqueId,
+    rank: c_int,
+    config: *mut cclConfig_t,
+) -> cclResult_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { init(comm, nranks, commId, rank, config) })
+}
+
+/// # Safety
+/// As cclCommInitRankConfig.
+unsafe fn init(
+    comm: *mut cclComm_t,
+    nranks: c_int,
+    id: cclUniqueId,
+    rank: c_int,
+    config: *const cclConfig_t,
+) -> Result<()> {
+    // SAFETY: the caller's promise about `comm`.
+    unsafe { put("comm", comm, ptr::null_mut())? };
+    let (ranks, rank) = (index("nranks", nranks)?, index("rank", rank)?);
+    // SAFETY: the caller's promise about `config`.
+    let config = unsafe { read(config)? };
+    let id = UniqueId::from_bytes(id.internal.map(|byte| byte as u8))?;
+    let entry = Entry {
+        communicator: Communicator::init(ranks, &id, rank, &config)?,
+        last_error: Mutex::default(),
+    };
+    // SAFETY: the caller's promise about `comm`.
+    unsafe { put("comm", comm, COMMUNICATORS.insert(entry)?) }
+}
+
+/// Ends the work on a communicator in order. The handle stays, for questions and for cclCommDestroy.
+///
+/// All ranks call it once they have no more operations on the communicator; calls that run on it end first.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclCommFinalize(comm: cclComm_t) -> cclResult_t {
+    on(comm, Communicator::finalize)
+}
+
+/// Leaves the communicator and gives the handle back, also after an error. NULL is fine.
+///
+/// Does what cclCommFinalize does if that was not called. Calls that other threads have running on the communicator
+/// go on; it is left when the last of them has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclCommDestroy(comm: cclComm_t) -> cclResult_t {
+    guard(|| {
+        if !comm.is_null() {
+            drop(COMMUNICATORS.take(comm)?);
+        }
+        Ok(())
+    })
+}
+
+/// Stops the communicator on all ranks and gives the handle back.
+///
+/// Calls that run on it, here and on the other ranks, end soon with an error that names this rank. Never waits for
+/// them.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclCommAbort(comm: cclComm_t) -> cclResult_t {
+    guard(|| {
+        COMMUNICATORS.take(comm)?.communicator.abort();
+        Ok(())
+    })
+}
+
+/// Tells whether the communicator still works: cclSuccess in `*asyncError`, or why it stopped; cclGetLastError has the
+/// text. Never waits for a running call.
+///
+/// # Safety
+/// `asyncError` is NULL, which is an invalid argument, or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclCommGetAsyncError(comm: cclComm_t, asyncError: *mut cclResult_t) -> cclResult_t {
+    on(comm, |comm| {
+        let code = comm.failure().map_or(Code::Success, |cause| cause_code(&cause));
+        // SAFETY: the caller's promise.
+        unsafe { put("asyncError", asyncError, code as cclResult_t) }
+    })
+}
+
+/// Tells the number of ranks. Never waits for a running call.
+///
+/// # Safety
+/// `count` is NULL, which is an invalid argument, or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclCommCount(comm: cclComm_t, count: *mut c_int) -> cclResult_t {
+    // SAFETY: the caller's promise.
+    on(comm, |comm| unsafe { put("count", count, number(comm.ranks())?) })
+}
+
+/// Tells the caller's rank. Never waits for a running call.
+///
+/// # Safety
+/// `rank` is NULL, which is an invalid argument, or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclCommUserRank(comm: cclComm_t, rank: *mut c_int) -> cclResult_t {
+    // SAFETY: the caller's promise.
+    on(comm, |comm| unsafe { put("rank", rank, number(comm.rank())?) })
+}
+
+/// Changes how long each later operation may wait for other ranks: at least 1 millisecond. The same on all ranks.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclCommSetTimeout(comm: cclComm_t, milliseconds: c_int) -> cclResult_t {
+    on(comm, |comm| {
+        comm.set_timeout(deadline(milliseconds)?);
+        Ok(())
+    })
+}
+
+fn number(value: usize) -> Result<c_int> {
+    c_int::try_from(value).map_err(|_| Error::internal(format!("{value} ranks, but an int counted them")))
+}

@@ -1,0 +1,87 @@
+//! The texts that C gets: they live in the thread until its next call.
+
+use super::{COMMUNICATORS, guard, types::cclComm_t, types::cclResult_t};
+use std::{
+    cell::RefCell,
+    ffi::{CStr, CString, c_char},
+    sync::PoisonError,
+    thread::LocalKey,
+};
+
+thread_local! {
+    /// What went wrong last on this thread.
+    static LAST: RefCell<CString> = RefCell::default();
+    /// What the thread was last told about a communicator.
+    static TOLD: RefCell<CString> = RefCell::default();
+}
+
+/// Keeps `text` as the thread's last error.
+pub(super) fn remember(text: &str) {
+    keep(&LAST, text);
+}
+
+/// Names a result in a few words.
+///
+/// @return A text that is never freed and stays valid for ever; also for numbers that are no result.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclGetErrorString(result: cclResult_t) -> *const c_char {
+    let text: &CStr = match result {
+        0 => c"no error",
+        1 => c"unhandled CUDA error",
+        2 => c"unhandled system error",
+        3 => c"internal error",
+        4 => c"invalid argument",
+        5 => c"invalid usage",
+        6 => c"remote error: a rank was lost, left or aborted",
+        7 => c"operation in progress",
+        8 => c"timeout",
+        _ => c"not a result of ccl",
+    };
+    text.as_ptr()
+}
+
+/// Tells what went wrong: what was found, what was wanted and what to do.
+///
+/// With a communicator: why it stopped working if it did, on whichever rank that began; otherwise the last call on it
+/// that failed, on any thread. With NULL: the last call of this thread that failed, the making of a communicator
+/// included. Never waits for a running call.
+///
+/// @return A text that stays valid until the same thread's next call of ccl; not to be freed. Empty when nothing went
+/// wrong.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclGetLastError(comm: cclComm_t) -> *const c_char {
+    if comm.is_null() {
+        return shown(&LAST);
+    }
+    let mut told = String::new();
+    let status = guard(|| {
+        let entry = COMMUNICATORS.get(comm)?;
+        told = match entry.communicator.failure() {
+            Some(cause) => cause.to_string(),
+            None => entry
+                .last_error
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+        };
+        Ok(())
+    });
+    if status != 0 {
+        return shown(&LAST);
+    }
+    keep(&TOLD, &told);
+    shown(&TOLD)
+}
+
+fn keep(place: &'static LocalKey<RefCell<CString>>, text: &str) {
+    // There is no interior NUL left that could make this fail.
+    let text = CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default();
+    // A thread that is past its end (a destructor calls ccl) has nowhere to keep a text.
+    let _ = place.try_with(|place| *place.borrow_mut() = text);
+}
+
+fn shown(place: &'static LocalKey<RefCell<CString>>) -> *const c_char {
+    place
+        .try_with(|place| place.borrow().as_ptr())
+        .unwrap_or(c"".as_ptr())
+}

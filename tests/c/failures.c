@@ -1,0 +1,148 @@
+/* Failures of other ranks: every rank learns the cause, and who it was. */
+#include "ranks.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+enum { COUNT = 1000 };
+
+static int32_t data[COUNT];
+
+/* In memory that all ranks share: how many have made the communicator and an operation on it. */
+static atomic_int *arrived;
+
+/* A communicator that works. No rank goes on, to do harm, before all have seen that. */
+static cclComm_t init(cclUniqueId id, int ranks, int rank, int timeout_ms) {
+    cclComm_t comm;
+    cclConfig_t config = CCL_CONFIG_INITIALIZER;
+    config.timeout = timeout_ms;
+    OK(cclCommInitRankConfig(&comm, ranks, id, rank, &config));
+    OK(cclAllReduce(data, data, COUNT, cclInt32, cclSum, comm, NULL));
+    atomic_fetch_add(arrived, 1);
+    while (atomic_load(arrived) < ranks) {
+        usleep(100);
+    }
+    return comm;
+}
+
+/* The communicator is closed, says why to whoever asks, and can still be given back. */
+static void closed(cclComm_t comm, cclResult_t why, const char *word) {
+    cclResult_t state = -1;
+    OK(cclCommGetAsyncError(comm, &state));
+    CHECK(state == why);
+    CHECK(strstr(cclGetLastError(comm), word) != NULL);
+    REFUSED(why, word, cclAllReduce(data, data, COUNT, cclInt32, cclSum, comm, NULL));
+    OK(cclCommDestroy(comm));
+}
+
+static void abort_by_rank_1(cclUniqueId id, int ranks, int rank) {
+    cclComm_t comm = init(id, ranks, rank, 60000);
+    if (rank == 1) {
+        OK(cclCommAbort(comm));
+        EXPECT(cclInvalidArgument, cclCommDestroy(comm));
+        return;
+    }
+    REFUSED(cclRemoteError, "rank 1 aborted", cclAllReduce(data, data, COUNT, cclInt32, cclSum, comm, NULL));
+    closed(comm, cclRemoteError, "rank 1 aborted");
+}
+
+static void *reduce_alone(void *comm) {
+    cclResult_t result = cclAllReduce(data, data, COUNT, cclInt32, cclSum, (cclComm_t)comm, NULL);
+    /* The second if the thread came so late that the handle was gone already. */
+    CHECK(result == cclRemoteError || result == cclInvalidArgument);
+    return NULL;
+}
+
+static void abort_from_another_thread(cclUniqueId id, int ranks, int rank) {
+    cclComm_t comm = init(id, ranks, rank, 60000);
+    if (rank == 0) {
+        int value = -1;
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, reduce_alone, comm) == 0);
+        usleep(200 * 1000);
+        /* None of these waits for the call that runs. */
+        OK(cclCommCount(comm, &value));
+        OK(cclCommUserRank(comm, &value));
+        OK(cclCommGetAsyncError(comm, &value));
+        CHECK(value == cclSuccess);
+        CHECK(strcmp(cclGetLastError(comm), "") == 0);
+        OK(cclCommAbort(comm));
+        CHECK(pthread_join(thread, NULL) == 0);
+        return;
+    }
+    /* The last rank never calls: without the abort the rest would wait until the deadline. */
+    if (rank < ranks - 1) {
+        REFUSED(cclRemoteError, "rank 0 aborted", cclAllReduce(data, data, COUNT, cclInt32, cclSum, comm, NULL));
+    } else {
+        cclResult_t state = cclSuccess;
+        while (state == cclSuccess) {
+            OK(cclCommGetAsyncError(comm, &state));
+            usleep(1000);
+        }
+    }
+    closed(comm, cclRemoteError, "rank 0 aborted");
+}
+
+static void calls_that_differ(cclUniqueId id, int ranks, int rank) {
+    cclComm_t comm = init(id, ranks, rank, 60000);
+    size_t count = rank == 1 ? 7 : 8;
+    REFUSED(cclInvalidUsage, "differ", cclAllReduce(data, data, count, cclInt32, cclSum, comm, NULL));
+    CHECK(strstr(cclGetLastError(NULL), "7 x int32") != NULL && strstr(cclGetLastError(NULL), "8 x int32") != NULL);
+    closed(comm, cclInvalidUsage, "rank 1 made call #1 allreduce(7 x int32");
+}
+
+static void silent_rank(cclUniqueId id, int ranks, int rank) {
+    cclComm_t comm = init(id, ranks, rank, 60000);
+    if (rank == 1) {
+        cclResult_t state = cclSuccess;
+        while (state == cclSuccess) {
+            OK(cclCommGetAsyncError(comm, &state));
+            usleep(1000);
+        }
+        closed(comm, cclTimeout, "rank 1 stayed silent");
+        return;
+    }
+    OK(cclCommSetTimeout(comm, 300));
+    REFUSED(cclTimeout, "rank 1 stayed silent", cclAllReduce(data, data, COUNT, cclInt32, cclSum, comm, NULL));
+    closed(comm, cclTimeout, "rank 1 stayed silent");
+}
+
+static void killed_rank(cclUniqueId id, int ranks, int rank) {
+    cclComm_t comm = init(id, ranks, rank, 60000);
+    if (rank == 1) {
+        /* As a kill -9 would, but with an exit status that the test can tell from a failure. */
+        _exit(0);
+    }
+    REFUSED(cclRemoteError, "rank 1", cclAllReduce(data, data, COUNT, cclInt32, cclSum, comm, NULL));
+    closed(comm, cclRemoteError, "rank 1");
+}
+
+static void missing_rank(cclUniqueId id, int ranks, int rank) {
+    cclComm_t comm;
+    cclConfig_t config = CCL_CONFIG_INITIALIZER;
+    config.timeout = 500;
+    if (rank == 1) {
+        return;
+    }
+    EXPECT(cclTimeout, cclCommInitRankConfig(&comm, ranks, id, rank, &config));
+    CHECK(comm == NULL && strstr(cclGetLastError(NULL), "1") != NULL);
+}
+
+static int run(int ranks, void (*work)(cclUniqueId id, int ranks, int rank)) {
+    atomic_store(arrived, 0);
+    return run_ranks(ranks, work);
+}
+
+int main(void) {
+    int failed = 0;
+    void *shared = mmap(NULL, sizeof *arrived, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(shared != MAP_FAILED);
+    arrived = (atomic_int *)shared;
+    failed += run(3, abort_by_rank_1);
+    failed += run(3, abort_from_another_thread);
+    failed += run(2, calls_that_differ);
+    failed += run(2, silent_rank);
+    failed += run(2, killed_rank);
+    failed += run(2, missing_rank);
+    return failed != 0;
+}

@@ -1,0 +1,197 @@
+//! The C ABI as C and C++ programs meet it: `tests/c/*` and the README's example, compiled against `include/ccl.h`,
+//! linked with `libccl.so` and run.
+
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const C: (&str, &str) = ("cc", "-std=gnu11");
+const CXX: (&str, &str) = ("c++", "-std=gnu++17");
+
+/// Far more than any program needs, so that one that hangs ends as a failure.
+const LONGEST: Duration = Duration::from_secs(240);
+
+/// The folder of `libccl.so` as cargo built it for this test: this program's own. (`cargo build` puts it a folder
+/// higher, where an older one may lie.)
+fn library_folder() -> PathBuf {
+    let me = env::current_exe().unwrap();
+    let folder = me.parent().unwrap().to_path_buf();
+    assert!(
+        folder.join("libccl.so").is_file(),
+        "cargo left no libccl.so in {}",
+        folder.display()
+    );
+    folder
+}
+
+/// Runs `command` to its end and returns its output.
+fn output_of(command: &mut Command) -> String {
+    let shown = format!("{command:?}");
+    let output = command.output().unwrap_or_else(|error| {
+        panic!("{shown}: {error}. These tests need a C and a C++ compiler and binutils: install gcc, g++ and binutils")
+    });
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{shown}: {}\n{}",
+        output.status,
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+/// Compiles a program with all warnings as errors, linked with the library by `-lccl`.
+fn build(source: &str, (compiler, standard): (&str, &str)) -> PathBuf {
+    let folder = library_folder();
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source.replace(['/', '.'], "-"));
+    let mut command = Command::new(compiler);
+    command.args([
+        standard,
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pedantic",
+        "-g",
+        "-O1",
+        "-pthread",
+    ]);
+    command.arg(Path::new(ROOT).join(source)).arg("-o").arg(&program);
+    command
+        .arg(format!("-I{ROOT}/include"))
+        .arg(format!("-L{}", folder.display()))
+        .arg("-lccl");
+    command.arg(format!("-Wl,-rpath,{}", folder.display()));
+    output_of(&mut command);
+    program
+}
+
+fn build_and_run(source: &str, language: (&str, &str)) {
+    let program = build(source, language);
+    // In a file, so that a program that says much never waits, and that what it said goes with the test's outcome.
+    let said = program.with_extension("out");
+    let file = fs::File::create(&said).unwrap();
+    let mut child = Command::new(&program)
+        // The library is found by the program's own path alone.
+        .env_remove("LD_LIBRARY_PATH")
+        .stdin(Stdio::null())
+        .stdout(file.try_clone().unwrap())
+        .stderr(file)
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break Some(status),
+            None if began.elapsed() > LONGEST => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                break None;
+            }
+            None => thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    println!("{}", fs::read_to_string(&said).unwrap());
+    let status = status.unwrap_or_else(|| panic!("{source} did not end in {LONGEST:?}"));
+    assert!(status.success(), "{source}: {status}");
+}
+
+#[test]
+fn all_reduce_between_forked_processes() {
+    build_and_run("tests/c/allreduce.c", C);
+}
+
+#[test]
+fn broadcast_between_forked_processes() {
+    build_and_run("tests/c/broadcast.c", C);
+}
+
+#[test]
+fn bad_arguments_are_refused_and_do_no_harm() {
+    build_and_run("tests/c/errors.c", C);
+}
+
+#[test]
+fn failures_of_other_ranks_are_told() {
+    build_and_run("tests/c/failures.c", C);
+}
+
+#[test]
+fn numbers_and_layouts_stay() {
+    build_and_run("tests/c/constants.c", C);
+}
+
+#[test]
+fn cxx_programs_build_and_run() {
+    build_and_run("tests/c/allreduce.cpp", CXX);
+}
+
+#[test]
+fn the_readme_s_program_builds_and_runs() {
+    build_and_run("examples/allreduce.c", C);
+}
+
+/// Alone, in the strictest form of the language: no GNU extension, nothing included before.
+#[test]
+fn the_header_stands_alone() {
+    for (compiler, standard, language) in [
+        ("cc", "-std=c11", "c"),
+        ("c++", "-std=c++17", "c++"),
+        ("cc", "-std=c17", "c"),
+        ("c++", "-std=c++20", "c++"),
+    ] {
+        let mut command = Command::new(compiler);
+        command.args([
+            standard,
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-pedantic",
+            "-fsyntax-only",
+            "-x",
+            language,
+        ]);
+        command.args(["-include", "ccl.h", "/dev/null", &format!("-I{ROOT}/include")]);
+        output_of(&mut command);
+    }
+}
+
+/// The header's functions are the library's symbols, and nothing else is.
+#[test]
+fn only_the_header_s_functions_are_exported() {
+    let header = fs::read_to_string(format!("{ROOT}/include/ccl.h")).unwrap();
+    let declared: BTreeSet<&str> = header
+        .lines()
+        .filter(|line| !line.starts_with([' ', '#', '/']))
+        .filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next())
+        .collect();
+    let library = library_folder().join("libccl.so");
+    let symbols = output_of(
+        Command::new("nm")
+            .args(["--dynamic", "--defined-only", "--format=just-symbols"])
+            .arg(library),
+    );
+    let exported: BTreeSet<&str> = symbols.lines().collect();
+    assert_eq!(exported, declared);
+    assert!(declared.contains("cclAllReduce") && declared.iter().all(|name| name.starts_with("ccl")));
+}
+
+#[test]
+fn the_soname_is_that_of_the_link() {
+    let folder = library_folder();
+    let dynamic = output_of(
+        Command::new("readelf")
+            .arg("--dynamic")
+            .arg(folder.join("libccl.so")),
+    );
+    assert!(dynamic.contains("Library soname: [libccl.so.0]"), "{dynamic}");
+    assert_eq!(
+        fs::read_link(folder.join("libccl.so.0")).unwrap(),
+        Path::new("libccl.so")
+    );
+}
