@@ -1,1 +1,110 @@
-//! To come.
+//! The `ccl-perf` benchmark: runs a collective between processes of this machine, checks its results and times it.
+//!
+//! The parent ([`launch`]) starts one process per rank and is no rank itself. It gives each the unique ids and the job
+//! through standard input, and gets reports back through standard output. [`rank`] is such a process; [`puzzle`] makes
+//! inputs whose results are known, [`measure`] times.
+
+mod args;
+mod buffer;
+mod files;
+mod launch;
+mod measure;
+mod number;
+mod pattern;
+mod processes;
+mod puzzle;
+mod rank;
+mod report;
+mod setup;
+mod size;
+mod stats;
+mod table;
+
+use crate::{
+    algorithms,
+    topo::host::Host,
+    types::{Collective, DType, Op},
+};
+use args::{Args, Stop};
+use files::Files;
+use launch::Trouble;
+use setup::Setup;
+use std::{io::Write, path::Path, process::ExitCode};
+
+/// The whole program.
+///
+/// The exit status is 0 if all went well, 1 if an element was wrong or something failed, 2 for a mistake on the command
+/// line, and 128 + n if signal n asked to stop.
+pub fn main() -> ExitCode {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|first| first == rank::ARGUMENT)
+    {
+        return rank::main();
+    }
+    let args = match Args::read(std::env::args_os()) {
+        Ok(args) => args,
+        Err(Stop::Help(text)) => return show(&text),
+        Err(Stop::Mistake(line)) => return complain(&line, 2),
+    };
+    if args.list {
+        return show(&list());
+    }
+    let host = Host::read(Path::new("/"));
+    let setup = match Setup::new(args, &host) {
+        Ok(setup) => setup,
+        Err(line) => return complain(&line, 2),
+    };
+    let result = Files::open(&setup)
+        .map_err(Trouble::Failed)
+        .and_then(|files| launch::run(&setup, &host, files));
+    match result {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(wrong) => complain(
+            &format!(
+                "{wrong} elements are wrong: --algo shows whether only one algorithm is; please report it"
+            ),
+            1,
+        ),
+        Err(Trouble::Failed(line)) => complain(&line, 1),
+        Err(Trouble::Unread) => ExitCode::FAILURE,
+        Err(Trouble::Signal(signal)) => {
+            let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+            complain(
+                &format!("stopped by {name}; all ranks have ended"),
+                128 + signal as u8,
+            )
+        }
+    }
+}
+
+fn show(text: &str) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn complain(line: &str, status: u8) -> ExitCode {
+    // If standard error is closed, the status has to do.
+    let _ = writeln!(std::io::stderr(), "ccl-perf: {line}");
+    ExitCode::from(status)
+}
+
+/// What `--list` prints.
+fn list() -> String {
+    let mut lines = Vec::new();
+    for collective in [Collective::AllReduce, Collective::Broadcast { root: 0 }] {
+        lines.push(format!("{}, with --algo", collective.name()));
+        lines.extend(algorithms(collective).map(|(name, about)| format!("  {name:<10} {about}")));
+    }
+    lines.push(format!(
+        "types, with -d\n  {}",
+        DType::ALL.map(DType::name).join(" ")
+    ));
+    lines.push(format!(
+        "reductions, with -o\n  {}",
+        Op::ALL.map(Op::name).join(" ")
+    ));
+    lines.join("\n") + "\n"
+}

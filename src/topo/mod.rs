@@ -1,1 +1,4 @@
-//! To come.
+//! The machine: what it is made of, read from a root path that the caller gives.
+
+#[cfg(feature = "cli")]
+pub(crate) mod host;

@@ -1,0 +1,336 @@
+//! The command line as it is written, before anything is checked against the machine or against each other.
+
+use super::size;
+use crate::types::{DType, Op};
+use clap::{Parser, error::ErrorKind};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+/// Measures collectives between processes and checks their results.
+///
+/// Starts one process per rank on this machine, runs the operation at every size from MIN to MAX and prints a line
+/// for each: the time of one call (median and p99 over samples; a sample is a batch of calls of at least 50 us and
+/// counts as the slowest rank had it), algorithm bandwidth (bytes / time), bus bandwidth (what a rank must at least
+/// move / time) and the number of wrong elements. Bandwidths are in 1e9 bytes per second.
+///
+/// Exit status: 0 if all went well, 1 if an element was wrong or something failed, 2 for a mistake on the command line.
+#[derive(Debug, Parser)]
+#[command(name = "ccl-perf", version, allow_negative_numbers = true)]
+pub(super) struct Args {
+    /// What to measure: allreduce, broadcast
+    #[arg(value_name = "OP", required_unless_present = "list", value_parser = operation)]
+    pub(super) operation: Option<Operation>,
+
+    /// Smallest size in bytes [default: 8]
+    #[arg(short = 'b', value_name = "MIN", value_parser = size::parse)]
+    pub(super) min: Option<u64>,
+
+    /// Largest size; 1K, 1.5M, 1G are binary [default: 64M]
+    #[arg(short = 'e', value_name = "MAX", value_parser = size::parse)]
+    pub(super) max: Option<u64>,
+
+    /// Each size is the one before, times FACTOR [default: 2]
+    #[arg(short = 'f', value_name = "FACTOR", value_parser = factor, conflicts_with = "step")]
+    pub(super) factor: Option<f64>,
+
+    /// Each size is the one before, plus STEP
+    #[arg(short = 'i', value_name = "STEP", value_parser = step)]
+    pub(super) step: Option<u64>,
+
+    /// Samples per size [default: as many as fit 0.2 s, from 5 (3 from 256M on) to 1000]
+    #[arg(short = 'n', value_name = "ITERS", value_parser = iterations)]
+    pub(super) iterations: Option<u32>,
+
+    /// Calls before the first sample; those that find the batch's length come on top [default: 5, 1 from 256M on]
+    #[arg(short = 'w', value_name = "WARMUP", value_parser = warmup)]
+    pub(super) warmup: Option<u32>,
+
+    /// Element type, several with commas, or all
+    #[arg(short = 'd', value_name = "TYPE", default_value = "float32", value_parser = dtypes)]
+    pub(super) dtypes: Choice<DType>,
+
+    /// Reduction: sum, prod, max, min, avg, bitand, bitor, bitxor, several with commas, or all [default: sum]
+    #[arg(short = 'o', value_name = "REDOP", value_parser = ops)]
+    pub(super) ops: Option<Choice<Op>>,
+
+    /// Root of operations that have one, or all [default: 0]
+    #[arg(short = 'r', value_name = "ROOT", value_parser = root)]
+    pub(super) root: Option<Root>,
+
+    /// Processes to start [default: one per usable core, 2 to 8, fewer where memory is short]
+    #[arg(long, value_name = "N", value_parser = ranks)]
+    pub(super) ranks: Option<usize>,
+
+    /// What the bytes travel over
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = ["auto", "shm"])]
+    pub(super) transport: String,
+
+    /// Algorithm to use for all sizes; --list names them [default: the library's choice]
+    #[arg(long, value_name = "NAME")]
+    pub(super) algo: Option<String>,
+
+    /// Measure with one buffer only
+    #[arg(long, conflicts_with_all = ["out_of_place", "both"])]
+    pub(super) in_place: bool,
+
+    /// Measure with two buffers only
+    #[arg(long, conflicts_with = "both")]
+    pub(super) out_of_place: bool,
+
+    /// Measure out of place and in place (this is the default)
+    #[arg(long)]
+    pub(super) both: bool,
+
+    /// Do not check results
+    #[arg(long)]
+    pub(super) no_check: bool,
+
+    /// Longest time that a call or the start may take [default: the library's]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(super) timeout: Option<Duration>,
+
+    /// Write everything that was measured to FILE
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<PathBuf>,
+
+    /// Write a line for each size and placement to FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    pub(super) csv: Option<PathBuf>,
+
+    /// List operations, algorithms, types and reductions
+    #[arg(long)]
+    pub(super) list: bool,
+}
+
+/// Why there are no arguments.
+pub(super) enum Stop {
+    /// The user asked for this text.
+    Help(String),
+    /// One line that says what is wrong.
+    Mistake(String),
+}
+
+impl Args {
+    /// Reads a command line, the program's name first.
+    pub(super) fn read(line: impl IntoIterator<Item = OsString>) -> Result<Args, Stop> {
+        Args::try_parse_from(line).map_err(|error| match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Help(error.render().to_string()),
+            _ => Stop::Mistake(one_line(&error.render().to_string())),
+        })
+    }
+}
+
+/// The error and its tips, without the synopsis that follows.
+fn one_line(rendered: &str) -> String {
+    let mut parts = rendered
+        .split("\n\n")
+        .map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+    let mut line = parts.next().unwrap_or_default();
+    if let Some(bare) = line.strip_prefix("error: ") {
+        line = bare.to_owned();
+    }
+    for tip in parts.filter(|part| part.starts_with("tip:")) {
+        line = format!("{line}; {tip}");
+    }
+    if line.contains("not provided") || line.contains("unexpected argument") {
+        line.push_str("; --help lists the arguments");
+    }
+    line
+}
+
+/// A collective without its root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    AllReduce,
+    Broadcast,
+}
+
+/// One, several or all of something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Choice<T> {
+    pub(super) items: Vec<T>,
+    /// Whether the word was `all`: combinations that make no sense are then left out and not refused.
+    pub(super) all: bool,
+}
+
+/// The rank that has the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Root {
+    Rank(u32),
+    All,
+}
+
+fn operation(text: &str) -> Result<Operation, String> {
+    match text.to_ascii_lowercase().replace(['-', '_'], "").as_str() {
+        "allreduce" => Ok(Operation::AllReduce),
+        "broadcast" | "bcast" => Ok(Operation::Broadcast),
+        _ => Err("there are allreduce and broadcast".to_owned()),
+    }
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(factor) if factor > 1.0 && factor.is_finite() => Ok(factor),
+        _ => Err("sizes grow by a factor of more than 1, e.g. -f 2".to_owned()),
+    }
+}
+
+fn step(text: &str) -> Result<u64, String> {
+    match size::parse(text)? {
+        0 => Err("sizes grow by a step of at least 1 byte, e.g. -i 1M".to_owned()),
+        step => Ok(step),
+    }
+}
+
+fn iterations(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(samples @ 1..=10_000_000) => Ok(samples),
+        _ => Err("give a number of samples from 1 to 10000000".to_owned()),
+    }
+}
+
+fn warmup(text: &str) -> Result<u32, String> {
+    text.parse()
+        .map_err(|_| "give a number of calls, 0 or more".to_owned())
+}
+
+fn ranks(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("give a number of processes, 1 or more".to_owned()),
+        Ok(ranks) => Ok(ranks),
+    }
+}
+
+fn root(text: &str) -> Result<Root, String> {
+    if text == "all" {
+        return Ok(Root::All);
+    }
+    (text.parse().map(Root::Rank)).map_err(|_| "give a rank, from 0 on, or all".to_owned())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    (text.parse().ok())
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .filter(|timeout| *timeout >= Duration::from_millis(1))
+        .ok_or_else(|| "give seconds, 0.001 or more, e.g. --timeout 30".to_owned())
+}
+
+fn dtypes(text: &str) -> Result<Choice<DType>, String> {
+    choose("type", text, &DType::ALL, |word| {
+        let name = match word {
+            "char" | "i8" => "int8",
+            "u8" => "uint8",
+            "i16" => "int16",
+            "u16" => "uint16",
+            "int" | "i32" => "int32",
+            "u32" => "uint32",
+            "i64" => "int64",
+            "u64" => "uint64",
+            "half" | "f16" | "fp16" => "float16",
+            "float" | "f32" | "fp32" => "float32",
+            "double" | "f64" | "fp64" => "float64",
+            "bf16" => "bfloat16",
+            "f8e4m3" | "fp8_e4m3" => "float8e4m3",
+            "f8e5m2" | "fp8_e5m2" => "float8e5m2",
+            other => other,
+        };
+        DType::ALL.into_iter().find(|dtype| dtype.name() == name)
+    })
+}
+
+fn ops(text: &str) -> Result<Choice<Op>, String> {
+    choose("reduction", text, &Op::ALL, |word| {
+        Op::ALL.into_iter().find(|op| op.name() == word)
+    })
+}
+
+fn choose<T: Copy + ToString>(
+    what: &str,
+    text: &str,
+    all: &[T],
+    find: impl Fn(&str) -> Option<T>,
+) -> Result<Choice<T>, String> {
+    let lower = text.to_ascii_lowercase();
+    if lower == "all" {
+        return Ok(Choice {
+            items: all.to_vec(),
+            all: true,
+        });
+    }
+    let items: Option<Vec<T>> = lower.split(',').map(|word| find(word.trim())).collect();
+    items.map(|items| Choice { items, all: false }).ok_or_else(|| {
+        let names: Vec<String> = all.iter().map(T::to_string).collect();
+        format!("no such {what}; there are {}, or all", names.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Args, String> {
+        let words = std::iter::once("ccl-perf").chain(line.split_whitespace());
+        Args::read(words.map(OsString::from)).map_err(|stop| match stop {
+            Stop::Help(text) | Stop::Mistake(text) => text,
+        })
+    }
+
+    #[test]
+    fn what_the_manual_says_is_understood() {
+        let args = read(
+            "all-reduce -b 8 -e 1.5M -f 8 -n 7 -w 0 -d f16,double -o all -r 3 --ranks 5 --transport shm \
+             --algo ring --in-place --json a --csv b --no-check --timeout 2.5",
+        )
+        .unwrap();
+        assert_eq!(args.operation, Some(Operation::AllReduce));
+        assert_eq!(
+            (args.min, args.max, args.factor),
+            (Some(8), Some(3 << 19), Some(8.0))
+        );
+        assert_eq!(
+            (args.iterations, args.warmup, args.ranks),
+            (Some(7), Some(0), Some(5))
+        );
+        assert_eq!(args.dtypes.items, [DType::Float16, DType::Float64]);
+        assert!(args.ops.unwrap().all && args.in_place && args.no_check);
+        assert_eq!(args.root, Some(Root::Rank(3)));
+        assert_eq!(args.timeout, Some(Duration::from_millis(2500)));
+        for name in ["bcast", "Broadcast", "BROAD_CAST"] {
+            assert_eq!(read(name).unwrap().operation, Some(Operation::Broadcast));
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_one_line_that_names_the_flag() {
+        let cases = [
+            ("", "<OP>"),
+            ("allgatherx", "allreduce and broadcast"),
+            ("allreduce -b 1X", "-b"),
+            ("allreduce -b -5", "-b"),
+            ("allreduce -e lots", "-e"),
+            ("allreduce -f 1", "-f"),
+            ("allreduce -f nan", "-f"),
+            ("allreduce -f 2 -i 4", "-i"),
+            ("allreduce -i 0", "-i"),
+            ("allreduce -n 0", "-n"),
+            ("allreduce -w -1", "-w"),
+            ("allreduce -d float33", "float8e5m2"),
+            ("allreduce -o mean", "bitxor"),
+            ("allreduce -r x", "-r"),
+            ("allreduce --ranks 0", "--ranks"),
+            ("allreduce --ranks many", "--ranks"),
+            ("allreduce --rank 3", "--ranks"),
+            ("allreduce --transport rdma", "shm"),
+            ("allreduce --in-place --both", "--both"),
+            ("allreduce --timeout 0", "--timeout"),
+            ("allreduce --json", "--json"),
+        ];
+        for (line, part) in cases {
+            let mistake = read(line).unwrap_err();
+            assert!(
+                mistake.contains(part) && !mistake.contains('\n'),
+                "{line}: {mistake}"
+            );
+            assert!(!mistake.starts_with("error"), "{mistake}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The parent: starts a process per rank, prints what they report, and sees to it that none outlives the run.
+
+use super::{
+    files::{Files, Finished},
+    processes::{Processes, epitaph},
+    report::{Report, Row},
+    setup::Setup,
+    table::{self, Summary},
+};
+use crate::{UniqueId, topo::host::Host};
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::{Handle, Signals},
+};
+use std::{
+    io::{self, IsTerminal, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// After a first failure the other ranks may take this long to say what they saw of it.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// How a run ended, if not well.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// A line to print.
+    Failed(String),
+    /// Nobody reads the table any more.
+    Unread,
+    /// A signal asked to stop.
+    Signal(i32),
+}
+
+impl From<String> for Trouble {
+    fn from(line: String) -> Self {
+        Trouble::Failed(line)
+    }
+}
+
+/// What happens to the parent.
+pub(super) enum Event {
+    Said(usize, Report),
+    /// A rank's end of the pipe was closed: it has ended, or is about to.
+    Silent(usize),
+    Signal(i32),
+}
+
+/// Runs `setup`; says how many elements were wrong.
+pub(super) fn run(setup: &Setup, host: &Host, files: Files) -> Result<u64, Trouble> {
+    let (events, inbox) = mpsc::channel();
+    let signals = SignalWatch::start(events.clone())?;
+    let result = Run::start(setup, host, &events).and_then(|mut run| run.attend(&inbox, files));
+    // The children may have been hit by the same signal, and their end seen first.
+    match signals.last() {
+        Some(signal) if result.is_err() => Err(Trouble::Signal(signal)),
+        _ => result,
+    }
+}
+
+/// Turns signals into events, and remembers the last one.
+struct SignalWatch {
+    last: Arc<AtomicUsize>,
+    handle: Handle,
+}
+
+impl SignalWatch {
+    fn start(events: mpsc::Sender<Event>) -> Result<Self, String> {
+        let watch = || -> io::Result<SignalWatch> {
+            let last = Arc::new(AtomicUsize::new(0));
+            for signal in [SIGINT, SIGTERM] {
+                signal_hook::flag::register_usize(signal, last.clone(), signal as usize)?;
+            }
+            let mut signals = Signals::new([SIGINT, SIGTERM])?;
+            let handle = signals.handle();
+            thread::Builder::new().spawn(move || {
+                for signal in signals.forever() {
+                    // Nobody listens any more once the run is over.
+                    let _ = events.send(Event::Signal(signal));
+                }
+            })?;
+            Ok(SignalWatch { last, handle })
+        };
+        watch().map_err(|error| format!("watching for signals: {error}"))
+    }
+
+    fn last(&self) -> Option<i32> {
+        match self.last.load(Ordering::SeqCst) {
+            0 => None,
+            signal => Some(signal as i32),
+        }
+    }
+}
+
+impl Drop for SignalWatch {
+    fn drop(&mut self) {
+        self.handle.close();
+    }
+}
+
+/// A run in progress.
+struct Run<'r> {
+    setup: &'r Setup,
+    host: &'r Host,
+    processes: Processes,
+    /// The ids' owner is where the ranks meet; they last until the ranks are done.
+    _ids: [UniqueId; 2],
+    bar: ProgressBar,
+    transport: String,
+    rows: Vec<Row>,
+    wrong: u64,
+    /// The first failure that a rank reported.
+    failure: Option<(usize, String)>,
+    /// The first end that no report explains.
+    death: Option<String>,
+    /// When ranks that are left have had their last words.
+    deadline: Option<Instant>,
+}
+
+impl<'r> Run<'r> {
+    fn start(setup: &'r Setup, host: &'r Host, events: &mpsc::Sender<Event>) -> Result<Self, Trouble> {
+        let id = || UniqueId::new().map_err(|error| error.to_string());
+        let ids = [id()?, id()?];
+        let processes = Processes::start(setup, &ids, events)?;
+        Ok(Run {
+            setup,
+            host,
+            processes,
+            _ids: ids,
+            bar: progress_bar(setup),
+            transport: String::new(),
+            rows: Vec::new(),
+            wrong: 0,
+            failure: None,
+            death: None,
+            deadline: None,
+        })
+    }
+
+    /// Listens until no process is left.
+    fn attend(&mut self, inbox: &mpsc::Receiver<Event>, files: Files) -> Result<u64, Trouble> {
+        while self.processes.running() > 0 {
+            let patience = self
+                .deadline
+                .map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+            match inbox.recv_timeout(patience) {
+                Ok(Event::Said(rank, report)) => self.hear(rank, report)?,
+                Ok(Event::Silent(rank)) => self.bury(rank)?,
+                Ok(Event::Signal(signal)) => return Err(Trouble::Signal(signal)),
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err("no rank reports any more".to_owned().into());
+                }
+            }
+        }
+        self.bar.finish_and_clear();
+        if let Some(line) = self.failure_line() {
+            return Err(line.into());
+        }
+        self.finish(files)
+    }
+
+    fn hear(&mut self, rank: usize, report: Report) -> Result<(), Trouble> {
+        match report {
+            Report::Ready { transport } => {
+                self.print(&table::header(self.setup, self.host, &transport))?;
+                self.transport = transport;
+            }
+            Report::Row(row) => {
+                self.print(&table::row(&row))?;
+                self.bar.inc(1);
+                self.rows.push(*row);
+            }
+            Report::Done { wrong } => {
+                self.wrong += wrong;
+                self.processes.all[rank].explained = true;
+            }
+            Report::Failed { why } => {
+                self.processes.all[rank].explained = true;
+                self.failure.get_or_insert((rank, why));
+                self.expect_the_end();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note of a process that has ended.
+    fn bury(&mut self, rank: usize) -> Result<(), Trouble> {
+        let process = &mut self.processes.all[rank];
+        let (pid, explained) = (process.child.id(), process.explained);
+        let status = process
+            .wait()
+            .map_err(|error| format!("waiting for rank {rank}: {error}"))?;
+        if !explained {
+            self.death.get_or_insert(epitaph(rank, pid, status));
+            self.expect_the_end();
+        }
+        Ok(())
+    }
+
+    fn expect_the_end(&mut self) {
+        self.deadline.get_or_insert(Instant::now() + LAST_WORDS);
+    }
+
+    /// The one line that tells what failed: a death before what others say of it.
+    fn failure_line(&self) -> Option<String> {
+        let mut line = match (&self.death, &self.failure) {
+            (None, None) => return None,
+            (None, Some((rank, why))) => format!("rank {rank}: {why}"),
+            (Some(death), None) => death.clone(),
+            (Some(death), Some((rank, why))) => format!("{death}; rank {rank} says: {why}"),
+        };
+        let stuck = self.processes.running();
+        if stuck > 0 {
+            line = format!("{line}; {stuck} ranks did not notice within {LAST_WORDS:?} and were ended");
+        }
+        Some(line)
+    }
+
+    fn finish(&mut self, files: Files) -> Result<u64, Trouble> {
+        let job = &self.setup.job;
+        let summary = Summary::of(&self.rows);
+        self.print(&table::footer(&summary, &self.rows, job, self.host))?;
+        files.write(&Finished {
+            job,
+            host: self.host,
+            notes: &self.setup.notes,
+            transport: &self.transport,
+            rows: &self.rows,
+            summary,
+        })?;
+        // What each rank counted by itself does not depend on the library having added it up rightly.
+        Ok(self.wrong.max(summary.wrong.unwrap_or(0)))
+    }
+
+    fn print(&self, lines: &str) -> Result<(), Trouble> {
+        let written = self.bar.suspend(|| writeln!(io::stdout().lock(), "{lines}"));
+        written.map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => Trouble::Unread,
+            _ => Trouble::Failed(format!("writing the table: {error}")),
+        })
+    }
+}
+
+fn progress_bar(setup: &Setup) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let sizes = |width| setup.job.sweep.counts(width).count() as u64;
+    let rows = setup.job.runs.iter().map(|run| sizes(run.dtype.size())).sum();
+    // A template that is wrong would be seen by the first who runs this on a terminal; the default is good enough.
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} sizes, {elapsed}, {eta} left")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(rows).with_style(style);
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}

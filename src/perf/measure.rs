@@ -1,0 +1,85 @@
+//! How one placement of one size is timed, the same way on every rank.
+
+use super::{report::Job, stats::Stats};
+use crate::{
+    Communicator,
+    types::{Op, Result},
+};
+use std::time::{Duration, Instant};
+
+/// A sample lasts at least this long, so that reading the clock and being woken do not count.
+const SHORTEST_SAMPLE: Duration = Duration::from_micros(50);
+
+/// The most calls that a sample is made of.
+const LARGEST_BATCH: u64 = 4096;
+
+/// Unless told, as many samples are taken as fit into this, but within the bounds below.
+const TIME: Duration = Duration::from_millis(200);
+const MOST_SAMPLES: u64 = 1000;
+
+/// From here on, in bytes, calls are so long that a few say enough.
+const HUGE: u64 = 256 << 20;
+
+/// What the ranks agree on goes over a communicator of its own, never through the algorithm that is measured.
+pub(super) struct Team {
+    pub(super) control: Communicator,
+}
+
+impl Team {
+    /// Replaces each value by the largest that any rank has.
+    pub(super) fn max(&self, values: &mut [u64]) -> Result<()> {
+        self.control.all_reduce_in_place(values, Op::Max)
+    }
+
+    /// The sum over all ranks.
+    pub(super) fn sum(&self, value: u64) -> Result<u64> {
+        let mut sum = [value];
+        self.control.all_reduce_in_place(&mut sum, Op::Sum)?;
+        Ok(sum[0])
+    }
+}
+
+/// Calls `call` often enough to say how long it takes with `bytes` bytes. All ranks make the same number of calls.
+pub(super) fn time(
+    team: &Team,
+    job: &Job,
+    bytes: u64,
+    mut call: impl FnMut() -> Result<()>,
+) -> Result<Stats> {
+    let huge = bytes >= HUGE;
+    for _ in 0..job.warmup.unwrap_or(if huge { 1 } else { 5 }) {
+        call()?;
+    }
+    let (batch, sample_nanos) = find_batch(team, &mut call)?;
+    let least = if huge { 3 } else { 5 };
+    let fitting = (TIME.as_nanos() as u64 / sample_nanos.max(1)).clamp(least, MOST_SAMPLES);
+    let count = job.iterations.map_or(fitting, u64::from);
+    let mut samples = vec![0; count as usize];
+    for sample in &mut samples {
+        *sample = time_batch(batch, &mut call)?;
+    }
+    // A call is as slow as the slowest rank had it.
+    team.max(&mut samples)?;
+    Ok(Stats::of(&mut samples, batch))
+}
+
+/// The smallest power of two of calls that lasts as long as a sample should, and how many nanoseconds that is.
+fn find_batch(team: &Team, call: &mut impl FnMut() -> Result<()>) -> Result<(u64, u64)> {
+    let mut batch = 1;
+    loop {
+        let mut nanos = [time_batch(batch, call)?];
+        team.max(&mut nanos)?;
+        if nanos[0] >= SHORTEST_SAMPLE.as_nanos() as u64 || batch >= LARGEST_BATCH {
+            return Ok((batch, nanos[0]));
+        }
+        batch *= 2;
+    }
+}
+
+fn time_batch(batch: u64, call: &mut impl FnMut() -> Result<()>) -> Result<u64> {
+    let start = Instant::now();
+    for _ in 0..batch {
+        call()?;
+    }
+    Ok(start.elapsed().as_nanos() as u64)
+}

@@ -1,0 +1,167 @@
+//! [`Pattern`]: the entries of a [`Puzzle`] as the contents of buffers of any length, to write and to compare with.
+//!
+//! Element i of a buffer is entry `offset(i / BLOCK) + i % BLOCK` of a table, the offset being a hash of the seed and
+//! the block's number. So a gigabyte is written and compared at the speed of copying, and a part of the vector that
+//! ends up in the wrong place shows.
+
+use super::puzzle::{Puzzle, hash};
+use crate::types::{Element, F8E4M3, F8E5M2};
+use std::convert::identity;
+
+/// Elements that follow each other in the table.
+const BLOCK: usize = 256;
+
+/// Places in the table where a block may begin.
+const OFFSETS: usize = 1024;
+
+/// An element whose bits can be made and looked at.
+pub(super) trait Sample: Element {
+    /// The element's bits as an integer, for comparing: NaN equals itself, and 0 is not -0.
+    type Bits: Eq;
+
+    /// The element of the low bits of `bits`.
+    fn from_raw(bits: u64) -> Self;
+
+    fn bits(self) -> Self::Bits;
+}
+
+macro_rules! sample {
+    ($($element:ty, $bits:ty, $from:expr, $to:expr;)*) => {$(
+        impl Sample for $element {
+            type Bits = $bits;
+
+            #[inline]
+            fn from_raw(bits: u64) -> Self {
+                $from(bits as $bits)
+            }
+
+            #[inline]
+            fn bits(self) -> $bits {
+                $to(self)
+            }
+        }
+    )*};
+}
+
+sample! {
+    i8, u8, u8::cast_signed, i8::cast_unsigned;
+    i16, u16, u16::cast_signed, i16::cast_unsigned;
+    i32, u32, u32::cast_signed, i32::cast_unsigned;
+    i64, u64, u64::cast_signed, i64::cast_unsigned;
+    u8, u8, identity, identity;
+    u16, u16, identity, identity;
+    u32, u32, identity, identity;
+    u64, u64, identity, identity;
+    f32, u32, f32::from_bits, f32::to_bits;
+    f64, u64, f64::from_bits, f64::to_bits;
+    half::f16, u16, half::f16::from_bits, half::f16::to_bits;
+    half::bf16, u16, half::bf16::from_bits, half::bf16::to_bits;
+    F8E4M3, u8, F8E4M3, |x: F8E4M3| x.0;
+    F8E5M2, u8, F8E5M2, |x: F8E5M2| x.0;
+}
+
+/// A buffer's contents of any length.
+pub(super) struct Pattern<T> {
+    table: Vec<T>,
+    seed: u64,
+}
+
+impl<T: Sample> Pattern<T> {
+    /// What `rank` puts in.
+    pub(super) fn input(puzzle: &Puzzle, rank: usize) -> Self {
+        Self::of(puzzle.seed, |entry| puzzle.input(rank, entry))
+    }
+
+    /// What every rank must get.
+    pub(super) fn expected(puzzle: &Puzzle) -> Self {
+        Self::of(puzzle.seed, |entry| puzzle.expected(entry))
+    }
+
+    /// A pattern that differs from this one in every element.
+    pub(super) fn opposite(puzzle: &Puzzle) -> Self {
+        Self::of(puzzle.seed, |entry| !puzzle.expected(entry))
+    }
+
+    fn of(seed: u64, bits: impl Fn(usize) -> u64) -> Self {
+        let table = (0..OFFSETS + BLOCK)
+            .map(|entry| T::from_raw(bits(entry)))
+            .collect();
+        Pattern { table, seed }
+    }
+
+    /// The `len` elements of block `number`.
+    fn block(&self, number: usize, len: usize) -> &[T] {
+        let offset = hash(self.seed, number as u64) as usize % OFFSETS;
+        &self.table[offset..offset + len]
+    }
+
+    /// Writes the pattern's first elements to all of `to`.
+    pub(super) fn fill(&self, to: &mut [T]) {
+        for (number, block) in to.chunks_mut(BLOCK).enumerate() {
+            block.copy_from_slice(self.block(number, block.len()));
+        }
+    }
+
+    /// How many elements of `found` are not the pattern's.
+    pub(super) fn count_wrong(&self, found: &[T]) -> u64 {
+        (found.chunks(BLOCK).enumerate())
+            .map(|(number, block)| {
+                let wanted = self.block(number, block.len());
+                let wrong = block
+                    .iter()
+                    .zip(wanted)
+                    .map(|(a, b)| u32::from(a.bits() != b.bits()));
+                u64::from(wrong.sum::<u32>())
+            })
+            .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Collective, Op};
+
+    const SEED: u64 = 7;
+
+    fn counts_what_is_wrong<T: Sample>() {
+        let puzzle = Puzzle {
+            collective: Collective::AllReduce,
+            dtype: T::DTYPE,
+            op: Op::Max,
+            ranks: 3,
+            seed: SEED,
+        };
+        let (expected, opposite) = (Pattern::<T>::expected(&puzzle), Pattern::<T>::opposite(&puzzle));
+        let mut buffer = vec![T::from_raw(0); 3 * BLOCK + 5];
+        opposite.fill(&mut buffer);
+        assert_eq!(expected.count_wrong(&buffer), buffer.len() as u64);
+        expected.fill(&mut buffer);
+        assert_eq!(expected.count_wrong(&buffer), 0);
+        opposite.fill(&mut buffer[..7]);
+        assert_eq!(expected.count_wrong(&buffer), 7);
+        // A vector whose blocks are exchanged is mostly wrong.
+        expected.fill(&mut buffer);
+        buffer.rotate_left(BLOCK);
+        assert!(expected.count_wrong(&buffer) > BLOCK as u64);
+    }
+
+    #[test]
+    fn wrong_elements_are_counted() {
+        counts_what_is_wrong::<i8>();
+        counts_what_is_wrong::<u16>();
+        counts_what_is_wrong::<f32>();
+        counts_what_is_wrong::<f64>();
+        counts_what_is_wrong::<half::bf16>();
+        counts_what_is_wrong::<F8E5M2>();
+    }
+
+    #[test]
+    fn patterns_hold_any_bits() {
+        // NaN must equal itself: a broadcast carries it, too.
+        let nan = Pattern::<f32>::of(SEED, |_| u64::from(f32::NAN.to_bits()));
+        let mut buffer = [0.0; 9];
+        nan.fill(&mut buffer);
+        assert_eq!(nan.count_wrong(&buffer), 0);
+    }
+}

@@ -1,0 +1,100 @@
+//! What the ranks' processes are told, and what they report: the parent reads it from pipes, a line of JSON each.
+
+use super::{size::Sweep, stats::Stats};
+use crate::types::{Collective, DType, Op};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What every rank is to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Job {
+    pub(super) ranks: usize,
+    pub(super) runs: Vec<Run>,
+    pub(super) sweep: Sweep,
+    pub(super) placements: Vec<Placement>,
+    pub(super) iterations: Option<u32>,
+    pub(super) warmup: Option<u32>,
+    pub(super) check: bool,
+    pub(super) timeout: Option<Duration>,
+    pub(super) transport: Option<String>,
+    pub(super) algorithm: Option<String>,
+}
+
+/// One series of sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Run {
+    pub(super) collective: Collective,
+    pub(super) dtype: DType,
+    /// [`Op::Sum`] where the collective does not reduce.
+    pub(super) op: Op,
+}
+
+/// Where the result goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Placement {
+    /// To a buffer of its own.
+    OutOfPlace,
+    /// Over the input.
+    InPlace,
+}
+
+/// What a rank's process hears first, after the unique ids.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Order {
+    pub(super) rank: usize,
+    /// The parent's process id; a rank whose parent is another has lost it.
+    pub(super) parent: u32,
+    pub(super) job: Job,
+}
+
+/// What a rank's process says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Report {
+    /// Rank 0: all ranks are there.
+    Ready { transport: String },
+    /// Rank 0: a size has been measured.
+    Row(Box<Row>),
+    /// Any rank: all is measured; so many elements were wrong on this rank.
+    Done { wrong: u64 },
+    /// Any rank: it cannot go on.
+    Failed { why: String },
+}
+
+/// One line of the table.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Row {
+    pub(super) operation: String,
+    pub(super) bytes: u64,
+    pub(super) count: u64,
+    #[serde(rename = "type")]
+    pub(super) dtype: String,
+    #[serde(rename = "redop")]
+    pub(super) op: Option<String>,
+    pub(super) root: Option<u32>,
+    pub(super) algorithm: String,
+    pub(super) out_of_place: Option<Measured>,
+    pub(super) in_place: Option<Measured>,
+}
+
+impl Row {
+    pub(super) fn placement(&self, placement: Placement) -> Option<&Measured> {
+        match placement {
+            Placement::OutOfPlace => self.out_of_place.as_ref(),
+            Placement::InPlace => self.in_place.as_ref(),
+        }
+    }
+}
+
+/// One placement of a row.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Measured {
+    #[serde(flatten)]
+    pub(super) stats: Stats,
+    #[serde(rename = "algbw_gbps")]
+    pub(super) algorithm_bandwidth: f64,
+    #[serde(rename = "busbw_gbps")]
+    pub(super) bus_bandwidth: f64,
+    /// Wrong elements on all ranks; `None` where results were not checked.
+    pub(super) wrong: Option<u64>,
+}

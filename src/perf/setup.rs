@@ -1,0 +1,321 @@
+//! From the command line to a job: what the flags mean together and on this machine.
+
+use super::{
+    args::{Args, Choice, Operation, Root},
+    report::{Job, Placement, Run},
+    size::{Step, Sweep, readable},
+};
+use crate::{
+    algorithms,
+    topo::host::Host,
+    types::{Collective, DType, Op},
+};
+use std::path::PathBuf;
+
+/// The sizes where a run starts and ends unless told.
+const DEFAULT_SIZES: (u64, u64) = (8, 64 << 20);
+
+/// The numbers of ranks to choose from unless told.
+const DEFAULT_RANKS: (usize, usize) = (2, 8);
+
+/// More sizes than anybody looks at.
+const MOST_SIZES: usize = 100_000;
+
+/// What a rank needs besides its buffers: the library's segments and a process's own memory.
+const PROCESS_BYTES: u64 = 32 << 20;
+
+/// A run that may begin.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub(super) job: Job,
+    /// Things that the user should know, for the header.
+    pub(super) notes: Vec<String>,
+    pub(super) json: Option<PathBuf>,
+    pub(super) csv: Option<PathBuf>,
+}
+
+impl Setup {
+    /// # Errors
+    /// One line that names the flag to change.
+    pub(super) fn new(args: Args, host: &Host) -> Result<Setup, String> {
+        let operation = args
+            .operation
+            .ok_or("say what to measure, e.g. ccl-perf allreduce")?;
+        let mut notes = Vec::new();
+        let sweep = sweep(&args)?;
+        let placements = placements(&args);
+        let ranks = ranks(&args, sweep.max, placements.len() as u64, host, &mut notes)?;
+        if ranks > host.cpus {
+            notes.push(format!(
+                "{ranks} ranks on {} usable cores take turns: times include waiting for a core",
+                host.cpus
+            ));
+        }
+        let runs = runs(operation, &args, ranks, &mut notes)?;
+        if let Some(name) = &args.algo {
+            check_algorithm(name, runs[0].collective)?;
+        }
+        if args.json.is_some() && args.json == args.csv {
+            return Err("--json and --csv name the same file: give each its own".to_owned());
+        }
+        let job = Job {
+            ranks,
+            runs,
+            sweep,
+            placements,
+            iterations: args.iterations,
+            warmup: args.warmup,
+            check: !args.no_check,
+            timeout: args.timeout,
+            transport: (args.transport != "auto").then_some(args.transport),
+            algorithm: args.algo,
+        };
+        Ok(Setup {
+            job,
+            notes,
+            json: args.json,
+            csv: args.csv,
+        })
+    }
+}
+
+fn sweep(args: &Args) -> Result<Sweep, String> {
+    let (default_min, default_max) = DEFAULT_SIZES;
+    let min = args
+        .min
+        .unwrap_or_else(|| default_min.min(args.max.unwrap_or(default_max)));
+    let max = args.max.unwrap_or(default_max.max(min));
+    if min > max {
+        return Err(format!(
+            "-b {} is more than -e {}: lower -b or raise -e",
+            readable(min),
+            readable(max)
+        ));
+    }
+    let step = args
+        .step
+        .map_or(Step::Factor(args.factor.unwrap_or(2.0)), Step::Bytes);
+    let sweep = Sweep { min, max, step };
+    if sweep.sizes().nth(MOST_SIZES).is_some() {
+        return Err(format!(
+            "more than {MOST_SIZES} sizes from -b {} to -e {}: raise -f or -i",
+            readable(min),
+            readable(max)
+        ));
+    }
+    Ok(sweep)
+}
+
+fn placements(args: &Args) -> Vec<Placement> {
+    match (args.out_of_place, args.in_place) {
+        (true, _) => vec![Placement::OutOfPlace],
+        (_, true) => vec![Placement::InPlace],
+        _ => vec![Placement::OutOfPlace, Placement::InPlace],
+    }
+}
+
+/// The number of ranks: as told, or one per core as far as memory goes.
+fn ranks(
+    args: &Args,
+    max: u64,
+    placements: u64,
+    host: &Host,
+    notes: &mut Vec<String>,
+) -> Result<usize, String> {
+    // In place alone needs one buffer; everything else a second one.
+    let buffers = if placements == 1 && args.in_place { 1 } else { 2 };
+    let each = max.saturating_mul(buffers).saturating_add(PROCESS_BYTES);
+    let need = |ranks: usize| each.saturating_mul(ranks as u64);
+    let available = host.memory_available.unwrap_or(u64::MAX);
+    let numbers = |ranks: usize| {
+        format!(
+            "{ranks} ranks with {buffers} x {} each need {} of memory",
+            readable(max),
+            readable(need(ranks))
+        )
+    };
+    if let Some(ranks) = args.ranks {
+        if need(ranks) > available {
+            let numbers = numbers(ranks);
+            return Err(format!(
+                "{numbers}, but {} are available: lower -e or --ranks",
+                readable(available)
+            ));
+        }
+        return Ok(ranks);
+    }
+    let (least, most) = DEFAULT_RANKS;
+    let wanted = host.cpus.clamp(least, most);
+    let Some(ranks) = (least..=wanted).rev().find(|&ranks| need(ranks) <= available / 2) else {
+        let numbers = numbers(least);
+        let half = readable(available / 2);
+        return Err(format!(
+            "{numbers}, more than half of what is available ({half}): lower -e, or set --ranks to use more than half"
+        ));
+    };
+    if ranks < wanted {
+        notes.push(format!(
+            "ranks lowered from {wanted} to {ranks}, so that buffers fit half of the available {}; --ranks overrides",
+            readable(available)
+        ));
+    }
+    Ok(ranks)
+}
+
+/// Every combination of type, reduction and root that was asked for; at least one.
+fn runs(
+    operation: Operation,
+    args: &Args,
+    ranks: usize,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Run>, String> {
+    let roots = match args.root.unwrap_or(Root::Rank(0)) {
+        Root::Rank(root) if root as usize >= ranks => {
+            return Err(format!(
+                "-r {root} is outside the group of {ranks} ranks: use 0 to {}, or raise --ranks",
+                ranks - 1
+            ));
+        }
+        Root::Rank(root) => vec![root],
+        Root::All => (0..ranks as u32).collect(),
+    };
+    let dtypes = &args.dtypes;
+    match operation {
+        Operation::AllReduce => {
+            if args.root.is_some() {
+                notes.push("-r has no meaning for allreduce and is left out".to_owned());
+            }
+            let sum = Choice {
+                items: vec![Op::Sum],
+                all: false,
+            };
+            reductions(dtypes, args.ops.as_ref().unwrap_or(&sum))
+        }
+        Operation::Broadcast => {
+            if args.ops.is_some() {
+                notes.push("-o has no meaning for broadcast and is left out".to_owned());
+            }
+            let run = |dtype, root| Run {
+                collective: Collective::Broadcast { root },
+                dtype,
+                op: Op::Sum,
+            };
+            let each = |&dtype| roots.iter().map(move |&root| run(dtype, root));
+            Ok(dtypes.items.iter().flat_map(each).collect())
+        }
+    }
+}
+
+fn reductions(dtypes: &Choice<DType>, ops: &Choice<Op>) -> Result<Vec<Run>, String> {
+    let mut runs = Vec::new();
+    for &dtype in &dtypes.items {
+        for &op in &ops.items {
+            if op.accepts(dtype) {
+                runs.push(Run {
+                    collective: Collective::AllReduce,
+                    dtype,
+                    op,
+                });
+            } else if !(dtypes.all || ops.all) {
+                return Err(format!(
+                    "-o {op} is for integers, not for {dtype}: use -d int32 or another integer type, or another -o"
+                ));
+            }
+        }
+    }
+    Ok(runs)
+}
+
+fn check_algorithm(name: &str, collective: Collective) -> Result<(), String> {
+    let names: Vec<&str> = algorithms(collective).map(|(name, _)| name).collect();
+    if names.contains(&name) {
+        return Ok(());
+    }
+    Err(format!(
+        "--algo {name} cannot do {}: use {}, or leave it out",
+        collective.name(),
+        names.join(" or ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn setup_on(cpus: usize, memory: u64, line: &str) -> Result<Setup, String> {
+        let words = std::iter::once("ccl-perf").chain(line.split_whitespace());
+        let Ok(args) = Args::read(words.map(Into::into)) else {
+            panic!("{line} is not even read");
+        };
+        let host = Host {
+            cpu: "test".to_owned(),
+            cpus,
+            memory_available: Some(memory),
+        };
+        Setup::new(args, &host)
+    }
+
+    fn ranks_on(cpus: usize, memory: u64, line: &str) -> (usize, usize) {
+        let setup = setup_on(cpus, memory, line).unwrap();
+        (setup.job.ranks, setup.notes.len())
+    }
+
+    #[test]
+    fn ranks_follow_cores_and_memory() {
+        assert_eq!(ranks_on(1, 64 * GIB, "allreduce"), (2, 1)); // noted: two ranks share a core
+        assert_eq!(ranks_on(6, 64 * GIB, "allreduce"), (6, 0));
+        assert_eq!(ranks_on(96, 64 * GIB, "allreduce"), (8, 0));
+        assert_eq!(ranks_on(96, 24 * GIB, "allreduce -e 1G"), (5, 1)); // noted: lowered
+        assert_eq!(ranks_on(96, 24 * GIB, "allreduce -e 1G --in-place"), (8, 0));
+        assert_eq!(ranks_on(96, 24 * GIB, "allreduce -e 1G --ranks 11"), (11, 0));
+        assert_eq!(ranks_on(2, 24 * GIB, "allreduce --ranks 16"), (16, 1));
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused_with_the_flag() {
+        let cases = [
+            ("allreduce -b 2M -e 1M", "-b 2M is more than -e 1M"),
+            ("allreduce -b 0 -e 1G -i 1", "raise -f or -i"),
+            (
+                "allreduce -e 1G --ranks 12",
+                "12 ranks with 2 x 1G each need 24.38G",
+            ),
+            ("allreduce -e 1G --ranks 12", "lower -e or --ranks"),
+            ("allreduce -e 8G", "lower -e, or set --ranks"),
+            ("allreduce -e 8388607T --ranks 99999999999", "lower -e or --ranks"),
+            ("allreduce -o bitand", "-d int32"),
+            ("broadcast -r 4 --ranks 4", "use 0 to 3"),
+            ("allreduce -r 4 --ranks 4", "-r 4"),
+            ("allreduce --json a --csv a", "--csv"),
+            ("allreduce --algo magic", "--algo magic"),
+        ];
+        for (line, part) in cases {
+            let mistake = setup_on(4, 24 * GIB, line).unwrap_err();
+            assert!(
+                mistake.contains(part) && !mistake.contains('\n'),
+                "{line}: {mistake}"
+            );
+        }
+    }
+
+    #[test]
+    fn all_leaves_out_what_makes_no_sense() {
+        let runs = |line| setup_on(4, GIB, line).unwrap().job.runs.len();
+        assert_eq!(runs("allreduce -d all -o all"), 8 * 8 + 6 * 5);
+        assert_eq!(runs("allreduce -d f32 -o all"), 5);
+        assert_eq!(runs("allreduce -d all -o bitxor"), 8);
+        assert_eq!(runs("broadcast -d all -r all --ranks 3"), 14 * 3);
+        let setup = setup_on(4, 4 * GIB, "broadcast -o sum").unwrap();
+        assert!(setup.notes[0].contains("-o"), "{:?}", setup.notes);
+    }
+
+    #[test]
+    fn one_end_of_the_sizes_moves_the_other() {
+        let sweep = |line| setup_on(4, 64 * GIB, line).unwrap().job.sweep;
+        assert_eq!((sweep("allreduce").min, sweep("allreduce").max), DEFAULT_SIZES);
+        assert_eq!(sweep("allreduce -b 1G").max, 1 << 30);
+        assert_eq!(sweep("allreduce -e 4").min, 4);
+    }
+}

@@ -1,0 +1,296 @@
+//! What is printed: header, table, footer.
+
+use super::{
+    report::{Job, Measured, Placement, Row},
+    setup::Setup,
+    size::readable,
+};
+use crate::topo::host::Host;
+
+const PLACEMENTS: [Placement; 2] = [Placement::OutOfPlace, Placement::InPlace];
+
+/// A p99 of so many medians is worth a word.
+const SPREAD: f64 = 10.0;
+
+/// The lines above the rows.
+pub(super) fn header(setup: &Setup, host: &Host, transport: &str) -> String {
+    let job = &setup.job;
+    let mut lines = vec![
+        format!("# ccl-perf {}", env!("CARGO_PKG_VERSION")),
+        format!("# ranks      {}, processes on this machine", job.ranks),
+        format!("# transport  {transport}"),
+        format!("# algorithm  {}", algorithm(job)),
+        format!("# cpu        {}, {} usable cores", host.cpu, host.cpus),
+        format!(
+            "# memory     {} available",
+            host.memory_available.map_or("unknown".to_owned(), readable)
+        ),
+        format!("# check      {}", if job.check { "on" } else { "off" }),
+        format!("# samples    {}", samples(job)),
+    ];
+    lines.extend(setup.notes.iter().map(|note| format!("# note       {note}")));
+    lines.push("#".to_owned());
+    lines.extend(column_names());
+    lines.join("\n")
+}
+
+fn algorithm(job: &Job) -> String {
+    match &job.algorithm {
+        Some(name) => format!("{name}, as told by --algo"),
+        None => "the library's choice at each size, in column algo".to_owned(),
+    }
+}
+
+fn samples(job: &Job) -> String {
+    let count = job
+        .iterations
+        .map_or("as many as fit 0.2 s".to_owned(), |count| count.to_string());
+    format!("{count} per size, each a batch of calls of at least 50 us; time is the median")
+}
+
+fn column_names() -> [String; 3] {
+    let group = |name: &str| format!("  {:^47}", format!("----- {name} -----"));
+    let names = "   time(us)         p99    algbw    busbw  #wrong";
+    let units = "     median             (GB/s)   (GB/s)        ";
+    let left = |bytes, size, count, dtype, op, root, algo| {
+        format!("{bytes:>12} {size:>8} {count:>12} {dtype:>10} {op:>6} {root:>4} {algo:>8}")
+    };
+    [
+        format!(
+            "#{}{}{}",
+            &left("", "", "", "", "", "", "")[1..],
+            group("out of place"),
+            group("in place").trim_end()
+        ),
+        format!(
+            "#{}  {names}  {names}",
+            &left("bytes", "size", "count", "type", "redop", "root", "algo")[1..]
+        ),
+        format!(
+            "#{}  {units}  {}",
+            &left("", "", "(elements)", "", "", "", "")[1..],
+            units.trim_end()
+        ),
+    ]
+}
+
+/// One line.
+pub(super) fn row(row: &Row) -> String {
+    let root = row.root.map_or("-1".to_owned(), |root| root.to_string());
+    let left = format!(
+        "{:>12} {:>8} {:>12} {:>10} {:>6} {root:>4} {:>8}",
+        row.bytes,
+        readable(row.bytes),
+        row.count,
+        row.dtype,
+        row.op.as_deref().unwrap_or("none"),
+        row.algorithm,
+    );
+    let [out_of_place, in_place] =
+        PLACEMENTS.map(|placement| row.placement(placement).map_or(absent(), measured));
+    format!("{left}  {out_of_place}  {in_place}")
+}
+
+fn measured(measured: &Measured) -> String {
+    format!(
+        "{:>11} {:>11} {:>8} {:>8} {:>7}",
+        digits(measured.stats.median_us),
+        digits(measured.stats.p99_us),
+        digits(measured.algorithm_bandwidth),
+        digits(measured.bus_bandwidth),
+        measured.wrong.map_or("N/A".to_owned(), |wrong| wrong.to_string()),
+    )
+}
+
+fn absent() -> String {
+    format!("{0:>11} {0:>11} {0:>8} {0:>8} {0:>7}", "-")
+}
+
+/// Few digits, none of them noise.
+fn digits(value: f64) -> String {
+    let decimals = match value {
+        v if v < 10.0 => 3,
+        v if v < 100.0 => 2,
+        v if v < 10_000.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// What the rows add up to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Summary {
+    /// `None` where nothing was checked.
+    pub(super) wrong: Option<u64>,
+    /// In GB/s, over all sizes and placements.
+    pub(super) bus_bandwidth: f64,
+}
+
+impl Summary {
+    pub(super) fn of(rows: &[Row]) -> Summary {
+        let all = || {
+            rows.iter()
+                .flat_map(|row| PLACEMENTS.into_iter().filter_map(|p| row.placement(p)))
+        };
+        let count = all().count().max(1) as f64;
+        Summary {
+            wrong: all().map(|measured| measured.wrong).sum(),
+            bus_bandwidth: all().map(|measured| measured.bus_bandwidth).sum::<f64>() / count,
+        }
+    }
+}
+
+/// The lines below the rows.
+pub(super) fn footer(summary: &Summary, rows: &[Row], job: &Job, host: &Host) -> String {
+    let wrong = match summary.wrong {
+        None => "N/A (not checked)".to_owned(),
+        Some(0) => "0 OK".to_owned(),
+        Some(wrong) => format!("{wrong} FAILED"),
+    };
+    let mut lines = vec![
+        format!("# Out of bounds values : {wrong}"),
+        format!("# Avg bus bandwidth    : {}", digits(summary.bus_bandwidth)),
+    ];
+    lines.extend(hint(rows, job, host));
+    lines.join("\n")
+}
+
+/// What to do about samples that differ much.
+fn hint(rows: &[Row], job: &Job, host: &Host) -> Option<String> {
+    let spread = |measured: &Measured| measured.stats.p99_us / measured.stats.median_us;
+    let (row, measured) = rows
+        .iter()
+        .flat_map(|row| {
+            PLACEMENTS
+                .into_iter()
+                .filter_map(move |p| Some((row, row.placement(p)?)))
+        })
+        .filter(|(_, measured)| measured.stats.median_us > 0.0)
+        .max_by(|(_, a), (_, b)| spread(a).total_cmp(&spread(b)))?;
+    if spread(measured) < SPREAD {
+        return None;
+    }
+    let advice = if job.ranks > host.cpus {
+        format!("ranks wait for a core; try --ranks {}", host.cpus.max(2))
+    } else {
+        "something else may use the cores; stop it, or raise -n".to_owned()
+    };
+    Some(format!(
+        "# note       p99 is {:.0}x the median at {}: {advice}",
+        spread(measured),
+        readable(row.bytes)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::{args::Args, stats::Stats};
+
+    fn host() -> Host {
+        Host {
+            cpu: "test".to_owned(),
+            cpus: 4,
+            memory_available: Some(1 << 34),
+        }
+    }
+
+    fn setup(line: &str) -> Setup {
+        let words = std::iter::once("ccl-perf").chain(line.split_whitespace());
+        match Args::read(words.map(Into::into)) {
+            Ok(args) => Setup::new(args, &host()).unwrap(),
+            Err(_) => panic!("{line}"),
+        }
+    }
+
+    fn result(samples: &mut [u64], wrong: Option<u64>) -> Measured {
+        Measured {
+            stats: Stats::of(samples, 1),
+            algorithm_bandwidth: 2.0,
+            bus_bandwidth: 3.0,
+            wrong,
+        }
+    }
+
+    fn example(out_of_place: Option<Measured>, in_place: Option<Measured>) -> Row {
+        Row {
+            operation: "allreduce".to_owned(),
+            bytes: 1 << 30,
+            count: 1 << 28,
+            dtype: "float8e4m3".to_owned(),
+            op: Some("bitand".to_owned()),
+            root: None,
+            algorithm: "direct".to_owned(),
+            out_of_place,
+            in_place,
+        }
+    }
+
+    #[test]
+    fn columns_are_aligned() {
+        let full = || Some(result(&mut [123_456_789_000], Some(0)));
+        let names = &column_names()[1];
+        for line in [
+            example(full(), full()),
+            example(full(), None),
+            example(None, full()),
+        ] {
+            let line = row(&line);
+            assert_eq!(line.len(), names.len(), "\n{names}\n{line}");
+            assert!(
+                line.split_whitespace()
+                    .next()
+                    .is_some_and(|bytes| bytes == "1073741824")
+            );
+        }
+    }
+
+    #[test]
+    fn every_header_line_is_a_comment() {
+        let text = header(&setup("allreduce --ranks 9 --algo ring"), &host(), "shm");
+        assert!(text.lines().all(|line| line.starts_with('#')), "{text}");
+        for part in [
+            "ranks      9",
+            "shm",
+            "ring",
+            "test, 4 usable",
+            "check      on",
+            "take turns",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn the_footer_sums_up_and_says_what_to_do() {
+        let job = setup("allreduce").job;
+        let rows = [
+            example(Some(result(&mut [1000; 99], Some(0))), None),
+            example(None, Some(result(&mut [1000, 1000, 50_000], Some(3)))),
+        ];
+        let summary = Summary::of(&rows);
+        assert_eq!(
+            summary,
+            Summary {
+                wrong: Some(3),
+                bus_bandwidth: 3.0
+            }
+        );
+        let text = footer(&summary, &rows, &job, &host());
+        assert!(
+            text.contains("3 FAILED") && text.contains("50x") && text.contains("-n"),
+            "{text}"
+        );
+        let text = footer(&Summary::of(&rows[..1]), &rows[..1], &job, &host());
+        assert!(text.contains("0 OK") && !text.contains("note"), "{text}");
+        let unchecked = [example(Some(result(&mut [1], None)), None)];
+        assert_eq!(Summary::of(&unchecked).wrong, None);
+        assert_eq!(
+            Summary::of(&[]),
+            Summary {
+                wrong: Some(0),
+                bus_bandwidth: 0.0
+            }
+        );
+    }
+}

@@ -1,0 +1,264 @@
+//! [`Host`]: the processor's name, how many processors this process may use, and how much memory it may still take.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// This process's share of the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Host {
+    /// The processor as `/proc/cpuinfo` names it.
+    pub(crate) cpu: String,
+    /// Processors that this process may use: its affinity, and its control groups' quota rounded up. At least 1.
+    pub(crate) cpus: usize,
+    /// Bytes that can be taken without swapping or meeting a control group's limit; `None` where nothing says so.
+    pub(crate) memory_available: Option<u64>,
+}
+
+impl Host {
+    /// Reads the machine as seen under `root`, which is `/` but for tests.
+    pub(crate) fn read(root: &Path) -> Host {
+        let groups = ControlGroups::read(root);
+        let cpus = allowed_cpus(root).unwrap_or(1);
+        Host {
+            cpu: cpu_name(root),
+            cpus: groups.cpus().map_or(cpus, |quota| cpus.min(quota)).max(1),
+            memory_available: [meminfo_available(root), groups.memory_left()]
+                .into_iter()
+                .flatten()
+                .min(),
+        }
+    }
+}
+
+fn cpu_name(root: &Path) -> String {
+    let text = text(&root.join("proc/cpuinfo")).unwrap_or_default();
+    if let Some(name) = field(&text, "model name") {
+        return name.split_whitespace().collect::<Vec<_>>().join(" ");
+    }
+    // 64-bit ARM names no model, only numbers from Arm's list of implementers and their parts.
+    match (field(&text, "CPU implementer"), field(&text, "CPU part")) {
+        (Some(implementer), Some(part)) => format!("ARM implementer {implementer} part {part}"),
+        _ => "unknown".to_owned(),
+    }
+}
+
+fn allowed_cpus(root: &Path) -> Option<usize> {
+    let status = text(&root.join("proc/self/status"))?;
+    count_list(field(&status, "Cpus_allowed_list")?)
+}
+
+fn meminfo_available(root: &Path) -> Option<u64> {
+    let meminfo = text(&root.join("proc/meminfo"))?;
+    let kib = field(&meminfo, "MemAvailable")?.strip_suffix("kB")?;
+    Some(kib.trim().parse::<u64>().ok()?.saturating_mul(1024))
+}
+
+/// The folders of this process's control groups, each with its ancestors: every one's limit holds.
+struct ControlGroups {
+    unified: Vec<PathBuf>,
+    memory_v1: Vec<PathBuf>,
+    cpu_v1: Vec<PathBuf>,
+}
+
+impl ControlGroups {
+    fn read(root: &Path) -> Self {
+        let mount = root.join("sys/fs/cgroup");
+        let mut groups = ControlGroups {
+            unified: Vec::new(),
+            memory_v1: Vec::new(),
+            cpu_v1: Vec::new(),
+        };
+        // Lines are "hierarchy:controllers:path"; version 2 is the hierarchy without controllers.
+        for line in text(&root.join("proc/self/cgroup")).unwrap_or_default().lines() {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+                continue;
+            };
+            let has = |name| controllers.split(',').any(|controller| controller == name);
+            if controllers.is_empty() {
+                groups.unified = with_ancestors(&mount, path);
+            }
+            if has("memory") {
+                groups.memory_v1 = with_ancestors(&mount.join("memory"), path);
+            }
+            if has("cpu") {
+                groups.cpu_v1 = with_ancestors(&mount.join("cpu"), path);
+            }
+        }
+        groups
+    }
+
+    /// Bytes until the tightest limit.
+    fn memory_left(&self) -> Option<u64> {
+        let v2 = (self.unified.iter())
+            .filter_map(|group| room(group, "memory.max", "memory.current", "inactive_file"));
+        let v1 = (self.memory_v1.iter()).filter_map(|group| {
+            room(
+                group,
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                "total_inactive_file",
+            )
+        });
+        v2.chain(v1).min()
+    }
+
+    /// Whole processors that the tightest quota allows.
+    fn cpus(&self) -> Option<usize> {
+        let v2 = self.unified.iter().filter_map(|group| {
+            let max = text(&group.join("cpu.max"))?;
+            let (quota, period) = max.trim().split_once(' ')?;
+            Some((quota.parse().ok()?, period.parse().ok()?))
+        });
+        let v1 = self.cpu_v1.iter().filter_map(|group| {
+            // A quota of -1 is none; it does not parse as unsigned.
+            Some((
+                number(&group.join("cpu.cfs_quota_us"))?,
+                number(&group.join("cpu.cfs_period_us"))?,
+            ))
+        });
+        v2.chain(v1)
+            .filter(|&(_, period)| period > 0)
+            .map(|(quota, period): (u64, u64)| quota.div_ceil(period) as usize)
+            .min()
+    }
+}
+
+/// What a group may still take. File pages that were not used lately are given up before the limit hurts.
+fn room(group: &Path, limit: &str, usage: &str, reclaimable: &str) -> Option<u64> {
+    let limit = number(&group.join(limit))?;
+    let usage = number(&group.join(usage))?;
+    let stat = text(&group.join("memory.stat")).unwrap_or_default();
+    let reclaimable = stat
+        .lines()
+        .find_map(|line| line.strip_prefix(reclaimable)?.trim().parse().ok())
+        .unwrap_or(0);
+    Some(limit.saturating_sub(usage.saturating_sub(reclaimable)))
+}
+
+/// `path` under `mount` and all folders above it up to `mount`. Inside a container the path may be the host's: what
+/// does not exist here is not found when it is read.
+fn with_ancestors(mount: &Path, path: &str) -> Vec<PathBuf> {
+    Path::new(path.trim_start_matches('/'))
+        .ancestors()
+        .map(|part| mount.join(part))
+        .collect()
+}
+
+/// The number of a list such as `0-3,8`.
+fn count_list(list: &str) -> Option<usize> {
+    list.split(',')
+        .map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last) = (first.trim().parse::<usize>().ok()?, last.trim().parse().ok()?);
+            Some(usize::checked_sub(last, first)? + 1)
+        })
+        .sum()
+}
+
+/// The value of the first line `name : value`.
+fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then_some(value.trim())
+    })
+}
+
+fn number(path: &Path) -> Option<u64> {
+    text(path)?.trim().parse().ok()
+}
+
+fn text(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(files: &[(&str, &str)]) -> Host {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        Host::read(root.path())
+    }
+
+    const CPUINFO: &str =
+        "processor\t: 0\nmodel name\t: Some  CPU @ 2.00GHz\n\nprocessor\t: 1\nmodel name\t: other\n";
+    const STATUS: &str = "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t0-5,8,10-11\n";
+    const MEMINFO: &str = "MemTotal:       9000 kB\nMemAvailable:   8000 kB\n";
+
+    #[test]
+    fn a_plain_machine() {
+        let host = host(&[
+            ("proc/cpuinfo", CPUINFO),
+            ("proc/self/status", STATUS),
+            ("proc/meminfo", MEMINFO),
+        ]);
+        assert_eq!(host.cpu, "Some CPU @ 2.00GHz");
+        assert_eq!(host.cpus, 9);
+        assert_eq!(host.memory_available, Some(8000 * 1024));
+    }
+
+    #[test]
+    fn an_ancestor_group_may_be_the_tightest() {
+        let host = host(&[
+            ("proc/self/status", STATUS),
+            ("proc/meminfo", MEMINFO),
+            ("proc/self/cgroup", "0::/a/b\n"),
+            ("sys/fs/cgroup/a/memory.max", "5000\n"),
+            ("sys/fs/cgroup/a/memory.current", "3000\n"),
+            (
+                "sys/fs/cgroup/a/memory.stat",
+                "anon 2\ninactive_file 1500\nactive_file 7\n",
+            ),
+            ("sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("sys/fs/cgroup/a/b/memory.current", "10\n"),
+            ("sys/fs/cgroup/a/b/cpu.max", "250000 100000\n"),
+            ("sys/fs/cgroup/a/cpu.max", "max 100000\n"),
+        ]);
+        assert_eq!(host.memory_available, Some(3500));
+        assert_eq!(host.cpus, 3);
+    }
+
+    #[test]
+    fn version_1_groups_whose_path_is_the_host_s() {
+        let host = host(&[
+            ("proc/self/status", STATUS),
+            ("proc/meminfo", MEMINFO),
+            (
+                "proc/self/cgroup",
+                "4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n",
+            ),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "4096\n"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "96\n"),
+            ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"),
+            ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
+        ]);
+        assert_eq!(host.memory_available, Some(4000));
+        assert_eq!(host.cpus, 9);
+    }
+
+    #[test]
+    fn arm_and_nothing_at_all() {
+        let arm = host(&[("proc/cpuinfo", "CPU implementer\t: 0x41\nCPU part\t: 0xd0c\n")]);
+        assert_eq!(arm.cpu, "ARM implementer 0x41 part 0xd0c");
+        let none = host(&[]);
+        assert_eq!((none.cpus, none.memory_available), (1, None));
+        assert_eq!(none.cpu, "unknown");
+    }
+
+    #[test]
+    fn this_machine() {
+        let host = Host::read(Path::new("/"));
+        assert!(
+            host.cpus >= 1 && host.memory_available.is_some_and(|bytes| bytes > 0),
+            "{host:?}"
+        );
+    }
+}

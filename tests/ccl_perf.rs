@@ -1,0 +1,357 @@
+//! `ccl-perf` as its users meet it: the table, the files, the mistakes, and what is left after a violent end.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    process::{Child, Command, Output, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+/// Far more than anything here takes, unless it hangs.
+const SOON: Duration = Duration::from_secs(20);
+
+fn ccl_perf(line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccl-perf"));
+    command.args(line.split_whitespace()).stdin(Stdio::null());
+    command
+}
+
+fn output(line: &str) -> Output {
+    ccl_perf(line).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Runs what must succeed; gives the rows as words.
+fn rows(line: &str) -> Vec<Vec<String>> {
+    let output = output(line);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{line}\n{out}\n{err}");
+    assert_eq!(err, "", "{line}: no progress bar in a pipe");
+    assert!(out.contains("# Out of bounds values : 0 OK"), "{line}\n{out}");
+    out.lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split_whitespace().map(str::to_owned).collect())
+        .collect()
+}
+
+fn first_column(line: &str) -> Vec<u64> {
+    rows(line).iter().map(|row| row[0].parse().unwrap()).collect()
+}
+
+#[test]
+fn mistakes_are_one_line_with_status_2() {
+    let cases = [
+        ("", "<OP>"),
+        ("allgatherx", "allreduce"),
+        ("allreduce -b 2M -e 1M", "-b"),
+        ("allreduce -b 1Q", "-b"),
+        ("allreduce -f 1", "-f"),
+        ("allreduce -i 0", "-i"),
+        ("allreduce -d float31", "float32"),
+        ("allreduce -o bitor -d float32", "-o"),
+        ("broadcast -r 3 --ranks 3", "-r"),
+        ("allreduce --ranks 0", "--ranks"),
+        ("allreduce --ranks 3 -e 100T", "lower -e"),
+        ("allreduce -e 100T", "lower -e"),
+        ("allreduce --algo guess", "ring"),
+        ("broadcast --algo ring", "chain"),
+        ("allreduce --transport pigeon", "shm"),
+    ];
+    for (line, part) in cases {
+        let output = output(line);
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {err}");
+        assert!(err.contains(part) && err.lines().count() == 1, "{line}: {err}");
+        assert_eq!(text(&output.stdout), "", "{line}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_found_before_the_run() {
+    let output = output("allreduce --ranks 2 --json /nowhere/x.json");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("--json /nowhere/x.json"));
+    assert_eq!(text(&output.stdout), "");
+}
+
+#[test]
+fn help_and_version_and_list() {
+    for (line, part) in [
+        ("--help", "--ranks"),
+        ("--version", "ccl-perf 0."),
+        ("--list", "ring"),
+    ] {
+        let output = output(line);
+        assert_eq!(output.status.code(), Some(0), "{line}");
+        assert!(text(&output.stdout).contains(part), "{line}");
+    }
+}
+
+#[test]
+fn a_table_of_all_reduce() {
+    let rows = rows("allreduce -b 8 -e 1M -f 8 --ranks 3 -n 5");
+    let bytes: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
+    assert_eq!(bytes, ["8", "64", "512", "4096", "32768", "262144"]);
+    for row in rows {
+        // bytes size count type redop root algo, twice time p99 algbw busbw wrong
+        assert_eq!(row.len(), 7 + 2 * 5, "{row:?}");
+        assert_eq!(
+            (row[3].as_str(), row[4].as_str(), row[5].as_str()),
+            ("float32", "sum", "-1")
+        );
+        assert_eq!((row[11].as_str(), row[16].as_str()), ("0", "0"));
+    }
+}
+
+#[test]
+fn broadcast_from_every_root_and_odd_sizes() {
+    for row in rows("broadcast -b 1 -e 100001 -f 99 --ranks 3 -r all -d bf16 -n 3") {
+        assert_eq!(row[4], "none");
+    }
+    assert_eq!(
+        first_column("broadcast -b 0 -e 9 -i 3 --ranks 2 -r 1 -n 1 --in-place"),
+        [0, 4, 8]
+    );
+}
+
+#[test]
+fn every_algorithm_that_is_listed() {
+    let list = text(&output("--list").stdout);
+    let mut operation = "";
+    let mut seen = 0;
+    for line in list.lines().take_while(|line| !line.starts_with("types")) {
+        match line.strip_prefix("  ") {
+            None => operation = line.split(',').next().unwrap(),
+            Some(entry) => {
+                let name = entry.split_whitespace().next().unwrap();
+                for ranks in [1, 2, 5] {
+                    rows(&format!(
+                        "{operation} --algo {name} -b 4 -e 40K -f 100 --ranks {ranks} -n 3"
+                    ));
+                }
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 2, "{list}");
+}
+
+#[test]
+fn every_type_and_reduction() {
+    let rows = rows("allreduce -d all -o all -b 1000 -e 1000 --ranks 4 -n 1 -w 0");
+    assert_eq!(rows.len(), 8 * 8 + 6 * 5);
+}
+
+#[test]
+fn unchecked_and_one_placement() {
+    let rows = rows_unchecked("allreduce --no-check --out-of-place -b 4K -e 4K --ranks 2 -n 2");
+    assert_eq!((rows[0][11].as_str(), rows[0][12].as_str()), ("N/A", "-"));
+}
+
+fn rows_unchecked(line: &str) -> Vec<Vec<String>> {
+    let output = output(line);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    (text(&output.stdout).lines().filter(|line| !line.starts_with('#')))
+        .map(|line| line.split_whitespace().map(str::to_owned).collect())
+        .collect()
+}
+
+#[test]
+fn json_and_csv_say_what_the_table_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let (json, csv) = (folder.path().join("a.json"), folder.path().join("a.csv"));
+    let files = format!("--json {} --csv {}", json.display(), csv.display());
+    let table = rows(&format!(
+        "broadcast -b 1K -e 4K --ranks 2 -r 1 -n 4 -d int16 {files}"
+    ));
+    let document: serde_json::Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    let found = document["rows"].as_array().unwrap();
+    assert_eq!((table.len(), found.len()), (3, 3));
+    assert_eq!(document["ranks"], 2);
+    assert_eq!(document["summary"]["wrong"], 0);
+    for (row, line) in found.iter().zip(&table) {
+        assert_eq!(row["bytes"].to_string(), line[0]);
+        assert_eq!(
+            (row["type"].as_str(), row["root"].as_u64()),
+            (Some("int16"), Some(1))
+        );
+        let placement = &row["in_place"];
+        assert_eq!(placement["samples"], 4);
+        let value = |name: &str| placement[name].as_f64().unwrap();
+        assert!(value("min_us") <= value("median_us") && value("median_us") <= value("max_us"));
+    }
+    let csv = fs::read_to_string(csv).unwrap();
+    let fields = csv.lines().next().unwrap().split(',').count();
+    assert_eq!(csv.lines().count(), 1 + 2 * 3);
+    assert!(csv.lines().all(|line| line.split(',').count() == fields), "{csv}");
+}
+
+/// A run that lasts until it is ended, whose ranks are at work.
+struct Running {
+    parent: Child,
+    /// Process ids by rank.
+    ranks: Vec<i32>,
+}
+
+impl Running {
+    fn start() -> Running {
+        let mut parent = ccl_perf("allreduce -b 1M -e 1M -n 10000000 --ranks 3")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The names of the columns are printed when all ranks have met.
+        let mut lines = BufReader::new(parent.stdout.as_mut().unwrap()).lines();
+        assert!(
+            lines.any(|line| line.unwrap().contains("busbw")),
+            "the run did not start"
+        );
+        let mut ranks: Vec<(usize, i32)> = processes(|words| words.first() == Some(&"ccl-perf"))
+            .into_iter()
+            .filter(|process| process.parent == parent.id() as i32)
+            .map(|process| (process.words[2].parse().unwrap(), process.pid))
+            .collect();
+        ranks.sort_unstable();
+        assert_eq!(ranks.len(), 3);
+        Running {
+            parent,
+            ranks: ranks.into_iter().map(|(_, pid)| pid).collect(),
+        }
+    }
+
+    /// Waits for the parent's end; gives its status and what it said, and makes sure that nobody is left.
+    fn end(mut self) -> (std::process::ExitStatus, String) {
+        let deadline = Instant::now() + SOON;
+        let status = loop {
+            if let Some(status) = self.parent.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "the parent does not end");
+            sleep(Duration::from_millis(10));
+        };
+        while self.ranks.iter().any(|&pid| alive(pid)) {
+            assert!(Instant::now() < deadline, "ranks are left: {:?}", self.ranks);
+            sleep(Duration::from_millis(10));
+        }
+        let mut said = String::new();
+        self.parent
+            .stderr
+            .as_mut()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
+        (status, said)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Only for a test that failed; otherwise it has ended and been waited for.
+        let _ = self.parent.kill();
+        let _ = self.parent.wait();
+    }
+}
+
+struct Process {
+    pid: i32,
+    parent: i32,
+    words: Vec<String>,
+}
+
+fn processes(wanted: impl Fn(&[&str]) -> bool) -> Vec<Process> {
+    let pids = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid: i32| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+        let words: Vec<&str> = line.trim_end_matches('\0').split('\0').collect();
+        wanted(&words).then_some(())?;
+        let words = words.into_iter().map(str::to_owned).collect();
+        let parent = field(pid, "PPid:")?.parse().ok()?;
+        Some(Process { pid, parent, words })
+    })
+    .collect()
+}
+
+/// Whether the process exists and is no zombie that waits for a machine's first process to notice.
+fn alive(pid: i32) -> bool {
+    field(pid, "State:").is_some_and(|state| !state.starts_with(['Z', 'X']))
+}
+
+fn field(pid: i32, name: &str) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status
+        .lines()
+        .find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
+}
+
+fn send(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named() {
+    let run = Running::start();
+    let victim = run.ranks[1];
+    send(victim, Signal::KILL);
+    let (status, said) = run.end();
+    assert_eq!(status.code(), Some(1), "{said}");
+    let death = format!("rank 1 (pid {victim}) was ended by signal 9 (SIGKILL)");
+    assert!(said.contains(&death) && said.lines().count() == 1, "{said}");
+}
+
+#[test]
+fn ctrl_c_and_termination_end_all_ranks() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let run = Running::start();
+        send(run.parent.id() as i32, signal);
+        let (status, said) = run.end();
+        assert_eq!(status.code(), Some(code), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn ctrl_c_on_a_terminal_reaches_ranks_too() {
+    let run = Running::start();
+    for &pid in &run.ranks {
+        send(pid, Signal::INT);
+    }
+    send(run.parent.id() as i32, Signal::INT);
+    let (status, said) = run.end();
+    assert_eq!(status.code(), Some(130), "{said}");
+}
+
+#[test]
+fn the_parent_takes_the_ranks_with_it() {
+    let mut run = Running::start();
+    run.parent.kill().unwrap();
+    let (status, _) = run.end();
+    assert_eq!(status.code(), None);
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_run() {
+    // A line for each of 100,000 sizes, more than anybody waits for.
+    let mut parent = ccl_perf("allreduce -b 4 -e 400000 -i 4 -n 1 -w 0 --ranks 2 --no-check")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(parent.stdout.take().unwrap())
+        .read_line(&mut first)
+        .unwrap();
+    assert!(first.starts_with("# ccl-perf"), "{first}");
+    let run = Running {
+        parent,
+        ranks: Vec::new(),
+    };
+    let (status, said) = run.end();
+    assert_eq!((status.code(), said.as_str()), (Some(1), ""));
+}
