@@ -1,4 +1,50 @@
-//! Collective communication between processes.
+//! Collective communication between processes: every rank of a group calls the same operation, and the library moves
+//! and combines their data.
+//!
+//! One process makes a [`UniqueId`] and hands its bytes to the others; each then joins with its rank by
+//! [`Communicator::init`] and calls the operations, in the same order on all ranks. Ranks are processes as a rule, but
+//! may as well be threads:
+//!
+//! ```
+//! use ccl::{Communicator, Config, Op, UniqueId};
+//!
+//! # fn main() -> Result<(), ccl::Error> {
+//! let id = UniqueId::new()?;
+//! let sums = std::thread::scope(|scope| {
+//!     let ranks = (0..3).map(|rank| {
+//!         let id = &id;
+//!         scope.spawn(move || {
+//!             let comm = Communicator::init(3, id, rank, &Config::default())?;
+//!             let mut data = vec![rank as f32; 1000];
+//!             comm.all_reduce_in_place(&mut data, Op::Sum)?;
+//!             Ok(data)
+//!         })
+//!     });
+//!     let ranks: Vec<_> = ranks.collect();
+//!     ranks.into_iter().map(|rank| rank.join().unwrap()).collect::<ccl::Result<Vec<_>>>()
+//! })?;
+//! assert!(sums.iter().all(|data| data == &[0.0 + 1.0 + 2.0; 1000]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Errors
+//!
+//! An [`Error`] says what was wrong, what was wanted and what to do. A wrong argument ([`Error::Invalid`],
+//! [`Error::Usage`]) is found before anything is sent and does no harm. A rank that is lost, leaves, stays silent past
+//! the deadline or calls something else fails the running or next call of *every* rank with the same [`Cause`], which
+//! names the rank; the communicator is then closed.
+//!
+//! # From C
+//!
+//! The same library is `libccl.so` with `include/ccl.h`, whose functions and arguments follow NCCL's.
+//!
+//! # Features
+//!
+//! `cli` (on by default) is the benchmark `ccl-perf`. Programs that use the library turn it off with
+//! `default-features = false`.
+//!
+//! How it works inside is in the repository's `ARCHITECTURE.md`.
 
 mod bootstrap;
 mod comm;
@@ -15,3 +61,28 @@ mod sys;
 mod topo;
 mod transport;
 pub mod types;
+
+/// What `benches/` measures below the public interface.
+#[doc(hidden)]
+pub mod bench_support {
+    use crate::{
+        mem::Region,
+        types::{DType, Op},
+    };
+
+    pub use crate::transport::bench::*;
+
+    /// One pass of the reduction kernels over bytes.
+    pub fn reduce<const K: usize>(op: Op, dtype: DType, sources: [&[u8]; K], dst: &mut [u8]) {
+        crate::reduce::reduce(op, dtype, None, &sources.map(Region::of), &Region::of_mut(dst));
+    }
+}
+
+pub use bootstrap::UniqueId;
+pub use comm::{Communicator, Config, algorithms};
+pub use types::{Call, Cause, Collective, DType, Element, Error, F8E4M3, F8E5M2, Op, Result};
+
+/// The README's Rust example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

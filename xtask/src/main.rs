@@ -1,1 +1,43 @@
-fn main() {}
+//! The project's own chores: `cargo xtask test` and `cargo xtask header`.
+
+mod checks;
+mod header;
+mod libtest;
+mod readme;
+mod tally;
+mod tools;
+
+use std::{env, path::Path, process::ExitCode};
+
+const USAGE: &str = "\
+usage: cargo xtask <what>
+  test            every check of the project; ends with `N passed, N failed, N skipped`
+  header          writes include/ccl.h from src/ffi/ and cbindgen.toml
+  header --check  fails if include/ccl.h is not what `header` would write";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match args[..] {
+        ["test"] => return checks::run(root()),
+        ["header"] => header::write(root()),
+        ["header", "--check"] => header::check(root()),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The repository.
+fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here)
+}

@@ -1,0 +1,343 @@
+//! The Rust API over shared memory, ranks as threads: results, refusals, and failures that name ranks.
+
+mod common;
+
+use ccl::{Cause, Collective, Communicator, Config, DType, Element, Error, F8E4M3, F8E5M2, Op, algorithms};
+use common::{config, with_ranks};
+use half::{bf16, f16};
+use std::{
+    sync::Barrier,
+    time::{Duration, Instant},
+};
+
+fn with_algorithm(name: &str) -> Config {
+    let mut config = config();
+    config.algorithm = Some(name.to_owned());
+    config
+}
+
+/// Lengths around every boundary that there is: none, fewer than ranks, inline and slot messages, tiles.
+const LENGTHS: &[usize] = &[0, 1, 2, 3, 7, 8, 9, 63, 64, 65, 1000, 4096, 16_384, 100_003];
+
+#[test]
+fn all_reduce_sums_for_every_algorithm_and_number_of_ranks() {
+    for (name, _) in algorithms(Collective::AllReduce) {
+        for n in [1, 2, 3, 4, 7, 8] {
+            let config = with_algorithm(name);
+            with_ranks(n, &config, |comm| {
+                for &len in LENGTHS {
+                    // Rank r contributes bit r: a lost or doubled rank changes the sum visibly.
+                    let value = |i: usize| (1u64 << comm.rank()) + ((i as u64) << 16);
+                    let want = |i: usize| (1u64 << n) - 1 + ((n * i) as u64) * (1 << 16);
+                    let send: Vec<u64> = (0..len).map(value).collect();
+                    let mut recv = vec![u64::MAX; len];
+                    comm.all_reduce(&send, &mut recv, Op::Sum).unwrap();
+                    assert!((0..len).all(|i| recv[i] == want(i)), "{name} n={n} len={len}");
+                    assert!((0..len).all(|i| send[i] == value(i)), "the input is left alone");
+                    recv.copy_from_slice(&send);
+                    comm.all_reduce_in_place(&mut recv, Op::Sum).unwrap();
+                    assert!(
+                        (0..len).all(|i| recv[i] == want(i)),
+                        "{name} in place n={n} len={len}"
+                    );
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn broadcast_copies_from_every_root() {
+    for n in [1, 2, 5] {
+        with_ranks(n, &config(), |comm| {
+            for root in 0..n {
+                for &len in LENGTHS {
+                    let data: Vec<u32> = (0..len).map(|i| (i * n + root) as u32).collect();
+                    let send = (comm.rank() == root).then_some(&data[..]);
+                    let mut recv = vec![0; len];
+                    comm.broadcast(send, &mut recv, root).unwrap();
+                    assert_eq!(recv, data, "n={n} root={root} len={len}");
+                    if comm.rank() != root {
+                        recv.fill(9);
+                    }
+                    comm.broadcast_in_place(&mut recv, root).unwrap();
+                    assert_eq!(recv, data, "in place n={n} root={root} len={len}");
+                }
+            }
+        });
+    }
+}
+
+/// All-reduces `values` of rank r for each op and compares with `want`.
+fn check_type<T: Element + PartialEq + std::fmt::Debug>(
+    comm: &Communicator,
+    values: [T; 3],
+    want: &[(Op, T)],
+) {
+    for &(op, want) in want {
+        let mut data = vec![values[comm.rank()]; 100];
+        comm.all_reduce_in_place(&mut data, op).unwrap();
+        assert_eq!(data, [want; 100], "{} {op}", T::DTYPE);
+    }
+}
+
+#[test]
+fn every_type_reduces_with_every_operation() {
+    use Op::*;
+    for (name, _) in algorithms(Collective::AllReduce) {
+        with_ranks(3, &with_algorithm(name), |comm| {
+            macro_rules! integers {
+                ($($t:ty),*) => {$(
+                    let want = [(Sum, 24), (Prod, 60), (Max, 20), (Min, 1), (Avg, 8), (BitAnd, 0), (BitOr, 23), (BitXor, 22)];
+                    check_type::<$t>(comm, [20, 1, 3], &want);
+                )*};
+            }
+            integers!(i8, u8, i16, u16, i32, u32, i64, u64);
+            macro_rules! floats {
+                ($($t:ty: $of:expr),*) => {$(
+                    let of = $of;
+                    let want = [(Sum, of(7.0)), (Prod, of(8.0)), (Max, of(4.0)), (Min, of(1.0))];
+                    check_type::<$t>(comm, [of(4.0), of(1.0), of(2.0)], &want);
+                    check_type::<$t>(comm, [of(4.0), of(1.0), of(1.0)], &[(Avg, of(2.0))]);
+                )*};
+            }
+            floats!(f32: |x: f32| x, f64: f64::from, f16: f16::from_f32, bf16: bf16::from_f32,
+                    F8E4M3: F8E4M3::from_f32, F8E5M2: F8E5M2::from_f32);
+        });
+    }
+}
+
+#[test]
+fn wrong_arguments_are_refused_and_the_communicator_goes_on() {
+    with_ranks(2, &config(), |comm| {
+        let said = |result: ccl::Result<()>| match result {
+            Err(error @ Error::Invalid { .. }) => error.to_string(),
+            other => panic!("{other:?}"),
+        };
+        let (send, mut recv) = ([1.0f32; 3], [0.0f32; 4]);
+        assert_eq!(
+            said(comm.all_reduce(&send, &mut recv, Op::Sum)),
+            "the send buffer has 3 elements and the receive buffer 4: they must have the same number"
+        );
+        assert_eq!(
+            said(comm.all_reduce_in_place(&mut recv, Op::BitXor)),
+            "bitxor is for integers only: float32 elements cannot be combined by it"
+        );
+        assert_eq!(
+            said(comm.broadcast_in_place(&mut recv, 2)),
+            "root 2 is outside the communicator: its ranks are 0 to 1"
+        );
+        if comm.rank() == 0 {
+            assert_eq!(
+                said(comm.broadcast(None, &mut recv, 0)),
+                "the root of a broadcast needs a send buffer"
+            );
+        }
+        comm.all_reduce_in_place(&mut recv, Op::Sum).unwrap();
+    });
+}
+
+#[test]
+fn different_calls_fail_on_all_ranks_with_both_named() {
+    let errors = with_ranks(3, &config(), |comm| {
+        let mut data = [comm.rank() as i32; 50];
+        comm.all_reduce_in_place(&mut data, Op::Sum).unwrap();
+        let started = Instant::now();
+        let result = match comm.rank() {
+            1 => comm.broadcast_in_place(&mut data, 1),
+            _ => comm.all_reduce_in_place(&mut data, Op::Max),
+        };
+        // A rank whose part was over before the others noticed hears of it at its next call.
+        let error = result
+            .and_then(|()| comm.all_reduce_in_place(&mut data, Op::Max))
+            .unwrap_err();
+        assert!(started.elapsed() < Duration::from_secs(10));
+        let again = comm.all_reduce_in_place(&mut data, Op::Max).unwrap_err();
+        assert!(matches!(again, Error::Closed(_)), "{again:?}");
+        error.to_string()
+    });
+    assert!(errors.iter().all(|error| error == &errors[0]), "{errors:?}");
+    assert!(
+        errors[0].contains("rank 1 made call #1 broadcast(50 x int32, root 1)"),
+        "{errors:?}"
+    );
+    assert!(
+        errors[0].contains("made call #1 allreduce(50 x int32, max)"),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn different_counts_are_named() {
+    let errors = with_ranks(2, &config(), |comm| {
+        let mut data = vec![1u8; 1000 + comm.rank()];
+        comm.all_reduce_in_place(&mut data, Op::Sum)
+            .unwrap_err()
+            .to_string()
+    });
+    assert_eq!(errors[0], errors[1]);
+    assert!(
+        errors[0].contains("1000 x uint8") && errors[0].contains("1001 x uint8"),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn a_silent_rank_is_named_past_the_deadline() {
+    let mut config = config();
+    config.timeout = Some(Duration::from_millis(300));
+    let over = Barrier::new(3);
+    let errors = with_ranks(3, &config, |comm| {
+        let mut data = [1.0f64; 10];
+        let error = (comm.rank() != 2).then(|| comm.all_reduce_in_place(&mut data, Op::Sum).unwrap_err());
+        over.wait();
+        error
+    });
+    for error in &errors[..2] {
+        let Some(Error::Failed(Cause::Late { ranks, .. })) = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(ranks, &[2], "{error:?}");
+    }
+}
+
+#[test]
+fn a_rank_that_left_is_named() {
+    let errors = with_ranks(2, &config(), |comm| {
+        if comm.rank() == 1 {
+            return None;
+        }
+        Some(comm.all_reduce_in_place(&mut [1i64; 5], Op::Sum).unwrap_err())
+    });
+    assert!(
+        matches!(
+            errors[0],
+            Some(Error::Failed(Cause::Left {
+                rank: 1,
+                seen_by: 0,
+                ..
+            }))
+        ),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn abort_ends_a_running_call() {
+    let ready = Barrier::new(2);
+    with_ranks(2, &config(), |comm| {
+        if comm.rank() == 1 {
+            ready.wait();
+            comm.abort();
+            assert_eq!(comm.failure(), Some(Cause::Aborted { rank: 1 }));
+            return;
+        }
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| comm.all_reduce_in_place(&mut [1i64; 5], Op::Sum));
+            ready.wait();
+            let error = call.join().unwrap().unwrap_err();
+            assert!(
+                matches!(error, Error::Failed(Cause::Aborted { rank: 1 })),
+                "{error:?}"
+            );
+        });
+    });
+}
+
+#[test]
+fn communicators_are_independent_and_calls_from_threads_are_served() {
+    with_ranks(2, &config(), |first| {
+        let mut data = [1u32; 8];
+        first.all_reduce_in_place(&mut data, Op::Sum).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let mut data = [1u16; 300];
+                        first.all_reduce_in_place(&mut data, Op::Sum).unwrap();
+                        assert_eq!(data, [2; 300]);
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn the_same_inputs_give_the_same_bits_on_all_ranks_and_again() {
+    for (name, _) in algorithms(Collective::AllReduce) {
+        let bits = with_ranks(5, &with_algorithm(name), |comm| {
+            let input = |i: usize| ((i * 7919 + comm.rank() * 104_729) % 1_000_003) as f32 * 1e-3;
+            let send: Vec<f32> = (0..50_001).map(input).collect();
+            let mut results = (0..2).map(|_| {
+                let mut recv = vec![0.0; send.len()];
+                comm.all_reduce(&send, &mut recv, Op::Sum).unwrap();
+                recv.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            });
+            let first = results.next().unwrap();
+            assert_eq!(results.next().unwrap(), first, "{name}: the same again");
+            first
+        });
+        assert!(
+            bits.iter().all(|b| *b == bits[0]),
+            "{name}: the same on all ranks"
+        );
+    }
+}
+
+#[test]
+fn settings_are_compared_at_init() {
+    let id = ccl::UniqueId::new().unwrap();
+    let errors = std::thread::scope(|scope| {
+        let join = |rank: usize, name: &'static str| {
+            let id = &id;
+            scope.spawn(move || {
+                Communicator::init(2, id, rank, &with_algorithm(name))
+                    .unwrap_err()
+                    .to_string()
+            })
+        };
+        let ranks = [join(0, "ring"), join(1, "direct")];
+        ranks.map(|rank| rank.join().unwrap())
+    });
+    for error in errors {
+        assert!(
+            error.contains("ring") && error.contains("direct") && error.contains("algorithm"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn links_are_made_on_first_use() {
+    with_ranks(4, &config(), |comm| {
+        let before = comm.link_memory().unwrap();
+        let mut data = [1u8; 4];
+        comm.broadcast_in_place(&mut data, 0).unwrap();
+        let after = comm.link_memory().unwrap();
+        assert!(before < 1 << 16 && after > before, "{before} {after}");
+        comm.broadcast_in_place(&mut data, 0).unwrap();
+        assert_eq!(
+            comm.link_memory().unwrap(),
+            after,
+            "the second time takes nothing more"
+        );
+    });
+}
+
+#[test]
+fn the_choice_can_be_asked_for() {
+    with_ranks(1, &config(), |comm| {
+        assert_eq!(
+            comm.algorithm_for(Collective::AllReduce, 10, DType::Float32)
+                .unwrap(),
+            "direct"
+        );
+        assert_eq!(
+            comm.algorithm_for(Collective::Broadcast { root: 0 }, 10, DType::Int8)
+                .unwrap(),
+            "chain"
+        );
+        assert_eq!((comm.rank(), comm.ranks(), comm.transport()), (0, 1, "shm"));
+    });
+}
