@@ -1,8 +1,8 @@
 //! The `ccl-perf` benchmark: runs a collective between processes of this machine, checks its results and times it.
 //!
-//! The parent ([`launch`]) starts one process per rank and is no rank itself. It gives each the unique ids and the job
-//! through standard input, and gets reports back through standard output. [`rank`] is such a process; [`puzzle`] makes
-//! inputs whose results are known, [`measure`] times.
+//! The parent (`launch`) starts one process per rank and is no rank itself. It gives each the unique ids and the job
+//! through standard input, and gets reports back through standard output. `rank` is such a process; `puzzle` makes
+//! inputs whose results are known, `measure` times.
 
 mod args;
 mod buffer;

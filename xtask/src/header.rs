@@ -18,7 +18,7 @@ pub(crate) fn write(root: &Path) -> Result<(), String> {
     fs::write(&path, generate(root)?).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Compares the committed header with what [`write`] would write.
+/// Compares the committed header with what [`write()`] would write.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     let path = root.join(HEADER);
     let committed = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
