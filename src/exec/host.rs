@@ -4,54 +4,21 @@
 //! step runs when its messages have come in and its sends have room: its sources are read in one pass, received bodies
 //! where they lie, and the result goes straight into the room of the message where there is nowhere else to put it.
 
-use super::cursor::Cursor;
+use super::{
+    cursor::Cursor,
+    memory::{Lend, Work, result_slice},
+    track::{Track, Wait},
+};
 use crate::{
     mem::Region,
     plan::{
-        layout::{Layout, Tiling},
-        schedule::{Buffer, How, Schedule, Slice, Source, Step},
-        verify::{Proof, SendSite},
+        schedule::{Slice, Source, Step},
+        verify::SendSite,
     },
-    reduce::reduce,
     transport::{Header, LANES, Link, Message, Ticket, Wires},
-    types::{DType, Error, Op},
+    types::Error,
 };
 use smallvec::SmallVec;
-
-/// One call, ready to be run.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Work<'m> {
-    pub(crate) schedule: &'m Schedule,
-    pub(crate) layout: Layout,
-    pub(crate) tiling: Tiling,
-    /// Tiles in flight.
-    pub(crate) copies: usize,
-    pub(crate) dtype: DType,
-    pub(crate) op: Op,
-    /// What each message of the call carries; a message with another header is a mismatch.
-    pub(crate) header: Header,
-    pub(crate) input: Region<'m>,
-    pub(crate) output: Region<'m>,
-    /// At least [`Work::scratch_bytes`].
-    pub(crate) scratch: Region<'m>,
-    /// Which sends may be left where they lie until the peer takes them; `None`: none, all are copied.
-    pub(crate) lend: Option<Lend<'m>>,
-}
-
-impl Work<'_> {
-    /// Bytes of scratch that a schedule needs.
-    pub(crate) fn scratch_bytes(schedule: &Schedule, tiling: &Tiling, copies: usize, dtype: DType) -> usize {
-        copies * schedule.scratch as usize * tiling.elements * dtype.size()
-    }
-}
-
-/// The verifier's word on the sends of this rank's schedule.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Lend<'m> {
-    pub(crate) proof: &'m Proof,
-    pub(crate) rank: usize,
-    pub(crate) in_place: bool,
-}
 
 /// How far a poll came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,29 +47,6 @@ pub(crate) struct Run<'m> {
     work: Work<'m>,
     tracks: SmallVec<[Track; 4]>,
     offered: Vec<Offer<'m>>,
-}
-
-/// One channel of one copy of the program.
-#[derive(Debug)]
-struct Track {
-    cursor: Cursor,
-    channel: usize,
-    copy: usize,
-    lane: usize,
-    /// The tile that it works on; the number of tiles or more when it has done all of its own.
-    tile: usize,
-    waits_for: Option<Wait>,
-    /// Sends of the current step, by their place in it, for which there was no room when the step ran.
-    unsent: SmallVec<[usize; 2]>,
-    /// Where the result of such a step waits if the step stores it nowhere.
-    staging: Vec<u64>,
-}
-
-/// What a track waits for: a message from a peer, or room for one to it.
-#[derive(Debug, Clone, Copy)]
-enum Wait {
-    Message(usize),
-    Room(usize),
 }
 
 /// A message that lies in this rank's memory until the peer has taken it.
@@ -271,12 +215,12 @@ impl<'m> Run<'m> {
         if !self.comes_after(step, track) {
             return Ok(Outcome::Later);
         }
-        let (lane, bytes) = (track.lane, self.bytes_of(step, track));
+        let (lane, bytes) = (track.lane, self.work.bytes_of(step, track));
         if bytes == 0 {
             return Ok(Outcome::Done);
         }
         let mut received: SmallVec<[Message<'_>; 2]> = SmallVec::new();
-        for peer in self.receives(step, track) {
+        for peer in track.receives(step, self.ranks()) {
             match self.look(wires, peer, lane, bytes)? {
                 Some(message) => received.push(message),
                 None => return Ok(Outcome::Needs(Wait::Message(peer))),
@@ -286,7 +230,7 @@ impl<'m> Run<'m> {
             return Ok(Outcome::Needs(Wait::Room(peer)));
         }
         let (mut routes, mut lacks) = (SmallVec::<[Route<'_, 'm>; 2]>::new(), None);
-        for (k, peer) in self.sends(step, &self.tracks[i]).enumerate() {
+        for (k, peer) in self.tracks[i].sends(step, self.ranks()).enumerate() {
             let offer = self.offerable(step, k, &self.tracks[i]);
             let route = route(wires, peer, lane, bytes, offer)?;
             if matches!(route, Route::Wait) {
@@ -298,7 +242,7 @@ impl<'m> Run<'m> {
             Some(peer) if received.is_empty() => return Ok(Outcome::Needs(Wait::Room(peer))),
             _ => self.compute(i, step, &received, &routes, bytes),
         }
-        for peer in self.receives(step, &self.tracks[i]) {
+        for peer in self.tracks[i].receives(step, self.ranks()) {
             if let Some(link) = wires.from(peer).map_err(|error| Fault::Wire { peer, error })? {
                 link.release(lane);
             }
@@ -319,7 +263,7 @@ impl<'m> Run<'m> {
         wires: &W,
     ) -> Result<(), Fault> {
         let (lane, header) = (self.tracks[i].lane, self.work.header);
-        for (k, (peer, route)) in self.sends(step, &self.tracks[i]).zip(routes).enumerate() {
+        for (k, (peer, route)) in self.tracks[i].sends(step, self.ranks()).zip(routes).enumerate() {
             let wire = |error| Fault::Wire { peer, error };
             let link = wires.to(peer).map_err(wire)?;
             let sent = match (route, link) {
@@ -349,10 +293,10 @@ impl<'m> Run<'m> {
     /// Sends what had no room when the step of track `i` ran, as far as there is room now.
     fn send_rest<W: Wires>(&mut self, i: usize, step: &Step, wires: &W) -> Result<Outcome, Fault> {
         let track = &self.tracks[i];
-        let (lane, bytes) = (track.lane, self.bytes_of(step, track));
+        let (lane, bytes) = (track.lane, self.work.bytes_of(step, track));
         let before = std::mem::take(&mut self.tracks[i].unsent);
         for &k in &before {
-            let Some(peer) = self.sends(step, &self.tracks[i]).nth(k) else {
+            let Some(peer) = self.tracks[i].sends(step, self.ranks()).nth(k) else {
                 continue;
             };
             match (route(wires, peer, lane, bytes, None)?, wires.to(peer)) {
@@ -374,7 +318,10 @@ impl<'m> Run<'m> {
     /// The peer of the first send of track `i`'s step that had no room.
     fn first_unsent(&self, i: usize, step: &Step) -> Option<usize> {
         let track = &self.tracks[i];
-        track.unsent.first().and_then(|&k| self.sends(step, track).nth(k))
+        track
+            .unsent
+            .first()
+            .and_then(|&k| track.sends(step, self.ranks()).nth(k))
     }
 
     /// Copies the result of a step that has run into the room of a message.
@@ -385,7 +332,7 @@ impl<'m> Run<'m> {
             Some(slice) => {
                 let mut at = 0;
                 for k in 0..slice.grains() {
-                    let piece = self.piece(slice, k, &self.tracks[i]);
+                    let piece = self.work.piece(slice, k, &self.tracks[i]);
                     room.part(at, piece.len()).copy_from(&piece);
                     at += piece.len();
                 }
@@ -457,40 +404,29 @@ impl<'m> Run<'m> {
         let grains = step.shape().map_or(0, Slice::grains);
         let mut at = 0;
         for k in 0..grains {
-            let len = step.shape().map_or(0, |slice| self.piece(slice, k, track).len());
+            let len = step
+                .shape()
+                .map_or(0, |slice| self.work.piece(slice, k, track).len());
             let mut bodies = received.iter();
             let source = |source: &Source| match source {
-                Source::Slice(slice) => self.piece(slice, k, track),
+                Source::Slice(slice) => self.work.piece(slice, k, track),
                 // One message was received for each such source, in their order.
                 Source::Recv(_) => bodies
                     .next()
                     .map_or(Region::empty(), |message| message.body.part(at, len)),
             };
             let sources: SmallVec<[Region<'_>; 8]> = step.sources.iter().map(source).collect();
-            let stores = step.stores.iter().map(|slice| self.piece(slice, k, track));
+            let stores = step.stores.iter().map(|slice| self.work.piece(slice, k, track));
             let rooms = routes.iter().filter_map(|route| match route {
                 Route::Room(room) => Some(room.part(at, len)),
                 Route::Offer(_) | Route::Wait => None,
             });
             let staged = staged.iter().map(|whole| whole.part(at, len));
-            self.combine(step.how, &sources, stores.chain(staged).chain(rooms));
+            self.work
+                .combine(step.how, &sources, stores.chain(staged).chain(rooms));
             at += len;
         }
         self.tracks[i].staging = staging;
-    }
-
-    /// Copies or reduces `sources` into each of `targets`.
-    fn combine<'t>(&self, how: How, sources: &[Region<'_>], mut targets: impl Iterator<Item = Region<'t>>) {
-        let finish = (how == How::ReduceLast).then_some(self.ranks());
-        let result = match (how, sources) {
-            (How::Copy, [only]) => *only,
-            _ => {
-                let Some(target) = targets.next() else { return };
-                reduce(self.work.op, self.work.dtype, finish, sources, &target);
-                target
-            }
-        };
-        targets.for_each(|target| target.copy_from(&result));
     }
 
     /// The memory of the message of `step`'s `send`-th send, if the proof lets it stay there and it is all in one piece.
@@ -510,7 +446,7 @@ impl<'m> Run<'m> {
         };
         proof
             .zero_copy(in_place, &site)
-            .then(|| self.piece(slice, 0, track))
+            .then(|| self.work.piece(slice, 0, track))
     }
 
     /// A peer that has not yet taken an offered message over which `step` would write, if there is one.
@@ -527,7 +463,7 @@ impl<'m> Run<'m> {
         let track = &self.tracks[i];
         let stored = |body: &Region<'_>| {
             let pieces =
-                |slice: &Slice| (0..slice.grains()).any(|k| self.piece(slice, k, track).overlaps(body));
+                |slice: &Slice| (0..slice.grains()).any(|k| self.work.piece(slice, k, track).overlaps(body));
             step.stores.iter().any(pieces)
         };
         Ok(self
@@ -556,71 +492,8 @@ impl<'m> Run<'m> {
         Ok(())
     }
 
-    /// Bytes that `step` moves in the track's tile.
-    fn bytes_of(&self, step: &Step, track: &Track) -> usize {
-        let of = |slice: &Slice| {
-            (0..slice.grains())
-                .map(|k| self.piece(slice, k, track).len())
-                .sum()
-        };
-        step.shape().map_or(0, of)
-    }
-
     fn ranks(&self) -> usize {
         self.work.schedule.ranks as usize
-    }
-
-    /// The ranks that `step` receives from, in the order of its sources.
-    fn receives<'s>(&self, step: &'s Step, track: &Track) -> impl Iterator<Item = usize> + use<'s, 'm> {
-        let (ranks, vars) = (self.ranks(), *track.cursor.vars());
-        step.sources.iter().filter_map(move |source| match source {
-            Source::Recv(peer) => Some(peer.at(&vars, ranks)),
-            Source::Slice(_) => None,
-        })
-    }
-
-    /// The ranks that `step` sends to.
-    fn sends<'s>(&self, step: &'s Step, track: &Track) -> impl Iterator<Item = usize> + use<'s, 'm> {
-        let (ranks, vars) = (self.ranks(), *track.cursor.vars());
-        step.sends.iter().map(move |peer| peer.at(&vars, ranks))
-    }
-
-    /// The track's tile's part of the `k`-th grain of `slice`.
-    #[inline]
-    fn piece(&self, slice: &Slice, k: usize, track: &Track) -> Region<'m> {
-        let Work {
-            schedule,
-            layout,
-            tiling,
-            dtype,
-            ..
-        } = &self.work;
-        let position = slice.position(k, track.cursor.vars(), schedule.grains_of(slice.buffer));
-        let total = schedule.total_grains();
-        let grain = if position < total {
-            position
-        } else {
-            position % total
-        };
-        let range = tiling.cut(layout.grain(grain), track.tile);
-        let (start, len) = (range.start * dtype.size(), range.len() * dtype.size());
-        match slice.buffer {
-            Buffer::Input => self.work.input.part(start, len),
-            Buffer::Output => self.work.output.part(start, len),
-            Buffer::Scratch => {
-                let slot = track.copy * schedule.scratch as usize + position;
-                self.work.scratch.part(slot * tiling.elements * dtype.size(), len)
-            }
-        }
-    }
-}
-
-/// The memory that holds the result of `step` once it has run, if there is any.
-fn result_slice(step: &Step) -> Option<&Slice> {
-    match (step.stores.first(), step.how, step.sources.as_slice()) {
-        (Some(store), ..) => Some(store),
-        (None, How::Copy, [Source::Slice(slice)]) => Some(slice),
-        _ => None,
     }
 }
 

@@ -5,11 +5,14 @@
 
 mod cursor;
 mod host;
+mod memory;
+mod track;
 pub(crate) mod wait;
 
+pub(crate) use host::{Fault, Progress, Run};
 #[cfg(test)]
-pub(crate) use host::Lend;
-pub(crate) use host::{Fault, Progress, Run, Work};
+pub(crate) use memory::Lend;
+pub(crate) use memory::Work;
 
 #[cfg(test)]
 mod tests;

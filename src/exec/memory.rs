@@ -1,0 +1,116 @@
+//! A call's memory: where the data of each step lies, and what is done to it.
+
+use super::track::Track;
+use crate::{
+    mem::Region,
+    plan::{
+        layout::{Layout, Tiling},
+        schedule::{Buffer, How, Schedule, Slice, Source, Step},
+        verify::Proof,
+    },
+    reduce::reduce,
+    transport::Header,
+    types::{DType, Op},
+};
+
+/// One call, ready to be run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Work<'m> {
+    pub(crate) schedule: &'m Schedule,
+    pub(crate) layout: Layout,
+    pub(crate) tiling: Tiling,
+    /// Tiles in flight.
+    pub(crate) copies: usize,
+    pub(crate) dtype: DType,
+    pub(crate) op: Op,
+    /// What each message of the call carries; a message with another header is a mismatch.
+    pub(crate) header: Header,
+    pub(crate) input: Region<'m>,
+    pub(crate) output: Region<'m>,
+    /// At least [`Work::scratch_bytes`].
+    pub(crate) scratch: Region<'m>,
+    /// Which sends may be left where they lie until the peer takes them; `None`: none, all are copied.
+    pub(crate) lend: Option<Lend<'m>>,
+}
+
+/// The verifier's word on the sends of this rank's schedule.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lend<'m> {
+    pub(crate) proof: &'m Proof,
+    pub(crate) rank: usize,
+    pub(crate) in_place: bool,
+}
+
+impl<'m> Work<'m> {
+    /// Bytes of scratch that a schedule needs.
+    pub(crate) fn scratch_bytes(schedule: &Schedule, tiling: &Tiling, copies: usize, dtype: DType) -> usize {
+        copies * schedule.scratch as usize * tiling.elements * dtype.size()
+    }
+
+    /// The track's tile's part of the `k`-th grain of `slice`.
+    #[inline]
+    pub(super) fn piece(&self, slice: &Slice, k: usize, track: &Track) -> Region<'m> {
+        let Work {
+            schedule,
+            layout,
+            tiling,
+            dtype,
+            ..
+        } = self;
+        let position = slice.position(k, track.cursor.vars(), schedule.grains_of(slice.buffer));
+        let total = schedule.total_grains();
+        let grain = if position < total {
+            position
+        } else {
+            position % total
+        };
+        let range = tiling.cut(layout.grain(grain), track.tile);
+        let (start, len) = (range.start * dtype.size(), range.len() * dtype.size());
+        match slice.buffer {
+            Buffer::Input => self.input.part(start, len),
+            Buffer::Output => self.output.part(start, len),
+            Buffer::Scratch => {
+                let slot = track.copy * schedule.scratch as usize + position;
+                self.scratch.part(slot * tiling.elements * dtype.size(), len)
+            }
+        }
+    }
+
+    /// Bytes that `step` moves in the track's tile.
+    pub(super) fn bytes_of(&self, step: &Step, track: &Track) -> usize {
+        let of = |slice: &Slice| {
+            (0..slice.grains())
+                .map(|k| self.piece(slice, k, track).len())
+                .sum()
+        };
+        step.shape().map_or(0, of)
+    }
+
+    /// Copies or reduces `sources` into each of `targets`.
+    pub(super) fn combine<'t>(
+        &self,
+        how: How,
+        sources: &[Region<'_>],
+        mut targets: impl Iterator<Item = Region<'t>>,
+    ) {
+        let finish = (how == How::ReduceLast).then_some(self.schedule.ranks as usize);
+        let result = match (how, sources) {
+            (How::Copy, [only]) => *only,
+            _ => {
+                let Some(target) = targets.next() else { return };
+                reduce(self.op, self.dtype, finish, sources, &target);
+                target
+            }
+        };
+        targets.for_each(|target| target.copy_from(&result));
+    }
+}
+
+/// The memory that holds the result of `step` once it has run, if there is any.
+pub(super) fn result_slice(step: &Step) -> Option<&Slice> {
+    match (step.stores.first(), step.how, step.sources.as_slice()) {
+        (Some(store), ..) => Some(store),
+        (None, How::Copy, [Source::Slice(slice)]) => Some(slice),
+        _ => None,
+    }
+}
