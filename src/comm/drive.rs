@@ -6,7 +6,7 @@ use crate::{
         Fault, Progress, Run, Work,
         wait::{Patience, Pause},
     },
-    transport::links::Links,
+    transport::{Wires, links::Links},
     types::{Call, Cause, Error},
 };
 use std::{
@@ -46,76 +46,87 @@ pub(super) fn drive(
                 links.arm();
                 // What came before the bell was armed rang no bell: look once more.
                 let progress = run.poll(links);
-                if matches!(progress, Ok(Progress::Blocked)) && !membership.trouble() {
-                    links.sleep(nap);
+                if matches!(progress, Ok(Progress::Blocked)) {
+                    let nap = if membership.trouble() { TROUBLED_NAP } else { nap };
+                    links.sleep(nap.min(timeout().saturating_sub(waited)));
                 }
                 links.disarm();
                 match progress.map_err(failed)? {
                     Progress::Done => return Ok(()),
-                    Progress::Moved => patience.refresh(),
+                    Progress::Moved => {
+                        patience.refresh();
+                        continue;
+                    }
                     Progress::Blocked => {}
                 }
             }
         }
-        if membership.trouble() || membership.departures() {
-            // All that a lost rank had sent came before its loss was seen: take it first.
-            match run.poll(links).map_err(failed)? {
-                Progress::Done => return Ok(()),
-                Progress::Moved => patience.refresh(),
-                Progress::Blocked => {
-                    if let Some(cause) = failure(membership, &run, &call) {
-                        return Err(cause);
-                    }
-                }
-            }
-        }
         let limit = timeout();
-        if waited >= limit {
-            let ranks = run.waits_for().into_iter().map(|rank| rank as u32).collect();
-            let seen_by = membership.rank() as u32;
-            return Err(membership.raise(Cause::Late {
-                ranks,
-                seen_by,
-                during: call,
-                after: limit,
-            }));
+        if waited < limit && !membership.trouble() && !membership.departures() {
+            continue;
+        }
+        let reason = |waits_for: &[usize]| {
+            failure(membership, waits_for, &call).or_else(|| {
+                (waited >= limit).then(|| Cause::Late {
+                    ranks: waits_for.iter().map(|&rank| rank as u32).collect(),
+                    seen_by: membership.rank() as u32,
+                    during: call,
+                    after: limit,
+                })
+            })
+        };
+        match last_look(&mut run, links, reason).map_err(failed)? {
+            (Progress::Done, _) => return Ok(()),
+            (Progress::Moved, _) => patience.refresh(),
+            (Progress::Blocked, Some(cause)) => return Err(membership.raise(cause)),
+            (Progress::Blocked, None) => {}
         }
     }
 }
 
-/// Why a blocked run cannot go on, if it cannot.
-fn failure(membership: &Membership, run: &Run<'_>, call: &Call) -> Option<Cause> {
+/// Asks whether there is a reason to give up a blocked run, and then polls it once more, because all that a lost rank had
+/// sent came before its loss was seen. The reason is returned if the run still waits for the same ranks.
+fn last_look<W: Wires>(
+    run: &mut Run<'_>,
+    wires: &W,
+    reason: impl FnOnce(&[usize]) -> Option<Cause>,
+) -> Result<(Progress, Option<Cause>), Fault> {
+    let waited_for = run.waits_for();
+    let reason = reason(&waited_for);
+    let progress = run.poll(wires)?;
+    Ok((progress, reason.filter(|_| run.waits_for() == waited_for)))
+}
+
+/// Why a run that waits for these ranks cannot go on, if it cannot.
+fn failure(membership: &Membership, waits_for: &[usize], call: &Call) -> Option<Cause> {
     if let Some(verdict) = membership.verdict() {
         return Some(verdict);
     }
     let (seen_by, during) = (membership.rank() as u32, Some(*call));
-    for rank in run.waits_for() {
-        match membership.peer(rank) {
-            Peer::Alive => {}
-            Peer::Left => {
-                return Some(membership.raise(Cause::Left {
-                    rank: rank as u32,
-                    seen_by,
-                    during,
-                }));
-            }
-            Peer::Dead { how, .. } => {
-                return Some(membership.raise(Cause::Lost {
-                    rank: rank as u32,
-                    how,
-                    seen_by,
-                    during,
-                }));
-            }
-        }
-    }
+    let gone = |&rank: &usize| match membership.peer(rank) {
+        Peer::Alive => None,
+        Peer::Left => Some(Cause::Left {
+            rank: rank as u32,
+            seen_by,
+            during,
+        }),
+        Peer::Dead { how, .. } => Some(Cause::Lost {
+            rank: rank as u32,
+            how,
+            seen_by,
+            during,
+        }),
+    };
     // A rank that this one does not wait for directly: those who do may still be served by what it had sent.
-    dead(membership, call, GRACE)
+    waits_for
+        .iter()
+        .find_map(gone)
+        .or_else(|| dead(membership, call, GRACE))
 }
 
 /// The loss of any rank, for a call that has not begun.
 pub(super) fn any_dead(membership: &Membership, call: &Call) -> Option<Cause> {
-    dead(membership, call, Duration::ZERO)
+    dead(membership, call, Duration::ZERO).map(|cause| membership.raise(cause))
 }
 
 /// The loss of a rank that was seen at least `grace` ago.
@@ -123,12 +134,12 @@ fn dead(membership: &Membership, call: &Call, grace: Duration) -> Option<Cause> 
     (0..membership.ranks()).find_map(|rank| match membership.peer(rank) {
         Peer::Dead { how, since } if since.elapsed() >= grace => {
             let (seen_by, during) = (membership.rank() as u32, Some(*call));
-            Some(membership.raise(Cause::Lost {
+            Some(Cause::Lost {
                 rank: rank as u32,
                 how,
                 seen_by,
                 during,
-            }))
+            })
         }
         _ => None,
     })
@@ -186,3 +197,138 @@ fn cause_of(fault: Fault, rank: u32, call: Call) -> Cause {
 /// How long those that know of a failure only indirectly leave it to the others: after a rank's death the ranks that do
 /// not wait for it, and after a difference of calls those that see only its consequences.
 const GRACE: Duration = Duration::from_millis(250);
+
+/// The longest sleep after a rank's death, until this rank knows what follows from it.
+const TROUBLED_NAP: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        bootstrap::UniqueId,
+        comm::{Communicator, Config},
+        mem::Region,
+        plan::{
+            algo::{Request, fitting},
+            choose,
+            layout::Layout,
+            schedule::Schedule,
+        },
+        transport::{LANES, inproc, shm},
+        types::{Collective, DType, Op},
+    };
+    use std::{cell::Cell, sync::Barrier, thread};
+
+    fn call(collective: Collective, count: u64) -> Call {
+        Call {
+            seq: 0,
+            collective,
+            count,
+            dtype: DType::Uint64,
+            op: Op::Sum,
+        }
+    }
+
+    fn schedule(collective: Collective, ranks: usize, rank: usize) -> Schedule {
+        let request = Request {
+            collective,
+            ranks,
+            rank,
+        };
+        (fitting(collective).next().unwrap().build)(&request)
+    }
+
+    fn work<'m>(schedule: &'m Schedule, call: Call, data: &'m mut [u64]) -> Work<'m> {
+        let layout = Layout {
+            count: data.len(),
+            blocks: schedule.blocks as usize,
+            grains: 1,
+        };
+        let (tiling, copies) = choose::tiling(schedule, &layout, 8, shm::CAPS.max_message, LANES).unwrap();
+        let data = Region::of_mut(data);
+        Work {
+            schedule,
+            layout,
+            tiling,
+            copies,
+            dtype: call.dtype,
+            op: call.op,
+            header: call.signature(),
+            input: data,
+            output: data,
+            scratch: Region::empty(),
+            lend: None,
+        }
+    }
+
+    #[test]
+    fn a_run_is_given_up_only_if_what_it_waits_for_does_not_come_after_the_reason() {
+        let call = call(Collective::AllReduce, 3);
+        let schedules = [0, 1, 2].map(|rank| schedule(call.collective, 3, rank));
+        let mut data = [[1u64; 3]; 3];
+        let links = inproc::links(3).unwrap();
+        let works = schedules.iter().zip(&mut data);
+        let mut runs = works.map(|(schedule, data)| Run::new(work(schedule, call, data)));
+        let [mut first, mut second, mut third] = std::array::from_fn(|_| runs.next().unwrap());
+        let go_on = |run: &mut Run<'_>, rank: usize| {
+            while run.poll(&links[rank]).unwrap() == Progress::Moved {}
+        };
+        let left = |rank| {
+            Some(Cause::Left {
+                rank,
+                seen_by: 0,
+                during: None,
+            })
+        };
+        go_on(&mut first, 0);
+        let in_vain = last_look(&mut first, &links[0], |waits_for| {
+            assert_eq!(waits_for, [1]);
+            left(1)
+        });
+        assert_eq!(in_vain.unwrap(), (Progress::Blocked, left(1)));
+        let then_for_another = last_look(&mut first, &links[0], |_| {
+            go_on(&mut second, 1);
+            left(1)
+        });
+        assert_eq!(then_for_another.unwrap(), (Progress::Blocked, None));
+        let on = last_look(&mut first, &links[0], |waits_for| {
+            assert_eq!(waits_for, [2]);
+            go_on(&mut third, 2);
+            left(2)
+        });
+        assert_eq!(on.unwrap().0, Progress::Moved);
+    }
+
+    #[test]
+    fn what_came_by_the_deadline_is_not_late() {
+        let call = call(Collective::Broadcast { root: 1 }, 1);
+        let mut config = Config::default();
+        config.timeout = Some(Duration::from_secs(60));
+        let (id, begin, sent) = (UniqueId::new().unwrap(), Barrier::new(2), Barrier::new(2));
+        let init = |rank| Communicator::init(2, &id, rank, &config).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let comm = init(1);
+                begin.wait();
+                comm.broadcast_in_place(&mut [7u64], 1).unwrap();
+                sent.wait();
+            });
+            let comm = init(0);
+            let inner = comm.inner.lock().unwrap();
+            let (schedule, mut data) = (schedule(call.collective, 2, 0), [0u64]);
+            let work = work(&schedule, call, &mut data);
+            let asked = Cell::new(false);
+            // The message comes after the run was last found blocked, and then the time is up.
+            let timeout = || {
+                if !asked.replace(true) {
+                    begin.wait();
+                    sent.wait();
+                }
+                Duration::ZERO
+            };
+            let mut patience = Patience::new(true);
+            drive(&comm.membership, &inner.links, work, call, &mut patience, timeout).unwrap();
+            assert_eq!(data, [7]);
+        });
+    }
+}
