@@ -168,8 +168,12 @@ impl Opener for Membership {
                 }
                 Failure::Stopped => (),
                 Failure::Late => {
-                    let waited = timeout.as_secs_f64();
-                    return Err(problem(&format!("it did not answer within {waited:.1} s")));
+                    return Err(Error::Failed(Cause::Late {
+                        ranks: vec![peer as u32],
+                        seen_by: self.rank() as u32,
+                        during: None,
+                        after: timeout,
+                    }));
                 }
                 e => return Err(problem(&e)),
             }

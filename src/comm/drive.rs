@@ -70,7 +70,7 @@ pub(super) fn drive(
                 (waited >= limit).then(|| Cause::Late {
                     ranks: waits_for.iter().map(|&rank| rank as u32).collect(),
                     seen_by: membership.rank() as u32,
-                    during: call,
+                    during: Some(call),
                     after: limit,
                 })
             })
@@ -184,9 +184,17 @@ fn cause_of(fault: Fault, rank: u32, call: Call) -> Cause {
             ),
         },
         Fault::Wire {
-            error: Error::Failed(cause),
+            error: Error::Failed(mut cause),
             ..
-        } => cause,
+        } => {
+            // Floors below do not know the call.
+            if let Cause::Lost { during, .. } | Cause::Left { during, .. } | Cause::Late { during, .. } =
+                &mut cause
+            {
+                during.get_or_insert(call);
+            }
+            cause
+        }
         Fault::Wire { peer, error } => Cause::Broken {
             rank,
             what: format!("its link to rank {peer} failed in {call}: {error}"),

@@ -124,7 +124,7 @@ fn every_error_has_its_number() {
     let late = Cause::Late {
         ranks: vec![1],
         seen_by: 0,
-        during: call,
+        during: Some(call),
         after: Duration::ZERO,
     };
     let mismatch = Cause::Mismatch {

@@ -114,7 +114,7 @@ pub enum Cause {
         /// The rank whose deadline passed.
         seen_by: u32,
         /// What it was doing.
-        during: Call,
+        during: Option<Call>,
         /// The deadline.
         after: Duration,
     },
@@ -172,10 +172,11 @@ impl fmt::Display for Cause {
                 let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
                 write!(
                     f,
-                    "{noun} {} stayed silent: rank {seen_by} waited {:.1} s in {during}",
+                    "{noun} {} stayed silent: rank {seen_by} waited {:.1} s",
                     list.join(", "),
                     after.as_secs_f64()
-                )
+                )?;
+                during.map_or(Ok(()), |call| write!(f, " in {call}"))
             }
             Cause::Mismatch {
                 here: (a, ours),

@@ -151,6 +151,7 @@ fn play_rank() {
             "raise" => _ = member.raise(Cause::Aborted { rank: rank as u32 }),
             "leave" => member.leave(),
             "exit" => exit(0),
+            "timeout" => member.set_timeout(Duration::from_millis(number as u64)),
             "switches" => answer(switches()),
             "trouble" => answer(member.trouble()),
             "peer" => answer(describe(&member, number)),
@@ -339,6 +340,20 @@ fn a_stopped_process_holds_nobody_up() {
     // Its user's thread raised long ago; now the cause is heard.
     assert_eq!(actors[2].ask("verdict"), "rank 1 aborted the communicator");
     assert_eq!(actors[2].ask("peer 1"), "Left");
+}
+
+#[test]
+fn a_stopped_process_that_takes_no_link_is_the_one_that_is_named() {
+    let mut actors = actors(2);
+    let stopped = Pid::from_raw(actors[1].pid() as i32).unwrap();
+    kill_process(stopped, Signal::STOP).unwrap();
+    let (_, status) = waitpid(Some(stopped), WaitOptions::UNTRACED).unwrap().unwrap();
+    assert!(status.stopped());
+    actors[0].order("timeout 200");
+    assert_eq!(
+        actors[0].ask("open 1"),
+        "rank 1 stayed silent: rank 0 waited 0.2 s"
+    );
 }
 
 #[test]
