@@ -18,7 +18,7 @@ use plans::Plans;
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -37,6 +37,8 @@ pub struct Communicator {
     membership: Arc<Membership>,
     config: Config,
     timeout_ns: AtomicU64,
+    /// The failure that closed it, as its calls report it. Others than those that run may ask.
+    closed: OnceLock<Cause>,
     inner: Mutex<Inner>,
 }
 
@@ -48,7 +50,6 @@ struct Inner {
     /// The number of the next call.
     seq: u32,
     scratch: Vec<u64>,
-    closed: Option<Cause>,
     finalized: bool,
 }
 
@@ -92,7 +93,6 @@ impl Communicator {
             patience: Patience::new(membership.oversubscribed()),
             seq: 0,
             scratch: Vec::new(),
-            closed: None,
             finalized: false,
         };
         let timeout_ns = AtomicU64::new(nanoseconds(timeout));
@@ -100,6 +100,7 @@ impl Communicator {
             membership,
             config,
             timeout_ns,
+            closed: OnceLock::new(),
             inner: Mutex::new(inner),
         })
     }
@@ -254,10 +255,9 @@ impl Communicator {
     pub fn finalize(&self) -> Result<()> {
         let mut inner = self.lock()?;
         inner.finalized = true;
-        inner
-            .closed
-            .clone()
-            .map_or(Ok(()), |cause| Err(Error::Closed(cause)))
+        self.closed
+            .get()
+            .map_or(Ok(()), |cause| Err(Error::Closed(cause.clone())))
     }
 
     /// Makes every rank's running or next call fail, now, and closes the communicator. Never waits for a running call.
@@ -269,7 +269,8 @@ impl Communicator {
 
     /// The failure that closed the communicator, or that the next call will report. Never waits for a running call.
     pub fn failure(&self) -> Option<Cause> {
-        self.membership.verdict()
+        // Its own failure may be all that a rank knows: who would tell all of it may be stopped.
+        self.closed.get().cloned().or_else(|| self.membership.verdict())
     }
 
     /// Runs a checked call.
@@ -287,7 +288,7 @@ impl Communicator {
         if inner.finalized {
             return Err(Error::usage("the communicator was finalized: make a new one"));
         }
-        if let Some(cause) = &inner.closed {
+        if let Some(cause) = self.closed.get() {
             return Err(Error::Closed(cause.clone()));
         }
         let call = Call {
@@ -298,8 +299,7 @@ impl Communicator {
             op,
         };
         if let Some(cause) = self.lost_before(&call) {
-            inner.closed = Some(cause.clone());
-            return Err(Error::Failed(cause));
+            return Err(self.close(cause));
         }
         let algorithm = self.choose(collective, count * dtype.size())?;
         let schedule = inner
@@ -342,10 +342,13 @@ impl Communicator {
             &mut inner.patience,
             || self.timeout(),
         )
-        .map_err(|cause| {
-            inner.closed = Some(cause.clone());
-            Error::Failed(cause)
-        })
+        .map_err(|cause| self.close(cause))
+    }
+
+    /// Closes the communicator. Under the lock of calls, so that it happens once.
+    fn close(&self, cause: Cause) -> Error {
+        let cause = self.closed.get_or_init(|| cause);
+        Error::Failed(cause.clone())
     }
 
     fn choose(&self, collective: Collective, bytes: usize) -> Result<&'static crate::plan::algo::Algorithm> {

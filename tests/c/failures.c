@@ -11,6 +11,9 @@ static int32_t data[COUNT];
 /* In memory that all ranks share: how many have made the communicator and an operation on it. */
 static atomic_int *arrived;
 
+/* The same for the process that stops itself. */
+static atomic_int *stopped;
+
 /* A communicator that works. No rank goes on, to do harm, before all have seen that. */
 static cclComm_t init(cclUniqueId id, int ranks, int rank, int timeout_ms) {
     cclComm_t comm;
@@ -107,6 +110,24 @@ static void silent_rank(cclUniqueId id, int ranks, int rank) {
     closed(comm, cclTimeout, "rank 1 stayed silent");
 }
 
+/* Rank 0, which tells the others of failures, is stopped: who fails then knows of it all the same. */
+static void stopped_rank(cclUniqueId id, int ranks, int rank) {
+    cclComm_t comm = init(id, ranks, rank, 60000);
+    if (rank == 0) {
+        atomic_store(stopped, (int)getpid());
+        CHECK(raise(SIGSTOP) == 0);
+        OK(cclCommDestroy(comm));
+        return;
+    }
+    while (atomic_load(stopped) == 0) {
+        usleep(100);
+    }
+    OK(cclCommSetTimeout(comm, 300));
+    REFUSED(cclTimeout, "rank 0 stayed silent", cclAllReduce(data, data, COUNT, cclInt32, cclSum, comm, NULL));
+    closed(comm, cclTimeout, "rank 0 stayed silent");
+    CHECK(kill(atomic_load(stopped), SIGCONT) == 0);
+}
+
 static void killed_rank(cclUniqueId id, int ranks, int rank) {
     cclComm_t comm = init(id, ranks, rank, 60000);
     if (rank == 1) {
@@ -135,13 +156,15 @@ static int run(int ranks, void (*work)(cclUniqueId id, int ranks, int rank)) {
 
 int main(void) {
     int failed = 0;
-    void *shared = mmap(NULL, sizeof *arrived, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *shared = mmap(NULL, 2 * sizeof *arrived, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(shared != MAP_FAILED);
     arrived = (atomic_int *)shared;
+    stopped = arrived + 1;
     failed += run(3, abort_by_rank_1);
     failed += run(3, abort_from_another_thread);
     failed += run(2, calls_that_differ);
     failed += run(2, silent_rank);
+    failed += run(2, stopped_rank);
     failed += run(2, killed_rank);
     failed += run(2, missing_rank);
     return failed != 0;
