@@ -183,6 +183,21 @@ fn different_counts_are_named() {
 }
 
 #[test]
+fn two_roots_are_a_mismatch_and_no_hang() {
+    let errors = with_ranks(2, &config(), |comm| {
+        let mut data = [comm.rank(), 0].map(|word| word as u64);
+        // Both only send: it shows when there is no more room for what nobody takes.
+        let mut calls = (0..100).map(|_| comm.broadcast_in_place(&mut data, comm.rank()));
+        calls.find_map(Result::err).unwrap().to_string()
+    });
+    assert_eq!(errors[0], errors[1]);
+    assert!(
+        errors[0].contains("root 0") && errors[0].contains("root 1"),
+        "{errors:?}"
+    );
+}
+
+#[test]
 fn a_silent_rank_is_named_past_the_deadline() {
     let mut config = config();
     config.timeout = Some(Duration::from_millis(300));

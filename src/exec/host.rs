@@ -143,7 +143,12 @@ impl<'m> Run<'m> {
                     moved = true;
                 }
                 Outcome::Later => {}
-                Outcome::Needs(wait) => self.tracks[i].waits_for = Some(wait),
+                Outcome::Needs(wait) => {
+                    self.tracks[i].waits_for = Some(wait);
+                    if let Wait::Room(peer) = wait {
+                        self.check_crossing(wires, peer, self.tracks[i].lane)?;
+                    }
+                }
             }
         }
         if done {
@@ -169,6 +174,23 @@ impl<'m> Run<'m> {
             return Ok(true);
         };
         Ok(link.peek(track.lane).map_err(wire)?.is_none())
+    }
+
+    /// Finds that `peer`, which gives no room, sends something else: two ranks that only send to each other, in calls that
+    /// differ, would both wait for ever. What belongs to a later call may well be there already.
+    fn check_crossing<W: Wires>(&self, wires: &W, peer: usize, lane: usize) -> Result<(), Fault> {
+        let wire = |error| Fault::Wire { peer, error };
+        let Some(link) = wires.from(peer).map_err(wire)? else {
+            return Ok(());
+        };
+        let Some(Message { header, .. }) = link.peek(lane).map_err(wire)? else {
+            return Ok(());
+        };
+        let is_later = header[0].wrapping_sub(self.work.header[0]).cast_signed() > 0;
+        if header == self.work.header || is_later {
+            return Ok(());
+        }
+        Err(Fault::Mismatch { peer, header })
     }
 
     /// Whether track `i` has work left, moving it to its next tile when it has finished one.

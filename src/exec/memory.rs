@@ -23,7 +23,7 @@ pub(crate) struct Work<'m> {
     pub(crate) copies: usize,
     pub(crate) dtype: DType,
     pub(crate) op: Op,
-    /// What each message of the call carries; a message with another header is a mismatch.
+    /// What each message of the call carries, first the call's number. A message with another header is a mismatch.
     pub(crate) header: Header,
     pub(crate) input: Region<'m>,
     pub(crate) output: Region<'m>,
