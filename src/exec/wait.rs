@@ -28,7 +28,8 @@ pub(crate) struct Patience {
     crowded: bool,
     spins: u32,
     looks: u32,
-    since: Option<Instant>,
+    /// When this wait last looked at the clock, and how long it has lasted by then.
+    clock: Option<(Instant, Duration)>,
 }
 
 impl Patience {
@@ -38,7 +39,7 @@ impl Patience {
             crowded,
             spins: if crowded { SPINS.start } else { SPINS.end },
             looks: 0,
-            since: None,
+            clock: None,
         }
     }
 
@@ -57,7 +58,7 @@ impl Patience {
             self.spins = spins.clamp(SPINS.start, SPINS.end);
         }
         self.looks = 0;
-        self.since = None;
+        self.clock = None;
     }
 
     /// After another fruitless look: what to do now, and how long this wait has lasted (zero while it spins).
@@ -68,7 +69,9 @@ impl Patience {
             return (Pause::Spin, Duration::ZERO);
         }
         let now = now();
-        let waited = now.saturating_duration_since(*self.since.get_or_insert(now));
+        let (before, waited) = self.clock.unwrap_or((now, Duration::ZERO));
+        let waited = waited + now.saturating_duration_since(before).min(GAP);
+        self.clock = Some((now, waited));
         if waited < AWAKE {
             (Pause::Yield, waited)
         } else {
@@ -81,6 +84,8 @@ impl Patience {
 const SPINS: Range<u32> = 32..2048;
 /// How long a wait stays awake: long against a wake-up, short against a human.
 const AWAKE: Duration = Duration::from_millis(5);
+/// The most that counts as waiting between two looks: a process that was itself stopped did not wait for its peers.
+const GAP: Duration = Duration::from_secs(1);
 /// The longest sleep: the bell ends it earlier; without one, deadlines and failures are looked at this often.
 const NAP: Duration = Duration::from_millis(50);
 
@@ -111,6 +116,18 @@ mod tests {
             patience.refresh();
             assert_eq!(patience.next(|| start), (Pause::Spin, Duration::ZERO));
         }
+    }
+
+    #[test]
+    fn a_time_in_which_nobody_looked_hardly_counts() {
+        let start = Instant::now();
+        let mut patience = Patience::new(true);
+        assert_eq!(spins(&mut patience, start).1, Pause::Yield);
+        assert_eq!(patience.next(|| start + Duration::from_secs(3600)).1, GAP);
+        assert_eq!(
+            patience.next(|| start + Duration::from_secs(3600) + NAP).1,
+            GAP + NAP
+        );
     }
 
     #[test]
