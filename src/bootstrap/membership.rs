@@ -90,17 +90,35 @@ impl Membership {
         })
     }
 
-    /// One attempt to hand over a parcel.
-    fn exchange(&self, patience: &Patience<'_>, peer: usize, parcel: &Packed) -> Result<Frame, Failure> {
+    /// Whether `peer`'s process lets this rank in: a stopped process does not, one whose rank is merely busy elsewhere
+    /// does.
+    pub(crate) fn answers(&self, peer: usize, within: Duration) -> bool {
+        let deadline = Instant::now() + within;
+        peer < self.ranks()
+            && Patience {
+                deadline,
+                stop: &|| false,
+            }
+            .dial(&self.target(peer))
+            .is_ok()
+    }
+
+    /// Where `peer` is to be found, for a link.
+    fn target(&self, peer: usize) -> Target {
         let key = self.health.0.key;
-        let mut channel = patience.dial(&Target {
+        Target {
             address: self.table.seats[peer].address,
             role: Role::Link,
             from: key.rank,
             to: peer as u32,
             comm: key.comm,
             secret: self.secret.clone(),
-        })?;
+        }
+    }
+
+    /// One attempt to hand over a parcel.
+    fn exchange(&self, patience: &Patience<'_>, peer: usize, parcel: &Packed) -> Result<Frame, Failure> {
+        let mut channel = patience.dial(&self.target(peer))?;
         patience.send(&mut channel, parcel.clone())?;
         patience.receive(&mut channel)
     }

@@ -66,14 +66,8 @@ pub(super) fn drive(
             continue;
         }
         let reason = |waits_for: &[usize]| {
-            failure(membership, waits_for, &call).or_else(|| {
-                (waited >= limit).then(|| Cause::Late {
-                    ranks: waits_for.iter().map(|&rank| rank as u32).collect(),
-                    seen_by: membership.rank() as u32,
-                    during: Some(call),
-                    after: limit,
-                })
-            })
+            failure(membership, waits_for, &call)
+                .or_else(|| (waited >= limit).then(|| late(membership, waits_for, call, limit)))
         };
         match last_look(&mut run, links, reason).map_err(failed)? {
             (Progress::Done, _) => return Ok(()),
@@ -124,6 +118,43 @@ fn failure(membership: &Membership, waits_for: &[usize], call: &Call) -> Option<
         .or_else(|| dead(membership, call, GRACE))
 }
 
+/// Who is late when a wait for these ranks has lasted until the deadline.
+///
+/// In a chain of ranks that wait for each other only the first waits for the one that is late. So whoever's process does
+/// not answer is named, whether waited for directly or not. If all answer, one of them has not made the call; those who
+/// wait for that rank know it, and the others give them time to say so.
+fn late(membership: &Membership, waits_for: &[usize], during: Call, after: Duration) -> Cause {
+    let me = membership.rank();
+    let until = Instant::now() + PROBES;
+    let silent = |ranks: &mut dyn Iterator<Item = usize>| -> Vec<usize> {
+        let in_time = ranks.take_while(|_| Instant::now() < until);
+        in_time.filter(|&rank| !membership.answers(rank, PROBE)).collect()
+    };
+    let mut named = silent(&mut waits_for.iter().copied());
+    if named.is_empty() {
+        named = silent(&mut (0..membership.ranks()).filter(|rank| *rank != me && !waits_for.contains(rank)));
+    }
+    if named.is_empty() {
+        await_verdict(membership);
+        named = waits_for.to_vec();
+    }
+    let ranks = named.into_iter().map(|rank| rank as u32).collect();
+    Cause::Late {
+        ranks,
+        seen_by: me as u32,
+        during: Some(during),
+        after,
+    }
+}
+
+/// Gives ranks that know more about a failure some time to say so.
+fn await_verdict(membership: &Membership) {
+    let until = Instant::now() + GRACE;
+    while membership.verdict().is_none() && Instant::now() < until {
+        std::thread::sleep(GRACE / 50);
+    }
+}
+
 /// The loss of any rank, for a call that has not begun.
 pub(super) fn any_dead(membership: &Membership, call: &Call) -> Option<Cause> {
     dead(membership, call, Duration::ZERO).map(|cause| membership.raise(cause))
@@ -156,10 +187,7 @@ fn raise(membership: &Membership, cause: Cause) -> Cause {
     } = &cause
         && ours.seq != theirs.seq
     {
-        let patience = Instant::now() + GRACE;
-        while membership.verdict().is_none() && Instant::now() < patience {
-            std::thread::sleep(GRACE / 50);
-        }
+        await_verdict(membership);
     }
     membership.raise(cause)
 }
@@ -201,6 +229,10 @@ fn cause_of(fault: Fault, rank: u32, call: Call) -> Cause {
         },
     }
 }
+
+/// How long a process has to answer before its rank is called late, and how long is spent on asking all of them.
+const PROBE: Duration = Duration::from_millis(400);
+const PROBES: Duration = Duration::from_secs(1);
 
 /// How long those that know of a failure only indirectly leave it to the others: after a rank's death the ranks that do
 /// not wait for it, and after a difference of calls those that see only its consequences.
@@ -310,8 +342,10 @@ mod tests {
     #[test]
     fn what_came_by_the_deadline_is_not_late() {
         let call = call(Collective::Broadcast { root: 1 }, 1);
-        let mut config = Config::default();
-        config.timeout = Some(Duration::from_secs(60));
+        let config = Config {
+            timeout: Some(Duration::from_secs(60)),
+            ..Config::default()
+        };
         let (id, begin, sent) = (UniqueId::new().unwrap(), Barrier::new(2), Barrier::new(2));
         let init = |rank| Communicator::init(2, &id, rank, &config).unwrap();
         thread::scope(|scope| {
