@@ -306,6 +306,21 @@ fn a_rank_that_is_killed_is_named() {
 }
 
 #[test]
+fn a_rank_that_cannot_notice_does_not_hold_the_others() {
+    let run = Running::start();
+    let (victim, stopped) = (run.ranks[1], run.ranks[2]);
+    send(stopped, Signal::STOP);
+    send(victim, Signal::KILL);
+    let (status, said) = run.end();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("rank 1 (pid {victim})")), "{said}");
+    assert!(
+        said.contains("ranks did not notice within 500ms and were ended"),
+        "{said}"
+    );
+}
+
+#[test]
 fn ctrl_c_and_termination_end_all_ranks() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let run = Running::start();

@@ -24,8 +24,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// After a first failure the other ranks may take this long to say what they saw of it.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// After a first failure the other ranks may take this long to say what they saw of it. Those that are busy with a buffer
+/// of gigabytes, or stopped, cannot; the run is to be over within a second all the same.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// How a run ended, if not well.
 #[derive(Debug)]
@@ -216,9 +217,9 @@ impl<'r> Run<'r> {
             (Some(death), None) => death.clone(),
             (Some(death), Some((rank, why))) => format!("{death}; rank {rank} says: {why}"),
         };
-        let stuck = self.processes.running();
-        if stuck > 0 {
-            line = format!("{line}; {stuck} ranks did not notice within {LAST_WORDS:?} and were ended");
+        let silent = self.processes.silent();
+        if silent > 0 {
+            line = format!("{line}; {silent} ranks did not notice within {LAST_WORDS:?} and were ended");
         }
         Some(line)
     }

@@ -61,6 +61,12 @@ impl Processes {
     pub(super) fn running(&self) -> usize {
         self.all.iter().filter(|process| !process.ended).count()
     }
+
+    /// Those that run and have not said how it went.
+    pub(super) fn silent(&self) -> usize {
+        let silent = |process: &&Process| !process.ended && !process.explained;
+        self.all.iter().filter(silent).count()
+    }
 }
 
 impl Drop for Processes {

@@ -34,15 +34,17 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 /// A rank's whole life. Whatever goes wrong is the parent's to print.
 pub(super) fn main() -> ExitCode {
     match receive_order().and_then(|(ids, order)| follow(&ids, &order)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // If the parent cannot be told, nobody can.
-            let _ = say(&Report::Failed {
-                why: error.to_string(),
-            });
-            ExitCode::FAILURE
-        }
+        Ok(status) => status,
+        Err(error) => fail(&*error),
     }
+}
+
+fn fail(error: &dyn Error) -> ExitCode {
+    // If the parent cannot be told, nobody can.
+    let _ = say(&Report::Failed {
+        why: error.to_string(),
+    });
+    ExitCode::FAILURE
 }
 
 fn receive_order() -> Outcome<(Zeroizing<[u8; IDS_BYTES]>, Order)> {
@@ -76,7 +78,7 @@ fn say(report: &Report) -> Outcome<()> {
     Ok(std::io::stdout().write_all(&line)?)
 }
 
-fn follow(ids: &[u8; IDS_BYTES], order: &Order) -> Outcome<()> {
+fn follow(ids: &[u8; IDS_BYTES], order: &Order) -> Outcome<ExitCode> {
     // Ctrl-C reaches all processes of a terminal; the parent alone decides what it means. The flag is not looked at.
     let interrupted = std::sync::Arc::default();
     signal_hook::flag::register(signal_hook::consts::SIGINT, interrupted)
@@ -111,11 +113,12 @@ fn follow(ids: &[u8; IDS_BYTES], order: &Order) -> Outcome<()> {
         team: &team,
         job,
     };
-    let mut wrong = 0;
-    for &run in &job.runs {
-        wrong += session.run_any(run)?;
+    // The communicators are dropped afterwards: with a rank that is silent that takes a while.
+    let measured: Outcome<u64> = job.runs.iter().map(|&run| session.run_any(run)).sum();
+    match measured {
+        Ok(wrong) => say(&Report::Done { wrong }).map(|()| ExitCode::SUCCESS),
+        Err(error) => Ok(fail(&*error)),
     }
-    say(&Report::Done { wrong })
 }
 
 /// What does not change over a job.
