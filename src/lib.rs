@@ -46,6 +46,13 @@
 //!
 //! How it works inside is in the repository's `ARCHITECTURE.md`.
 
+#[cfg(not(all(
+    target_os = "linux",
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
+compile_error!("ccl needs Linux with glibc on x86-64 or aarch64");
+
 mod bootstrap;
 mod comm;
 mod exec;
