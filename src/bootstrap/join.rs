@@ -1,7 +1,7 @@
 //! [`join`]: a rank's way into a communicator.
 
 use super::{
-    MAX_RANKS, MAX_TIMEOUT, UniqueId,
+    MAX_TIMEOUT, UniqueId,
     control::{self, Command, Key},
     health::{Shared, Wake},
     membership::Membership,
@@ -12,7 +12,7 @@ use crate::{
         Address, DialError, Failure, FrameError, MEETING, Packed, Parcel, Patience, Refused, Role, Target,
     },
     sys::host,
-    types::Error,
+    types::{Error, MAX_RANKS},
 };
 use std::{
     sync::Arc,
@@ -86,7 +86,7 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
 }
 
 fn numbers(rank: usize, ranks: usize) -> Result<(u32, u32), Error> {
-    if ranks == 0 || ranks > MAX_RANKS as usize {
+    if ranks == 0 || ranks > MAX_RANKS {
         return Err(Error::invalid(format!(
             "a communicator of {ranks} ranks: there must be 1 to {MAX_RANKS}"
         )));

@@ -1,9 +1,10 @@
 //! [`Meeting`]: the gathering of a communicator's ranks, without sockets and without a clock of its own.
 
 use super::{
-    MAX_RANKS, MAX_TIMEOUT,
+    MAX_TIMEOUT,
     messages::{Answer, Join, Table},
 };
+use crate::types::MAX_RANKS;
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
@@ -35,7 +36,7 @@ impl Meeting {
         if self.deadline.is_none_or(|(at, _)| deadline < at) {
             self.deadline = Some((deadline, join.timeout));
         }
-        if rank >= ranks || ranks > MAX_RANKS {
+        if rank >= ranks || ranks as usize > MAX_RANKS {
             return Some(refused(format!("there is no rank {rank} among {ranks} ranks")));
         }
         if let Some(other) = self.come.get(&rank) {

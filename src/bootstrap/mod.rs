@@ -27,8 +27,5 @@ pub use unique_id::UniqueId;
 
 use std::time::Duration;
 
-/// The most ranks that a communicator may have: the table of their seats must fit a frame.
-const MAX_RANKS: u32 = 8192;
-
 /// The longest that anything waits, so that deadlines stay within what a clock can say.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 86_400);

@@ -12,7 +12,7 @@ use crate::{
     mem::Region,
     plan::{choose, layout::Layout},
     transport::{LANES, links::Links, shm},
-    types::{Call, Cause, Collective, DType, Element, Error, MAX_RANKS, Op, Result},
+    types::{Call, Cause, Collective, DType, Element, Error, Op, Result},
 };
 use plans::Plans;
 use std::{
@@ -62,17 +62,6 @@ impl Communicator {
     /// when another rank came with other numbers, settings or another version, or went away; [`Error::InitTimeout`]
     /// past the deadline, naming the ranks that are missing.
     pub fn init(ranks: usize, id: &UniqueId, rank: usize, config: &Config) -> Result<Communicator> {
-        if ranks == 0 || ranks > MAX_RANKS {
-            return Err(Error::invalid(format!(
-                "{ranks} ranks: a communicator has 1 to {MAX_RANKS}"
-            )));
-        }
-        if rank >= ranks {
-            return Err(Error::invalid(format!(
-                "rank {rank} of {ranks}: ranks are 0 to {}",
-                ranks - 1
-            )));
-        }
         let mut config = config.clone();
         let timeout = config.check()?;
         let bell = shm::Bell::new()?;

@@ -87,7 +87,7 @@ impl Finished<'_> {
             "rows": self.rows,
             "summary": {
                 "wrong": self.summary.wrong,
-                "average_busbw_gbps": self.summary.bus_bandwidth,
+                "average_busbw_GBps": self.summary.bus_bandwidth,
             },
         });
         format!("{document:#}\n")
@@ -96,7 +96,7 @@ impl Finished<'_> {
     fn csv(&self) -> String {
         let mut text = String::from(
             "operation,ranks,transport,algorithm,placement,bytes,count,type,redop,root,batch,samples,min_us,\
-             median_us,mean_us,p99_us,max_us,algbw_gbps,busbw_gbps,wrong\n",
+             median_us,mean_us,p99_us,max_us,algbw_GBps,busbw_GBps,wrong\n",
         );
         for row in self.rows {
             for (placement, name) in PLACEMENTS {

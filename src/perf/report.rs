@@ -91,9 +91,9 @@ impl Row {
 pub(super) struct Measured {
     #[serde(flatten)]
     pub(super) stats: Stats,
-    #[serde(rename = "algbw_gbps")]
+    #[serde(rename = "algbw_GBps")]
     pub(super) algorithm_bandwidth: f64,
-    #[serde(rename = "busbw_gbps")]
+    #[serde(rename = "busbw_GBps")]
     pub(super) bus_bandwidth: f64,
     /// Wrong elements on all ranks; `None` where results were not checked.
     pub(super) wrong: Option<u64>,

@@ -107,8 +107,9 @@ impl Call {
     }
 }
 
-/// The most ranks of a communicator: a root fits the twenty bits that a call's signature has for it.
-pub(crate) const MAX_RANKS: usize = 1 << 20;
+/// The most ranks of a communicator: the table of their addresses must fit a frame. A root then fits the twenty bits that a
+/// call's signature has for it.
+pub(crate) const MAX_RANKS: usize = 8192;
 
 #[cfg(test)]
 mod tests {
