@@ -3,6 +3,7 @@
 //! Nothing has a name in a file system, so nothing is left behind however a process ends. The seals mean that the
 //! size that was checked once stays: no access to the mapping can fault because another process shrank the file.
 
+use super::fork;
 use rustix::{
     fs::{self, MemfdFlags, SealFlags},
     io::Errno,
@@ -26,6 +27,8 @@ pub(crate) unsafe trait Layout {}
 /// A `T` in memory that other processes map too. Children made by `fork` do not inherit the mapping.
 pub(crate) struct Shared<T: Layout> {
     base: NonNull<T>,
+    /// The process that has the mapping (see [`fork::generation`]): in a forked child something else may lie there.
+    generation: u32,
     owner: PhantomData<T>,
 }
 
@@ -76,6 +79,7 @@ impl<T: Layout> Shared<T> {
         let base = unsafe { mm::mmap(std::ptr::null_mut(), size_of::<T>(), access, kind, fd, 0)? };
         let shared = Shared {
             base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?,
+            generation: fork::generation(),
             owner: PhantomData,
         };
         // A forked child that went on writing to our lanes would break them for the peer.
@@ -99,8 +103,11 @@ impl<T: Layout> Deref for Shared<T> {
 
 impl<T: Layout> Drop for Shared<T> {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nobody has a reference into it any more: they borrow from `self`.
-        let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), size_of::<T>()) };
+        if self.generation == fork::generation() {
+            // SAFETY: the mapping is this process's own, just checked, and nobody has a reference into it any more:
+            // they borrow from `self`.
+            let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), size_of::<T>()) };
+        }
     }
 }
 
@@ -156,6 +163,28 @@ mod tests {
         let flags = ours.clone().find(|line| line.starts_with("VmFlags:")).unwrap();
         // `dc`: do not copy the area on fork.
         assert!(flags.split_whitespace().any(|flag| flag == "dc"), "{flags}");
+    }
+
+    #[test]
+    fn a_child_keeps_what_lies_where_the_mapping_was() {
+        fork::watch().unwrap();
+        let (here, _fd) = Shared::<Words>::create("ccl-test").unwrap();
+        let base = here.base.as_ptr().cast();
+        let child = fork::child(|| {
+            let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+            // SAFETY: nothing lies there in the child; with that flag the kernel takes no place that is taken.
+            let own = unsafe {
+                mm::mmap_anonymous(base, size_of::<Words>(), access, kind | MapFlags::FIXED_NOREPLACE)
+            };
+            drop(here);
+            // A page that is not mapped is refused.
+            // SAFETY: the range is the child's own mapping, if it is still there; the advice changes nothing.
+            own.is_ok() && unsafe { mm::madvise(base, size_of::<Words>(), Advice::Normal) }.is_ok()
+        });
+        let (_, status) = rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty())
+            .unwrap()
+            .unwrap();
+        assert_eq!(status.exit_status(), Some(0));
     }
 
     #[test]

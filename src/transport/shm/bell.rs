@@ -24,6 +24,7 @@ mod tests;
 use crate::{
     net::Parcel,
     sys::{
+        fork::ProcessFd,
         futex, membarrier,
         memfd::{Layout, Shared},
     },
@@ -42,7 +43,7 @@ use std::{
 /// A rank's own bell. One thread at a time arms it and sleeps; any thread may [`wake`](Bell::wake) it.
 pub(crate) struct Bell {
     page: Shared<Page>,
-    fd: OwnedFd,
+    fd: ProcessFd,
     /// This process is registered for other processes' barriers, and makes them itself.
     asymmetric: bool,
 }
@@ -58,6 +59,7 @@ impl Bell {
         let (page, fd) = Shared::<Page>::create("ccl-bell")
             .map_err(|err| Error::system("the shared memory of this rank's bell could not be made", err))?;
         page.asymmetric.store(asymmetric.into(), Release);
+        let fd = ProcessFd::adopt(fd);
         Ok(Arc::new(Bell { page, fd, asymmetric }))
     }
 
@@ -72,7 +74,8 @@ impl Bell {
     /// A descriptor of the page, to be handed to a peer.
     pub(super) fn descriptor(&self) -> Result<OwnedFd, Error> {
         self.fd
-            .try_clone()
+            .as_fd()
+            .try_clone_to_owned()
             .map_err(|err| Error::system("the descriptor of this rank's bell could not be copied", err))
     }
 
