@@ -142,7 +142,7 @@ fn explain(failure: Failure, meeting: Address, timeout: Duration) -> Error {
         }
         Failure::Dial(DialError::Nobody) => format!(
             "the process that made the unique id has ended (nobody listens at {meeting}): it must live until all \
-             ranks have joined"
+             ranks have joined, in the same network namespace (container) as they"
         ),
         Failure::Dial(DialError::Refused(Refused::Unknown)) => {
             "the process that made the unique id does not know it any more: an id makes one communicator, so get a \

@@ -59,7 +59,7 @@ pub(crate) enum FrameError {
     TooLong(usize),
     #[error("a message that makes no sense")]
     Malformed,
-    #[error("too many descriptors")]
+    #[error("its descriptors could not be taken: too many came, or too many files are open (see ulimit -n)")]
     TooManyFds,
     #[error(transparent)]
     Io(#[from] io::Error),
