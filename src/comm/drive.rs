@@ -66,7 +66,7 @@ pub(super) fn drive(
             continue;
         }
         let reason = |waits_for: &[usize]| {
-            failure(membership, waits_for, &call)
+            failure(membership, waits_for, &call, waited)
                 .or_else(|| (waited >= limit).then(|| late(membership, waits_for, call, limit)))
         };
         match last_look(&mut run, links, reason).map_err(failed)? {
@@ -92,7 +92,7 @@ fn last_look<W: Wires>(
 }
 
 /// Why a run that waits for these ranks cannot go on, if it cannot.
-fn failure(membership: &Membership, waits_for: &[usize], call: &Call) -> Option<Cause> {
+fn failure(membership: &Membership, waits_for: &[usize], call: &Call, waited: Duration) -> Option<Cause> {
     if let Some(verdict) = membership.verdict() {
         return Some(verdict);
     }
@@ -111,11 +111,10 @@ fn failure(membership: &Membership, waits_for: &[usize], call: &Call) -> Option<
             during,
         }),
     };
-    // A rank that this one does not wait for directly: those who do may still be served by what it had sent.
-    waits_for
-        .iter()
-        .find_map(gone)
-        .or_else(|| dead(membership, call, GRACE))
+    // A rank that this one does not wait for directly: those who do may still be served by what it had sent, and as long
+    // as something moves here they are.
+    let long = || (waited >= GRACE).then(|| long_dead(membership, call)).flatten();
+    waits_for.iter().find_map(gone).or_else(long)
 }
 
 /// Who is late when a wait for these ranks has lasted until the deadline.
@@ -155,15 +154,11 @@ fn await_verdict(membership: &Membership) {
     }
 }
 
-/// The loss of any rank, for a call that has not begun.
-pub(super) fn any_dead(membership: &Membership, call: &Call) -> Option<Cause> {
-    dead(membership, call, Duration::ZERO).map(|cause| membership.raise(cause))
-}
-
-/// The loss of a rank that was seen at least `grace` ago.
-fn dead(membership: &Membership, call: &Call, grace: Duration) -> Option<Cause> {
+/// The loss of a rank that was seen some time ago. Until then what it had sent may be all that a call needs of it, even
+/// one that has not begun here.
+pub(super) fn long_dead(membership: &Membership, call: &Call) -> Option<Cause> {
     (0..membership.ranks()).find_map(|rank| match membership.peer(rank) {
-        Peer::Dead { how, since } if since.elapsed() >= grace => {
+        Peer::Dead { how, since } if since.elapsed() >= GRACE => {
             let (seen_by, during) = (membership.rank() as u32, Some(*call));
             Some(Cause::Lost {
                 rank: rank as u32,

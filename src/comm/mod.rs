@@ -351,7 +351,7 @@ impl Communicator {
         }
         self.membership
             .verdict()
-            .or_else(|| drive::any_dead(&self.membership, call))
+            .or_else(|| drive::long_dead(&self.membership, call))
     }
 
     fn timeout(&self) -> Duration {
