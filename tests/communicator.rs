@@ -198,6 +198,29 @@ fn two_roots_are_a_mismatch_and_no_hang() {
 }
 
 #[test]
+fn ranks_that_wait_for_the_silent_one_are_not_blamed() {
+    // In a ring only one rank waits for the silent one; the others wait for those that wait.
+    let mut config = with_algorithm("ring");
+    config.timeout = Some(Duration::from_millis(300));
+    for silent in [0, 2, 4] {
+        let over = Barrier::new(5);
+        let errors = with_ranks(5, &config, |comm| {
+            let mut data = [1.0f64; 10];
+            let error =
+                (comm.rank() != silent).then(|| comm.all_reduce_in_place(&mut data, Op::Sum).unwrap_err());
+            over.wait();
+            error
+        });
+        for error in errors.iter().flatten() {
+            let Error::Failed(Cause::Late { ranks, .. }) = error else {
+                panic!("{error:?}")
+            };
+            assert_eq!(ranks, &[silent as u32], "{error:?}");
+        }
+    }
+}
+
+#[test]
 fn a_silent_rank_is_named_past_the_deadline() {
     let mut config = config();
     config.timeout = Some(Duration::from_millis(300));

@@ -91,6 +91,11 @@ impl Health {
         self.0.lock().verdict.clone()
     }
 
+    /// Says which ranks this one waits for, none when it does not wait, for [`super::Membership::silent`] on others.
+    pub(crate) fn set_waits(&self, ranks: &[usize]) {
+        self.0.lock().waits = ranks.iter().map(|&rank| rank as u32).collect();
+    }
+
     /// Stops the communicator because of `cause`, unless something else has: the lowest living rank takes the first
     /// cause that reaches it and tells all. Returns its verdict, or `cause` if none has come after [`RAISE_WAIT`].
     pub(crate) fn raise(&self, cause: Cause) -> Cause {
@@ -127,6 +132,8 @@ struct Inner {
     /// Whether this rank has left and all have heard.
     settled: bool,
     arrivals: Vec<(usize, Frame)>,
+    /// Whom this rank waits for.
+    waits: Vec<u32>,
     wake: Option<Wake>,
 }
 
@@ -144,6 +151,7 @@ impl Shared {
                 verdict: None,
                 settled: false,
                 arrivals: Vec::new(),
+                waits: Vec::new(),
                 wake: Some(wake),
             }),
             changed: Condvar::new(),
@@ -200,6 +208,10 @@ impl Shared {
         let mut inner = self.lock();
         self.arrived.store(false, Relaxed); // under the lock, as the store in `deliver`
         mem::take(&mut inner.arrivals)
+    }
+
+    pub(super) fn waits(&self) -> Vec<u32> {
+        self.lock().waits.clone()
     }
 
     /// Stops calling the program back: it is about to take down what `wake` touches.

@@ -12,6 +12,7 @@ use crate::{
     types::{Cause, Error},
 };
 use std::{
+    collections::{BTreeSet, VecDeque},
     ops::Deref,
     sync::{
         Arc,
@@ -90,37 +91,59 @@ impl Membership {
         })
     }
 
-    /// Whether `peer`'s process lets this rank in: a stopped process does not, one whose rank is merely busy elsewhere
-    /// does.
-    pub(crate) fn answers(&self, peer: usize, within: Duration) -> bool {
-        let deadline = Instant::now() + within;
-        peer < self.ranks()
-            && Patience {
-                deadline,
-                stop: &|| false,
-            }
-            .dial(&self.target(peer))
-            .is_ok()
+    /// One attempt to hand over a parcel.
+    fn exchange(&self, patience: &Patience<'_>, peer: usize, parcel: &Packed) -> Result<Frame, Failure> {
+        let mut channel = patience.dial(&self.target(peer, Role::Link)?)?;
+        patience.send(&mut channel, parcel.clone())?;
+        patience.receive(&mut channel)
     }
 
-    /// Where `peer` is to be found, for a link.
-    fn target(&self, peer: usize) -> Target {
+    /// Who is to blame when this rank has waited too long for `ranks`: those that wait themselves are asked whom for, and
+    /// so on, until there are some that do not wait or whose processes do not answer. `ranks` if there are none, as all
+    /// wait in a circle.
+    pub(crate) fn silent(&self, ranks: &[usize]) -> Vec<u32> {
+        let ranks: Vec<u32> = ranks.iter().map(|&rank| rank as u32).collect();
+        let end = Instant::now() + ASK_ALL;
+        let mut asked = BTreeSet::from([self.rank() as u32]);
+        let mut to_ask = VecDeque::from(ranks.clone());
+        let mut silent = Vec::new();
+        while let Some(rank) = to_ask.pop_front() {
+            if self.verdict().is_some() || (Instant::now() > end && !silent.is_empty()) {
+                break;
+            }
+            if asked.insert(rank) {
+                match self.ask(rank) {
+                    Ok(waits) if !waits.is_empty() => to_ask.extend(waits),
+                    _ => silent.push(rank),
+                }
+            }
+        }
+        silent.sort_unstable();
+        if silent.is_empty() { ranks } else { silent }
+    }
+
+    /// Whom `rank` waits for, as its process says.
+    fn ask(&self, rank: u32) -> Result<Vec<u32>, Failure> {
+        let patience = Patience {
+            deadline: Instant::now() + ASK,
+            stop: &|| self.verdict().is_some(),
+        };
+        let mut channel = patience.dial(&self.target(rank as usize, Role::Ask)?)?;
+        Ok(patience.receive(&mut channel)?.message()?)
+    }
+
+    /// Where to reach `peer`, and as whom.
+    fn target(&self, peer: usize, role: Role) -> Result<Target, Failure> {
+        let seat = self.table.seats.get(peer).ok_or(FrameError::Malformed)?;
         let key = self.health.0.key;
-        Target {
-            address: self.table.seats[peer].address,
-            role: Role::Link,
+        Ok(Target {
+            address: seat.address,
+            role,
             from: key.rank,
             to: peer as u32,
             comm: key.comm,
             secret: self.secret.clone(),
-        }
-    }
-
-    /// One attempt to hand over a parcel.
-    fn exchange(&self, patience: &Patience<'_>, peer: usize, parcel: &Packed) -> Result<Frame, Failure> {
-        let mut channel = patience.dial(&self.target(peer))?;
-        patience.send(&mut channel, parcel.clone())?;
-        patience.receive(&mut channel)
+        })
     }
 
     /// Tells the control thread, and so all, that `peer` is not to be reached; and what to make of that here.
@@ -164,13 +187,17 @@ impl Opener for Membership {
             stop: &|| self.obstacle(peer).is_some(),
         };
         let parcel = Packed::parcel(parcel).map_err(|e| problem(&e))?;
+        self.set_waits(&[peer]);
         let mut failures = 0;
         loop {
             if let Some(cause) = self.obstacle(peer) {
                 return Err(Error::Failed(cause));
             }
             let failure = match self.exchange(&patience, peer, &parcel) {
-                Ok(welcome) => return welcome.into_parcel().map_err(|e| problem(&e)),
+                Ok(welcome) => {
+                    self.set_waits(&[]);
+                    return welcome.into_parcel().map_err(|e| problem(&e));
+                }
                 Err(failure) => failure,
             };
             match failure {
@@ -226,6 +253,9 @@ impl Drop for Membership {
 
 /// How long [`Membership::leave`] waits for the slowest to hear.
 const LEAVE_WAIT: Duration = Duration::from_secs(1);
+/// How long a process may take to say whom its rank waits for, and all those asked together.
+const ASK: Duration = Duration::from_millis(300);
+const ASK_ALL: Duration = Duration::from_millis(600);
 /// How long, and how often, to wait for word of a peer that closes connections or does not listen.
 const RETRY: Duration = Duration::from_millis(10);
 const LAST_BREATHS: u32 = 20;

@@ -25,10 +25,11 @@ pub(super) fn drive(
 ) -> Result<(), Cause> {
     let mut run = Run::new(work);
     patience.refresh();
+    let mut asleep = false;
     let failed = |fault| raise(membership, cause_of(fault, membership.rank() as u32, call));
     loop {
         match run.poll(links).map_err(failed)? {
-            Progress::Done => return Ok(()),
+            Progress::Done => break,
             Progress::Moved => {
                 patience.refresh();
                 continue;
@@ -43,6 +44,8 @@ pub(super) fn drive(
             }
             Pause::Yield => std::thread::yield_now(),
             Pause::Sleep(nap) => {
+                asleep = true;
+                membership.set_waits(&run.waits_for());
                 links.arm();
                 // What came before the bell was armed rang no bell: look once more.
                 let progress = run.poll(links);
@@ -52,7 +55,7 @@ pub(super) fn drive(
                 }
                 links.disarm();
                 match progress.map_err(failed)? {
-                    Progress::Done => return Ok(()),
+                    Progress::Done => break,
                     Progress::Moved => {
                         patience.refresh();
                         continue;
@@ -70,12 +73,16 @@ pub(super) fn drive(
                 .or_else(|| (waited >= limit).then(|| late(membership, waits_for, call, limit)))
         };
         match last_look(&mut run, links, reason).map_err(failed)? {
-            (Progress::Done, _) => return Ok(()),
+            (Progress::Done, _) => break,
             (Progress::Moved, _) => patience.refresh(),
             (Progress::Blocked, Some(cause)) => return Err(membership.raise(cause)),
             (Progress::Blocked, None) => {}
         }
     }
+    if asleep {
+        membership.set_waits(&[]);
+    }
+    Ok(())
 }
 
 /// Asks whether there is a reason to give up a blocked run, and then polls it once more, because all that a lost rank had
@@ -117,30 +124,13 @@ fn failure(membership: &Membership, waits_for: &[usize], call: &Call, waited: Du
     waits_for.iter().find_map(gone).or_else(long)
 }
 
-/// Who is late when a wait for these ranks has lasted until the deadline.
-///
-/// In a chain of ranks that wait for each other only the first waits for the one that is late. So whoever's process does
-/// not answer is named, whether waited for directly or not. If all answer, one of them has not made the call; those who
-/// wait for that rank know it, and the others give them time to say so.
+/// Who is late when a wait for these ranks has lasted until the deadline: not those that only wait themselves.
 fn late(membership: &Membership, waits_for: &[usize], during: Call, after: Duration) -> Cause {
-    let me = membership.rank();
-    let until = Instant::now() + PROBES;
-    let silent = |ranks: &mut dyn Iterator<Item = usize>| -> Vec<usize> {
-        let in_time = ranks.take_while(|_| Instant::now() < until);
-        in_time.filter(|&rank| !membership.answers(rank, PROBE)).collect()
-    };
-    let mut named = silent(&mut waits_for.iter().copied());
-    if named.is_empty() {
-        named = silent(&mut (0..membership.ranks()).filter(|rank| *rank != me && !waits_for.contains(rank)));
-    }
-    if named.is_empty() {
-        await_verdict(membership);
-        named = waits_for.to_vec();
-    }
-    let ranks = named.into_iter().map(|rank| rank as u32).collect();
+    membership.set_waits(waits_for);
+    let (ranks, seen_by) = (membership.silent(waits_for), membership.rank() as u32);
     Cause::Late {
         ranks,
-        seen_by: me as u32,
+        seen_by,
         during: Some(during),
         after,
     }
@@ -224,10 +214,6 @@ fn cause_of(fault: Fault, rank: u32, call: Call) -> Cause {
         },
     }
 }
-
-/// How long a process has to answer before its rank is called late, and how long is spent on asking all of them.
-const PROBE: Duration = Duration::from_millis(400);
-const PROBES: Duration = Duration::from_secs(1);
 
 /// How long those that know of a failure only indirectly leave it to the others: after a rank's death the ranks that do
 /// not wait for it, and after a difference of calls those that see only its consequences.

@@ -38,6 +38,8 @@ pub(crate) enum Role {
     Control = 2,
     /// A transport hands over a parcel.
     Link = 3,
+    /// A rank asks whom another one waits for.
+    Ask = 4,
 }
 
 /// The first message of each side.
@@ -79,6 +81,7 @@ impl Hello {
             (1, [0, 0, 0]) => Role::Join,
             (2, [0, 0, 0]) => Role::Control,
             (3, [0, 0, 0]) => Role::Link,
+            (4, [0, 0, 0]) => Role::Ask,
             (NO_SUCH_COMMUNICATOR, [0, 0, 0]) => return Err(Refused::Unknown),
             _ => return Err(Refused::Garbage),
         };

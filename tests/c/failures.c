@@ -112,7 +112,7 @@ static void silent_rank(cclUniqueId id, int ranks, int rank) {
 }
 
 /* Rank 0, which tells the others of failures, is stopped: who fails then knows of it all the same. */
-static void stopped_rank(cclUniqueId id, int ranks, int rank) {
+static void stopped_leader(cclUniqueId id, int ranks, int rank) {
     cclComm_t comm = init(id, ranks, rank, 60000);
     if (rank == 0) {
         atomic_store(stopped, (int)getpid());
@@ -137,6 +137,45 @@ static void killed_rank(cclUniqueId id, int ranks, int rank) {
     }
     REFUSED(cclRemoteError, "rank 1", cclAllReduce(data, data, COUNT, cclInt32, cclSum, comm, NULL));
     closed(comm, cclRemoteError, "rank 1");
+}
+
+/* With a ring most ranks wait for others that wait for the stopped one, and must not blame those. */
+static void stopped_rank(cclUniqueId id, int ranks, int rank, int victim) {
+    char word[64];
+    cclComm_t comm;
+    cclConfig_t config = CCL_CONFIG_INITIALIZER;
+    config.timeout = 1500;
+    config.algorithm = "ring";
+    if (rank == victim) {
+        atomic_store(stopped, 0);
+    }
+    OK(cclCommInitRankConfig(&comm, ranks, id, rank, &config));
+    if (rank == victim) {
+        atomic_store(stopped, getpid());
+        CHECK(raise(SIGSTOP) == 0);
+        OK(cclCommDestroy(comm));
+        return;
+    }
+    while (atomic_load(stopped) == 0) {
+        usleep(100);
+    }
+    snprintf(word, sizeof word, "rank %d stayed silent", victim);
+    cclResult_t result = cclAllReduce(data, data, COUNT, cclInt32, cclSum, comm, NULL);
+    /* First of all: nothing else ends a stopped process. */
+    if (atomic_fetch_add(arrived, 1) == ranks - 2) {
+        CHECK(kill(atomic_load(stopped), SIGCONT) == 0);
+    }
+    REFUSED(cclTimeout, word, result);
+    OK(cclCommDestroy(comm));
+}
+
+/* It decides what all ranks report, so that each must find out for itself. */
+static void stopped_rank_0(cclUniqueId id, int ranks, int rank) {
+    stopped_rank(id, ranks, rank, 0);
+}
+
+static void stopped_rank_2(cclUniqueId id, int ranks, int rank) {
+    stopped_rank(id, ranks, rank, 2);
 }
 
 /* What a rank sent before its end is all that the others need of it, though they come a little later. */
@@ -185,8 +224,10 @@ int main(void) {
     failed += run(3, abort_from_another_thread);
     failed += run(2, calls_that_differ);
     failed += run(2, silent_rank);
-    failed += run(2, stopped_rank);
+    failed += run(2, stopped_leader);
     failed += run(2, killed_rank);
+    failed += run(4, stopped_rank_0);
+    failed += run(5, stopped_rank_2);
     failed += run(2, end_after_the_last_call);
     failed += run(2, missing_rank);
     return failed != 0;

@@ -54,16 +54,16 @@ impl EventLoop {
         match greeter.advance(|hello| secret_for(hello, members, places)) {
             Greeting::Waiting(greeter) => Some(Source::Stranger(greeter)),
             Greeting::Over => None,
-            Greeting::Met(hello, channel) => Some(self.welcome(token, &hello, channel)),
+            Greeting::Met(hello, channel) => self.welcome(token, &hello, channel),
         }
     }
 
     /// `hello` is proved.
-    fn welcome(&mut self, token: Token, hello: &Hello, channel: Channel) -> Source {
+    fn welcome(&mut self, token: Token, hello: &Hello, channel: Channel) -> Option<Source> {
         let wire = Wire::new(channel, token);
         let (comm, from) = (hello.comm, hello.from);
         let key = Key { comm, rank: hello.to };
-        match hello.role {
+        Some(match hello.role {
             // These two still have to speak within the limit that they came with.
             Role::Join => Source::Joiner {
                 comm,
@@ -73,7 +73,11 @@ impl EventLoop {
             },
             Role::Link => Source::Link { key, from, wire },
             Role::Control => self.connected(key, from, wire),
-        }
+            Role::Ask => {
+                let waits = self.members.get(&key)?.shared.waits();
+                return self.finish(wire, Packed::message(&waits).ok()?);
+            }
+        })
     }
 
     fn look_at_dialing(&mut self, token: Token, key: Key, peer: u32, dialer: Dialer) -> Option<Source> {
