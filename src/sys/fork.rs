@@ -69,6 +69,7 @@ impl ProcessFd {
 
     /// Puts `fd` on the list. Only within [`gated`].
     fn note(fd: OwnedFd) -> ProcessFd {
+        let fd = above_stdio(fd);
         if let Some((word, bit)) = place(fd.as_raw_fd()) {
             word.fetch_or(bit, Relaxed);
             HIGHEST.fetch_max(fd.as_raw_fd() as usize, Relaxed);
@@ -105,6 +106,16 @@ impl Drop for ProcessFd {
             });
         }
     }
+}
+
+/// `fd` under a number above 2. A program that was started without standard input, output or error, or closed them,
+/// would otherwise find our descriptors there: print into them, or replace them by `/dev/null`.
+pub(crate) fn above_stdio(fd: OwnedFd) -> OwnedFd {
+    if fd.as_raw_fd() > libc::STDERR_FILENO {
+        return fd;
+    }
+    // With no number left, the low one is better than none.
+    rustix::io::fcntl_dupfd_cloexec(&fd, libc::STDERR_FILENO + 1).unwrap_or(fd)
 }
 
 /// Does `body`, in which the list and the open descriptors may differ for a moment, while no thread forks. Not to be
@@ -223,6 +234,23 @@ mod tests {
         assert!(fstat(&ours).is_ok());
         assert_eq!(ours.into_owned().as_raw_fd(), number);
         assert_eq!(generation(), before);
+    }
+
+    #[test]
+    fn the_places_of_standard_streams_stay_free() {
+        watch().unwrap();
+        let child = child(|| {
+            // SAFETY: the child's own copies of descriptors that nothing in it uses.
+            (0..3).for_each(|fd| _ = unsafe { libc::close(fd) });
+            let mine = ProcessFd::open(|| eventfd(0, EventfdFlags::CLOEXEC)).unwrap();
+            let free = (0..3).all(|fd| {
+                // SAFETY: only looked at; a closed number is answered with an error.
+                fstat(unsafe { BorrowedFd::borrow_raw(fd) }).is_err()
+            });
+            free && mine.as_fd().as_raw_fd() > 2
+        });
+        let status = rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty()).unwrap();
+        assert_eq!(status.unwrap().1.exit_status(), Some(0));
     }
 
     #[test]

@@ -125,8 +125,8 @@ fn memfd(name: &str) -> io::Result<OwnedFd> {
     // Where `vm.memfd_noexec` is 2 only memory that can not be executed is allowed; kernels before 6.3 do not know
     // the flag.
     match fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-        Err(Errno::INVAL) => Ok(fs::memfd_create(name, flags)?),
-        made => Ok(made?),
+        Err(Errno::INVAL) => Ok(fork::above_stdio(fs::memfd_create(name, flags)?)),
+        made => Ok(fork::above_stdio(made?)),
     }
 }
 
