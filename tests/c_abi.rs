@@ -47,9 +47,10 @@ fn output_of(command: &mut Command) -> String {
 }
 
 /// Compiles a program with all warnings as errors, linked with the library by `-lccl`.
-fn build(source: &str, (compiler, standard): (&str, &str)) -> PathBuf {
+fn build_with(source: &str, (compiler, standard): (&str, &str), flags: &[&str]) -> PathBuf {
     let folder = library_folder();
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source.replace(['/', '.'], "-"));
+    let name = [source].iter().chain(flags).copied().collect::<String>();
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace(['/', '.', ',', '='], "-"));
     let mut command = Command::new(compiler);
     command.args([
         standard,
@@ -61,6 +62,7 @@ fn build(source: &str, (compiler, standard): (&str, &str)) -> PathBuf {
         "-O1",
         "-pthread",
     ]);
+    command.args(flags);
     command.arg(Path::new(ROOT).join(source)).arg("-o").arg(&program);
     command
         .arg(format!("-I{ROOT}/include"))
@@ -72,11 +74,15 @@ fn build(source: &str, (compiler, standard): (&str, &str)) -> PathBuf {
 }
 
 fn build_and_run(source: &str, language: (&str, &str)) {
-    let program = build(source, language);
+    run(&build_with(source, language, &[]));
+}
+
+fn run(program: &Path) {
+    let source = program.display();
     // In a file, so that a program that says much never waits, and that what it said goes with the test's outcome.
     let said = program.with_extension("out");
     let file = fs::File::create(&said).unwrap();
-    let mut child = Command::new(&program)
+    let mut child = Command::new(program)
         // The library is found by the program's own path alone.
         .env_remove("LD_LIBRARY_PATH")
         .stdin(Stdio::null())
@@ -119,6 +125,16 @@ fn bad_arguments_are_refused_and_do_no_harm() {
 #[test]
 fn failures_of_other_ranks_are_told() {
     build_and_run("tests/c/failures.c", C);
+}
+
+#[test]
+fn ranks_whose_calls_differ_are_told_both() {
+    build_and_run("tests/c/mismatch.c", C);
+}
+
+#[test]
+fn strange_programs_are_served() {
+    build_and_run("tests/c/strange.c", C);
 }
 
 #[test]

@@ -40,7 +40,7 @@ struct Entry {
 }
 
 /// The live communicators of this process.
-static COMMUNICATORS: Table<Entry> = Table::new(0xcc10, "a live communicator");
+static COMMUNICATORS: Table<Entry> = Table::new(0xc1, "a live communicator");
 
 /// Runs the body of an entry point: an error becomes its number, with the text kept for `cclGetLastError(NULL)`.
 fn guard(body: impl FnOnce() -> Result<()>) -> cclResult_t {

@@ -1,0 +1,181 @@
+/* Programs that a library must bear: without standard streams, with interval timers, with children that outlive a call,
+   with threads that destroy, abort and guess handles while others call. */
+#include "ranks.h"
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/time.h>
+
+enum { COUNT = 30000 };
+
+static float data[COUNT];
+static cclComm_t shared;
+static atomic_int stop, succeeded;
+
+static cclComm_t init(cclUniqueId id, int ranks, int rank) {
+    cclComm_t comm;
+    OK(cclCommInitRank(&comm, ranks, id, rank));
+    return comm;
+}
+
+static void reduce(cclComm_t comm, int ranks, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        data[i] = (float)(i % 100);
+    }
+    OK(cclAllReduce(data, data, count, cclFloat, cclSum, comm, NULL));
+    for (size_t i = 0; i < count; i++) {
+        CHECK(data[i] == (float)(ranks * (int)(i % 100)));
+    }
+}
+
+/* As a daemon has it: the numbers 0 to 2 are free, and then /dev/null. None of them may be the library's. */
+static void no_standard_streams(cclUniqueId id, int ranks, int rank) {
+    int error = fcntl(2, F_DUPFD_CLOEXEC, 100);
+    cclComm_t comm;
+    close(0), close(1), close(2);
+    comm = init(id, ranks, rank);
+    reduce(comm, ranks, COUNT);
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0 || open("/dev/null", O_RDWR) != fd) {
+            dprintf(error, "descriptor %d is the library's\n", fd);
+            _exit(1);
+        }
+    }
+    dup2(error, 2);
+    reduce(comm, ranks, COUNT);
+    OK(cclCommDestroy(comm));
+}
+
+static void on_alarm(int number) { (void)number; }
+
+static void signals(cclUniqueId id, int ranks, int rank) {
+    struct itimerval every = {{0, 300}, {0, 300}};
+    struct sigaction action;
+    cclComm_t comm;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_alarm; /* without SA_RESTART: system calls end early */
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &every, NULL) == 0);
+    usleep((useconds_t)rank * 30000);
+    comm = init(id, ranks, rank);
+    for (int i = 0; i < 100; i++) {
+        reduce(comm, ranks, i % 2 == 0 ? COUNT : 10);
+    }
+    OK(cclCommDestroy(comm));
+}
+
+static void *ask(void *nothing) {
+    int value;
+    while (!atomic_load(&stop)) {
+        OK(cclCommCount(shared, &value));
+    }
+    return nothing;
+}
+
+/* A child that is forked while another thread is in the library can make its own communicator, and not use this. */
+static void children(cclUniqueId id, int ranks, int rank) {
+    pthread_t thread;
+    int status, value;
+    shared = init(id, ranks, rank);
+    atomic_store(&stop, 0);
+    CHECK(pthread_create(&thread, NULL, ask, NULL) == 0);
+    for (int i = 0; i < 50; i++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            cclUniqueId own;
+            cclComm_t comm;
+            alarm(60);
+            REFUSED(cclInvalidUsage, "parent", cclCommCount(shared, &value));
+            REFUSED(cclInvalidUsage, "parent", cclAllReduce(data, data, 1, cclFloat, cclSum, shared, NULL));
+            REFUSED(cclInvalidUsage, "parent", cclCommAbort(shared));
+            REFUSED(cclInvalidUsage, "parent", cclCommDestroy(shared));
+            OK(cclGetUniqueId(&own));
+            comm = init(own, 1, 0);
+            CHECK(comm != shared);
+            reduce(comm, 1, 10);
+            OK(cclCommDestroy(comm));
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    atomic_store(&stop, 1);
+    CHECK(pthread_join(thread, NULL) == 0);
+    reduce(shared, ranks, COUNT);
+    OK(cclCommDestroy(shared));
+}
+
+static void *guess(void *nothing) {
+    for (unsigned bit = 0; !atomic_load(&stop); bit = (bit + 1) % 48) {
+        cclComm_t none = (cclComm_t)((uintptr_t)shared ^ (uintptr_t)1 << bit);
+        cclResult_t state;
+        EXPECT(cclInvalidArgument, cclCommGetAsyncError(none, &state));
+        EXPECT(cclInvalidArgument, cclCommAbort(none));
+        EXPECT(cclInvalidArgument, cclCommDestroy(none));
+        CHECK(strstr(cclGetLastError(none), "never was one") != NULL);
+    }
+    return nothing;
+}
+
+static void *destroy(void *nothing) {
+    if (cclCommDestroy(shared) == cclSuccess) {
+        atomic_fetch_add(&succeeded, 1);
+    }
+    return nothing;
+}
+
+/* Threads that guess handles harm nobody, and of those that destroy one only one does it. */
+static void guessers(cclUniqueId id, int ranks, int rank) {
+    pthread_t threads[3];
+    shared = init(id, ranks, rank);
+    atomic_store(&stop, 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK(pthread_create(&threads[i], NULL, guess, NULL) == 0);
+    }
+    for (int i = 0; i < 100; i++) {
+        reduce(shared, ranks, 1000);
+    }
+    atomic_store(&stop, 1);
+    for (int i = 0; i < 3; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+        CHECK(pthread_create(&threads[i], NULL, destroy, NULL) == 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+    CHECK(atomic_load(&succeeded) == 1);
+}
+
+static void *call(void *nothing) {
+    cclResult_t result = cclAllReduce(data, data, COUNT, cclFloat, cclSum, shared, NULL);
+    /* The second if the thread came so late that the handle was gone already. */
+    CHECK(result == cclSuccess || result == cclInvalidArgument);
+    return nothing;
+}
+
+/* A call goes on although another thread has destroyed the handle. */
+static void destroyed_in_a_call(cclUniqueId id, int ranks, int rank) {
+    pthread_t thread;
+    cclResult_t result;
+    shared = init(id, ranks, rank);
+    if (rank == 0) {
+        CHECK(pthread_create(&thread, NULL, call, NULL) == 0);
+        usleep(200 * 1000);
+        OK(cclCommDestroy(shared));
+        CHECK(pthread_join(thread, NULL) == 0);
+        return;
+    }
+    usleep(400 * 1000);
+    result = cclAllReduce(data, data, COUNT, cclFloat, cclSum, shared, NULL);
+    CHECK(result == cclSuccess || result == cclRemoteError);
+    OK(cclCommDestroy(shared));
+}
+
+int main(void) {
+    int failed = 0;
+    failed += run_ranks(3, no_standard_streams);
+    failed += run_ranks(3, signals);
+    failed += run_ranks(2, children);
+    failed += run_ranks(3, guessers);
+    failed += run_ranks(2, destroyed_in_a_call);
+    return failed != 0;
+}
