@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeSet,
     env, fs,
+    io::Write,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
@@ -135,6 +136,30 @@ fn ranks_whose_calls_differ_are_told_both() {
 #[test]
 fn strange_programs_are_served() {
     build_and_run("tests/c/strange.c", C);
+}
+
+/// The ranks are forked, and the copy of the parent's memory must have nothing that is lost.
+#[test]
+fn sanitizers_find_nothing_in_forked_ranks() {
+    let probe = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sanitizer-probe");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-fsanitize=address,undefined", "-x", "c", "-", "-o"]);
+    compiler.arg(&probe).stdin(Stdio::piped()).stderr(Stdio::null());
+    let mut child = compiler.spawn().unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"int main(void) { return 0; }")
+        .unwrap();
+    if !child.wait().unwrap().success() {
+        println!("skipped: the C compiler has no address sanitizer: install libasan and libubsan");
+        return;
+    }
+    let program = build_with("examples/allreduce.c", C, &["-fsanitize=address,undefined"]);
+    for _ in 0..10 {
+        run(&program);
+    }
 }
 
 #[test]

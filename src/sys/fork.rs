@@ -6,6 +6,7 @@
 //! touching its locks, which another thread may have held at the fork.
 
 use std::{
+    cell::Cell,
     io,
     mem::ManuallyDrop,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
@@ -118,9 +119,13 @@ pub(crate) fn above_stdio(fd: OwnedFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(&fd, libc::STDERR_FILENO + 1).unwrap_or(fd)
 }
 
-/// Does `body`, in which the list and the open descriptors may differ for a moment, while no thread forks. Not to be
-/// nested, and to be short: a fork waits for it.
-fn gated<T>(body: impl FnOnce() -> T) -> T {
+/// Does `body`, in which the list and the open descriptors may differ for a moment, or the memory be in a state of which
+/// a copy is of no use, while no thread forks. Short, and without a lock that another thread may hold when it calls
+/// this: a fork waits for it.
+pub(crate) fn gated<T>(body: impl FnOnce() -> T) -> T {
+    if INSIDE.replace(true) {
+        return body(); // within another `gated`
+    }
     loop {
         let seen = GATE.load(Relaxed);
         if seen & FORKING == 0 && GATE.compare_exchange(seen, seen + 1, Acquire, Relaxed).is_ok() {
@@ -128,9 +133,17 @@ fn gated<T>(body: impl FnOnce() -> T) -> T {
         }
         thread::yield_now();
     }
-    let out = body();
-    GATE.fetch_sub(1, Release); // pairs with the Acquire in `before`
-    out
+    let _leave = Leave;
+    return body();
+
+    /// Also when `body` panics.
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            INSIDE.set(false);
+            GATE.fetch_sub(1, Release); // pairs with the Acquire in `before`
+        }
+    }
 }
 
 /// Takes `fd` off the list.
@@ -187,6 +200,11 @@ static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 /// thread that closes it opens it in another function, and in the child.
 static GATE: AtomicU32 = AtomicU32::new(0);
 const FORKING: u32 = 1 << 31;
+
+thread_local! {
+    /// Whether this thread is in [`gated`].
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Forks a child that does `body` and ends at once, as C programs do it; returns its pid. Its status is 0 if `body` gave
 /// true. For tests: in processes of few threads, because a child may find the standard library's locks held.
@@ -251,6 +269,17 @@ mod tests {
         });
         let status = rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty()).unwrap();
         assert_eq!(status.unwrap().1.exit_status(), Some(0));
+    }
+
+    #[test]
+    fn the_gate_opens_again_after_a_panic_and_a_nested_use() {
+        assert!(std::panic::catch_unwind(|| gated(|| gated(|| panic!("inside")))).is_err());
+        assert!(!INSIDE.get());
+        gated(|| {
+            gated(|| ());
+            assert!(INSIDE.get());
+        });
+        assert!(!INSIDE.get());
     }
 
     #[test]

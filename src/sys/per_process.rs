@@ -11,12 +11,18 @@ use std::{
 };
 
 /// A value made on first need and kept for the life of the process. A forked child finds the place empty and may make
-/// a value of its own; the parent's is leaked there, never dropped. No lock is held while another thread could fork,
+/// a value of its own; the parent's is kept there, never dropped. No lock is held while another thread could fork,
 /// so a child cannot find one held.
 pub(crate) struct PerProcess<T> {
     /// The generation (see [`fork::generation`]) that the rest is about, times 4, plus one of the three states.
     state: AtomicU32,
-    value: AtomicPtr<T>,
+    value: AtomicPtr<Kept<T>>,
+}
+
+/// A value, and that of the process that forked this one: nobody uses it, but leak checkers shall find it.
+struct Kept<T> {
+    value: T,
+    _before: *mut Kept<T>,
 }
 
 impl<T: Send + Sync> PerProcess<T> {
@@ -32,7 +38,7 @@ impl<T: Send + Sync> PerProcess<T> {
         (self.state.load(Acquire) == here() | READY).then(|| {
             // SAFETY: READY of this generation was stored with Release after `value` came from a leaked box, which is
             // never freed and from then on only shared; `T: Sync`.
-            unsafe { &*self.value.load(Relaxed) }
+            unsafe { &(*self.value.load(Relaxed)).value }
         })
     }
 
@@ -58,10 +64,11 @@ impl<T: Send + Sync> PerProcess<T> {
         let made = make();
         match made {
             Ok(value) => {
-                let value = Box::leak(Box::new(value));
-                self.value.store(value, Relaxed);
+                let _before = self.value.load(Relaxed);
+                let kept = Box::leak(Box::new(Kept { value, _before }));
+                self.value.store(kept, Relaxed);
                 self.state.store(here() | READY, Release); // pairs with the Acquire in `get`
-                Ok(value)
+                Ok(&kept.value)
             }
             Err(e) => {
                 self.state.store(here() | EMPTY, Release);

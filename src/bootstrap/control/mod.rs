@@ -101,7 +101,7 @@ fn make() -> Result<Arc<Control>, Error> {
         said: bell()?,
     });
     let event_loop = EventLoop::new(control.clone(), listener)?;
-    thread::spawn_quiet("ccl-control", move || event_loop.run())
+    thread::spawn_quiet(c"ccl-control", event_loop, EventLoop::run)
         .map_err(|e| Error::system("cannot start the control thread", e))?;
     Ok(control)
 }

@@ -13,6 +13,9 @@ use std::{mem::MaybeUninit, os::fd::AsFd, time::Duration};
 /// Names what is registered. Never used twice.
 pub(super) type Token = u64;
 
+/// How many one wait gives at most.
+pub(super) const AT_ONCE: usize = 64;
+
 /// The process's epoll instance. Level-triggered; what is closed leaves it by itself.
 pub(super) struct Poller {
     epoll: ProcessFd,
@@ -43,15 +46,17 @@ impl Poller {
         epoll::modify(&self.epoll, fd, EventData::new_u64(token), flags)
     }
 
-    /// Waits, for ever without a limit, and returns whom to look at.
-    pub(super) fn wait(&self, limit: Option<Duration>) -> Result<Vec<Token>, Errno> {
+    /// Waits, for ever without a limit, and puts into `tokens` whom to look at: [`AT_ONCE`] at most.
+    pub(super) fn wait(&self, limit: Option<Duration>, tokens: &mut Vec<Token>) -> Result<(), Errno> {
         let limit = limit.map(millis);
-        let mut events = [MaybeUninit::<Event>::uninit(); 64];
+        let mut events = [MaybeUninit::<Event>::uninit(); AT_ONCE];
+        tokens.clear();
         match epoll::wait(&self.epoll, &mut events, limit.as_ref()) {
-            Ok((ready, _)) => Ok(ready.iter().map(|e| e.data.u64()).collect()),
-            Err(Errno::INTR) => Ok(Vec::new()),
-            Err(e) => Err(e),
+            Ok((ready, _)) => tokens.extend(ready.iter().map(|e| e.data.u64())),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
         }
+        Ok(())
     }
 }
 

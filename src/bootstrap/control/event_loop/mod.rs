@@ -8,19 +8,23 @@ use super::{
     Command, Control, Key, hush,
     member::Member,
     place::Places,
-    poller::{Poller, Token},
+    poller::{AT_ONCE, Poller, Token},
     ring,
     source::{Source, Sources},
     watch::{Watched, Watches},
 };
 use crate::{
     net::{CommId, DialError, Dialer, Greeter, Packed, Target},
-    sys::{fork::ProcessFd, socket},
+    sys::{
+        fork::{self, ProcessFd},
+        socket,
+    },
     types::{Cause, Error},
 };
 use std::{
     collections::{HashMap, hash_map::Entry},
     convert::Infallible,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
@@ -33,6 +37,8 @@ use std::{
 pub(super) struct EventLoop {
     control: Arc<Control>,
     poller: Poller,
+    /// What the poller saw.
+    ready: Vec<Token>,
     bell: Token,
     listener: ProcessFd,
     listener_token: Token,
@@ -68,6 +74,7 @@ impl EventLoop {
         Ok(EventLoop {
             control,
             poller,
+            ready: Vec::with_capacity(AT_ONCE),
             bell,
             listener,
             listener_token,
@@ -84,7 +91,7 @@ impl EventLoop {
     }
 
     /// Runs until the process ends. If it cannot go on, all communicators of the process learn why.
-    pub(super) fn run(mut self) {
+    pub(super) fn run(&mut self) {
         let what = match catch_unwind(AssertUnwindSafe(|| self.serve())) {
             Ok(Err(e)) => format!("its control thread ended: {e}"),
             Err(_) => "its control thread panicked".to_owned(),
@@ -104,28 +111,37 @@ impl EventLoop {
             let limit = self
                 .next_wakeup()
                 .map(|at| at.saturating_duration_since(Instant::now()));
-            let ready = self.poller.wait(limit);
-            let mut ready = ready.map_err(|e| Error::system("epoll failed", e))?;
-            // First what processes said, then that they have ended: the last word may have been a goodbye.
-            ready.sort_by_key(|&token| self.sources.is_process(token));
-            self.obey();
-            let mut knocked = !self.listening;
-            for token in ready {
-                if token == self.bell {
-                    hush(&self.control.bell);
-                    self.obey();
-                } else if token == self.listener_token {
-                    knocked = true;
-                } else {
-                    self.look(token);
-                }
+            let waited = self.poller.wait(limit, &mut self.ready);
+            waited.map_err(|e| Error::system("epoll failed", e))?;
+            // A child that was forked in the middle would have what only this thread's stack knows, as a leak, and the
+            // locks that it held, such as those of memory allocators that know nothing of forks.
+            fork::gated(|| self.pass());
+        }
+    }
+
+    /// Sees to what has happened. Never blocks.
+    fn pass(&mut self) {
+        let mut ready = mem::take(&mut self.ready);
+        // First what processes said, then that they have ended: the last word may have been a goodbye.
+        ready.sort_by_key(|&token| self.sources.is_process(token));
+        self.obey();
+        let mut knocked = !self.listening;
+        for &token in &ready {
+            if token == self.bell {
+                hush(&self.control.bell);
+                self.obey();
+            } else if token == self.listener_token {
+                knocked = true;
+            } else {
+                self.look(token);
             }
-            let now = Instant::now();
-            self.keep_time(now);
-            self.tidy(now);
-            if knocked {
-                self.admit(now);
-            }
+        }
+        self.ready = ready;
+        let now = Instant::now();
+        self.keep_time(now);
+        self.tidy(now);
+        if knocked {
+            self.admit(now);
         }
     }
 
