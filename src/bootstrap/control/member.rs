@@ -37,9 +37,6 @@ pub(super) struct Member {
     pub(super) refusals: u32,
     /// Peers whose processes are watched. For the others the end of a connection must do.
     pub(super) watched: HashSet<u32>,
-    /// Watched peers whose connections have ended although their processes go on, and until when they may come back or
-    /// be seen to end: a program that replaced itself by another has closed them too.
-    pub(super) mute: HashMap<u32, Instant>,
     /// Whether it has left: who waits for that is told once all have heard.
     pub(super) leaving: bool,
 }
@@ -57,7 +54,6 @@ impl Member {
             redial_at: None,
             refusals: 0,
             watched: HashSet::new(),
-            mute: HashMap::new(),
             leaving: false,
         }
     }

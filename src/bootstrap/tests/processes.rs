@@ -14,7 +14,6 @@ use rustix::{
 use std::{
     env,
     io::{BufRead, BufReader, Write, stdin},
-    os::unix::process::CommandExt,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio, exit},
 };
 
@@ -153,7 +152,6 @@ fn play_rank() {
             "leave" => member.leave(),
             "exit" => exit(0),
             "timeout" => member.set_timeout(Duration::from_millis(number as u64)),
-            "exec" => panic!("{}", Command::new("cat").exec()),
             "switches" => answer(switches()),
             "trouble" => answer(member.trouble()),
             "peer" => answer(describe(&member, number)),
@@ -286,19 +284,6 @@ fn a_killed_process_is_seen_by_all_and_one_cause_reaches_all() {
         let verdict = actors[first].ask("verdict");
         for &r in &alive {
             assert_eq!(actors[r].ask("verdict"), verdict);
-        }
-    }
-}
-
-#[test]
-fn a_process_that_becomes_another_program_is_lost() {
-    // The root of the tree, an inner rank, or a leaf, whose parent never dials it.
-    for gone in [0, 1, 11] {
-        let mut actors = actors(12);
-        actors[gone].order("exec");
-        for other in (0..12).filter(|&r| r != gone) {
-            let seen = actors[other].ask(&format!("peer {gone}"));
-            assert!(seen.starts_with("dead: its "), "{gone} {other}: {seen}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the event loop does when something has happened at a source, by kind of source.
 
-use super::{CONNECTION_ENDED, EventLoop, LAST_BREATHS, MUTE, PATIENCE, REDIAL, ended};
+use super::{EventLoop, LAST_BREATHS, PATIENCE, REDIAL, ended};
 use crate::{
     bootstrap::{
         control::{
@@ -101,7 +101,6 @@ impl EventLoop {
                 member.dialing = None;
                 member.refusals = 0;
             }
-            member.mute.remove(&peer);
             old = member.edges.insert(peer, token);
             member.view.disconnect(peer);
             member.view.connect(peer);
@@ -191,10 +190,8 @@ impl EventLoop {
             Err(_) if member.edges.get(&peer) == Some(&wire.token) => {
                 member.edges.remove(&peer);
                 member.view.disconnect(peer);
-                if member.watched.contains(&peer) {
-                    member.mute.insert(peer, Instant::now() + MUTE);
-                } else {
-                    member.view.lose(peer, CONNECTION_ENDED.to_owned());
+                if !member.watched.contains(&peer) {
+                    member.view.lose(peer, "its control connection ended".to_owned());
                 }
             }
             Err(_) => (), // there is a newer one

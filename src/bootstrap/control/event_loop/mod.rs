@@ -151,14 +151,12 @@ impl EventLoop {
             .flatten()
             .map(|(_, since)| since + CROWDED);
         let redial = self.members.values().filter_map(|m| m.redial_at).min();
-        let mute = self.members.values().flat_map(|m| m.mute.values().copied()).min();
         let times = [
             self.sources.next_limit(),
             self.places.next_deadline(),
             self.rest_until,
             crowded,
             redial,
-            mute,
         ];
         times.into_iter().flatten().min()
     }
@@ -237,16 +235,6 @@ impl EventLoop {
         for (key, member) in &mut self.members {
             if member.redial_at.is_some_and(|at| at <= now) {
                 member.redial_at = None;
-                self.stirred.push(*key);
-            }
-            let gone: Vec<u32> = member
-                .mute
-                .extract_if(|_, until| *until <= now)
-                .map(|(peer, _)| peer)
-                .collect();
-            if !gone.is_empty() {
-                gone.into_iter()
-                    .for_each(|peer| member.view.lose(peer, CONNECTION_ENDED.to_owned()));
                 self.stirred.push(*key);
             }
         }
@@ -395,8 +383,5 @@ const CROWDED: Duration = Duration::from_millis(250);
 const REDIAL: Duration = Duration::from_millis(20);
 /// After how many refusals a process that nobody has seen ending counts as gone.
 const LAST_BREATHS: u32 = 10;
-/// How long a peer may go without its connection before it counts as lost, though its process has not ended.
-const MUTE: Duration = Duration::from_millis(200);
-const CONNECTION_ENDED: &str = "its control connection ended";
 /// How long to leave the listener alone when there are no descriptors.
 const REST: Duration = Duration::from_millis(100);
