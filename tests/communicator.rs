@@ -198,6 +198,30 @@ fn two_roots_are_a_mismatch_and_no_hang() {
 }
 
 #[test]
+fn calls_that_differ_where_nobody_sends_are_found() {
+    let started = Instant::now();
+    // Each takes the next rank for the root, so that all only receive.
+    for ranks in [2, 3] {
+        let errors = with_ranks(ranks, &config(), |comm| {
+            let root = (comm.rank() + 1) % ranks;
+            comm.broadcast_in_place(&mut [0u16; 9], root)
+                .unwrap_err()
+                .to_string()
+        });
+        assert!(
+            errors
+                .iter()
+                .all(|error| error.contains("the ranks' calls differ")),
+            "{errors:?}"
+        );
+    }
+    assert!(
+        started.elapsed() < Duration::from_secs(30),
+        "long before the deadline"
+    );
+}
+
+#[test]
 fn ranks_that_wait_for_the_silent_one_are_not_blamed() {
     // In a ring only one rank waits for the silent one; the others wait for those that wait.
     let mut config = with_algorithm("ring");

@@ -1,10 +1,13 @@
 //! [`Health`]: how a communicator is doing, as the control thread writes it and everybody else reads it.
 
-use super::control::{Command, Control, Key};
+use super::{
+    control::{Command, Control, Key},
+    messages::Waits,
+};
 use crate::{
     net::Frame,
     sys::fork,
-    types::{Cause, Error},
+    types::{Call, Cause, Error},
 };
 use std::{
     mem,
@@ -91,9 +94,10 @@ impl Health {
         self.0.lock().verdict.clone()
     }
 
-    /// Says which ranks this one waits for, none when it does not wait, for [`super::Membership::silent`] on others.
-    pub(crate) fn set_waits(&self, ranks: &[usize]) {
-        self.0.lock().waits = ranks.iter().map(|&rank| rank as u32).collect();
+    /// Says which ranks this one waits for, and in which call, for others that ask; no ranks when it does not wait.
+    pub(crate) fn set_waits(&self, ranks: &[usize], call: Option<Call>) {
+        let ranks = ranks.iter().map(|&rank| rank as u32).collect();
+        self.0.lock().waits = Waits { ranks, call };
     }
 
     /// Stops the communicator because of `cause`, unless something else has: the lowest living rank takes the first
@@ -132,8 +136,7 @@ struct Inner {
     /// Whether this rank has left and all have heard.
     settled: bool,
     arrivals: Vec<(usize, Frame)>,
-    /// Whom this rank waits for.
-    waits: Vec<u32>,
+    waits: Waits,
     wake: Option<Wake>,
 }
 
@@ -151,7 +154,7 @@ impl Shared {
                 verdict: None,
                 settled: false,
                 arrivals: Vec::new(),
-                waits: Vec::new(),
+                waits: Waits::default(),
                 wake: Some(wake),
             }),
             changed: Condvar::new(),
@@ -210,7 +213,7 @@ impl Shared {
         mem::take(&mut inner.arrivals)
     }
 
-    pub(super) fn waits(&self) -> Vec<u32> {
+    pub(super) fn waits(&self) -> Waits {
         self.lock().waits.clone()
     }
 

@@ -4,12 +4,12 @@ use super::{
     MAX_TIMEOUT,
     control::Command,
     health::{Health, Peer, Shared},
-    messages::Table,
+    messages::{Table, Waits},
 };
 use crate::{
     net::{DialError, Failure, Frame, FrameError, Packed, Parcel, Patience, Refused, Role, Secret, Target},
     transport::links::Opener,
-    types::{Cause, Error},
+    types::{Call, Cause, Error},
 };
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -113,7 +113,7 @@ impl Membership {
             }
             if asked.insert(rank) {
                 match self.ask(rank) {
-                    Ok(waits) if !waits.is_empty() => to_ask.extend(waits),
+                    Ok(waits) if !waits.ranks.is_empty() => to_ask.extend(waits.ranks),
                     _ => silent.push(rank),
                 }
             }
@@ -122,8 +122,13 @@ impl Membership {
         if silent.is_empty() { ranks } else { silent }
     }
 
-    /// Whom `rank` waits for, as its process says.
-    fn ask(&self, rank: u32) -> Result<Vec<u32>, Failure> {
+    /// The call in which `rank` waits, if it does and its process answers.
+    pub(crate) fn call_of(&self, rank: usize) -> Option<Call> {
+        self.ask(rank as u32).ok()?.call
+    }
+
+    /// What `rank` waits for, as its process says.
+    fn ask(&self, rank: u32) -> Result<Waits, Failure> {
         let patience = Patience {
             deadline: Instant::now() + ASK,
             stop: &|| self.verdict().is_some(),
@@ -187,7 +192,7 @@ impl Opener for Membership {
             stop: &|| self.obstacle(peer).is_some(),
         };
         let parcel = Packed::parcel(parcel).map_err(|e| problem(&e))?;
-        self.set_waits(&[peer]);
+        self.set_waits(&[peer], None);
         let mut failures = 0;
         loop {
             if let Some(cause) = self.obstacle(peer) {
@@ -195,7 +200,7 @@ impl Opener for Membership {
             }
             let failure = match self.exchange(&patience, peer, &parcel) {
                 Ok(welcome) => {
-                    self.set_waits(&[]);
+                    self.set_waits(&[], None);
                     return welcome.into_parcel().map_err(|e| problem(&e));
                 }
                 Err(failure) => failure,
@@ -254,8 +259,8 @@ impl Drop for Membership {
 /// How long [`Membership::leave`] waits for the slowest to hear.
 const LEAVE_WAIT: Duration = Duration::from_secs(1);
 /// How long a process may take to say whom its rank waits for, and all those asked together.
-const ASK: Duration = Duration::from_millis(300);
-const ASK_ALL: Duration = Duration::from_millis(600);
+const ASK: Duration = Duration::from_secs(1);
+const ASK_ALL: Duration = Duration::from_secs(2);
 /// How long, and how often, to wait for word of a peer that closes connections or does not listen.
 const RETRY: Duration = Duration::from_millis(10);
 const LAST_BREATHS: u32 = 20;

@@ -1,6 +1,9 @@
 //! What the processes of a communicator say to each other, apart from the handshake and parcels.
 
-use crate::{net::Address, types::Cause};
+use crate::{
+    net::Address,
+    types::{Call, Cause},
+};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -67,4 +70,13 @@ pub(super) enum Word {
     Raise(Cause),
     /// Down the tree: this is what stopped the communicator.
     Verdict(Cause),
+}
+
+/// The answer to who asks a rank what it is waiting for.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Waits {
+    /// Whom the rank waits for; nobody when it does not wait.
+    pub(super) ranks: Vec<u32>,
+    /// The call in which it waits.
+    pub(super) call: Option<Call>,
 }

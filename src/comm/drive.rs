@@ -26,6 +26,7 @@ pub(super) fn drive(
     let mut run = Run::new(work);
     patience.refresh();
     let mut asleep = false;
+    let mut ask_after = FIRST_QUESTION;
     let failed = |fault| raise(membership, cause_of(fault, membership.rank() as u32, call));
     loop {
         match run.poll(links).map_err(failed)? {
@@ -45,7 +46,7 @@ pub(super) fn drive(
             Pause::Yield => std::thread::yield_now(),
             Pause::Sleep(nap) => {
                 asleep = true;
-                membership.set_waits(&run.waits_for());
+                membership.set_waits(&run.waits_for(), Some(call));
                 links.arm();
                 // What came before the bell was armed rang no bell: look once more.
                 let progress = run.poll(links);
@@ -65,22 +66,27 @@ pub(super) fn drive(
             }
         }
         let limit = timeout();
-        if waited < limit && !membership.trouble() && !membership.departures() {
+        let ask = waited >= ask_after;
+        if !ask && waited < limit && !membership.trouble() && !membership.departures() {
             continue;
+        }
+        if ask {
+            ask_after = waited.saturating_mul(QUESTIONS_APART);
         }
         let reason = |waits_for: &[usize]| {
             failure(membership, waits_for, &call, waited)
+                .or_else(|| ask.then(|| difference(membership, waits_for, call)).flatten())
                 .or_else(|| (waited >= limit).then(|| late(membership, waits_for, call, limit)))
         };
         match last_look(&mut run, links, reason).map_err(failed)? {
             (Progress::Done, _) => break,
             (Progress::Moved, _) => patience.refresh(),
-            (Progress::Blocked, Some(cause)) => return Err(membership.raise(cause)),
+            (Progress::Blocked, Some(cause)) => return Err(raise(membership, cause)),
             (Progress::Blocked, None) => {}
         }
     }
     if asleep {
-        membership.set_waits(&[]);
+        membership.set_waits(&[], None);
     }
     Ok(())
 }
@@ -124,9 +130,21 @@ fn failure(membership: &Membership, waits_for: &[usize], call: &Call, waited: Du
     waits_for.iter().find_map(gone).or_else(long)
 }
 
+/// Whether one of these ranks, for which this one waits, is itself waiting in a different call, or in a later one: what it
+/// has sent in this call came before it went on, so that nothing more will come.
+fn difference(membership: &Membership, waits_for: &[usize], ours: Call) -> Option<Cause> {
+    waits_for.iter().take(MOST_ASKED).find_map(|&rank| {
+        let theirs = membership.call_of(rank)?;
+        let ahead = theirs.seq.wrapping_sub(ours.seq).cast_signed();
+        let differs = ahead > 0 || ahead == 0 && theirs != ours;
+        let (here, there) = ((membership.rank() as u32, ours), (rank as u32, theirs));
+        differs.then_some(Cause::Mismatch { here, there })
+    })
+}
+
 /// Who is late when a wait for these ranks has lasted until the deadline: not those that only wait themselves.
 fn late(membership: &Membership, waits_for: &[usize], during: Call, after: Duration) -> Cause {
-    membership.set_waits(waits_for);
+    membership.set_waits(waits_for, Some(during));
     let (ranks, seen_by) = (membership.silent(waits_for), membership.rank() as u32);
     Cause::Late {
         ranks,
@@ -214,6 +232,13 @@ fn cause_of(fault: Fault, rank: u32, call: Call) -> Cause {
         },
     }
 }
+
+/// How long a rank waits before it asks those it waits for which call they are in, and how many times as long until it asks
+/// again; a stopped process holds up the asking rank each time.
+const FIRST_QUESTION: Duration = Duration::from_millis(50);
+const QUESTIONS_APART: u32 = 4;
+/// How many ranks are asked each time.
+const MOST_ASKED: usize = 4;
 
 /// How long those that know of a failure only indirectly leave it to the others: after a rank's death the ranks that do
 /// not wait for it, and after a difference of calls those that see only its consequences.
