@@ -14,6 +14,21 @@ pub(crate) fn pid_namespace() -> u64 {
     stat("/proc/self/ns/pid").map_or(0, |s| s.st_ino)
 }
 
+/// What tells this boot of this machine from others. Containers on a machine see the same. Zero when it cannot be
+/// known.
+pub(crate) fn boot_id() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: Vec<u8> = (text.bytes())
+        .filter_map(|byte| char::from(byte).to_digit(16))
+        .map(|digit| digit as u8)
+        .collect();
+    let mut id = [0; 16];
+    for (byte, pair) in id.iter_mut().zip(digits.chunks(2)) {
+        *byte = pair.iter().fold(0, |byte, digit| byte << 4 | digit);
+    }
+    id
+}
+
 /// The processors that this thread may run on: bit `i % 8` of byte `i / 8` for processor `i`.
 pub(crate) fn usable_cpus() -> Vec<u8> {
     const CPUS: usize = 1024; // what a `CpuSet` holds; a kernel with more refuses the call

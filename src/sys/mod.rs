@@ -9,4 +9,5 @@ pub(crate) mod per_process;
 pub(crate) mod pidfd;
 pub(crate) mod poll;
 pub(crate) mod socket;
+pub(crate) mod tcp;
 pub(crate) mod thread;

@@ -1,0 +1,160 @@
+//! TCP sockets. None of them ever blocks.
+
+use super::fork::ProcessFd;
+use rustix::{
+    io::Errno,
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvFlags, SocketFlags, SocketType, bind, connect, getpeername,
+        getsockname, ipproto, listen as start_listening, recvmsg, socket_with, sockopt,
+    },
+};
+use std::{
+    io::{IoSlice, IoSliceMut},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::fd::AsFd,
+    time::Duration,
+};
+
+/// A socket that listens at all addresses of this host; 0 is a free port. Returns it and its port.
+pub(crate) fn listen(port: u16) -> Result<(ProcessFd, u16), Errno> {
+    let all: [IpAddr; 2] = [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()];
+    let listener = match listen_at(SocketAddr::new(all[0], port)) {
+        // Hosts may have no IPv6 at all.
+        Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL | Errno::INVAL) => {
+            listen_at(SocketAddr::new(all[1], port))?
+        }
+        other => other?,
+    };
+    let port = local_address(&listener)?.port();
+    Ok((listener, port))
+}
+
+fn listen_at(at: SocketAddr) -> Result<ProcessFd, Errno> {
+    let fd = socket(at)?;
+    if at.is_ipv6() {
+        sockopt::set_ipv6_v6only(&fd, false)?;
+    }
+    // A port is free as soon as nobody listens there, whatever connections of earlier processes are still ending.
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    bind(&fd, &at)?;
+    start_listening(&fd, BACKLOG)?;
+    Ok(fd)
+}
+
+/// Begins a connection; [`connected`] tells when it is there.
+pub(crate) fn dial(to: SocketAddr) -> Result<ProcessFd, Errno> {
+    let fd = socket(to)?;
+    match connect(&fd, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether a connection that was begun is there.
+///
+/// # Errors
+/// Why it will not come about.
+pub(crate) fn connected(stream: impl AsFd) -> Result<bool, Errno> {
+    sockopt::socket_error(&stream)??;
+    match peer_address(&stream) {
+        // On one host a socket can meet itself, if its own port happens to be the one that it dials.
+        Ok(peer) if peer == local_address(&stream)? => Err(Errno::CONNREFUSED),
+        Ok(_) => Ok(true),
+        Err(Errno::NOTCONN) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Prepares a connection: small messages leave at once, and a peer whose host has vanished is noticed.
+pub(crate) fn tune(stream: impl AsFd) -> Result<(), Errno> {
+    sockopt::set_tcp_nodelay(&stream, true)?;
+    sockopt::set_socket_keepalive(&stream, true)?;
+    sockopt::set_tcp_keepidle(&stream, KEEPALIVE)?;
+    sockopt::set_tcp_keepintvl(&stream, KEEPALIVE)?;
+    sockopt::set_tcp_keepcnt(&stream, PROBES)?;
+    let unanswered = KEEPALIVE * (PROBES + 1);
+    sockopt::set_tcp_user_timeout(&stream, unanswered.as_millis() as u32)
+}
+
+/// Sends as much of `bytes` as goes without waiting.
+pub(crate) fn send(stream: impl AsFd, bytes: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    super::socket::send(stream, bytes, &[])
+}
+
+/// Receives what has come into `bytes`, one after the other. 0 is the end of the stream.
+pub(crate) fn receive(stream: impl AsFd, bytes: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+    let mut nothing = RecvAncillaryBuffer::default();
+    recvmsg(stream, bytes, &mut nothing, RecvFlags::DONTWAIT).map(|got| got.bytes)
+}
+
+/// Our address on a socket.
+pub(crate) fn local_address(socket: impl AsFd) -> Result<SocketAddr, Errno> {
+    Ok(plain(getsockname(socket)?.try_into()?))
+}
+
+/// The other side's address on a connection.
+pub(crate) fn peer_address(stream: impl AsFd) -> Result<SocketAddr, Errno> {
+    let at = getpeername(stream)?.ok_or(Errno::NOTCONN)?;
+    Ok(plain(at.try_into()?))
+}
+
+/// The address without the form that a socket for both versions of IP gives to version 4.
+fn plain(at: SocketAddr) -> SocketAddr {
+    SocketAddr::new(at.ip().to_canonical(), at.port())
+}
+
+fn socket(to: SocketAddr) -> Result<ProcessFd, Errno> {
+    let family = match to {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    ProcessFd::open(|| socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP)))
+}
+
+/// Connections that may wait to be accepted; the kernel lowers it to its own limit.
+const BACKLOG: i32 = 4096;
+/// How long a connection is silent before its other end is probed, and how long each probe waits.
+const KEEPALIVE: Duration = Duration::from_secs(2);
+/// Probes without an answer after which the other end counts as gone.
+const PROBES: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::{
+        poll::{self, Ready},
+        socket::{accept, receive_bytes},
+    };
+
+    #[test]
+    fn both_versions_of_ip_are_served_and_bytes_arrive() {
+        let (listener, port) = listen(0).unwrap();
+        for ip in ["127.0.0.1", "::1"] {
+            let at = SocketAddr::new(ip.parse().unwrap(), port);
+            let near = match dial(at) {
+                Err(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT) => continue, // a host without IPv6
+                near => near.unwrap(),
+            };
+            poll::wait(near.as_fd(), Ready::Write, Duration::from_secs(10)).unwrap();
+            assert!(connected(&near).unwrap());
+            poll::wait(listener.as_fd(), Ready::Read, Duration::from_secs(10)).unwrap();
+            let far = accept(&listener).unwrap().unwrap();
+            tune(&near).unwrap();
+            assert_eq!(peer_address(&near).unwrap(), at);
+            assert_eq!(local_address(&near).unwrap(), peer_address(&far).unwrap());
+            assert_eq!(send(&near, &[IoSlice::new(b"hel"), IoSlice::new(b"lo")]), Ok(5));
+            poll::wait(far.as_fd(), Ready::Read, Duration::from_secs(10)).unwrap();
+            assert_eq!(receive_bytes(&far, &mut [0; 8]), Ok(5));
+        }
+        assert_eq!(listen(port).unwrap_err(), Errno::ADDRINUSE);
+    }
+
+    #[test]
+    fn nobody_there() {
+        let port = listen(0).unwrap().1;
+        let stream = dial(SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
+        poll::wait(stream.as_fd(), Ready::Write, Duration::from_secs(10)).unwrap();
+        assert_eq!(connected(&stream).unwrap_err(), Errno::CONNREFUSED);
+    }
+}
