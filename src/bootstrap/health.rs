@@ -217,6 +217,14 @@ impl Shared {
         self.lock().waits.clone()
     }
 
+    /// Calls the program back.
+    pub(super) fn wake(&self) {
+        let wake = self.lock().wake.clone();
+        if let Some(wake) = wake {
+            wake();
+        }
+    }
+
     /// Stops calling the program back: it is about to take down what `wake` touches.
     pub(super) fn hush(&self) {
         let wake = self.lock().wake.take();
@@ -265,8 +273,8 @@ impl Shared {
 
 /// How long [`Health::raise`] waits for the verdict.
 const RAISE_WAIT: Duration = Duration::from_millis(300);
-/// Parcels that may wait for each rank's: a transport needs one or two.
-const PARCELS_PER_RANK: usize = 8;
+/// Parcels that may wait for each rank's: a transport needs one for each connection.
+const PARCELS_PER_RANK: usize = 16;
 
 const TROUBLE: u32 = 1;
 const DEPARTURES: u32 = 2;

@@ -9,13 +9,15 @@ use super::{
 };
 use crate::{
     net::{
-        Address, DialError, Failure, FrameError, MEETING, Packed, Parcel, Patience, Refused, Role, Target,
+        Channel, DialError, Failure, FrameError, MEETING, Packed, Parcel, Patience, Refused, Role, Target,
     },
-    sys::host,
+    sys::{host, tcp},
     types::{Error, MAX_RANKS},
 };
 use std::{
+    net::{Ipv4Addr, SocketAddr},
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -32,8 +34,19 @@ pub(crate) struct Joining<'a> {
     pub(crate) knobs: Vec<(String, String)>,
     /// What a peer gets that opens a link to this rank.
     pub(crate) welcome: Parcel,
+    /// Whether this rank listens by TCP, for others that cannot share memory with it.
+    pub(crate) network: Network,
     /// Called on the control thread when something has changed. Must not block.
     pub(crate) wake: Wake,
+}
+
+/// Whether a rank listens by TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Network {
+    Never,
+    /// If the id's owner does.
+    AsTheId,
+    Always,
 }
 
 /// Joins: blocks until all ranks have come to the meeting place of the id.
@@ -59,19 +72,29 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
         secret: id.secret.clone(),
         welcome,
     })?;
-    let request = Join {
-        ranks,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        knobs: joining.knobs,
-        seat: Seat {
-            address: control.address(),
-            pid: host::pid(),
-            pid_namespace: host::pid_namespace(),
-        },
-        cpus: host::usable_cpus(),
-        timeout,
+    let listens = match joining.network {
+        Network::Never => false,
+        Network::AsTheId => id.is_open_to_networks(),
+        Network::Always => true,
     };
-    match meet(id, key, deadline, &request) {
+    let request = || {
+        let port = listens.then(|| control.listen_tcp()).transpose()?;
+        Ok(Join {
+            ranks,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            knobs: joining.knobs,
+            seat: Seat {
+                unix: control.address(),
+                tcp: port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+                pid: host::pid(),
+                pid_namespace: host::pid_namespace(),
+                boot: host::boot_id(),
+            },
+            cpus: host::usable_cpus(),
+            timeout,
+        })
+    };
+    match request().and_then(|request| meet(id, key, deadline, request)) {
         Ok(table) => {
             let table = Arc::new(table);
             control.post(Command::Seat(key, table.clone()))?;
@@ -102,47 +125,77 @@ fn numbers(rank: usize, ranks: usize) -> Result<(u32, u32), Error> {
 
 /// Goes to the meeting place and waits for its answer, a little longer than the deadline, so that it is the meeting
 /// place that says who is missing.
-fn meet(id: &UniqueId, key: Key, deadline: Instant, request: &Join) -> Result<Table, Error> {
+fn meet(id: &UniqueId, key: Key, deadline: Instant, mut request: Join) -> Result<Table, Error> {
     let patience = Patience {
         deadline: deadline + GRACE,
         stop: &|| false,
     };
-    let explain = |failure| explain(failure, id.address, request.timeout);
-    let mut channel = patience
-        .dial(&Target {
-            address: id.address,
-            role: Role::Join,
-            from: key.rank,
-            to: MEETING,
-            comm: key.comm,
-            secret: id.secret.clone(),
-        })
-        .map_err(explain)?;
-    let packed = Packed::message(request).map_err(|e| explain(e.into()))?;
+    let (ranks, timeout) = (request.ranks, request.timeout);
+    let explain = |failure| explain(failure, id, key.rank, timeout);
+    let mut channel = go_there(id, key, &patience).map_err(explain)?;
+    if let (Some(at), Ok(ours)) = (&mut request.seat.tcp, tcp::local_address(&channel)) {
+        // Where the way from here to the meeting place begins is where others find the way back.
+        at.set_ip(ours.ip());
+    }
+    let packed = Packed::message(&request).map_err(|e| explain(e.into()))?;
     patience.send(&mut channel, packed).map_err(explain)?;
     let frame = patience.receive(&mut channel).map_err(explain)?;
     match frame.message().map_err(|e| explain(e.into()))? {
-        Answer::Table(table) if table.seats.len() == request.ranks as usize => Ok(table),
+        Answer::Table(table) if table.seats.len() == ranks as usize => Ok(table),
         Answer::Table(_) => Err(Error::internal("a table of seats of the wrong length")),
         Answer::Refused { late: true, what } => Err(Error::InitTimeout { what }),
         Answer::Refused { late: false, what } => Err(Error::Init { what }),
     }
 }
 
-fn explain(failure: Failure, meeting: Address, timeout: Duration) -> Error {
-    let waited = timeout.as_secs_f64();
+/// Connects to the meeting place. Where its owner may come late, it is awaited.
+fn go_there(id: &UniqueId, key: Key, patience: &Patience<'_>) -> Result<Channel, Failure> {
+    let target = Target {
+        addresses: id.addresses.clone(),
+        role: Role::Join,
+        from: key.rank,
+        to: MEETING,
+        comm: key.comm,
+        secret: id.secret.clone(),
+    };
+    loop {
+        match patience.dial(&target) {
+            Err(Failure::Dial(DialError::Nobody | DialError::Refused(Refused::Unknown)))
+                if id.owner_may_be_late && Instant::now() < patience.deadline - GRACE =>
+            {
+                thread::sleep(RETRY);
+            }
+            done => return done,
+        }
+    }
+}
+
+fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration) -> Error {
+    let (waited, place) = (timeout.as_secs_f64(), id.places());
+    let owner = match id.owner_may_be_late {
+        true => "rank 0",
+        false => "the process that made the unique id",
+    };
     let what = match failure {
         Failure::Late | Failure::Stopped => {
             return Error::InitTimeout {
                 what: format!(
-                    "init timed out after {waited:.1} s: the process that made the unique id, at {meeting}, does not \
-                     answer"
+                    "init timed out after {waited:.1} s on rank {rank}: {owner}, at {place}, does not answer"
+                ),
+            };
+        }
+        Failure::Dial(DialError::Nobody | DialError::Refused(Refused::Unknown)) if id.owner_may_be_late => {
+            return Error::InitTimeout {
+                what: format!(
+                    "init timed out after {waited:.1} s on rank {rank}: rank 0 never came to {place}: see to it that \
+                     rank 0 runs there, that MASTER_ADDR (or CCL_MASTER_ADDR) is its host on all ranks, and that no \
+                     firewall closes the port"
                 ),
             };
         }
         Failure::Dial(DialError::Nobody) => format!(
-            "the process that made the unique id has ended (nobody listens at {meeting}): it must live until all \
-             ranks have joined, in the same network namespace (container) as they"
+            "the process that made the unique id has ended (nobody listens at {place}): it must live until all \
+             ranks have joined, and ranks of other hosts need a network between them"
         ),
         Failure::Dial(DialError::Refused(Refused::Unknown)) => {
             "the process that made the unique id does not know it any more: an id makes one communicator, so get a \
@@ -150,15 +203,21 @@ fn explain(failure: Failure, meeting: Address, timeout: Duration) -> Error {
                 .to_owned()
         }
         Failure::Dial(DialError::Refused(Refused::ProofRejected | Refused::WrongProof)) => {
-            "the secret in the unique id is wrong: pass its 128 bytes unchanged".to_owned()
+            match id.owner_may_be_late {
+                true => format!(
+                    "rank {rank} and rank 0 (at {place}) have different secrets: give all ranks the same CCL_SECRET_FILE \
+                     or CCL_SECRET"
+                ),
+                false => "the secret in the unique id is wrong: pass its 128 bytes unchanged".to_owned(),
+            }
         }
-        Failure::Frame(FrameError::Closed) => {
-            "the process that made the unique id ended before all ranks had joined".to_owned()
-        }
-        other => format!("cannot join at {meeting}: {other}"),
+        Failure::Frame(FrameError::Closed) => format!("{owner} ended before all ranks had joined"),
+        other => format!("rank {rank} cannot join at {place}: {other}"),
     };
     Error::Init { what }
 }
 
 /// How much longer than its deadline a rank waits for the meeting place to say who is missing.
 const GRACE: Duration = Duration::from_millis(500);
+/// How long to leave a place alone where nobody listens yet.
+const RETRY: Duration = Duration::from_millis(20);

@@ -2,22 +2,42 @@
 
 use super::{
     MAX_TIMEOUT,
-    messages::{Answer, Join, Table},
+    messages::{Answer, Join, Seat, Table},
 };
 use crate::types::MAX_RANKS;
 use std::{
     collections::BTreeMap,
+    net::IpAddr,
     time::{Duration, Instant},
 };
 
 /// Who has come so far. Each step may end the meeting with an answer to everybody who came.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Meeting {
     come: BTreeMap<u32, Join>,
     /// The rank that came first: the others are compared with it.
     first: u32,
     /// The earliest deadline of those who came, and how long that rank was willing to wait.
     deadline: Option<(Instant, Duration)>,
+    /// Whether all came from this host.
+    all_local: bool,
+    /// The address of this host at which a rank of another one reached the meeting place.
+    reached_at: Option<IpAddr>,
+    /// The last who came without the secret: the rank that it said to be, and where it is.
+    denied: Option<String>,
+}
+
+impl Default for Meeting {
+    fn default() -> Self {
+        Meeting {
+            come: BTreeMap::new(),
+            first: 0,
+            deadline: None,
+            all_local: true,
+            reached_at: None,
+            denied: None,
+        }
+    }
 }
 
 impl Meeting {
@@ -26,8 +46,14 @@ impl Meeting {
         self.deadline.map(|(at, _)| at)
     }
 
-    /// `rank` comes.
-    pub(super) fn arrive(&mut self, rank: u32, join: Join, now: Instant) -> Option<Answer> {
+    /// `rank` comes; `here` is this host's address on its connection, if it came from another host.
+    pub(super) fn arrive(
+        &mut self,
+        rank: u32,
+        join: Join,
+        here: Option<IpAddr>,
+        now: Instant,
+    ) -> Option<Answer> {
         if self.come.is_empty() {
             self.first = rank;
         }
@@ -40,10 +66,8 @@ impl Meeting {
             return Some(refused(format!("there is no rank {rank} among {ranks} ranks")));
         }
         if let Some(other) = self.come.get(&rank) {
-            let (a, b) = (other.seat.pid, join.seat.pid);
-            return Some(refused(format!(
-                "rank {rank} came twice: from process {a} and from process {b}"
-            )));
+            let (a, b) = (&other.seat, &join.seat);
+            return Some(refused(format!("rank {rank} came twice: from {a} and from {b}")));
         }
         if let Some(what) = self
             .come
@@ -53,15 +77,23 @@ impl Meeting {
             return Some(refused(what));
         }
         self.come.insert(rank, join);
+        self.all_local &= here.is_none();
+        self.reached_at = self.reached_at.or(here);
         (self.come.len() == ranks as usize).then(|| self.table())
+    }
+
+    /// Somebody at `from` said to be `rank` and did not hold the secret.
+    pub(super) fn deny(&mut self, rank: u32, from: Option<IpAddr>) {
+        let place = from.map_or_else(|| "this host".to_owned(), |ip| ip.to_string());
+        self.denied = Some(format!("rank {rank}, on {place}"));
     }
 
     /// The connection to `rank` has ended.
     pub(super) fn depart(&mut self, rank: u32) -> Option<Answer> {
         let join = self.come.get(&rank)?;
         Some(refused(format!(
-            "rank {rank} (process {}) ended before all ranks had joined",
-            join.seat.pid
+            "rank {rank} ({}) ended before all ranks had joined",
+            join.seat
         )))
     }
 
@@ -70,10 +102,13 @@ impl Meeting {
         let (_, waited) = self.deadline?;
         let ranks = self.come.values().next()?.ranks;
         let missing: Vec<u32> = (0..ranks).filter(|r| !self.come.contains_key(r)).collect();
+        let denied = self.denied.as_ref().map_or(String::new(), |who| {
+            format!("; one that said to be {who}, did not hold the secret")
+        });
         Some(Answer::Refused {
             late: true,
             what: format!(
-                "init timed out after {:.1} s: {} of {ranks} ranks never came: {}",
+                "init timed out after {:.1} s: {} of {ranks} ranks never came: {}{denied}",
                 waited.as_secs_f64(),
                 missing.len(),
                 list(&missing)
@@ -82,15 +117,33 @@ impl Meeting {
     }
 
     fn table(&self) -> Answer {
-        let mut cpus = Vec::new();
+        let mut seats: Vec<Seat> = self.come.values().map(|join| join.seat.clone()).collect();
+        for at in seats.iter_mut().filter_map(|seat| seat.tcp.as_mut()) {
+            // Ranks of this host may know no address of theirs that others could use.
+            if let Some(ip) = self.reached_at.filter(|_| at.ip().is_loopback()) {
+                at.set_ip(ip);
+            }
+        }
+        Answer::Table(Table {
+            seats,
+            crowded: self.crowded(),
+            one_host: self.all_local,
+        })
+    }
+
+    /// Whether the ranks of some machine outnumber the processors that they may use together.
+    fn crowded(&self) -> bool {
+        let mut machines: BTreeMap<[u8; 16], (u32, Vec<u8>)> = BTreeMap::new();
         for join in self.come.values() {
+            let (ranks, cpus) = machines.entry(join.seat.boot).or_default();
+            *ranks += 1;
             cpus.resize(cpus.len().max(join.cpus.len()), 0);
             cpus.iter_mut().zip(&join.cpus).for_each(|(all, one)| *all |= one);
         }
-        Answer::Table(Table {
-            seats: self.come.values().map(|join| join.seat.clone()).collect(),
-            cpus: cpus.iter().map(|byte| byte.count_ones()).sum(),
-        })
+        let outnumbered = |(ranks, cpus): &(u32, Vec<u8>)| {
+            *ranks > cpus.iter().map(|byte| byte.count_ones()).sum::<u32>().max(1)
+        };
+        machines.values().any(outnumbered)
     }
 }
 
@@ -134,7 +187,8 @@ fn list(ranks: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{bootstrap::messages::Seat, net::Address};
+    use crate::net::Address;
+    use std::net::SocketAddr;
 
     fn join(ranks: u32, pid: u32) -> Join {
         Join {
@@ -142,9 +196,11 @@ mod tests {
             version: "1".into(),
             knobs: vec![("CCL_ALGO".into(), "ring".into())],
             seat: Seat {
-                address: Address::Unix([pid as u8; 16]),
+                unix: Address::Unix([pid as u8; 16]),
+                tcp: Some(SocketAddr::from(([127, 0, 0, 1], pid as u16))),
                 pid,
                 pid_namespace: 1,
+                boot: [0; 16],
             },
             cpus: vec![pid as u8],
             timeout: Duration::from_secs(30),
@@ -161,12 +217,36 @@ mod tests {
     #[test]
     fn a_table_when_all_have_come() {
         let (mut meeting, now) = (Meeting::default(), Instant::now());
-        assert!(meeting.arrive(2, join(3, 1), now).is_none());
-        assert!(meeting.arrive(0, join(3, 2), now).is_none());
-        match meeting.arrive(1, join(3, 5), now) {
+        assert!(meeting.arrive(2, join(3, 1), None, now).is_none());
+        assert!(meeting.arrive(0, join(3, 2), None, now).is_none());
+        match meeting.arrive(1, join(3, 5), None, now) {
             Some(Answer::Table(table)) => {
                 assert_eq!(table.seats.iter().map(|s| s.pid).collect::<Vec<_>>(), [2, 5, 1]);
-                assert_eq!(table.cpus, 3); // bits 0, 1 and 2
+                assert!(!table.crowded && table.one_host); // processors 0, 1 and 2
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_machine_counts_its_own_processors_and_has_an_address_for_others() {
+        let (mut meeting, now) = (Meeting::default(), Instant::now());
+        let other = |pid, ip: [u8; 4]| Join {
+            seat: Seat {
+                boot: [1; 16],
+                tcp: Some(SocketAddr::from((ip, 9))),
+                ..join(3, pid).seat
+            },
+            ..join(3, pid)
+        };
+        assert!(meeting.arrive(0, join(3, 1), None, now).is_none());
+        let here = Some(IpAddr::from([10, 0, 0, 1]));
+        assert!(meeting.arrive(1, other(1, [10, 0, 0, 2]), here, now).is_none());
+        match meeting.arrive(2, other(1, [10, 0, 0, 2]), here, now) {
+            Some(Answer::Table(table)) => {
+                assert!(table.crowded && !table.one_host); // two ranks on processor 0 of the second machine
+                let ips: Vec<_> = table.seats.iter().map(|s| s.tcp.unwrap().to_string()).collect();
+                assert_eq!(ips, ["10.0.0.1:1", "10.0.0.2:9", "10.0.0.2:9"]);
             }
             other => panic!("{other:?}"),
         }
@@ -177,8 +257,8 @@ mod tests {
         let now = Instant::now();
         let after = |rank, second: Join| {
             let mut meeting = Meeting::default();
-            assert!(meeting.arrive(1, join(4, 10), now).is_none());
-            what(meeting.arrive(rank, second, now))
+            assert!(meeting.arrive(1, join(4, 10), None, now).is_none());
+            what(meeting.arrive(rank, second, None, now))
         };
         assert_eq!(
             after(1, join(4, 11)),
@@ -207,16 +287,21 @@ mod tests {
     fn the_end_of_one_and_the_deadline_end_it_for_all() {
         let (mut meeting, now) = (Meeting::default(), Instant::now());
         assert_eq!(meeting.deadline(), None);
-        meeting.arrive(0, join(4, 10), now);
+        meeting.arrive(0, join(4, 10), None, now);
         let hasty = Join {
             timeout: Duration::from_millis(1500),
             ..join(4, 11)
         };
-        meeting.arrive(2, hasty, now);
+        meeting.arrive(2, hasty, None, now);
         assert_eq!(meeting.deadline(), Some(now + Duration::from_millis(1500)));
         assert_eq!(
             what(meeting.expire()),
             "init timed out after 1.5 s: 2 of 4 ranks never came: 1, 3"
+        );
+        meeting.deny(1, Some(IpAddr::from([10, 0, 0, 7])));
+        assert!(
+            what(meeting.expire())
+                .ends_with("; one that said to be rank 1, on 10.0.0.7, did not hold the secret")
         );
         assert!(what(meeting.depart(2)).starts_with("rank 2 (process 11) ended before"));
         assert!(meeting.depart(3).is_none());

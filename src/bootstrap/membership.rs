@@ -2,20 +2,26 @@
 
 use super::{
     MAX_TIMEOUT,
-    control::Command,
+    control::{Command, Token},
     health::{Health, Peer, Shared},
     messages::{Table, Waits},
 };
 use crate::{
-    net::{DialError, Failure, Frame, FrameError, Packed, Parcel, Patience, Refused, Role, Secret, Target},
+    net::{
+        Address, DialError, Failure, Frame, FrameError, Packed, Parcel, Patience, Refused, Role, Secret,
+        Target,
+    },
+    sys::fork::ProcessFd,
     transport::links::Opener,
     types::{Call, Cause, Error},
 };
 use std::{
     collections::{BTreeSet, VecDeque},
+    fmt,
     ops::Deref,
+    os::fd::BorrowedFd,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread,
@@ -29,6 +35,8 @@ pub(crate) struct Membership {
     table: Arc<Table>,
     timeout_ms: AtomicU64,
     left: AtomicBool,
+    /// What the control thread knows this rank's connections by; see [`Opener::wake_when_ready`].
+    alarm: OnceLock<Token>,
 }
 
 impl Membership {
@@ -39,14 +47,20 @@ impl Membership {
             table,
             timeout_ms: AtomicU64::new(0),
             left: AtomicBool::new(false),
+            alarm: OnceLock::new(),
         };
         membership.set_timeout(timeout);
         membership
     }
 
-    /// Whether this host's ranks outnumber the processors that they may use together.
+    /// Whether on some host the ranks outnumber the processors that they may use together. The same on all ranks.
     pub(crate) fn oversubscribed(&self) -> bool {
-        self.table.seats.len() > self.table.cpus.max(1) as usize
+        self.table.crowded
+    }
+
+    /// Whether all ranks seem to be on one host. The same on all ranks.
+    pub(crate) fn one_host(&self) -> bool {
+        self.table.one_host
     }
 
     /// Sets the deadline of [`Opener::open`]; at first it is that of init.
@@ -91,11 +105,87 @@ impl Membership {
         })
     }
 
-    /// One attempt to hand over a parcel.
-    fn exchange(&self, patience: &Patience<'_>, peer: usize, parcel: &Packed) -> Result<Frame, Failure> {
-        let mut channel = patience.dial(&self.target(peer, Role::Link)?)?;
-        patience.send(&mut channel, parcel.clone())?;
-        patience.receive(&mut channel)
+    /// Where to reach `peer`, and as whom.
+    fn target(&self, peer: usize, role: Role) -> Result<Target, Failure> {
+        let seat = self.table.seats.get(peer).ok_or(FrameError::Malformed)?;
+        let key = self.health.0.key;
+        let addresses = match role {
+            // Descriptors go through Unix sockets only, and whoever wants a connection to keep wants one by TCP.
+            Role::Link => vec![seat.unix],
+            Role::Stream => seat.tcp.map(Address::Tcp).into_iter().collect(),
+            Role::Join | Role::Control | Role::Ask => seat.addresses(),
+        };
+        Ok(Target {
+            addresses,
+            role,
+            from: key.rank,
+            to: peer as u32,
+            comm: key.comm,
+            secret: self.secret.clone(),
+        })
+    }
+
+    /// Makes something of `peer`'s process: `attempt` until it succeeds, `peer` is gone, or the deadline has passed.
+    fn reach<T>(
+        &self,
+        peer: usize,
+        attempt: impl Fn(&Patience<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Error> {
+        self.check()?;
+        if peer >= self.ranks() || peer == self.rank() {
+            return Err(Error::internal(format!(
+                "a link from rank {} to rank {peer}",
+                self.rank()
+            )));
+        }
+        let timeout = Duration::from_millis(self.timeout_ms.load(Relaxed));
+        let patience = Patience {
+            deadline: Instant::now() + timeout,
+            stop: &|| self.obstacle(peer).is_some(),
+        };
+        self.set_waits(&[peer], None);
+        let mut failures = 0;
+        loop {
+            if let Some(cause) = self.obstacle(peer) {
+                return Err(Error::Failed(cause));
+            }
+            let failure = match attempt(&patience) {
+                Ok(done) => {
+                    self.set_waits(&[], None);
+                    return Ok(done);
+                }
+                Err(failure) => failure,
+            };
+            match failure {
+                // It died or left just now, and word of that is on its way; that says more than we can.
+                Failure::Frame(FrameError::Closed) | Failure::Dial(DialError::Nobody)
+                    if failures < LAST_BREATHS && Instant::now() < patience.deadline =>
+                {
+                    failures += 1;
+                    thread::sleep(RETRY);
+                }
+                Failure::Dial(e @ (DialError::Nobody | DialError::Refused(Refused::Unknown))) => {
+                    return Err(Error::Failed(self.unreachable(peer, &e)));
+                }
+                Failure::Stopped => (),
+                Failure::Late => {
+                    return Err(Error::Failed(Cause::Late {
+                        ranks: vec![peer as u32],
+                        seen_by: self.rank() as u32,
+                        during: None,
+                        after: timeout,
+                    }));
+                }
+                e => return Err(self.no_link(peer, &e)),
+            }
+        }
+    }
+
+    fn no_link(&self, peer: usize, why: &dyn fmt::Display) -> Error {
+        Error::Failed(Cause::Broken {
+            rank: self.rank() as u32,
+            what: format!("no link to rank {peer}: {why}"),
+        })
     }
 
     /// Who is to blame when this rank has waited too long for `ranks`: those that wait themselves are asked whom for, and
@@ -137,20 +227,6 @@ impl Membership {
         Ok(patience.receive(&mut channel)?.message()?)
     }
 
-    /// Where to reach `peer`, and as whom.
-    fn target(&self, peer: usize, role: Role) -> Result<Target, Failure> {
-        let seat = self.table.seats.get(peer).ok_or(FrameError::Malformed)?;
-        let key = self.health.0.key;
-        Ok(Target {
-            address: seat.address,
-            role,
-            from: key.rank,
-            to: peer as u32,
-            comm: key.comm,
-            secret: self.secret.clone(),
-        })
-    }
-
     /// Tells the control thread, and so all, that `peer` is not to be reached; and what to make of that here.
     fn unreachable(&self, peer: usize, how: &DialError) -> Cause {
         let shared = &self.health.0;
@@ -165,69 +241,45 @@ impl Membership {
         let _ = shared.control.post(Command::Lose(shared.key, rank, how));
         self.obstacle(peer).unwrap_or(lost)
     }
-
-    fn broken(&self, what: String) -> Error {
-        Error::Failed(Cause::Broken {
-            rank: self.rank() as u32,
-            what,
-        })
-    }
 }
 
 impl Opener for Membership {
     /// # Errors
     /// [`Error::Failed`] with the communicator's verdict, or with what was found here: the caller raises it.
-    fn open(&self, peer: usize, parcel: Parcel) -> Result<Parcel, Error> {
-        self.check()?;
-        if peer >= self.ranks() || peer == self.rank() {
-            return Err(Error::internal(format!(
-                "a link from rank {} to rank {peer}",
-                self.rank()
-            )));
-        }
-        let problem = |e: &dyn std::fmt::Display| self.broken(format!("no link to rank {peer}: {e}"));
-        let timeout = Duration::from_millis(self.timeout_ms.load(Relaxed));
-        let patience = Patience {
-            deadline: Instant::now() + timeout,
-            stop: &|| self.obstacle(peer).is_some(),
-        };
-        let parcel = Packed::parcel(parcel).map_err(|e| problem(&e))?;
-        self.set_waits(&[peer], None);
-        let mut failures = 0;
-        loop {
-            if let Some(cause) = self.obstacle(peer) {
-                return Err(Error::Failed(cause));
-            }
-            let failure = match self.exchange(&patience, peer, &parcel) {
-                Ok(welcome) => {
-                    self.set_waits(&[], None);
-                    return welcome.into_parcel().map_err(|e| problem(&e));
-                }
-                Err(failure) => failure,
+    fn open(&self, peer: usize, parcel: Parcel) -> Result<Option<Parcel>, Error> {
+        let parcel = Packed::parcel(parcel).map_err(|e| self.no_link(peer, &e))?;
+        let has_other_ways = self.table.seats.get(peer).is_some_and(|seat| seat.tcp.is_some());
+        let exchange = |patience: &Patience<'_>| {
+            let mut channel = match patience.dial(&self.target(peer, Role::Link)?) {
+                Err(Failure::Dial(DialError::Nobody)) if has_other_ways => return Ok(None),
+                channel => channel?,
             };
-            match failure {
-                // It died or left just now, and word of that is on its way; that says more than we can.
-                Failure::Frame(FrameError::Closed) | Failure::Dial(DialError::Nobody)
-                    if failures < LAST_BREATHS && Instant::now() < patience.deadline =>
-                {
-                    failures += 1;
-                    thread::sleep(RETRY);
-                }
-                Failure::Dial(e @ (DialError::Nobody | DialError::Refused(Refused::Unknown))) => {
-                    return Err(Error::Failed(self.unreachable(peer, &e)));
-                }
-                Failure::Stopped => (),
-                Failure::Late => {
-                    return Err(Error::Failed(Cause::Late {
-                        ranks: vec![peer as u32],
-                        seen_by: self.rank() as u32,
-                        during: None,
-                        after: timeout,
-                    }));
-                }
-                e => return Err(problem(&e)),
-            }
+            patience.send(&mut channel, parcel.clone())?;
+            patience.receive(&mut channel).map(Some)
+        };
+        let welcome = self.reach(peer, exchange)?.map(Frame::into_parcel);
+        welcome.transpose().map_err(|e| self.no_link(peer, &e))
+    }
+
+    fn connect(&self, peer: usize, about: &[u8]) -> Result<ProcessFd, Error> {
+        if self.table.seats.get(peer).is_some_and(|seat| seat.tcp.is_none()) {
+            return Err(self.no_link(
+                peer,
+                &"it does not listen by TCP; set the transport to auto or tcp on all ranks",
+            ));
         }
+        let about = Packed::parcel(Parcel {
+            bytes: about.to_vec(),
+            fds: Vec::new(),
+        });
+        let about = about.map_err(|e| self.no_link(peer, &e))?;
+        let stream = self.reach(peer, |patience| {
+            let mut channel = patience.dial(&self.target(peer, Role::Stream)?)?;
+            patience.send(&mut channel, about.clone())?;
+            patience.receive(&mut channel)?;
+            Ok(channel.into_stream())
+        })?;
+        stream.ok_or_else(|| self.no_link(peer, &"it spoke out of turn"))
     }
 
     fn arrivals(&self) -> Vec<(usize, Parcel)> {
@@ -239,6 +291,19 @@ impl Opener for Membership {
         frames
             .filter_map(|(rank, frame)| Some((rank, frame.into_parcel().ok()?)))
             .collect()
+    }
+
+    fn wake_when_ready(&self, watched: BorrowedFd<'_>) -> Result<(), Error> {
+        let shared = &self.health.0;
+        let token = match self.alarm.get() {
+            Some(token) => *token,
+            None => {
+                let token = shared.control.alarm(shared.key)?;
+                *self.alarm.get_or_init(|| token)
+            }
+        };
+        let armed = shared.control.wake_when_ready(watched, token);
+        armed.map_err(|e| Error::system("cannot wait for connections", e))
     }
 }
 

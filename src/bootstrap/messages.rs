@@ -5,7 +5,7 @@ use crate::{
     types::{Call, Cause},
 };
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::{fmt, net::SocketAddr, time::Duration};
 
 /// A rank to the meeting place: here I am. Its number is in the handshake.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,12 +26,36 @@ pub(super) struct Join {
 /// Where a rank is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Seat {
-    /// Where its process listens; ranks with the same address share a process.
-    pub(super) address: Address,
+    /// Its process's Unix socket; ranks with the same one share a process.
+    pub(super) unix: Address,
+    /// The TCP port where it listens, if it does. A loopback address stands for the host of the meeting place.
+    pub(super) tcp: Option<SocketAddr>,
     /// Its process, as seen in its pid namespace.
     pub(super) pid: u32,
     /// Its pid namespace; 0 when it does not know.
     pub(super) pid_namespace: u64,
+    /// Its machine, as far as pids and processors are concerned (see [`crate::sys::host::boot_id`]).
+    pub(super) boot: [u8; 16],
+}
+
+impl Seat {
+    /// Where its process may be reached, the best first.
+    pub(super) fn addresses(&self) -> Vec<Address> {
+        [self.unix]
+            .into_iter()
+            .chain(self.tcp.map(Address::Tcp))
+            .collect()
+    }
+}
+
+impl fmt::Display for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {}", self.pid)?;
+        match self.tcp {
+            Some(at) if !at.ip().is_loopback() => write!(f, " on {}", at.ip()),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Where all ranks are.
@@ -39,8 +63,10 @@ pub(super) struct Seat {
 pub(super) struct Table {
     /// By rank.
     pub(super) seats: Vec<Seat>,
-    /// Distinct processors that the ranks of this host may use together.
-    pub(super) cpus: u32,
+    /// Whether some machine has more ranks than processors that they may use together.
+    pub(super) crowded: bool,
+    /// Whether all ranks came to the meeting place from its own host: as a rule they can share memory then.
+    pub(super) one_host: bool,
 }
 
 /// The meeting place to a rank.

@@ -21,7 +21,7 @@ mod view;
 mod tests;
 
 pub(crate) use health::Peer;
-pub(crate) use join::{Joining, join};
+pub(crate) use join::{Joining, Network, join};
 pub(crate) use membership::Membership;
 pub use unique_id::UniqueId;
 

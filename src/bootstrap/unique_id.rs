@@ -1,45 +1,64 @@
 //! [`UniqueId`]: what a rank must be given to join a communicator.
 
-use super::control::{self, Command};
+use super::control::{self, Command, Control};
 use crate::{
-    net::{Address, CommId, Secret, VERSION, fill_random},
+    net::{Address, CommId, Secret, VERSION, fill_random, own_address},
     types::{Error, Result},
 };
-use std::fmt;
+use rustix::io::Errno;
+use std::{fmt, net::SocketAddr};
 
 /// Names a communicator that is to be made, says where its ranks meet, and holds the secret by which they know each
 /// other.
 ///
 /// One process makes it and hands its 128 bytes to all ranks, by whatever way it has: a pipe, MPI, a file that only
-/// the user can read. That process need not be a rank itself, but it must live until all ranks have joined. An id
+/// the user can read. Ranks of the same host reach it by a Unix socket, those of other hosts by TCP. That process need not be a rank itself, but it must live until all ranks have joined. An id
 /// makes one communicator. Whoever holds the bytes can join, so they are to be kept from others.
 ///
 /// The secret is never printed and is wiped from memory when the last copy is dropped; the arrays of
 /// [`UniqueId::to_bytes`] are their owner's to wipe.
 #[derive(Clone)]
 pub struct UniqueId {
-    pub(super) address: Address,
+    /// Where its owner listens: one or two addresses, the best first.
+    pub(super) addresses: Vec<Address>,
     pub(super) comm: CommId,
     pub(super) secret: Secret,
+    /// Whether ranks may come before its owner listens, as where all of them work out the same id.
+    pub(super) owner_may_be_late: bool,
 }
 
 impl UniqueId {
     /// Bytes of an id.
     pub const LEN: usize = 128;
 
-    /// A new id, whose ranks meet in this process. Starts the library's control thread if it does not run yet.
+    /// A new id, whose ranks meet in this process. Starts the library's control thread if it does not run yet. It
+    /// listens at a TCP port if this host has a network, so that ranks of other hosts can come, and at a Unix socket.
     ///
     /// # Errors
     /// [`Error::System`] when the system has no socket, thread or randomness to give.
     pub fn new() -> Result<UniqueId> {
         let control = control::start()?;
+        let port = own_address().map(|ip| Ok::<_, Error>(SocketAddr::new(ip, control.listen_tcp()?)));
+        Self::met_at(&control, port.transpose()?.map(Address::Tcp))
+    }
+
+    /// The same for ranks that are all on this host: nothing listens at a network.
+    ///
+    /// # Errors
+    /// As [`UniqueId::new`].
+    pub fn local() -> Result<UniqueId> {
+        Self::met_at(&*control::start()?, None)
+    }
+
+    fn met_at(control: &Control, tcp: Option<Address>) -> Result<UniqueId> {
         let (mut comm, mut secret) = (CommId::default(), zeroize::Zeroizing::new([0; Secret::LEN]));
         fill_random(&mut comm)?;
         fill_random(&mut *secret)?;
         let id = UniqueId {
-            address: control.address(),
+            addresses: [control.address()].into_iter().chain(tcp).collect(),
             comm,
             secret: Secret::new(&secret),
+            owner_may_be_late: false,
         };
         control.post(Command::Meet {
             comm,
@@ -48,14 +67,50 @@ impl UniqueId {
         Ok(id)
     }
 
+    /// The id that all ranks work out alike, of a meeting at TCP port `at`; `owner` is the rank that holds it, in this
+    /// process.
+    ///
+    /// # Errors
+    /// [`Error::Init`] when the owner finds the port in use; [`Error::System`].
+    pub(super) fn agreed(at: SocketAddr, comm: CommId, secret: Secret, owner: bool) -> Result<UniqueId> {
+        if owner {
+            let control = control::start()?;
+            let port = at.port();
+            control.listen_at(port).map_err(|e| match e {
+                Errno::ADDRINUSE => Error::Init {
+                    what: format!(
+                        "rank 0 cannot listen at port {port}: it is in use, by another job or a program of its own; set \
+                         CCL_MASTER_PORT to a free one on all ranks"
+                    ),
+                },
+                e => Error::system(format!("rank 0 cannot listen at port {port}"), e),
+            })?;
+            let secret = secret.clone();
+            control.post(Command::Meet { comm, secret })?;
+        }
+        Ok(UniqueId {
+            addresses: vec![Address::Tcp(at)],
+            comm,
+            secret,
+            owner_may_be_late: true,
+        })
+    }
+
+    /// Whether ranks can come by TCP.
+    pub(super) fn is_open_to_networks(&self) -> bool {
+        self.addresses.iter().any(Address::is_tcp)
+    }
+
     /// The id as bytes, for the way to the other ranks.
     pub fn to_bytes(&self) -> [u8; UniqueId::LEN] {
         let mut bytes = [0; UniqueId::LEN];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[ADDRESS..COMM].copy_from_slice(&self.address.encode());
+        for (&at, address) in [ADDRESS, SECOND].iter().zip(&self.addresses) {
+            bytes[at..at + Address::LEN].copy_from_slice(&address.encode());
+        }
         bytes[COMM..SECRET].copy_from_slice(&self.comm);
-        bytes[SECRET..REST].copy_from_slice(self.secret.bytes());
+        bytes[SECRET..SECOND].copy_from_slice(self.secret.bytes());
         bytes
     }
 
@@ -78,25 +133,37 @@ impl UniqueId {
                 u32::from_le_bytes(version)
             )));
         }
-        let address = Address::decode(&part(&bytes, ADDRESS)?);
-        let (Some(address), true) = (address, bytes[REST..].iter().all(|&b| b == 0)) else {
-            return Err(Error::invalid(
-                "the unique id is damaged: pass its 128 bytes unchanged",
-            ));
-        };
+        let damaged = || Error::invalid("the unique id is damaged: pass its 128 bytes unchanged");
+        let mut addresses = vec![Address::decode(&part(&bytes, ADDRESS)?).ok_or_else(damaged)?];
+        let second = part(&bytes, SECOND)?;
+        if second != [0; Address::LEN] {
+            addresses.push(Address::decode(&second).ok_or_else(damaged)?);
+        }
+        if bytes[REST..].iter().any(|&b| b != 0) {
+            return Err(damaged());
+        }
         let secret = zeroize::Zeroizing::new(part(&bytes, SECRET)?);
         Ok(UniqueId {
-            address,
+            addresses,
             comm: part(&bytes, COMM)?,
             secret: Secret::new(&secret),
+            owner_may_be_late: false,
         })
+    }
+}
+
+impl UniqueId {
+    /// Its addresses, for messages.
+    pub(super) fn places(&self) -> String {
+        let places: Vec<String> = self.addresses.iter().map(Address::to_string).collect();
+        places.join(" or ")
     }
 }
 
 impl fmt::Debug for UniqueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let comm: String = self.comm.iter().map(|b| format!("{b:02x}")).collect();
-        write!(f, "UniqueId({comm} at {})", self.address)
+        write!(f, "UniqueId({comm} at {})", self.places())
     }
 }
 
@@ -111,7 +178,8 @@ const MAGIC: [u8; 8] = *b"ccl\0uid\0";
 const ADDRESS: usize = 12;
 const COMM: usize = ADDRESS + Address::LEN;
 const SECRET: usize = COMM + 16;
-const REST: usize = SECRET + Secret::LEN;
+const SECOND: usize = SECRET + Secret::LEN;
+const REST: usize = SECOND + Address::LEN;
 
 #[cfg(test)]
 mod tests {
@@ -120,8 +188,10 @@ mod tests {
     #[test]
     fn bytes_round_trip_and_hide_the_secret() {
         let id = UniqueId::new().unwrap();
-        let back = UniqueId::from_bytes(id.to_bytes()).unwrap();
-        assert_eq!(back.to_bytes(), id.to_bytes());
+        for id in [&id, &UniqueId::local().unwrap()] {
+            let back = UniqueId::from_bytes(id.to_bytes()).unwrap();
+            assert_eq!((back.to_bytes(), &back.addresses), (id.to_bytes(), &id.addresses));
+        }
         let hex: String = id.secret.bytes().iter().map(|b| format!("{b:02x}")).collect();
         let shown = format!("{id:?} {id:#?} {:?}", id.secret);
         assert!(

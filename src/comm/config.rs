@@ -2,6 +2,7 @@
 
 use crate::{
     plan::algo::ALGORITHMS,
+    transport::{links::Choice, tcp},
     types::{Error, Result},
 };
 use std::{env, time::Duration};
@@ -20,7 +21,8 @@ pub struct Config {
     pub timeout: Option<Duration>,
     /// A name for messages.
     pub name: Option<String>,
-    /// The transport: `"auto"` (or `None`) or `"shm"`.
+    /// The transport: `"auto"` shares memory between ranks where that is possible and uses TCP between the others;
+    /// `"shm"` and `"tcp"` force one. `None`: the environment's `CCL_TRANSPORT`, else `"auto"`.
     pub transport: Option<String>,
     /// The algorithm for every operation that it fits, as [`crate::algorithms`] names it; `None` lets the planner
     /// choose.
@@ -35,14 +37,11 @@ impl Config {
 impl Config {
     /// Checks the settings, fills in what the environment says, and returns the timeout.
     pub(super) fn check(&mut self) -> Result<Duration> {
-        match self.transport.as_deref() {
-            None | Some("auto" | "shm") => {}
-            Some(other) => {
-                return Err(Error::usage(format!(
-                    "transport {other:?} does not exist: use \"auto\" or \"shm\""
-                )));
-            }
+        if self.transport.is_none() {
+            self.transport = env::var("CCL_TRANSPORT").ok().filter(|text| !text.is_empty());
         }
+        self.choice()?;
+        self.streams()?;
         if let Some(name) = &self.algorithm
             && !ALGORITHMS.iter().any(|algorithm| algorithm.name == name)
         {
@@ -59,6 +58,34 @@ impl Config {
             Ok(text) => parse_seconds(&text),
             Err(_) => Ok(Config::DEFAULT_TIMEOUT),
         }
+    }
+
+    /// The transports that links may use.
+    pub(super) fn choice(&self) -> Result<Choice> {
+        match self.transport.as_deref() {
+            None | Some("auto") => Ok(Choice::Auto),
+            Some("shm") => Ok(Choice::Shm),
+            Some("tcp") => Ok(Choice::Tcp),
+            Some(other) => Err(Error::usage(format!(
+                "transport {other:?} does not exist: use \"auto\", \"shm\" or \"tcp\""
+            ))),
+        }
+    }
+
+    /// The connections of a TCP link in each direction, as the environment says.
+    pub(super) fn streams(&self) -> Result<usize> {
+        let Ok(text) = env::var("CCL_TCP_STREAMS") else {
+            return Ok(1);
+        };
+        let streams = text.trim().parse().ok();
+        streams
+            .filter(|n| (1..=tcp::MAX_STREAMS).contains(n))
+            .ok_or_else(|| {
+                let most = tcp::MAX_STREAMS;
+                Error::usage(format!(
+                    "CCL_TCP_STREAMS={text:?} is no number of connections from 1 to {most}"
+                ))
+            })
     }
 
     /// What the ranks must have in common.
@@ -100,7 +127,10 @@ mod tests {
             Ok(Duration::from_secs(1))
         );
         let error = checked(|c| c.transport = Some("ib".into())).unwrap_err();
-        assert_eq!(error, "transport \"ib\" does not exist: use \"auto\" or \"shm\"");
+        assert_eq!(
+            error,
+            "transport \"ib\" does not exist: use \"auto\", \"shm\" or \"tcp\""
+        );
         let error = checked(|c| c.algorithm = Some("rings".into())).unwrap_err();
         assert_eq!(
             error,

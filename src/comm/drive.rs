@@ -47,9 +47,12 @@ pub(super) fn drive(
             Pause::Sleep(nap) => {
                 asleep = true;
                 membership.set_waits(&run.waits_for(), Some(call));
-                links.arm();
                 // What came before the bell was armed rang no bell: look once more.
-                let progress = run.poll(links);
+                let armed = links.arm().map_err(|error| Fault::Wire {
+                    peer: membership.rank(),
+                    error,
+                });
+                let progress = armed.and_then(|()| run.poll(links));
                 if matches!(progress, Ok(Progress::Blocked)) {
                     let nap = if membership.trouble() { TROUBLED_NAP } else { nap };
                     links.sleep(nap.min(timeout().saturating_sub(waited)));
@@ -74,7 +77,7 @@ pub(super) fn drive(
             ask_after = waited.saturating_mul(QUESTIONS_APART);
         }
         let reason = |waits_for: &[usize]| {
-            failure(membership, waits_for, &call, waited)
+            failure(membership, links, waits_for, &call, waited)
                 .or_else(|| ask.then(|| difference(membership, waits_for, call)).flatten())
                 .or_else(|| (waited >= limit).then(|| late(membership, waits_for, call, limit)))
         };
@@ -105,7 +108,13 @@ fn last_look<W: Wires>(
 }
 
 /// Why a run that waits for these ranks cannot go on, if it cannot.
-fn failure(membership: &Membership, waits_for: &[usize], call: &Call, waited: Duration) -> Option<Cause> {
+fn failure(
+    membership: &Membership,
+    links: &Links,
+    waits_for: &[usize],
+    call: &Call,
+    waited: Duration,
+) -> Option<Cause> {
     if let Some(verdict) = membership.verdict() {
         return Some(verdict);
     }
@@ -126,8 +135,18 @@ fn failure(membership: &Membership, waits_for: &[usize], call: &Call, waited: Du
     };
     // A rank that this one does not wait for directly: those who do may still be served by what it had sent, and as long
     // as something moves here they are.
-    let long = || (waited >= GRACE).then(|| long_dead(membership, call)).flatten();
-    waits_for.iter().find_map(gone).or_else(long)
+    // So is a rank whose process lives and whose connection does not: word of its end may still be on its way.
+    let cut_off = |&rank: &usize| {
+        links.trouble(rank).map(|how| Cause::Lost {
+            rank: rank as u32,
+            how,
+            seen_by,
+            during,
+        })
+    };
+    let long = || long_dead(membership, call).or_else(|| waits_for.iter().find_map(cut_off));
+    let gone = waits_for.iter().find_map(gone);
+    gone.or_else(|| (waited >= GRACE).then(long).flatten())
 }
 
 /// Whether one of these ranks, for which this one waits, is itself waiting in a different call, or in a later one: what it

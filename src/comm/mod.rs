@@ -7,11 +7,15 @@ mod plans;
 pub use config::Config;
 
 use crate::{
-    bootstrap::{self, Joining, Membership, UniqueId},
+    bootstrap::{self, Joining, Membership, Network, UniqueId},
     exec::{Work, wait::Patience},
     mem::Region,
     plan::{choose, layout::Layout},
-    transport::{LANES, links::Links, shm},
+    transport::{
+        LANES, MAX_MESSAGE,
+        links::{Choice, Links},
+        shm,
+    },
     types::{Call, Cause, Collective, DType, Element, Error, Op, Result},
 };
 use plans::Plans;
@@ -64,6 +68,7 @@ impl Communicator {
     pub fn init(ranks: usize, id: &UniqueId, rank: usize, config: &Config) -> Result<Communicator> {
         let mut config = config.clone();
         let timeout = config.check()?;
+        let (choice, streams) = (config.choice()?, config.streams()?);
         let bell = shm::Bell::new()?;
         let wake = Arc::clone(&bell);
         let membership = Arc::new(bootstrap::join(Joining {
@@ -73,9 +78,15 @@ impl Communicator {
             timeout,
             knobs: config.knobs(),
             welcome: bell.welcome()?,
+            network: match choice {
+                Choice::Shm => Network::Never,
+                Choice::Auto => Network::AsTheId,
+                Choice::Tcp => Network::Always,
+            },
             wake: Arc::new(move || wake.wake()),
         })?);
-        let links = Links::new(rank, ranks, Box::new(Arc::clone(&membership)), bell);
+        let opener = Box::new(Arc::clone(&membership));
+        let links = Links::new(rank, ranks, opener, bell).with_transport(choice, streams);
         let inner = Inner {
             links,
             plans: Plans::default(),
@@ -104,9 +115,14 @@ impl Communicator {
         self.membership.ranks()
     }
 
-    /// The transport between the ranks.
+    /// What the bytes travel over: `"shm"`, `"tcp"`, or `"shm+tcp"` where some ranks share memory and others cannot. Links
+    /// are made on first use, so that this is what init knew.
     pub fn transport(&self) -> &'static str {
-        shm::CAPS.name
+        match self.config.choice() {
+            Ok(Choice::Tcp) => "tcp",
+            Ok(Choice::Auto) if !self.membership.one_host() => "shm+tcp",
+            _ => "shm",
+        }
     }
 
     /// Bytes of address space that the links to other ranks take so far: they are made on first use, and memory is used
@@ -299,8 +315,7 @@ impl Communicator {
             blocks: schedule.blocks as usize,
             grains: schedule.grains as usize,
         };
-        let (tiling, copies) =
-            choose::tiling(&schedule, &layout, dtype.size(), shm::CAPS.max_message, LANES)?;
+        let (tiling, copies) = choose::tiling(&schedule, &layout, dtype.size(), MAX_MESSAGE, LANES)?;
         // From here on data moves, and the ranks' call numbers go on together.
         inner.seq = inner.seq.wrapping_add(1);
         if count == 0 {

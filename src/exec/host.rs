@@ -47,6 +47,8 @@ pub(crate) struct Run<'m> {
     work: Work<'m>,
     tracks: SmallVec<[Track; 4]>,
     offered: Vec<Offer<'m>>,
+    /// The peers to which something had still to be sent when all else was done.
+    unsent_to: Vec<usize>,
 }
 
 /// A message that lies in this rank's memory until the peer has taken it.
@@ -102,6 +104,7 @@ impl<'m> Run<'m> {
             work,
             tracks: tracks.collect(),
             offered: Vec::new(),
+            unsent_to: Vec::new(),
         }
     }
 
@@ -116,6 +119,7 @@ impl<'m> Run<'m> {
             .filter_map(|track| track.waits_for.map(peer))
             .collect();
         peers.extend(self.offered.iter().map(|offer| offer.peer));
+        peers.extend(&self.unsent_to);
         peers.sort_unstable();
         peers.dedup();
         peers
@@ -123,6 +127,9 @@ impl<'m> Run<'m> {
 
     /// Does what can be done without waiting: at most one step of each track.
     pub(crate) fn poll<W: Wires>(&mut self, wires: &W) -> Result<Progress, Fault> {
+        wires
+            .progress()
+            .map_err(|(peer, error)| Fault::Wire { peer, error })?;
         let (mut moved, mut done) = (false, true);
         for i in 0..self.tracks.len() {
             if !self.open(i) {
@@ -153,7 +160,12 @@ impl<'m> Run<'m> {
         }
         if done {
             self.drop_taken(wires)?;
-            done = self.offered.is_empty();
+            self.unsent_to = if wires.unsent() {
+                wires.unsent_to()
+            } else {
+                Vec::new()
+            };
+            done = self.offered.is_empty() && self.unsent_to.is_empty();
         }
         Ok(match (done, moved) {
             (true, _) => Progress::Done,

@@ -5,13 +5,20 @@ use super::{
     address::fill_random,
     handshake::{CLIENT_PROOF, Hello, REJECTION, Server, refusal},
 };
-use crate::sys::{fork::ProcessFd, socket};
+use crate::sys::{fork::ProcessFd, socket, tcp};
 use rustix::{io::Errno, process::geteuid};
 use std::{
     io::IoSlice,
     os::fd::{AsFd, BorrowedFd},
     time::Instant,
 };
+
+/// What a connection came in by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Unix,
+    Tcp,
+}
 
 /// The server's side of a handshake in progress. Its size is fixed and nothing is allocated for the other side.
 pub(crate) struct Greeter {
@@ -37,15 +44,24 @@ pub(crate) enum Greeting {
     Waiting(Greeter),
     /// It has proved its hello.
     Met(Hello, Channel),
+    /// It said this, in vain: it does not hold the secret.
+    Denied(Hello, ProcessFd),
     /// It is a stranger, has gone, or was told why it may not come in.
     Over,
 }
 
 impl Greeter {
-    /// Greets whoever is at the other end of `stream`, unless it is another user (the superuser may come in).
-    pub(crate) fn new(stream: ProcessFd, now: Instant) -> Option<Greeter> {
-        let uid = socket::peer_uid(&stream).ok()?;
-        (uid == 0 || uid == geteuid().as_raw()).then_some(Greeter {
+    /// Greets whoever is at the other end of `stream`, unless it is a Unix socket of another user (the superuser may
+    /// come in).
+    pub(crate) fn new(stream: ProcessFd, kind: Kind, now: Instant) -> Option<Greeter> {
+        let may_come_in = match kind {
+            Kind::Unix => {
+                let uid = socket::peer_uid(&stream).ok()?;
+                uid == 0 || uid == geteuid().as_raw()
+            }
+            Kind::Tcp => tcp::tune(&stream).is_ok(),
+        };
+        may_come_in.then_some(Greeter {
             stream,
             since: now,
             stage: Stage::Hello,
@@ -116,9 +132,9 @@ fn on_proof(server: Server, buffer: &[u8; Hello::LEN], stream: ProcessFd) -> Gre
     match server.on_proof(proof) {
         Ok((hello, answer)) if send_all(&stream, &answer) => Greeting::Met(hello, Channel::new(stream)),
         Ok(_) => Greeting::Over,
-        Err(_) => {
+        Err((hello, _)) => {
             send_all(&stream, &REJECTION);
-            Greeting::Over
+            Greeting::Denied(hello, stream)
         }
     }
 }

@@ -10,7 +10,7 @@ use super::{
 use crate::sys::{
     fork::ProcessFd,
     poll::{self, Ready},
-    socket,
+    socket, tcp,
 };
 use rustix::io::Errno;
 use std::{
@@ -23,7 +23,8 @@ use std::{
 /// Whom to reach, as whom.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    pub(crate) address: Address,
+    /// Where it may be reached: tried in this order.
+    pub(crate) addresses: Vec<Address>,
     pub(crate) role: Role,
     pub(crate) from: u32,
     pub(crate) to: u32,
@@ -40,6 +41,8 @@ pub(crate) struct Dialer {
 }
 
 enum Stage {
+    /// The connection itself is on its way; the bytes are our hello.
+    Connecting(Client, [u8; Hello::LEN]),
     Hello(Client),
     Proof(ClientProved),
 }
@@ -68,6 +71,14 @@ pub(crate) enum DialError {
 }
 
 impl DialError {
+    fn of(e: Errno) -> DialError {
+        match e {
+            Errno::CONNREFUSED => DialError::Nobody,
+            Errno::AGAIN | Errno::INTR => DialError::Busy,
+            e => DialError::Io(e.into()),
+        }
+    }
+
     /// What this says about the process that should have answered.
     pub(crate) fn how(&self) -> String {
         match self {
@@ -89,28 +100,47 @@ impl Dialer {
             comm: target.comm,
             nonce,
         };
-        let stream = target.address.dial().map_err(|e| match e {
-            Errno::CONNREFUSED => DialError::Nobody,
-            Errno::AGAIN | Errno::INTR => DialError::Busy,
-            e => DialError::Io(e.into()),
-        })?;
         let (client, bytes) = Client::begin(hello, target.secret.clone());
-        if !send_all(&stream, &bytes) {
+        let (address, stream) = first_open(&target.addresses)?;
+        let stage = if address.is_tcp() {
+            Stage::Connecting(client, bytes)
+        } else if send_all(&stream, &bytes) {
+            Stage::Hello(client)
+        } else {
             return Err(DialError::Busy);
-        }
+        };
         Ok(Dialer {
             stream,
-            stage: Stage::Hello(client),
+            stage,
             buffer: [0; Hello::LEN],
             have: 0,
         })
     }
 
+    /// What to wait for before [`Dialer::advance`].
+    pub(crate) fn waits_for(&self) -> Ready {
+        match self.stage {
+            Stage::Connecting(..) => Ready::Write,
+            Stage::Hello(_) | Stage::Proof(_) => Ready::Read,
+        }
+    }
+
     /// Goes on with what has come.
     pub(crate) fn advance(mut self) -> Result<Dialing, DialError> {
+        if let Stage::Connecting(client, hello) = self.stage {
+            if !tcp::connected(&self.stream).map_err(DialError::of)? {
+                self.stage = Stage::Connecting(client, hello);
+                return Ok(Dialing::Waiting(self));
+            }
+            tcp::tune(&self.stream).map_err(DialError::of)?;
+            if !send_all(&self.stream, &hello) {
+                return Err(DialError::Busy);
+            }
+            self.stage = Stage::Hello(client);
+        }
         loop {
             let need = match self.stage {
-                Stage::Hello(_) => Hello::LEN,
+                Stage::Connecting(..) | Stage::Hello(_) => Hello::LEN,
                 Stage::Proof(_) => SERVER_PROOF,
             };
             match socket::receive_bytes(&self.stream, &mut self.buffer[self.have..need]) {
@@ -124,7 +154,7 @@ impl Dialer {
             if self.have == need {
                 self.have = 0;
                 match self.stage {
-                    Stage::Hello(client) => {
+                    Stage::Connecting(client, _) | Stage::Hello(client) => {
                         let (proved, bytes) = client.on_hello(&self.buffer).map_err(DialError::Refused)?;
                         if !send_all(&self.stream, &bytes) {
                             return Err(DialError::Busy);
@@ -141,6 +171,18 @@ impl Dialer {
             }
         }
     }
+}
+
+/// Begins a connection to the first address where somebody listens, as far as that is known at once.
+fn first_open(addresses: &[Address]) -> Result<(Address, ProcessFd), DialError> {
+    for address in addresses {
+        match address.dial().map_err(DialError::of) {
+            Err(DialError::Nobody) => (),
+            Err(e) => return Err(e),
+            Ok(stream) => return Ok((*address, stream)),
+        }
+    }
+    Err(DialError::Nobody)
 }
 
 impl AsFd for Dialer {
@@ -192,7 +234,7 @@ impl Patience<'_> {
                 Dialing::Met(channel) => return Ok(channel),
                 Dialing::Waiting(dialer) => dialer,
             };
-            self.wait(dialer.as_fd(), Ready::Read)?;
+            self.wait(dialer.as_fd(), dialer.waits_for())?;
         }
     }
 

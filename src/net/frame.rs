@@ -128,6 +128,12 @@ impl Channel {
         }
     }
 
+    /// The connection itself, for another protocol; `None` if frames are under way on it.
+    pub(crate) fn into_stream(self) -> Option<ProcessFd> {
+        let idle = self.outbox.is_empty() && self.inbox.bytes.is_empty() && self.inbox.fds.is_empty();
+        idle.then_some(self.stream)
+    }
+
     /// Adds a message to what is to be sent; [`Channel::flush`] sends it.
     pub(crate) fn post(&mut self, packed: Packed) {
         self.outbox.push_back(packed);

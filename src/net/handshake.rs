@@ -40,6 +40,8 @@ pub(crate) enum Role {
     Link = 3,
     /// A rank asks whom another one waits for.
     Ask = 4,
+    /// A connection that a transport keeps to send data on.
+    Stream = 5,
 }
 
 /// The first message of each side.
@@ -82,6 +84,7 @@ impl Hello {
             (2, [0, 0, 0]) => Role::Control,
             (3, [0, 0, 0]) => Role::Link,
             (4, [0, 0, 0]) => Role::Ask,
+            (5, [0, 0, 0]) => Role::Stream,
             (NO_SUCH_COMMUNICATOR, [0, 0, 0]) => return Err(Refused::Unknown),
             _ => return Err(Refused::Garbage),
         };
@@ -224,11 +227,14 @@ impl Server {
     }
 
     /// Takes the client's proof. On success its hello is true, and the bytes are to be sent; on failure
-    /// [`REJECTION`] is.
-    pub(crate) fn on_proof(self, proof: &[u8; CLIENT_PROOF]) -> Result<(Hello, [u8; SERVER_PROOF]), Refused> {
+    /// [`REJECTION`] is, and the hello is what somebody said.
+    pub(crate) fn on_proof(
+        self,
+        proof: &[u8; CLIENT_PROOF],
+    ) -> Result<(Hello, [u8; SERVER_PROOF]), (Hello, Refused)> {
         mac(&self.secret, CLIENT, &[&self.theirs, &self.ours])
             .verify_slice(proof)
-            .map_err(|_| Refused::WrongProof)?;
+            .map_err(|_| (self.hello, Refused::WrongProof))?;
         let mut answer = [ACCEPTED; SERVER_PROOF];
         let ours = mac(&self.secret, SERVER, &[&self.theirs, &self.ours, proof]);
         answer[1..].copy_from_slice(&ours.finalize().into_bytes());

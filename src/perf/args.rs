@@ -60,8 +60,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", value_parser = ranks)]
     pub(super) ranks: Option<usize>,
 
-    /// What the bytes travel over
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = ["auto", "shm"])]
+    /// What the bytes travel over: shm, tcp, or auto, which shares memory where that is possible
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = ["auto", "shm", "tcp"])]
     pub(super) transport: String,
 
     /// Algorithm to use for all sizes; --list names them [default: the library's choice]

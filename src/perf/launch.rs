@@ -126,7 +126,7 @@ struct Run<'r> {
 
 impl<'r> Run<'r> {
     fn start(setup: &'r Setup, host: &'r Host, events: &mpsc::Sender<Event>) -> Result<Self, Trouble> {
-        let id = || UniqueId::new().map_err(|error| error.to_string());
+        let id = || UniqueId::local().map_err(|error| error.to_string());
         let ids = [id()?, id()?];
         let processes = Processes::start(setup, &ids, events)?;
         Ok(Run {

@@ -1,8 +1,12 @@
 //! What every transport must do, checked on all of them with both ends in one thread. What takes two threads or
-//! processes is checked in the transports' own tests, with [`Soak`].
+//! processes is checked in the transports' own tests.
 
-use super::{Header, LANES, Link, Wires, inproc, sim};
-use crate::mem::Region;
+use super::{
+    Caps, Header, LANES, Link, Message, Ticket, Wires, inproc,
+    links::{Choice, Links},
+    sim,
+};
+use crate::{mem::Region, types::Error};
 
 /// More looks than any message, credit or link of a working transport takes in a test.
 const PATIENCE: usize = 10_000;
@@ -13,7 +17,6 @@ pub(crate) fn connect<'w, W: Wires>(from: &'w W, to: &'w W) -> (&'w W::Link, &'w
 }
 
 fn connect_ranks<'w, W: Wires>(from: &'w W, me: usize, to: &'w W, peer: usize) -> (&'w W::Link, &'w W::Link) {
-    assert!(to.from(me).unwrap().is_none(), "a link before it was made");
     let sends = (0..PATIENCE)
         .find_map(|_| from.to(peer).unwrap())
         .expect("a link to send on");
@@ -21,6 +24,44 @@ fn connect_ranks<'w, W: Wires>(from: &'w W, me: usize, to: &'w W, peer: usize) -
         .find_map(|_| to.from(me).unwrap())
         .expect("a link to receive on");
     (sends, receives)
+}
+
+/// A link whose two ranks go on with what is under way before each look.
+struct Lively<'l, L, F> {
+    link: &'l L,
+    progress: F,
+}
+
+impl<L: Link, F: Fn()> Link for Lively<'_, L, F> {
+    fn caps(&self) -> Caps {
+        self.link.caps()
+    }
+
+    fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
+        (self.progress)();
+        self.link.reserve(lane, len)
+    }
+
+    fn commit(&self, lane: usize, header: Header) {
+        self.link.commit(lane, header);
+    }
+
+    fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error> {
+        self.link.offer(lane, header, body)
+    }
+
+    fn taken(&self, lane: usize, ticket: Ticket) -> bool {
+        self.link.taken(lane, ticket)
+    }
+
+    fn peek(&self, lane: usize) -> Result<Option<Message<'_>>, Error> {
+        (self.progress)();
+        self.link.peek(lane)
+    }
+
+    fn release(&self, lane: usize) {
+        self.link.release(lane);
+    }
 }
 
 /// Sends if there is credit within a few looks.
@@ -167,11 +208,21 @@ fn limits(out: &impl Link, into: &impl Link) {
 
 /// All checks, in both directions; `capacity` is how many reserved messages a lane holds.
 fn conforms<W: Wires>(ranks: [&W; 2], capacity: u32) {
+    assert!(ranks[1].from(0).unwrap().is_none(), "a link before it was made");
     for me in [0, 1] {
         let (out, into) = connect_ranks(ranks[me], me, ranks[1 - me], 1 - me);
-        every_length(out, into);
-        credits_and_lanes(out, into, capacity);
-        limits(out, into);
+        let progress = || ranks.iter().for_each(|rank| rank.progress().unwrap());
+        let [out, into] = [out, into].map(|link| Lively { link, progress });
+        every_length(&out, &into);
+        credits_and_lanes(&out, &into, capacity);
+        limits(&out, &into);
+        (0..PATIENCE).find(|_| {
+            progress();
+            ranks
+                .iter()
+                .all(|rank| !rank.unsent() && rank.unsent_to().is_empty())
+        });
+        assert!(ranks.iter().all(|rank| !rank.unsent()), "something is never sent");
     }
     for (me, peer) in [(0, 0), (0, 2), (1, usize::MAX)] {
         assert!(
@@ -185,6 +236,17 @@ fn conforms<W: Wires>(ranks: [&W; 2], capacity: u32) {
 fn shm_conforms() {
     let ranks = inproc::links(2).unwrap();
     conforms([&ranks[0], &ranks[1]], super::shm::DEPTH as u32);
+}
+
+#[test]
+fn tcp_conforms() {
+    for streams in [1, 2, 3, LANES] {
+        let ranks = inproc::links(2).unwrap();
+        let ranks: Vec<Links> = (ranks.into_iter())
+            .map(|links| links.with_transport(Choice::Tcp, streams))
+            .collect();
+        conforms([&ranks[0], &ranks[1]], super::tcp::DEPTH as u32);
+    }
 }
 
 #[test]

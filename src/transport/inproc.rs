@@ -4,10 +4,24 @@ use super::{
     links::{Links, Opener},
     shm::Bell,
 };
-use crate::{net::Parcel, types::Error};
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering::*},
+use crate::{
+    net::Parcel,
+    sys::{
+        fork::ProcessFd,
+        poll::{self, Ready},
+        socket, tcp,
+    },
+    types::Error,
+};
+use rustix::io::Errno;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    os::fd::AsFd,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::*},
+    },
+    time::Duration,
 };
 
 /// The links of `ranks` ranks, each for a thread of its own.
@@ -34,15 +48,42 @@ struct Local {
 }
 
 impl Opener for Local {
-    fn open(&self, peer: usize, parcel: Parcel) -> Result<Parcel, Error> {
+    fn open(&self, peer: usize, parcel: Parcel) -> Result<Option<Parcel>, Error> {
         self.letterboxes[peer].put(self.rank, parcel);
-        self.letterboxes[peer].bell.welcome()
+        self.letterboxes[peer].bell.welcome().map(Some)
+    }
+
+    fn connect(&self, peer: usize, about: &[u8]) -> Result<ProcessFd, Error> {
+        let (near, far) = connection().map_err(|e| Error::system("cannot connect two threads", e))?;
+        self.letterboxes[peer].put(
+            self.rank,
+            Parcel {
+                bytes: about.to_vec(),
+                fds: vec![far.into_owned()],
+            },
+        );
+        Ok(near)
     }
 
     fn arrivals(&self) -> Vec<(usize, Parcel)> {
         self.letterboxes[self.rank].empty()
     }
 }
+
+/// Both ends of a connection through the loopback device.
+fn connection() -> Result<(ProcessFd, ProcessFd), Errno> {
+    let (listener, port) = tcp::listen(0)?;
+    let near = tcp::dial(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    poll::wait(near.as_fd(), Ready::Write, CONNECTING)?;
+    tcp::connected(&near)?;
+    poll::wait(listener.as_fd(), Ready::Read, CONNECTING)?;
+    let far = socket::accept(&listener)?.ok_or(Errno::TIMEDOUT)?;
+    [&near, &far].into_iter().try_for_each(tcp::tune)?;
+    Ok((near, far))
+}
+
+/// More than the loopback device ever takes.
+const CONNECTING: Duration = Duration::from_secs(10);
 
 /// Where a rank finds the parcels that other threads took in for it.
 pub(crate) struct Letterbox {

@@ -3,54 +3,109 @@
 use super::{
     Caps, Header, Link, Message, Ticket, Wires,
     shm::{self, Bell},
+    tcp::{self, Hub},
 };
 use crate::{
     mem::Region,
     net::Parcel,
+    sys::fork::ProcessFd,
     types::{Cause, Error},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    cell::{Cell, OnceCell},
+    os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
+    time::Duration,
+};
 
 /// Carries parcels between the transports of two ranks: implemented by the floor that knows the peers' addresses.
+///
+/// Neither rank's peer itself need do anything: it may be waiting for something else, while its process answers.
 pub(crate) trait Opener: Send {
-    /// Hands `parcel` to `peer` and returns the peer's welcome ([`Bell::welcome`]). Blocks until the peer's process took
-    /// it, its death, a failure of the communicator, or the deadline of operations. The peer's rank itself need not do
-    /// anything: it may be waiting for something else.
-    fn open(&self, peer: usize, parcel: Parcel) -> Result<Parcel, Error>;
+    /// Hands `parcel` to `peer` and returns the peer's welcome ([`Bell::welcome`]); `None` when descriptors cannot be
+    /// handed to it, but a connection can. Blocks until the peer's process took it, its death, a failure of the
+    /// communicator, or the deadline of operations.
+    fn open(&self, peer: usize, parcel: Parcel) -> Result<Option<Parcel>, Error>;
+
+    /// Makes a connection to `peer`, which gets its other end in a parcel with `about`. Blocks as [`Opener::open`].
+    fn connect(&self, peer: usize, _about: &[u8]) -> Result<ProcessFd, Error> {
+        Err(Error::internal(format!(
+            "there are no connections to rank {peer}"
+        )))
+    }
 
     /// The parcels that have come in since the last time, with the ranks that sent them. It is asked again and again by
     /// ranks that wait: where nothing came it costs no more than the load of a word. Whoever puts a parcel there wakes
     /// the rank's bell afterwards ([`Bell::wake`]).
     fn arrivals(&self) -> Vec<(usize, Parcel)>;
+
+    /// Wakes the rank's bell, once, when something happens in `watched`, an epoll instance of the rank's; at once if
+    /// something has. Without it sleepers look up by themselves, now and then.
+    fn wake_when_ready(&self, _watched: BorrowedFd<'_>) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 impl<T: Opener + Sync + ?Sized> Opener for Arc<T> {
-    fn open(&self, peer: usize, parcel: Parcel) -> Result<Parcel, Error> {
+    fn open(&self, peer: usize, parcel: Parcel) -> Result<Option<Parcel>, Error> {
         (**self).open(peer, parcel)
+    }
+
+    fn connect(&self, peer: usize, about: &[u8]) -> Result<ProcessFd, Error> {
+        (**self).connect(peer, about)
     }
 
     fn arrivals(&self) -> Vec<(usize, Parcel)> {
         (**self).arrivals()
     }
+
+    fn wake_when_ready(&self, watched: BorrowedFd<'_>) -> Result<(), Error> {
+        (**self).wake_when_ready(watched)
+    }
+}
+
+/// Which transports a rank's links may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// Shared memory where it can be shared, else TCP.
+    Auto,
+    Shm,
+    Tcp,
 }
 
 /// A rank's links. They belong to one thread at a time.
 pub(crate) struct Links {
     rank: usize,
+    choice: Choice,
+    /// Connections of a TCP link in each direction.
+    streams: usize,
     peers: Vec<AnyLink>,
     opener: Box<dyn Opener>,
     bell: Arc<Bell>,
+    /// Made with the first connection.
+    hub: OnceCell<Arc<Hub>>,
 }
 
 impl Links {
     /// The links of `rank` to the others of `ranks`: none is made yet.
     pub(crate) fn new(rank: usize, ranks: usize, opener: Box<dyn Opener>, bell: Arc<Bell>) -> Self {
-        let peers = (0..ranks).map(|_| AnyLink::Shm(shm::Link::default())).collect();
         Links {
             rank,
-            peers,
+            choice: Choice::Auto,
+            streams: 1,
+            peers: (0..ranks).map(|_| AnyLink::default()).collect(),
             opener,
             bell,
+            hub: OnceCell::new(),
+        }
+    }
+
+    /// The same over `choice`, and TCP links with `streams` connections in each direction.
+    pub(crate) fn with_transport(self, choice: Choice, streams: usize) -> Self {
+        Links {
+            choice,
+            streams: streams.clamp(1, tcp::MAX_STREAMS),
+            ..self
         }
     }
 
@@ -62,8 +117,12 @@ impl Links {
     /// if nothing to do { links.sleep(timeout); }
     /// links.disarm();
     /// ```
-    pub(crate) fn arm(&self) {
+    pub(crate) fn arm(&self) -> Result<(), Error> {
         self.bell.arm();
+        match self.hub.get() {
+            Some(hub) => self.opener.wake_when_ready(hub.as_fd()),
+            None => Ok(()),
+        }
     }
 
     /// Sleeps until something changed since [`Links::arm`], or for no reason, or for `timeout`: then it is `false`.
@@ -81,16 +140,52 @@ impl Links {
         self.bell.mapped() + self.peers.iter().map(AnyLink::mapped).sum::<usize>()
     }
 
+    /// What happened to the connections with `peer`, if they do not work any more. Whether that is its end is for others
+    /// to find.
+    pub(crate) fn trouble(&self, peer: usize) -> Option<String> {
+        self.peers.get(peer)?.tcp.get()?.trouble()
+    }
+
     /// Makes the sending half of the link to `peer` and hands it over.
     #[cold]
     fn open(&self, peer: usize) -> Result<(), Error> {
         self.check(peer)?;
-        match &self.peers[peer] {
-            AnyLink::Shm(link) => {
-                let (opening, parcel) = shm::Opening::new(&self.bell)?;
-                let welcome = self.opener.open(peer, parcel)?;
-                link.set_outbound(opening.connected(peer, &welcome, &self.bell)?);
-            }
+        if self.choice != Choice::Tcp && self.open_shm(peer)? {
+            return Ok(());
+        }
+        if self.choice == Choice::Shm {
+            return Err(Error::Failed(Cause::Broken {
+                rank: self.rank as u32,
+                what: format!(
+                    "it cannot share memory with rank {peer}, which is on another host or belongs to another user: use \
+                     transport \"auto\" or \"tcp\""
+                ),
+            }));
+        }
+        self.open_tcp(peer)
+    }
+
+    /// Whether memory could be shared with `peer`.
+    fn open_shm(&self, peer: usize) -> Result<bool, Error> {
+        let (opening, parcel) = shm::Opening::new(&self.bell)?;
+        let Some(welcome) = self.opener.open(peer, parcel)? else {
+            return Ok(false);
+        };
+        let link = &self.peers[peer];
+        link.shm
+            .set_outbound(opening.connected(peer, &welcome, &self.bell)?);
+        link.to.set(Way::Shm);
+        Ok(true)
+    }
+
+    fn open_tcp(&self, peer: usize) -> Result<(), Error> {
+        let hub = self.hub()?;
+        let connect = |about: &[u8]| self.opener.connect(peer, about);
+        let half = tcp::Outbound::open(peer, self.streams, hub, connect)?;
+        let link = &self.peers[peer];
+        link.tcp(peer, hub).set_outbound(half);
+        if link.to.get() == Way::None {
+            link.to.set(Way::Tcp);
         }
         Ok(())
     }
@@ -98,23 +193,77 @@ impl Links {
     /// Attaches the receiving halves that have come in; then the link from `peer` may be there.
     fn await_link(&self, peer: usize) -> Result<Option<&AnyLink>, Error> {
         self.check(peer)?;
+        self.attach_all().map_err(|(_, e)| e)?;
+        Ok(self.peers.get(peer).filter(|link| link.from.get() != Way::None))
+    }
+
+    #[inline]
+    fn attach_all(&self) -> Result<(), (usize, Error)> {
         for (sender, parcel) in self.opener.arrivals() {
-            self.attach(sender, &parcel)?;
+            self.attach(sender, parcel).map_err(|e| (sender, e))?;
         }
-        Ok(self.peers.get(peer).filter(|link| link.receives()))
+        Ok(())
     }
 
     #[cold]
-    fn attach(&self, peer: usize, parcel: &Parcel) -> Result<(), Error> {
+    fn attach(&self, peer: usize, parcel: Parcel) -> Result<(), Error> {
         self.check(peer)?;
-        match &self.peers[peer] {
-            AnyLink::Shm(link) => {
-                if link.receives() || !link.set_inbound(shm::Inbound::attach(peer, parcel, &self.bell)?) {
-                    return Err(Error::Failed(Cause::Broken {
-                        rank: peer as u32,
-                        what: format!("it opened a second link to rank {}", self.rank),
-                    }));
+        let link = &self.peers[peer];
+        if tcp::is_hello(&parcel.bytes) {
+            let arrival = tcp::Arrival::of(peer, parcel)?;
+            if link.tcp(peer, self.hub()?).add_inbound(arrival)? && link.from.get() == Way::None {
+                link.from.set(Way::Tcp);
+            }
+        } else {
+            let half = shm::Inbound::attach(peer, &parcel, &self.bell)?;
+            // A peer that could share its memory sends its messages there; a connection is for credits then.
+            if link.from.replace(Way::Shm) == Way::Shm || !link.shm.set_inbound(half) {
+                return Err(Error::Failed(Cause::Broken {
+                    rank: peer as u32,
+                    what: format!("it opened a second link to rank {}", self.rank),
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn attach_for_test(&self, peer: usize, parcel: Parcel) -> Result<(), Error> {
+        self.attach(peer, parcel)
+    }
+
+    fn hub(&self) -> Result<&Arc<Hub>, Error> {
+        if let Some(hub) = self.hub.get() {
+            return Ok(hub);
+        }
+        let hub = Arc::new(Hub::new()?);
+        Ok(self.hub.get_or_init(|| hub))
+    }
+
+    /// Goes on with all connections that have something to do.
+    fn progress_connections(&self, hub: &Hub) -> Result<(), (usize, Error)> {
+        self.attach_all()?; // credits may come from a peer of which nothing else is awaited
+        for event in hub.ready().map_err(|e| (self.rank, e))? {
+            let peer = event.peer();
+            if let Some(link) = self.peers.get(peer).and_then(|link| link.tcp.get()) {
+                link.progress(event).map_err(|e| (peer, e))?;
+            }
+        }
+        if hub.owing() {
+            self.pay()?;
+        }
+        Ok(())
+    }
+
+    /// Sends the credits for which there is no sending half yet.
+    #[cold]
+    fn pay(&self) -> Result<(), (usize, Error)> {
+        for (peer, link) in self.peers.iter().enumerate() {
+            if let Some(link) = link.tcp.get().filter(|link| link.owes()) {
+                if !link.sends() {
+                    self.open_tcp(peer).map_err(|e| (peer, e))?;
                 }
+                link.pay();
             }
         }
         Ok(())
@@ -138,7 +287,7 @@ impl Wires for Links {
     #[inline]
     fn to(&self, peer: usize) -> Result<Option<&AnyLink>, Error> {
         match self.peers.get(peer) {
-            Some(link) if link.sends() => Ok(Some(link)),
+            Some(link) if link.to.get() != Way::None => Ok(Some(link)),
             _ => self.open(peer).map(|()| self.peers.get(peer)),
         }
     }
@@ -146,86 +295,126 @@ impl Wires for Links {
     #[inline]
     fn from(&self, peer: usize) -> Result<Option<&AnyLink>, Error> {
         match self.peers.get(peer) {
-            Some(link) if link.receives() => Ok(Some(link)),
+            Some(link) if link.from.get() != Way::None => Ok(Some(link)),
             _ => self.await_link(peer),
         }
     }
+
+    #[inline]
+    fn progress(&self) -> Result<(), (usize, Error)> {
+        match self.hub.get() {
+            Some(hub) => self.progress_connections(hub),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn unsent(&self) -> bool {
+        self.hub.get().is_some_and(|hub| hub.unsent())
+    }
+
+    fn unsent_to(&self) -> Vec<usize> {
+        let unsent = |link: &AnyLink| link.tcp.get().is_some_and(|link| link.unsent());
+        let peers = self.peers.iter().enumerate();
+        peers
+            .filter(|(_, link)| unsent(link))
+            .map(|(peer, _)| peer)
+            .collect()
+    }
 }
 
-/// A link of any kind: the transports are a closed set, so a `match` finds the way.
-pub(crate) enum AnyLink {
-    Shm(shm::Link),
+/// A link of any kind, each direction over the transport by which it was made: the transports are a closed set, so a
+/// `match` finds the way.
+#[derive(Default)]
+pub(crate) struct AnyLink {
+    to: Cell<Way>,
+    from: Cell<Way>,
+    shm: shm::Link,
+    tcp: OnceCell<Box<tcp::Link>>,
+}
+
+/// What a direction of a link goes over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Way {
+    /// It was not made yet.
+    #[default]
+    None,
+    Shm,
+    Tcp,
 }
 
 impl AnyLink {
-    #[inline]
-    fn sends(&self) -> bool {
-        match self {
-            AnyLink::Shm(link) => link.sends(),
-        }
-    }
-
-    #[inline]
-    fn receives(&self) -> bool {
-        match self {
-            AnyLink::Shm(link) => link.receives(),
-        }
+    fn tcp(&self, peer: usize, hub: &Arc<Hub>) -> &tcp::Link {
+        self.tcp
+            .get_or_init(|| Box::new(tcp::Link::new(peer, hub.clone())))
     }
 
     fn mapped(&self) -> usize {
-        match self {
-            AnyLink::Shm(link) => link.mapped(),
-        }
+        self.shm.mapped() + self.tcp.get().map_or(0, |link| link.mapped())
+    }
+
+    #[cold]
+    fn over_tcp(&self) -> &tcp::Link {
+        self.tcp
+            .get()
+            .expect("a direction goes over TCP after its connections were made")
     }
 }
 
 impl Link for AnyLink {
     #[inline]
     fn caps(&self) -> Caps {
-        match self {
-            AnyLink::Shm(link) => link.caps(),
+        match self.to.get() {
+            Way::Tcp => tcp::CAPS,
+            Way::None | Way::Shm => shm::CAPS,
         }
     }
 
     #[inline]
     fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
-        match self {
-            AnyLink::Shm(link) => link.reserve(lane, len),
+        match self.to.get() {
+            Way::Tcp => self.over_tcp().reserve(lane, len),
+            Way::None | Way::Shm => self.shm.reserve(lane, len),
         }
     }
 
     #[inline]
     fn commit(&self, lane: usize, header: Header) {
-        match self {
-            AnyLink::Shm(link) => link.commit(lane, header),
+        match self.to.get() {
+            Way::Tcp => self.over_tcp().commit(lane, header),
+            Way::None | Way::Shm => self.shm.commit(lane, header),
         }
     }
 
     #[inline]
     fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error> {
-        match self {
-            AnyLink::Shm(link) => link.offer(lane, header, body),
+        match self.to.get() {
+            Way::Tcp => self.over_tcp().offer(lane, header, body),
+            Way::None | Way::Shm => self.shm.offer(lane, header, body),
         }
     }
 
     #[inline]
     fn taken(&self, lane: usize, ticket: Ticket) -> bool {
-        match self {
-            AnyLink::Shm(link) => link.taken(lane, ticket),
+        match self.to.get() {
+            Way::Tcp => self.over_tcp().taken(lane, ticket),
+            Way::None | Way::Shm => self.shm.taken(lane, ticket),
         }
     }
 
     #[inline]
     fn peek(&self, lane: usize) -> Result<Option<Message<'_>>, Error> {
-        match self {
-            AnyLink::Shm(link) => link.peek(lane),
+        match self.from.get() {
+            Way::Tcp => self.over_tcp().peek(lane),
+            Way::None | Way::Shm => self.shm.peek(lane),
         }
     }
 
     #[inline]
     fn release(&self, lane: usize) {
-        match self {
-            AnyLink::Shm(link) => link.release(lane),
+        match self.from.get() {
+            Way::Tcp => self.over_tcp().release(lane),
+            Way::None | Way::Shm => self.shm.release(lane),
         }
     }
 }

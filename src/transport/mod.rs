@@ -8,7 +8,7 @@
 //! - Messages of a lane arrive complete, once, unchanged and in order. A message carries a [`Header`] of 16 bytes
 //!   that mean nothing to the transport, and a body of at most [`Caps::max_message`] bytes.
 //! - Nothing blocks, except the making of a link. Nothing here waits, retries for ever or reads a clock; that is the
-//!   executor's policy.
+//!   executor's policy. What needs a rank's hand to move is moved by [`Wires::progress`].
 //! - Whatever a rank may be asleep for (a message, a credit, a link that is made) rings its bell.
 //! - A link's two directions are independent: one is there without the other, and each rank makes the one that it
 //!   sends on. Sending is done on what [`Wires::to`] gives, receiving on what [`Wires::from`] gives.
@@ -27,11 +27,16 @@ pub(crate) mod links;
 pub(crate) mod shm;
 #[cfg(test)]
 pub(crate) mod sim;
+pub(crate) mod tcp;
 
 use crate::{mem::Region, types::Error};
 
 /// Lanes of a link in each direction.
 pub(crate) const LANES: usize = 8;
+
+/// Bytes of the largest body of a message, on links of any kind: the tiles of a call are the same on all ranks, whatever
+/// joins them.
+pub(crate) const MAX_MESSAGE: usize = 64 << 10;
 
 /// Sixteen bytes of the upper floors' that travel with each message.
 pub(crate) type Header = [u32; 4];
@@ -106,4 +111,21 @@ pub(crate) trait Wires {
 
     /// The link on which `peer` sends to this rank, or `None` as long as `peer` has not made it.
     fn from(&self, peer: usize) -> Result<Option<&Self::Link>, Error>;
+
+    /// Moves on what is under way and needs this rank's hand: without it nothing comes in or goes out. Where the hardware
+    /// does it all there is nothing to do. An error is about the link to the rank beside it.
+    fn progress(&self) -> Result<(), (usize, Error)> {
+        Ok(())
+    }
+
+    /// Whether something that was committed or released still needs [`Wires::progress`]. A rank goes on with other things
+    /// only when nothing does.
+    fn unsent(&self) -> bool {
+        false
+    }
+
+    /// The ranks for which that is.
+    fn unsent_to(&self) -> Vec<usize> {
+        Vec::new()
+    }
 }

@@ -37,6 +37,8 @@ pub(super) struct Member {
     pub(super) refusals: u32,
     /// Peers whose processes are watched. For the others the end of a connection must do.
     pub(super) watched: HashSet<u32>,
+    /// What wakes it when it sleeps for its links, if it asked for that.
+    pub(super) alarm: Option<Token>,
     /// Whether it has left: who waits for that is told once all have heard.
     pub(super) leaving: bool,
 }
@@ -54,6 +56,7 @@ impl Member {
             redial_at: None,
             refusals: 0,
             watched: HashSet::new(),
+            alarm: None,
             leaving: false,
         }
     }
@@ -72,7 +75,7 @@ impl Member {
         }
         let to = self.view.wants()?;
         Some(Target {
-            address: table.seats.get(to as usize)?.address,
+            addresses: table.seats.get(to as usize)?.addresses(),
             role: Role::Control,
             from: self.shared.key.rank,
             to,
@@ -86,10 +89,15 @@ impl Member {
         let Some(table) = &self.table else {
             return Vec::new();
         };
-        let namespace = host::pid_namespace();
-        let ours = table.seats.get(self.shared.key.rank as usize).map(|s| s.address);
-        let watchable =
-            |seat: &Seat| Some(seat.address) != ours && seat.pid_namespace == namespace && namespace != 0;
+        let Some(ours) = table.seats.get(self.shared.key.rank as usize) else {
+            return Vec::new();
+        };
+        let (namespace, boot) = (host::pid_namespace(), host::boot_id());
+        // Each machine numbers its first pid namespace alike.
+        let watchable = |seat: &Seat| {
+            let same_pids = (seat.pid_namespace, seat.boot) == (namespace, boot) && namespace != 0;
+            seat.unix != ours.unix && same_pids
+        };
         let ranks = (0..).zip(&table.seats);
         ranks
             .filter(|(_, seat)| watchable(seat))

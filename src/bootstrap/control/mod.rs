@@ -14,14 +14,20 @@ use crate::{
         fork::{self, ProcessFd},
         per_process::PerProcess,
         poll::{self, Ready},
-        thread,
+        tcp, thread,
     },
     types::{Cause, Error},
 };
 use event_loop::EventLoop;
-use rustix::event::{EventfdFlags, eventfd};
+use poller::Poller;
+pub(super) use poller::Token;
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    io::Errno,
+};
 use std::{
-    os::fd::AsFd,
+    collections::BTreeSet,
+    os::fd::{AsFd, BorrowedFd},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
@@ -60,11 +66,18 @@ pub(super) enum Command {
     Lose(Key, u32, String),
     /// It leaves.
     Leave(Key),
+    /// Let connections in by this socket, too.
+    Listen(ProcessFd),
+    /// A rank is to be woken when the poller sees this token.
+    Alarm(Key, Token),
 }
 
 /// What the control thread shares with the others.
 pub(super) struct Control {
     address: Address,
+    ports: Mutex<Ports>,
+    /// The epoll instance that the thread sleeps in.
+    epoll: Arc<ProcessFd>,
     /// `None` once the thread has ended, which only a fault of the system or of ours makes it do.
     commands: Mutex<Option<Vec<Command>>>,
     bell: ProcessFd,
@@ -73,6 +86,15 @@ pub(super) struct Control {
     /// Set when the process ends: all ranks leave. `said` is readable once the others have heard.
     goodbye: AtomicBool,
     said: ProcessFd,
+}
+
+/// The TCP ports where this process listens.
+#[derive(Default)]
+struct Ports {
+    /// The one that the system chose, for links and ranks' seats.
+    own: Option<u16>,
+    /// Those that were asked for by number.
+    named: BTreeSet<u16>,
 }
 
 /// The process's control thread; started if it does not run yet.
@@ -92,8 +114,11 @@ fn make() -> Result<Arc<Control>, Error> {
     let (address, listener) = Address::listen()?;
     let bell = || ProcessFd::open(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK));
     let bell = || bell().map_err(|e| Error::system("cannot make an event descriptor", e));
+    let epoll = Poller::instance().map_err(|e| Error::system("cannot make an epoll instance", e))?;
     let control = Arc::new(Control {
         address,
+        ports: Mutex::default(),
+        epoll: Arc::new(epoll),
         commands: Mutex::new(Some(Vec::new())),
         bell: bell()?,
         members: AtomicUsize::new(0),
@@ -107,9 +132,55 @@ fn make() -> Result<Arc<Control>, Error> {
 }
 
 impl Control {
-    /// Where this process listens.
+    /// The Unix socket where this process listens.
     pub(super) fn address(&self) -> Address {
         self.address
+    }
+
+    /// The TCP port where this process listens from now on; the system chooses it at the first call.
+    ///
+    /// # Errors
+    /// [`Error::System`] when it has none to give.
+    pub(super) fn listen_tcp(&self) -> Result<u16, Error> {
+        let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(port) = ports.own {
+            return Ok(port);
+        }
+        let (listener, port) = tcp::listen(0).map_err(|e| Error::system("cannot listen by TCP", e))?;
+        self.post(Command::Listen(listener))?;
+        ports.own = Some(port);
+        Ok(port)
+    }
+
+    /// Listens at TCP port `port` from now on.
+    ///
+    /// # Errors
+    /// Those of the socket, such as [`Errno::ADDRINUSE`].
+    pub(super) fn listen_at(&self, port: u16) -> Result<(), Errno> {
+        let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        if !ports.named.contains(&port) {
+            let (listener, _) = tcp::listen(port)?;
+            if self.post(Command::Listen(listener)).is_ok() {
+                ports.named.insert(port);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has `key`'s bell rung, once, when something happens in `watched`, an epoll instance of the rank's. `token` is of
+    /// [`Control::alarm`].
+    pub(super) fn wake_when_ready(&self, watched: BorrowedFd<'_>, token: Token) -> Result<(), Errno> {
+        match poller::arm_once(&self.epoll, watched, token) {
+            Err(Errno::NOENT) => poller::add_once(&self.epoll, watched, token),
+            done => done,
+        }
+    }
+
+    /// A token for [`Control::wake_when_ready`], whose events wake `key`.
+    pub(super) fn alarm(&self, key: Key) -> Result<Token, Error> {
+        let token = poller::foreign_token();
+        self.post(Command::Alarm(key, token))?;
+        Ok(token)
     }
 
     /// Gives the thread something to do. Commands are done in order.

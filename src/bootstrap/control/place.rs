@@ -4,9 +4,10 @@ use super::{
     super::{meeting::Meeting, messages::Answer},
     poller::Token,
 };
-use crate::net::{CommId, Packed, Secret};
+use crate::net::{CommId, Hello, Packed, Role, Secret};
 use std::{
     collections::{HashMap, VecDeque},
+    net::SocketAddr,
     time::Instant,
 };
 
@@ -50,6 +51,16 @@ impl Places {
 
     pub(super) fn secret(&self, comm: &CommId) -> Option<Secret> {
         self.all.get(comm).map(|place| place.secret.clone())
+    }
+
+    /// Somebody at `from` said `hello` and did not hold the secret.
+    pub(super) fn denied(&mut self, hello: &Hello, from: Option<SocketAddr>) {
+        if hello.role == Role::Join
+            && let Some(State::Open { meeting, .. }) =
+                self.all.get_mut(&hello.comm).map(|place| &mut place.state)
+        {
+            meeting.deny(hello.from, from.map(|at| at.ip()));
+        }
     }
 
     /// Ends a meeting with `answer`; returns that and the connections to send it to.

@@ -2,40 +2,67 @@
 
 use crate::{
     net::{Channel, Frame, FrameError},
-    sys::{fork::ProcessFd, poll::millis},
+    sys::{
+        fork::ProcessFd,
+        poll::{Ready, millis},
+    },
 };
 use rustix::{
     event::epoll::{self, CreateFlags, Event, EventData, EventFlags},
     io::Errno,
 };
-use std::{mem::MaybeUninit, os::fd::AsFd, time::Duration};
+use std::{
+    mem::MaybeUninit,
+    os::fd::AsFd,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 /// Names what is registered. Never used twice.
-pub(super) type Token = u64;
+pub(in crate::bootstrap) type Token = u64;
 
 /// How many one wait gives at most.
 pub(super) const AT_ONCE: usize = 64;
 
 /// The process's epoll instance. Level-triggered; what is closed leaves it by itself.
 pub(super) struct Poller {
-    epoll: ProcessFd,
+    epoll: Arc<ProcessFd>,
     next: Token,
 }
 
 impl Poller {
-    pub(super) fn new() -> Result<Poller, Errno> {
-        Ok(Poller {
-            epoll: ProcessFd::open(|| epoll::create(CreateFlags::CLOEXEC))?,
-            next: 0,
-        })
+    /// What [`Poller::new`] takes.
+    pub(super) fn instance() -> Result<ProcessFd, Errno> {
+        ProcessFd::open(|| epoll::create(CreateFlags::CLOEXEC))
+    }
+
+    pub(super) fn new(epoll: Arc<ProcessFd>) -> Poller {
+        Poller { epoll, next: 0 }
     }
 
     /// Begins to wait until `fd` can be read or is broken.
     pub(super) fn add(&mut self, fd: impl AsFd) -> Result<Token, Errno> {
+        self.add_for(fd, Ready::Read)
+    }
+
+    /// Begins to wait until `fd` is `ready` or broken.
+    pub(super) fn add_for(&mut self, fd: impl AsFd, ready: Ready) -> Result<Token, Errno> {
         let token = self.next;
-        epoll::add(&self.epoll, fd, EventData::new_u64(token), EventFlags::IN)?;
+        let flags = match ready {
+            Ready::Read => EventFlags::IN,
+            Ready::Write => EventFlags::OUT,
+        };
+        epoll::add(&self.epoll, fd, EventData::new_u64(token), flags)?;
         self.next += 1;
         Ok(token)
+    }
+
+    /// Stops waiting for `fd`, which goes on to live.
+    pub(super) fn remove(&self, fd: impl AsFd) -> Result<(), Errno> {
+        epoll::delete(&self.epoll, fd)
     }
 
     /// Says what to wait for from now on, besides a broken stream.
@@ -60,6 +87,24 @@ impl Poller {
     }
 }
 
+/// A token that no [`Poller::add`] gives, for what other threads register.
+pub(super) fn foreign_token() -> Token {
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
+    NEXT.fetch_add(1, Relaxed)
+}
+
+/// Registers `fd` from any thread: one event when it can be read, and then no more until [`arm_once`].
+pub(super) fn add_once(epoll: &ProcessFd, fd: impl AsFd, token: Token) -> Result<(), Errno> {
+    let flags = EventFlags::IN | EventFlags::ONESHOT;
+    epoll::add(epoll, fd, EventData::new_u64(token), flags)
+}
+
+/// Asks for one more event. [`Errno::NOENT`] when `fd` is not registered.
+pub(super) fn arm_once(epoll: &ProcessFd, fd: impl AsFd, token: Token) -> Result<(), Errno> {
+    let flags = EventFlags::IN | EventFlags::ONESHOT;
+    epoll::modify(epoll, fd, EventData::new_u64(token), flags)
+}
+
 /// A channel and its registration.
 pub(super) struct Wire {
     pub(super) channel: Channel,
@@ -76,6 +121,13 @@ impl Wire {
             token,
             writing: false,
         }
+    }
+
+    /// The connection itself, no longer watched by `poller`; `None` if frames are under way on it.
+    pub(super) fn into_stream(self, poller: &Poller) -> Option<ProcessFd> {
+        let stream = self.channel.into_stream()?;
+        poller.remove(&stream).ok()?;
+        Some(stream)
     }
 
     /// Sends what goes, and has the poller wait for room for the rest.

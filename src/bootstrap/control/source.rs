@@ -28,6 +28,10 @@ pub(super) enum Source {
     },
     /// A rank `from` that will hand over a parcel.
     Link { key: Key, from: u32, wire: Wire },
+    /// A rank `from` that will hand over the connection itself, to send data on.
+    Stream { key: Key, from: u32, wire: Wire },
+    /// What wakes a rank that sleeps for its links.
+    Alarm(Key),
     /// An edge of the control tree.
     Edge { key: Key, peer: u32, wire: Wire },
     /// A connection that is only to be emptied and closed.

@@ -5,7 +5,7 @@ mod ranks;
 mod refusals;
 mod strangers;
 
-use super::{Joining, Membership, UniqueId, join};
+use super::{Joining, Membership, Network, UniqueId, join};
 use crate::{net::Parcel, types::Error};
 use std::{
     sync::Arc,
@@ -28,6 +28,7 @@ fn joining(id: &UniqueId, ranks: usize, rank: usize) -> Joining<'_> {
             bytes: format!("welcome to {rank}").into_bytes(),
             fds: Vec::new(),
         },
+        network: Network::AsTheId,
         wake: Arc::new(|| ()),
     }
 }

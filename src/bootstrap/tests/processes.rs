@@ -167,7 +167,10 @@ fn play_rank() {
                     fds: vec![fd],
                 };
                 let opened = member.open(number, parcel);
-                answer(opened.map_or_else(|e| e.to_string(), |w| String::from_utf8(w.bytes).unwrap()));
+                answer(opened.map_or_else(
+                    |e| e.to_string(),
+                    |w| String::from_utf8(w.unwrap().bytes).unwrap(),
+                ));
             }
             "arrival" => {
                 until("a parcel", || {

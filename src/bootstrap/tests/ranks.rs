@@ -26,7 +26,7 @@ fn all_ranks_join_open_links_and_leave() {
                             fds: Vec::new(),
                         };
                         let welcome = member.open(peer, parcel).unwrap();
-                        assert_eq!(welcome.bytes, format!("welcome to {peer}").as_bytes());
+                        assert_eq!(welcome.unwrap().bytes, format!("welcome to {peer}").as_bytes());
                     }
                     let mut came = Vec::new();
                     while came.len() < n - 1 {

@@ -122,7 +122,8 @@ fn an_id_that_nobody_knows() {
     let text = join(joining(&unknown, 2, 0)).err().unwrap().to_string();
     assert!(text.contains("does not know it any more"), "{text}");
     let nowhere = UniqueId {
-        address: Address::Unix([4; 16]),
+        addresses: vec![Address::Unix([4; 16])],
+        owner_may_be_late: false,
         ..id
     };
     let text = join(joining(&nowhere, 2, 0)).err().unwrap().to_string();

@@ -18,9 +18,7 @@ use std::{
 /// over more memory than stays in cache.
 pub(crate) const DEPTH: usize = 4;
 
-/// Bytes of the largest body. All slots of a lane, 256 KiB, fit the second-level cache beside the user's data. An
-/// executor that prefers smaller messages touches only the first pages of each slot.
-pub(crate) const MAX_MESSAGE: usize = 64 << 10;
+pub(crate) use crate::transport::MAX_MESSAGE;
 
 /// Bytes of the largest body that lies in the entry itself: the rest of its two cache lines. Up to 40 bytes a message
 /// is one cache line in all.
@@ -67,7 +65,8 @@ impl Entry {
     }
 }
 
-/// The body of a message that is too long for its entry.
+/// The body of a message that is too long for its entry. All slots of a lane, 256 KiB, fit the second-level cache beside
+/// the user's data. An executor that prefers smaller messages touches only the first pages of each slot.
 #[repr(C, align(128))]
 pub(super) struct Slot(UnsafeCell<[u8; MAX_MESSAGE]>);
 

@@ -32,18 +32,6 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Whether this rank can send on it.
-    #[inline]
-    pub(crate) fn sends(&self) -> bool {
-        self.outbound.get().is_some()
-    }
-
-    /// Whether this rank can receive on it.
-    #[inline]
-    pub(crate) fn receives(&self) -> bool {
-        self.inbound.get().is_some()
-    }
-
     /// Adds the sending half; `false` if there is one already.
     pub(crate) fn set_outbound(&self, half: Outbound) -> bool {
         self.outbound.set(Box::new(half)).is_ok()

@@ -182,7 +182,7 @@ fn a_strange_segment_is_refused() {
 struct Given(std::sync::Mutex<Vec<(usize, Parcel)>>);
 
 impl Opener for Given {
-    fn open(&self, peer: usize, _parcel: Parcel) -> Result<Parcel, Error> {
+    fn open(&self, peer: usize, _parcel: Parcel) -> Result<Option<Parcel>, Error> {
         Err(broken(peer, "nobody is there".into()))
     }
 
@@ -276,7 +276,7 @@ fn soak(links: &Links, me: usize, seed: u64) {
         if !moved && random.u8(..) < 64 {
             thread::yield_now();
         } else if !moved {
-            links.arm();
+            links.arm().unwrap();
             if let (false, false) = pump(&mut random, true) {
                 assert!(
                     links.sleep(Duration::from_secs(60)),
@@ -337,7 +337,7 @@ fn links_over(socket: OwnedFd, rank: usize) -> Links {
         letterbox: Arc<Letterbox>,
     }
     impl Opener for Socket {
-        fn open(&self, _peer: usize, parcel: Parcel) -> Result<Parcel, Error> {
+        fn open(&self, _peer: usize, parcel: Parcel) -> Result<Option<Parcel>, Error> {
             put(&self.fd, &parcel);
             let fds = self
                 .welcome
@@ -346,7 +346,7 @@ fn links_over(socket: OwnedFd, rank: usize) -> Links {
                 .map(|fd| fd.try_clone().unwrap())
                 .collect();
             let bytes = self.welcome.bytes.clone();
-            Ok(Parcel { bytes, fds })
+            Ok(Some(Parcel { bytes, fds }))
         }
         fn arrivals(&self) -> Vec<(usize, Parcel)> {
             self.letterbox.empty()

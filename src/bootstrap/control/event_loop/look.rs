@@ -16,8 +16,9 @@ use crate::{
         Channel, CommId, DialError, Dialer, Dialing, Frame, Greeter, Greeting, Hello, MEETING, Packed,
         Parcel, Role, Secret,
     },
+    sys::{poll::Ready, tcp},
 };
-use std::{collections::HashMap, time::Instant};
+use std::{collections::HashMap, net::IpAddr, time::Instant};
 
 impl EventLoop {
     /// Something has happened at a source.
@@ -33,6 +34,11 @@ impl EventLoop {
                 wire,
             }) => self.look_at_joiner(comm, rank, introduced, wire),
             Some(Source::Link { key, from, wire }) => self.look_at_link(key, from, wire),
+            Some(Source::Stream { key, from, wire }) => self.look_at_stream(key, from, wire),
+            Some(Source::Alarm(key)) => self.members.get(&key).map(|member| {
+                member.shared.wake();
+                Source::Alarm(key)
+            }),
             Some(Source::Edge { key, peer, wire }) => self.look_at_edge(key, peer, wire),
             Some(Source::Closing(wire)) => self.look_at_closing(wire),
             Some(Source::Process { pid, .. }) => {
@@ -54,6 +60,10 @@ impl EventLoop {
         match greeter.advance(|hello| secret_for(hello, members, places)) {
             Greeting::Waiting(greeter) => Some(Source::Stranger(greeter)),
             Greeting::Over => None,
+            Greeting::Denied(hello, stream) => {
+                self.places.denied(&hello, tcp::peer_address(&stream).ok());
+                None
+            }
             Greeting::Met(hello, channel) => self.welcome(token, &hello, channel),
         }
     }
@@ -64,7 +74,7 @@ impl EventLoop {
         let (comm, from) = (hello.comm, hello.from);
         let key = Key { comm, rank: hello.to };
         Some(match hello.role {
-            // These two still have to speak within the limit that they came with.
+            // These three still have to speak within the limit that they came with.
             Role::Join => Source::Joiner {
                 comm,
                 rank: from,
@@ -72,6 +82,7 @@ impl EventLoop {
                 wire,
             },
             Role::Link => Source::Link { key, from, wire },
+            Role::Stream => Source::Stream { key, from, wire },
             Role::Control => self.connected(key, from, wire),
             Role::Ask => {
                 let waits = self.members.get(&key)?.shared.waits();
@@ -82,7 +93,14 @@ impl EventLoop {
 
     fn look_at_dialing(&mut self, token: Token, key: Key, peer: u32, dialer: Dialer) -> Option<Source> {
         match dialer.advance() {
-            Ok(Dialing::Waiting(dialer)) => Some(Source::Dialing { key, peer, dialer }),
+            Ok(Dialing::Waiting(dialer)) => {
+                let writes = dialer.waits_for() == Ready::Write;
+                if let Err(e) = self.poller.set(&dialer, token, !writes, writes) {
+                    self.not_connected(key, peer, &DialError::Io(e.into()));
+                    return None;
+                }
+                Some(Source::Dialing { key, peer, dialer })
+            }
             Ok(Dialing::Met(channel)) => Some(self.connected(key, peer, Wire::new(channel, token))),
             Err(e) => {
                 self.not_connected(key, peer, &e);
@@ -148,7 +166,7 @@ impl EventLoop {
             Ok(Some(join)) if !introduced => {
                 self.sources.unlimit(wire.token);
                 joiners.push(wire.token);
-                meeting.arrive(rank, join, Instant::now())
+                meeting.arrive(rank, join, here(&wire.channel), Instant::now())
             }
             // It has gone, or speaks out of turn.
             _ => {
@@ -176,6 +194,22 @@ impl EventLoop {
         let welcome = member.welcome.clone()?;
         let good = parcel.body.len() <= Parcel::MAX_BYTES && member.shared.deliver(from, parcel);
         if good { self.finish(wire, welcome) } else { None }
+    }
+
+    /// Hands the connection over to the rank, with what its peer says of it.
+    fn look_at_stream(&mut self, key: Key, from: u32, mut wire: Wire) -> Option<Source> {
+        let Some(about) = wire.read().ok()?.into_iter().next() else {
+            return Some(Source::Stream { key, from, wire });
+        };
+        let shared = self.members.get(&key)?.shared.clone();
+        // The peer sends nothing until it has this.
+        wire.channel.post(Packed::parcel(Parcel::default()).ok()?);
+        wire.pump(&self.poller).ok()?;
+        let fds = vec![wire.into_stream(&self.poller)?];
+        if about.fds.is_empty() && about.body.len() <= Parcel::MAX_BYTES {
+            shared.deliver(from, Frame { fds, ..about });
+        }
+        None
     }
 
     fn look_at_edge(&mut self, key: Key, peer: u32, mut wire: Wire) -> Option<Source> {
@@ -215,6 +249,13 @@ impl EventLoop {
         self.sources.limit(wire.token, Instant::now() + PATIENCE);
         Some(Source::Closing(wire))
     }
+}
+
+/// This host's address on a connection that came from another host.
+fn here(channel: &Channel) -> Option<IpAddr> {
+    let ours = tcp::local_address(channel).ok()?.ip();
+    let theirs = tcp::peer_address(channel).ok()?.ip();
+    (ours != theirs).then_some(ours)
 }
 
 /// The secret that a stranger who says `hello` must prove to hold, if it wants something that there is.

@@ -14,13 +14,14 @@ use super::{
     watch::{Watched, Watches},
 };
 use crate::{
-    net::{CommId, DialError, Dialer, Greeter, Packed, Target},
+    net::{CommId, DialError, Dialer, Greeter, Kind, Packed, Target},
     sys::{
         fork::{self, ProcessFd},
         socket,
     },
     types::{Cause, Error},
 };
+use rustix::io::Errno;
 use std::{
     collections::{HashMap, hash_map::Entry},
     convert::Infallible,
@@ -40,8 +41,7 @@ pub(super) struct EventLoop {
     /// What the poller saw.
     ready: Vec<Token>,
     bell: Token,
-    listener: ProcessFd,
-    listener_token: Token,
+    listeners: Vec<Listener>,
     /// Whether the poller waits for connections; not while there are too many strangers, or no descriptors.
     listening: bool,
     /// No descriptors were left: until when to leave the listener alone.
@@ -57,6 +57,13 @@ pub(super) struct EventLoop {
     goodbye: Goodbye,
 }
 
+/// A socket that connections come in by.
+struct Listener {
+    fd: ProcessFd,
+    token: Token,
+    kind: Kind,
+}
+
 /// How far the end of the process has got.
 #[derive(PartialEq, Eq)]
 enum Goodbye {
@@ -67,17 +74,20 @@ enum Goodbye {
 
 impl EventLoop {
     pub(super) fn new(control: Arc<Control>, listener: ProcessFd) -> Result<Self, Error> {
-        let problem = |e| Error::system("cannot make an epoll instance", e);
-        let mut poller = Poller::new().map_err(problem)?;
+        let problem = |e| Error::system("cannot wait for events", e);
+        let mut poller = Poller::new(control.epoll.clone());
         let bell = poller.add(&control.bell).map_err(problem)?;
-        let listener_token = poller.add(&listener).map_err(problem)?;
+        let token = poller.add(&listener).map_err(problem)?;
         Ok(EventLoop {
             control,
             poller,
             ready: Vec::with_capacity(AT_ONCE),
             bell,
-            listener,
-            listener_token,
+            listeners: vec![Listener {
+                fd: listener,
+                token,
+                kind: Kind::Unix,
+            }],
             listening: true,
             rest_until: None,
             sources: Sources::default(),
@@ -130,7 +140,7 @@ impl EventLoop {
             if token == self.bell {
                 hush(&self.control.bell);
                 self.obey();
-            } else if token == self.listener_token {
+            } else if self.listeners.iter().any(|listener| listener.token == token) {
                 knocked = true;
             } else {
                 self.look(token);
@@ -192,6 +202,13 @@ impl EventLoop {
                 Command::Raise(key, cause) => self.stir(key, |member| member.view.raise(cause)),
                 Command::Lose(key, rank, how) => self.stir(key, |member| member.view.lose(rank, how)),
                 Command::Leave(key) => self.stir(key, Member::leave),
+                Command::Listen(listener) => self.listen(listener),
+                Command::Alarm(key, token) => {
+                    if let Some(member) = self.members.get_mut(&key) {
+                        member.alarm = Some(token);
+                        self.sources.put(token, Source::Alarm(key));
+                    }
+                }
             }
         }
         if goodbye && self.goodbye == Goodbye::NotYet {
@@ -300,7 +317,7 @@ impl EventLoop {
     fn dial(&mut self, key: Key, target: &Target) {
         let peer = target.to;
         let begun = Dialer::begin(target).and_then(|dialer| {
-            let token = self.poller.add(&dialer);
+            let token = self.poller.add_for(&dialer, dialer.waits_for());
             Ok((dialer, token.map_err(std::io::Error::from)?))
         });
         match begun {
@@ -317,14 +334,24 @@ impl EventLoop {
     fn dismiss(&mut self, key: Key) {
         if let Some(member) = self.members.remove(&key) {
             self.control.members.fetch_sub(1, Relaxed);
-            let tokens = member.edges.values().chain(&member.dialing);
+            let tokens = member.edges.values().chain(&member.dialing).chain(&member.alarm);
             tokens.for_each(|&token| self.sources.close(token));
             self.watches.forget(key, &mut self.sources);
         }
     }
 
+    /// Lets connections in by one more socket.
+    fn listen(&mut self, fd: ProcessFd) {
+        // Without room in the poller nobody gets in by it, and ranks that need it say so past their deadlines.
+        let Ok(token) = self.poller.add(&fd) else { return };
+        if self.listening || self.poller.set(&fd, token, false, false).is_ok() {
+            let kind = Kind::Tcp;
+            self.listeners.push(Listener { fd, token, kind });
+        }
+    }
+
     /// Lets connections in, as long as there is room for strangers. When there is none, the oldest stranger has to go
-    /// once it has had [`CROWDED`]; until then the others wait in the listener's queue.
+    /// once it has had [`CROWDED`]; until then the others wait in the listeners' queues.
     fn admit(&mut self, now: Instant) {
         self.rest_until = self.rest_until.filter(|&until| until > now);
         let mut crowded = false;
@@ -335,26 +362,38 @@ impl EventLoop {
             if crowded {
                 break;
             }
-            match socket::accept(&self.listener) {
+            match self.accept() {
                 Ok(None) => break,
-                Ok(Some(stream)) => {
+                Ok(Some((stream, kind))) => {
                     if let Some((token, _)) = oldest {
                         self.sources.close(token);
                     }
-                    self.greet(stream, now);
+                    self.greet(stream, kind, now);
                 }
                 Err(_) => self.rest_until = Some(now + REST),
             }
         }
         let listening = !crowded && self.rest_until.is_none();
-        let set = |yes| self.poller.set(&self.listener, self.listener_token, yes, false);
-        if listening != self.listening && set(listening).is_ok() {
+        let set = |l: &Listener| self.poller.set(&l.fd, l.token, listening, false).is_ok();
+        if listening != self.listening && self.listeners.iter().all(set) {
             self.listening = listening;
         }
     }
 
-    fn greet(&mut self, stream: ProcessFd, now: Instant) {
-        if let Some(greeter) = Greeter::new(stream, now)
+    /// The next connection, of each listener in turn.
+    fn accept(&mut self) -> Result<Option<(ProcessFd, Kind)>, Errno> {
+        for at in 0..self.listeners.len() {
+            if let Some(stream) = socket::accept(&self.listeners[at].fd)? {
+                let kind = self.listeners[at].kind;
+                self.listeners[at..].rotate_left(1); // a flood at one does not keep the others waiting
+                return Ok(Some((stream, kind)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn greet(&mut self, stream: ProcessFd, kind: Kind, now: Instant) {
+        if let Some(greeter) = Greeter::new(stream, kind, now)
             && let Ok(token) = self.poller.add(&greeter)
         {
             self.sources.limit(token, now + PATIENCE);

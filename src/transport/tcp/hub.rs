@@ -1,0 +1,129 @@
+//! [`Hub`]: which of a rank's connections have something to do.
+
+use crate::{
+    sys::{fork::ProcessFd, poll::millis},
+    types::Error,
+};
+use rustix::{
+    event::epoll::{self, CreateFlags, EventData, EventFlags},
+    io::Errno,
+};
+use smallvec::SmallVec;
+use std::{
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd},
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
+
+/// What happened at a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Something came from `peer`.
+    In { peer: usize, stream: usize },
+    /// There is room again for what is sent to `peer`.
+    Out { peer: usize, stream: usize },
+}
+
+/// An epoll instance over the connections of all of a rank's links, and what they have left to do.
+pub(crate) struct Hub {
+    epoll: ProcessFd,
+    /// Connections on which something is still to be sent, and links that owe credits. One thread at a time counts.
+    busy: AtomicUsize,
+    owing: AtomicUsize,
+}
+
+impl Hub {
+    pub(crate) fn new() -> Result<Hub, Error> {
+        let epoll = ProcessFd::open(|| epoll::create(CreateFlags::CLOEXEC));
+        Ok(Hub {
+            epoll: epoll.map_err(|e| Error::system("cannot make an epoll instance", e))?,
+            busy: AtomicUsize::new(0),
+            owing: AtomicUsize::new(0),
+        })
+    }
+
+    /// What has happened, [`AT_ONCE`] events at most; the rest comes the next time.
+    pub(crate) fn ready(&self) -> Result<SmallVec<[Event; AT_ONCE]>, Error> {
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); AT_ONCE];
+        match epoll::wait(&self.epoll, &mut events, Some(&millis(Duration::ZERO))) {
+            Ok((ready, _)) => Ok(ready.iter().map(|event| Event::of(event.data.u64())).collect()),
+            Err(Errno::INTR) => Ok(SmallVec::new()),
+            Err(e) => Err(Error::system("epoll failed", e)),
+        }
+    }
+
+    /// Whether something is still to be sent.
+    #[inline]
+    pub(crate) fn unsent(&self) -> bool {
+        self.busy.load(Relaxed) + self.owing.load(Relaxed) > 0
+    }
+
+    /// Whether some link needs a sending half for the credits that it owes.
+    #[inline]
+    pub(crate) fn owing(&self) -> bool {
+        self.owing.load(Relaxed) > 0
+    }
+
+    pub(super) fn owes(&self) {
+        self.owing.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn paid(&self) {
+        self.owing.fetch_sub(1, Relaxed);
+    }
+
+    /// Has `event` told whenever there is something to read, or room to write.
+    pub(super) fn watch(&self, stream: &ProcessFd, event: Event) -> Result<(), Errno> {
+        let flags = match event {
+            Event::In { .. } => EventFlags::IN,
+            Event::Out { .. } => {
+                self.busy.fetch_add(1, Relaxed);
+                EventFlags::OUT
+            }
+        };
+        epoll::add(&self.epoll, stream, EventData::new_u64(event.token()), flags)
+    }
+
+    /// Stops that.
+    pub(super) fn unwatch(&self, stream: &ProcessFd, event: Event) {
+        if let Event::Out { .. } = event {
+            self.busy.fetch_sub(1, Relaxed);
+        }
+        // It can only fail if the connection is not watched.
+        let _ = epoll::delete(&self.epoll, stream);
+    }
+}
+
+impl AsFd for Hub {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+impl Event {
+    pub(crate) fn peer(&self) -> usize {
+        match *self {
+            Event::In { peer, .. } | Event::Out { peer, .. } => peer,
+        }
+    }
+
+    fn token(&self) -> u64 {
+        let (out, peer, stream) = match *self {
+            Event::In { peer, stream } => (0, peer, stream),
+            Event::Out { peer, stream } => (1, peer, stream),
+        };
+        (peer as u64) << 16 | (stream as u64) << 1 | out
+    }
+
+    fn of(token: u64) -> Event {
+        let (peer, stream) = ((token >> 16) as usize, (token as u16 >> 1) as usize);
+        match token & 1 {
+            0 => Event::In { peer, stream },
+            _ => Event::Out { peer, stream },
+        }
+    }
+}
+
+/// Events taken at once.
+const AT_ONCE: usize = 16;

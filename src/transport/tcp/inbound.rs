@@ -1,0 +1,325 @@
+//! The receiving half of a link.
+
+use super::{
+    DEPTH, Event, Hub, Outbound, broken,
+    buffer::Slots,
+    frame::{Head, heard},
+};
+use crate::{
+    net::Parcel,
+    sys::{fork::ProcessFd, tcp},
+    transport::{Header, LANES, Message},
+    types::Error,
+};
+use rustix::io::Errno;
+use std::{
+    cell::{Cell, OnceCell, RefCell},
+    io::IoSliceMut,
+    sync::Arc,
+};
+
+/// One connection of a receiving half, as it came.
+pub(crate) struct Arrival {
+    index: usize,
+    count: usize,
+    fd: ProcessFd,
+}
+
+impl Arrival {
+    /// The connection in `parcel`, which came from `peer`.
+    ///
+    /// # Errors
+    /// That the peer is broken, if the parcel is not what this version sends.
+    pub(crate) fn of(peer: usize, parcel: Parcel) -> Result<Arrival, Error> {
+        match (heard(&parcel.bytes), <[_; 1]>::try_from(parcel.fds)) {
+            (Some((index, count)), Ok([fd])) => Ok(Arrival {
+                index,
+                count,
+                fd: ProcessFd::adopt(fd),
+            }),
+            _ => Err(broken(
+                peer,
+                "it opened a connection of another version".to_owned(),
+            )),
+        }
+    }
+
+    /// Whether both can belong to the same half.
+    pub(super) fn goes_with(&self, other: &Arrival) -> bool {
+        self.count == other.count && self.index != other.index
+    }
+
+    /// Whether these, which go with each other, are all connections of their half.
+    pub(super) fn are_all(arrivals: &[Arrival]) -> bool {
+        arrivals
+            .first()
+            .is_some_and(|first| arrivals.len() == first.count)
+    }
+}
+
+/// The receiving half of a link: its connections, and the messages that have come and are not released yet. What the peer
+/// sends is checked before it is used.
+pub(super) struct Inbound {
+    peer: usize,
+    hub: Arc<Hub>,
+    streams: Vec<Stream>,
+    lanes: [RecvLane; LANES],
+    trouble: OnceCell<String>,
+}
+
+#[derive(Default)]
+struct RecvLane {
+    /// Messages that have come, were released, and of which the peer was told that they were; modulo 2^32.
+    arrived: Cell<u32>,
+    released: Cell<u32>,
+    returned: Cell<u32>,
+    /// Header and length of message k at k modulo [`DEPTH`].
+    heads: [Cell<(Header, u32)>; DEPTH],
+    slots: Slots,
+}
+
+struct Stream {
+    fd: ProcessFd,
+    reader: RefCell<Reader>,
+    open: Cell<bool>,
+}
+
+/// How far a connection's bytes have been understood.
+struct Reader {
+    /// Bytes that came after a body, or are too few for a head: `begin..end`. Empty while a body is read.
+    staging: Box<[u8; STAGING]>,
+    begin: usize,
+    end: usize,
+    /// The message of which some bytes are still to come.
+    body: Option<Body>,
+}
+
+struct Body {
+    lane: usize,
+    header: Header,
+    len: usize,
+    have: usize,
+}
+
+impl Inbound {
+    /// The half that receives from `peer`.
+    pub(super) fn new(peer: usize, mut arrivals: Vec<Arrival>, hub: &Arc<Hub>) -> Result<Inbound, Error> {
+        arrivals.sort_by_key(|arrival| arrival.index);
+        let stream = |Arrival { index, fd, .. }| {
+            let event = Event::In { peer, stream: index };
+            hub.watch(&fd, event)
+                .map_err(|e| Error::system("cannot wait for a connection", e))?;
+            Ok(Stream {
+                fd,
+                reader: RefCell::new(Reader::new()),
+                open: Cell::new(true),
+            })
+        };
+        Ok(Inbound {
+            peer,
+            hub: hub.clone(),
+            streams: arrivals.into_iter().map(stream).collect::<Result<_, Error>>()?,
+            lanes: Default::default(),
+            trouble: OnceCell::new(),
+        })
+    }
+
+    pub(super) fn peek(&self, lane: usize) -> Option<Message<'_>> {
+        let state = &self.lanes[lane];
+        let number = state.released.get();
+        if number == state.arrived.get() {
+            return None;
+        }
+        let (header, len) = state.heads[number as usize % DEPTH].get();
+        Some(Message {
+            header,
+            body: state.slots.body(number, len as usize),
+        })
+    }
+
+    pub(super) fn release(&self, lane: usize) {
+        let state = &self.lanes[lane];
+        debug_assert!(
+            state.released.get() != state.arrived.get(),
+            "a release on lane {lane}, where no message is"
+        );
+        state.released.set(state.released.get().wrapping_add(1));
+    }
+
+    /// Whether the peer should hear of what was released on `lane`: when it has no credit left, or half of it would come
+    /// back at once.
+    pub(super) fn owes(&self, lane: usize) -> bool {
+        let state = &self.lanes[lane];
+        let returned = state.returned.get();
+        let to_return = state.released.get().wrapping_sub(returned) as usize;
+        let known = state.arrived.get().wrapping_sub(returned) as usize;
+        to_return >= DEPTH / 2 || to_return > 0 && known == DEPTH
+    }
+
+    /// Tells the peer of it, if it should hear.
+    pub(super) fn pay(&self, lane: usize, out: &Outbound) {
+        if self.owes(lane) {
+            let released = self.lanes[lane].released.get();
+            self.lanes[lane].returned.set(released);
+            out.credit(lane, released);
+        }
+    }
+
+    /// Takes in what has come on a connection. `out` is the link's other half, whose credits may be among it.
+    pub(super) fn progress(&self, stream: usize, out: Option<&Outbound>) -> Result<(), Error> {
+        let Some(at) = self.streams.get(stream).filter(|at| at.open.get()) else {
+            return Ok(());
+        };
+        let reader = &mut *at.reader.borrow_mut();
+        loop {
+            let (got, room) = match self.receive(at, reader) {
+                Ok(read) => read,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(e) => {
+                    let how = std::io::Error::from(e);
+                    self.close(stream, format!("the connection from it failed: {how}"));
+                    return Ok(());
+                }
+            };
+            if got == 0 {
+                self.close(stream, "it closed its connection".to_owned());
+                return Ok(());
+            }
+            self.understand(reader, stream, out)?;
+            if got < room {
+                return Ok(()); // most likely that was all
+            }
+        }
+    }
+
+    /// What happened to its connections, if one does not work any more.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.trouble.get().cloned()
+    }
+
+    pub(super) fn mapped(&self) -> usize {
+        let lanes: usize = self.lanes.iter().map(|lane| lane.slots.allocated()).sum();
+        lanes + self.streams.len() * STAGING
+    }
+
+    /// Reads once: the rest of the body to where it belongs, and what follows. Returns the bytes that came and those for
+    /// which there was room.
+    fn receive(&self, stream: &Stream, reader: &mut Reader) -> Result<(usize, usize), Errno> {
+        let Reader {
+            staging,
+            begin,
+            end,
+            body,
+        } = reader;
+        staging.copy_within(*begin..*end, 0);
+        (*begin, *end) = (0, *end - *begin);
+        let rest = body.as_ref().map(|body| self.rest(body));
+        let missing = rest.as_ref().map_or(0, |rest| rest.len());
+        let tail = &mut staging[*end..];
+        let room = missing + tail.len();
+        let got = match rest {
+            Some(rest) => tcp::receive(&stream.fd, &mut [IoSliceMut::new(rest), IoSliceMut::new(tail)])?,
+            None => tcp::receive(&stream.fd, &mut [IoSliceMut::new(tail)])?,
+        };
+        if let Some(body) = body {
+            body.have += got.min(missing);
+        }
+        *end += got.saturating_sub(missing);
+        Ok((got, room))
+    }
+
+    /// The bytes of a body that are still to come.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the memory is the slot's, which nobody else uses yet"
+    )]
+    fn rest(&self, body: &Body) -> &mut [u8] {
+        let state = &self.lanes[body.lane];
+        let room = state.slots.body(state.arrived.get(), body.len);
+        let rest = room.part(body.have, body.len - body.have);
+        // SAFETY: the slot's message before this one was released, else the peer would have had no credit (`begin` checks
+        // that), and this one is shown to nobody until it is complete; one caller at a time uses the slice, and gives it
+        // up before the next.
+        unsafe { std::slice::from_raw_parts_mut(rest.as_ptr(), rest.len()) }
+    }
+
+    /// Makes messages and credits of the bytes that have come.
+    fn understand(&self, reader: &mut Reader, stream: usize, out: Option<&Outbound>) -> Result<(), Error> {
+        loop {
+            if let Some(body) = &mut reader.body {
+                let rest = self.rest(body);
+                let len = rest.len().min(reader.end - reader.begin);
+                rest[..len].copy_from_slice(&reader.staging[reader.begin..reader.begin + len]);
+                reader.begin += len;
+                body.have += len;
+                if body.have < body.len {
+                    return Ok(());
+                }
+                let state = &self.lanes[body.lane];
+                let number = state.arrived.get();
+                state.heads[number as usize % DEPTH].set((body.header, body.len as u32));
+                state.arrived.set(number.wrapping_add(1));
+                reader.body = None;
+            }
+            let Some(head) = reader.staging[reader.begin..reader.end].first_chunk() else {
+                return Ok(());
+            };
+            let head = Head::decode(head);
+            reader.begin += Head::LEN;
+            match head {
+                Some(Head::Message { lane, len, header }) => {
+                    reader.body = Some(self.begin(lane.into(), len as usize, header, stream)?);
+                }
+                Some(Head::Credit { lane, released }) => match out {
+                    Some(out) => out.credited(lane.into(), released)?,
+                    None => return Err(self.garbage("credits for messages that were never sent")),
+                },
+                None => return Err(self.garbage("bytes that are no message")),
+            }
+        }
+    }
+
+    /// A message begins to come in.
+    fn begin(&self, lane: usize, len: usize, header: Header, stream: usize) -> Result<Body, Error> {
+        let state = &self.lanes[lane];
+        let held = state.arrived.get().wrapping_sub(state.released.get()) as usize;
+        if held == DEPTH || lane % self.streams.len() != stream {
+            return Err(self.garbage("a message for which there is no room"));
+        }
+        Ok(Body {
+            lane,
+            header,
+            len,
+            have: 0,
+        })
+    }
+
+    /// Nothing more comes on a connection.
+    fn close(&self, stream: usize, how: String) {
+        let at = &self.streams[stream];
+        at.open.set(false);
+        let peer = self.peer;
+        self.hub.unwatch(&at.fd, Event::In { peer, stream });
+        let _ = self.trouble.set(how); // the first tells the most
+    }
+
+    #[cold]
+    fn garbage(&self, what: &str) -> Error {
+        broken(self.peer, format!("it sent {what}"))
+    }
+}
+
+impl Reader {
+    fn new() -> Reader {
+        Reader {
+            staging: Box::new([0; STAGING]),
+            begin: 0,
+            end: 0,
+            body: None,
+        }
+    }
+}
+
+/// Bytes read beyond a body: many short messages come at once, and little of a long one is copied twice.
+const STAGING: usize = 4096;

@@ -1,0 +1,222 @@
+//! TCP between ranks that do not share memory.
+//!
+//! Each direction of a link has connections of its own, made by its sender, so that whoever sends first needs to agree
+//! with nobody. Lane l of a direction uses its connection l modulo their number; a message is a [`frame::Head`] and its
+//! body. The credits of the direction r -> s travel on the connections of s -> r, beside its messages. So nothing ever
+//! comes in on a connection at its sender's end, and a rank that leaves at once after its last message can close it:
+//! the system delivers what is under way, which it would throw away if something lay there unread.
+//!
+//! Nothing here waits. What the system does not take at once is sent by [`Outbound::progress`], and what has come is
+//! taken in by [`Inbound::progress`], both when the [`Hub`] says that it is time. A receiver takes in all that comes,
+//! whichever lane it is for: the credits bound how much that can be, so that no lane waits for another.
+
+mod buffer;
+mod frame;
+mod hub;
+mod inbound;
+mod outbound;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use frame::is_hello;
+pub(crate) use hub::{Event, Hub};
+pub(crate) use inbound::Arrival;
+use inbound::Inbound;
+pub(crate) use outbound::Outbound;
+
+use super::{Caps, Header, LANES, MAX_MESSAGE, Message, Ticket};
+use crate::{
+    mem::Region,
+    types::{Cause, Error},
+};
+use std::{
+    cell::{Cell, OnceCell, RefCell},
+    sync::Arc,
+};
+
+/// Messages that a lane holds.
+pub(crate) const DEPTH: usize = 8;
+
+/// The most connections of one direction of a link.
+pub(crate) const MAX_STREAMS: usize = LANES;
+
+/// What every link of this transport can do.
+pub(crate) const CAPS: Caps = Caps {
+    name: "tcp",
+    max_message: MAX_MESSAGE,
+    offers: false,
+};
+
+/// One rank's end of a link: the halves that have been made so far.
+pub(crate) struct Link {
+    peer: usize,
+    hub: Arc<Hub>,
+    outbound: OnceCell<Outbound>,
+    inbound: OnceCell<Inbound>,
+    /// Connections of the receiving half, until all have come.
+    arrivals: RefCell<Vec<Arrival>>,
+    /// Whether credits could not be sent for want of a sending half.
+    owes: Cell<bool>,
+}
+
+impl Link {
+    pub(crate) fn new(peer: usize, hub: Arc<Hub>) -> Self {
+        Link {
+            peer,
+            hub,
+            outbound: OnceCell::new(),
+            inbound: OnceCell::new(),
+            arrivals: RefCell::default(),
+            owes: Cell::new(false),
+        }
+    }
+
+    /// Whether this rank can send on it.
+    pub(crate) fn sends(&self) -> bool {
+        self.outbound.get().is_some()
+    }
+
+    /// Adds the sending half; `false` if there is one already.
+    pub(crate) fn set_outbound(&self, half: Outbound) -> bool {
+        self.outbound.set(half).is_ok()
+    }
+
+    /// Adds a connection of the receiving half; `true` when that is then complete.
+    ///
+    /// # Errors
+    /// That the peer is broken, if it has sent another one like it, or more than it said.
+    pub(crate) fn add_inbound(&self, arrival: Arrival) -> Result<bool, Error> {
+        let mut arrivals = self.arrivals.borrow_mut();
+        let fits = arrivals.iter().all(|other| other.goes_with(&arrival));
+        if !fits || self.inbound.get().is_some() {
+            return Err(broken(self.peer, "it opened a connection too many".to_owned()));
+        }
+        arrivals.push(arrival);
+        if !Arrival::are_all(&arrivals) {
+            return Ok(false);
+        }
+        let half = Inbound::new(self.peer, std::mem::take(&mut *arrivals), &self.hub)?;
+        Ok(self.inbound.set(half).is_ok())
+    }
+
+    /// Goes on with what an event of the hub is about.
+    pub(crate) fn progress(&self, event: Event) -> Result<(), Error> {
+        match event {
+            Event::Out { stream, .. } => {
+                if let Some(half) = self.outbound.get() {
+                    half.progress(stream);
+                }
+                Ok(())
+            }
+            Event::In { stream, .. } => {
+                if let Some(half) = self.inbound.get() {
+                    half.progress(stream, self.outbound.get())?;
+                    // What came may have taken the peer's last credits, while it has a right to more.
+                    (0..LANES).for_each(|lane| self.settle(half, lane));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends the credits that are due on a lane, or notes that there is no way yet.
+    fn settle(&self, half: &Inbound, lane: usize) {
+        match self.outbound.get() {
+            Some(out) => half.pay(lane, out),
+            None if half.owes(lane) && !self.owes.replace(true) => self.hub.owes(),
+            None => {}
+        }
+    }
+
+    /// Whether it needs a sending half for the credits of what it has received.
+    pub(crate) fn owes(&self) -> bool {
+        self.owes.get()
+    }
+
+    /// Sends the credits that it owes, now that it can.
+    pub(crate) fn pay(&self) {
+        if let (Some(out), Some(half), true) = (self.outbound.get(), self.inbound.get(), self.owes.get()) {
+            self.owes.set(false);
+            self.hub.paid();
+            (0..LANES).for_each(|lane| half.pay(lane, out));
+        }
+    }
+
+    /// Whether something is still to be sent.
+    pub(crate) fn unsent(&self) -> bool {
+        self.owes.get() || self.outbound.get().is_some_and(Outbound::unsent)
+    }
+
+    /// What happened to its connections, if they do not work any more.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let sends = self.outbound.get().and_then(Outbound::trouble);
+        sends.or_else(|| self.inbound.get().and_then(Inbound::trouble))
+    }
+
+    /// Bytes of memory that its buffers take.
+    pub(crate) fn mapped(&self) -> usize {
+        self.outbound.get().map_or(0, Outbound::mapped) + self.inbound.get().map_or(0, Inbound::mapped)
+    }
+
+    fn outbound(&self) -> &Outbound {
+        self.outbound
+            .get()
+            .expect("`Wires::to` gives no link that can not send")
+    }
+
+    fn inbound(&self) -> &Inbound {
+        self.inbound
+            .get()
+            .expect("`Wires::from` gives no link that can not receive")
+    }
+}
+
+impl super::Link for Link {
+    fn caps(&self) -> Caps {
+        CAPS
+    }
+
+    fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
+        self.outbound().reserve(lane, len)
+    }
+
+    fn commit(&self, lane: usize, header: Header) {
+        self.outbound().commit(lane, header);
+    }
+
+    fn offer(&self, _lane: usize, _header: Header, _body: Region<'_>) -> Result<Option<Ticket>, Error> {
+        Err(Error::internal("an offer on a TCP link, which takes none"))
+    }
+
+    fn taken(&self, _lane: usize, _ticket: Ticket) -> bool {
+        // No ticket was ever given.
+        false
+    }
+
+    fn peek(&self, lane: usize) -> Result<Option<Message<'_>>, Error> {
+        Ok(self.inbound().peek(lane))
+    }
+
+    fn release(&self, lane: usize) {
+        let half = self.inbound();
+        half.release(lane);
+        self.settle(half, lane);
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.owes.get() {
+            self.hub.paid();
+        }
+    }
+}
+
+/// `peer` did what no rank of this version does.
+#[cold]
+fn broken(peer: usize, what: String) -> Error {
+    Error::Failed(Cause::Broken {
+        rank: peer as u32,
+        what,
+    })
+}

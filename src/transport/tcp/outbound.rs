@@ -1,0 +1,267 @@
+//! The sending half of a link.
+
+use super::{
+    DEPTH, Event, Hub, broken,
+    buffer::Slots,
+    frame::{Head, hello},
+};
+use crate::{
+    mem::Region,
+    sys::{fork::ProcessFd, tcp},
+    transport::{Header, LANES, MAX_MESSAGE},
+    types::Error,
+};
+use rustix::io::Errno;
+use smallvec::SmallVec;
+use std::{
+    cell::{Cell, OnceCell, RefCell},
+    collections::VecDeque,
+    io::IoSlice,
+    sync::Arc,
+};
+
+/// The sending half of a link: its connections, and the messages that have not been released yet.
+pub(crate) struct Outbound {
+    peer: usize,
+    hub: Arc<Hub>,
+    streams: Vec<Stream>,
+    lanes: [SendLane; LANES],
+    trouble: OnceCell<String>,
+}
+
+#[derive(Default)]
+struct SendLane {
+    /// Messages sent, modulo 2^32: the number of the next one.
+    sent: Cell<u32>,
+    /// Messages that the receiver is known to have released: at most [`DEPTH`] behind `sent`.
+    released: Cell<u32>,
+    /// Bytes of the reserved body, if there is one.
+    reserved: Cell<Option<u32>>,
+    slots: Slots,
+}
+
+struct Stream {
+    fd: ProcessFd,
+    /// What is still to be sent, with the bytes of the first that have gone. While there is something the hub tells of
+    /// room for it.
+    queue: RefCell<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    pieces: VecDeque<Piece>,
+    gone: usize,
+}
+
+/// Something to be sent.
+enum Piece {
+    /// A message, which lies in its lane's slot until it is released.
+    Message {
+        lane: u16,
+        number: u32,
+        len: u32,
+    },
+    Credit([u8; Head::LEN]),
+}
+
+impl Outbound {
+    /// The half that sends to `peer` on `count` connections made by `connect`, which takes what the peer is told of each.
+    pub(crate) fn open(
+        peer: usize,
+        count: usize,
+        hub: &Arc<Hub>,
+        connect: impl Fn(&[u8]) -> Result<ProcessFd, Error>,
+    ) -> Result<Outbound, Error> {
+        let stream = |index| {
+            Ok(Stream {
+                fd: connect(&hello(index, count))?,
+                queue: RefCell::default(),
+            })
+        };
+        Ok(Outbound {
+            peer,
+            hub: hub.clone(),
+            streams: (0..count).map(stream).collect::<Result<_, Error>>()?,
+            lanes: Default::default(),
+            trouble: OnceCell::new(),
+        })
+    }
+
+    pub(super) fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
+        if len > MAX_MESSAGE {
+            return Err(Error::internal(format!(
+                "a message of {len} bytes for a link that takes {MAX_MESSAGE} at most"
+            )));
+        }
+        let state = &self.lanes[lane];
+        let number = state.sent.get();
+        if in_flight(number, state.released.get()) == DEPTH {
+            return Ok(None);
+        }
+        state.reserved.set(Some(len as u32));
+        // The message that lay there before was released, so that it has gone.
+        Ok(Some(state.slots.body(number, len)))
+    }
+
+    pub(super) fn commit(&self, lane: usize, header: Header) {
+        let state = &self.lanes[lane];
+        let Some(len) = state.reserved.take() else {
+            panic!("a commit on lane {lane} without a reservation");
+        };
+        let (number, lane) = (state.sent.get(), lane as u16);
+        let head = Head::Message { lane, len, header }.encode();
+        let room = state.slots.whole(number, len as usize).part(0, Head::LEN);
+        room.copy_from(&Region::of(&head));
+        state.sent.set(number.wrapping_add(1));
+        self.post(lane, Piece::Message { lane, number, len });
+    }
+
+    /// Tells the peer how many of the messages that it sent on `lane` were released.
+    pub(super) fn credit(&self, lane: usize, released: u32) {
+        let lane = lane as u16;
+        self.post(lane, Piece::Credit(Head::Credit { lane, released }.encode()));
+    }
+
+    /// The peer says how many messages of `lane` it has released.
+    pub(super) fn credited(&self, lane: usize, now: u32) -> Result<(), Error> {
+        let state = &self.lanes[lane];
+        let sent = state.sent.get();
+        // Credits never go back, and never beyond what was sent.
+        if in_flight(sent, now) > in_flight(sent, state.released.get()) {
+            let what =
+                format!("it says that it released {now} messages of lane {lane}, of which {sent} were sent");
+            return Err(broken(self.peer, what));
+        }
+        state.released.set(now);
+        Ok(())
+    }
+
+    /// There is room again on a connection.
+    pub(super) fn progress(&self, stream: usize) {
+        if let Some(at) = self.streams.get(stream)
+            && !at.queue.borrow().pieces.is_empty()
+            && self.flush(at)
+        {
+            self.hub.unwatch(&at.fd, self.event(stream));
+        }
+    }
+
+    /// Whether something is still to be sent.
+    pub(super) fn unsent(&self) -> bool {
+        self.streams
+            .iter()
+            .any(|stream| !stream.queue.borrow().pieces.is_empty())
+    }
+
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.trouble.get().cloned()
+    }
+
+    pub(super) fn mapped(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.slots.allocated()).sum()
+    }
+
+    /// Sends a piece, after all others of its connection.
+    fn post(&self, lane: u16, piece: Piece) {
+        let index = usize::from(lane) % self.streams.len();
+        let stream = &self.streams[index];
+        let mut queue = stream.queue.borrow_mut();
+        let first = queue.pieces.is_empty();
+        queue.pieces.push_back(piece);
+        drop(queue);
+        if first
+            && !self.flush(stream)
+            && let Err(e) = self.hub.watch(&stream.fd, self.event(index))
+        {
+            self.fail(stream, e);
+            self.hub.unwatch(&stream.fd, self.event(index));
+        }
+    }
+
+    /// Sends what goes without waiting; whether that was all.
+    fn flush(&self, stream: &Stream) -> bool {
+        let mut queue = stream.queue.borrow_mut();
+        while !queue.pieces.is_empty() {
+            match self.send_some(stream, &queue) {
+                Ok(n) => self.sent(&mut queue, n),
+                Err(Errno::AGAIN) => return false,
+                Err(Errno::INTR) => (),
+                Err(e) => {
+                    drop(queue);
+                    self.fail(stream, e);
+                    return true;
+                }
+            }
+        }
+        true
+    }
+
+    /// One call's worth.
+    fn send_some(&self, stream: &Stream, queue: &Queue) -> Result<usize, Errno> {
+        let bytes: SmallVec<[&[u8]; BATCH]> = (queue.pieces.iter().take(BATCH))
+            .map(|piece| match piece {
+                Piece::Credit(bytes) => &bytes[..],
+                &Piece::Message { lane, number, len } => {
+                    let slots = &self.lanes[usize::from(lane)].slots;
+                    let whole = slots.whole(number, len as usize);
+                    // SAFETY: the region is mapped as long as `self`. Nobody writes to a message that was committed until
+                    // its slot is reserved again, which is after it was released and so has left this queue.
+                    unsafe { std::slice::from_raw_parts(whole.as_ptr(), whole.len()) }
+                }
+            })
+            .collect();
+        let mut slices: SmallVec<[IoSlice<'_>; BATCH]> = bytes.iter().map(|b| IoSlice::new(b)).collect();
+        slices[0] = IoSlice::new(&bytes[0][queue.gone..]);
+        tcp::send(&stream.fd, &slices)
+    }
+
+    /// Takes `n` sent bytes off what is to be sent.
+    fn sent(&self, queue: &mut Queue, n: usize) {
+        queue.gone += n;
+        while let Some(piece) = queue.pieces.front() {
+            let len = Head::LEN
+                + match piece {
+                    Piece::Message { len, .. } => *len as usize,
+                    Piece::Credit(_) => 0,
+                };
+            if queue.gone < len {
+                break;
+            }
+            queue.gone -= len;
+            queue.pieces.pop_front();
+        }
+    }
+
+    /// The connection does not work any more: nothing more is sent on it. What that means is for those to say who know how
+    /// the peer is.
+    fn fail(&self, stream: &Stream, why: Errno) {
+        *stream.queue.borrow_mut() = Queue::default();
+        let why = std::io::Error::from(why);
+        let _ = self.trouble.set(format!("the connection to it failed: {why}"));
+    }
+
+    fn event(&self, stream: usize) -> Event {
+        Event::Out {
+            peer: self.peer,
+            stream,
+        }
+    }
+}
+
+impl Drop for Outbound {
+    fn drop(&mut self) {
+        for (index, stream) in self.streams.iter().enumerate() {
+            if !stream.queue.borrow().pieces.is_empty() {
+                self.hub.unwatch(&stream.fd, self.event(index));
+            }
+        }
+    }
+}
+
+/// Messages sent and not released.
+fn in_flight(sent: u32, released: u32) -> usize {
+    sent.wrapping_sub(released) as usize
+}
+
+/// Messages sent in one call, at most.
+const BATCH: usize = 16;

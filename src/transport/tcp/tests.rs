@@ -1,0 +1,185 @@
+//! What takes two threads, and peers that do what no rank of this version does.
+
+use super::{Arrival, CAPS, DEPTH, frame};
+use crate::{
+    mem::Region,
+    net::Parcel,
+    sys::{fork::ProcessFd, tcp},
+    transport::{
+        LANES, Link as _, Wires,
+        conformance::{bytes_of, sample},
+        inproc,
+        links::{Choice, Links},
+    },
+    types::{Cause, Error},
+};
+use std::{
+    io::IoSlice,
+    thread,
+    time::{Duration, Instant},
+};
+
+fn pair(streams: usize) -> [Links; 2] {
+    let links = inproc::links(2).unwrap().into_iter();
+    let links: Vec<Links> = links.map(|l| l.with_transport(Choice::Tcp, streams)).collect();
+    links.try_into().unwrap_or_else(|_| panic!("two ranks"))
+}
+
+/// Goes on until `look` gives something.
+fn until<T>(links: &Links, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        links.progress().map_err(|(_, e)| e).unwrap();
+        match look() {
+            Some(found) => return found,
+            None => assert!(Instant::now() < end, "in vain"),
+        }
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn long_streams_on_all_lanes_arrive_in_order_in_both_directions() {
+    const MESSAGES: u32 = 400;
+    let lens = [0, 24, 1000, 1025, 4096, 5000, CAPS.max_message];
+    let len = |number: u32| lens[number as usize % lens.len()];
+    for streams in [1, 3] {
+        thread::scope(|scope| {
+            for (me, links) in pair(streams).into_iter().enumerate() {
+                scope.spawn(move || {
+                    let peer = 1 - me;
+                    let (mut sent, mut came) = ([0; LANES], [0; LANES]);
+                    until(&links, || {
+                        for lane in 0..LANES {
+                            let (header, body) = sample(lane, sent[lane], len(sent[lane]));
+                            let out = links.to(peer).unwrap().unwrap();
+                            if sent[lane] < MESSAGES
+                                && let Some(room) = out.reserve(lane, body.len()).unwrap()
+                            {
+                                room.copy_from(&Region::of(&body));
+                                out.commit(lane, header);
+                                sent[lane] += 1;
+                            }
+                            if let Some(into) = links.from(peer).unwrap()
+                                && let Some(message) = into.peek(lane).unwrap()
+                            {
+                                let wanted = sample(lane, came[lane], len(came[lane]));
+                                assert!((message.header, bytes_of(&message.body)) == wanted);
+                                into.release(lane);
+                                came[lane] += 1;
+                            }
+                        }
+                        let over = sent.iter().chain(&came).all(|&count| count == MESSAGES);
+                        (over && !links.unsent()).then_some(())
+                    });
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn what_was_sent_arrives_after_its_sender_has_gone() {
+    let [near, far] = pair(1);
+    let (header, body) = sample(2, 7, CAPS.max_message);
+    for _ in 0..DEPTH {
+        let room = near
+            .to(1)
+            .unwrap()
+            .unwrap()
+            .reserve(2, body.len())
+            .unwrap()
+            .unwrap();
+        room.copy_from(&Region::of(&body));
+        near.to(1).unwrap().unwrap().commit(2, header);
+    }
+    // The system may not take it all before somebody reads.
+    until(&near, || {
+        let _ = far.from(0).unwrap();
+        far.progress().unwrap();
+        (!near.unsent()).then_some(())
+    });
+    drop(near);
+    for _ in 0..DEPTH {
+        let link = far.from(0).unwrap().unwrap();
+        let message = until(&far, || link.peek(2).unwrap());
+        assert!((message.header, bytes_of(&message.body)) == (header, body.clone()));
+        link.release(2);
+    }
+    let how = until(&far, || far.trouble(0));
+    assert!(how.contains("connection"), "{how}");
+}
+
+/// A rank whose peer's end of the connection is this test's.
+fn rank_and_wire() -> (Links, ProcessFd) {
+    let [ours, theirs] = pair(1);
+    // The other rank's transport hands over a connection and is then out of the way.
+    let (listener, port) = tcp::listen(0).unwrap();
+    let near = tcp::dial(([127, 0, 0, 1], port).into()).unwrap();
+    let far = loop {
+        if let Some(far) = crate::sys::socket::accept(&listener).unwrap() {
+            break far;
+        }
+    };
+    ours.attach_for_test(
+        1,
+        Parcel {
+            bytes: frame::hello(0, 1),
+            fds: vec![far.into_owned()],
+        },
+    )
+    .unwrap();
+    drop(theirs);
+    (ours, near)
+}
+
+#[test]
+fn nonsense_on_a_connection_names_its_sender() {
+    let message = |lane, len| {
+        frame::Head::Message {
+            lane,
+            len,
+            header: [0; 4],
+        }
+        .encode()
+    };
+    let credit = frame::Head::Credit { lane: 0, released: 1 };
+    let too_many = [message(0, 0); DEPTH + 1].concat();
+    let cases: [(&str, Vec<u8>); 3] = [
+        ("bytes that are no message", vec![0xee; 24]),
+        (
+            "credits for messages that were never sent",
+            credit.encode().to_vec(),
+        ),
+        ("a message for which there is no room", too_many),
+    ];
+    for (what, bytes) in cases {
+        let (links, wire) = rank_and_wire();
+        assert_eq!(tcp::send(&wire, &[IoSlice::new(&bytes)]), Ok(bytes.len()));
+        let end = Instant::now() + Duration::from_secs(60);
+        let error = loop {
+            match links.progress() {
+                Err((1, Error::Failed(Cause::Broken { rank: 1, what }))) => break what,
+                Err(other) => panic!("{other:?}"),
+                Ok(()) => assert!(Instant::now() < end, "{what}: in vain"),
+            }
+        };
+        assert!(error.contains(what), "{error}");
+    }
+}
+
+#[test]
+fn connections_of_other_versions_are_refused() {
+    let parcel = |bytes: Vec<u8>| Parcel {
+        bytes,
+        fds: Vec::new(),
+    };
+    let mut other = frame::hello(0, 1);
+    other[8] ^= 1;
+    for bytes in [frame::hello(0, 1), other] {
+        match Arrival::of(3, parcel(bytes)) {
+            Err(Error::Failed(Cause::Broken { rank: 3, .. })) => {}
+            other => panic!("{:?}", other.err()),
+        }
+    }
+}
