@@ -16,6 +16,12 @@ fn with_algorithm(name: &str) -> Config {
     config
 }
 
+fn shared_memory() -> Config {
+    let mut config = config();
+    config.transport = Some("shm".to_owned());
+    config
+}
+
 /// Lengths around every boundary that there is: none, fewer than ranks, inline and slot messages, tiles.
 const LENGTHS: &[usize] = &[0, 1, 2, 3, 7, 8, 9, 63, 64, 65, 1000, 4096, 16_384, 100_003];
 
@@ -372,7 +378,7 @@ fn settings_are_compared_at_init() {
 
 #[test]
 fn links_are_made_on_first_use() {
-    with_ranks(4, &config(), |comm| {
+    with_ranks(4, &shared_memory(), |comm| {
         let before = comm.link_memory().unwrap();
         let mut data = [1u8; 4];
         comm.broadcast_in_place(&mut data, 0).unwrap();
@@ -389,7 +395,7 @@ fn links_are_made_on_first_use() {
 
 #[test]
 fn the_choice_can_be_asked_for() {
-    with_ranks(1, &config(), |comm| {
+    with_ranks(1, &shared_memory(), |comm| {
         assert_eq!(
             comm.algorithm_for(Collective::AllReduce, 10, DType::Float32)
                 .unwrap(),

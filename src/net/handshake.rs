@@ -318,7 +318,7 @@ mod tests {
         wire(2, &mut third);
         let (theirs, mut fourth) = match b.on_proof(&third) {
             Ok((h, answer)) => (Ok(h), answer),
-            Err(e) => (Err(e), REJECTION),
+            Err((_, e)) => (Err(e), REJECTION),
         };
         wire(3, &mut fourth);
         (a.on_proof(&fourth), theirs)
@@ -402,7 +402,7 @@ mod tests {
         let first: [u8; Hello::LEN] = seen[0][..].try_into().unwrap();
         let (server, _) = Server::on_hello(&first, [3; 32], |_| Some(secret(5))).unwrap();
         let old: [u8; CLIENT_PROOF] = seen[2][..].try_into().unwrap();
-        assert_eq!(server.on_proof(&old).err(), Some(Refused::WrongProof));
+        assert_eq!(server.on_proof(&old).unwrap_err().1, Refused::WrongProof);
         // And the server's old ones to a client, whose nonce is a new one.
         let (client, _) = Client::begin(hello(4), secret(5));
         let (client, _) = client.on_hello(&seen[1][..].try_into().unwrap()).unwrap();
