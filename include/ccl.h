@@ -355,8 +355,8 @@ cclResult_t cclCommDestroy(cclComm_t comm);
 cclResult_t cclCommAbort(cclComm_t comm);
 
 /**
- * Tells whether the communicator still works: cclSuccess in `*asyncError`, or why it stopped; cclGetLastError has
- * the text. Never waits for a running call.
+ * Tells whether the communicator still works: cclSuccess in `*asyncError`, or why it stopped; cclGetLastError has the
+ * text. Never waits for a running call.
  *
  * # Safety
  * `asyncError` is NULL, which is an invalid argument, or may be written.

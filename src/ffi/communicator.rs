@@ -176,8 +176,8 @@ pub extern "C" fn cclCommAbort(comm: cclComm_t) -> cclResult_t {
     })
 }
 
-/// Tells whether the communicator still works: cclSuccess in `*asyncError`, or why it stopped; cclGetLastError has
-/// the text. Never waits for a running call.
+/// Tells whether the communicator still works: cclSuccess in `*asyncError`, or why it stopped; cclGetLastError has the
+/// text. Never waits for a running call.
 ///
 /// # Safety
 /// `asyncError` is NULL, which is an invalid argument, or may be written.

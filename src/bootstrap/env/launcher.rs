@@ -18,7 +18,7 @@ pub(crate) enum Launcher {
 impl fmt::Display for Launcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Launcher::Torchrun => "RANK and WORLD_SIZE",
+            Launcher::Torchrun => "torchrun (RANK and WORLD_SIZE)",
             Launcher::OpenMpi => "Open MPI",
             Launcher::Mpich => "MPICH (PMI)",
             Launcher::Slurm => "Slurm",

@@ -29,7 +29,7 @@ impl Variables<'static> {
 impl<'a> Variables<'a> {
     /// Those that `look_up` knows.
     #[cfg(test)]
-    pub(super) fn of(look_up: &'a dyn Fn(&str) -> Option<String>) -> Self {
+    pub(crate) fn of(look_up: &'a dyn Fn(&str) -> Option<String>) -> Self {
         Variables { look_up }
     }
 
