@@ -312,6 +312,26 @@ cclResult_t cclCommInitRankConfig(cclComm_t *comm,
                                   struct cclConfig_t *config);
 
 /**
+ * Makes the communicator of all ranks that a launcher started (torchrun, mpirun of Open MPI or MPICH, srun), with
+ * the rank that it gave to this process. NULL is the default configuration.
+ *
+ * All ranks call it; each further call makes another communicator of the same ranks, and a call counts also where it
+ * fails. The first of these pairs that is set says rank and ranks: RANK and WORLD_SIZE; OMPI_COMM_WORLD_RANK and
+ * OMPI_COMM_WORLD_SIZE; PMI_RANK and PMI_SIZE; in a Slurm step SLURM_PROCID and SLURM_STEP_NUM_TASKS. On one host
+ * the ranks then find each other without more; jobs that are started by hand at the same time need each a
+ * MASTER_PORT of its own. Ranks on several hosts also need MASTER_ADDR, MASTER_PORT and a secret: a file of mode
+ * 0600 that CCL_SECRET_FILE names, or CCL_SECRET, which the first call takes out of the environment.
+ *
+ * `*comm` is as for cclCommInitRank.
+ *
+ * # Safety
+ * `comm` and `config` as for cclCommInitRankConfig. While CCL_SECRET is set, no other thread changes environment
+ * variables.
+ */
+cclResult_t cclCommInitEnv(cclComm_t *comm,
+                           struct cclConfig_t *config);
+
+/**
  * Ends the work on a communicator in order. The handle stays, for questions and for cclCommDestroy.
  *
  * All ranks call it once they have no more operations on the communicator; calls that run on it end first.

@@ -119,6 +119,11 @@ fn broadcast_between_forked_processes() {
 }
 
 #[test]
+fn ranks_meet_by_environment() {
+    build_and_run("tests/c/environment.c", C);
+}
+
+#[test]
 fn bad_arguments_are_refused_and_do_no_harm() {
     build_and_run("tests/c/errors.c", C);
 }

@@ -5,9 +5,11 @@
 //! membership      what a rank holds afterwards: links to the others; health: who is alive, the first cause
 //! control/        the process's control thread: the only one that touches bootstrap sockets after init
 //! meeting, view, tree, messages    what it says and decides, without sockets and clocks
+//! env/            how the ranks that a launcher started come to a common unique id
 //! ```
 
 mod control;
+pub(crate) mod env;
 mod health;
 mod join;
 mod meeting;

@@ -2,6 +2,7 @@
 
 mod config;
 mod drive;
+mod env;
 mod plans;
 
 pub use config::Config;

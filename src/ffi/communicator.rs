@@ -9,7 +9,7 @@ use super::{
     types::{Code, cclComm_t, cclConfig_t, cclResult_t, cclUniqueId, version},
 };
 use crate::{
-    bootstrap::UniqueId,
+    bootstrap::{UniqueId, env::Turn},
     comm::Communicator,
     types::{Error, Result},
 };
@@ -107,6 +107,39 @@ unsafe fn init(
     };
     // SAFETY: the caller's promise about `comm`.
     unsafe { put("comm", comm, COMMUNICATORS.insert(entry)?) }
+}
+
+/// Makes the communicator of all ranks that a launcher started (torchrun, mpirun of Open MPI or MPICH, srun), with
+/// the rank that it gave to this process. NULL is the default configuration.
+///
+/// All ranks call it; each further call makes another communicator of the same ranks, and a call counts also where it
+/// fails. The first of these pairs that is set says rank and ranks: RANK and WORLD_SIZE; OMPI_COMM_WORLD_RANK and
+/// OMPI_COMM_WORLD_SIZE; PMI_RANK and PMI_SIZE; in a Slurm step SLURM_PROCID and SLURM_STEP_NUM_TASKS. On one host
+/// the ranks then find each other without more; jobs that are started by hand at the same time need each a
+/// MASTER_PORT of its own. Ranks on several hosts also need MASTER_ADDR, MASTER_PORT and a secret: a file of mode
+/// 0600 that CCL_SECRET_FILE names, or CCL_SECRET, which the first call takes out of the environment.
+///
+/// `*comm` is as for cclCommInitRank.
+///
+/// # Safety
+/// `comm` and `config` as for cclCommInitRankConfig. While CCL_SECRET is set, no other thread changes environment
+/// variables.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclCommInitEnv(comm: *mut cclComm_t, config: *mut cclConfig_t) -> cclResult_t {
+    guard(|| {
+        // Before anything can fail, so that the ranks' calls stay in step.
+        let turn = Turn::take();
+        // SAFETY: the caller's promise about `comm`.
+        unsafe { put("comm", comm, ptr::null_mut())? };
+        // SAFETY: the caller's promise about `config`.
+        let config = unsafe { read(config)? };
+        let entry = Entry {
+            communicator: Communicator::init_turn(turn, &config)?,
+            last_error: Mutex::default(),
+        };
+        // SAFETY: the caller's promise about `comm`.
+        unsafe { put("comm", comm, COMMUNICATORS.insert(entry)?) }
+    })
 }
 
 /// Ends the work on a communicator in order. The handle stays, for questions and for cclCommDestroy.

@@ -53,6 +53,7 @@ impl Files {
 pub(super) struct Finished<'r> {
     pub(super) job: &'r Job,
     pub(super) host: &'r Host,
+    pub(super) launcher: Option<&'r str>,
     pub(super) notes: &'r [String],
     pub(super) transport: &'r str,
     pub(super) rows: &'r [Row],
@@ -71,6 +72,7 @@ impl Finished<'_> {
                 "available_memory_bytes": self.host.memory_available,
             },
             "ranks": job.ranks,
+            "launcher": self.launcher,
             "transport": self.transport,
             "notes": self.notes,
             "arguments": {

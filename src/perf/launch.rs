@@ -1,20 +1,19 @@
 //! The parent: starts a process per rank, prints what they report, and sees to it that none outlives the run.
 
 use super::{
-    files::{Files, Finished},
+    console::{Console, Trouble},
+    files::Files,
     processes::{Processes, epitaph},
-    report::{Report, Row},
+    report::Report,
     setup::Setup,
-    table::{self, Summary},
 };
 use crate::{UniqueId, topo::host::Host};
-use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::{Handle, Signals},
 };
 use std::{
-    io::{self, IsTerminal, Write},
+    io,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -27,23 +26,6 @@ use std::{
 /// After a first failure the other ranks may take this long to say what they saw of it. Those that are busy with a buffer
 /// of gigabytes, or stopped, cannot; the run is to be over within a second all the same.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-
-/// How a run ended, if not well.
-#[derive(Debug)]
-pub(super) enum Trouble {
-    /// A line to print.
-    Failed(String),
-    /// Nobody reads the table any more.
-    Unread,
-    /// A signal asked to stop.
-    Signal(i32),
-}
-
-impl From<String> for Trouble {
-    fn from(line: String) -> Self {
-        Trouble::Failed(line)
-    }
-}
 
 /// What happens to the parent.
 pub(super) enum Event {
@@ -107,14 +89,10 @@ impl Drop for SignalWatch {
 
 /// A run in progress.
 struct Run<'r> {
-    setup: &'r Setup,
-    host: &'r Host,
     processes: Processes,
     /// The ids' owner is where the ranks meet; they last until the ranks are done.
     _ids: [UniqueId; 2],
-    bar: ProgressBar,
-    transport: String,
-    rows: Vec<Row>,
+    console: Console<'r>,
     wrong: u64,
     /// The first failure that a rank reported.
     failure: Option<(usize, String)>,
@@ -130,13 +108,9 @@ impl<'r> Run<'r> {
         let ids = [id()?, id()?];
         let processes = Processes::start(setup, &ids, events)?;
         Ok(Run {
-            setup,
-            host,
             processes,
             _ids: ids,
-            bar: progress_bar(setup),
-            transport: String::new(),
-            rows: Vec::new(),
+            console: Console::new(setup, host),
             wrong: 0,
             failure: None,
             death: None,
@@ -160,24 +134,18 @@ impl<'r> Run<'r> {
                 }
             }
         }
-        self.bar.finish_and_clear();
+        self.console.clear();
         if let Some(line) = self.failure_line() {
             return Err(line.into());
         }
-        self.finish(files)
+        // What each rank counted by itself does not depend on the library having added it up rightly.
+        Ok(self.wrong.max(self.console.finish(files)?))
     }
 
     fn hear(&mut self, rank: usize, report: Report) -> Result<(), Trouble> {
         match report {
-            Report::Ready { transport } => {
-                self.print(&table::header(self.setup, self.host, &transport))?;
-                self.transport = transport;
-            }
-            Report::Row(row) => {
-                self.print(&table::row(&row))?;
-                self.bar.inc(1);
-                self.rows.push(*row);
-            }
+            Report::Ready { transport } => self.console.ready(transport)?,
+            Report::Row(row) => self.console.row(*row)?,
             Report::Done { wrong } => {
                 self.wrong += wrong;
                 self.processes.all[rank].explained = true;
@@ -223,42 +191,4 @@ impl<'r> Run<'r> {
         }
         Some(line)
     }
-
-    fn finish(&mut self, files: Files) -> Result<u64, Trouble> {
-        let job = &self.setup.job;
-        let summary = Summary::of(&self.rows);
-        self.print(&table::footer(&summary, &self.rows, job, self.host))?;
-        files.write(&Finished {
-            job,
-            host: self.host,
-            notes: &self.setup.notes,
-            transport: &self.transport,
-            rows: &self.rows,
-            summary,
-        })?;
-        // What each rank counted by itself does not depend on the library having added it up rightly.
-        Ok(self.wrong.max(summary.wrong.unwrap_or(0)))
-    }
-
-    fn print(&self, lines: &str) -> Result<(), Trouble> {
-        let written = self.bar.suspend(|| writeln!(io::stdout().lock(), "{lines}"));
-        written.map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe => Trouble::Unread,
-            _ => Trouble::Failed(format!("writing the table: {error}")),
-        })
-    }
-}
-
-fn progress_bar(setup: &Setup) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let sizes = |width| setup.job.sweep.counts(width).count() as u64;
-    let rows = setup.job.runs.iter().map(|run| sizes(run.dtype.size())).sum();
-    // A template that is wrong would be seen by the first who runs this on a terminal; the default is good enough.
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} sizes, {elapsed}, {eta} left")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = ProgressBar::new(rows).with_style(style);
-    bar.enable_steady_tick(Duration::from_millis(500));
-    bar
 }

@@ -31,6 +31,11 @@ impl Team {
         self.control.all_reduce_in_place(values, Op::Max)
     }
 
+    /// Sets the bits that any rank has set.
+    pub(super) fn unite(&self, mask: &mut [u8]) -> Result<()> {
+        self.control.all_reduce_in_place(mask, Op::BitOr)
+    }
+
     /// The sum over all ranks.
     pub(super) fn sum(&self, value: u64) -> Result<u64> {
         let mut sum = [value];

@@ -2,12 +2,15 @@
 //!
 //! The parent (`launch`) starts one process per rank and is no rank itself. It gives each the unique ids and the job
 //! through standard input, and gets reports back through standard output. `rank` is such a process; `puzzle` makes
-//! inputs whose results are known, `measure` times.
+//! inputs whose results are known, `measure` times. Under mpirun, torchrun or srun there is no parent: every process is a
+//! rank (`launched`), and rank 0 has the `console`.
 
 mod args;
 mod buffer;
+mod console;
 mod files;
 mod launch;
+mod launched;
 mod measure;
 mod number;
 mod pattern;
@@ -22,12 +25,13 @@ mod table;
 
 use crate::{
     algorithms,
+    bootstrap::env::{Launch, Variables},
     topo::host::Host,
     types::{Collective, DType, Op},
 };
 use args::{Args, Stop};
+use console::Trouble;
 use files::Files;
-use launch::Trouble;
 use setup::Setup;
 use std::{io::Write, path::Path, process::ExitCode};
 
@@ -42,13 +46,20 @@ pub fn main() -> ExitCode {
     {
         return rank::main();
     }
+    let launch = Launch::read(&Variables::of_this_process());
+    let first = !matches!(&launch, Ok(Some(launch)) if launch.rank > 0);
     let args = match Args::read(std::env::args_os()) {
         Ok(args) => args,
-        Err(Stop::Help(text)) => return show(&text),
+        Err(Stop::Help(text)) => return show(&text, first),
         Err(Stop::Mistake(line)) => return complain(&line, 2),
     };
     if args.list {
-        return show(&list());
+        return show(&list(), first);
+    }
+    match launch {
+        Ok(None) => {}
+        Ok(Some(launch)) => return launched::main(args, &launch),
+        Err(error) => return complain(&error.to_string(), 2),
     }
     let host = Host::read(Path::new("/"));
     let setup = match Setup::new(args, &host) {
@@ -60,12 +71,7 @@ pub fn main() -> ExitCode {
         .and_then(|files| launch::run(&setup, &host, files));
     match result {
         Ok(0) => ExitCode::SUCCESS,
-        Ok(wrong) => complain(
-            &format!(
-                "{wrong} elements are wrong: --algo shows whether only one algorithm is; please report it"
-            ),
-            1,
-        ),
+        Ok(wrong) => complain(&wrong_elements(wrong), 1),
         Err(Trouble::Failed(line)) => complain(&line, 1),
         Err(Trouble::Unread) => ExitCode::FAILURE,
         Err(Trouble::Signal(signal)) => {
@@ -78,7 +84,11 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn show(text: &str) -> ExitCode {
+/// Prints what the user asked for; of several ranks only the first does.
+fn show(text: &str, first: bool) -> ExitCode {
+    if !first {
+        return ExitCode::SUCCESS;
+    }
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
@@ -89,6 +99,10 @@ fn complain(line: &str, status: u8) -> ExitCode {
     // If standard error is closed, the status has to do.
     let _ = writeln!(std::io::stderr(), "ccl-perf: {line}");
     ExitCode::from(status)
+}
+
+fn wrong_elements(wrong: u64) -> String {
+    format!("{wrong} elements are wrong: --algo shows whether only one algorithm is; please report it")
 }
 
 /// What `--list` prints.

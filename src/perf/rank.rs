@@ -29,7 +29,7 @@ pub(super) const IDS_BYTES: usize = 2 * 128;
 const SEED: u64 = 0x0063_636c_2d70_6572;
 
 /// A failure of the library or of this process; only its text matters.
-type Outcome<T> = Result<T, Box<dyn Error>>;
+pub(super) type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// A rank's whole life. Whatever goes wrong is the parent's to print.
 pub(super) fn main() -> ExitCode {
@@ -90,15 +90,7 @@ fn follow(ids: &[u8; IDS_BYTES], order: &Order) -> Outcome<ExitCode> {
         bytes.copy_from_slice(id);
         Communicator::init(job.ranks, &UniqueId::from_bytes(*bytes)?, order.rank, config)
     };
-    let plain = Config {
-        timeout: job.timeout,
-        ..Config::default()
-    };
-    let config = Config {
-        transport: job.transport.clone(),
-        algorithm: job.algorithm.clone(),
-        ..plain.clone()
-    };
+    let [config, plain] = configs(job);
     let comm = join(measured, &config)?;
     let team = Team {
         control: join(control, &plain)?,
@@ -112,23 +104,44 @@ fn follow(ids: &[u8; IDS_BYTES], order: &Order) -> Outcome<ExitCode> {
         comm: &comm,
         team: &team,
         job,
+        tell: &|report| say(&report),
     };
     // The communicators are dropped afterwards: with a rank that is silent that takes a while.
-    let measured: Outcome<u64> = job.runs.iter().map(|&run| session.run_any(run)).sum();
-    match measured {
+    match session.run_all() {
         Ok(wrong) => say(&Report::Done { wrong }).map(|()| ExitCode::SUCCESS),
         Err(error) => Ok(fail(&*error)),
     }
 }
 
+/// The configurations of the communicator to measure and of the one to agree over.
+pub(super) fn configs(job: &Job) -> [Config; 2] {
+    let plain = Config {
+        timeout: job.timeout,
+        ..Config::default()
+    };
+    let measured = Config {
+        transport: job.transport.clone(),
+        algorithm: job.algorithm.clone(),
+        ..plain.clone()
+    };
+    [measured, plain]
+}
+
 /// What does not change over a job.
-struct Session<'s> {
-    comm: &'s Communicator,
-    team: &'s Team,
-    job: &'s Job,
+pub(super) struct Session<'s> {
+    pub(super) comm: &'s Communicator,
+    pub(super) team: &'s Team,
+    pub(super) job: &'s Job,
+    /// Takes rank 0's rows.
+    pub(super) tell: &'s dyn Fn(Report) -> Outcome<()>,
 }
 
 impl Session<'_> {
+    /// Goes through all runs; says how many elements were wrong on this rank.
+    pub(super) fn run_all(&self) -> Outcome<u64> {
+        self.job.runs.iter().map(|&run| self.run_any(run)).sum()
+    }
+
     /// Goes through the sizes; says how many elements were wrong on this rank.
     fn run_any(&self, run: Run) -> Outcome<u64> {
         match run.dtype {
@@ -203,7 +216,7 @@ impl Session<'_> {
             }
         }
         if self.comm.rank() == 0 {
-            say(&Report::Row(Box::new(row)))?;
+            (self.tell)(Report::Row(Box::new(row)))?;
         }
         Ok(wrong_here)
     }

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     algorithms,
+    bootstrap::env::Launch,
     topo::host::Host,
     types::{Collective, DType, Op},
 };
@@ -32,25 +33,39 @@ pub(super) struct Setup {
     pub(super) notes: Vec<String>,
     pub(super) json: Option<PathBuf>,
     pub(super) csv: Option<PathBuf>,
+    /// Who started the ranks, if not ccl-perf itself.
+    pub(super) launcher: Option<String>,
 }
 
 impl Setup {
+    /// A run whose processes ccl-perf starts.
+    ///
     /// # Errors
     /// One line that names the flag to change.
     pub(super) fn new(args: Args, host: &Host) -> Result<Setup, String> {
+        Setup::with(args, host, None)
+    }
+
+    /// A run of the ranks that a launcher has started.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) fn launched(args: Args, host: &Host, launch: &Launch) -> Result<Setup, String> {
+        Setup::with(args, host, Some(launch))
+    }
+
+    fn with(args: Args, host: &Host, launch: Option<&Launch>) -> Result<Setup, String> {
         let operation = args
             .operation
             .ok_or("say what to measure, e.g. ccl-perf allreduce")?;
         let mut notes = Vec::new();
         let sweep = sweep(&args)?;
         let placements = placements(&args);
-        let ranks = ranks(&args, sweep.max, placements.len() as u64, host, &mut notes)?;
-        if ranks > host.cpus {
-            notes.push(format!(
-                "{ranks} ranks on {} usable cores take turns: times include waiting for a core",
-                host.cpus
-            ));
-        }
+        let memory = Memory::new(&args, sweep.max, placements.len() as u64, host);
+        let ranks = match launch {
+            Some(launch) => launched_ranks(&args, &memory, launch)?,
+            None => ranks(&args, &memory, host, &mut notes)?,
+        };
         let runs = runs(operation, &args, ranks, &mut notes)?;
         if let Some(name) = &args.algo {
             check_algorithm(name, runs[0].collective)?;
@@ -70,12 +85,28 @@ impl Setup {
             transport: (args.transport != "auto").then_some(args.transport),
             algorithm: args.algo,
         };
-        Ok(Setup {
+        let mut setup = Setup {
             job,
             notes,
             json: args.json,
             csv: args.csv,
-        })
+            launcher: launch.map(|launch| launch.launcher.to_string()),
+        };
+        if launch.is_none() {
+            setup.note_turns(ranks, host);
+        }
+        Ok(setup)
+    }
+
+    /// Notes it if there are more ranks than cores on this host. Of ranks that were launched, each knows only its own
+    /// cores before they have met.
+    pub(super) fn note_turns(&mut self, ranks: usize, host: &Host) {
+        if ranks > host.cpus {
+            self.notes.push(format!(
+                "{ranks} ranks on {} usable cores take turns: times include waiting for a core",
+                host.cpus
+            ));
+        }
     }
 }
 
@@ -114,40 +145,84 @@ fn placements(args: &Args) -> Vec<Placement> {
     }
 }
 
-/// The number of ranks: as told, or one per core as far as memory goes.
-fn ranks(
-    args: &Args,
+/// What ranks need of this host's memory.
+struct Memory {
     max: u64,
-    placements: u64,
-    host: &Host,
-    notes: &mut Vec<String>,
-) -> Result<usize, String> {
-    // In place alone needs one buffer; everything else a second one.
-    let buffers = if placements == 1 && args.in_place { 1 } else { 2 };
-    let each = max.saturating_mul(buffers).saturating_add(PROCESS_BYTES);
-    let need = |ranks: usize| each.saturating_mul(ranks as u64);
-    let available = host.memory_available.unwrap_or(u64::MAX);
-    let numbers = |ranks: usize| {
-        format!(
-            "{ranks} ranks with {buffers} x {} each need {} of memory",
-            readable(max),
-            readable(need(ranks))
-        )
-    };
-    if let Some(ranks) = args.ranks {
-        if need(ranks) > available {
-            let numbers = numbers(ranks);
-            return Err(format!(
-                "{numbers}, but {} are available: lower -e or --ranks",
-                readable(available)
-            ));
+    /// Buffers of `max` bytes that each rank has.
+    buffers: u64,
+    available: u64,
+}
+
+impl Memory {
+    fn new(args: &Args, max: u64, placements: u64, host: &Host) -> Memory {
+        Memory {
+            max,
+            // In place alone needs one buffer; everything else a second one.
+            buffers: if placements == 1 && args.in_place { 1 } else { 2 },
+            available: host.memory_available.unwrap_or(u64::MAX),
         }
+    }
+
+    fn need(&self, ranks: usize) -> u64 {
+        let each = self
+            .max
+            .saturating_mul(self.buffers)
+            .saturating_add(PROCESS_BYTES);
+        each.saturating_mul(ranks as u64)
+    }
+
+    fn numbers(&self, ranks: usize) -> String {
+        format!(
+            "{ranks} ranks with {} x {} each need {} of memory",
+            self.buffers,
+            readable(self.max),
+            readable(self.need(ranks))
+        )
+    }
+
+    /// # Errors
+    /// A line that ends with `advice` when there is too little for so many ranks.
+    fn check(&self, ranks: usize, advice: &str) -> Result<(), String> {
+        if self.need(ranks) <= self.available {
+            return Ok(());
+        }
+        let available = readable(self.available);
+        Err(format!(
+            "{}, but {available} are available: {advice}",
+            self.numbers(ranks)
+        ))
+    }
+}
+
+/// The number of ranks: the launcher's.
+fn launched_ranks(args: &Args, memory: &Memory, launch: &Launch) -> Result<usize, String> {
+    let ranks = launch.ranks;
+    if let Some(told) = args.ranks
+        && told != ranks
+    {
+        return Err(format!(
+            "--ranks {told}, but {} started {ranks}: leave --ranks away, or start {told}",
+            launch.launcher
+        ));
+    }
+    memory.check(launch.ranks_here(), "lower -e, or start fewer ranks on a host")?;
+    Ok(ranks)
+}
+
+/// The number of ranks: as told, or one per core as far as memory goes.
+fn ranks(args: &Args, memory: &Memory, host: &Host, notes: &mut Vec<String>) -> Result<usize, String> {
+    if let Some(ranks) = args.ranks {
+        memory.check(ranks, "lower -e or --ranks")?;
         return Ok(ranks);
     }
+    let available = memory.available;
     let (least, most) = DEFAULT_RANKS;
     let wanted = host.cpus.clamp(least, most);
-    let Some(ranks) = (least..=wanted).rev().find(|&ranks| need(ranks) <= available / 2) else {
-        let numbers = numbers(least);
+    let Some(ranks) = (least..=wanted)
+        .rev()
+        .find(|&ranks| memory.need(ranks) <= available / 2)
+    else {
+        let numbers = memory.numbers(least);
         let half = readable(available / 2);
         return Err(format!(
             "{numbers}, more than half of what is available ({half}): lower -e, or set --ranks to use more than half"
@@ -241,6 +316,7 @@ fn check_algorithm(name: &str, collective: Collective) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bootstrap::env::Variables;
 
     const GIB: u64 = 1 << 30;
 
@@ -298,6 +374,41 @@ mod tests {
                 "{line}: {mistake}"
             );
         }
+    }
+
+    #[test]
+    fn a_launcher_s_ranks_are_taken() {
+        let launched = |ranks: usize, here: usize, line: &str| {
+            let words = std::iter::once("ccl-perf").chain(line.split_whitespace());
+            let args = Args::read(words.map(Into::into)).ok().unwrap();
+            let host = Host {
+                cpu: "test".to_owned(),
+                cpus: 1,
+                memory_available: Some(4 * GIB),
+            };
+            let look_up = |name: &str| match name {
+                "OMPI_COMM_WORLD_RANK" => Some("0".to_owned()),
+                "OMPI_COMM_WORLD_SIZE" => Some(ranks.to_string()),
+                "OMPI_COMM_WORLD_LOCAL_SIZE" => Some(here.to_string()),
+                _ => None,
+            };
+            let launch = Launch::read(&Variables::of(&look_up)).unwrap().unwrap();
+            Setup::launched(args, &host, &launch)
+        };
+        for line in ["allreduce", "allreduce --ranks 16"] {
+            let setup = launched(16, 4, line).unwrap();
+            assert_eq!((setup.job.ranks, setup.notes.len()), (16, 0));
+            assert_eq!(setup.launcher.as_deref(), Some("Open MPI"));
+        }
+        let mistake = launched(4, 4, "allreduce --ranks 3").unwrap_err();
+        assert!(mistake.contains("--ranks 3, but Open MPI started 4"), "{mistake}");
+        // Memory is this host's, and so are the ranks that share it.
+        assert!(launched(16, 1, "allreduce -e 1G").is_ok());
+        let mistake = launched(16, 16, "allreduce -e 1G").unwrap_err();
+        assert!(
+            mistake.contains("16 ranks with 2 x 1G each") && mistake.contains("lower -e"),
+            "{mistake}"
+        );
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(super) fn header(setup: &Setup, host: &Host, transport: &str) -> String {
     let job = &setup.job;
     let mut lines = vec![
         format!("# ccl-perf {}", env!("CARGO_PKG_VERSION")),
-        format!("# ranks      {}, processes on this machine", job.ranks),
+        format!("# ranks      {}, {}", job.ranks, origin(setup)),
         format!("# transport  {transport}"),
         format!("# algorithm  {}", algorithm(job)),
         format!("# cpu        {}, {} usable cores", host.cpu, host.cpus),
@@ -32,6 +32,13 @@ pub(super) fn header(setup: &Setup, host: &Host, transport: &str) -> String {
     lines.push("#".to_owned());
     lines.extend(column_names());
     lines.join("\n")
+}
+
+fn origin(setup: &Setup) -> String {
+    match &setup.launcher {
+        Some(launcher) => format!("started by {launcher}"),
+        None => "processes on this machine".to_owned(),
+    }
 }
 
 fn algorithm(job: &Job) -> String {
@@ -171,7 +178,7 @@ fn hint(rows: &[Row], job: &Job, host: &Host) -> Option<String> {
         return None;
     }
     let advice = if job.ranks > host.cpus {
-        format!("ranks wait for a core; try --ranks {}", host.cpus.max(2))
+        format!("ranks wait for a core; try {} ranks", host.cpus.max(2))
     } else {
         "something else may use the cores; stop it, or raise -n".to_owned()
     };

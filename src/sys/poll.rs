@@ -27,6 +27,18 @@ pub(crate) fn wait(fd: BorrowedFd<'_>, ready: Ready, limit: Duration) -> Result<
     }
 }
 
+/// Waits until one of `fds` can be read or is broken, or `limit` has passed; comes back early on a signal.
+pub(crate) fn wait_any(fds: &[BorrowedFd<'_>], limit: Duration) -> Result<(), Errno> {
+    let look = |&fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+    match poll(
+        &mut fds.iter().map(look).collect::<Vec<_>>(),
+        Some(&millis(limit)),
+    ) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
 /// `time` rounded up to milliseconds (a wait that ends too early would spin), a day at most.
 pub(crate) fn millis(time: Duration) -> Timespec {
     let ms = time

@@ -1,0 +1,464 @@
+//! [`Launch`]: what a launcher told this process by environment variables, as a function of the variables.
+
+use super::{master::MasterPort, slurm, variables::Variables};
+use crate::types::{Error, Result};
+use std::{fmt, net::IpAddr};
+
+/// Who started the ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Launcher {
+    /// torchrun, or whoever sets `RANK` and `WORLD_SIZE` as it does.
+    Torchrun,
+    OpenMpi,
+    /// MPICH and its kin: a process manager that speaks PMI.
+    Mpich,
+    Slurm,
+}
+
+impl fmt::Display for Launcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Launcher::Torchrun => "torchrun (RANK and WORLD_SIZE)",
+            Launcher::OpenMpi => "Open MPI",
+            Launcher::Mpich => "MPICH (PMI)",
+            Launcher::Slurm => "Slurm",
+        })
+    }
+}
+
+/// What a rank knows of the job that it was started in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Launch {
+    pub(crate) launcher: Launcher,
+    pub(crate) rank: usize,
+    pub(crate) ranks: usize,
+    /// This rank among those of its host.
+    pub(crate) local_rank: Option<usize>,
+    /// How many ranks its host has.
+    pub(crate) local_ranks: Option<usize>,
+    /// What tells this job from others, as `NAME=value`: the same for all ranks on all hosts.
+    pub(super) job: Vec<String>,
+    /// The host of rank 0.
+    pub(super) master: Option<String>,
+    pub(super) master_port: MasterPort,
+}
+
+/// Where the ranks of a job are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spread {
+    OneHost,
+    SeveralHosts,
+    /// Nobody said, but rank 0's address is not this host by its looks.
+    PerhapsSeveral,
+}
+
+impl Launch {
+    /// What the variables say, or `None` if no launcher has set any. `RANK` and `WORLD_SIZE` come first, because who
+    /// sets them under another launcher means them; then the launchers that may run inside another one's job.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] that names the variable, its value and what was wanted.
+    pub(crate) fn read(variables: &Variables<'_>) -> Result<Option<Launch>> {
+        let mut half = None;
+        for names in &LAUNCHERS {
+            if !(names.applies)(variables) {
+                continue;
+            }
+            let rank = variables.first(&[names.rank]);
+            let ranks = variables.first(names.ranks);
+            match (rank, ranks) {
+                (Some(_), Some(ranks)) => return names.launch(variables, &ranks.name).map(Some),
+                (None, None) => {}
+                (Some(set), None) => half = half.or(Some((set, names.ranks[0]))),
+                (None, Some(set)) => half = half.or(Some((set, names.rank))),
+            }
+        }
+        match half {
+            None => Ok(None),
+            Some((set, missing)) => Err(Error::usage(format!(
+                "{set} is set but {missing} is not: set both, or none to do without a launcher"
+            ))),
+        }
+    }
+
+    /// Where the ranks are.
+    pub(super) fn spread(&self) -> Spread {
+        match (self.local_ranks, &self.master) {
+            (Some(here), _) if here == self.ranks => Spread::OneHost,
+            (Some(_), _) => Spread::SeveralHosts,
+            (None, _) if self.ranks == 1 => Spread::OneHost,
+            (None, Some(host)) if !is_loopback(host) => Spread::PerhapsSeveral,
+            (None, _) => Spread::OneHost,
+        }
+    }
+
+    /// How many ranks this host has, as far as that is known.
+    pub(crate) fn ranks_here(&self) -> usize {
+        match (self.local_ranks, self.spread()) {
+            (Some(here), _) => here,
+            (None, Spread::OneHost) => self.ranks,
+            (None, _) => 1,
+        }
+    }
+
+    /// Whether the job's variables tell it from others that the same user runs at the same time on this host.
+    pub(super) fn is_named(&self) -> bool {
+        let own = |variable: &String| !MASTER.iter().any(|name| variable.starts_with(name));
+        self.launcher == Launcher::Torchrun || self.job.iter().any(own)
+    }
+}
+
+/// A launcher's variables.
+struct Names {
+    launcher: Launcher,
+    /// Whether to look at them at all.
+    applies: fn(&Variables<'_>) -> bool,
+    rank: &'static str,
+    /// The first that is set counts.
+    ranks: &'static [&'static str],
+    local_rank: &'static str,
+    local_ranks: Option<&'static str>,
+    /// What names the job.
+    job: &'static [&'static str],
+}
+
+const LAUNCHERS: [Names; 4] = [
+    Names {
+        launcher: Launcher::Torchrun,
+        applies: |_| true,
+        rank: "RANK",
+        ranks: &["WORLD_SIZE"],
+        local_rank: "LOCAL_RANK",
+        local_ranks: Some("LOCAL_WORLD_SIZE"),
+        job: &["TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"],
+    },
+    Names {
+        launcher: Launcher::OpenMpi,
+        applies: |_| true,
+        rank: "OMPI_COMM_WORLD_RANK",
+        ranks: &["OMPI_COMM_WORLD_SIZE"],
+        local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
+        local_ranks: Some("OMPI_COMM_WORLD_LOCAL_SIZE"),
+        job: &["PMIX_NAMESPACE"],
+    },
+    Names {
+        launcher: Launcher::Mpich,
+        applies: |variables| !slurm::speaks_pmi(variables),
+        rank: "PMI_RANK",
+        ranks: &["PMI_SIZE"],
+        local_rank: "MPI_LOCALRANKID",
+        local_ranks: Some("MPI_LOCALNRANKS"),
+        job: &["PMIX_NAMESPACE"],
+    },
+    Names {
+        launcher: Launcher::Slurm,
+        applies: slurm::in_a_step,
+        rank: slurm::RANK,
+        ranks: &slurm::RANKS,
+        local_rank: "SLURM_LOCALID",
+        local_ranks: None, // it gives a list of all nodes' numbers
+        job: &["SLURM_JOB_ID", "SLURM_STEP_ID"],
+    },
+];
+
+/// Where rank 0 is, whatever the launcher.
+const MASTER: [&str; 4] = ["CCL_MASTER_ADDR", "CCL_MASTER_PORT", "MASTER_ADDR", "MASTER_PORT"];
+
+impl Names {
+    fn launch(&self, variables: &Variables<'_>, ranks_name: &str) -> Result<Launch> {
+        let ranks = variables.number(ranks_name, "the number of ranks")?.unwrap_or(0);
+        if ranks == 0 {
+            return Err(Error::usage(format!(
+                "{ranks_name}=0: there must be at least 1 rank"
+            )));
+        }
+        let rank = variables.number(self.rank, "this process's rank")?.unwrap_or(0);
+        below((self.rank, rank), (ranks_name, ranks))?;
+        let slurm = self.launcher == Launcher::Slurm;
+        let local_rank = variables.number(self.local_rank, "this process's rank on its host")?;
+        let local_ranks = match self.local_ranks {
+            Some(name) => variables.number(name, "the number of ranks on this host")?,
+            None => slurm::ranks_here(variables, ranks)?,
+        };
+        if let Some(here) = local_ranks {
+            let name = self.local_ranks.unwrap_or(slurm::RANKS_PER_NODE);
+            if here == 0 || here > ranks {
+                return Err(Error::usage(format!(
+                    "{name} says that this host has {here} ranks, but {ranks_name}={ranks}: there must be 1 to {ranks}"
+                )));
+            }
+            if let Some(rank) = local_rank {
+                below((self.local_rank, rank), (name, here))?;
+            }
+        }
+        let job = self.job.iter().chain(&MASTER);
+        let first_node = || {
+            variables
+                .text(slurm::NODES)
+                .and_then(|list| slurm::first_host(&list))
+        };
+        Ok(Launch {
+            launcher: self.launcher,
+            rank,
+            ranks,
+            local_rank,
+            local_ranks,
+            job: job
+                .filter_map(|name| Some(variables.first(&[name])?.to_string()))
+                .collect(),
+            master: variables
+                .text("CCL_MASTER_ADDR")
+                .or_else(|| variables.text("MASTER_ADDR"))
+                .or_else(|| slurm.then(first_node).flatten()),
+            master_port: MasterPort {
+                own: variables.text("CCL_MASTER_PORT"),
+                launcher_s: variables.text("MASTER_PORT"),
+                derived: slurm.then(|| slurm::port(variables)),
+            },
+        })
+    }
+}
+
+fn below((name, number): (&str, usize), (limit_name, limit): (&str, usize)) -> Result<()> {
+    if number < limit {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "{name}={number} does not fit {limit_name}={limit}: it must be 0 to {}",
+        limit - 1
+    )))
+}
+
+fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Option<Launch>> {
+        Launch::read(&Variables::of(&|wanted| {
+            let found = variables.iter().find(|(name, _)| *name == wanted);
+            found.map(|(_, value)| (*value).to_owned())
+        }))
+    }
+
+    fn launch(variables: &[(&str, &str)]) -> Launch {
+        read(variables).unwrap().expect("a launch")
+    }
+
+    fn mistake(variables: &[(&str, &str)]) -> String {
+        match read(variables) {
+            Err(Error::Usage { what }) => what.into_owned(),
+            other => panic!("{variables:?}: {other:?}"),
+        }
+    }
+
+    const TORCHRUN: [(&str, &str); 8] = [
+        ("RANK", "5"),
+        ("WORLD_SIZE", "8"),
+        ("LOCAL_RANK", "1"),
+        ("LOCAL_WORLD_SIZE", "4"),
+        ("MASTER_ADDR", "10.0.0.7"),
+        ("MASTER_PORT", "29500"),
+        ("TORCHELASTIC_RUN_ID", "run"),
+        ("TORCHELASTIC_RESTART_COUNT", "2"),
+    ];
+
+    #[test]
+    fn torchrun_says_everything() {
+        let launch = launch(&TORCHRUN);
+        assert_eq!(launch.launcher, Launcher::Torchrun);
+        assert_eq!((launch.rank, launch.ranks), (5, 8));
+        assert_eq!((launch.local_rank, launch.local_ranks), (Some(1), Some(4)));
+        assert_eq!(
+            launch.job,
+            [
+                "TORCHELASTIC_RUN_ID=run",
+                "TORCHELASTIC_RESTART_COUNT=2",
+                "MASTER_ADDR=10.0.0.7",
+                "MASTER_PORT=29500"
+            ]
+        );
+        assert_eq!(launch.master.as_deref(), Some("10.0.0.7"));
+        assert_eq!(launch.master_port.number().unwrap(), 29501);
+        assert_eq!((launch.spread(), launch.ranks_here()), (Spread::SeveralHosts, 4));
+    }
+
+    #[test]
+    fn the_mpis_say_it_in_their_words() {
+        let open = launch(&[
+            ("OMPI_COMM_WORLD_RANK", "0"),
+            ("OMPI_COMM_WORLD_SIZE", "2"),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+            ("PMIX_NAMESPACE", "640614401"),
+        ]);
+        assert_eq!((open.launcher, open.rank, open.ranks), (Launcher::OpenMpi, 0, 2));
+        assert_eq!((open.spread(), open.is_named()), (Spread::OneHost, true));
+        assert_eq!(open.job, ["PMIX_NAMESPACE=640614401"]);
+        let mpich = launch(&[
+            ("PMI_RANK", "1"),
+            ("PMI_SIZE", "2"),
+            ("MPI_LOCALRANKID", "0"),
+            ("MPI_LOCALNRANKS", "1"),
+            ("MASTER_PORT", "7"),
+        ]);
+        assert_eq!((mpich.launcher, mpich.rank, mpich.ranks), (Launcher::Mpich, 1, 2));
+        assert_eq!((mpich.spread(), mpich.is_named()), (Spread::SeveralHosts, false));
+    }
+
+    const STEP: [(&str, &str); 9] = [
+        ("SLURM_PROCID", "3"),
+        ("SLURM_NTASKS", "4"),
+        ("SLURM_LOCALID", "1"),
+        ("SLURM_NODEID", "1"),
+        ("SLURM_STEP_NUM_NODES", "2"),
+        ("SLURM_STEP_TASKS_PER_NODE", "2(x2)"),
+        ("SLURM_STEP_NODELIST", "node[07-08]"),
+        ("SLURM_JOB_ID", "77"),
+        ("SLURM_STEP_ID", "0"),
+    ];
+
+    #[test]
+    fn slurm_counts_only_inside_a_step() {
+        let launch = launch(&STEP);
+        assert_eq!(
+            (launch.launcher, launch.rank, launch.ranks),
+            (Launcher::Slurm, 3, 4)
+        );
+        assert_eq!((launch.local_rank, launch.local_ranks), (Some(1), Some(2)));
+        assert_eq!(launch.master.as_deref(), Some("node07"));
+        assert!(launch.master_port.number().is_ok());
+        assert_eq!(launch.job, ["SLURM_JOB_ID=77", "SLURM_STEP_ID=0"]);
+        assert_eq!(read(&STEP[..8]).unwrap(), None, "a batch script is no rank");
+        let mut interactive = STEP;
+        interactive[8].1 = "4294967290";
+        assert_eq!(read(&interactive).unwrap(), None);
+        let one_node = [
+            ("SLURM_STEP_NUM_NODES", "1"),
+            ("SLURM_NTASKS", "4"),
+            STEP[0],
+            STEP[8],
+        ];
+        assert_eq!(self::launch(&one_node).spread(), Spread::OneHost);
+    }
+
+    #[test]
+    fn the_inner_launcher_is_believed() {
+        let all = |more: &[(&'static str, &'static str)]| {
+            let mut variables = STEP.to_vec();
+            variables.extend(more);
+            launch(&variables).launcher
+        };
+        assert_eq!(all(&[("PMI_RANK", "3"), ("PMI_SIZE", "4")]), Launcher::Slurm); // srun --mpi=pmi2
+        assert_eq!(all(&[("PMI_RANK", "9"), ("PMI_SIZE", "16")]), Launcher::Mpich); // its mpiexec, by srun
+        let open = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")];
+        assert_eq!(all(&open), Launcher::OpenMpi);
+        assert_eq!(all(&TORCHRUN), Launcher::Torchrun);
+        // Half of one launcher's variables beside the whole of another's are somebody else's.
+        assert_eq!(all(&[("WORLD_SIZE", "2")]), Launcher::Slurm);
+    }
+
+    #[test]
+    fn nobody_launched_this() {
+        assert_eq!(read(&[]).unwrap(), None);
+        assert_eq!(
+            read(&[("MASTER_ADDR", "a"), ("RANK", ""), ("WORLD_SIZE", "")]).unwrap(),
+            None
+        );
+    }
+
+    #[test]
+    fn mistakes_name_the_variable_and_what_was_wanted() {
+        for (variables, wanted) in [
+            (vec![("RANK", "0")], "RANK=0 is set but WORLD_SIZE is not"),
+            (vec![("WORLD_SIZE", "2")], "WORLD_SIZE=2 is set but RANK is not"),
+            (vec![("PMI_SIZE", "2")], "PMI_SIZE=2 is set but PMI_RANK is not"),
+            (vec![("RANK", "x"), ("WORLD_SIZE", "2")], "RANK=x is no number"),
+            (vec![("RANK", "-1"), ("WORLD_SIZE", "2")], "RANK=-1 is no number"),
+            (
+                vec![("RANK", "0"), ("WORLD_SIZE", "0")],
+                "WORLD_SIZE=0: there must be at least 1",
+            ),
+            (
+                vec![("RANK", "2"), ("WORLD_SIZE", "2")],
+                "RANK=2 does not fit WORLD_SIZE=2: it must be 0 to 1",
+            ),
+            (
+                vec![("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "3")],
+                "LOCAL_WORLD_SIZE says that this host has 3 ranks, but WORLD_SIZE=2",
+            ),
+            (
+                vec![
+                    ("RANK", "0"),
+                    ("WORLD_SIZE", "2"),
+                    ("LOCAL_WORLD_SIZE", "1"),
+                    ("LOCAL_RANK", "1"),
+                ],
+                "LOCAL_RANK=1 does not fit LOCAL_WORLD_SIZE=1: it must be 0 to 0",
+            ),
+        ] {
+            let mistake = mistake(&variables);
+            assert!(mistake.starts_with(wanted), "{mistake}");
+        }
+    }
+
+    #[test]
+    fn without_the_number_of_local_ranks_the_address_decides() {
+        for (address, spread) in [
+            (None, Spread::OneHost),
+            (Some("localhost"), Spread::OneHost),
+            (Some("LocalHost"), Spread::OneHost),
+            (Some("127.0.0.1"), Spread::OneHost),
+            (Some("127.9.9.9"), Spread::OneHost),
+            (Some("::1"), Spread::OneHost),
+            (Some("[::1]"), Spread::OneHost),
+            (Some("10.0.0.1"), Spread::PerhapsSeveral),
+            (Some("localhost.example.org"), Spread::PerhapsSeveral),
+        ] {
+            let mut variables = vec![("RANK", "0"), ("WORLD_SIZE", "2")];
+            variables.extend(address.map(|address| ("MASTER_ADDR", address)));
+            assert_eq!(launch(&variables).spread(), spread, "{address:?}");
+            variables[1].1 = "1";
+            assert_eq!(launch(&variables).spread(), Spread::OneHost, "{address:?}, alone");
+        }
+        let overridden = launch(&[
+            ("RANK", "0"),
+            ("WORLD_SIZE", "2"),
+            ("MASTER_ADDR", "10.0.0.1"),
+            ("CCL_MASTER_ADDR", "127.0.0.1"),
+        ]);
+        assert_eq!(overridden.spread(), Spread::OneHost);
+    }
+
+    proptest! {
+        /// Whatever the texts are, there is a launch whose numbers fit or a mistake that names a variable.
+        #[test]
+        fn numbers_fit_or_the_variable_is_named(
+            texts in proptest::collection::vec(proptest::option::of("[0-9]{1,2}|-1|x|| 3 |99999999999999999999"), 4)
+        ) {
+            let names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"];
+            let set: Vec<(&str, &str)> = (names.into_iter().zip(&texts))
+                .filter_map(|(name, text)| Some((name, text.as_deref()?)))
+                .collect();
+            match read(&set) {
+                Ok(None) => {
+                    let unset = |at: usize| texts[at].as_ref().is_none_or(|text| text.is_empty());
+                    prop_assert!(unset(0) && unset(1));
+                }
+                Ok(Some(launch)) => {
+                    prop_assert!(launch.rank < launch.ranks && launch.ranks_here() <= launch.ranks);
+                    prop_assert!(launch.local_ranks.is_none_or(|n| launch.local_rank.is_none_or(|r| r < n)));
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    prop_assert!(names.iter().any(|name| text.starts_with(name)), "{}", text);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Rendezvous by environment: the ranks that a launcher started find each other by its variables.
+//!
+//! ```text
+//! variables, launcher, slurm, master    what the variables say, as functions of them
+//! ancestor          names the launcher's process where no variable names the job
+//! door, knock       ranks on one host: rank 0 hands out the unique id at an abstract socket; words: what is said there
+//! secret            ranks on several hosts: the user's secret; between_hosts: what is made of it
+//! ```
+
+mod ancestor;
+mod between_hosts;
+mod door;
+mod knock;
+mod launcher;
+mod master;
+mod secret;
+mod slurm;
+mod variables;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use launcher::Launch;
+pub(crate) use variables::Variables;
+
+use super::{MAX_TIMEOUT, UniqueId};
+use crate::{
+    net::VERSION,
+    types::{Error, Result},
+};
+use door::Door;
+use knock::knock;
+use launcher::Spread;
+use rustix::process::geteuid;
+use sha2::{Digest, Sha256};
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+use words::Hello;
+
+/// The number of a call of init by environment in this process. Ranks meet those whose number is the same.
+///
+/// To be taken before anything can fail: ranks make the same calls, but one may fail where another succeeds, by a
+/// wrong setting or because it waited for a rank that did not come. As each call counts, whatever comes of it, they
+/// stay in step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Turn(u64);
+
+impl Turn {
+    pub(crate) fn take() -> Turn {
+        Turn(TURNS.fetch_add(1, Relaxed))
+    }
+}
+
+static TURNS: AtomicU64 = AtomicU64::new(0);
+
+/// What the launcher's variables say of this process.
+///
+/// # Errors
+/// [`Error::Usage`] when they contradict each other, or when there are none.
+pub(crate) fn launch() -> Result<Launch> {
+    Launch::read(&Variables::of_this_process())?.ok_or_else(|| {
+        Error::usage(
+            "no launcher has set this process's rank: start it by mpirun, torchrun or srun, or set RANK, WORLD_SIZE \
+             and, the same for all ranks of a job, MASTER_PORT",
+        )
+    })
+}
+
+/// Finds the other ranks of `launch` that make this turn, and calls `join` with the id of their communicator and the
+/// time that is left.
+///
+/// # Errors
+/// Those of `join`; [`Error::InitTimeout`] when rank 0 did not come; [`Error::Init`] when rank 0 turned this rank
+/// away or the meeting place is taken; [`Error::Usage`] when what ranks on several hosts need is not there.
+pub(crate) fn meet<T>(
+    launch: &Launch,
+    turn: Turn,
+    timeout: Duration,
+    join: impl FnOnce(&UniqueId, Duration) -> Result<T>,
+) -> Result<T> {
+    if launch.ranks == 1 {
+        return join(&UniqueId::new()?, timeout);
+    }
+    let spread = launch.spread();
+    if spread != Spread::OneHost {
+        let unsure = spread == Spread::PerhapsSeveral;
+        let appointment =
+            between_hosts::Appointment::new(launch, turn).map_err(|e| hint(e, unsure, launch))?;
+        let id = between_hosts::between_hosts(&appointment).map_err(|e| hint(e, unsure, launch))?;
+        return join(&id, timeout);
+    }
+    let place = place(launch, turn);
+    match launch.rank {
+        0 => receive(&place, launch, timeout, join),
+        _ => visit(&place, launch, timeout, join),
+    }
+}
+
+/// Rank 0's part on one host.
+fn receive<T>(
+    place: &str,
+    launch: &Launch,
+    timeout: Duration,
+    join: impl FnOnce(&UniqueId, Duration) -> Result<T>,
+) -> Result<T> {
+    let id = UniqueId::new()?;
+    let door = Door::open(place, geteuid().as_raw(), &id, hello(launch))?;
+    let joined = join(&id, timeout);
+    let turned_away = door.close();
+    joined.map_err(|error| match error {
+        Error::InitTimeout { what } if !turned_away.is_empty() => Error::InitTimeout {
+            what: format!("{what}; turned away: {}", turned_away.join("; ")),
+        },
+        error => error,
+    })
+}
+
+/// Another rank's part on one host.
+fn visit<T>(
+    place: &str,
+    launch: &Launch,
+    timeout: Duration,
+    join: impl FnOnce(&UniqueId, Duration) -> Result<T>,
+) -> Result<T> {
+    let deadline = Instant::now() + timeout.min(MAX_TIMEOUT);
+    let Some(id) = knock(place, geteuid().as_raw(), hello(launch), deadline)? else {
+        let (rank, ranks) = (launch.rank, launch.ranks);
+        return Err(Error::InitTimeout {
+            what: format!(
+                "init timed out after {:.1} s: rank {rank} of {ranks} did not find rank 0 at unix:@{place}, where \
+                 the ranks of the job ({}) meet. Rank 0 never came, or had given up; or it runs as another user, in \
+                 another network namespace (container), with other variables, or has made another number of \
+                 communicators",
+                timeout.as_secs_f64(),
+                job(launch),
+            ),
+        });
+    };
+    // Nothing left is as good as very little: the meeting says who is missing.
+    let left = deadline.saturating_duration_since(Instant::now());
+    join(&id, left.max(LEAST_TIME))
+}
+
+fn hello(launch: &Launch) -> Hello {
+    Hello {
+        version: VERSION,
+        rank: u32::try_from(launch.rank).unwrap_or(u32::MAX),
+        ranks: u32::try_from(launch.ranks).unwrap_or(u32::MAX),
+    }
+}
+
+/// The abstract name where the ranks of a job meet in this turn: the same for all of them, and another one for
+/// everybody else. It is no secret: who may come in is decided by the user that the kernel names.
+fn place(launch: &Launch, turn: Turn) -> String {
+    let process = (!launch.is_named()).then(ancestor::launcher);
+    let mut hash = Sha256::new_with_prefix("ccl meeting on one host 1");
+    hash.update(geteuid().as_raw().to_le_bytes());
+    hash.update(turn.0.to_le_bytes());
+    for part in launch.job.iter().chain(&process) {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    let hex: String = hash.finalize()[..16]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    format!("ccl-env-{hex}")
+}
+
+/// The job's variables, for messages.
+fn job(launch: &Launch) -> String {
+    match &launch.job[..] {
+        [] => format!("started by {}", launch.launcher),
+        job => job.join(", "),
+    }
+}
+
+/// What else may be wrong when ranks were only taken to be on several hosts.
+fn hint(error: Error, unsure: bool, launch: &Launch) -> Error {
+    match error {
+        Error::Usage { what } if unsure => Error::usage(format!(
+            "{what}\nIf all ranks are on this host, set LOCAL_WORLD_SIZE={}.",
+            launch.ranks
+        )),
+        error => error,
+    }
+}
+
+const LEAST_TIME: Duration = Duration::from_millis(1);

@@ -1,0 +1,115 @@
+//! [`Console`]: shows a run on the terminal as it goes, and writes its files at the end.
+
+use super::{
+    files::{Files, Finished},
+    report::Row,
+    setup::Setup,
+    table::{self, Summary},
+};
+use crate::topo::host::Host;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::{
+    io::{self, IsTerminal, Write},
+    time::Duration,
+};
+
+/// How a run ended, if not well.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    /// A line to print.
+    #[error("{0}")]
+    Failed(String),
+    /// Nobody reads the table any more.
+    #[error("nobody reads the table any more")]
+    Unread,
+    /// A signal asked to stop.
+    #[error("stopped by signal {0}")]
+    Signal(i32),
+}
+
+impl From<String> for Trouble {
+    fn from(line: String) -> Self {
+        Trouble::Failed(line)
+    }
+}
+
+/// What is shown of a run.
+pub(super) struct Console<'r> {
+    setup: &'r Setup,
+    host: &'r Host,
+    bar: ProgressBar,
+    transport: String,
+    rows: Vec<Row>,
+}
+
+impl<'r> Console<'r> {
+    pub(super) fn new(setup: &'r Setup, host: &'r Host) -> Self {
+        Console {
+            setup,
+            host,
+            bar: progress_bar(setup),
+            transport: String::new(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// All ranks are there.
+    pub(super) fn ready(&mut self, transport: String) -> Result<(), Trouble> {
+        self.print(&table::header(self.setup, self.host, &transport))?;
+        self.transport = transport;
+        Ok(())
+    }
+
+    /// A size has been measured.
+    pub(super) fn row(&mut self, row: Row) -> Result<(), Trouble> {
+        self.print(&table::row(&row))?;
+        self.bar.inc(1);
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// The run is over, well or not: the bar goes.
+    pub(super) fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// All is measured; says how many elements were wrong by the rows.
+    pub(super) fn finish(&mut self, files: Files) -> Result<u64, Trouble> {
+        self.clear();
+        let job = &self.setup.job;
+        let summary = Summary::of(&self.rows);
+        self.print(&table::footer(&summary, &self.rows, job, self.host))?;
+        files.write(&Finished {
+            job,
+            host: self.host,
+            launcher: self.setup.launcher.as_deref(),
+            notes: &self.setup.notes,
+            transport: &self.transport,
+            rows: &self.rows,
+            summary,
+        })?;
+        Ok(summary.wrong.unwrap_or(0))
+    }
+
+    fn print(&self, lines: &str) -> Result<(), Trouble> {
+        let written = self.bar.suspend(|| writeln!(io::stdout().lock(), "{lines}"));
+        written.map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => Trouble::Unread,
+            _ => Trouble::Failed(format!("writing the table: {error}")),
+        })
+    }
+}
+
+fn progress_bar(setup: &Setup) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let sizes = |width| setup.job.sweep.counts(width).count() as u64;
+    let rows = setup.job.runs.iter().map(|run| sizes(run.dtype.size())).sum();
+    // A template that is wrong would be seen by the first who runs this on a terminal; the default is good enough.
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} sizes, {elapsed}, {eta} left")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(rows).with_style(style);
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
