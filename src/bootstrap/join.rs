@@ -150,7 +150,7 @@ fn meet(id: &UniqueId, key: Key, deadline: Instant, mut request: Join) -> Result
 
 /// Connects to the meeting place. Where its owner may come late, it is awaited.
 fn go_there(id: &UniqueId, key: Key, patience: &Patience<'_>) -> Result<Channel, Failure> {
-    let target = Target {
+    let mut target = Target {
         addresses: id.addresses.clone(),
         role: Role::Join,
         from: key.rank,
@@ -163,6 +163,7 @@ fn go_there(id: &UniqueId, key: Key, patience: &Patience<'_>) -> Result<Channel,
             Err(Failure::Dial(DialError::Nobody | DialError::Refused(Refused::Unknown)))
                 if id.owner_may_be_late && Instant::now() < patience.deadline - GRACE =>
             {
+                target.addresses.rotate_left(1); // the owner's host may have several, and listen at some
                 thread::sleep(RETRY);
             }
             done => return done,

@@ -6,7 +6,10 @@ use crate::{
     types::{Error, Result},
 };
 use rustix::io::Errno;
-use std::{fmt, net::SocketAddr};
+use std::{
+    fmt,
+    net::{Ipv4Addr, SocketAddr},
+};
 
 /// Names a communicator that is to be made, says where its ranks meet, and holds the secret by which they know each
 /// other.
@@ -67,32 +70,43 @@ impl UniqueId {
         Ok(id)
     }
 
-    /// The id that all ranks work out alike, of a meeting at TCP port `at`; `owner` is the rank that holds it, in this
-    /// process.
-    ///
-    /// # Errors
-    /// [`Error::Init`] when the owner finds the port in use; [`Error::System`].
-    pub(super) fn agreed(at: SocketAddr, comm: CommId, secret: Secret, owner: bool) -> Result<UniqueId> {
-        if owner {
-            let control = control::start()?;
-            let port = at.port();
-            control.listen_at(port).map_err(|e| match e {
-                Errno::ADDRINUSE => Error::Init {
-                    what: format!(
-                        "rank 0 cannot listen at port {port}: it is in use, by another job or a program of its own; set \
-                         CCL_MASTER_PORT to a free one on all ranks"
-                    ),
-                },
-                e => Error::system(format!("rank 0 cannot listen at port {port}"), e),
-            })?;
-            let secret = secret.clone();
-            control.post(Command::Meet { comm, secret })?;
-        }
-        Ok(UniqueId {
-            addresses: vec![Address::Tcp(at)],
+    /// The id that all ranks of a job work out alike, for those that do not hold its meeting, which is at one of the
+    /// addresses `at`.
+    pub(super) fn agreed(at: &[SocketAddr], comm: CommId, secret: Secret) -> UniqueId {
+        UniqueId {
+            addresses: at.iter().copied().map(Address::Tcp).collect(),
             comm,
             secret,
             owner_may_be_late: true,
+        }
+    }
+
+    /// The same for the rank that holds the meeting, at TCP port `port`.
+    ///
+    /// # Errors
+    /// [`Error::Init`] when the port is in use; [`Error::System`].
+    pub(super) fn agreed_here(port: u16, comm: CommId, secret: Secret) -> Result<UniqueId> {
+        let control = control::start()?;
+        control.listen_at(port).map_err(|e| match e {
+            Errno::ADDRINUSE => Error::Init {
+                what: format!(
+                    "rank 0 cannot listen at port {port}, which is in use, by another job or another program: set \
+                     CCL_MASTER_PORT to a free one on all ranks"
+                ),
+            },
+            e => Error::system(format!("rank 0 cannot listen at port {port}"), e),
+        })?;
+        let meet = Command::Meet {
+            comm,
+            secret: secret.clone(),
+        };
+        control.post(meet)?;
+        let network = Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        Ok(UniqueId {
+            addresses: vec![control.address(), network],
+            comm,
+            secret,
+            owner_may_be_late: false,
         })
     }
 

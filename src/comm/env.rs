@@ -39,8 +39,7 @@ impl Communicator {
     /// The ranks know each other by a secret: the content of the file `CCL_SECRET_FILE` (16 bytes or more, yours or
     /// root's, nothing for others), or `CCL_SECRET`, which the first call takes out of the environment (no other
     /// thread may meanwhile change environment variables but through the standard library). `CCL_INSECURE=1` goes
-    /// without, on a network that you trust. *To come: this version has no transport between hosts and refuses such
-    /// jobs.*
+    /// without, on a network that you trust.
     ///
     /// # Errors
     /// [`Error::Usage`](crate::Error::Usage) when the variables are missing or contradict each other, naming them;

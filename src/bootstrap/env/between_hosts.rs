@@ -8,17 +8,19 @@ use crate::{
 };
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use std::{
+    fmt,
+    net::{SocketAddr, ToSocketAddrs},
+};
 use zeroize::Zeroizing;
 
 /// Where and by what keys the ranks of a job meet in a turn: the same on all hosts but for the rank.
 #[derive(Debug)]
-#[expect(dead_code, reason = "for the meeting over TCP")]
 pub(super) struct Appointment {
     /// The host of rank 0, which listens there.
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) rank: usize,
-    pub(super) ranks: usize,
     pub(super) comm: CommId,
     pub(super) secret: Secret,
 }
@@ -39,39 +41,49 @@ impl Appointment {
             host,
             port: launch.master_port.number()?,
             rank: launch.rank,
-            ranks: launch.ranks,
             comm,
             secret,
         })
     }
 }
 
-/// The id by which all ranks of the appointment join.
+/// The id by which all ranks of the appointment join. Rank 0 listens from here on.
 ///
 /// # Errors
-/// [`Error::Usage`]: there is no such transport yet.
-pub(super) fn between_hosts(appointment: &Appointment) -> Result<UniqueId> {
+/// [`Error::Init`] when the port is in use, [`Error::Usage`] when rank 0's host is not known.
+pub(super) fn between_hosts(appointment: Appointment) -> Result<UniqueId> {
     let Appointment {
-        rank,
-        ranks,
         host,
         port,
-        ..
+        rank,
+        comm,
+        secret,
     } = appointment;
-    Err(Error::usage(format!(
-        "ranks on several hosts need the TCP transport, which this version does not have yet (rank {rank} of \
-         {ranks}, rank 0 at {host}:{port})"
-    )))
+    if rank == 0 {
+        return UniqueId::agreed_here(port, comm, secret);
+    }
+    let unknown = |e: &dyn fmt::Display| {
+        Error::usage(format!(
+            "rank {rank} does not know the host of rank 0: MASTER_ADDR (or CCL_MASTER_ADDR) is {host}: {e}"
+        ))
+    };
+    let at = (host.as_str(), port).to_socket_addrs().map_err(|e| unknown(&e))?;
+    let at: Vec<SocketAddr> = at.collect();
+    match at[..] {
+        [] => Err(unknown(&"it has no address")),
+        _ => Ok(UniqueId::agreed(&at, comm, secret)),
+    }
 }
 
-/// The name and the secret of a turn's communicator, made of the user's secret: each turn of each job has its own, so
-/// that nothing said in one is of use in another.
+/// The name of a turn's communicator, and its secret, which is made of the user's: each turn of each job has its own, so
+/// that nothing said in one is of use in another. The name does not depend on the user's secret, so that ranks with
+/// different ones learn just that.
 fn keys(user_secret: &[u8], job: &[String], turn: Turn) -> Result<(CommId, Secret)> {
-    let derive = |label: &str| -> Result<Zeroizing<[u8; 32]>> {
+    let derive = |key: &[u8]| -> Result<Zeroizing<[u8; 32]>> {
         // HMAC takes keys of any length.
         let mut mac =
-            Hmac::<Sha256>::new_from_slice(user_secret).map_err(|_| Error::internal("HMAC refused a key"))?;
-        mac.update(label.as_bytes());
+            Hmac::<Sha256>::new_from_slice(key).map_err(|_| Error::internal("HMAC refused a key"))?;
+        mac.update(b"ccl meeting between hosts 1");
         mac.update(&turn.0.to_le_bytes());
         for part in job {
             mac.update(&(part.len() as u64).to_le_bytes());
@@ -80,11 +92,8 @@ fn keys(user_secret: &[u8], job: &[String], turn: Turn) -> Result<(CommId, Secre
         Ok(Zeroizing::new(mac.finalize().into_bytes().into()))
     };
     let mut comm = CommId::default();
-    comm.copy_from_slice(&derive("ccl meeting between hosts 1: name")?[..16]);
-    Ok((
-        comm,
-        Secret::new(&*derive("ccl meeting between hosts 1: secret")?),
-    ))
+    comm.copy_from_slice(&derive(b"name")?[..16]);
+    Ok((comm, Secret::new(&*derive(user_secret)?)))
 }
 
 #[cfg(test)]
@@ -104,8 +113,8 @@ mod tests {
         .map(Result::unwrap);
         for (i, (comm, secret)) in made.iter().enumerate() {
             assert_ne!(&secret.bytes()[..16], comm);
-            for (other_comm, other_secret) in &made[..i] {
-                assert_ne!(comm, other_comm);
+            for (j, (other_comm, other_secret)) in made[..i].iter().enumerate() {
+                assert_eq!(comm == other_comm, (i, j) == (1, 0)); // which differ in the user's secret alone
                 assert_ne!(secret.bytes(), other_secret.bytes());
             }
         }

@@ -82,14 +82,14 @@ pub(crate) fn meet<T>(
     join: impl FnOnce(&UniqueId, Duration) -> Result<T>,
 ) -> Result<T> {
     if launch.ranks == 1 {
-        return join(&UniqueId::new()?, timeout);
+        return join(&UniqueId::local()?, timeout);
     }
     let spread = launch.spread();
     if spread != Spread::OneHost {
         let unsure = spread == Spread::PerhapsSeveral;
         let appointment =
             between_hosts::Appointment::new(launch, turn).map_err(|e| hint(e, unsure, launch))?;
-        let id = between_hosts::between_hosts(&appointment).map_err(|e| hint(e, unsure, launch))?;
+        let id = between_hosts::between_hosts(appointment)?;
         return join(&id, timeout);
     }
     let place = place(launch, turn);
@@ -106,7 +106,7 @@ fn receive<T>(
     timeout: Duration,
     join: impl FnOnce(&UniqueId, Duration) -> Result<T>,
 ) -> Result<T> {
-    let id = UniqueId::new()?;
+    let id = UniqueId::local()?;
     let door = Door::open(place, geteuid().as_raw(), &id, hello(launch))?;
     let joined = join(&id, timeout);
     let turned_away = door.close();

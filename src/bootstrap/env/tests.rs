@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    bootstrap::{Joining, Membership, join},
+    bootstrap::{Joining, Membership, Network, join},
     net::Parcel,
     sys::{fork::ProcessFd, socket},
 };
@@ -45,6 +45,7 @@ fn arrive(launch: &Launch, turn: Turn, timeout: Duration) -> Result<Membership> 
             timeout: left,
             knobs: Vec::new(),
             welcome: Parcel::default(),
+            network: Network::Never,
             wake: Arc::new(|| ()),
         })
     })
