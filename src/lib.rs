@@ -28,6 +28,8 @@
 //! # }
 //! ```
 //!
+//! Processes that mpirun, torchrun or srun started need no id: [`Communicator::init_env`].
+//!
 //! # Errors
 //!
 //! An [`Error`] says what was wrong, what was wanted and what to do. A wrong argument ([`Error::Invalid`],

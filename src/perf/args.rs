@@ -12,6 +12,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 /// counts as the slowest rank had it), algorithm bandwidth (bytes / time), bus bandwidth (what a rank must at least
 /// move / time) and the number of wrong elements. Bandwidths are in 1e9 bytes per second.
 ///
+/// Started by mpirun, torchrun or srun, each process is itself a rank; the first one prints.
+///
 /// Exit status: 0 if all went well, 1 if an element was wrong or something failed, 2 for a mistake on the command line.
 #[derive(Debug, Parser)]
 #[command(name = "ccl-perf", version, allow_negative_numbers = true)]
@@ -56,7 +58,7 @@ pub(super) struct Args {
     #[arg(short = 'r', value_name = "ROOT", value_parser = root)]
     pub(super) root: Option<Root>,
 
-    /// Processes to start [default: one per usable core, 2 to 8, fewer where memory is short]
+    /// Processes to start [default: one per usable core, 2 to 8, fewer where memory is short; a launcher's]
     #[arg(long, value_name = "N", value_parser = ranks)]
     pub(super) ranks: Option<usize>,
 

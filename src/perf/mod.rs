@@ -2,8 +2,8 @@
 //!
 //! The parent (`launch`) starts one process per rank and is no rank itself. It gives each the unique ids and the job
 //! through standard input, and gets reports back through standard output. `rank` is such a process; `puzzle` makes
-//! inputs whose results are known, `measure` times. Under mpirun, torchrun or srun there is no parent: every process is a
-//! rank (`launched`), and rank 0 has the `console`.
+//! inputs whose results are known, `measure` times. Under mpirun, torchrun or srun there is no parent: every process is
+//! a rank (`launched`), and rank 0 has the `console`.
 
 mod args;
 mod buffer;

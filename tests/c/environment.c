@@ -54,11 +54,38 @@ static void work(cclUniqueId id, int ranks, int rank) {
     REFUSED(cclInvalidUsage, "RANK=3 does not fit WORLD_SIZE=3", cclCommInitEnv(&none, NULL));
 }
 
+/* A rank of two that are on two hosts: the other one does not come, but the secret is read, once. */
+static void secret(cclUniqueId id, int ranks, int rank) {
+    cclComm_t none;
+    cclConfig_t config = CCL_CONFIG_INITIALIZER;
+    (void)id, (void)ranks, (void)rank;
+    config.timeout = 200;
+    set("RANK", 1);
+    set("WORLD_SIZE", 2);
+    set("LOCAL_WORLD_SIZE", 1);
+    set("MASTER_PORT", 29500);
+    CHECK(setenv("MASTER_ADDR", "127.0.0.1", 1) == 0);
+    REFUSED(cclInvalidUsage, "export CCL_SECRET_FILE=", cclCommInitEnv(&none, &config));
+
+    CHECK(setenv("CCL_SECRET", "too short", 1) == 0);
+    REFUSED(cclInvalidUsage, "CCL_SECRET has 9 characters", cclCommInitEnv(&none, &config));
+    CHECK(getenv("CCL_SECRET") == NULL);
+
+    CHECK(setenv("CCL_SECRET", "nobody knows this one", 1) == 0);
+    for (int again = 0; again < 2; again++) {
+        CHECK(cclCommInitEnv(&none, &config) != cclSuccess);
+        CHECK(strstr(cclGetLastError(NULL), "CCL_SECRET") == NULL);
+        CHECK(getenv("CCL_SECRET") == NULL);
+        CHECK(getenv("MASTER_ADDR") != NULL && getenv("RANK") != NULL);
+    }
+}
+
 int main(void) {
     static const char *const variables[] = {
         "RANK",          "WORLD_SIZE",    "LOCAL_RANK",          "LOCAL_WORLD_SIZE", "MASTER_ADDR", "CCL_MASTER_ADDR",
         "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_STEP_ID",
+        "CCL_SECRET_FILE", "CCL_SECRET", "CCL_INSECURE", "CCL_MASTER_PORT",
     };
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) unsetenv(variables[i]);
-    return run_ranks(RANKS, work) != 0;
+    return run_ranks(RANKS, work) != 0 || run_ranks(1, secret) != 0;
 }

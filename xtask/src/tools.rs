@@ -10,22 +10,20 @@ pub(crate) fn prepare() {
         }
     }
     // `nm` and `timeout` come with every system that has a compiler; the linker was there to build this program.
-    let missing = ["cc", "c++"]
-        .iter()
-        .any(|program| !answers(program, &["--version"]));
-    if missing && is_root() && answers("apt-get", &["--version"]) {
+    let wanted = [
+        ("cc", &["gcc", "libc6-dev"][..]),
+        ("c++", &["g++"]),
+        ("mpirun.openmpi", &["openmpi-bin"]),
+        ("mpirun.mpich", &["mpich"]),
+    ];
+    let missing = (wanted.into_iter())
+        .filter(|(program, _)| !answers(program, &["--version"]))
+        .flat_map(|(_, packages)| packages.iter().copied());
+    let missing: Vec<&str> = missing.collect();
+    if !missing.is_empty() && is_root() && answers("apt-get", &["--version"]) {
         install("apt-get", &["update"]);
-        install(
-            "apt-get",
-            &[
-                "install",
-                "--yes",
-                "--no-install-recommends",
-                "gcc",
-                "g++",
-                "libc6-dev",
-            ],
-        );
+        let options = ["install", "--yes", "--no-install-recommends"];
+        install("apt-get", &[&options[..], &missing].concat());
     }
 }
 

@@ -1,0 +1,307 @@
+//! `ccl-perf` under launchers: real ones where they are installed, and processes with the variables that torchrun
+//! sets.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    os::unix::fs::PermissionsExt,
+    process::{Child, Command, Output, Stdio},
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+const CCL_PERF: &str = env!("CARGO_BIN_EXE_ccl-perf");
+
+/// A few sizes, and an end if something hangs.
+const SWEEP: &str = "-b 1K -e 1M -f 32 -n 5 --timeout 60";
+
+/// A command that sees nothing of the launcher under which the tests themselves may run, and no secret.
+fn command(program: &str, line: &str) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(line.split_whitespace())
+        .env_clear()
+        .stdin(Stdio::null());
+    for name in ["PATH", "HOME", "TMPDIR"] {
+        command.envs(std::env::var_os(name).map(|value| (name, value)));
+    }
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Checks that `output` is one whole table of the `SWEEP` without a wrong element.
+fn check_table(output: &Output, origin: &str) {
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}\n{err}");
+    for (line, times) in [
+        ("# ccl-perf", 1),
+        (origin, 1),
+        ("# Out of bounds values : 0 OK", 1),
+    ] {
+        assert_eq!(out.matches(line).count(), times, "{line}:\n{out}\n{err}");
+    }
+    let rows = out.lines().filter(|line| !line.starts_with('#'));
+    let rows: Vec<Vec<&str>> = rows.map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        rows.iter().map(|row| row[0]).collect::<Vec<_>>(),
+        ["1024", "32768", "1048576"],
+        "{out}"
+    );
+    assert!(rows.iter().all(|row| (row[11], row[16]) == ("0", "0")), "{out}");
+}
+
+/// Runs `mpirun` with ranks of `ccl-perf`, unless it is not there.
+fn mpirun(program: &str, package: &str, line: &str) -> Option<Output> {
+    let run = command(program, &format!("{line} {CCL_PERF} allreduce {SWEEP}"))
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .output();
+    match run {
+        Ok(output) => Some(output),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            println!("skipped: there is no {program}: install {package}");
+            None
+        }
+        Err(error) => panic!("{program}: {error}"),
+    }
+}
+
+#[test]
+fn under_open_mpi() {
+    if let Some(output) = mpirun("mpirun.openmpi", "openmpi-bin", "--oversubscribe -n 4") {
+        check_table(&output, "# ranks      4, started by Open MPI");
+    }
+}
+
+#[test]
+fn under_mpich() {
+    if let Some(output) = mpirun("mpirun.mpich", "mpich", "-n 4") {
+        check_table(&output, "# ranks      4, started by MPICH");
+    }
+}
+
+/// A shell is the parent of each rank, so that they have only the launcher itself in common.
+#[test]
+fn under_mpich_behind_a_wrapper() {
+    let folder = tempfile::tempdir().unwrap();
+    let wrapper = folder.path().join("wrapper");
+    fs::write(&wrapper, "\"$@\"\nexit $?\n").unwrap();
+    if let Some(output) = mpirun("mpirun.mpich", "mpich", &format!("-n 3 sh {}", wrapper.display())) {
+        check_table(&output, "# ranks      3, started by MPICH");
+    }
+}
+
+/// Processes with the variables that torchrun sets on one host, as a job of their own.
+struct Torchrun {
+    ranks: usize,
+    port: String,
+}
+
+impl Torchrun {
+    fn new(ranks: usize) -> Torchrun {
+        static JOBS: AtomicU32 = AtomicU32::new(0);
+        // A name like a port's; no port is used on one host.
+        let port = format!("{}{:02}", std::process::id(), JOBS.fetch_add(1, Relaxed));
+        Torchrun { ranks, port }
+    }
+
+    fn rank(&self, rank: usize, line: &str) -> Command {
+        let mut command = command(CCL_PERF, line);
+        let (rank, ranks) = (rank.to_string(), self.ranks.to_string());
+        for (name, value) in [("RANK", &rank), ("LOCAL_RANK", &rank), ("WORLD_SIZE", &ranks)] {
+            command.env(name, value);
+        }
+        command
+            .env("LOCAL_WORLD_SIZE", ranks)
+            .env("MASTER_ADDR", "127.0.0.1")
+            .env("MASTER_PORT", &self.port)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts the first `come` ranks; gives what became of them.
+    fn run(&self, come: usize, line: &str) -> Vec<Output> {
+        let start = |rank| self.rank(rank, line).spawn().unwrap();
+        let ranks: Vec<Child> = (0..come).map(start).collect();
+        ranks
+            .into_iter()
+            .map(|rank| rank.wait_with_output().unwrap())
+            .collect()
+    }
+}
+
+#[test]
+fn with_torchrun_s_variables() {
+    let folder = tempfile::tempdir().unwrap();
+    let (json, csv) = (folder.path().join("json"), folder.path().join("csv"));
+    let files = format!("--json {} --csv {}", json.display(), csv.display());
+    let outputs = Torchrun::new(3).run(3, &format!("allreduce {SWEEP} --ranks 3 {files}"));
+    check_table(&outputs[0], "# ranks      3, started by torchrun");
+    assert_eq!(text(&outputs[0].stderr), "");
+    for other in &outputs[1..] {
+        assert_eq!(other.status.code(), Some(0));
+        assert_eq!(
+            (text(&other.stdout), text(&other.stderr)),
+            (String::new(), String::new())
+        );
+    }
+    let document: serde_json::Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(
+        (&document["ranks"], document["rows"].as_array().unwrap().len()),
+        (&3.into(), 3)
+    );
+    assert!(
+        document["launcher"].as_str().unwrap().contains("torchrun"),
+        "{document}"
+    );
+    assert_eq!(fs::read_to_string(csv).unwrap().lines().count(), 1 + 2 * 3);
+}
+
+#[test]
+fn a_world_of_one() {
+    let outputs = Torchrun::new(1).run(1, &format!("broadcast {SWEEP}"));
+    check_table(&outputs[0], "# ranks      1, started by torchrun");
+}
+
+#[test]
+fn only_the_first_rank_shows_help() {
+    for line in ["--help", "--list"] {
+        let outputs = Torchrun::new(2).run(2, line);
+        let shown: Vec<bool> = outputs.iter().map(|output| !output.stdout.is_empty()).collect();
+        assert_eq!(shown, [true, false]);
+        assert!(outputs.iter().all(|output| output.status.success()));
+    }
+}
+
+#[test]
+fn mistakes_are_one_line_with_status_2() {
+    let job = Torchrun::new(4);
+    let mistakes = [
+        (
+            job.rank(0, "allreduce --ranks 3"),
+            "--ranks 3, but torchrun (RANK and WORLD_SIZE) started 4",
+        ),
+        (job.rank(0, "allreduce -e 1000T"), "4 ranks with 2 x 1000T each"),
+        (
+            job.rank(4, "allreduce"),
+            "RANK=4 does not fit WORLD_SIZE=4: it must be 0 to 3",
+        ),
+        (
+            {
+                let mut half = job.rank(0, "allreduce");
+                half.env_remove("WORLD_SIZE");
+                half
+            },
+            "RANK=0 is set but WORLD_SIZE is not",
+        ),
+    ];
+    for (mut rank, part) in mistakes {
+        let output = rank.output().unwrap();
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{err}");
+        assert!(err.contains(part) && err.lines().count() == 1, "{err}");
+        assert_eq!(text(&output.stdout), "");
+    }
+}
+
+/// What a rank said that failed: one line.
+fn failure(output: &Output) -> String {
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert_eq!(err.lines().count(), 1, "{err}");
+    err
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named_by_the_others() {
+    for output in Torchrun::new(3).run(2, "allreduce --timeout 5") {
+        assert!(failure(&output).contains("1 of 3 ranks never came: 2"));
+        assert_eq!(text(&output.stdout), "");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_ends_all_ranks() {
+    let outputs = Torchrun::new(2).run(2, "allreduce --json /nowhere/x --timeout 60");
+    assert!(failure(&outputs[0]).contains("rank 0: --json /nowhere/x: cannot write there"));
+    assert!(failure(&outputs[1]).contains("rank 1: rank 0 has left"));
+}
+
+#[test]
+fn a_rank_that_dies_is_named_by_the_others() {
+    let job = Torchrun::new(3);
+    let line = "allreduce -b 1M -e 1M -n 10000000 --timeout 60";
+    let mut ranks: Vec<Child> = (0..3).map(|rank| job.rank(rank, line).spawn().unwrap()).collect();
+    // The names of the columns are printed when all ranks have met.
+    let mut lines = BufReader::new(ranks[0].stdout.take().unwrap()).lines();
+    assert!(
+        lines.any(|line| line.unwrap().contains("busbw")),
+        "the run did not start"
+    );
+    ranks[1].kill().unwrap();
+    for (rank, mut child) in ranks.into_iter().enumerate() {
+        let status = child.wait().unwrap();
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        if rank == 1 {
+            assert_eq!((status.code(), said.as_str()), (None, ""));
+        } else {
+            assert_eq!(status.code(), Some(1), "{said}");
+            assert!(
+                said.starts_with(&format!("ccl-perf: rank {rank}: rank 1 was lost")),
+                "{said}"
+            );
+            assert_eq!(said.lines().count(), 1, "{said}");
+        }
+    }
+}
+
+/// Rank 1 of 2 that are on two hosts.
+fn on_two_hosts(variables: &[(&str, &str)]) -> String {
+    let mut rank = Torchrun::new(2).rank(1, "allreduce --timeout 1");
+    rank.env("LOCAL_RANK", "0")
+        .env("LOCAL_WORLD_SIZE", "1")
+        .env("MASTER_PORT", "29500");
+    let output = rank.envs(variables.iter().copied()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    text(&output.stderr)
+}
+
+#[test]
+fn several_hosts_need_a_secret() {
+    let said = on_two_hosts(&[]);
+    for line in [
+        "  head -c 32 /dev/urandom | base64 > ~/.ccl-secret && chmod 600 ~/.ccl-secret",
+        "  export CCL_SECRET_FILE=~/.ccl-secret",
+    ] {
+        assert!(said.lines().any(|said| said == line), "{said}");
+    }
+    assert!(on_two_hosts(&[("CCL_SECRET", "too short")]).contains("has 9 characters"));
+    assert!(on_two_hosts(&[("CCL_INSECURE", "yes")]).contains("CCL_INSECURE=yes is neither 0 nor 1"));
+    // With a secret it gets further.
+    let said = on_two_hosts(&[("CCL_SECRET", "long enough to be one")]);
+    assert!(!said.contains("secret"), "{said}");
+    let said = on_two_hosts(&[("CCL_INSECURE", "1")]);
+    assert_eq!(said.matches("warning: CCL_INSECURE=1").count(), 1, "{said}");
+}
+
+#[test]
+fn a_secret_s_file_is_its_owner_s_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("secret");
+    fs::write(&path, "0123456789abcdef\n").unwrap();
+    let shown = path.to_str().unwrap();
+    let with_mode = |mode| {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        on_two_hosts(&[("CCL_SECRET_FILE", shown), ("CCL_SECRET", "another, good enough")])
+    };
+    assert!(with_mode(0o644).contains(&format!("chmod 600 {shown}")));
+    assert!(!with_mode(0o600).contains("secret"));
+    fs::write(&path, "0123456789abcde\n").unwrap();
+    assert!(with_mode(0o600).contains("the secret of CCL_SECRET_FILE has 15 characters"));
+    fs::remove_file(&path).unwrap();
+    assert!(on_two_hosts(&[("CCL_SECRET_FILE", shown)]).contains("cannot be read"));
+}
