@@ -4,7 +4,7 @@ use super::{
     MAX_TIMEOUT,
     control::{Command, Token},
     health::{Health, Peer, Shared},
-    messages::{Table, Waits},
+    messages::{Seat, Table, Waits},
 };
 use crate::{
     net::{
@@ -61,6 +61,13 @@ impl Membership {
     /// Whether all ranks seem to be on one host. The same on all ranks.
     pub(crate) fn one_host(&self) -> bool {
         self.table.one_host
+    }
+
+    /// Whether each rank seems to be on a host of its own. The same on all ranks.
+    pub(crate) fn all_apart(&self) -> bool {
+        let mut hosts = BTreeSet::new();
+        let apart = |seat: &Seat| seat.tcp.is_some_and(|at| hosts.insert(at.ip()));
+        !self.one_host() && self.table.seats.iter().all(apart)
     }
 
     /// Sets the deadline of [`Opener::open`]; at first it is that of init.

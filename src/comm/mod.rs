@@ -121,6 +121,7 @@ impl Communicator {
     pub fn transport(&self) -> &'static str {
         match self.config.choice() {
             Ok(Choice::Tcp) => "tcp",
+            Ok(Choice::Auto) if self.membership.all_apart() => "tcp",
             Ok(Choice::Auto) if !self.membership.one_host() => "shm+tcp",
             _ => "shm",
         }

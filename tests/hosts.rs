@@ -1,0 +1,263 @@
+//! Ranks on several hosts: network namespaces joined by a wire, each with processes of its own. Making them takes the
+//! superuser and the program `ip`.
+
+use ccl::{Communicator, Config, Op, UniqueId};
+use std::{
+    env, fs,
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+const CCL_PERF: &str = env!("CARGO_BIN_EXE_ccl-perf");
+
+/// Two hosts, `10.77.0.1` and `10.77.0.2`. They and the wire between them are gone with the value, and with the machine.
+struct Hosts {
+    names: [String; 2],
+    folder: tempfile::TempDir,
+}
+
+impl Hosts {
+    /// `None` where they cannot be made; the test is counted as skipped then.
+    fn new(test: &str) -> Option<Hosts> {
+        let names = ["a", "b"].map(|end| format!("ccl-{}-{test}-{end}", std::process::id()));
+        let hosts = Hosts {
+            names,
+            folder: tempfile::tempdir().unwrap(),
+        };
+        let [a, b] = &hosts.names;
+        let made = [
+            format!("netns add {a}"),
+            format!("netns add {b}"),
+            format!("link add wire netns {a} type veth peer name wire netns {b}"),
+            format!("-n {a} address add 10.77.0.1/24 dev wire"),
+            format!("-n {b} address add 10.77.0.2/24 dev wire"),
+            format!("-n {a} link set wire up"),
+            format!("-n {b} link set wire up"),
+        ];
+        match made.iter().try_for_each(|line| ip(line)) {
+            Ok(()) => Some(hosts),
+            Err(why) => {
+                println!("skipped: no network namespaces: {why}");
+                None
+            }
+        }
+    }
+
+    /// A command that runs `program` on a host, without the variables of this process.
+    fn command(&self, host: usize, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        let line = ["netns", "exec", &self.names[host], program];
+        command.args(line).env_clear().stdin(Stdio::null());
+        command.env("PATH", env::var_os("PATH").unwrap_or_default());
+        command
+    }
+
+    /// `ccl-perf` as rank `rank` of a job, with the settings in `more`.
+    fn rank(&self, host: usize, rank: usize, ranks: usize, more: &[(&str, &str)]) -> Child {
+        self.command(host, CCL_PERF)
+            .args(["allreduce", "-b", "8", "-e", "1M", "-f", "32", "-n", "5"])
+            .envs([("RANK", rank.to_string()), ("WORLD_SIZE", ranks.to_string())])
+            .envs([("MASTER_ADDR", "10.77.0.1"), ("MASTER_PORT", "29500")])
+            .envs(more.iter().copied())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    fn secret(&self, name: &str) -> String {
+        let path = self.folder.path().join(name);
+        fs::write(&path, format!("{name}, which nobody can guess\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = ip(&format!("netns delete {name}"));
+        }
+    }
+}
+
+fn ip(line: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(line.split(' ')).output();
+    let output = output.map_err(|e| format!("ip: {e}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!(
+            "ip {line}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )),
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn outputs(ranks: Vec<Child>) -> Vec<Output> {
+    ranks
+        .into_iter()
+        .map(|rank| rank.wait_with_output().unwrap())
+        .collect()
+}
+
+/// Checks that the ranks printed one table without a wrong element, which names `transport`.
+fn check_table(outputs: &[Output], transport: &str) {
+    for (rank, output) in outputs.iter().enumerate() {
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "rank {rank}: {out}\n{err}");
+        let tables = out.matches("# Out of bounds values : 0 OK").count();
+        assert_eq!(tables, usize::from(rank == 0), "rank {rank}: {out}");
+    }
+    let table = text(&outputs[0].stdout);
+    assert!(table.contains(&format!("# transport  {transport}\n")), "{table}");
+}
+
+#[test]
+fn a_secret_file_is_enough() {
+    let Some(hosts) = Hosts::new("secret") else { return };
+    let file = hosts.secret("secret");
+    let ranks = (0..2).map(|rank| hosts.rank(rank, rank, 2, &[("CCL_SECRET_FILE", &file)]));
+    check_table(&outputs(ranks.collect()), "tcp");
+}
+
+#[test]
+fn ranks_of_a_host_share_memory_and_the_others_use_tcp() {
+    let Some(hosts) = Hosts::new("mixed") else { return };
+    ip(&format!("-n {} link set lo up", hosts.names[0])).unwrap();
+    let file = hosts.secret("secret");
+    let more = [("CCL_SECRET_FILE", file.as_str()), ("CCL_TCP_STREAMS", "2")];
+    let on = [0, 0, 1];
+    let ranks = (0..3).map(|rank| hosts.rank(on[rank], rank, 3, &more));
+    check_table(&outputs(ranks.collect()), "shm+tcp");
+}
+
+#[test]
+fn without_a_secret_every_rank_is_refused_and_told_how_to_make_one() {
+    let Some(hosts) = Hosts::new("none") else { return };
+    let ranks = (0..2).map(|rank| hosts.rank(rank, rank, 2, &[]));
+    for output in outputs(ranks.collect()) {
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{err}");
+        assert!(
+            err.contains("\n  head -c 32 /dev/urandom") && err.contains("\n  export CCL_SECRET_FILE="),
+            "{err}"
+        );
+    }
+    let ranks = (0..2).map(|rank| hosts.rank(rank, rank, 2, &[("CCL_INSECURE", "1")]));
+    check_table(&outputs(ranks.collect()), "tcp");
+}
+
+#[test]
+fn a_wrong_secret_is_refused_on_every_rank() {
+    let Some(hosts) = Hosts::new("wrong") else { return };
+    let files = [hosts.secret("one"), hosts.secret("another")];
+    let start = Instant::now();
+    let ranks = (0..2).map(|rank| {
+        let more = [("CCL_SECRET_FILE", files[rank].as_str()), ("CCL_TIMEOUT", "4")];
+        hosts.rank(rank, rank, 2, &more)
+    });
+    let outputs = outputs(ranks.collect());
+    assert!(
+        start.elapsed() < Duration::from_secs(60),
+        "they end by themselves"
+    );
+    for (output, wanted) in outputs
+        .iter()
+        .zip(["10.77.0.2, did not hold the secret", "have different secrets"])
+    {
+        let err = text(&output.stderr);
+        assert!(output.status.code() == Some(1) && err.contains(wanted), "{err}");
+    }
+}
+
+#[test]
+fn a_port_in_use_and_a_rank_that_is_alone_are_named() {
+    let Some(hosts) = Hosts::new("port") else { return };
+    let file = hosts.secret("secret");
+    let more = [("CCL_SECRET_FILE", file.as_str()), ("CCL_TIMEOUT", "3")];
+    let errors = |ranks: Vec<Child>| -> Vec<String> {
+        let failed = |output: &Output| output.status.code() == Some(1);
+        let outputs = outputs(ranks);
+        assert!(outputs.iter().all(failed));
+        outputs.iter().map(|output| text(&output.stderr)).collect()
+    };
+    // Two jobs of which the second's rank 0 finds the port taken.
+    let first = hosts.rank(0, 0, 3, &more);
+    std::thread::sleep(Duration::from_millis(500));
+    let second = hosts.rank(0, 0, 2, &more);
+    let errors_of_0 = errors(vec![first, second]);
+    assert!(
+        errors_of_0[0].contains("2 of 3 ranks never came: 1, 2"),
+        "{errors_of_0:?}"
+    );
+    assert!(
+        errors_of_0[1].contains("port 29501") && errors_of_0[1].contains("CCL_MASTER_PORT"),
+        "{errors_of_0:?}"
+    );
+    let alone = errors(vec![hosts.rank(1, 1, 2, &more)]);
+    assert!(
+        alone[0].contains("rank 0 never came to tcp:10.77.0.1:29501"),
+        "{alone:?}"
+    );
+}
+
+/// The id of one host's process reaches ranks on both.
+#[test]
+fn an_id_reaches_other_hosts() {
+    if let Ok(role) = env::var("CCL_TEST_ROLE") {
+        return take_part(&role);
+    }
+    let Some(hosts) = Hosts::new("id") else { return };
+    let id = hosts.folder.path().join("id");
+    let ranks = [0, 1].map(|rank| {
+        let test = env::current_exe().unwrap();
+        hosts
+            .command(rank, test.to_str().unwrap())
+            .args(["--exact", "an_id_reaches_other_hosts", "--nocapture"])
+            .env("CCL_TEST_ROLE", format!("{rank} {}", id.display()))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    });
+    for output in outputs(ranks.into()) {
+        assert!(
+            output.status.success(),
+            "{}\n{}",
+            text(&output.stdout),
+            text(&output.stderr)
+        );
+    }
+}
+
+fn take_part(role: &str) {
+    let (rank, path) = role.split_once(' ').unwrap();
+    let (rank, path) = (rank.parse().unwrap(), PathBuf::from(path));
+    let mut config = Config::default();
+    config.timeout = Some(Duration::from_secs(60));
+    let id = if rank == 0 {
+        let id = UniqueId::new().unwrap();
+        fs::write(path.with_extension("part"), id.to_bytes()).unwrap();
+        fs::rename(path.with_extension("part"), path).unwrap();
+        id
+    } else {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            match fs::read(&path) {
+                Ok(bytes) => break UniqueId::from_bytes(bytes.try_into().unwrap()).unwrap(),
+                Err(_) => assert!(Instant::now() < end),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let comm = Communicator::init(2, &id, rank, &config).unwrap();
+    let mut data = [rank as i64 + 1; 1000];
+    comm.all_reduce_in_place(&mut data, Op::Sum).unwrap();
+    assert!(data == [3; 1000] && comm.transport() == "tcp");
+}
