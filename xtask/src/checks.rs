@@ -5,17 +5,21 @@ use crate::{
     header, install, libtest, readme,
     run::{follow, succeed},
     tally::Tally,
-    tools::{self, Need},
+    tools::{self, MSRV, Need},
 };
-use std::{env, path::Path, process::ExitCode};
+use std::{
+    env,
+    path::Path,
+    process::{Command, ExitCode},
+};
 
 /// Runs them and prints the counts.
 pub(crate) fn run(root: &Path) -> ExitCode {
-    tools::prepare();
+    tools::prepare(root);
     let mut tally = Tally::default();
     let mut check = |name: &str, needs: &[Need], check: &dyn Fn() -> Result<(), String>| {
         println!("\n== {name}");
-        match needs.iter().find(|need| !need.is_there()) {
+        match needs.iter().find(|need| !need.is_there(root)) {
             Some(missing) => tally.skipped.push(format!("{name}: {missing} is not installed")),
             None => tally.count(name, check()),
         }
@@ -34,6 +38,8 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     check("library without features", &[], &|| {
         cargo("check --lib --no-default-features")
     });
+    check("oldest Rust", &[Need::OldestRust], &|| oldest_rust(root));
+    check("dependencies", &[Need::CargoDeny], &|| dependencies(root));
     check("documentation", &[], &|| documentation(root));
     println!("\n== tests");
     tally.add(tests(root));
@@ -42,6 +48,30 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     println!("\n== installing");
     tally.add(install::check(root));
     tally.report(env::var("CI").is_ok_and(|ci| ci == "true"))
+}
+
+/// That the library and its programs compile with the version that Cargo.toml promises. In a folder of its own, so that
+/// the two compilers do not undo each other's work.
+fn oldest_rust(root: &Path) -> Result<(), String> {
+    let mut cargo = Command::new("rustup");
+    cargo.args([
+        "run",
+        MSRV,
+        "cargo",
+        "check",
+        "--locked",
+        "--workspace",
+        "--lib",
+        "--bins",
+    ]);
+    succeed(cargo.args(["--target-dir", "target/msrv"]).current_dir(root))
+}
+
+/// What deny.toml says of dependencies, but for advisories: those come from elsewhere and change from day to day.
+fn dependencies(root: &Path) -> Result<(), String> {
+    let mut deny = Command::new(tools::cargo_deny(root));
+    deny.args(["--workspace", "--locked", "check", "bans", "licenses", "sources"]);
+    succeed(deny.current_dir(root))
 }
 
 fn documentation(root: &Path) -> Result<(), String> {

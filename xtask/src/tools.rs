@@ -1,18 +1,38 @@
 //! The programs that the checks need, installed where that is allowed.
 
-use crate::run::{answers, succeed};
-use std::{fmt, process::Command};
+use crate::{
+    cargo::command,
+    run::{answers, succeed},
+};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The oldest Rust that the project promises to compile with.
+pub(crate) const MSRV: &str = env!("CARGO_PKG_RUST_VERSION");
+
+/// The version of cargo-deny that is installed where there is none.
+const CARGO_DENY: &str = "0.20.2";
 
 /// Something that a check cannot do without.
 #[derive(Clone, Copy)]
 pub(crate) enum Need {
     /// `rustfmt` or `clippy`.
     Component(&'static str),
+    /// The compiler of [`MSRV`].
+    OldestRust,
+    CargoDeny,
     /// A program, and the Debian packages that it comes with.
     Program(&'static str, &'static [&'static str]),
 }
 
-const COMPONENTS: [Need; 2] = [Need::Component("rustfmt"), Need::Component("clippy")];
+const COMPONENTS: [Need; 3] = [
+    Need::Component("rustfmt"),
+    Need::Component("clippy"),
+    Need::OldestRust,
+];
 
 /// `nm` and `timeout` come with every system that has a compiler; the linker was there to build this program.
 const PROGRAMS: [Need; 5] = [
@@ -27,23 +47,60 @@ pub(crate) const CMAKE: Need = Need::Program("cmake", &["cmake"]);
 pub(crate) const MAKE: Need = Need::Program("make", &["make"]);
 
 /// Installs what is missing and can be had. What then still is missing is for the checks to say.
-pub(crate) fn prepare() {
-    for need in COMPONENTS.iter().filter(|need| !need.is_there()) {
-        install("rustup", &["component", "add", &need.to_string()]);
+pub(crate) fn prepare(root: &Path) {
+    for need in COMPONENTS.iter().filter(|need| !need.is_there(root)) {
+        match need {
+            Need::OldestRust => install("rustup", &["toolchain", "install", MSRV, "--profile", "minimal"]),
+            need => install("rustup", &["component", "add", &need.to_string()]),
+        }
     }
-    let missing = PROGRAMS.iter().filter(|need| !need.is_there());
+    let missing = PROGRAMS.iter().filter(|need| !need.is_there(root));
     let packages: Vec<&str> = missing.flat_map(Need::packages).copied().collect();
     if !packages.is_empty() && is_root() && answers("apt-get", &["--version"]) {
         let apt_get = ["install", "--yes", "--no-install-recommends"];
         install("apt-get", &["update"]);
         install("apt-get", &[&apt_get[..], &packages].concat());
     }
+    if !Need::CargoDeny.is_there(root) {
+        install_cargo_deny(root);
+    }
+}
+
+/// Without optimisation, which makes no difference to what it does here: that takes half a minute instead of three.
+fn install_cargo_deny(root: &Path) {
+    println!("installing: cargo-deny {CARGO_DENY} into target/tools");
+    let mut cargo = command(
+        root,
+        "install --quiet --locked --no-default-features --root target/tools",
+    );
+    cargo
+        .args([
+            "--target-dir",
+            "target/tools/build",
+            "cargo-deny",
+            "--version",
+            CARGO_DENY,
+        ])
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    if let Err(why) = succeed(&mut cargo) {
+        eprintln!("cargo install {why}");
+    }
+}
+
+/// The cargo-deny that [`prepare`] installed, or else the user's.
+pub(crate) fn cargo_deny(root: &Path) -> PathBuf {
+    let own = root.join("target/tools/bin/cargo-deny");
+    if own.is_file() { own } else { "cargo-deny".into() }
 }
 
 impl Need {
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self, root: &Path) -> bool {
         match self {
             Need::Component(name) => answers("cargo", &[name.trim_start_matches("rust"), "--version"]),
+            Need::OldestRust => answers("rustup", &["run", MSRV, "cargo", "--version"]),
+            Need::CargoDeny => answers(&cargo_deny(root).to_string_lossy(), &["--version"]),
             Need::Program(name, _) => answers(name, &["--version"]),
         }
     }
@@ -51,7 +108,7 @@ impl Need {
     fn packages(&self) -> &'static [&'static str] {
         match self {
             Need::Program(_, packages) => packages,
-            Need::Component(_) => &[],
+            _ => &[],
         }
     }
 }
@@ -60,6 +117,8 @@ impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Need::Component(name) | Need::Program(name, _) => f.write_str(name),
+            Need::OldestRust => write!(f, "Rust {MSRV}"),
+            Need::CargoDeny => f.write_str("cargo-deny"),
         }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn check(root: &Path) -> Tally {
     };
     let mut count = |name: &str, needs: &[Need], outcome: &dyn Fn() -> Result<(), String>| match needs
         .iter()
-        .find(|need| !need.is_there())
+        .find(|need| !need.is_there(root))
     {
         Some(missing) => tally.skipped.push(format!("{name}: {missing} is not installed")),
         None => tally.count(name, outcome()),
