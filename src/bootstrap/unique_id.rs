@@ -2,10 +2,12 @@
 
 use super::control::{self, Command};
 use crate::{
+    log,
     net::{Address, CommId, Secret, VERSION, fill_random},
     types::{Error, Result},
 };
 use std::fmt;
+use tracing::info;
 
 /// Names a communicator that is to be made, says where its ranks meet, and holds the secret by which they know each
 /// other.
@@ -32,6 +34,7 @@ impl UniqueId {
     /// # Errors
     /// [`Error::System`] when the system has no socket, thread or randomness to give.
     pub fn new() -> Result<UniqueId> {
+        log::begin();
         let control = control::start()?;
         let (mut comm, mut secret) = (CommId::default(), zeroize::Zeroizing::new([0; Secret::LEN]));
         fill_random(&mut comm)?;
@@ -45,6 +48,7 @@ impl UniqueId {
             comm,
             secret: id.secret.clone(),
         })?;
+        info!("id: made; its ranks meet here, at {}", id.address);
         Ok(id)
     }
 

@@ -9,7 +9,11 @@ use crate::{
     net::Parcel,
     types::{Cause, Error},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tracing::debug;
 
 /// Carries parcels between the transports of two ranks: implemented by the floor that knows the peers' addresses.
 pub(crate) trait Opener: Send {
@@ -87,9 +91,17 @@ impl Links {
         self.check(peer)?;
         match &self.peers[peer] {
             AnyLink::Shm(link) => {
+                let began = Instant::now();
                 let (opening, parcel) = shm::Opening::new(&self.bell)?;
                 let welcome = self.opener.open(peer, parcel)?;
                 link.set_outbound(opening.connected(peer, &welcome, &self.bell)?);
+                let (rank, ranks, took) = (self.rank, self.peers.len(), began.elapsed());
+                debug!(
+                    rank,
+                    ranks,
+                    "link: to rank {peer} by {}, made in {took:.1?}",
+                    shm::CAPS.name
+                );
             }
         }
         Ok(())
@@ -115,6 +127,8 @@ impl Links {
                         what: format!("it opened a second link to rank {}", self.rank),
                     }));
                 }
+                let (rank, ranks) = (self.rank, self.peers.len());
+                debug!(rank, ranks, "link: from rank {peer} by {}", shm::CAPS.name);
             }
         }
         Ok(())
