@@ -11,17 +11,26 @@ use std::{hint::black_box, time::Duration};
 const LEN: usize = 64 << 10;
 
 fn each_type(c: &mut Criterion) {
-    let mut group = c.benchmark_group("sum of two");
-    group.throughput(Throughput::Bytes(LEN as u64));
     let (a, b, mut out) = (vector(), vector(), vector());
-    for dtype in DType::ALL {
-        group.bench_function(dtype.name(), |bencher| {
-            bencher.iter(|| reduce(Op::Sum, dtype, black_box([&a, &b]), black_box(&mut out)));
-        });
+    // Integers compare by their sign, floats look for NaN.
+    for (name, op) in [
+        ("sum of two", Op::Sum),
+        ("maximum of two", Op::Max),
+        ("minimum of two", Op::Min),
+    ] {
+        let mut group = c.benchmark_group(name);
+        group.throughput(Throughput::Bytes(LEN as u64));
+        for dtype in DType::ALL {
+            group.bench_function(dtype.name(), |bencher| {
+                bencher.iter(|| reduce(op, dtype, black_box([&a, &b]), black_box(&mut out)));
+            });
+        }
     }
-    group.bench_function("copy, for comparison", |bencher| {
-        bencher.iter(|| black_box(&mut out).copy_from_slice(black_box(&a)));
-    });
+    c.benchmark_group("copy, for comparison")
+        .throughput(Throughput::Bytes(LEN as u64))
+        .bench_function("copy", |bencher| {
+            bencher.iter(|| black_box(&mut out).copy_from_slice(black_box(&a)));
+        });
 }
 
 fn many_sources(c: &mut Criterion) {

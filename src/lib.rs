@@ -41,6 +41,13 @@
 //!
 //! The same library is `libccl.so` with `include/ccl.h`, whose functions and arguments follow NCCL's.
 //!
+//! # Logs
+//!
+//! The library tells what it does by [`tracing`](https://docs.rs/tracing) events with fields `rank` and `ranks`. In a
+//! program that has not set a global subscriber before its first call here, the environment's `CCL_DEBUG` (`warn`, `info`,
+//! `debug` or `trace`) sets one that writes lines to standard error, or to the file that `CCL_DEBUG_FILE` names (`%h`: the
+//! host, `%p`: the process).
+//!
 //! # Features
 //!
 //! `cli` (on by default) is the benchmark `ccl-perf`. Programs that use the library turn it off with
@@ -59,6 +66,7 @@ mod bootstrap;
 mod comm;
 mod exec;
 mod ffi;
+mod log;
 mod mem;
 mod net;
 #[cfg(feature = "cli")]

@@ -5,8 +5,10 @@ use std::{
     collections::BTreeSet,
     env, fs,
     io::Write,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::OnceLock,
     thread,
     time::{Duration, Instant},
 };
@@ -180,6 +182,128 @@ fn cxx_programs_build_and_run() {
 #[test]
 fn the_readme_s_program_builds_and_runs() {
     build_and_run("examples/allreduce.c", C);
+}
+
+/// Runs the README's program, whose ranks are forked, with these settings: what it says on standard output and on error.
+fn log_of(settings: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| build_with("examples/allreduce.c", C, &["-DLOG"]));
+    let output = Command::new(program)
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("CCL_DEBUG")
+        .env_remove("CCL_DEBUG_FILE")
+        .env("CCL_TIMEOUT", "60")
+        .envs(settings.iter().copied())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let lines = |text: Vec<u8>| {
+        String::from_utf8(text)
+            .unwrap()
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    };
+    (lines(output.stdout), lines(output.stderr))
+}
+
+/// All lines of a log of the README's program at level INFO, of its five processes.
+fn check_log(lines: &[String]) {
+    let mut processes = BTreeSet::new();
+    for line in lines {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        let [name, seconds, process, text] = words[..] else {
+            panic!("{line:?} has another form")
+        };
+        assert!(name == "ccl" && seconds.parse::<f64>().is_ok(), "{line}");
+        assert!(text.contains("INFO ") && !text.contains("DEBUG"), "{line}");
+        processes.insert(process);
+    }
+    assert_eq!(processes.len(), 5, "the parent and four ranks: {lines:#?}");
+    let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+    for rank in 0..4 {
+        for text in [
+            "init: joined 4 ranks in",
+            "init: transport",
+            "schedule: allreduce by direct",
+            "end: left",
+        ] {
+            assert_eq!(
+                count(&format!(" rank {rank}/4 INFO {text}")),
+                1,
+                "rank {rank}, {text}: {lines:#?}"
+            );
+        }
+    }
+    assert_eq!(count(" INFO id: made"), 1);
+}
+
+#[test]
+fn ccl_debug_tells_on_standard_error_and_nowhere_else() {
+    let (said, told) = log_of(&[]);
+    assert_eq!((said.len(), told), (4, vec![]));
+    let (said, told) = log_of(&[("CCL_DEBUG", "INFO")]);
+    assert!(
+        said.len() == 4 && said.iter().all(|line| line.ends_with(": 10")),
+        "{said:?}"
+    );
+    check_log(&told);
+    let (_, told) = log_of(&[("CCL_DEBUG", "trace")]);
+    let some = |text: &str| told.iter().any(|line| line.contains(text));
+    assert!(some("DEBUG link: to rank") && some("TRACE call: "), "{told:#?}");
+}
+
+#[test]
+fn a_wrong_word_in_ccl_debug_is_told_once() {
+    let (said, told) = log_of(&[("CCL_DEBUG", "loud")]);
+    assert_eq!(said.len(), 4);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("CCL_DEBUG=loud") && told[0].contains("warn, info, debug or trace"));
+}
+
+#[test]
+fn ccl_debug_file_takes_the_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let in_folder = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let read = |path: &Path| -> Vec<String> {
+        let mode = fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        fs::read_to_string(path)
+            .unwrap()
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    };
+    // One for each process.
+    let each = in_folder("%h.%p.log");
+    assert_eq!(
+        log_of(&[("CCL_DEBUG", "1"), ("CCL_DEBUG_FILE", &each)]).1,
+        [""; 0]
+    );
+    let files: Vec<PathBuf> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert_eq!(files.len(), 5, "{files:?}");
+    check_log(&files.iter().flat_map(|file| read(file)).collect::<Vec<_>>());
+    // One for all, to which a second run adds.
+    let all = in_folder("all.log");
+    for runs in 1..=2 {
+        assert_eq!(
+            log_of(&[("CCL_DEBUG", "info"), ("CCL_DEBUG_FILE", &all)]).1,
+            [""; 0]
+        );
+        let lines = read(Path::new(&all));
+        let ids = lines.iter().filter(|line| line.contains("id: made")).count();
+        assert_eq!(ids, runs);
+        let last = lines.iter().rposition(|line| line.contains("id: made")).unwrap();
+        check_log(&lines[last..]);
+    }
+    // None: told, and no reason to fail.
+    let (said, told) = log_of(&[("CCL_DEBUG", "info"), ("CCL_DEBUG_FILE", "/dev/null/x")]);
+    let (warnings, lines): (Vec<_>, Vec<_>) = told.into_iter().partition(|line| line.starts_with("ccl: "));
+    assert!(said.len() == 4 && warnings.len() == 5 && warnings[0].contains("cannot open /dev/null/x"));
+    check_log(&lines);
 }
 
 /// Alone, in the strictest form of the language: no GNU extension, nothing included before.

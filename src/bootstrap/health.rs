@@ -20,6 +20,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use tracing::{debug, info};
 
 /// What is known of another rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,6 +172,11 @@ impl Shared {
     }
 
     pub(super) fn died(&self, rank: u32, how: String) {
+        info!(
+            rank = self.key.rank,
+            ranks = self.ranks,
+            "control: rank {rank} was lost: {how}"
+        );
         let since = Instant::now();
         self.tell(TROUBLE, |inner| {
             inner.peers[rank as usize] = Peer::Dead { how, since }
@@ -178,10 +184,20 @@ impl Shared {
     }
 
     pub(super) fn departed(&self, rank: u32) {
+        debug!(
+            rank = self.key.rank,
+            ranks = self.ranks,
+            "control: rank {rank} left"
+        );
         self.tell(DEPARTURES, |inner| inner.peers[rank as usize] = Peer::Left);
     }
 
     pub(super) fn conclude(&self, cause: Cause) {
+        info!(
+            rank = self.key.rank,
+            ranks = self.ranks,
+            "control: all ranks are told: {cause}"
+        );
         self.tell(TROUBLE, |inner| {
             inner.verdict.get_or_insert(cause);
         });

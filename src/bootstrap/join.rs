@@ -20,6 +20,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use tracing::{debug, info};
 
 /// What a rank brings.
 pub(crate) struct Joining<'a> {
@@ -60,8 +61,10 @@ pub(crate) enum Network {
 pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
     let (rank, ranks) = numbers(joining.rank, joining.ranks)?;
     let timeout = joining.timeout.min(MAX_TIMEOUT);
-    let deadline = Instant::now() + timeout;
+    let began = Instant::now();
+    let deadline = began + timeout;
     let control = control::start()?;
+    let started = began.elapsed();
     let id = joining.id;
     let key = Key { comm: id.comm, rank };
     let welcome =
@@ -94,8 +97,19 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
             timeout,
         })
     };
+    debug!(
+        rank,
+        ranks, "init: going to the meeting of the ranks at {}", id.places()
+    );
     match request().and_then(|request| meet(id, key, deadline, request)) {
         Ok(table) => {
+            let total = began.elapsed();
+            info!(
+                rank,
+                ranks,
+                "init: joined {ranks} ranks in {total:.1?} (control thread {started:.1?}, meeting {:.1?})",
+                total - started
+            );
             let table = Arc::new(table);
             control.post(Command::Seat(key, table.clone()))?;
             Ok(Membership::new(shared, id.secret.clone(), table, timeout))

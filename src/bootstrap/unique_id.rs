@@ -2,6 +2,7 @@
 
 use super::control::{self, Command, Control};
 use crate::{
+    log,
     net::{Address, CommId, Secret, VERSION, fill_random, own_address},
     types::{Error, Result},
 };
@@ -10,6 +11,7 @@ use std::{
     fmt,
     net::{Ipv4Addr, SocketAddr},
 };
+use tracing::info;
 
 /// Names a communicator that is to be made, says where its ranks meet, and holds the secret by which they know each
 /// other.
@@ -40,6 +42,7 @@ impl UniqueId {
     /// # Errors
     /// [`Error::System`] when the system has no socket, thread or randomness to give.
     pub fn new() -> Result<UniqueId> {
+        log::begin();
         let control = control::start()?;
         let port = own_address().map(|ip| Ok::<_, Error>(SocketAddr::new(ip, control.listen_tcp()?)));
         Self::met_at(&control, port.transpose()?.map(Address::Tcp))
@@ -50,6 +53,7 @@ impl UniqueId {
     /// # Errors
     /// As [`UniqueId::new`].
     pub fn local() -> Result<UniqueId> {
+        log::begin();
         Self::met_at(&*control::start()?, None)
     }
 
@@ -67,6 +71,7 @@ impl UniqueId {
             comm,
             secret: id.secret.clone(),
         })?;
+        info!("id: made; its ranks meet here, at {}", id.places());
         Ok(id)
     }
 

@@ -13,6 +13,7 @@ use std::{
     hint,
     time::{Duration, Instant},
 };
+use tracing::debug;
 
 /// Runs `work` until it is done or has failed for all ranks alike.
 pub(super) fn drive(
@@ -75,6 +76,11 @@ pub(super) fn drive(
         }
         if ask {
             ask_after = waited.saturating_mul(QUESTIONS_APART);
+            let (rank, ranks, waits_for) = (membership.rank(), membership.ranks(), run.waits_for());
+            debug!(
+                rank,
+                ranks, "wait: {waited:.1?} for ranks {waits_for:?} in {call}"
+            );
         }
         let reason = |waits_for: &[usize]| {
             failure(membership, links, waits_for, &call, waited)

@@ -10,6 +10,7 @@ pub use config::Config;
 use crate::{
     bootstrap::{self, Joining, Membership, Network, UniqueId},
     exec::{Work, wait::Patience},
+    log,
     mem::Region,
     plan::{choose, layout::Layout},
     transport::{
@@ -26,8 +27,9 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
+use tracing::{info, trace, warn};
 
 /// A rank's membership in a group of ranks that communicate collectively.
 ///
@@ -67,6 +69,12 @@ impl Communicator {
     /// when another rank came with other numbers, settings or another version, or went away; [`Error::InitTimeout`]
     /// past the deadline, naming the ranks that are missing.
     pub fn init(ranks: usize, id: &UniqueId, rank: usize, config: &Config) -> Result<Communicator> {
+        log::begin();
+        Communicator::join(ranks, id, rank, config)
+            .inspect_err(|error| warn!(rank, ranks, "init: failed: {error}"))
+    }
+
+    fn join(ranks: usize, id: &UniqueId, rank: usize, config: &Config) -> Result<Communicator> {
         let mut config = config.clone();
         let timeout = config.check()?;
         let (choice, streams) = (config.choice()?, config.streams()?);
@@ -97,6 +105,17 @@ impl Communicator {
             finalized: false,
         };
         let timeout_ns = AtomicU64::new(nanoseconds(timeout));
+        info!(
+            rank,
+            ranks,
+            "init: transport {}, algorithm {}, deadline {timeout:?}{}",
+            shm::CAPS.name,
+            config.algorithm.as_deref().unwrap_or("chosen for each call"),
+            match membership.oversubscribed() {
+                true => "; more ranks than processors, so that waits soon yield",
+                false => "",
+            }
+        );
         Ok(Communicator {
             membership,
             config,
@@ -309,9 +328,10 @@ impl Communicator {
             return Err(self.close(cause));
         }
         let algorithm = self.choose(collective, count * dtype.size())?;
+        let why = || self.why(algorithm, count * dtype.size());
         let schedule = inner
             .plans
-            .get(algorithm, collective, self.ranks(), self.rank())?;
+            .get(algorithm, collective, self.ranks(), self.rank(), why)?;
         let layout = Layout {
             count,
             blocks: schedule.blocks as usize,
@@ -320,6 +340,11 @@ impl Communicator {
         let (tiling, copies) = choose::tiling(&schedule, &layout, dtype.size(), MAX_MESSAGE, LANES)?;
         // From here on data moves, and the ranks' call numbers go on together.
         inner.seq = inner.seq.wrapping_add(1);
+        let (rank, ranks, tiles) = (self.rank(), self.ranks(), tiling.tiles);
+        trace!(
+            rank,
+            ranks, "call: {call} by {}, tiles: {tiles}, in flight: {copies}", algorithm.name
+        );
         if count == 0 {
             return Ok(());
         }
@@ -353,12 +378,25 @@ impl Communicator {
 
     /// Closes the communicator. Under the lock of calls, so that it happens once.
     fn close(&self, cause: Cause) -> Error {
-        let cause = self.closed.get_or_init(|| cause);
+        let cause = self.closed.get_or_init(|| {
+            let (rank, ranks) = (self.rank(), self.ranks());
+            warn!(rank, ranks, "failure: {cause}; the communicator is closed");
+            cause
+        });
         Error::Failed(cause.clone())
     }
 
     fn choose(&self, collective: Collective, bytes: usize) -> Result<&'static crate::plan::algo::Algorithm> {
         choose::algorithm(collective, self.ranks(), bytes, self.config.algorithm.as_deref())
+    }
+
+    /// What made [`Communicator::choose`] choose, for whoever reads the log.
+    fn why(&self, algorithm: &crate::plan::algo::Algorithm, bytes: usize) -> String {
+        match self.config.algorithm.as_deref() {
+            Some(forced) if forced == algorithm.name => "forced by the configuration".to_owned(),
+            Some(forced) => format!("chosen for {bytes} bytes because {forced} does not fit"),
+            None => format!("chosen for {bytes} bytes among {} ranks", self.ranks()),
+        }
     }
 
     /// What has happened since the last call that makes this one pointless.
@@ -391,7 +429,13 @@ impl fmt::Debug for Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
+        let began = Instant::now();
         self.membership.leave();
+        if let (Ok(()), Ok(inner)) = (self.membership.check(), self.inner.get_mut()) {
+            let (rank, ranks) = (self.membership.rank(), self.membership.ranks());
+            let (calls, took) = (inner.seq, began.elapsed());
+            info!(rank, ranks, "end: left in {took:.1?} after {calls} calls");
+        }
     }
 }
 

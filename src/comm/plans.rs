@@ -8,7 +8,8 @@ use crate::{
     },
     types::{Collective, Error},
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
+use tracing::info;
 
 /// A bounded cache of one rank's schedules, the latest first.
 #[derive(Debug, Default)]
@@ -19,7 +20,8 @@ pub(super) struct Plans {
 type Key = (&'static str, Collective);
 
 impl Plans {
-    /// This rank's schedule for `collective` by `algorithm`, which is proved with all other ranks' when it is new.
+    /// This rank's schedule for `collective` by `algorithm`, which is proved with all other ranks' when it is new; `why`
+    /// says what made it be used.
     ///
     /// # Errors
     /// [`Error::Internal`] when the proof fails.
@@ -29,6 +31,7 @@ impl Plans {
         collective: Collective,
         ranks: usize,
         rank: usize,
+        why: impl FnOnce() -> String,
     ) -> Result<Arc<Schedule>, Error> {
         let key = (algorithm.name, collective);
         match self.recent.iter().position(|(k, _)| *k == key) {
@@ -42,13 +45,25 @@ impl Plans {
                         rank,
                     })
                 };
-                verify(collective, ranks, of).map_err(|flaw| {
+                let began = Instant::now();
+                let proof = verify(collective, ranks, of).map_err(|flaw| {
                     Error::internal(format!(
                         "the {} schedule of {} is wrong: {flaw}",
                         algorithm.name,
                         collective.name()
                     ))
                 })?;
+                info!(
+                    rank,
+                    ranks,
+                    "schedule: {} by {}, {}; proved in {:.1?}: {} steps and {} messages of all ranks",
+                    collective.name(),
+                    algorithm.name,
+                    why(),
+                    began.elapsed(),
+                    proof.steps,
+                    proof.messages,
+                );
                 let schedule = of(rank);
                 self.recent.truncate(CAPACITY - 1);
                 self.recent.insert(0, (key, Arc::new(schedule)));

@@ -1,11 +1,18 @@
 //! Small facts about this process and its host.
 
-use rustix::{fs::stat, process::getpid, thread::sched_getaffinity};
+use rustix::{fs::stat, process::getpid, system::uname, thread::sched_getaffinity};
 use std::thread::available_parallelism;
 
 /// This process's number in its own namespace.
 pub(crate) fn pid() -> u32 {
     getpid().as_raw_nonzero().get().unsigned_abs()
+}
+
+/// The host's name up to its first dot.
+pub(crate) fn name() -> String {
+    let system = uname();
+    let name = system.nodename().to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
 }
 
 /// What tells this process's pid namespace from others: two processes with the same number here may watch each other

@@ -15,8 +15,9 @@ use std::{
     cell::{Cell, OnceCell},
     os::fd::{AsFd, BorrowedFd},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
+use tracing::debug;
 
 /// Carries parcels between the transports of two ranks: implemented by the floor that knows the peers' addresses.
 ///
@@ -150,6 +151,15 @@ impl Links {
     #[cold]
     fn open(&self, peer: usize) -> Result<(), Error> {
         self.check(peer)?;
+        let began = Instant::now();
+        self.open_somehow(peer)?;
+        let (rank, ranks, took) = (self.rank, self.peers.len(), began.elapsed());
+        let name = self.peers[peer].caps().name;
+        debug!(rank, ranks, "link: to rank {peer} by {name}, made in {took:.1?}");
+        Ok(())
+    }
+
+    fn open_somehow(&self, peer: usize) -> Result<(), Error> {
         if self.choice != Choice::Tcp && self.open_shm(peer)? {
             return Ok(());
         }
@@ -213,6 +223,7 @@ impl Links {
             let arrival = tcp::Arrival::of(peer, parcel)?;
             if link.tcp(peer, self.hub()?).add_inbound(arrival)? && link.from.get() == Way::None {
                 link.from.set(Way::Tcp);
+                self.tell_from(peer, tcp::CAPS.name);
             }
         } else {
             let half = shm::Inbound::attach(peer, &parcel, &self.bell)?;
@@ -223,8 +234,14 @@ impl Links {
                     what: format!("it opened a second link to rank {}", self.rank),
                 }));
             }
+            self.tell_from(peer, shm::CAPS.name);
         }
         Ok(())
+    }
+
+    fn tell_from(&self, peer: usize, name: &str) {
+        let (rank, ranks) = (self.rank, self.peers.len());
+        debug!(rank, ranks, "link: from rank {peer} by {name}");
     }
 
     #[cfg(test)]

@@ -1,9 +1,12 @@
-//! The project's own chores: `cargo xtask test` and `cargo xtask header`.
+//! The project's own chores: `cargo xtask test`, `cargo xtask header` and `cargo xtask install`.
 
+mod cargo;
 mod checks;
 mod header;
+mod install;
 mod libtest;
 mod readme;
+mod run;
 mod tally;
 mod tools;
 
@@ -13,7 +16,9 @@ const USAGE: &str = "\
 usage: cargo xtask <what>
   test            every check of the project; ends with `N passed, N failed, N skipped`
   header          writes include/ccl.h from src/ffi/ and cbindgen.toml
-  header --check  fails if include/ccl.h is not what `header` would write";
+  header --check  fails if include/ccl.h is not what `header` would write
+  install --prefix DIR [--destdir DIR]
+                  builds and puts library, header and benchmark under DIR (in the --destdir, for a package)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -22,6 +27,9 @@ fn main() -> ExitCode {
         ["test"] => return checks::run(root()),
         ["header"] => header::write(root()),
         ["header", "--check"] => header::check(root()),
+        ["install", ref args @ ..] => {
+            install::Place::from_args(args).and_then(|to| install::run(root(), &to))
+        }
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

@@ -1,6 +1,6 @@
 //! The README's examples, run as they stand there. Its Rust example is a documentation test of the crate.
 
-use crate::{checks::succeed, tally::Tally};
+use crate::{run::succeed, tally::Tally};
 use std::{fs, path::Path, process::Command};
 
 /// The file that the README shows as its C example.

@@ -1,61 +1,140 @@
 //! The programs that the checks need, installed where that is allowed.
 
-use std::process::{Command, Stdio};
+use crate::{
+    cargo::command,
+    run::{answers, succeed},
+};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The oldest Rust that the project promises to compile with.
+pub(crate) const MSRV: &str = env!("CARGO_PKG_RUST_VERSION");
+
+/// The version of cargo-deny that is installed where there is none.
+const CARGO_DENY: &str = "0.20.2";
+
+/// Something that a check cannot do without.
+#[derive(Clone, Copy)]
+pub(crate) enum Need {
+    /// `rustfmt` or `clippy`.
+    Component(&'static str),
+    /// The compiler of [`MSRV`].
+    OldestRust,
+    CargoDeny,
+    /// A program, and the Debian packages that it comes with.
+    Program(&'static str, &'static [&'static str]),
+}
+
+const COMPONENTS: [Need; 3] = [
+    Need::Component("rustfmt"),
+    Need::Component("clippy"),
+    Need::OldestRust,
+];
+
+/// `nm` and `timeout` come with every system that has a compiler; the linker was there to build this program.
+const PROGRAMS: [Need; 8] = [
+    Need::Program("cc", &["gcc", "libc6-dev"]),
+    Need::Program("c++", &["g++"]),
+    Need::Program("mpirun.openmpi", &["openmpi-bin"]),
+    Need::Program("mpirun.mpich", &["mpich"]),
+    Need::Program("ip", &["iproute2"]),
+    PKG_CONFIG,
+    CMAKE,
+    MAKE,
+];
+pub(crate) const PKG_CONFIG: Need = Need::Program("pkg-config", &["pkg-config"]);
+pub(crate) const CMAKE: Need = Need::Program("cmake", &["cmake"]);
+pub(crate) const MAKE: Need = Need::Program("make", &["make"]);
 
 /// Installs what is missing and can be had. What then still is missing is for the checks to say.
-pub(crate) fn prepare() {
-    for component in ["rustfmt", "clippy"] {
-        if !has_component(component) {
-            install("rustup", &["component", "add", component]);
+pub(crate) fn prepare(root: &Path) {
+    for need in COMPONENTS.iter().filter(|need| !need.is_there(root)) {
+        match need {
+            Need::OldestRust => install("rustup", &["toolchain", "install", MSRV, "--profile", "minimal"]),
+            need => install("rustup", &["component", "add", &need.to_string()]),
         }
     }
-    // `nm` and `timeout` come with every system that has a compiler; the linker was there to build this program.
-    let wanted = [
-        ("cc", &["gcc", "libc6-dev"][..]),
-        ("c++", &["g++"]),
-        ("mpirun.openmpi", &["openmpi-bin"]),
-        ("mpirun.mpich", &["mpich"]),
-    ];
-    let missing = (wanted.into_iter())
-        .filter(|(program, _)| !answers(program, &["--version"]))
-        .flat_map(|(_, packages)| packages.iter().copied());
-    let missing: Vec<&str> = missing.collect();
-    if !missing.is_empty() && is_root() && answers("apt-get", &["--version"]) {
+    let missing = PROGRAMS.iter().filter(|need| !need.is_there(root));
+    let packages: Vec<&str> = missing.flat_map(Need::packages).copied().collect();
+    if !packages.is_empty() && is_root() && answers("apt-get", &["--version"]) {
+        let apt_get = ["install", "--yes", "--no-install-recommends"];
         install("apt-get", &["update"]);
-        let options = ["install", "--yes", "--no-install-recommends"];
-        install("apt-get", &[&options[..], &missing].concat());
+        install("apt-get", &[&apt_get[..], &packages].concat());
+    }
+    if !Need::CargoDeny.is_there(root) {
+        install_cargo_deny(root);
     }
 }
 
-/// Whether cargo has `rustfmt` or `clippy`.
-pub(crate) fn has_component(component: &str) -> bool {
-    let subcommand = component.trim_start_matches("rust");
-    answers("cargo", &[subcommand, "--version"])
+/// Without optimisation, which makes no difference to what it does here: that takes half a minute instead of three.
+fn install_cargo_deny(root: &Path) {
+    println!("installing: cargo-deny {CARGO_DENY} into target/tools");
+    let mut cargo = command(
+        root,
+        "install --quiet --locked --no-default-features --root target/tools",
+    );
+    cargo
+        .args([
+            "--target-dir",
+            "target/tools/build",
+            "cargo-deny",
+            "--version",
+            CARGO_DENY,
+        ])
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    if let Err(why) = succeed(&mut cargo) {
+        eprintln!("cargo install {why}");
+    }
+}
+
+/// The cargo-deny that [`prepare`] installed, or else the user's.
+pub(crate) fn cargo_deny(root: &Path) -> PathBuf {
+    let own = root.join("target/tools/bin/cargo-deny");
+    if own.is_file() { own } else { "cargo-deny".into() }
+}
+
+impl Need {
+    pub(crate) fn is_there(&self, root: &Path) -> bool {
+        match self {
+            Need::Component(name) => answers("cargo", &[name.trim_start_matches("rust"), "--version"]),
+            Need::OldestRust => answers("rustup", &["run", MSRV, "cargo", "--version"]),
+            Need::CargoDeny => answers(&cargo_deny(root).to_string_lossy(), &["--version"]),
+            Need::Program(name, _) => answers(name, &["--version"]),
+        }
+    }
+
+    fn packages(&self) -> &'static [&'static str] {
+        match self {
+            Need::Program(_, packages) => packages,
+            _ => &[],
+        }
+    }
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Need::Component(name) | Need::Program(name, _) => f.write_str(name),
+            Need::OldestRust => write!(f, "Rust {MSRV}"),
+            Need::CargoDeny => f.write_str("cargo-deny"),
+        }
+    }
 }
 
 fn install(program: &str, args: &[&str]) {
     println!("installing: {program} {}", args.join(" "));
-    let done = Command::new(program)
-        .args(args)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .status();
-    match done {
-        Ok(status) if status.success() => {}
-        Ok(status) => eprintln!("{program} ended with {status}"),
-        Err(error) => eprintln!("{program}: {error}"),
+    let mut command = Command::new(program);
+    if let Err(why) = succeed(command.args(args).env("DEBIAN_FRONTEND", "noninteractive")) {
+        eprintln!("{program} {why}");
     }
 }
 
 fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output();
     id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
-}
-
-fn answers(program: &str, args: &[&str]) -> bool {
-    let silent = Command::new(program)
-        .args(args)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    silent.is_ok_and(|status| status.success())
 }

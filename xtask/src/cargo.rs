@@ -1,0 +1,46 @@
+//! Calling cargo.
+
+use crate::run::output_of;
+use serde_json::Value;
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The cargo that runs this program, in the repository.
+pub(crate) fn command(root: &Path, args: &str) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args.split(' ')).current_dir(root);
+    command
+}
+
+/// What a release build leaves, wherever that is.
+pub(crate) struct Built {
+    /// The shared library.
+    pub(crate) library: PathBuf,
+    /// `ccl-perf`.
+    pub(crate) program: PathBuf,
+}
+
+/// Builds the library and the benchmark.
+pub(crate) fn build_release(root: &Path) -> Result<Built, String> {
+    const ARGS: &str = "build --release --locked --package ccl --message-format=json-render-diagnostics";
+    let messages = output_of(&mut command(root, ARGS))?;
+    let files: Vec<PathBuf> = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message["reason"] == "compiler-artifact")
+        .filter_map(|artifact| artifact["filenames"].as_array().cloned())
+        .flatten()
+        .filter_map(|file| file.as_str().map(PathBuf::from))
+        .collect();
+    let named = |name: &str| {
+        let found = files.iter().find(|file| file.ends_with(name)).cloned();
+        found.ok_or_else(|| format!("cargo built no {name}"))
+    };
+    Ok(Built {
+        library: named("libccl.so")?,
+        program: named("ccl-perf")?,
+    })
+}

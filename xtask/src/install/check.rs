@@ -1,0 +1,137 @@
+//! What `cargo xtask install` leaves, as other builds meet it: moved elsewhere, and used from outside the repository.
+
+use super::{Place, SONAME, library, run};
+use crate::{
+    run::{output_of, succeed},
+    tally::Tally,
+    tools::{CMAKE, MAKE, Need, PKG_CONFIG},
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Installs into a temporary folder and builds the README's program against it, by pkg-config and by CMake.
+pub(crate) fn check(root: &Path) -> Tally {
+    let mut tally = Tally::default();
+    let temporary = match tempfile::tempdir() {
+        Ok(folder) => folder,
+        Err(error) => {
+            tally.count("installing", Err(format!("no temporary folder: {error}")));
+            return tally;
+        }
+    };
+    let user = match user(root, temporary.path()) {
+        Ok(user) => user,
+        Err(why) => {
+            tally.count("installing", Err(why));
+            return tally;
+        }
+    };
+    let mut count = |name: &str, needs: &[Need], outcome: &dyn Fn() -> Result<(), String>| match needs
+        .iter()
+        .find(|need| !need.is_there(root))
+    {
+        Some(missing) => tally.skipped.push(format!("{name}: {missing} is not installed")),
+        None => tally.count(name, outcome()),
+    };
+    count("installed links and benchmark", &[], &|| {
+        user.links_and_benchmark()
+    });
+    count("installed pkg-config file", &[PKG_CONFIG], &|| user.pkg_config());
+    count("installed CMake package", &[CMAKE, MAKE], &|| user.cmake());
+    tally
+}
+
+/// Somebody who has the installed files and a program, and no repository.
+struct User {
+    prefix: PathBuf,
+    folder: PathBuf,
+}
+
+const PREFIX: &str = "/opt/ccl";
+
+/// Installs with a staging folder, and moves what is there to another name.
+fn user(root: &Path, temporary: &Path) -> Result<User, String> {
+    let failed = |error: std::io::Error| error.to_string();
+    let (stage, prefix, folder) = (
+        temporary.join("stage"),
+        temporary.join("moved"),
+        temporary.join("user"),
+    );
+    let place = Place::new(Path::new(PREFIX), Some(&stage))?;
+    run(root, &place)?;
+    fs::rename(place.folder(), &prefix).map_err(failed)?;
+    fs::create_dir(&folder).map_err(failed)?;
+    fs::copy(
+        prefix.join("share/doc/ccl/allreduce.c"),
+        folder.join("allreduce.c"),
+    )
+    .map_err(failed)?;
+    Ok(User { prefix, folder })
+}
+
+impl User {
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .current_dir(&self.folder)
+            .env_remove("LD_LIBRARY_PATH")
+            .env("PKG_CONFIG_PATH", self.prefix.join("lib/pkgconfig"));
+        command
+    }
+
+    fn links_and_benchmark(&self) -> Result<(), String> {
+        for (link, to) in [("libccl.so", SONAME), (SONAME, &library())] {
+            let path = self.prefix.join("lib").join(link);
+            let leads = fs::read_link(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            if leads != Path::new(to) {
+                return Err(format!(
+                    "{link} leads to {}: it must lead to {to}",
+                    leads.display()
+                ));
+            }
+        }
+        let perf = self.prefix.join("bin/ccl-perf");
+        succeed(
+            self.command(perf)
+                .args(["allreduce", "-b", "1K", "-e", "1K", "--ranks", "2"]),
+        )
+    }
+
+    fn pkg_config(&self) -> Result<(), String> {
+        let ask = |args: &[&str]| output_of(self.command("pkg-config").args(args).arg("ccl"));
+        let (version, flags) = (ask(&["--modversion"])?, ask(&["--cflags", "--libs"])?);
+        if version.trim() != super::VERSION {
+            return Err(format!("it says version {version}"));
+        }
+        let program = self.folder.join("allreduce");
+        let mut cc = self.command("cc");
+        cc.args(["-Wall", "-Werror", "allreduce.c", "-o"]).arg(&program);
+        output_of(cc.args(flags.split_whitespace()))?;
+        let needed = output_of(self.command("readelf").arg("--dynamic").arg(&program))?;
+        if !needed.contains(&format!("Shared library: [{SONAME}]")) {
+            return Err(format!("the program does not ask for {SONAME}:\n{needed}"));
+        }
+        let lib = self.prefix.join("lib");
+        succeed(self.command(&program).env("LD_LIBRARY_PATH", lib))
+    }
+
+    /// CMake writes the library's folder into programs that run from the build tree.
+    fn cmake(&self) -> Result<(), String> {
+        let lists = format!(
+            "cmake_minimum_required(VERSION 3.16)\n\
+             project(user C)\n\
+             find_package(ccl {} REQUIRED)\n\
+             add_executable(allreduce allreduce.c)\n\
+             target_link_libraries(allreduce PRIVATE ccl::ccl)\n",
+            super::VERSION
+        );
+        fs::write(self.folder.join("CMakeLists.txt"), lists).map_err(|error| error.to_string())?;
+        let prefix = format!("-DCMAKE_PREFIX_PATH={}", self.prefix.display());
+        output_of(self.command("cmake").args(["-S", ".", "-B", "build", &prefix]))?;
+        output_of(self.command("cmake").args(["--build", "build"]))?;
+        succeed(&mut self.command(self.folder.join("build/allreduce")))
+    }
+}

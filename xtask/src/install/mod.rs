@@ -1,0 +1,151 @@
+//! `cargo xtask install`: the library, its header and the benchmark under a prefix, with what lets other builds find them.
+
+mod check;
+mod files;
+mod place;
+
+pub(crate) use check::check;
+pub(crate) use place::Place;
+
+use crate::cargo::{self, Built};
+use files::Folder;
+use std::path::Path;
+
+/// The library's own version.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// What programs ask the loader for; build.rs puts it into the library.
+const SONAME: &str = "libccl.so.0";
+
+/// What goes into the documentation's folder as it is.
+const DOCUMENTS: [&str; 6] = [
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
+    "README.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "examples/allreduce.c",
+];
+
+/// Builds and installs. To do it again changes nothing; programs that run from an older version's files keep them.
+pub(crate) fn run(root: &Path, place: &Place) -> Result<(), String> {
+    let built = cargo::build_release(root)?;
+    write(root, &built, &place.folder())?;
+    println!("ccl {VERSION} is installed under {}", place.shown());
+    Ok(())
+}
+
+/// Lays the files out under `prefix`: first all folders, so that what cannot be done is found before anything is changed.
+fn write(root: &Path, built: &Built, prefix: &Path) -> Result<(), String> {
+    let folder = |path: &str| Folder::make(prefix, path);
+    let (bin, include, lib) = (folder("bin")?, folder("include")?, folder("lib")?);
+    let (pkgconfig, cmake) = (folder("lib/pkgconfig")?, folder("lib/cmake/ccl")?);
+    let documents = folder("share/doc/ccl")?;
+
+    let library = library();
+    lib.copy(&built.library, &library, 0o755)?;
+    lib.link(SONAME, &library)?;
+    lib.link("libccl.so", SONAME)?;
+    include.copy(&root.join("include/ccl.h"), "ccl.h", 0o644)?;
+    bin.copy(&built.program, "ccl-perf", 0o755)?;
+    pkgconfig.write("ccl.pc", &fill(include_str!("ccl.pc.in")))?;
+    cmake.write("cclConfig.cmake", &fill(include_str!("cclConfig.cmake.in")))?;
+    cmake.write(
+        "cclConfigVersion.cmake",
+        &fill(include_str!("cclConfigVersion.cmake.in")),
+    )?;
+    for document in DOCUMENTS {
+        let name = document.rsplit('/').next().unwrap_or(document);
+        documents.copy(&root.join(document), name, 0o644)?;
+    }
+    Ok(())
+}
+
+/// The library's file, with the full version.
+fn library() -> String {
+    format!("libccl.so.{VERSION}")
+}
+
+fn fill(template: &str) -> String {
+    template
+        .replace("@VERSION@", VERSION)
+        .replace("@MAJOR@", env!("CARGO_PKG_VERSION_MAJOR"))
+        .replace("@LIBRARY@", &library())
+        .replace("@SONAME@", SONAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt};
+
+    /// Every file and link under `folder`: its path, then its mode and content or where it leads.
+    fn listing(folder: &Path) -> BTreeMap<String, String> {
+        fn walk(top: &Path, folder: &Path, found: &mut BTreeMap<String, String>) {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                let metadata = path.symlink_metadata().unwrap();
+                let what = if metadata.is_dir() {
+                    walk(top, &path, found);
+                    continue;
+                } else if metadata.is_symlink() {
+                    format!("-> {}", fs::read_link(&path).unwrap().display())
+                } else {
+                    let mode = metadata.permissions().mode() & 0o7777;
+                    format!("{mode:o} {}", fs::read_to_string(&path).unwrap())
+                };
+                found.insert(path.strip_prefix(top).unwrap().display().to_string(), what);
+            }
+        }
+        let mut found = BTreeMap::new();
+        walk(folder, folder, &mut found);
+        found
+    }
+
+    fn built(folder: &Path) -> Built {
+        let (library, program) = (folder.join("libccl.so"), folder.join("ccl-perf"));
+        fs::write(&library, "a library").unwrap();
+        fs::write(&program, "a program").unwrap();
+        Built { library, program }
+    }
+
+    #[test]
+    fn installing_twice_is_installing_once() {
+        let temporary = tempfile::tempdir().unwrap();
+        let (built, prefix) = (built(temporary.path()), temporary.path().join("prefix"));
+        write(crate::root(), &built, &prefix).unwrap();
+        let first = listing(&prefix);
+        write(crate::root(), &built, &prefix).unwrap();
+        assert_eq!(listing(&prefix), first);
+        let at = |path: &str| first.get(path).map(String::as_str);
+        assert_eq!(at("lib/libccl.so"), Some("-> libccl.so.0"));
+        assert_eq!(at("lib/libccl.so.0"), Some(format!("-> {}", library()).as_str()));
+        assert_eq!(at(&format!("lib/{}", library())), Some("755 a library"));
+        assert_eq!(at("bin/ccl-perf"), Some("755 a program"));
+        assert_eq!(first.len(), 8 + DOCUMENTS.len());
+        assert!(
+            first
+                .values()
+                .all(|text| !text.contains("@VERSION@") && !text.contains("@SONAME@"))
+        );
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_named_and_nothing_is_changed() {
+        let temporary = tempfile::tempdir().unwrap();
+        let (built, prefix) = (built(temporary.path()), temporary.path().join("prefix"));
+        fs::create_dir_all(prefix.join("share")).unwrap();
+        fs::write(prefix.join("share/doc"), "a file").unwrap();
+        let why = write(crate::root(), &built, &prefix).unwrap_err();
+        assert!(why.contains("share/doc is not a folder"), "{why}");
+        assert_eq!(listing(&prefix).len(), 1);
+
+        fs::remove_file(prefix.join("share/doc")).unwrap();
+        fs::create_dir_all(prefix.join("lib/libccl.so")).unwrap();
+        let why = write(crate::root(), &built, &prefix).unwrap_err();
+        assert!(why.contains("lib/libccl.so is a folder"), "{why}");
+        assert!(
+            listing(&prefix).keys().all(|path| !path.contains(".new")),
+            "nothing is left behind"
+        );
+    }
+}
