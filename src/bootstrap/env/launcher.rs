@@ -93,6 +93,7 @@ impl Launch {
     }
 
     /// How many ranks this host has, as far as that is known.
+    #[cfg(any(feature = "cli", test))]
     pub(crate) fn ranks_here(&self) -> usize {
         match (self.local_ranks, self.spread()) {
             (Some(here), _) => here,
