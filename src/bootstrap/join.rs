@@ -99,7 +99,9 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
     };
     debug!(
         rank,
-        ranks, "init: going to the meeting of the ranks at {}", id.places()
+        ranks,
+        "init: going to the meeting of the ranks at {}",
+        id.places()
     );
     match request().and_then(|request| meet(id, key, deadline, request)) {
         Ok(table) => {

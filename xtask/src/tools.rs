@@ -5,7 +5,7 @@ use crate::{
     run::{answers, succeed},
 };
 use std::{
-    fmt,
+    env, fmt,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -104,7 +104,7 @@ impl Need {
             Need::Component(name) => answers("cargo", &[name.trim_start_matches("rust"), "--version"]),
             Need::OldestRust => answers("rustup", &["run", MSRV, "cargo", "--version"]),
             Need::CargoDeny => answers(&cargo_deny(root).to_string_lossy(), &["--version"]),
-            Need::Program(name, _) => answers(name, &["--version"]),
+            Need::Program(name, _) => is_in_path(name),
         }
     }
 
@@ -132,6 +132,11 @@ fn install(program: &str, args: &[&str]) {
     if let Err(why) = succeed(command.args(args).env("DEBIAN_FRONTEND", "noninteractive")) {
         eprintln!("{program} {why}");
     }
+}
+
+fn is_in_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 fn is_root() -> bool {
