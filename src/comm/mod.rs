@@ -180,6 +180,16 @@ impl Communicator {
         self.broadcast_regions(Some(region), region, count, T::DTYPE, root)
     }
 
+    /// Returns when every rank has called it.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] and [`Error::Closed`] as the type says.
+    pub fn barrier(&self) -> Result<()> {
+        let mut token = [0u8];
+        let token = Region::of_mut(&mut token);
+        self.call(Collective::Barrier, token, token, 1, DType::Uint8, Op::Sum)
+    }
+
     /// All-reduces `count` elements; in place when both regions are the same.
     pub(crate) fn all_reduce_regions(
         &self,

@@ -16,7 +16,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 #[derive(Debug, Parser)]
 #[command(name = "ccl-perf", version, allow_negative_numbers = true)]
 pub(super) struct Args {
-    /// What to measure: allreduce, broadcast
+    /// What to measure: allreduce, broadcast, barrier
     #[arg(value_name = "OP", required_unless_present = "list", value_parser = operation)]
     pub(super) operation: Option<Operation>,
 
@@ -142,6 +142,7 @@ fn one_line(rendered: &str) -> String {
 pub(super) enum Operation {
     AllReduce,
     Broadcast,
+    Barrier,
 }
 
 /// One, several or all of something.
@@ -163,7 +164,8 @@ fn operation(text: &str) -> Result<Operation, String> {
     match text.to_ascii_lowercase().replace(['-', '_'], "").as_str() {
         "allreduce" => Ok(Operation::AllReduce),
         "broadcast" | "bcast" => Ok(Operation::Broadcast),
-        _ => Err("there are allreduce and broadcast".to_owned()),
+        "barrier" => Ok(Operation::Barrier),
+        _ => Err("there are allreduce, broadcast and barrier".to_owned()),
     }
 }
 
@@ -303,7 +305,7 @@ mod tests {
     fn a_mistake_is_one_line_that_names_the_flag() {
         let cases = [
             ("", "<OP>"),
-            ("allgatherx", "allreduce and broadcast"),
+            ("allgatherx", "allreduce, broadcast and barrier"),
             ("allreduce -b 1X", "-b"),
             ("allreduce -b -5", "-b"),
             ("allreduce -e lots", "-e"),

@@ -94,7 +94,11 @@ fn complain(line: &str, status: u8) -> ExitCode {
 /// What `--list` prints.
 fn list() -> String {
     let mut lines = Vec::new();
-    for collective in [Collective::AllReduce, Collective::Broadcast { root: 0 }] {
+    for collective in [
+        Collective::AllReduce,
+        Collective::Broadcast { root: 0 },
+        Collective::Barrier,
+    ] {
         lines.push(format!("{}, with --algo", collective.name()));
         lines.extend(algorithms(collective).map(|(name, about)| format!("  {name:<10} {about}")));
     }

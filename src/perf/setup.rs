@@ -21,6 +21,13 @@ const DEFAULT_RANKS: (usize, usize) = (2, 8);
 /// More sizes than anybody looks at.
 const MOST_SIZES: usize = 100_000;
 
+/// The sizes of an operation that has no vector: one row.
+const NO_VECTOR: Sweep = Sweep {
+    min: 0,
+    max: 0,
+    step: Step::Bytes(1),
+};
+
 /// What a rank needs besides its buffers: the library's segments and a process's own memory.
 const PROCESS_BYTES: u64 = 32 << 20;
 
@@ -42,8 +49,13 @@ impl Setup {
             .operation
             .ok_or("say what to measure, e.g. ccl-perf allreduce")?;
         let mut notes = Vec::new();
-        let sweep = sweep(&args)?;
-        let placements = placements(&args);
+        let barrier = operation == Operation::Barrier;
+        let sweep = if barrier { NO_VECTOR } else { sweep(&args)? };
+        let placements = if barrier {
+            vec![Placement::OutOfPlace]
+        } else {
+            placements(&args)
+        };
         let ranks = ranks(&args, sweep.max, placements.len() as u64, host, &mut notes)?;
         if ranks > host.cpus {
             notes.push(format!(
@@ -65,7 +77,8 @@ impl Setup {
             placements,
             iterations: args.iterations,
             warmup: args.warmup,
-            check: !args.no_check,
+            // A barrier leaves no result to look at.
+            check: !args.no_check && !barrier,
             timeout: args.timeout,
             transport: (args.transport != "auto").then_some(args.transport),
             algorithm: args.algo,
@@ -202,6 +215,24 @@ fn runs(
             };
             let each = |&dtype| roots.iter().map(move |&root| run(dtype, root));
             Ok(dtypes.items.iter().flat_map(each).collect())
+        }
+        Operation::Barrier => {
+            let flags = [
+                ("-b", args.min.is_some()),
+                ("-e", args.max.is_some()),
+                ("-f", args.factor.is_some()),
+                ("-i", args.step.is_some()),
+                ("-o", args.ops.is_some()),
+                ("-r", args.root.is_some()),
+            ];
+            for (flag, _) in flags.into_iter().filter(|(_, given)| *given) {
+                notes.push(format!("{flag} has no meaning for barrier and is left out"));
+            }
+            Ok(vec![Run {
+                collective: Collective::Barrier,
+                dtype: DType::Uint8,
+                op: Op::Sum,
+            }])
         }
     }
 }

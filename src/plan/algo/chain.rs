@@ -6,11 +6,11 @@
 //! Source: the pipelined chain in J. Pjesivac-Grbovic et al., "Performance analysis of MPI collective operations",
 //! 2007.
 
-use super::{Algorithm, Request};
+use super::{Algorithm, Request, whole};
 use crate::plan::schedule::{
     Affine,
     Buffer::{Input, Output},
-    Item, Schedule, Slice, Source, Step,
+    Item, Schedule, Source, Step,
 };
 use crate::types::Collective;
 
@@ -24,7 +24,6 @@ pub(super) const CHAIN: Algorithm = Algorithm {
 fn build(request: &Request) -> Schedule {
     let (n, me) = (request.ranks, request.rank);
     let root = request.collective.root().map_or(0, |root| root as usize);
-    let whole = |buffer| Slice::grain(buffer, Affine::fixed(0));
     let source = match me == root {
         true => Source::Slice(whole(Input)),
         false => Source::Recv(Affine::fixed((me + n - 1) % n)),

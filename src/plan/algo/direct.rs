@@ -14,12 +14,11 @@ use crate::plan::schedule::{
     Buffer::{Input, Output},
     How, Item, Schedule, Slice, Source, Step,
 };
-use crate::types::Collective;
 
 pub(super) const TWO_SHOT: Algorithm = Algorithm {
     name: "direct",
     about: "every rank reduces its block of all inputs at once, then sends it to all (two-shot)",
-    fits: |collective| matches!(collective, Collective::AllReduce),
+    fits: super::reduces_to_all,
     build,
 };
 

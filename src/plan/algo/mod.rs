@@ -2,7 +2,9 @@
 
 mod chain;
 mod direct;
+mod doubling;
 mod ring;
+mod tree;
 
 use super::schedule::{Affine, Buffer, How, Item, Schedule, Slice, Source, Step};
 use crate::types::Collective;
@@ -28,8 +30,14 @@ pub(crate) struct Algorithm {
     pub(crate) build: fn(&Request) -> Schedule,
 }
 
-/// Every algorithm. For a collective the first that fits is the choice for short vectors, the last for long ones.
-pub(crate) const ALGORITHMS: &[Algorithm] = &[direct::TWO_SHOT, ring::RING, chain::CHAIN];
+/// Every algorithm, in the order in which equally good ones are preferred.
+pub(crate) const ALGORITHMS: &[Algorithm] = &[
+    doubling::DOUBLING,
+    direct::TWO_SHOT,
+    ring::RING,
+    tree::TREE,
+    chain::CHAIN,
+];
 
 /// The algorithms that can carry out `collective`.
 pub(crate) fn fitting(collective: Collective) -> impl Iterator<Item = &'static Algorithm> {
@@ -38,9 +46,18 @@ pub(crate) fn fitting(collective: Collective) -> impl Iterator<Item = &'static A
         .filter(move |algorithm| (algorithm.fits)(collective))
 }
 
+/// The collectives that end with the reduction of all inputs everywhere.
+fn reduces_to_all(collective: Collective) -> bool {
+    matches!(collective, Collective::AllReduce | Collective::Barrier)
+}
+
+/// The whole vector in `buffer`, of a schedule with one block.
+fn whole(buffer: Buffer) -> Slice {
+    Slice::grain(buffer, Affine::fixed(0))
+}
+
 /// The only step of an all-reduce among one rank.
 fn alone() -> Item {
-    let whole = |buffer| Slice::grain(buffer, Affine::fixed(0));
     Item::Step(Step::of(How::ReduceLast, [Source::Slice(whole(Buffer::Input))]).store(whole(Buffer::Output)))
 }
 
