@@ -46,7 +46,12 @@ impl Membership {
 
     /// Whether this host's ranks outnumber the processors that they may use together.
     pub(crate) fn oversubscribed(&self) -> bool {
-        self.table.seats.len() > self.table.cpus.max(1) as usize
+        self.table.seats.len() > self.cores()
+    }
+
+    /// The processors that the ranks may use together, as all ranks know it.
+    pub(crate) fn cores(&self) -> usize {
+        self.table.cpus.max(1) as usize
     }
 
     /// Sets the deadline of [`Opener::open`]; at first it is that of init.

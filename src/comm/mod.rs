@@ -10,7 +10,11 @@ use crate::{
     bootstrap::{self, Joining, Membership, UniqueId},
     exec::{Work, wait::Patience},
     mem::Region,
-    plan::{choose, layout::Layout},
+    plan::{
+        choose,
+        cost::{Load, Machine},
+        explain::{Explanation, explain},
+    },
     transport::{LANES, links::Links, shm},
     types::{Call, Cause, Collective, DType, Element, Error, Op, Result},
 };
@@ -36,6 +40,8 @@ use std::{
 pub struct Communicator {
     membership: Arc<Membership>,
     config: Config,
+    /// What the planner knows of where the ranks run: the same on all.
+    machine: Machine,
     timeout_ns: AtomicU64,
     /// The failure that closed it, as its calls report it. Others than those that run may ask.
     closed: OnceLock<Cause>,
@@ -85,7 +91,9 @@ impl Communicator {
             finalized: false,
         };
         let timeout_ns = AtomicU64::new(nanoseconds(timeout));
+        let machine = Machine::shared_memory(membership.cores());
         Ok(Communicator {
+            machine,
             membership,
             config,
             timeout_ns,
@@ -129,7 +137,19 @@ impl Communicator {
     /// # Errors
     /// [`Error::Usage`] when the configuration forces one that does not exist.
     pub fn algorithm_for(&self, collective: Collective, count: usize, dtype: DType) -> Result<&'static str> {
-        Ok(self.choose(collective, count.saturating_mul(dtype.size()))?.name)
+        Ok(self
+            .choose(&Load::new(collective, self.ranks(), count, dtype))?
+            .name)
+    }
+
+    /// Why a call would use the algorithm that it would use: what the planner predicts for each.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] when the chosen schedule does not fit the links.
+    pub fn explain(&self, collective: Collective, count: usize, dtype: DType) -> Result<Explanation> {
+        let load = Load::new(collective, self.ranks(), count, dtype);
+        let forced = self.config.algorithm.as_deref();
+        explain(&load, &self.machine, forced, shm::CAPS.max_message, LANES)
     }
 
     /// Reduces the ranks' `send` element by element into `recv` on every rank.
@@ -300,31 +320,24 @@ impl Communicator {
         if let Some(cause) = self.lost_before(&call) {
             return Err(self.close(cause));
         }
-        let algorithm = self.choose(collective, count * dtype.size())?;
-        let schedule = inner
+        let load = Load::new(collective, self.ranks(), count, dtype);
+        let plan = inner
             .plans
-            .get(algorithm, collective, self.ranks(), self.rank())?;
-        let layout = Layout {
-            count,
-            blocks: schedule.blocks as usize,
-            grains: schedule.grains as usize,
-        };
-        let (tiling, copies) =
-            choose::tiling(&schedule, &layout, dtype.size(), shm::CAPS.max_message, LANES)?;
+            .prepare(load, self.rank(), shm::CAPS.max_message, || self.choose(&load))?;
         // From here on data moves, and the ranks' call numbers go on together.
         inner.seq = inner.seq.wrapping_add(1);
         if count == 0 {
             return Ok(());
         }
-        let scratch = Work::scratch_bytes(&schedule, &tiling, copies, dtype).div_ceil(8);
+        let scratch = Work::scratch_bytes(&plan.schedule, &plan.tiling, plan.copies, dtype).div_ceil(8);
         if inner.scratch.len() < scratch {
             inner.scratch.resize(scratch, 0);
         }
         let work = Work {
-            schedule: &schedule,
-            layout,
-            tiling,
-            copies,
+            schedule: &plan.schedule,
+            layout: plan.layout,
+            tiling: plan.tiling,
+            copies: plan.copies,
             dtype,
             op,
             header: call.signature(),
@@ -350,8 +363,8 @@ impl Communicator {
         Error::Failed(cause.clone())
     }
 
-    fn choose(&self, collective: Collective, bytes: usize) -> Result<&'static crate::plan::algo::Algorithm> {
-        choose::algorithm(collective, self.ranks(), bytes, self.config.algorithm.as_deref())
+    fn choose(&self, load: &Load) -> Result<&'static crate::plan::algo::Algorithm> {
+        choose::algorithm(load, &self.machine, self.config.algorithm.as_deref())
     }
 
     /// What has happened since the last call that makes this one pointless.

@@ -1,11 +1,15 @@
-//! The schedules that a communicator has used lately: each proved before it is run.
+//! The schedules that a communicator has used lately, each proved before it is run, and the last call as it was made ready.
 
 use crate::{
     plan::{
         algo::{Algorithm, Request},
+        choose,
+        cost::Load,
+        layout::{Layout, Tiling},
         schedule::Schedule,
         verify::verify,
     },
+    transport::LANES,
     types::{Collective, Error},
 };
 use std::sync::Arc;
@@ -14,16 +18,62 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Plans {
     recent: Vec<(Key, Arc<Schedule>)>,
+    /// Programs repeat their calls, and a short call is over in less time than it takes to plan it.
+    last: Option<Prepared>,
 }
 
 type Key = (&'static str, Collective);
 
+/// What the planner says of a call.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    load: Load,
+    pub(super) schedule: Arc<Schedule>,
+    pub(super) layout: Layout,
+    pub(super) tiling: Tiling,
+    /// Tiles in flight.
+    pub(super) copies: usize,
+}
+
 impl Plans {
+    /// The plan for `load` by the algorithm that `choose` gives, over links whose messages hold up to `max_message` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when the proof of its schedule fails; [`Error::Usage`] when it does not fit the links.
+    pub(super) fn prepare(
+        &mut self,
+        load: Load,
+        rank: usize,
+        max_message: usize,
+        choose: impl FnOnce() -> Result<&'static Algorithm, Error>,
+    ) -> Result<&Prepared, Error> {
+        let prepared = match self.last.take() {
+            Some(last) if last.load == load => last,
+            _ => {
+                let schedule = self.get(choose()?, load.collective, load.ranks, rank)?;
+                let layout = Layout {
+                    count: load.count,
+                    blocks: schedule.blocks as usize,
+                    grains: schedule.grains as usize,
+                };
+                let (tiling, copies) = choose::tiling(&schedule, &layout, load.element, max_message, LANES)?;
+                Prepared {
+                    load,
+                    schedule,
+                    layout,
+                    tiling,
+                    copies,
+                }
+            }
+        };
+        Ok(self.last.insert(prepared))
+    }
+
     /// This rank's schedule for `collective` by `algorithm`, which is proved with all other ranks' when it is new.
     ///
     /// # Errors
     /// [`Error::Internal`] when the proof fails.
-    pub(super) fn get(
+    fn get(
         &mut self,
         algorithm: &Algorithm,
         collective: Collective,

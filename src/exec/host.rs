@@ -45,7 +45,8 @@ pub(crate) enum Fault {
 #[derive(Debug)]
 pub(crate) struct Run<'m> {
     work: Work<'m>,
-    tracks: SmallVec<[Track; 4]>,
+    /// A small call has one, and is over before an allocation would be.
+    tracks: SmallVec<[Track; 1]>,
     offered: Vec<Offer<'m>>,
 }
 

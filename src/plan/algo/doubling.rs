@@ -14,6 +14,7 @@
 //! Source: R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of collective communication operations in MPICH", 2005.
 
 use super::{Algorithm, Request, whole};
+use crate::plan::cost::{Counts, Load, Work};
 use crate::plan::schedule::{
     Affine,
     Buffer::{Input, Output},
@@ -25,6 +26,7 @@ pub(super) const DOUBLING: Algorithm = Algorithm {
     about: "in each round ranks exchange all they have with a partner twice as far away; the fewest rounds",
     fits: super::reduces_to_all,
     build,
+    counts,
 };
 
 fn build(request: &Request) -> Schedule {
@@ -108,5 +110,29 @@ impl Core {
 
     fn rank(&self, place: usize) -> usize {
         place + self.pairs.min(place)
+    }
+}
+
+/// The busiest are those that others fold into, if there are any.
+fn counts(load: &Load) -> Counts {
+    if load.ranks == 1 {
+        return Counts::ALONE;
+    }
+    let core = Core::of(load.ranks);
+    let (rounds, pairs, bytes) = (core.rounds as f64, core.pairs as f64, load.bytes());
+    let folds = pairs.min(1.0);
+    let work = |sent: f64, reduced: f64| Work {
+        messages: 2.0 * sent,
+        bytes: 2.0 * sent * bytes,
+        reduced: reduced * bytes,
+    };
+    let exchanges = rounds * (load.ranks as f64 - pairs);
+    Counts {
+        rounds: rounds + 2.0 * folds,
+        peers: rounds + folds,
+        message: bytes,
+        lead: 0.0,
+        busiest: work(rounds + folds, rounds + folds),
+        all: work(exchanges + 2.0 * pairs, exchanges + pairs),
     }
 }

@@ -6,6 +6,7 @@ mod doubling;
 mod ring;
 mod tree;
 
+use super::cost::{Counts, Load, Work};
 use super::schedule::{Affine, Buffer, How, Item, Schedule, Slice, Source, Step};
 use crate::types::Collective;
 
@@ -28,6 +29,8 @@ pub(crate) struct Algorithm {
     pub(crate) fits: fn(Collective) -> bool,
     /// Writes a rank's schedule. Any number of ranks ≥ 1.
     pub(crate) build: fn(&Request) -> Schedule,
+    /// What that comes to in a call: exactly what the schedules of all ranks do, tiles left aside.
+    pub(crate) counts: fn(&Load) -> Counts,
 }
 
 /// Every algorithm, in the order in which equally good ones are preferred.
@@ -54,6 +57,15 @@ fn reduces_to_all(collective: Collective) -> bool {
 /// The whole vector in `buffer`, of a schedule with one block.
 fn whole(buffer: Buffer) -> Slice {
     Slice::grain(buffer, Affine::fixed(0))
+}
+
+/// The work of all ranks when `others` of them get the vector from another rank.
+fn passed_on(others: f64, bytes: f64) -> Work {
+    Work {
+        messages: 2.0 * others,
+        bytes: 2.0 * others * bytes,
+        reduced: 0.0,
+    }
 }
 
 /// The only step of an all-reduce among one rank.

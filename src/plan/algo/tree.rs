@@ -8,6 +8,7 @@
 //! operations in MPICH", 2005.
 
 use super::{Algorithm, Request, whole};
+use crate::plan::cost::{Counts, Load, Work};
 use crate::plan::schedule::{
     Affine,
     Buffer::{Input, Output},
@@ -20,6 +21,7 @@ pub(super) const TREE: Algorithm = Algorithm {
     about: "each rank that has the vector passes it on, twice as many in each round (binomial tree)",
     fits: |collective| matches!(collective, Collective::Broadcast { .. }),
     build,
+    counts,
 };
 
 fn build(request: &Request) -> Schedule {
@@ -43,5 +45,23 @@ fn lowest_bit(v: usize, n: usize) -> usize {
     match v {
         0 => n.next_power_of_two(),
         _ => 1 << v.trailing_zeros(),
+    }
+}
+
+/// The root is the busiest: it sends in each round.
+fn counts(load: &Load) -> Counts {
+    let rounds = f64::from(load.ranks.next_power_of_two().ilog2());
+    let bytes = load.bytes();
+    Counts {
+        rounds,
+        peers: rounds,
+        message: bytes,
+        lead: 0.0,
+        busiest: Work {
+            messages: rounds,
+            bytes: rounds * bytes,
+            reduced: 0.0,
+        },
+        all: super::passed_on(load.ranks as f64 - 1.0, bytes),
     }
 }
