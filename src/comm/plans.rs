@@ -47,26 +47,24 @@ impl Plans {
         max_message: usize,
         choose: impl FnOnce() -> Result<&'static Algorithm, Error>,
     ) -> Result<&Prepared, Error> {
-        let prepared = match self.last.take() {
-            Some(last) if last.load == load => last,
-            _ => {
-                let schedule = self.get(choose()?, load.collective, load.ranks, rank)?;
-                let layout = Layout {
-                    count: load.count,
-                    blocks: schedule.blocks as usize,
-                    grains: schedule.grains as usize,
-                };
-                let (tiling, copies) = choose::tiling(&schedule, &layout, load.element, max_message, LANES)?;
-                Prepared {
-                    load,
-                    schedule,
-                    layout,
-                    tiling,
-                    copies,
-                }
-            }
-        };
-        Ok(self.last.insert(prepared))
+        if self.last.as_ref().is_none_or(|last| last.load != load) {
+            let schedule = self.get(choose()?, load.collective, load.ranks, rank)?;
+            let layout = Layout {
+                count: load.count,
+                blocks: schedule.blocks as usize,
+                grains: schedule.grains as usize,
+            };
+            let (tiling, copies) = choose::tiling(&schedule, &layout, load.element, max_message, LANES)?;
+            self.last = Some(Prepared {
+                load,
+                schedule,
+                layout,
+                tiling,
+                copies,
+            });
+        }
+        let last = self.last.as_ref();
+        last.ok_or_else(|| Error::internal("a call that was just planned has no plan"))
     }
 
     /// This rank's schedule for `collective` by `algorithm`, which is proved with all other ranks' when it is new.

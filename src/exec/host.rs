@@ -98,10 +98,15 @@ impl<'m> Run<'m> {
             unsent: SmallVec::new(),
             staging: Vec::new(),
         };
-        let tracks = (0..work.copies).flat_map(|copy| (0..channels).map(move |channel| track(copy, channel)));
+        let mut tracks = SmallVec::with_capacity(work.copies * channels);
+        for copy in 0..work.copies {
+            for channel in 0..channels {
+                tracks.push(track(copy, channel));
+            }
+        }
         Run {
             work,
-            tracks: tracks.collect(),
+            tracks,
             offered: Vec::new(),
         }
     }
@@ -431,14 +436,17 @@ impl<'m> Run<'m> {
                 .shape()
                 .map_or(0, |slice| self.work.piece(slice, k, track).len());
             let mut bodies = received.iter();
-            let source = |source: &Source| match source {
+            let mut region = |source: &Source| match source {
                 Source::Slice(slice) => self.work.piece(slice, k, track),
                 // One message was received for each such source, in their order.
                 Source::Recv(_) => bodies
                     .next()
                     .map_or(Region::empty(), |message| message.body.part(at, len)),
             };
-            let sources: SmallVec<[Region<'_>; 8]> = step.sources.iter().map(source).collect();
+            let mut sources = SmallVec::<[Region<'_>; 8]>::new();
+            for source in &step.sources {
+                sources.push(region(source));
+            }
             let stores = step.stores.iter().map(|slice| self.work.piece(slice, k, track));
             let rooms = routes.iter().filter_map(|route| match route {
                 Route::Room(room) => Some(room.part(at, len)),
