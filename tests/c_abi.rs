@@ -119,6 +119,11 @@ fn broadcast_between_forked_processes() {
 }
 
 #[test]
+fn barriers_between_forked_processes() {
+    build_and_run("tests/c/barrier.c", C);
+}
+
+#[test]
 fn bad_arguments_are_refused_and_do_no_harm() {
     build_and_run("tests/c/errors.c", C);
 }

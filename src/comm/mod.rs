@@ -156,7 +156,7 @@ impl Communicator {
     ///
     /// Both have the same length on all ranks. The result has the same bits on every rank, and again for the same
     /// inputs, number of ranks and configuration. 16- and 8-bit floats are added in `f32`; "direct" rounds once,
-    /// "ring" at each hop.
+    /// "ring" at each hop, "doubling" in each round.
     ///
     /// # Errors
     /// [`Error::Invalid`] before anything moves; [`Error::Failed`] and [`Error::Closed`] as the type says.

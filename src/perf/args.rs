@@ -96,6 +96,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     pub(super) csv: Option<PathBuf>,
 
+    /// Tell what the planner predicts for each algorithm at each size and which it chooses, and measure nothing
+    #[arg(long, conflicts_with_all = ["list", "json", "csv"])]
+    pub(super) explain: bool,
+
     /// List operations, algorithms, types and reductions
     #[arg(long)]
     pub(super) list: bool,

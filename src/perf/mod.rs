@@ -6,6 +6,7 @@
 
 mod args;
 mod buffer;
+mod explain;
 mod files;
 mod launch;
 mod measure;
@@ -55,6 +56,12 @@ pub fn main() -> ExitCode {
         Ok(setup) => setup,
         Err(line) => return complain(&line, 2),
     };
+    if setup.explain {
+        return match explain::text(&setup.job) {
+            Ok(text) => show(&text),
+            Err(error) => complain(&error.to_string(), 1),
+        };
+    }
     let result = Files::open(&setup)
         .map_err(Trouble::Failed)
         .and_then(|files| launch::run(&setup, &host, files));

@@ -35,6 +35,8 @@ const PROCESS_BYTES: u64 = 32 << 20;
 #[derive(Debug)]
 pub(super) struct Setup {
     pub(super) job: Job,
+    /// Whether to tell what would be run instead of running it.
+    pub(super) explain: bool,
     /// Things that the user should know, for the header.
     pub(super) notes: Vec<String>,
     pub(super) json: Option<PathBuf>,
@@ -85,6 +87,7 @@ impl Setup {
         };
         Ok(Setup {
             job,
+            explain: args.explain,
             notes,
             json: args.json,
             csv: args.csv,
@@ -139,7 +142,11 @@ fn ranks(
     let buffers = if placements == 1 && args.in_place { 1 } else { 2 };
     let each = max.saturating_mul(buffers).saturating_add(PROCESS_BYTES);
     let need = |ranks: usize| each.saturating_mul(ranks as u64);
-    let available = host.memory_available.unwrap_or(u64::MAX);
+    // What is only explained takes none.
+    let available = host
+        .memory_available
+        .filter(|_| !args.explain)
+        .unwrap_or(u64::MAX);
     let numbers = |ranks: usize| {
         format!(
             "{ranks} ranks with {buffers} x {} each need {} of memory",
@@ -340,6 +347,21 @@ mod tests {
         assert_eq!(runs("broadcast -d all -r all --ranks 3"), 14 * 3);
         let setup = setup_on(4, 4 * GIB, "broadcast -o sum").unwrap();
         assert!(setup.notes[0].contains("-o"), "{:?}", setup.notes);
+    }
+
+    #[test]
+    fn a_barrier_is_one_row_without_a_vector() {
+        let setup = setup_on(4, GIB, "barrier -e 1G -o max").unwrap();
+        assert_eq!(setup.notes.len(), 2, "{:?}", setup.notes);
+        let job = setup.job;
+        assert_eq!((job.runs.len(), job.placements.len(), job.check), (1, 1, false));
+        assert_eq!(job.sweep.counts(1).collect::<Vec<_>>(), [0]);
+    }
+
+    #[test]
+    fn what_is_only_explained_takes_no_memory() {
+        let setup = setup_on(4, GIB, "allreduce -e 1G --ranks 1000 --explain").unwrap();
+        assert!(setup.explain && setup.job.ranks == 1000);
     }
 
     #[test]
