@@ -445,6 +445,14 @@ cclResult_t cclBcast(void *buff,
                      cclComm_t comm,
                      cclStream_t stream);
 
+/**
+ * Returns when every rank has called it.
+ *
+ * @param stream NULL: the call blocks.
+ * @return As cclAllReduce.
+ */
+cclResult_t cclBarrier(cclComm_t comm, cclStream_t stream);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

@@ -126,6 +126,11 @@ fn ranks_meet_by_environment() {
 }
 
 #[test]
+fn barriers_between_forked_processes() {
+    build_and_run("tests/c/barrier.c", C);
+}
+
+#[test]
 fn bad_arguments_are_refused_and_do_no_harm() {
     build_and_run("tests/c/errors.c", C);
 }

@@ -59,7 +59,7 @@ fn mistakes_are_one_line_with_status_2() {
         ("allreduce --ranks 3 -e 100T", "lower -e"),
         ("allreduce -e 100T", "lower -e"),
         ("allreduce --algo guess", "ring"),
-        ("broadcast --algo ring", "chain"),
+        ("broadcast --algo ring", "tree or chain"),
         ("allreduce --transport pigeon", "shm"),
     ];
     for (line, part) in cases {
@@ -109,6 +109,45 @@ fn a_table_of_all_reduce() {
 }
 
 #[test]
+fn a_barrier_has_a_time_and_no_bytes() {
+    let rows = rows_unchecked("barrier --ranks 3 -n 5");
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!(row[..6], ["0", "0", "0", "none", "none", "-1"]);
+    assert!(row[7].parse::<f64>().unwrap() > 0.0);
+    assert_eq!((row[11].as_str(), row[12].as_str()), ("N/A", "-"));
+}
+
+#[test]
+fn the_choice_is_explained() {
+    let said = |line| {
+        let output = output(line);
+        assert_eq!(
+            (output.status.code(), text(&output.stderr)),
+            (Some(0), String::new()),
+            "{line}"
+        );
+        text(&output.stdout)
+    };
+    let text = said("allreduce --explain --ranks 5000 -b 8 -e 8M -f 1024");
+    for part in [
+        "5000 ranks",
+        "8 (2 x float32)",
+        "8K",
+        "8M",
+        "doubling",
+        "direct",
+        "ring",
+        "least time",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(text.matches("-> ").count(), 3, "{text}");
+    let text = said("broadcast --explain --ranks 4 -r 2 -b 1K -e 1K --algo chain");
+    assert!(text.contains("-> chain") && text.contains("forced; "), "{text}");
+    assert!(said("barrier --explain").contains("-> "));
+}
+
+#[test]
 fn broadcast_from_every_root_and_odd_sizes() {
     for row in rows("broadcast -b 1 -e 100001 -f 99 --ranks 3 -r all -d bf16 -n 3") {
         assert_eq!(row[4], "none");
@@ -129,6 +168,11 @@ fn every_algorithm_that_is_listed() {
             None => operation = line.split(',').next().unwrap(),
             Some(entry) => {
                 let name = entry.split_whitespace().next().unwrap();
+                let rows = if operation == "barrier" {
+                    rows_unchecked
+                } else {
+                    rows
+                };
                 for ranks in [1, 2, 5] {
                     rows(&format!(
                         "{operation} --algo {name} -b 4 -e 40K -f 100 --ranks {ranks} -n 3"

@@ -2,11 +2,16 @@
 
 mod common;
 
-use ccl::{Cause, Collective, Communicator, Config, DType, Element, Error, F8E4M3, F8E5M2, Op, algorithms};
+use ccl::{
+    Cause, Collective, Communicator, Config, DType, Element, Error, F8E4M3, F8E5M2, Op, Why, algorithms,
+};
 use common::{config, with_ranks};
 use half::{bf16, f16};
 use std::{
-    sync::Barrier,
+    sync::{
+        Barrier,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -54,20 +59,21 @@ fn all_reduce_sums_for_every_algorithm_and_number_of_ranks() {
 
 #[test]
 fn broadcast_copies_from_every_root() {
-    for n in [1, 2, 5] {
-        with_ranks(n, &config(), |comm| {
+    let names = algorithms(Collective::Broadcast { root: 0 }).map(|(name, _)| name);
+    for (name, n) in names.flat_map(|name| [1, 2, 5].map(|n| (name, n))) {
+        with_ranks(n, &with_algorithm(name), |comm| {
             for root in 0..n {
                 for &len in LENGTHS {
                     let data: Vec<u32> = (0..len).map(|i| (i * n + root) as u32).collect();
                     let send = (comm.rank() == root).then_some(&data[..]);
                     let mut recv = vec![0; len];
                     comm.broadcast(send, &mut recv, root).unwrap();
-                    assert_eq!(recv, data, "n={n} root={root} len={len}");
+                    assert_eq!(recv, data, "{name} n={n} root={root} len={len}");
                     if comm.rank() != root {
                         recv.fill(9);
                     }
                     comm.broadcast_in_place(&mut recv, root).unwrap();
-                    assert_eq!(recv, data, "in place n={n} root={root} len={len}");
+                    assert_eq!(recv, data, "{name} in place n={n} root={root} len={len}");
                 }
             }
         });
@@ -201,6 +207,66 @@ fn two_roots_are_a_mismatch_and_no_hang() {
         errors[0].contains("root 0") && errors[0].contains("root 1"),
         "{errors:?}"
     );
+}
+
+#[test]
+fn no_rank_leaves_a_barrier_before_all_have_come() {
+    for (name, _) in algorithms(Collective::Barrier) {
+        for n in [1, 2, 3, 4, 7] {
+            let arrived = AtomicUsize::new(0);
+            with_ranks(n, &with_algorithm(name), |comm| {
+                for round in 0..100 {
+                    if round % n == comm.rank() {
+                        std::thread::sleep(Duration::from_micros(100));
+                    }
+                    arrived.fetch_add(1, Ordering::Relaxed);
+                    comm.barrier().unwrap();
+                    let seen = arrived.load(Ordering::Relaxed);
+                    // The others may be in the next round already, but not beyond it.
+                    assert!(
+                        ((round + 1) * n..(round + 2) * n).contains(&seen),
+                        "{name} n={n} {seen}"
+                    );
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_barrier_and_another_call_differ() {
+    let errors = with_ranks(3, &config(), |comm| {
+        let result = match comm.rank() {
+            1 => comm.all_reduce_in_place(&mut [7u8], Op::Sum),
+            _ => comm.barrier(),
+        };
+        // Also where a rank's part was over before the others noticed.
+        result.and_then(|()| comm.barrier()).unwrap_err().to_string()
+    });
+    for error in &errors {
+        assert!(
+            error.contains("call #0 barrier()") && error.contains("call #0 allreduce(1 x uint8, sum)"),
+            "{errors:?}"
+        );
+    }
+}
+
+#[test]
+fn a_barrier_without_one_rank_ends_at_the_deadline() {
+    let mut config = config();
+    config.timeout = Some(Duration::from_millis(300));
+    let over = Barrier::new(3);
+    let errors = with_ranks(3, &config, |comm| {
+        let error = (comm.rank() != 1).then(|| comm.barrier().unwrap_err());
+        over.wait();
+        error
+    });
+    for error in errors.iter().flatten() {
+        let Error::Failed(Cause::Late { ranks, .. }) = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(ranks, &[1], "{error:?}");
+    }
 }
 
 #[test]
@@ -395,17 +461,37 @@ fn links_are_made_on_first_use() {
 
 #[test]
 fn the_choice_can_be_asked_for() {
-    with_ranks(1, &shared_memory(), |comm| {
+    with_ranks(2, &shared_memory(), |comm| {
+        for (collective, count, name) in [
+            (Collective::AllReduce, 10, "doubling"),
+            (Collective::AllReduce, 10_000_000, "direct"),
+            (Collective::Broadcast { root: 1 }, 10, "tree"),
+            (Collective::Barrier, 0, "doubling"),
+        ] {
+            assert_eq!(
+                comm.algorithm_for(collective, count, DType::Float32).unwrap(),
+                name
+            );
+            let said = comm.explain(collective, count, DType::Float32).unwrap();
+            let chosen = said.candidates[said.chosen];
+            assert_eq!((chosen.algorithm, said.why), (name, Why::Least));
+            assert!(
+                said.candidates
+                    .iter()
+                    .all(|other| other.predicted >= chosen.predicted)
+            );
+            assert_eq!(said.candidates.len(), algorithms(collective).count());
+            assert!(said.to_string().contains(name), "{said}");
+        }
+        assert_eq!((comm.ranks(), comm.transport()), (2, "shm"));
+    });
+    with_ranks(2, &with_algorithm("ring"), |comm| {
+        let said = comm.explain(Collective::AllReduce, 10, DType::Float32).unwrap();
         assert_eq!(
-            comm.algorithm_for(Collective::AllReduce, 10, DType::Float32)
-                .unwrap(),
-            "direct"
+            (said.candidates[said.chosen].algorithm, said.why),
+            ("ring", Why::Forced)
         );
-        assert_eq!(
-            comm.algorithm_for(Collective::Broadcast { root: 0 }, 10, DType::Int8)
-                .unwrap(),
-            "chain"
-        );
-        assert_eq!((comm.rank(), comm.ranks(), comm.transport()), (0, 1, "shm"));
+        let said = comm.explain(Collective::Barrier, 0, DType::Uint8).unwrap();
+        assert_eq!(said.why, Why::Least, "what is forced does not fit");
     });
 }

@@ -126,24 +126,24 @@ impl Meeting {
         }
         Answer::Table(Table {
             seats,
-            crowded: self.crowded(),
+            cores: self.cores(),
             one_host: self.all_local,
         })
     }
 
-    /// Whether the ranks of some machine outnumber the processors that they may use together.
-    fn crowded(&self) -> bool {
-        let mut machines: BTreeMap<[u8; 16], (u32, Vec<u8>)> = BTreeMap::new();
+    /// The cores for all ranks, were each machine as short of them as the one that has the fewest for each of its own.
+    fn cores(&self) -> u32 {
+        let mut machines: BTreeMap<[u8; 16], (u64, Vec<u8>)> = BTreeMap::new();
         for join in self.come.values() {
             let (ranks, cpus) = machines.entry(join.seat.boot).or_default();
             *ranks += 1;
             cpus.resize(cpus.len().max(join.cpus.len()), 0);
             cpus.iter_mut().zip(&join.cpus).for_each(|(all, one)| *all |= one);
         }
-        let outnumbered = |(ranks, cpus): &(u32, Vec<u8>)| {
-            *ranks > cpus.iter().map(|byte| byte.count_ones()).sum::<u32>().max(1)
-        };
-        machines.values().any(outnumbered)
+        let count = |cpus: &[u8]| u64::from(cpus.iter().map(|byte| byte.count_ones()).sum::<u32>());
+        let all = self.come.len() as u64;
+        let cores = machines.values().map(|(ranks, cpus)| all * count(cpus) / ranks);
+        cores.min().unwrap_or(1).clamp(1, u32::MAX.into()) as u32
     }
 }
 
@@ -222,7 +222,7 @@ mod tests {
         match meeting.arrive(1, join(3, 5), None, now) {
             Some(Answer::Table(table)) => {
                 assert_eq!(table.seats.iter().map(|s| s.pid).collect::<Vec<_>>(), [2, 5, 1]);
-                assert!(!table.crowded && table.one_host); // processors 0, 1 and 2
+                assert!(table.cores == 3 && table.one_host); // processors 0, 1 and 2
             }
             other => panic!("{other:?}"),
         }
@@ -244,7 +244,8 @@ mod tests {
         assert!(meeting.arrive(1, other(1, [10, 0, 0, 2]), here, now).is_none());
         match meeting.arrive(2, other(1, [10, 0, 0, 2]), here, now) {
             Some(Answer::Table(table)) => {
-                assert!(table.crowded && !table.one_host); // two ranks on processor 0 of the second machine
+                // Two ranks share processor 0 of the second machine.
+                assert!(table.cores == 1 && !table.one_host);
                 let ips: Vec<_> = table.seats.iter().map(|s| s.tcp.unwrap().to_string()).collect();
                 assert_eq!(ips, ["10.0.0.1:1", "10.0.0.2:9", "10.0.0.2:9"]);
             }

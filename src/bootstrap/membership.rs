@@ -55,7 +55,12 @@ impl Membership {
 
     /// Whether on some host the ranks outnumber the processors that they may use together. The same on all ranks.
     pub(crate) fn oversubscribed(&self) -> bool {
-        self.table.crowded
+        self.ranks() > self.cores()
+    }
+
+    /// The cores for all ranks: as many as on the host that has the fewest for each of its own. The same on all ranks.
+    pub(crate) fn cores(&self) -> usize {
+        self.table.cores as usize
     }
 
     /// Whether all ranks seem to be on one host. The same on all ranks.

@@ -63,8 +63,8 @@ impl fmt::Display for Seat {
 pub(super) struct Table {
     /// By rank.
     pub(super) seats: Vec<Seat>,
-    /// Whether some machine has more ranks than processors that they may use together.
-    pub(super) crowded: bool,
+    /// The cores for all ranks: as many as on the machine that has the fewest for each of its own.
+    pub(super) cores: u32,
     /// Whether all ranks came to the meeting place from its own host: as a rule they can share memory then.
     pub(super) one_host: bool,
 }

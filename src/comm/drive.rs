@@ -300,13 +300,14 @@ mod tests {
         }
     }
 
-    fn schedule(collective: Collective, ranks: usize, rank: usize) -> Schedule {
+    fn schedule(name: &str, collective: Collective, ranks: usize, rank: usize) -> Schedule {
         let request = Request {
             collective,
             ranks,
             rank,
         };
-        (fitting(collective).next().unwrap().build)(&request)
+        let algorithm = fitting(collective).find(|algorithm| algorithm.name == name);
+        (algorithm.unwrap().build)(&request)
     }
 
     fn work<'m>(schedule: &'m Schedule, call: Call, data: &'m mut [u64]) -> Work<'m> {
@@ -335,7 +336,7 @@ mod tests {
     #[test]
     fn a_run_is_given_up_only_if_what_it_waits_for_does_not_come_after_the_reason() {
         let call = call(Collective::AllReduce, 3);
-        let schedules = [0, 1, 2].map(|rank| schedule(call.collective, 3, rank));
+        let schedules = [0, 1, 2].map(|rank| schedule("direct", call.collective, 3, rank));
         let mut data = [[1u64; 3]; 3];
         let links = inproc::links(3).unwrap();
         let works = schedules.iter().zip(&mut data);
@@ -388,7 +389,7 @@ mod tests {
             });
             let comm = init(0);
             let inner = comm.inner.lock().unwrap();
-            let (schedule, mut data) = (schedule(call.collective, 2, 0), [0u64]);
+            let (schedule, mut data) = (schedule("chain", call.collective, 2, 0), [0u64]);
             let work = work(&schedule, call, &mut data);
             let asked = Cell::new(false);
             // The message comes after the run was last found blocked, and then the time is up.

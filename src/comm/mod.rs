@@ -12,7 +12,11 @@ use crate::{
     exec::{Work, wait::Patience},
     log,
     mem::Region,
-    plan::{choose, layout::Layout},
+    plan::{
+        choose,
+        cost::{Load, Machine},
+        explain::{Explanation, explain},
+    },
     transport::{
         LANES, MAX_MESSAGE,
         links::{Choice, Links},
@@ -43,6 +47,8 @@ use tracing::{info, trace, warn};
 pub struct Communicator {
     membership: Arc<Membership>,
     config: Config,
+    /// What the planner knows of where the ranks run: the same on all.
+    machine: Machine,
     timeout_ns: AtomicU64,
     /// The failure that closed it, as its calls report it. Others than those that run may ask.
     closed: OnceLock<Cause>,
@@ -109,14 +115,19 @@ impl Communicator {
             rank,
             ranks,
             "init: transport {}, algorithm {}, deadline {timeout:?}{}",
-            shm::CAPS.name,
+            config.transport.as_deref().unwrap_or("auto"),
             config.algorithm.as_deref().unwrap_or("chosen for each call"),
             match membership.oversubscribed() {
                 true => "; more ranks than processors, so that waits soon yield",
                 false => "",
             }
         );
+        let machine = match choice {
+            Choice::Auto | Choice::Shm if membership.one_host() => Machine::shared_memory(membership.cores()),
+            _ => Machine::tcp(membership.cores()),
+        };
         Ok(Communicator {
+            machine,
             membership,
             config,
             timeout_ns,
@@ -166,14 +177,29 @@ impl Communicator {
     /// # Errors
     /// [`Error::Usage`] when the configuration forces one that does not exist.
     pub fn algorithm_for(&self, collective: Collective, count: usize, dtype: DType) -> Result<&'static str> {
-        Ok(self.choose(collective, count.saturating_mul(dtype.size()))?.name)
+        Ok(self
+            .choose(&Load::new(collective, self.ranks(), count, dtype))?
+            .name)
+    }
+
+    /// Why a call would use the algorithm that it would use: what the planner predicts for each.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] when the chosen schedule does not fit the links.
+    pub fn explain(&self, collective: Collective, count: usize, dtype: DType) -> Result<Explanation> {
+        self.explain_load(&Load::new(collective, self.ranks(), count, dtype))
+    }
+
+    fn explain_load(&self, load: &Load) -> Result<Explanation> {
+        let forced = self.config.algorithm.as_deref();
+        explain(load, &self.machine, forced, MAX_MESSAGE, LANES)
     }
 
     /// Reduces the ranks' `send` element by element into `recv` on every rank.
     ///
     /// Both have the same length on all ranks. The result has the same bits on every rank, and again for the same
     /// inputs, number of ranks and configuration. 16- and 8-bit floats are added in `f32`; "direct" rounds once,
-    /// "ring" at each hop.
+    /// "ring" at each hop, "doubling" in each round.
     ///
     /// # Errors
     /// [`Error::Invalid`] before anything moves; [`Error::Failed`] and [`Error::Closed`] as the type says.
@@ -215,6 +241,16 @@ impl Communicator {
     pub fn broadcast_in_place<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
         let (count, region) = (data.len(), Region::of_mut(data));
         self.broadcast_regions(Some(region), region, count, T::DTYPE, root)
+    }
+
+    /// Returns when every rank has called it.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] and [`Error::Closed`] as the type says.
+    pub fn barrier(&self) -> Result<()> {
+        let mut token = [0u8];
+        let token = Region::of_mut(&mut token);
+        self.call(Collective::Barrier, token, token, 1, DType::Uint8, Op::Sum)
     }
 
     /// All-reduces `count` elements; in place when both regions are the same.
@@ -327,36 +363,31 @@ impl Communicator {
         if let Some(cause) = self.lost_before(&call) {
             return Err(self.close(cause));
         }
-        let algorithm = self.choose(collective, count * dtype.size())?;
-        let why = || self.why(algorithm, count * dtype.size());
-        let schedule = inner
-            .plans
-            .get(algorithm, collective, self.ranks(), self.rank(), why)?;
-        let layout = Layout {
-            count,
-            blocks: schedule.blocks as usize,
-            grains: schedule.grains as usize,
-        };
-        let (tiling, copies) = choose::tiling(&schedule, &layout, dtype.size(), MAX_MESSAGE, LANES)?;
+        let load = Load::new(collective, self.ranks(), count, dtype);
+        let (choose, why) = (|| self.choose(&load), || self.why(&load));
+        let plan = inner.plans.prepare(load, self.rank(), MAX_MESSAGE, choose, why)?;
         // From here on data moves, and the ranks' call numbers go on together.
         inner.seq = inner.seq.wrapping_add(1);
-        let (rank, ranks, tiles) = (self.rank(), self.ranks(), tiling.tiles);
         trace!(
-            rank,
-            ranks, "call: {call} by {}, tiles: {tiles}, in flight: {copies}", algorithm.name
+            rank = self.rank(),
+            ranks = self.ranks(),
+            "call: {call} by {}, tiles: {}, in flight: {}",
+            plan.algorithm,
+            plan.tiling.tiles,
+            plan.copies
         );
         if count == 0 {
             return Ok(());
         }
-        let scratch = Work::scratch_bytes(&schedule, &tiling, copies, dtype).div_ceil(8);
+        let scratch = Work::scratch_bytes(&plan.schedule, &plan.tiling, plan.copies, dtype).div_ceil(8);
         if inner.scratch.len() < scratch {
             inner.scratch.resize(scratch, 0);
         }
         let work = Work {
-            schedule: &schedule,
-            layout,
-            tiling,
-            copies,
+            schedule: &plan.schedule,
+            layout: plan.layout,
+            tiling: plan.tiling,
+            copies: plan.copies,
             dtype,
             op,
             header: call.signature(),
@@ -386,17 +417,20 @@ impl Communicator {
         Error::Failed(cause.clone())
     }
 
-    fn choose(&self, collective: Collective, bytes: usize) -> Result<&'static crate::plan::algo::Algorithm> {
-        choose::algorithm(collective, self.ranks(), bytes, self.config.algorithm.as_deref())
+    fn choose(&self, load: &Load) -> Result<&'static crate::plan::algo::Algorithm> {
+        choose::algorithm(load, &self.machine, self.config.algorithm.as_deref())
     }
 
     /// What made [`Communicator::choose`] choose, for whoever reads the log.
-    fn why(&self, algorithm: &crate::plan::algo::Algorithm, bytes: usize) -> String {
-        match self.config.algorithm.as_deref() {
-            Some(forced) if forced == algorithm.name => "forced by the configuration".to_owned(),
-            Some(forced) => format!("chosen for {bytes} bytes because {forced} does not fit"),
-            None => format!("chosen for {bytes} bytes among {} ranks", self.ranks()),
-        }
+    fn why(&self, load: &Load) -> String {
+        self.explain_load(load).map_or_else(
+            |error| error.to_string(),
+            |explanation| {
+                let predicted = explanation.candidates[explanation.chosen].predicted;
+                let (why, bytes) = (explanation.why, load.bytes());
+                format!("{why} ({predicted:.1?} predicted for {bytes} bytes)")
+            },
+        )
     }
 
     /// What has happened since the last call that makes this one pointless.

@@ -1,11 +1,15 @@
-//! The schedules that a communicator has used lately: each proved before it is run.
+//! The schedules that a communicator has used lately, each proved before it is run, and the last call as it was made ready.
 
 use crate::{
     plan::{
         algo::{Algorithm, Request},
+        choose,
+        cost::Load,
+        layout::{Layout, Tiling},
         schedule::Schedule,
         verify::verify,
     },
+    transport::LANES,
     types::{Collective, Error},
 };
 use std::{sync::Arc, time::Instant};
@@ -15,17 +19,66 @@ use tracing::info;
 #[derive(Debug, Default)]
 pub(super) struct Plans {
     recent: Vec<(Key, Arc<Schedule>)>,
+    /// Programs repeat their calls, and a short call is over in less time than it takes to plan it.
+    last: Option<Prepared>,
 }
 
 type Key = (&'static str, Collective);
 
+/// What the planner says of a call.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    load: Load,
+    pub(super) algorithm: &'static str,
+    pub(super) schedule: Arc<Schedule>,
+    pub(super) layout: Layout,
+    pub(super) tiling: Tiling,
+    /// Tiles in flight.
+    pub(super) copies: usize,
+}
+
 impl Plans {
+    /// The plan for `load` by the algorithm that `choose` gives, over links whose messages hold up to `max_message` bytes;
+    /// `why` says why that one.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when the proof of its schedule fails; [`Error::Usage`] when it does not fit the links.
+    pub(super) fn prepare(
+        &mut self,
+        load: Load,
+        rank: usize,
+        max_message: usize,
+        choose: impl FnOnce() -> Result<&'static Algorithm, Error>,
+        why: impl FnOnce() -> String,
+    ) -> Result<&Prepared, Error> {
+        if self.last.as_ref().is_none_or(|last| last.load != load) {
+            let algorithm = choose()?;
+            let schedule = self.get(algorithm, load.collective, load.ranks, rank, why)?;
+            let layout = Layout {
+                count: load.count,
+                blocks: schedule.blocks as usize,
+                grains: schedule.grains as usize,
+            };
+            let (tiling, copies) = choose::tiling(&schedule, &layout, load.element, max_message, LANES)?;
+            self.last = Some(Prepared {
+                load,
+                algorithm: algorithm.name,
+                schedule,
+                layout,
+                tiling,
+                copies,
+            });
+        }
+        let last = self.last.as_ref();
+        last.ok_or_else(|| Error::internal("a call that was just planned has no plan"))
+    }
+
     /// This rank's schedule for `collective` by `algorithm`, which is proved with all other ranks' when it is new; `why`
     /// says what made it be used.
     ///
     /// # Errors
     /// [`Error::Internal`] when the proof fails.
-    pub(super) fn get(
+    fn get(
         &mut self,
         algorithm: &Algorithm,
         collective: Collective,

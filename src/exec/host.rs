@@ -45,7 +45,8 @@ pub(crate) enum Fault {
 #[derive(Debug)]
 pub(crate) struct Run<'m> {
     work: Work<'m>,
-    tracks: SmallVec<[Track; 4]>,
+    /// A small call has one, and is over before an allocation would be.
+    tracks: SmallVec<[Track; 1]>,
     offered: Vec<Offer<'m>>,
     /// The peers to which something had still to be sent when all else was done.
     unsent_to: Vec<usize>,
@@ -99,10 +100,15 @@ impl<'m> Run<'m> {
             unsent: SmallVec::new(),
             staging: Vec::new(),
         };
-        let tracks = (0..work.copies).flat_map(|copy| (0..channels).map(move |channel| track(copy, channel)));
+        let mut tracks = SmallVec::with_capacity(work.copies * channels);
+        for copy in 0..work.copies {
+            for channel in 0..channels {
+                tracks.push(track(copy, channel));
+            }
+        }
         Run {
             work,
-            tracks: tracks.collect(),
+            tracks,
             offered: Vec::new(),
             unsent_to: Vec::new(),
         }
@@ -442,14 +448,17 @@ impl<'m> Run<'m> {
                 .shape()
                 .map_or(0, |slice| self.work.piece(slice, k, track).len());
             let mut bodies = received.iter();
-            let source = |source: &Source| match source {
+            let mut region = |source: &Source| match source {
                 Source::Slice(slice) => self.work.piece(slice, k, track),
                 // One message was received for each such source, in their order.
                 Source::Recv(_) => bodies
                     .next()
                     .map_or(Region::empty(), |message| message.body.part(at, len)),
             };
-            let sources: SmallVec<[Region<'_>; 8]> = step.sources.iter().map(source).collect();
+            let mut sources = SmallVec::<[Region<'_>; 8]>::new();
+            for source in &step.sources {
+                sources.push(region(source));
+            }
             let stores = step.stores.iter().map(|slice| self.work.piece(slice, k, track));
             let rooms = routes.iter().filter_map(|route| match route {
                 Route::Room(room) => Some(room.part(at, len)),

@@ -33,7 +33,7 @@ impl Trial<'_> {
 
     fn wanted(&self, i: usize) -> u64 {
         match self.collective {
-            Collective::AllReduce => {
+            Collective::AllReduce | Collective::Barrier => {
                 (0..self.schedules.len()).fold(0, |sum, r| sum.wrapping_add(self.input(r, i)))
             }
             Collective::Broadcast { root } => self.input(root as usize, i),
@@ -158,7 +158,9 @@ fn collectives(ranks: usize) -> impl Iterator<Item = Collective> {
     let roots = [0, ranks / 2, ranks - 1]
         .into_iter()
         .map(|root| Collective::Broadcast { root: root as u32 });
-    [Collective::AllReduce].into_iter().chain(roots)
+    [Collective::AllReduce, Collective::Barrier]
+        .into_iter()
+        .chain(roots)
 }
 
 #[test]

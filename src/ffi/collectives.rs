@@ -105,3 +105,15 @@ pub unsafe extern "C" fn cclBcast(
         comm.broadcast_regions(input, buff, count, dtype, root)
     })
 }
+
+/// Returns when every rank has called it.
+///
+/// @param stream NULL: the call blocks.
+/// @return As cclAllReduce.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclBarrier(comm: cclComm_t, stream: cclStream_t) -> cclResult_t {
+    on(comm, |comm| {
+        blocking(stream)?;
+        comm.barrier()
+    })
+}

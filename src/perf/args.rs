@@ -18,7 +18,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 #[derive(Debug, Parser)]
 #[command(name = "ccl-perf", version, allow_negative_numbers = true)]
 pub(super) struct Args {
-    /// What to measure: allreduce, broadcast
+    /// What to measure: allreduce, broadcast, barrier
     #[arg(value_name = "OP", required_unless_present = "list", value_parser = operation)]
     pub(super) operation: Option<Operation>,
 
@@ -98,6 +98,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     pub(super) csv: Option<PathBuf>,
 
+    /// Tell what the planner predicts for each algorithm at each size and which it chooses, and measure nothing
+    #[arg(long, conflicts_with_all = ["list", "json", "csv"])]
+    pub(super) explain: bool,
+
     /// List operations, algorithms, types and reductions
     #[arg(long)]
     pub(super) list: bool,
@@ -144,6 +148,7 @@ fn one_line(rendered: &str) -> String {
 pub(super) enum Operation {
     AllReduce,
     Broadcast,
+    Barrier,
 }
 
 /// One, several or all of something.
@@ -165,7 +170,8 @@ fn operation(text: &str) -> Result<Operation, String> {
     match text.to_ascii_lowercase().replace(['-', '_'], "").as_str() {
         "allreduce" => Ok(Operation::AllReduce),
         "broadcast" | "bcast" => Ok(Operation::Broadcast),
-        _ => Err("there are allreduce and broadcast".to_owned()),
+        "barrier" => Ok(Operation::Barrier),
+        _ => Err("there are allreduce, broadcast and barrier".to_owned()),
     }
 }
 
@@ -305,7 +311,7 @@ mod tests {
     fn a_mistake_is_one_line_that_names_the_flag() {
         let cases = [
             ("", "<OP>"),
-            ("allgatherx", "allreduce and broadcast"),
+            ("allgatherx", "allreduce, broadcast and barrier"),
             ("allreduce -b 1X", "-b"),
             ("allreduce -b -5", "-b"),
             ("allreduce -e lots", "-e"),

@@ -8,6 +8,7 @@
 mod args;
 mod buffer;
 mod console;
+mod explain;
 mod files;
 mod launch;
 mod launched;
@@ -66,6 +67,12 @@ pub fn main() -> ExitCode {
         Ok(setup) => setup,
         Err(line) => return complain(&line, 2),
     };
+    if setup.explain {
+        return match explain::text(&setup.job) {
+            Ok(text) => show(&text, first),
+            Err(error) => complain(&error.to_string(), 1),
+        };
+    }
     let result = Files::open(&setup)
         .map_err(Trouble::Failed)
         .and_then(|files| launch::run(&setup, &host, files));
@@ -108,7 +115,11 @@ fn wrong_elements(wrong: u64) -> String {
 /// What `--list` prints.
 fn list() -> String {
     let mut lines = Vec::new();
-    for collective in [Collective::AllReduce, Collective::Broadcast { root: 0 }] {
+    for collective in [
+        Collective::AllReduce,
+        Collective::Broadcast { root: 0 },
+        Collective::Barrier,
+    ] {
         lines.push(format!("{}, with --algo", collective.name()));
         lines.extend(algorithms(collective).map(|(name, about)| format!("  {name:<10} {about}")));
     }

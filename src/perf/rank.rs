@@ -184,7 +184,7 @@ impl Session<'_> {
             operation: run.collective.name().to_owned(),
             bytes: (count * size_of::<T>()) as u64,
             count: count as u64,
-            dtype: run.dtype.to_string(),
+            dtype: run.dtype_name().to_owned(),
             op: run.collective.reduces().then(|| run.op.to_string()),
             root: run.collective.root(),
             algorithm: self
@@ -297,6 +297,7 @@ impl Session<'_> {
                 self.comm.broadcast(is_root.then_some(send), recv, root as usize)
             }
             (Collective::Broadcast { root }, None) => self.comm.broadcast_in_place(recv, root as usize),
+            (Collective::Barrier, _) => self.comm.barrier(),
         }
     }
 }

@@ -24,9 +24,20 @@ pub(super) struct Job {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Run {
     pub(super) collective: Collective,
+    /// [`DType::Uint8`] where the collective has no vector.
     pub(super) dtype: DType,
     /// [`Op::Sum`] where the collective does not reduce.
     pub(super) op: Op,
+}
+
+impl Run {
+    /// The type as the table names it.
+    pub(super) fn dtype_name(&self) -> &'static str {
+        match self.collective.has_vector() {
+            true => self.dtype.name(),
+            false => "none",
+        }
+    }
 }
 
 /// Where the result goes.

@@ -22,6 +22,13 @@ const DEFAULT_RANKS: (usize, usize) = (2, 8);
 /// More sizes than anybody looks at.
 const MOST_SIZES: usize = 100_000;
 
+/// The sizes of an operation that has no vector: one row.
+const NO_VECTOR: Sweep = Sweep {
+    min: 0,
+    max: 0,
+    step: Step::Bytes(1),
+};
+
 /// What a rank needs besides its buffers: the library's segments and a process's own memory.
 const PROCESS_BYTES: u64 = 32 << 20;
 
@@ -29,6 +36,8 @@ const PROCESS_BYTES: u64 = 32 << 20;
 #[derive(Debug)]
 pub(super) struct Setup {
     pub(super) job: Job,
+    /// Whether to tell what would be run instead of running it.
+    pub(super) explain: bool,
     /// Things that the user should know, for the header.
     pub(super) notes: Vec<String>,
     pub(super) json: Option<PathBuf>,
@@ -59,8 +68,13 @@ impl Setup {
             .operation
             .ok_or("say what to measure, e.g. ccl-perf allreduce")?;
         let mut notes = Vec::new();
-        let sweep = sweep(&args)?;
-        let placements = placements(&args);
+        let barrier = operation == Operation::Barrier;
+        let sweep = if barrier { NO_VECTOR } else { sweep(&args)? };
+        let placements = if barrier {
+            vec![Placement::OutOfPlace]
+        } else {
+            placements(&args)
+        };
         let memory = Memory::new(&args, sweep.max, placements.len() as u64, host);
         let ranks = match launch {
             Some(launch) => launched_ranks(&args, &memory, launch)?,
@@ -80,13 +94,15 @@ impl Setup {
             placements,
             iterations: args.iterations,
             warmup: args.warmup,
-            check: !args.no_check,
+            // A barrier leaves no result to look at.
+            check: !args.no_check && !barrier,
             timeout: args.timeout,
             transport: (args.transport != "auto").then_some(args.transport),
             algorithm: args.algo,
         };
         let mut setup = Setup {
             job,
+            explain: args.explain,
             notes,
             json: args.json,
             csv: args.csv,
@@ -159,7 +175,10 @@ impl Memory {
             max,
             // In place alone needs one buffer; everything else a second one.
             buffers: if placements == 1 && args.in_place { 1 } else { 2 },
-            available: host.memory_available.unwrap_or(u64::MAX),
+            // What is only explained takes none.
+            available: (host.memory_available)
+                .filter(|_| !args.explain)
+                .unwrap_or(u64::MAX),
         }
     }
 
@@ -277,6 +296,24 @@ fn runs(
             };
             let each = |&dtype| roots.iter().map(move |&root| run(dtype, root));
             Ok(dtypes.items.iter().flat_map(each).collect())
+        }
+        Operation::Barrier => {
+            let flags = [
+                ("-b", args.min.is_some()),
+                ("-e", args.max.is_some()),
+                ("-f", args.factor.is_some()),
+                ("-i", args.step.is_some()),
+                ("-o", args.ops.is_some()),
+                ("-r", args.root.is_some()),
+            ];
+            for (flag, _) in flags.into_iter().filter(|(_, given)| *given) {
+                notes.push(format!("{flag} has no meaning for barrier and is left out"));
+            }
+            Ok(vec![Run {
+                collective: Collective::Barrier,
+                dtype: DType::Uint8,
+                op: Op::Sum,
+            }])
         }
     }
 }
@@ -420,6 +457,21 @@ mod tests {
         assert_eq!(runs("broadcast -d all -r all --ranks 3"), 14 * 3);
         let setup = setup_on(4, 4 * GIB, "broadcast -o sum").unwrap();
         assert!(setup.notes[0].contains("-o"), "{:?}", setup.notes);
+    }
+
+    #[test]
+    fn a_barrier_is_one_row_without_a_vector() {
+        let setup = setup_on(4, GIB, "barrier -e 1G -o max").unwrap();
+        assert_eq!(setup.notes.len(), 2, "{:?}", setup.notes);
+        let job = setup.job;
+        assert_eq!((job.runs.len(), job.placements.len(), job.check), (1, 1, false));
+        assert_eq!(job.sweep.counts(1).collect::<Vec<_>>(), [0]);
+    }
+
+    #[test]
+    fn what_is_only_explained_takes_no_memory() {
+        let setup = setup_on(4, GIB, "allreduce -e 1G --ranks 1000 --explain").unwrap();
+        assert!(setup.explain && setup.job.ranks == 1000);
     }
 
     #[test]

@@ -53,6 +53,7 @@ pub(super) fn bus_factor(collective: Collective, ranks: usize) -> f64 {
     match collective {
         Collective::AllReduce => 2.0 * (ranks as f64 - 1.0) / ranks as f64,
         Collective::Broadcast { .. } => 1.0,
+        Collective::Barrier => 0.0,
     }
 }
 

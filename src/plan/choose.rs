@@ -2,38 +2,30 @@
 
 use super::{
     algo::{Algorithm, fitting},
+    cost::{Load, Machine},
     layout::{Layout, Tiling},
     schedule::Schedule,
 };
-use crate::types::{Collective, Error};
+use crate::types::Error;
 
-/// The algorithm for a vector of `bytes` among `ranks`: the one that is `forced` if it fits the collective.
+/// The algorithm for a call: the one that is `forced` if it fits the collective, else the one that takes the least time; of
+/// several the first.
 ///
 /// # Errors
 /// [`Error::Internal`] when there is none at all.
 pub(crate) fn algorithm(
-    collective: Collective,
-    ranks: usize,
-    bytes: usize,
+    load: &Load,
+    machine: &Machine,
     forced: Option<&str>,
 ) -> Result<&'static Algorithm, Error> {
-    if let Some(algorithm) = fitting(collective).find(|algorithm| Some(algorithm.name) == forced) {
+    if let Some(algorithm) = fitting(load.collective).find(|algorithm| Some(algorithm.name) == forced) {
         return Ok(algorithm);
     }
-    let mut fits = fitting(collective);
-    let short = fits.next();
-    let choice = if ranks <= DIRECT_RANKS || bytes < RING_BYTES {
-        short
-    } else {
-        fits.next().or(short)
-    };
-    choice.ok_or_else(|| Error::internal(format!("no algorithm for {}", collective.name())))
+    let time = |algorithm: &&Algorithm| machine.predict(load.ranks, &(algorithm.counts)(load));
+    fitting(load.collective)
+        .min_by(|a, b| time(a).total_cmp(&time(b)))
+        .ok_or_else(|| Error::internal(format!("no algorithm for {}", load.collective.name())))
 }
-
-/// Up to this many ranks direct exchange is as good as a ring at any size.
-const DIRECT_RANKS: usize = 8;
-/// From this size on a ring's few peers beat direct exchange's few steps among many ranks.
-const RING_BYTES: usize = 1 << 20;
 
 /// Cuts a call into tiles for a link whose messages hold up to `max_message` bytes, with up to `lanes` lanes. Returns
 /// the tiling and how many tiles are in flight.
@@ -55,11 +47,7 @@ pub(crate) fn tiling(
         )));
     }
     let longest = layout.longest();
-    let wanted = (TILE_BYTES / element).clamp(1, room);
-    let most = longest
-        .div_ceil(TILES_WANTED)
-        .next_multiple_of((SMALL_TILE / element).max(1))
-        .min(wanted);
+    let most = tile(longest, element).min(room);
     let tiling = Tiling::new(longest, most, (64 / element).min(room));
     let copies = (lanes / schedule.channels.len().max(1))
         .min(IN_FLIGHT)
@@ -67,27 +55,61 @@ pub(crate) fn tiling(
     Ok((tiling, copies.max(1)))
 }
 
+/// Elements of a tile of a block of `longest` elements, as long as a message may be as long as that.
+fn tile(longest: usize, element: usize) -> usize {
+    longest
+        .div_ceil(TILES_WANTED)
+        .next_multiple_of((SMALL_TILE / element).max(1))
+        .min((TILE_BYTES / element).max(1))
+}
+
+/// Bytes of the longest message of a block of `longest` elements.
+pub(crate) fn tile_bytes(longest: usize, element: usize) -> usize {
+    tile(longest, element).min(longest) * element
+}
+
 /// The largest tile: the ring slots of a few of them stay in a core's second-level cache.
-const TILE_BYTES: usize = 32 << 10;
+pub(crate) const TILE_BYTES: usize = 32 << 10;
 /// The least tile, where a call is cut only to have several in flight.
 const SMALL_TILE: usize = 8 << 10;
 /// The number of tiles that a short call is cut into, so that one is written while another is read.
 const TILES_WANTED: usize = 4;
 /// Tiles in flight.
-const IN_FLIGHT: usize = 4;
+pub(crate) const IN_FLIGHT: usize = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::algo::Request;
+    use crate::{
+        plan::algo::Request,
+        types::{Collective, DType},
+    };
+
+    fn chosen(cores: usize, ranks: usize, bytes: usize, forced: Option<&str>) -> &'static str {
+        let load = Load::new(Collective::AllReduce, ranks, bytes / 4, DType::Float32);
+        algorithm(&load, &Machine::shared_memory(cores), forced)
+            .unwrap()
+            .name
+    }
 
     #[test]
     fn an_algorithm_is_forced_where_it_fits() {
-        let name = |forced| algorithm(Collective::AllReduce, 4, 8, forced).unwrap().name;
+        let name = |forced| chosen(4, 4, 8, forced);
         assert_eq!(
-            [name(None), name(Some("ring")), name(Some("chain"))],
-            ["direct", "ring", "direct"]
+            [name(None), name(Some("ring")), name(Some("tree"))],
+            ["doubling", "ring", "doubling"]
         );
+    }
+
+    /// What was measured on 2 cores: the best, or as good as it.
+    #[test]
+    fn the_choice_is_what_was_measured_as_best() {
+        let of =
+            |ranks| [64, 4 << 10, 256 << 10, 2 << 20, 16 << 20].map(|bytes| chosen(2, ranks, bytes, None));
+        assert_eq!(of(2), ["doubling", "doubling", "direct", "direct", "direct"]);
+        assert_eq!(of(4), ["doubling", "doubling", "direct", "direct", "direct"]);
+        assert_eq!(of(8), ["doubling", "doubling", "direct", "ring", "ring"]);
+        assert_eq!(of(16), ["doubling", "doubling", "direct", "ring", "ring"]);
     }
 
     #[test]
@@ -100,9 +122,14 @@ mod tests {
                         ranks,
                         rank: 0,
                     };
-                    let schedule = (algorithm(Collective::AllReduce, ranks, count, None)
-                        .unwrap()
-                        .build)(&request);
+                    let load = Load {
+                        collective: Collective::AllReduce,
+                        ranks,
+                        count,
+                        element,
+                    };
+                    let algorithm = algorithm(&load, &Machine::shared_memory(8), None).unwrap();
+                    let schedule = (algorithm.build)(&request);
                     let layout = Layout {
                         count,
                         blocks: schedule.blocks as usize,

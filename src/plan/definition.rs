@@ -1,4 +1,7 @@
 //! What each collective means: what its input blocks hold and what each output block must contain.
+//!
+//! A barrier is an all-reduce whose values nobody looks at: a rank that holds everybody's contribution knows that everybody
+//! has arrived.
 
 use crate::types::Collective;
 
@@ -14,7 +17,7 @@ pub(crate) enum Wanted {
 /// Whether `rank`'s input buffer holds data when `collective` begins. A schedule reads no other.
 pub(crate) fn has_input(collective: Collective, rank: usize) -> bool {
     match collective {
-        Collective::AllReduce => true,
+        Collective::AllReduce | Collective::Barrier => true,
         Collective::Broadcast { root } => rank == root as usize,
     }
 }
@@ -22,7 +25,7 @@ pub(crate) fn has_input(collective: Collective, rank: usize) -> bool {
 /// What `block` of `rank`'s output must hold at the end.
 pub(crate) fn wanted(collective: Collective, _rank: usize, block: usize) -> Wanted {
     match collective {
-        Collective::AllReduce => Wanted::ReductionOf { block },
+        Collective::AllReduce | Collective::Barrier => Wanted::ReductionOf { block },
         Collective::Broadcast { root } => Wanted::CopyOf {
             rank: root as usize,
             block,

@@ -17,10 +17,10 @@ impl Layout {
     /// The elements of grain `index`, counted over all blocks.
     #[inline]
     pub(crate) fn grain(&self, index: usize) -> Range<usize> {
-        let block = part(index / self.grains, self.blocks, self.count);
         if self.grains == 1 {
-            return block;
+            return part(index, self.blocks, self.count);
         }
+        let block = part(index / self.grains, self.blocks, self.count);
         let inner = part(index % self.grains, self.grains, block.len());
         block.start + inner.start..block.start + inner.end
     }

@@ -4,7 +4,9 @@
 
 pub(crate) mod algo;
 pub(crate) mod choose;
+pub(crate) mod cost;
 pub(crate) mod definition;
+pub(crate) mod explain;
 pub(crate) mod layout;
 pub(crate) mod schedule;
 pub(crate) mod verify;

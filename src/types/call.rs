@@ -14,6 +14,8 @@ pub enum Collective {
         /// The rank whose data everyone gets.
         root: u32,
     },
+    /// No rank is over before all have begun.
+    Barrier,
 }
 
 impl Collective {
@@ -22,18 +24,24 @@ impl Collective {
         match self {
             Collective::AllReduce => "allreduce",
             Collective::Broadcast { .. } => "broadcast",
+            Collective::Barrier => "barrier",
         }
     }
 
     /// The root, where there is one.
     pub fn root(self) -> Option<u32> {
         match self {
-            Collective::AllReduce => None,
+            Collective::AllReduce | Collective::Barrier => None,
             Collective::Broadcast { root } => Some(root),
         }
     }
 
-    /// Whether values are combined on the way, so that the reduction operation matters.
+    /// Whether there is a vector of the caller's; a barrier passes a byte of the library's own around.
+    pub fn has_vector(self) -> bool {
+        !matches!(self, Collective::Barrier)
+    }
+
+    /// Whether the caller's values are combined on the way, so that the reduction operation matters.
     pub fn reduces(self) -> bool {
         matches!(self, Collective::AllReduce)
     }
@@ -47,9 +55,9 @@ pub struct Call {
     pub seq: u32,
     /// What is called.
     pub collective: Collective,
-    /// Elements of the vector.
+    /// Elements of the vector; 1 where there is none.
     pub count: u64,
-    /// Type of the elements.
+    /// Type of the elements; [`DType::Uint8`] where there is no vector.
     pub dtype: DType,
     /// The reduction; [`Op::Sum`] where the collective does not reduce.
     pub op: Op,
@@ -57,14 +65,10 @@ pub struct Call {
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "call #{} {}({} x {}",
-            self.seq,
-            self.collective.name(),
-            self.count,
-            self.dtype
-        )?;
+        write!(f, "call #{} {}(", self.seq, self.collective.name())?;
+        if self.collective.has_vector() {
+            write!(f, "{} x {}", self.count, self.dtype)?;
+        }
         if self.collective.reduces() {
             write!(f, ", {}", self.op)?;
         }
@@ -82,6 +86,7 @@ impl Call {
         let (kind, root) = match self.collective {
             Collective::AllReduce => (0, 0),
             Collective::Broadcast { root } => (1, root),
+            Collective::Barrier => (2, 0),
         };
         let what = kind | (self.dtype as u32) << 4 | (self.op as u32) << 8 | root << 12;
         [self.seq, what, self.count as u32, (self.count >> 32) as u32]
@@ -93,6 +98,7 @@ impl Call {
         let collective = match what & 0xf {
             0 => Collective::AllReduce,
             1 => Collective::Broadcast { root },
+            2 => Collective::Barrier,
             _ => return None,
         };
         let dtype = DType::from_number((what >> 4 & 0xf) as i32).ok()?;
@@ -119,9 +125,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_signature_tells_the_whole_call(
-            seq: u32, count: u64, dtype in 0i32..14, op in 0i32..8, root in proptest::option::of(0..MAX_RANKS as u32),
+            seq: u32, count: u64, dtype in 0i32..14, op in 0i32..8, kind in 0usize..3, root in 0..MAX_RANKS as u32,
         ) {
-            let collective = root.map_or(Collective::AllReduce, |root| Collective::Broadcast { root });
+            let collective = [Collective::AllReduce, Collective::Broadcast { root }, Collective::Barrier][kind];
             let dtype = DType::from_number(dtype).unwrap();
             let op = Op::from_number(op).unwrap();
             let call = Call { seq, collective, count, dtype, op };

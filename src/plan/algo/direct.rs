@@ -9,18 +9,19 @@
 //! collective communication operations in MPICH", 2005, with both halves done by direct exchange.
 
 use super::{Algorithm, Request};
+use crate::plan::cost::{Counts, Load, Work};
 use crate::plan::schedule::{
     Affine,
     Buffer::{Input, Output},
     How, Item, Schedule, Slice, Source, Step,
 };
-use crate::types::Collective;
 
 pub(super) const TWO_SHOT: Algorithm = Algorithm {
     name: "direct",
     about: "every rank reduces its block of all inputs at once, then sends it to all (two-shot)",
-    fits: |collective| matches!(collective, Collective::AllReduce),
+    fits: super::reduces_to_all,
     build,
+    counts,
 };
 
 fn build(request: &Request) -> Schedule {
@@ -48,4 +49,30 @@ fn build(request: &Request) -> Schedule {
         ),
     ];
     Schedule::plain(n, n, items)
+}
+
+/// A block's owner is the busiest: it hears from all others and sends to all. A short vector has fewer blocks than ranks.
+fn counts(load: &Load) -> Counts {
+    if load.ranks == 1 {
+        return Counts::ALONE;
+    }
+    let others = load.ranks as f64 - 1.0;
+    let (block, owners) = load.blocks(load.ranks);
+    let messages = 2.0 * (others + owners - 1.0);
+    Counts {
+        rounds: 2.0,
+        peers: others,
+        message: block,
+        lead: 0.0,
+        busiest: Work {
+            messages,
+            bytes: messages * block,
+            reduced: others * block,
+        },
+        all: Work {
+            messages: 4.0 * owners * others,
+            bytes: 4.0 * load.bytes() * others,
+            reduced: load.bytes() * others,
+        },
+    }
 }

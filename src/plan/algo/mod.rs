@@ -2,8 +2,11 @@
 
 mod chain;
 mod direct;
+mod doubling;
 mod ring;
+mod tree;
 
+use super::cost::{Counts, Load, Work};
 use super::schedule::{Affine, Buffer, How, Item, Schedule, Slice, Source, Step};
 use crate::types::Collective;
 
@@ -26,10 +29,18 @@ pub(crate) struct Algorithm {
     pub(crate) fits: fn(Collective) -> bool,
     /// Writes a rank's schedule. Any number of ranks ≥ 1.
     pub(crate) build: fn(&Request) -> Schedule,
+    /// What that comes to in a call: exactly what the schedules of all ranks do, tiles left aside.
+    pub(crate) counts: fn(&Load) -> Counts,
 }
 
-/// Every algorithm. For a collective the first that fits is the choice for short vectors, the last for long ones.
-pub(crate) const ALGORITHMS: &[Algorithm] = &[direct::TWO_SHOT, ring::RING, chain::CHAIN];
+/// Every algorithm, in the order in which equally good ones are preferred.
+pub(crate) const ALGORITHMS: &[Algorithm] = &[
+    doubling::DOUBLING,
+    direct::TWO_SHOT,
+    ring::RING,
+    tree::TREE,
+    chain::CHAIN,
+];
 
 /// The algorithms that can carry out `collective`.
 pub(crate) fn fitting(collective: Collective) -> impl Iterator<Item = &'static Algorithm> {
@@ -38,9 +49,27 @@ pub(crate) fn fitting(collective: Collective) -> impl Iterator<Item = &'static A
         .filter(move |algorithm| (algorithm.fits)(collective))
 }
 
+/// The collectives that end with the reduction of all inputs everywhere.
+fn reduces_to_all(collective: Collective) -> bool {
+    matches!(collective, Collective::AllReduce | Collective::Barrier)
+}
+
+/// The whole vector in `buffer`, of a schedule with one block.
+fn whole(buffer: Buffer) -> Slice {
+    Slice::grain(buffer, Affine::fixed(0))
+}
+
+/// The work of all ranks when `others` of them get the vector from another rank.
+fn passed_on(others: f64, bytes: f64) -> Work {
+    Work {
+        messages: 2.0 * others,
+        bytes: 2.0 * others * bytes,
+        reduced: 0.0,
+    }
+}
+
 /// The only step of an all-reduce among one rank.
 fn alone() -> Item {
-    let whole = |buffer| Slice::grain(buffer, Affine::fixed(0));
     Item::Step(Step::of(How::ReduceLast, [Source::Slice(whole(Buffer::Input))]).store(whole(Buffer::Output)))
 }
 

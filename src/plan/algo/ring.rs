@@ -7,6 +7,7 @@
 //! Source: P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
 
 use super::{Algorithm, Request};
+use crate::plan::cost::{Counts, Load, Work};
 use crate::plan::schedule::{
     Affine,
     Buffer::{Input, Output},
@@ -19,6 +20,7 @@ pub(super) const RING: Algorithm = Algorithm {
     about: "reduce-scatter and all-gather around a ring; the least traffic",
     fits: |collective| matches!(collective, Collective::AllReduce),
     build,
+    counts,
 };
 
 fn build(request: &Request) -> Schedule {
@@ -48,4 +50,30 @@ fn build(request: &Request) -> Schedule {
         Item::Step(Step::copy(Source::Recv(prev)).store(result(Affine::fixed((me + 2) % n)))),
     ];
     Schedule::plain(n, n, items)
+}
+
+/// All ranks are equally busy, and each block passes each of them twice. A short vector has fewer blocks than ranks.
+fn counts(load: &Load) -> Counts {
+    if load.ranks == 1 {
+        return Counts::ALONE;
+    }
+    let others = load.ranks as f64 - 1.0;
+    let (block, blocks) = load.blocks(load.ranks);
+    let messages = 4.0 * others.min(blocks);
+    Counts {
+        rounds: 2.0 * others,
+        peers: 1.0,
+        message: block,
+        lead: 0.0,
+        busiest: Work {
+            messages,
+            bytes: messages * block,
+            reduced: others.min(blocks) * block,
+        },
+        all: Work {
+            messages: 4.0 * blocks * others,
+            bytes: 4.0 * load.bytes() * others,
+            reduced: load.bytes() * others,
+        },
+    }
 }

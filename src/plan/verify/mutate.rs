@@ -74,7 +74,12 @@ pub(crate) fn judge(count: usize, seed: u64) -> Judged {
     while judged.rejected.len() + judged.accepted.len() < count {
         let ranks = 2 + dice.below(7);
         let root = dice.below(ranks) as u32;
-        let collective = [Collective::AllReduce, Collective::Broadcast { root }][dice.below(2)];
+        let collectives = [
+            Collective::AllReduce,
+            Collective::Broadcast { root },
+            Collective::Barrier,
+        ];
+        let collective = collectives[dice.below(collectives.len())];
         let fitting: Vec<_> = algo::fitting(collective).collect();
         let algorithm = fitting[dice.below(fitting.len())];
         let request = |rank| Request {

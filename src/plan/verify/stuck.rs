@@ -17,28 +17,30 @@ impl<D: Domain> Machine<'_, D> {
     /// Staging earlier would have changed nothing: it only ever lets a thread go on sooner, and the messages are the
     /// same.
     pub(super) fn stage_what_blocks(&mut self) -> bool {
-        let mut blocking = Vec::new();
+        // By rank, so that all lanes are looked through once and not once for each thread.
+        let mut overwritten: HashMap<usize, Vec<usize>> = HashMap::new();
         for id in (0..self.threads.len()).filter(|&id| self.threads[id].wait == Wait::Lent) {
-            let rank = self.job.team.threads[id].0;
-            let cells = self.overwritten(id);
-            for (number, lane) in self.lanes.iter().enumerate() {
-                let Some(from) = lane.from.filter(|&from| self.job.team.threads[from].0 == rank) else {
-                    continue;
-                };
-                let lent = lane.queue.iter().filter(|message| message.lent);
-                blocking.extend(
-                    lent.filter(|message| self.touches(from, &message.cursor, &cells))
-                        .map(|message| {
-                            (
-                                number,
-                                Site {
-                                    thread: from,
-                                    pc: message.cursor.pc,
-                                    send: message.send,
-                                },
-                            )
-                        }),
-                );
+            let cells = overwritten.entry(self.job.team.threads[id].0).or_default();
+            cells.extend(self.overwritten(id));
+        }
+        let mut blocking = Vec::new();
+        for (number, lane) in self.lanes.iter().enumerate() {
+            let Some(from) = lane.from else { continue };
+            let Some(cells) = overwritten.get(&self.job.team.threads[from].0) else {
+                continue;
+            };
+            for message in lane.queue.iter().filter(|message| message.lent) {
+                if self.touches(from, &message.cursor, cells) {
+                    let (pc, send) = (message.cursor.pc, message.send);
+                    blocking.push((
+                        number,
+                        Site {
+                            thread: from,
+                            pc,
+                            send,
+                        },
+                    ));
+                }
             }
         }
         for &(number, site) in &blocking {

@@ -1,0 +1,337 @@
+//! How long a call will take by an algorithm: counts of its messages and bytes, weighed with what they cost on a machine.
+//!
+//! The time is that of the rounds, in each of which a rank waits for another, and that of the busiest rank's work; where
+//! ranks share cores, that of all ranks' work divided by the cores, if it is more.
+//!
+//! ```text
+//! time = call + rounds·α + lead·β + max(work of the busiest rank, work of all ranks / cores)
+//! work = messages·o + bytes·β + bytes reduced·γ
+//! ```
+//!
+//! It tells algorithms apart rather than microseconds: other programs and the sizes of most caches are not in it. The names
+//! are those of the models that it follows. Source: D. Culler et al., "LogP: towards a realistic model of parallel
+//! computation", 1993, with bytes as in A. Alexandrov et al., "LogGP", 1995.
+
+use super::choose;
+use crate::types::{Collective, DType};
+
+/// A call as all ranks make it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) collective: Collective,
+    pub(crate) ranks: usize,
+    /// Elements of the vector.
+    pub(crate) count: usize,
+    /// Bytes of one.
+    pub(crate) element: usize,
+}
+
+impl Load {
+    pub(crate) fn new(collective: Collective, ranks: usize, count: usize, dtype: DType) -> Self {
+        Load {
+            collective,
+            ranks,
+            // A barrier's token is the library's own.
+            count: if collective.has_vector() { count } else { 1 },
+            element: dtype.size(),
+        }
+    }
+
+    /// Bytes of the vector.
+    pub(crate) fn bytes(&self) -> f64 {
+        self.count as f64 * self.element as f64
+    }
+
+    /// Bytes of the longest of `blocks` blocks, and how many of them are not empty.
+    pub(crate) fn blocks(&self, blocks: usize) -> (f64, f64) {
+        let longest = self.count.div_ceil(blocks) as f64 * self.element as f64;
+        (longest, self.count.min(blocks) as f64)
+    }
+}
+
+/// What an algorithm does in a call.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Counts {
+    /// Messages that wait for one another: the longest chain.
+    pub(crate) rounds: f64,
+    /// Ranks that a rank sends to.
+    pub(crate) peers: f64,
+    /// Bytes of the longest of its messages, were it not for tiles.
+    pub(crate) message: f64,
+    /// Bytes that go one after the other from rank to rank before the last has work: a pipeline's first tile.
+    pub(crate) lead: f64,
+    /// What the busiest rank does.
+    pub(crate) busiest: Work,
+    /// What all ranks do together.
+    pub(crate) all: Work,
+}
+
+/// Work of one rank or of several.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Work {
+    /// Messages that are sent or received.
+    pub(crate) messages: f64,
+    /// Bytes that are sent or received.
+    pub(crate) bytes: f64,
+    /// Bytes that are added to others.
+    pub(crate) reduced: f64,
+}
+
+impl Counts {
+    /// Of a call in which there is nobody to talk to.
+    pub(crate) const ALONE: Counts = Counts {
+        rounds: 0.0,
+        peers: 0.0,
+        message: 0.0,
+        lead: 0.0,
+        busiest: Work::NONE,
+        all: Work::NONE,
+    };
+}
+
+impl Work {
+    const NONE: Work = Work {
+        messages: 0.0,
+        bytes: 0.0,
+        reduced: 0.0,
+    };
+}
+
+/// What things cost where the ranks run: the same on all ranks of a communicator. Times are in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Machine {
+    /// Cores that the ranks may use together.
+    pub(crate) cores: usize,
+    /// What every call takes.
+    call: f64,
+    costs: Costs,
+    /// The same with more ranks than cores, where a rank that waits has others take their turns, and finds the caches cold.
+    crowded: Costs,
+    /// Adding a byte to others.
+    reduced: f64,
+    /// Bytes of messages in flight that stay in a core's cache, and what a byte costs beyond.
+    cache: f64,
+    cold_byte: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Costs {
+    /// A round: from the end of a message's writing until its receiver reads it, or a turn of a rank on a shared core.
+    round: f64,
+    /// Sending or receiving a message, whatever its length.
+    message: f64,
+    /// Sending or receiving a byte.
+    byte: f64,
+}
+
+impl Machine {
+    /// Ranks of one host, over shared memory.
+    ///
+    /// Measured on 2 cores of an AMD EPYC 9005 with `ccl-perf allreduce --algo X --out-of-place --no-check`, medians:
+    /// `call` is a call of 1 rank (0.17 us). `round` and `message` follow from doubling (0.34 us, 1 round, 2 messages)
+    /// and direct (0.49 us, 2 and 4) with 2 ranks and 8 bytes, and from the 90 ns that a message takes in
+    /// `cargo bench transport`; `byte` and `reduced` from the same with 256 KiB (12.7 and 10.0 us). The crowded costs
+    /// are from 4, 8 and 16 ranks with 8 bytes to 4 KiB: ring (13, 73, 390 us; 6, 14 and 30 rounds), direct (9, 34,
+    /// 150 us; 48, 224 and 960 messages) and doubling (4, 23, 120 us). The cache is a little more than the second level's; `cold_byte` is
+    /// from direct and ring with 2 MiB, which move as many bytes (8 ranks: 1304 and 990 us; 16: 5005 and 3291 us).
+    pub(crate) fn shared_memory(cores: usize) -> Self {
+        Machine {
+            cores,
+            call: 170.0,
+            costs: Costs {
+                round: 85.0,
+                message: 35.0,
+                byte: 0.015,
+            },
+            crowded: Costs {
+                round: 1000.0,
+                message: 250.0,
+                byte: 0.015,
+            },
+            reduced: 0.018,
+            cache: 1.25e6,
+            cold_byte: 0.024,
+        }
+    }
+
+    /// Ranks that talk over TCP.
+    ///
+    /// Measured between two processes over the loopback interface of the same machine, each busy with non-blocking calls on
+    /// one socket without delay: 3.9 us from write to read of 8 bytes and 0.16 ns a byte in writes of 64 KiB. Crowded:
+    /// blocking calls, both on one core: 6.7 us, 0.46 ns for both sides of a byte, and 1.9 us for a short message of a
+    /// stream. `reduced` and the cache are as above.
+    pub(crate) fn tcp(cores: usize) -> Self {
+        Machine {
+            costs: Costs {
+                round: 500.0,
+                message: 1700.0,
+                byte: 0.16,
+            },
+            crowded: Costs {
+                round: 2900.0,
+                message: 1900.0,
+                byte: 0.23,
+            },
+            cold_byte: 0.23,
+            ..Machine::shared_memory(cores)
+        }
+    }
+
+    /// Nanoseconds that a call takes.
+    pub(crate) fn predict(&self, ranks: usize, counts: &Counts) -> f64 {
+        let ranks_a_core = (ranks as f64 / self.cores as f64).max(1.0);
+        let costs = if ranks > self.cores {
+            &self.crowded
+        } else {
+            &self.costs
+        };
+        let in_flight = counts.peers * ranks_a_core * counts.message.min(MOST_IN_FLIGHT);
+        let byte = if in_flight > self.cache {
+            self.cold_byte
+        } else {
+            costs.byte
+        };
+        let time =
+            |work: &Work| work.messages * costs.message + work.bytes * byte + work.reduced * self.reduced;
+        let work = time(&counts.busiest).max(time(&counts.all) / self.cores as f64);
+        self.call + counts.rounds * costs.round * ranks_a_core + counts.lead * byte + work
+    }
+}
+
+/// Bytes of one message that are on their way to a peer at a time: the tiles in flight.
+const MOST_IN_FLIGHT: f64 = (choose::TILE_BYTES * choose::IN_FLIGHT) as f64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{
+        algo::{ALGORITHMS, Algorithm, Request, fitting},
+        layout::Layout,
+        schedule::{How, Item, LoopVars, Schedule, Source, Step},
+    };
+
+    const NONE: Work = Work {
+        messages: 0.0,
+        bytes: 0.0,
+        reduced: 0.0,
+    };
+
+    /// What a rank's schedule does with a vector.
+    fn work(schedule: &Schedule, load: &Load) -> Work {
+        let layout = Layout {
+            count: load.count,
+            blocks: schedule.blocks as usize,
+            grains: schedule.grains as usize,
+        };
+        let mut work = NONE;
+        let mut step = |step: &Step, vars: &LoopVars| {
+            let grain = |k| step.shape().unwrap().position(k, vars, schedule.total_grains());
+            let grains = 0..step.shape().unwrap().grains();
+            let bytes = grains
+                .map(|k| layout.grain(grain(k)).len() * load.element)
+                .sum::<usize>() as f64;
+            let received = |source: &&Source| matches!(source, Source::Recv(_));
+            let messages = (step.sources.iter().filter(received).count() + step.sends.len()) as f64;
+            if bytes > 0.0 {
+                work.messages += messages;
+                work.bytes += messages * bytes;
+                work.reduced += (step.sources.len() - 1) as f64 * bytes;
+            }
+            assert!(step.how != How::Copy || step.sources.len() == 1);
+        };
+        for item in schedule.channels.iter().flatten() {
+            match item {
+                Item::Step(one) => step(one, &[0; 2]),
+                Item::Repeat { count, items } => {
+                    for turn in 0..i64::from(*count) {
+                        for item in items {
+                            let Item::Step(one) = item else {
+                                panic!("a repeat in a repeat")
+                            };
+                            step(one, &[turn, 0]);
+                        }
+                    }
+                }
+            }
+        }
+        work
+    }
+
+    fn each_work(algorithm: &Algorithm, load: &Load) -> Vec<Work> {
+        let request = |rank| Request {
+            collective: load.collective,
+            ranks: load.ranks,
+            rank,
+        };
+        (0..load.ranks)
+            .map(|rank| work(&(algorithm.build)(&request(rank)), load))
+            .collect()
+    }
+
+    #[test]
+    fn counts_are_those_of_the_schedules() {
+        for ranks in 1usize..=33 {
+            for collective in [
+                Collective::AllReduce,
+                Collective::Broadcast {
+                    root: ranks as u32 / 2,
+                },
+                Collective::Barrier,
+            ] {
+                // One block, some blocks, all blocks, and blocks of several elements.
+                for count in [1, ranks.div_ceil(2), ranks, 10 * ranks] {
+                    let load = Load::new(collective, ranks, count, DType::Int32);
+                    for algorithm in fitting(collective) {
+                        let counts = (algorithm.counts)(&load);
+                        let what = format!("{} {load:?}", algorithm.name);
+                        let works = each_work(algorithm, &load);
+                        let total = |of: fn(&Work) -> f64| works.iter().map(of).sum::<f64>();
+                        let all = [total(|w| w.messages), total(|w| w.bytes), total(|w| w.reduced)];
+                        assert_eq!(
+                            [counts.all.messages, counts.all.bytes, counts.all.reduced],
+                            all,
+                            "{what}"
+                        );
+                        let most = |of: fn(&Work) -> f64| works.iter().map(of).fold(0.0, f64::max);
+                        let busiest = [most(|w| w.messages), most(|w| w.bytes), most(|w| w.reduced)];
+                        let counted = [
+                            counts.busiest.messages,
+                            counts.busiest.bytes,
+                            counts.busiest.reduced,
+                        ];
+                        // Of fewer blocks than ranks a ring's rank may meet some only once.
+                        let exact = count >= ranks || algorithm.name != "ring";
+                        for (counted, found) in counted.into_iter().zip(busiest) {
+                            let at_most = if exact { found } else { 2.0 * found };
+                            assert!((found..=at_most).contains(&counted), "{what}: {counted}, {found}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn more_of_anything_takes_longer() {
+        for machine in [Machine::shared_memory(8), Machine::tcp(8)] {
+            for algorithm in ALGORITHMS {
+                let collective = match (algorithm.fits)(Collective::AllReduce) {
+                    true => Collective::AllReduce,
+                    false => Collective::Broadcast { root: 0 },
+                };
+                let time = |ranks, count| {
+                    let load = Load::new(collective, ranks, count, DType::Int8);
+                    machine.predict(ranks, &(algorithm.counts)(&load))
+                };
+                for ranks in 2..=64 {
+                    assert!(time(ranks, 1 << 20) > time(ranks, 1000), "{}", algorithm.name);
+                }
+                assert!(
+                    time(16, 1000) > time(8, 1000),
+                    "{}: a core is shared",
+                    algorithm.name
+                );
+            }
+        }
+    }
+}

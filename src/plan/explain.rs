@@ -1,0 +1,163 @@
+//! Why a call gets the algorithm that it gets.
+
+use super::{
+    algo::{Algorithm, Request, fitting},
+    choose,
+    cost::{Counts, Load, Machine},
+    layout::Layout,
+};
+use crate::types::Error;
+use std::{fmt, time::Duration};
+
+/// What the planner says of one call: every algorithm that can do it, the one that it gets, and why.
+///
+/// Its `Display` is a line for each algorithm.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// The algorithms that can carry out the collective, in the planner's order.
+    pub candidates: Vec<Candidate>,
+    /// The index of the one that the call gets.
+    pub chosen: usize,
+    /// Why that one.
+    pub why: Why,
+    /// The pieces that the call is cut into, and how many of them are under way at a time.
+    pub tiles: usize,
+    /// See `tiles`.
+    pub in_flight: usize,
+    /// Independent parts of the schedule, each with a lane of its own for each tile under way.
+    pub channels: usize,
+}
+
+/// One algorithm, as the planner counts it for a call.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Candidate {
+    /// Its name.
+    pub algorithm: &'static str,
+    /// The time that the call would take by it, by the planner's model.
+    pub predicted: Duration,
+    /// Messages that wait for one another.
+    pub rounds: f64,
+    /// Messages that the busiest rank sends and receives, tiles left aside.
+    pub messages: f64,
+    /// Bytes that it sends and receives.
+    pub bytes: f64,
+    /// Bytes that it adds to others.
+    pub reduced: f64,
+}
+
+/// Why an algorithm was chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Why {
+    /// The configuration forces it.
+    Forced,
+    /// No other can carry out the collective.
+    Only,
+    /// It is predicted to take the least time; among equals it comes first.
+    Least,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Why::Forced => "forced",
+            Why::Only => "the only one",
+            Why::Least => "least time",
+        })
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, candidate) in self.candidates.iter().enumerate() {
+            let mark = if i == self.chosen { "->" } else { "  " };
+            let Candidate {
+                algorithm,
+                predicted,
+                rounds,
+                messages,
+                bytes,
+                reduced,
+            } = candidate;
+            let time = predicted.as_secs_f64() * 1e6;
+            write!(
+                f,
+                "  {mark} {algorithm:<10} {time:>12.2} us {rounds:>7} rounds {messages:>8} messages {bytes:>12} bytes \
+                 {reduced:>12} reduced"
+            )?;
+            if i == self.chosen {
+                let Explanation {
+                    why,
+                    tiles,
+                    in_flight,
+                    channels,
+                    ..
+                } = self;
+                write!(
+                    f,
+                    "  {why}; {tiles} tiles, {in_flight} in flight, {channels} channels"
+                )?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// Explains a call over links of up to `lanes` lanes whose messages hold up to `max_message` bytes.
+///
+/// # Errors
+/// As [`choose::algorithm`] and [`choose::tiling`].
+pub(crate) fn explain(
+    load: &Load,
+    machine: &Machine,
+    forced: Option<&str>,
+    max_message: usize,
+    lanes: usize,
+) -> Result<Explanation, Error> {
+    let chosen = choose::algorithm(load, machine, forced)?;
+    let candidates: Vec<_> = fitting(load.collective)
+        .map(|algorithm| candidate(algorithm, load, machine))
+        .collect();
+    let schedule = (chosen.build)(&Request {
+        collective: load.collective,
+        ranks: load.ranks,
+        rank: 0,
+    });
+    let layout = Layout {
+        count: load.count,
+        blocks: schedule.blocks as usize,
+        grains: schedule.grains as usize,
+    };
+    let (tiling, in_flight) = choose::tiling(&schedule, &layout, load.element, max_message, lanes)?;
+    Ok(Explanation {
+        chosen: candidates
+            .iter()
+            .position(|candidate| candidate.algorithm == chosen.name)
+            .unwrap_or(0), // it is one of those that fit
+        why: match forced {
+            Some(name) if name == chosen.name => Why::Forced,
+            _ if candidates.len() == 1 => Why::Only,
+            _ => Why::Least,
+        },
+        candidates,
+        tiles: tiling.tiles,
+        in_flight,
+        channels: schedule.channels.len(),
+    })
+}
+
+fn candidate(algorithm: &Algorithm, load: &Load, machine: &Machine) -> Candidate {
+    let counts = (algorithm.counts)(load);
+    let Counts { rounds, busiest, .. } = counts;
+    Candidate {
+        algorithm: algorithm.name,
+        predicted: Duration::from_secs_f64(machine.predict(load.ranks, &counts) * 1e-9),
+        rounds,
+        messages: busiest.messages,
+        bytes: busiest.bytes,
+        reduced: busiest.reduced,
+    }
+}
