@@ -13,8 +13,9 @@ use crate::{
     plan::{
         choose,
         cost::{Load, Machine},
-        explain::{Explanation, explain},
+        explain::{self, Explanation},
     },
+    sys::host::usable_cpus,
     transport::{LANES, links::Links, shm},
     types::{Call, Cause, Collective, DType, Element, Error, Op, Result},
 };
@@ -149,7 +150,7 @@ impl Communicator {
     pub fn explain(&self, collective: Collective, count: usize, dtype: DType) -> Result<Explanation> {
         let load = Load::new(collective, self.ranks(), count, dtype);
         let forced = self.config.algorithm.as_deref();
-        explain(&load, &self.machine, forced, shm::CAPS.max_message, LANES)
+        explain::explain(&load, &self.machine, forced, shm::CAPS.max_message, LANES)
     }
 
     /// Reduces the ranks' `send` element by element into `recv` on every rank.
@@ -404,6 +405,29 @@ impl Drop for Communicator {
 /// The algorithms that can carry out `collective`: name and a line about each.
 pub fn algorithms(collective: Collective) -> impl Iterator<Item = (&'static str, &'static str)> {
     crate::plan::algo::fitting(collective).map(|algorithm| (algorithm.name, algorithm.about))
+}
+
+/// What [`Communicator::explain`] would say of a call among `ranks` ranks that may use the cores that this process may. No
+/// communicator is needed: the planner is a pure function.
+///
+/// # Errors
+/// [`Error::Usage`] for settings that do not exist; [`Error::Invalid`] for no ranks.
+pub fn explain(
+    collective: Collective,
+    ranks: usize,
+    count: usize,
+    dtype: DType,
+    config: &Config,
+) -> Result<Explanation> {
+    config.clone().check()?;
+    if ranks == 0 {
+        return Err(Error::invalid("a communicator has at least 1 rank"));
+    }
+    let cores: u32 = usable_cpus().iter().map(|byte| byte.count_ones()).sum();
+    let machine = Machine::shared_memory(cores.max(1) as usize);
+    let load = Load::new(collective, ranks, count, dtype);
+    let forced = config.algorithm.as_deref();
+    explain::explain(&load, &machine, forced, shm::CAPS.max_message, LANES)
 }
 
 fn nanoseconds(timeout: Duration) -> u64 {
