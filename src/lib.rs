@@ -96,7 +96,7 @@ pub mod bench_support {
 }
 
 pub use bootstrap::UniqueId;
-pub use comm::{Communicator, Config, algorithms};
+pub use comm::{Communicator, Config, algorithms, explain};
 pub use plan::explain::{Candidate, Explanation, Why};
 pub use types::{Call, Cause, Collective, DType, Element, Error, F8E4M3, F8E5M2, Op, Result};
 

@@ -15,8 +15,9 @@ use crate::{
     plan::{
         choose,
         cost::{Load, Machine},
-        explain::{Explanation, explain},
+        explain::{self, Explanation},
     },
+    sys::host::usable_cpus,
     transport::{
         LANES, MAX_MESSAGE,
         links::{Choice, Links},
@@ -45,6 +46,8 @@ use tracing::{info, trace, warn};
 /// call returns [`Error::Failed`] with the same [`Cause`], and all later ones [`Error::Closed`]. Dropping a communicator
 /// leaves it in order.
 pub struct Communicator {
+    /// What the ranks' bytes travel over as far as init can tell, and why.
+    transport: (&'static str, &'static str),
     membership: Arc<Membership>,
     config: Config,
     /// What the planner knows of where the ranks run: the same on all.
@@ -111,22 +114,22 @@ impl Communicator {
             finalized: false,
         };
         let timeout_ns = AtomicU64::new(nanoseconds(timeout));
+        let transport = transport(choice, &membership);
         info!(
             rank,
             ranks,
-            "init: transport {}, algorithm {}, deadline {timeout:?}{}",
-            config.transport.as_deref().unwrap_or("auto"),
+            "init: transport {} ({}), algorithm {}, deadline {timeout:?}{}",
+            transport.0,
+            transport.1,
             config.algorithm.as_deref().unwrap_or("chosen for each call"),
             match membership.oversubscribed() {
                 true => "; more ranks than processors, so that waits soon yield",
                 false => "",
             }
         );
-        let machine = match choice {
-            Choice::Auto | Choice::Shm if membership.one_host() => Machine::shared_memory(membership.cores()),
-            _ => Machine::tcp(membership.cores()),
-        };
+        let machine = machine(choice, membership.one_host(), membership.cores());
         Ok(Communicator {
+            transport,
             machine,
             membership,
             config,
@@ -149,12 +152,7 @@ impl Communicator {
     /// What the bytes travel over: `"shm"`, `"tcp"`, or `"shm+tcp"` where some ranks share memory and others cannot. Links
     /// are made on first use, so that this is what init knew.
     pub fn transport(&self) -> &'static str {
-        match self.config.choice() {
-            Ok(Choice::Tcp) => "tcp",
-            Ok(Choice::Auto) if self.membership.all_apart() => "tcp",
-            Ok(Choice::Auto) if !self.membership.one_host() => "shm+tcp",
-            _ => "shm",
-        }
+        self.transport.0
     }
 
     /// Bytes of address space that the links to other ranks take so far: they are made on first use, and memory is used
@@ -192,7 +190,7 @@ impl Communicator {
 
     fn explain_load(&self, load: &Load) -> Result<Explanation> {
         let forced = self.config.algorithm.as_deref();
-        explain(load, &self.machine, forced, MAX_MESSAGE, LANES)
+        explain::explain(load, &self.machine, forced, MAX_MESSAGE, LANES)
     }
 
     /// Reduces the ranks' `send` element by element into `recv` on every rank.
@@ -478,6 +476,30 @@ pub fn algorithms(collective: Collective) -> impl Iterator<Item = (&'static str,
     crate::plan::algo::fitting(collective).map(|algorithm| (algorithm.name, algorithm.about))
 }
 
+/// What [`Communicator::explain`] would say of a call among `ranks` ranks that may use the cores that this process may. No
+/// communicator is needed: the planner is a pure function.
+///
+/// # Errors
+/// [`Error::Usage`] for settings that do not exist; [`Error::Invalid`] for no ranks.
+pub fn explain(
+    collective: Collective,
+    ranks: usize,
+    count: usize,
+    dtype: DType,
+    config: &Config,
+) -> Result<Explanation> {
+    let mut config = config.clone();
+    config.check()?;
+    if ranks == 0 {
+        return Err(Error::invalid("a communicator has at least 1 rank"));
+    }
+    let cores: u32 = usable_cpus().iter().map(|byte| byte.count_ones()).sum();
+    let machine = machine(config.choice()?, true, cores.max(1) as usize);
+    let load = Load::new(collective, ranks, count, dtype);
+    let forced = config.algorithm.as_deref();
+    explain::explain(&load, &machine, forced, MAX_MESSAGE, LANES)
+}
+
 fn nanoseconds(timeout: Duration) -> u64 {
     u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -519,4 +541,23 @@ fn check_overlap(input: &Region<'_>, output: &Region<'_>) -> Result<()> {
     Err(Error::invalid(format!(
         "the send and receive buffers overlap, {apart} bytes apart: they must be the same buffer (in place) or lie apart"
     )))
+}
+
+/// What the ranks' bytes will travel over, and why.
+fn transport(choice: Choice, membership: &Membership) -> (&'static str, &'static str) {
+    match choice {
+        Choice::Tcp => ("tcp", "forced"),
+        Choice::Shm => ("shm", "forced"),
+        Choice::Auto if membership.one_host() => ("shm", "all ranks are on one host"),
+        Choice::Auto if membership.all_apart() => ("tcp", "each rank is on a host of its own"),
+        Choice::Auto => ("shm+tcp", "several hosts: ranks that can share memory do"),
+    }
+}
+
+/// What the planner reckons with where ranks use `choice` and share `one_host` or not.
+fn machine(choice: Choice, one_host: bool, cores: usize) -> Machine {
+    match choice {
+        Choice::Auto | Choice::Shm if one_host => Machine::shared_memory(cores),
+        _ => Machine::tcp(cores),
+    }
 }

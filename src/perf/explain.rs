@@ -5,38 +5,29 @@ use super::{
     report::{Job, Run},
     size::readable,
 };
-use crate::{
-    plan::{
-        cost::{Load, Machine},
-        explain::explain,
-    },
-    sys::host::usable_cpus,
-    transport::{LANES, shm},
-    types::Result,
-};
+use crate::{Config, explain, types::Result};
 use std::fmt::Write;
 
-/// A paragraph for each size of each run, as the ranks of a run would see it.
+/// A paragraph for each size of each run, as the ranks' processes would see it.
 pub(super) fn text(job: &Job) -> Result<String> {
-    // The ranks' processes may use the cores that this one may.
-    let cores = usable_cpus().iter().map(|byte| byte.count_ones()).sum::<u32>();
-    let machine = Machine::shared_memory(cores.max(1) as usize);
-    let mut text = format!(
-        "# what the planner predicts for {} ranks on {cores} cores; counts are the busiest rank's; nothing is run\n",
-        job.ranks
-    );
+    let config = Config {
+        timeout: job.timeout,
+        transport: job.transport.clone(),
+        algorithm: job.algorithm.clone(),
+        ..Config::default()
+    };
+    let mut text = "# what the planner predicts; counts are the busiest rank's; nothing is run\n".to_owned();
     for run in &job.runs {
         for count in job.sweep.counts(run.dtype.size()) {
-            let load = Load::new(run.collective, job.ranks, count, run.dtype);
-            let explanation = explain(
-                &load,
-                &machine,
-                job.algorithm.as_deref(),
-                shm::CAPS.max_message,
-                LANES,
-            )?;
+            let said = explain(run.collective, job.ranks, count, run.dtype, &config)?;
             // Writing to a text does not fail.
-            let _ = write!(text, "{}\n{explanation}", title(run, count));
+            let _ = write!(
+                text,
+                "{}, {} ranks on {} cores\n{said}",
+                title(run, count),
+                job.ranks,
+                said.cores
+            );
         }
     }
     Ok(text)

@@ -4,6 +4,7 @@ use super::{
     args::Args,
     complain,
     console::{Console, Trouble},
+    explain,
     files::Files,
     measure::Team,
     rank::{Outcome, Session, configs},
@@ -20,6 +21,12 @@ pub(super) fn main(args: Args, launch: &Launch) -> ExitCode {
         Ok(setup) => setup,
         Err(line) => return complain(&line, 2),
     };
+    if setup.explain {
+        return match explain::text(&setup.job) {
+            Ok(text) => super::show(&text, launch.rank == 0),
+            Err(error) => complain(&error.to_string(), 1),
+        };
+    }
     let fail = |error: &(dyn Error + 'static)| match error.downcast_ref() {
         Some(Trouble::Unread) => ExitCode::FAILURE,
         _ => complain(&format!("rank {}: {error}", launch.rank), 1),

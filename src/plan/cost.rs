@@ -101,7 +101,7 @@ impl Work {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Machine {
     /// Cores that the ranks may use together.
-    pub(crate) cores: usize,
+    cores: usize,
     /// What every call takes.
     call: f64,
     costs: Costs,
@@ -175,6 +175,10 @@ impl Machine {
             cold_byte: 0.23,
             ..Machine::shared_memory(cores)
         }
+    }
+
+    pub(crate) fn cores(&self) -> usize {
+        self.cores
     }
 
     /// Nanoseconds that a call takes.

@@ -21,6 +21,8 @@ pub struct Explanation {
     pub chosen: usize,
     /// Why that one.
     pub why: Why,
+    /// The cores that the ranks may use together, as the planner knows it.
+    pub cores: usize,
     /// The pieces that the call is cut into, and how many of them are under way at a time.
     pub tiles: usize,
     /// See `tiles`.
@@ -143,6 +145,7 @@ pub(crate) fn explain(
             _ => Why::Least,
         },
         candidates,
+        cores: machine.cores(),
         tiles: tiling.tiles,
         in_flight,
         channels: schedule.channels.len(),
