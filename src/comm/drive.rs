@@ -127,6 +127,8 @@ fn failure(
     let (seen_by, during) = (membership.rank() as u32, Some(*call));
     let gone = |&rank: &usize| match membership.peer(rank) {
         Peer::Alive => None,
+        // Word of its end may have overtaken what it sent before.
+        _ if links.may_still_bring(rank) && waited < LAST_BYTES => None,
         Peer::Left => Some(Cause::Left {
             rank: rank as u32,
             seen_by,
@@ -268,6 +270,9 @@ const MOST_ASKED: usize = 4;
 /// How long those that know of a failure only indirectly leave it to the others: after a rank's death the ranks that do
 /// not wait for it, and after a difference of calls those that see only its consequences.
 const GRACE: Duration = Duration::from_millis(250);
+
+/// How long what a rank sent before its end may be on its way, as long as its connection has not ended.
+const LAST_BYTES: Duration = Duration::from_secs(5);
 
 /// The longest sleep after a rank's death, until this rank knows what follows from it.
 const TROUBLED_NAP: Duration = Duration::from_millis(5);

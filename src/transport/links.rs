@@ -147,6 +147,13 @@ impl Links {
         self.peers.get(peer)?.tcp.get()?.trouble()
     }
 
+    /// Whether something that `peer` sent may come later than word of its end, by another way. What it wrote into shared
+    /// memory was there before.
+    pub(crate) fn may_still_bring(&self, peer: usize) -> bool {
+        let link = self.peers.get(peer).and_then(|link| link.tcp.get());
+        link.is_some_and(|link| link.may_still_bring())
+    }
+
     /// Makes the sending half of the link to `peer` and hands it over.
     #[cold]
     fn open(&self, peer: usize) -> Result<(), Error> {

@@ -198,6 +198,11 @@ impl Inbound {
         self.trouble.get().cloned()
     }
 
+    /// Whether more may come.
+    pub(super) fn is_open(&self) -> bool {
+        self.streams.iter().any(|stream| stream.open.get())
+    }
+
     pub(super) fn mapped(&self) -> usize {
         let lanes: usize = self.lanes.iter().map(|lane| lane.slots.allocated()).sum();
         lanes + self.streams.len() * STAGING

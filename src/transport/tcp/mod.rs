@@ -153,6 +153,11 @@ impl Link {
         sends.or_else(|| self.inbound.get().and_then(Inbound::trouble))
     }
 
+    /// Whether a connection on which it receives has not ended.
+    pub(crate) fn may_still_bring(&self) -> bool {
+        self.inbound.get().is_some_and(Inbound::is_open) || !self.arrivals.borrow().is_empty()
+    }
+
     /// Bytes of memory that its buffers take.
     pub(crate) fn mapped(&self) -> usize {
         self.outbound.get().map_or(0, Outbound::mapped) + self.inbound.get().map_or(0, Inbound::mapped)
