@@ -105,11 +105,20 @@ mod tests {
     #[test]
     fn the_choice_is_what_was_measured_as_best() {
         let of =
-            |ranks| [64, 4 << 10, 256 << 10, 2 << 20, 16 << 20].map(|bytes| chosen(2, ranks, bytes, None));
-        assert_eq!(of(2), ["doubling", "doubling", "direct", "direct", "direct"]);
-        assert_eq!(of(4), ["doubling", "doubling", "direct", "direct", "direct"]);
-        assert_eq!(of(8), ["doubling", "doubling", "direct", "ring", "ring"]);
-        assert_eq!(of(16), ["doubling", "doubling", "direct", "ring", "ring"]);
+            |ranks| [64, 32 << 10, 256 << 10, 2 << 20, 16 << 20].map(|bytes| chosen(2, ranks, bytes, None));
+        assert_eq!(of(2), ["doubling", "direct", "direct", "direct", "direct"]);
+        assert_eq!(of(4), ["doubling", "direct", "direct", "direct", "direct"]);
+        assert_eq!(of(8), ["doubling", "direct", "direct", "ring", "ring"]);
+        assert_eq!(of(16), ["direct", "direct", "direct", "ring", "ring"]);
+    }
+
+    /// Where each rank has a core, a ring is for long vectors of many ranks, whose messages to all would not stay in caches.
+    #[test]
+    fn with_a_core_each_it_is_rounds_then_bytes_then_caches() {
+        let of = |ranks| [64, 256 << 10, 16 << 20].map(|bytes| chosen(ranks, ranks, bytes, None));
+        assert_eq!(of(8), ["doubling", "direct", "direct"]);
+        assert_eq!(of(16), ["doubling", "direct", "ring"]);
+        assert_eq!(of(64), ["doubling", "direct", "ring"]);
     }
 
     #[test]

@@ -4,9 +4,12 @@
 //! ranks share cores, that of all ranks' work divided by the cores, if it is more.
 //!
 //! ```text
-//! time = call + rounds·α + lead·β + max(work of the busiest rank, work of all ranks / cores)
+//! time = call + rounds·α·s² + lead·β + max(work of the busiest rank, work of all ranks / cores)
 //! work = messages·o + bytes·β + bytes reduced·γ
 //! ```
+//!
+//! s is how many ranks share a core, at least 1. A rank that waits gives up its turn, s − 1 others have theirs, most of them
+//! in vain as well, and so on until each of the s has found what it waits for.
 //!
 //! It tells algorithms apart rather than microseconds: other programs and the sizes of most caches are not in it. The names
 //! are those of the models that it follows. Source: D. Culler et al., "LogP: towards a realistic model of parallel
@@ -109,14 +112,14 @@ pub(crate) struct Machine {
     crowded: Costs,
     /// Adding a byte to others.
     reduced: f64,
-    /// Bytes of messages in flight that stay in a core's cache, and what a byte costs beyond.
+    /// Bytes of messages in flight that stay in a core's cache, and how many times as much a byte costs beyond.
     cache: f64,
-    cold_byte: f64,
+    cold: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Costs {
-    /// A round: from the end of a message's writing until its receiver reads it, or a turn of a rank on a shared core.
+    /// A round: from the end of a message's writing until its receiver reads it; crowded, a rank's turn on a shared core.
     round: f64,
     /// Sending or receiving a message, whatever its length.
     message: f64,
@@ -128,29 +131,30 @@ impl Machine {
     /// Ranks of one host, over shared memory.
     ///
     /// Measured on 2 cores of an AMD EPYC 9005 with `ccl-perf allreduce --algo X --out-of-place --no-check`, medians:
-    /// `call` is a call of 1 rank (0.17 us). `round` and `message` follow from doubling (0.34 us, 1 round, 2 messages)
-    /// and direct (0.49 us, 2 and 4) with 2 ranks and 8 bytes, and from the 90 ns that a message takes in
-    /// `cargo bench transport`; `byte` and `reduced` from the same with 256 KiB (12.7 and 10.0 us). The crowded costs
-    /// are from 4, 8 and 16 ranks with 8 bytes to 4 KiB: ring (13, 73, 390 us; 6, 14 and 30 rounds), direct (9, 34,
-    /// 150 us; 48, 224 and 960 messages) and doubling (4, 23, 120 us). The cache is a little more than the second level's; `cold_byte` is
-    /// from direct and ring with 2 MiB, which move as many bytes (8 ranks: 1304 and 990 us; 16: 5005 and 3291 us).
+    /// `call` is a call of 1 rank (0.11 us). `round` and `message` follow from doubling (0.23 us, 1 round, 2 messages)
+    /// and direct (0.37 us, 2 and 4) with 2 ranks and 8 bytes; `byte` and `reduced` from the same with 256 KiB (12.7
+    /// and 10.0 us). The crowded costs are from 4, 8 and 16 ranks: `round` from doubling with 64 bytes (3.4, 23 and
+    /// 112 us; 2, 3 and 4 rounds of 2², 4² and 8² turns), `message` from direct with as much (8.4, 24 and 105 us; 48,
+    /// 224 and 960 messages), `byte` from doubling with 32 KiB (10, 52 and 204 us). The cache is a little more than the
+    /// second level's; `cold` is from direct and ring with 2 MiB, which move as many bytes (8 ranks: 1640 and 1000 us;
+    /// 16: 5500 and 3040 us).
     pub(crate) fn shared_memory(cores: usize) -> Self {
         Machine {
             cores,
-            call: 170.0,
+            call: 110.0,
             costs: Costs {
-                round: 85.0,
-                message: 35.0,
+                round: 70.0,
+                message: 25.0,
                 byte: 0.015,
             },
             crowded: Costs {
-                round: 1000.0,
-                message: 250.0,
-                byte: 0.015,
+                round: 500.0,
+                message: 120.0,
+                byte: 0.03,
             },
             reduced: 0.018,
             cache: 1.25e6,
-            cold_byte: 0.024,
+            cold: 2.0,
         }
     }
 
@@ -168,11 +172,10 @@ impl Machine {
                 byte: 0.16,
             },
             crowded: Costs {
-                round: 2900.0,
+                round: 700.0,
                 message: 1900.0,
                 byte: 0.23,
             },
-            cold_byte: 0.23,
             ..Machine::shared_memory(cores)
         }
     }
@@ -190,15 +193,11 @@ impl Machine {
             &self.costs
         };
         let in_flight = counts.peers * ranks_a_core * counts.message.min(MOST_IN_FLIGHT);
-        let byte = if in_flight > self.cache {
-            self.cold_byte
-        } else {
-            costs.byte
-        };
+        let byte = costs.byte * if in_flight > self.cache { self.cold } else { 1.0 };
         let time =
             |work: &Work| work.messages * costs.message + work.bytes * byte + work.reduced * self.reduced;
         let work = time(&counts.busiest).max(time(&counts.all) / self.cores as f64);
-        self.call + counts.rounds * costs.round * ranks_a_core + counts.lead * byte + work
+        self.call + counts.rounds * costs.round * ranks_a_core.powi(2) + counts.lead * byte + work
     }
 }
 
