@@ -150,6 +150,8 @@ impl Links {
     /// Whether something that `peer` sent may come later than word of its end, by another way. What it wrote into shared
     /// memory was there before.
     pub(crate) fn may_still_bring(&self, peer: usize) -> bool {
+        // Its connection may have been handed over just now. What is wrong with it is found when it is used.
+        let _ = self.attach_all();
         let link = self.peers.get(peer).and_then(|link| link.tcp.get());
         link.is_some_and(|link| link.may_still_bring())
     }
