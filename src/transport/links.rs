@@ -277,10 +277,15 @@ impl Links {
     fn pay(&self) -> Result<(), (usize, Error)> {
         for (peer, link) in self.peers.iter().enumerate() {
             if let Some(link) = link.tcp.get().filter(|link| link.owes()) {
-                if !link.sends() {
-                    self.open_tcp(peer).map_err(|e| (peer, e))?;
+                let opened = match link.sends() {
+                    true => Ok(()),
+                    false => self.open_tcp(peer),
+                };
+                match opened {
+                    Ok(()) => link.pay(),
+                    Err(e) if is_end_of(peer, &e) => link.forget_debts(),
+                    Err(e) => return Err((peer, e)),
                 }
-                link.pay();
             }
         }
         Ok(())
@@ -296,6 +301,15 @@ impl Links {
         }
         Ok(())
     }
+}
+
+/// Whether `error` says that `peer` has gone: then it needs no credits, and what it sent before may be all that is needed
+/// of it.
+fn is_end_of(peer: usize, error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Failed(Cause::Left { rank, .. } | Cause::Lost { rank, .. }) if *rank as usize == peer
+    )
 }
 
 impl Wires for Links {

@@ -57,6 +57,8 @@ pub(crate) struct Link {
     arrivals: RefCell<Vec<Arrival>>,
     /// Whether credits could not be sent for want of a sending half.
     owes: Cell<bool>,
+    /// Whether no more credits are due, ever.
+    peer_has_gone: Cell<bool>,
 }
 
 impl Link {
@@ -68,6 +70,7 @@ impl Link {
             inbound: OnceCell::new(),
             arrivals: RefCell::default(),
             owes: Cell::new(false),
+            peer_has_gone: Cell::new(false),
         }
     }
 
@@ -123,6 +126,7 @@ impl Link {
     fn settle(&self, half: &Inbound, lane: usize) {
         match self.outbound.get() {
             Some(out) => half.pay(lane, out),
+            None if self.peer_has_gone.get() => {}
             None if half.owes(lane) && !self.owes.replace(true) => self.hub.owes(),
             None => {}
         }
@@ -139,6 +143,14 @@ impl Link {
             self.owes.set(false);
             self.hub.paid();
             (0..LANES).for_each(|lane| half.pay(lane, out));
+        }
+    }
+
+    /// Drops them for good: the peer has gone.
+    pub(crate) fn forget_debts(&self) {
+        self.peer_has_gone.set(true);
+        if self.owes.replace(false) {
+            self.hub.paid();
         }
     }
 
