@@ -147,6 +147,13 @@ impl Links {
         self.peers.get(peer)?.tcp.get()?.trouble()
     }
 
+    /// Whether messages of `peer` may still be under way, although it has gone: not by shared memory, where they are there
+    /// as soon as they were sent.
+    pub(crate) fn may_bring_more(&self, peer: usize) -> bool {
+        let link = self.peers.get(peer).and_then(|link| link.tcp.get());
+        link.is_some_and(|link| link.may_bring_more())
+    }
+
     /// Makes the sending half of the link to `peer` and hands it over.
     #[cold]
     fn open(&self, peer: usize) -> Result<(), Error> {

@@ -159,6 +159,11 @@ impl Link {
         self.owes.get() || self.outbound.get().is_some_and(Outbound::unsent)
     }
 
+    /// Whether more may come: its peer has not closed all connections.
+    pub(crate) fn may_bring_more(&self) -> bool {
+        self.inbound.get().is_some_and(Inbound::is_open)
+    }
+
     /// What happened to its connections, if they do not work any more.
     pub(crate) fn trouble(&self) -> Option<String> {
         let sends = self.outbound.get().and_then(Outbound::trouble);
