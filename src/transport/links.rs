@@ -120,6 +120,8 @@ impl Links {
     /// ```
     pub(crate) fn arm(&self) -> Result<(), Error> {
         self.bell.arm();
+        // A first connection that came just before is watched from here on; one that comes later rings.
+        self.attach_all().map_err(|(_, e)| e)?;
         match self.hub.get() {
             Some(hub) => self.opener.wake_when_ready(hub.as_fd()),
             None => Ok(()),
