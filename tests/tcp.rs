@@ -223,3 +223,18 @@ fn a_half_open_connection_is_sent_away() {
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0, "no answer, and the end");
 }
+
+#[test]
+fn a_rank_that_has_left_needs_no_credits() {
+    // More messages than a receiver takes in without giving credits back.
+    with_ranks(2, &over("tcp", None), |comm| {
+        if comm.rank() == 1 {
+            thread::sleep(Duration::from_millis(300)); // the other one has left by then
+        }
+        for round in 0..8u32 {
+            let mut data = [round + comm.rank() as u32];
+            comm.broadcast_in_place(&mut data, 0).unwrap();
+            assert_eq!(data, [round]);
+        }
+    });
+}

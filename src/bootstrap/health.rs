@@ -27,7 +27,10 @@ use tracing::{debug, info};
 pub(crate) enum Peer {
     Alive,
     /// It left in order.
-    Left,
+    Left {
+        /// When this process heard it.
+        since: Instant,
+    },
     /// Its process died.
     Dead {
         /// How that was seen, e.g. "its process 4711 ended".
@@ -189,7 +192,10 @@ impl Shared {
             ranks = self.ranks,
             "control: rank {rank} left"
         );
-        self.tell(DEPARTURES, |inner| inner.peers[rank as usize] = Peer::Left);
+        let since = Instant::now();
+        self.tell(DEPARTURES, |inner| {
+            inner.peers[rank as usize] = Peer::Left { since }
+        });
     }
 
     pub(super) fn conclude(&self, cause: Cause) {

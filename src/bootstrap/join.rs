@@ -176,9 +176,9 @@ fn go_there(id: &UniqueId, key: Key, patience: &Patience<'_>) -> Result<Channel,
     };
     loop {
         match patience.dial(&target) {
-            Err(Failure::Dial(DialError::Nobody | DialError::Refused(Refused::Unknown)))
-                if id.owner_may_be_late && Instant::now() < patience.deadline - GRACE =>
-            {
+            Err(Failure::Dial(
+                DialError::Nobody | DialError::Io(_) | DialError::Refused(Refused::Unknown),
+            )) if id.owner_may_be_late && Instant::now() < patience.deadline - GRACE => {
                 target.addresses.rotate_left(1); // the owner's host may have several, and listen at some
                 thread::sleep(RETRY);
             }

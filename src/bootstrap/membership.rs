@@ -103,7 +103,7 @@ impl Membership {
         let (rank, seen_by, during) = (peer as u32, self.rank() as u32, None);
         self.verdict().or_else(|| match self.peer(peer) {
             Peer::Alive => None,
-            Peer::Left => Some(Cause::Left {
+            Peer::Left { .. } => Some(Cause::Left {
                 rank,
                 seen_by,
                 during,

@@ -90,8 +90,10 @@ pub(super) fn drive(
         match last_look(&mut run, links, reason).map_err(failed)? {
             (Progress::Done, _) => break,
             (Progress::Moved, _) => patience.refresh(),
-            (Progress::Blocked, Some(cause)) => return Err(raise(membership, cause)),
-            (Progress::Blocked, None) => {}
+            (Progress::Blocked, Some(cause)) if !under_way(membership, links, &cause) => {
+                return Err(raise(membership, cause));
+            }
+            (Progress::Blocked, _) => {}
         }
     }
     if asleep {
@@ -127,9 +129,7 @@ fn failure(
     let (seen_by, during) = (membership.rank() as u32, Some(*call));
     let gone = |&rank: &usize| match membership.peer(rank) {
         Peer::Alive => None,
-        // Word of its end may have overtaken what it sent before.
-        _ if links.may_still_bring(rank) && waited < LAST_BYTES => None,
-        Peer::Left => Some(Cause::Left {
+        Peer::Left { .. } => Some(Cause::Left {
             rank: rank as u32,
             seen_by,
             during,
@@ -141,9 +141,7 @@ fn failure(
             during,
         }),
     };
-    // A rank that this one does not wait for directly: those who do may still be served by what it had sent, and as long
-    // as something moves here they are.
-    // So is a rank whose process lives and whose connection does not: word of its end may still be on its way.
+    // Its process may have ended, of which word is still on its way.
     let cut_off = |&rank: &usize| {
         links.trouble(rank).map(|how| Cause::Lost {
             rank: rank as u32,
@@ -152,9 +150,24 @@ fn failure(
             during,
         })
     };
+    // A rank that this one does not wait for directly: those who do may still be served by what it had sent, and as long
+    // as something moves here they are.
     let long = || long_dead(membership, call).or_else(|| waits_for.iter().find_map(cut_off));
     let gone = waits_for.iter().find_map(gone);
     gone.or_else(|| (waited >= GRACE).then(long).flatten())
+}
+
+/// Whether what the rank that `cause` is about had sent may still come: by TCP it may be overtaken by word of its end. The
+/// end of its connections tells that there is no more.
+fn under_way(membership: &Membership, links: &Links, cause: &Cause) -> bool {
+    let (Cause::Left { rank, .. } | Cause::Lost { rank, .. }) = *cause else {
+        return false;
+    };
+    let gone_for = match membership.peer(rank as usize) {
+        Peer::Alive => return false,
+        Peer::Left { since } | Peer::Dead { since, .. } => since.elapsed(),
+    };
+    gone_for < UNDER_WAY && membership.verdict().is_none() && links.may_bring_more(rank as usize)
 }
 
 /// Whether one of these ranks, for which this one waits, is itself waiting in a different call, or in a later one: what it
@@ -271,8 +284,9 @@ const MOST_ASKED: usize = 4;
 /// not wait for it, and after a difference of calls those that see only its consequences.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// How long what a rank sent before its end may be on its way, as long as its connection has not ended.
-const LAST_BYTES: Duration = Duration::from_secs(5);
+/// How long the last messages of a rank that has gone may be under way: its connections may not end if a process that it
+/// forked has them, or if its host is gone.
+const UNDER_WAY: Duration = Duration::from_secs(2);
 
 /// The longest sleep after a rank's death, until this rank knows what follows from it.
 const TROUBLED_NAP: Duration = Duration::from_millis(5);

@@ -173,16 +173,19 @@ impl Dialer {
     }
 }
 
-/// Begins a connection to the first address where somebody listens, as far as that is known at once.
+/// Begins a connection to the first address where somebody listens, as far as that is known at once. A host may have no way
+/// to some, as where it has one version of IP and the other side has both.
 fn first_open(addresses: &[Address]) -> Result<(Address, ProcessFd), DialError> {
+    let mut failure = DialError::Nobody;
     for address in addresses {
         match address.dial().map_err(DialError::of) {
-            Err(DialError::Nobody) => (),
-            Err(e) => return Err(e),
             Ok(stream) => return Ok((*address, stream)),
+            Err(DialError::Busy) => return Err(DialError::Busy),
+            Err(DialError::Nobody) => (),
+            Err(e) => failure = e,
         }
     }
-    Err(DialError::Nobody)
+    Err(failure)
 }
 
 impl AsFd for Dialer {
@@ -286,3 +289,16 @@ impl Patience<'_> {
 const SLICE: Duration = Duration::from_millis(20);
 /// How long to leave a busy listener alone.
 const RETRY: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_without_a_way_there_are_passed_over() {
+        let nowhere = Address::Tcp("255.255.255.255:1".parse().unwrap());
+        let (open, _listener) = Address::listen().unwrap();
+        assert_eq!(first_open(&[nowhere, open]).unwrap().0, open);
+        assert!(matches!(first_open(&[nowhere]), Err(DialError::Io(_))));
+    }
+}

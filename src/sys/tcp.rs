@@ -76,6 +76,12 @@ pub(crate) fn tune(stream: impl AsFd) -> Result<(), Errno> {
     sockopt::set_tcp_user_timeout(&stream, unanswered.as_millis() as u32)
 }
 
+/// Has a tuned connection wait for as long as its other end takes nothing in. The limit that [`tune`] sets would end it then:
+/// for the kernel a reader with no room is as good as one that does not answer.
+pub(crate) fn wait_for_reader(stream: impl AsFd) -> Result<(), Errno> {
+    sockopt::set_tcp_user_timeout(&stream, 0)
+}
+
 /// Sends as much of `bytes` as goes without waiting.
 pub(crate) fn send(stream: impl AsFd, bytes: &[IoSlice<'_>]) -> Result<usize, Errno> {
     super::socket::send(stream, bytes, &[])
@@ -141,6 +147,9 @@ mod tests {
             poll::wait(listener.as_fd(), Ready::Read, Duration::from_secs(10)).unwrap();
             let far = accept(&listener).unwrap().unwrap();
             tune(&near).unwrap();
+            assert_ne!(sockopt::tcp_user_timeout(&near), Ok(0));
+            wait_for_reader(&near).unwrap();
+            assert_eq!(sockopt::tcp_user_timeout(&near), Ok(0));
             assert_eq!(peer_address(&near).unwrap(), at);
             assert_eq!(local_address(&near).unwrap(), peer_address(&far).unwrap());
             assert_eq!(send(&near, &[IoSlice::new(b"hel"), IoSlice::new(b"lo")]), Ok(5));

@@ -120,6 +120,8 @@ impl Links {
     /// ```
     pub(crate) fn arm(&self) -> Result<(), Error> {
         self.bell.arm();
+        // A first connection that came just before is watched from here on; one that comes later rings.
+        self.attach_all().map_err(|(_, e)| e)?;
         match self.hub.get() {
             Some(hub) => self.opener.wake_when_ready(hub.as_fd()),
             None => Ok(()),
@@ -147,13 +149,13 @@ impl Links {
         self.peers.get(peer)?.tcp.get()?.trouble()
     }
 
-    /// Whether something that `peer` sent may come later than word of its end, by another way. What it wrote into shared
-    /// memory was there before.
-    pub(crate) fn may_still_bring(&self, peer: usize) -> bool {
+    /// Whether messages of `peer` may still be under way, although it has gone: not by shared memory, where they are there
+    /// as soon as they were sent.
+    pub(crate) fn may_bring_more(&self, peer: usize) -> bool {
         // Its connection may have been handed over just now. What is wrong with it is found when it is used.
         let _ = self.attach_all();
         let link = self.peers.get(peer).and_then(|link| link.tcp.get());
-        link.is_some_and(|link| link.may_still_bring())
+        link.is_some_and(|link| link.may_bring_more())
     }
 
     /// Makes the sending half of the link to `peer` and hands it over.
@@ -286,10 +288,15 @@ impl Links {
     fn pay(&self) -> Result<(), (usize, Error)> {
         for (peer, link) in self.peers.iter().enumerate() {
             if let Some(link) = link.tcp.get().filter(|link| link.owes()) {
-                if !link.sends() {
-                    self.open_tcp(peer).map_err(|e| (peer, e))?;
+                let opened = match link.sends() {
+                    true => Ok(()),
+                    false => self.open_tcp(peer),
+                };
+                match opened {
+                    Ok(()) => link.pay(),
+                    Err(e) if is_end_of(peer, &e) => link.forget_debts(),
+                    Err(e) => return Err((peer, e)),
                 }
-                link.pay();
             }
         }
         Ok(())
@@ -305,6 +312,15 @@ impl Links {
         }
         Ok(())
     }
+}
+
+/// Whether `error` says that `peer` has gone: then it needs no credits, and what it sent before may be all that is needed
+/// of it.
+fn is_end_of(peer: usize, error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Failed(Cause::Left { rank, .. } | Cause::Lost { rank, .. }) if *rank as usize == peer
+    )
 }
 
 impl Wires for Links {

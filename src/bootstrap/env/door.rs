@@ -69,8 +69,8 @@ impl Door {
             stop: Arc::clone(&stop),
             last_words,
         };
-        // The thread's state is kept for ever, so the porter is taken out of it.
-        thread::spawn_quiet(c"ccl-env", Some(porter), |porter| {
+        // The thread's state is kept for ever, so the porter is taken out of it; boxed, so that no bytes of the id stay.
+        thread::spawn_quiet(c"ccl-env", Some(Box::new(porter)), |porter| {
             if let Some(porter) = porter.take() {
                 porter.work();
             }

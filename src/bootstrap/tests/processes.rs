@@ -209,6 +209,7 @@ fn switches() -> String {
 fn describe(health: &Health, rank: usize) -> String {
     until("its end", || health.peer(rank) != Peer::Alive);
     match health.peer(rank) {
+        Peer::Left { .. } => "Left".to_owned(),
         Peer::Dead { how, .. } => format!("dead: {how}"),
         other => format!("{other:?}"),
     }

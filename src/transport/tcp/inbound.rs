@@ -193,14 +193,14 @@ impl Inbound {
         }
     }
 
+    /// Whether a connection has not come to its end.
+    pub(super) fn is_open(&self) -> bool {
+        self.streams.iter().any(|stream| stream.open.get())
+    }
+
     /// What happened to its connections, if one does not work any more.
     pub(super) fn trouble(&self) -> Option<String> {
         self.trouble.get().cloned()
-    }
-
-    /// Whether more may come.
-    pub(super) fn is_open(&self) -> bool {
-        self.streams.iter().any(|stream| stream.open.get())
     }
 
     pub(super) fn mapped(&self) -> usize {

@@ -57,6 +57,8 @@ pub(crate) struct Link {
     arrivals: RefCell<Vec<Arrival>>,
     /// Whether credits could not be sent for want of a sending half.
     owes: Cell<bool>,
+    /// Whether no more credits are due, ever.
+    peer_has_gone: Cell<bool>,
 }
 
 impl Link {
@@ -68,6 +70,7 @@ impl Link {
             inbound: OnceCell::new(),
             arrivals: RefCell::default(),
             owes: Cell::new(false),
+            peer_has_gone: Cell::new(false),
         }
     }
 
@@ -123,6 +126,7 @@ impl Link {
     fn settle(&self, half: &Inbound, lane: usize) {
         match self.outbound.get() {
             Some(out) => half.pay(lane, out),
+            None if self.peer_has_gone.get() => {}
             None if half.owes(lane) && !self.owes.replace(true) => self.hub.owes(),
             None => {}
         }
@@ -142,20 +146,28 @@ impl Link {
         }
     }
 
+    /// Drops them for good: the peer has gone.
+    pub(crate) fn forget_debts(&self) {
+        self.peer_has_gone.set(true);
+        if self.owes.replace(false) {
+            self.hub.paid();
+        }
+    }
+
     /// Whether something is still to be sent.
     pub(crate) fn unsent(&self) -> bool {
         self.owes.get() || self.outbound.get().is_some_and(Outbound::unsent)
+    }
+
+    /// Whether more may come: its peer has not closed all connections.
+    pub(crate) fn may_bring_more(&self) -> bool {
+        self.inbound.get().is_some_and(Inbound::is_open) || !self.arrivals.borrow().is_empty()
     }
 
     /// What happened to its connections, if they do not work any more.
     pub(crate) fn trouble(&self) -> Option<String> {
         let sends = self.outbound.get().and_then(Outbound::trouble);
         sends.or_else(|| self.inbound.get().and_then(Inbound::trouble))
-    }
-
-    /// Whether a connection on which it receives has not ended.
-    pub(crate) fn may_still_bring(&self) -> bool {
-        self.inbound.get().is_some_and(Inbound::is_open) || !self.arrivals.borrow().is_empty()
     }
 
     /// Bytes of memory that its buffers take.

@@ -73,8 +73,11 @@ impl Outbound {
         connect: impl Fn(&[u8]) -> Result<ProcessFd, Error>,
     ) -> Result<Outbound, Error> {
         let stream = |index| {
+            let fd = connect(&hello(index, count))?;
+            // A rank may come to its call as late as the deadline allows. That its host has vanished is for others to find.
+            tcp::wait_for_reader(&fd).map_err(|e| Error::system("cannot prepare a connection", e))?;
             Ok(Stream {
-                fd: connect(&hello(index, count))?,
+                fd,
                 queue: RefCell::default(),
             })
         };

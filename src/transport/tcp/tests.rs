@@ -100,6 +100,7 @@ fn what_was_sent_arrives_after_its_sender_has_gone() {
         (!near.unsent()).then_some(())
     });
     drop(near);
+    assert!(far.may_bring_more(0));
     for _ in 0..DEPTH {
         let link = far.from(0).unwrap().unwrap();
         let message = until(&far, || link.peek(2).unwrap());
@@ -107,6 +108,7 @@ fn what_was_sent_arrives_after_its_sender_has_gone() {
         link.release(2);
     }
     let how = until(&far, || far.trouble(0));
+    assert!(!far.may_bring_more(0));
     assert!(how.contains("connection"), "{how}");
 }
 
