@@ -347,6 +347,7 @@ mod tests {
             header: call.signature(),
             input: data,
             output: data,
+            begins: [0, 0],
             scratch: Region::empty(),
             lend: None,
         }

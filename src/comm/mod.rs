@@ -1,5 +1,7 @@
 //! The [`Communicator`]: checks calls, asks the planner, and drives the executor.
 
+mod buffers;
+mod collectives;
 mod config;
 mod drive;
 mod env;
@@ -23,8 +25,9 @@ use crate::{
         links::{Choice, Links},
         shm,
     },
-    types::{Call, Cause, Collective, DType, Element, Error, Op, Result},
+    types::{Call, Cause, Collective, DType, Error, Op, Result},
 };
+use buffers::Buffers;
 use plans::Plans;
 use std::{
     fmt,
@@ -193,120 +196,6 @@ impl Communicator {
         explain::explain(load, &self.machine, forced, MAX_MESSAGE, LANES)
     }
 
-    /// Reduces the ranks' `send` element by element into `recv` on every rank.
-    ///
-    /// Both have the same length on all ranks. The result has the same bits on every rank, and again for the same
-    /// inputs, number of ranks and configuration. 16- and 8-bit floats are added in `f32`; "direct" rounds once,
-    /// "ring" at each hop, "doubling" in each round.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] before anything moves; [`Error::Failed`] and [`Error::Closed`] as the type says.
-    pub fn all_reduce<T: Element>(&self, send: &[T], recv: &mut [T], op: Op) -> Result<()> {
-        let count = same_length(send.len(), recv.len())?;
-        self.all_reduce_regions(Region::of(send), Region::of_mut(recv), count, T::DTYPE, op)
-    }
-
-    /// [`Communicator::all_reduce`] with `data` for input and output.
-    ///
-    /// # Errors
-    /// As there. After a failure `data` holds neither input nor result.
-    pub fn all_reduce_in_place<T: Element>(&self, data: &mut [T], op: Op) -> Result<()> {
-        let (count, region) = (data.len(), Region::of_mut(data));
-        self.all_reduce_regions(region, region, count, T::DTYPE, op)
-    }
-
-    /// Copies `root`'s `send` into `recv` on every rank, the root's included. Only the root's `send` is looked at.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] before anything moves, also at the root without `send`; [`Error::Failed`] and
-    /// [`Error::Closed`] as the type says.
-    pub fn broadcast<T: Element>(&self, send: Option<&[T]>, recv: &mut [T], root: usize) -> Result<()> {
-        let count = recv.len();
-        let input = match send.filter(|_| root == self.rank()) {
-            Some(send) => {
-                same_length(send.len(), count)?;
-                Some(Region::of(send))
-            }
-            None => None,
-        };
-        self.broadcast_regions(input, Region::of_mut(recv), count, T::DTYPE, root)
-    }
-
-    /// Copies `root`'s `data` into everyone else's.
-    ///
-    /// # Errors
-    /// As [`Communicator::broadcast`].
-    pub fn broadcast_in_place<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
-        let (count, region) = (data.len(), Region::of_mut(data));
-        self.broadcast_regions(Some(region), region, count, T::DTYPE, root)
-    }
-
-    /// Returns when every rank has called it.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] and [`Error::Closed`] as the type says.
-    pub fn barrier(&self) -> Result<()> {
-        let mut token = [0u8];
-        let token = Region::of_mut(&mut token);
-        self.call(Collective::Barrier, token, token, 1, DType::Uint8, Op::Sum)
-    }
-
-    /// All-reduces `count` elements; in place when both regions are the same.
-    pub(crate) fn all_reduce_regions(
-        &self,
-        input: Region<'_>,
-        output: Region<'_>,
-        count: usize,
-        dtype: DType,
-        op: Op,
-    ) -> Result<()> {
-        if !op.accepts(dtype) {
-            return Err(Error::invalid(format!(
-                "{op} is for integers only: {dtype} elements cannot be combined by it"
-            )));
-        }
-        check_buffer("send buffer", &input, count, dtype)?;
-        check_buffer("receive buffer", &output, count, dtype)?;
-        check_overlap(&input, &output)?;
-        self.call(Collective::AllReduce, input, output, count, dtype, op)
-    }
-
-    /// Broadcasts `count` elements; only the root's `input` is used, in place when it is the same as `output`.
-    pub(crate) fn broadcast_regions(
-        &self,
-        input: Option<Region<'_>>,
-        output: Region<'_>,
-        count: usize,
-        dtype: DType,
-        root: usize,
-    ) -> Result<()> {
-        if root >= self.ranks() {
-            return Err(Error::invalid(format!(
-                "root {root} is outside the communicator: its ranks are 0 to {}",
-                self.ranks() - 1
-            )));
-        }
-        check_buffer("receive buffer", &output, count, dtype)?;
-        let input = match input {
-            _ if root != self.rank() => Region::empty(),
-            Some(input) => input,
-            None if count == 0 => Region::empty(),
-            None => return Err(Error::invalid("the root of a broadcast needs a send buffer")),
-        };
-        if root == self.rank() {
-            check_buffer("send buffer", &input, count, dtype)?;
-            check_overlap(&input, &output)?;
-        }
-        self.call(
-            Collective::Broadcast { root: root as u32 },
-            input,
-            output,
-            count,
-            dtype,
-            Op::Sum,
-        )
-    }
-
     /// Ends the communicator's use: no call is accepted any more. Every call has ended when it returned, so that there
     /// is nothing to wait for.
     ///
@@ -333,12 +222,11 @@ impl Communicator {
         self.closed.get().cloned().or_else(|| self.membership.verdict())
     }
 
-    /// Runs a checked call.
+    /// Runs a checked call on the parts of the vector that this rank has.
     fn call(
         &self,
         collective: Collective,
-        input: Region<'_>,
-        output: Region<'_>,
+        buffers: Buffers<'_>,
         count: usize,
         dtype: DType,
         op: Op,
@@ -389,8 +277,9 @@ impl Communicator {
             dtype,
             op,
             header: call.signature(),
-            input,
-            output,
+            input: buffers.input,
+            output: buffers.output,
+            begins: buffers.begins,
             scratch: Region::of_mut(&mut inner.scratch),
             lend: None,
         };
@@ -502,45 +391,6 @@ pub fn explain(
 
 fn nanoseconds(timeout: Duration) -> u64 {
     u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn same_length(send: usize, recv: usize) -> Result<usize> {
-    if send == recv {
-        return Ok(send);
-    }
-    Err(Error::invalid(format!(
-        "the send buffer has {send} elements and the receive buffer {recv}: they must have the same number"
-    )))
-}
-
-/// Checks that `region` holds `count` elements.
-fn check_buffer(what: &str, region: &Region<'_>, count: usize, dtype: DType) -> Result<()> {
-    let Some(bytes) = count
-        .checked_mul(dtype.size())
-        .filter(|&bytes| bytes <= isize::MAX as usize)
-    else {
-        return Err(Error::invalid(format!(
-            "{count} elements of {dtype} are more than any memory holds"
-        )));
-    };
-    if region.len() == bytes {
-        return Ok(());
-    }
-    Err(Error::invalid(format!(
-        "the {what} has {} bytes: {count} elements of {dtype} need {bytes}",
-        region.len()
-    )))
-}
-
-/// Refuses buffers that share memory without being the same.
-fn check_overlap(input: &Region<'_>, output: &Region<'_>) -> Result<()> {
-    if input.is(output) || !input.overlaps(output) {
-        return Ok(());
-    }
-    let apart = input.as_ptr().addr().abs_diff(output.as_ptr().addr());
-    Err(Error::invalid(format!(
-        "the send and receive buffers overlap, {apart} bytes apart: they must be the same buffer (in place) or lie apart"
-    )))
 }
 
 /// What the ranks' bytes will travel over, and why.

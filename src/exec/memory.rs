@@ -27,6 +27,8 @@ pub(crate) struct Work<'m> {
     pub(crate) header: Header,
     pub(crate) input: Region<'m>,
     pub(crate) output: Region<'m>,
+    /// The elements of the vector at which input and output begin: a rank may have a part of it only.
+    pub(crate) begins: [usize; 2],
     /// At least [`Work::scratch_bytes`].
     pub(crate) scratch: Region<'m>,
     /// Which sends may be left where they lie until the peer takes them; `None`: none, all are copied.
@@ -65,10 +67,11 @@ impl<'m> Work<'m> {
             position % total
         };
         let range = tiling.cut(layout.grain(grain), track.tile);
-        let (start, len) = (range.start * dtype.size(), range.len() * dtype.size());
+        let len = range.len() * dtype.size();
+        let at = |begin: usize| (range.start - begin) * dtype.size();
         match slice.buffer {
-            Buffer::Input => self.input.part(start, len),
-            Buffer::Output => self.output.part(start, len),
+            Buffer::Input => self.input.part(at(self.begins[0]), len),
+            Buffer::Output => self.output.part(at(self.begins[1]), len),
             Buffer::Scratch => {
                 let slot = track.copy * schedule.scratch as usize + position;
                 self.scratch.part(slot * tiling.elements * dtype.size(), len)

@@ -6,6 +6,7 @@ use crate::{
     plan::{
         algo::{Algorithm, Request, fitting},
         choose,
+        definition::{self, Held, Wanted},
         layout::{Layout, Tiling},
         schedule::Schedule,
         verify::{Proof, mutate, verify_all},
@@ -13,6 +14,8 @@ use crate::{
     transport::{LANES, sim},
     types::{Call, Collective, DType, Op},
 };
+
+use std::ops::Range;
 
 /// One simulated call: `u64` contributions of which a lost, doubled or misplaced one changes the result.
 struct Trial<'a> {
@@ -31,30 +34,67 @@ impl Trial<'_> {
         (1 << (rank % 40)) * 0x1_0001 + (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    fn wanted(&self, i: usize) -> u64 {
-        match self.collective {
-            Collective::AllReduce | Collective::Barrier => {
-                (0..self.schedules.len()).fold(0, |sum, r| sum.wrapping_add(self.input(r, i)))
-            }
-            Collective::Broadcast { root } => self.input(root as usize, i),
+    /// Elements of the whole vector.
+    fn total(&self) -> usize {
+        definition::total(self.collective, self.schedules.len(), self.count).unwrap()
+    }
+
+    fn held(&self, rank: usize) -> Held {
+        definition::held(self.collective, self.schedules.len(), rank, self.count)
+    }
+
+    /// What element `i` of the vector must be on `rank`, which has it.
+    fn wanted(&self, rank: usize, i: usize) -> u64 {
+        let (ranks, has_blocks) = (self.schedules.len(), self.collective.has_blocks());
+        let (block, at) = if has_blocks {
+            (i / self.count, i % self.count)
+        } else {
+            (0, i)
+        };
+        match definition::wanted(self.collective, rank, block) {
+            Wanted::ReductionOf { .. } => (0..ranks).fold(0, |sum, r| sum.wrapping_add(self.input(r, i))),
+            Wanted::CopyOf { rank, block } if has_blocks => self.input(rank, block * self.count + at),
+            Wanted::CopyOf { rank, .. } => self.input(rank, i),
         }
+    }
+
+    /// A rank's memory before: in place the whole vector, of which it uses a part; else what it is to receive.
+    fn before(&self, rank: usize) -> Vec<u64> {
+        let held = self.held(rank);
+        let given = |i| {
+            if held.input.contains(&i) {
+                self.input(rank, i)
+            } else {
+                u64::MAX
+            }
+        };
+        match self.in_place {
+            true => (0..self.total()).map(given).collect(),
+            false => vec![u64::MAX; held.output.len()],
+        }
+    }
+
+    /// The same afterwards: what is not received stays as it was.
+    fn after(&self, rank: usize) -> Vec<u64> {
+        let (mut memory, held) = (self.before(rank), self.held(rank));
+        let begin = if self.in_place { 0 } else { held.output.start };
+        for i in held.output {
+            memory[i - begin] = self.wanted(rank, i);
+        }
+        memory
     }
 
     /// Runs it with `slots` a lane in the order that `seed` gives. `Err` tells what went wrong.
     fn run(&self, slots: usize, seed: u64) -> Result<(), String> {
         let n = self.schedules.len();
         let inputs: Vec<Vec<u64>> = (0..n)
-            .map(|r| (0..self.count).map(|i| self.input(r, i)).collect())
+            .map(|r| self.held(r).input.map(|i| self.input(r, i)).collect())
             .collect();
-        let mut outputs = if self.in_place {
-            inputs.clone()
-        } else {
-            vec![vec![u64::MAX; self.count]; n]
-        };
+        let mut outputs: Vec<Vec<u64>> = (0..n).map(|r| self.before(r)).collect();
         let world = sim::World::new(n, slots, seed);
         let first = &self.schedules[0];
         let layout = Layout {
-            count: self.count,
+            count: self.total(),
             blocks: first.blocks as usize,
             grains: first.grains as usize,
         };
@@ -73,11 +113,11 @@ impl Trial<'_> {
         };
         let mut runs: Vec<Run<'_>> = Vec::new();
         for (r, (output, scratch)) in outputs.iter_mut().zip(&mut scratch).enumerate() {
-            let output = Region::of_mut(output);
-            let input = if self.in_place {
-                output
-            } else {
-                Region::of(&inputs[r])
+            let (memory, held) = (Region::of_mut(output), self.held(r));
+            let part = |range: &Range<usize>| memory.part(8 * range.start, 8 * range.len());
+            let (input, output) = match self.in_place {
+                true => (part(&held.input), part(&held.output)),
+                false => (Region::of(&inputs[r]), memory),
             };
             runs.push(Run::new(Work {
                 schedule: &self.schedules[r],
@@ -89,6 +129,7 @@ impl Trial<'_> {
                 header: call.signature(),
                 input,
                 output,
+                begins: [held.input.start, held.output.start],
                 scratch: Region::of_mut(scratch),
                 lend: self.proof.map(|proof| Lend {
                     proof,
@@ -100,11 +141,11 @@ impl Trial<'_> {
         finish(&world, &mut runs)?;
         drop(runs);
         for (r, output) in outputs.iter().enumerate() {
-            if let Some(i) = (0..self.count).find(|&i| output[i] != self.wanted(i)) {
+            let wanted = self.after(r);
+            if let Some(i) = (0..wanted.len()).find(|&i| output[i] != wanted[i]) {
                 return Err(format!(
                     "rank {r} element {i}: {:#x}, wanted {:#x}",
-                    output[i],
-                    self.wanted(i)
+                    output[i], wanted[i]
                 ));
             }
         }
@@ -154,20 +195,11 @@ fn schedules(algorithm: &Algorithm, collective: Collective, ranks: usize) -> Vec
         .collect()
 }
 
-fn collectives(ranks: usize) -> impl Iterator<Item = Collective> {
-    let roots = [0, ranks / 2, ranks - 1]
-        .into_iter()
-        .map(|root| Collective::Broadcast { root: root as u32 });
-    [Collective::AllReduce, Collective::Barrier]
-        .into_iter()
-        .chain(roots)
-}
-
 #[test]
 fn every_algorithm_is_right_under_adversarial_orders() {
     let mut cases = 0;
     for n in (1..=9).chain([16]) {
-        for collective in collectives(n) {
+        for collective in definition::every([0, n / 2, n - 1]) {
             for algorithm in fitting(collective) {
                 let schedules = schedules(algorithm, collective, n);
                 let proof = verify_all(collective, &schedules).unwrap();

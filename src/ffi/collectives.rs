@@ -5,8 +5,54 @@ use super::{
     on,
     types::{cclComm_t, cclDataType_t, cclRedOp_t, cclResult_t, cclStream_t},
 };
-use crate::types::{DType, Op};
+use crate::types::{Collective, DType, Op, Result};
 use std::ffi::{c_int, c_void};
+
+/// The buffers, type and stream of a call from C.
+struct Given {
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: cclDataType_t,
+    stream: cclStream_t,
+}
+
+impl Given {
+    /// Runs a collective, with the reduction `op` if it reduces.
+    ///
+    /// # Safety
+    /// The buffers hold the elements that the collective uses on this rank, as [`region`] wants them.
+    unsafe fn run(
+        self,
+        comm: cclComm_t,
+        collective: impl FnOnce() -> Result<Collective>,
+        op: Option<cclRedOp_t>,
+    ) -> cclResult_t {
+        on(comm, |comm| {
+            blocking(self.stream)?;
+            let dtype = DType::from_number(self.datatype)?;
+            let op = op.map_or(Ok(Op::Sum), Op::from_number)?;
+            let collective = collective()?;
+            let held = comm.held(collective, self.count, dtype)?;
+            // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise, and the call below is over
+            // with the buffers when it returns.
+            let part = |name, at, len: usize| {
+                (len > 0)
+                    .then(|| unsafe { region(name, at, len, dtype) })
+                    .transpose()
+            };
+            let input = part("sendbuff", self.sendbuff, held.input.len())?;
+            let output = part("recvbuff", self.recvbuff.cast_const(), held.output.len())?;
+            comm.collective(collective, input, output, self.count, dtype, op)
+        })
+    }
+}
+
+/// A root from C.
+fn rooted(root: c_int, collective: impl FnOnce(u32) -> Collective) -> Result<Collective> {
+    // It is not negative.
+    Ok(collective(index("root", root)? as u32))
+}
 
 /// Reduces the `count` elements of `sendbuff` over all ranks and leaves the result in `recvbuff` on every rank.
 ///
@@ -32,19 +78,15 @@ pub unsafe extern "C" fn cclAllReduce(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    on(comm, |comm| {
-        blocking(stream)?;
-        let (dtype, op) = (DType::from_number(datatype)?, Op::from_number(op)?);
-        // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise, and the call below is over
-        // with the buffers when it returns.
-        let (input, output) = unsafe {
-            (
-                region("sendbuff", sendbuff, count, dtype)?,
-                region("recvbuff", recvbuff, count, dtype)?,
-            )
-        };
-        comm.all_reduce_regions(input, output, count, dtype, op)
-    })
+    let given = Given {
+        sendbuff,
+        recvbuff,
+        count,
+        datatype,
+        stream,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { given.run(comm, || Ok(Collective::AllReduce), Some(op)) }
 }
 
 /// Copies the `count` elements of `sendbuff` on rank `root` into `recvbuff` on every rank, the root included.
@@ -69,18 +111,15 @@ pub unsafe extern "C" fn cclBroadcast(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    on(comm, |comm| {
-        blocking(stream)?;
-        let (dtype, root) = (DType::from_number(datatype)?, index("root", root)?);
-        let input = match root == comm.rank() {
-            // SAFETY: as in `cclAllReduce`.
-            true => Some(unsafe { region("sendbuff", sendbuff, count, dtype)? }),
-            false => None,
-        };
-        // SAFETY: as in `cclAllReduce`.
-        let output = unsafe { region("recvbuff", recvbuff, count, dtype)? };
-        comm.broadcast_regions(input, output, count, dtype, root)
-    })
+    let given = Given {
+        sendbuff,
+        recvbuff,
+        count,
+        datatype,
+        stream,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { given.run(comm, || rooted(root, |root| Collective::Broadcast { root }), None) }
 }
 
 /// cclBroadcast in place: `buff` is sent on rank `root` and filled on the others.
@@ -96,14 +135,217 @@ pub unsafe extern "C" fn cclBcast(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    on(comm, |comm| {
-        blocking(stream)?;
-        let (dtype, root) = (DType::from_number(datatype)?, index("root", root)?);
-        // SAFETY: as in `cclAllReduce`.
-        let buff = unsafe { region("buff", buff, count, dtype)? };
-        let input = (root == comm.rank()).then_some(buff);
-        comm.broadcast_regions(input, buff, count, dtype, root)
-    })
+    let given = Given {
+        sendbuff: buff,
+        recvbuff: buff,
+        count,
+        datatype,
+        stream,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { given.run(comm, || rooted(root, |root| Collective::Broadcast { root }), None) }
+}
+
+/// Reduces the `count` elements of `sendbuff` over all ranks and leaves the result in `recvbuff` on rank `root`.
+///
+/// All ranks pass the same count, type, operation and root. `recvbuff` is looked at on the root alone and may be anything
+/// elsewhere. In place on the root where sendbuff == recvbuff; any other overlap is an invalid argument.
+///
+/// @param count Elements, not bytes.
+/// @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+/// @return As cclAllReduce.
+///
+/// # Safety
+/// As for cclAllReduce, with the buffers that this rank uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclReduce(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: cclDataType_t,
+    op: cclRedOp_t,
+    root: c_int,
+    comm: cclComm_t,
+    stream: cclStream_t,
+) -> cclResult_t {
+    let given = Given {
+        sendbuff,
+        recvbuff,
+        count,
+        datatype,
+        stream,
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        given.run(
+            comm,
+            || rooted(root, |root| Collective::Reduce { root }),
+            Some(op),
+        )
+    }
+}
+
+/// Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on every rank: those of rank r at element
+/// r * sendcount.
+///
+/// All ranks pass the same count and type; `recvbuff` holds sendcount elements for each rank. In place where
+/// sendbuff == recvbuff + rank * sendcount; any other overlap is an invalid argument.
+///
+/// @param sendcount Elements of one rank, not bytes.
+/// @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+/// @return As cclAllReduce.
+///
+/// # Safety
+/// As for cclAllReduce, with the buffers that this rank uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclAllGather(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    sendcount: usize,
+    datatype: cclDataType_t,
+    comm: cclComm_t,
+    stream: cclStream_t,
+) -> cclResult_t {
+    let given = Given {
+        sendbuff,
+        recvbuff,
+        count: sendcount,
+        datatype,
+        stream,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { given.run(comm, || Ok(Collective::AllGather), None) }
+}
+
+/// Reduces `sendbuff` over all ranks and leaves in `recvbuff` of rank r the `recvcount` elements of the result from
+/// r * recvcount on.
+///
+/// All ranks pass the same count, type and operation; `sendbuff` holds recvcount elements for each rank. In place where
+/// recvbuff == sendbuff + rank * recvcount; any other overlap is an invalid argument.
+///
+/// @param recvcount Elements of one rank, not bytes.
+/// @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+/// @return As cclAllReduce.
+///
+/// # Safety
+/// As for cclAllReduce, with the buffers that this rank uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclReduceScatter(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    recvcount: usize,
+    datatype: cclDataType_t,
+    op: cclRedOp_t,
+    comm: cclComm_t,
+    stream: cclStream_t,
+) -> cclResult_t {
+    let given = Given {
+        sendbuff,
+        recvbuff,
+        count: recvcount,
+        datatype,
+        stream,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { given.run(comm, || Ok(Collective::ReduceScatter), Some(op)) }
+}
+
+/// Gathers the `count` elements of `sendbuff` of every rank into `recvbuff` on rank `root`: those of rank r at element
+/// r * count.
+///
+/// All ranks pass the same count, type and root; `recvbuff` holds count elements for each rank on the root, and may be
+/// anything elsewhere. In place on the root where sendbuff == recvbuff + root * count; any other overlap is an invalid
+/// argument.
+///
+/// @param count Elements of one rank, not bytes.
+/// @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+/// @return As cclAllReduce.
+///
+/// # Safety
+/// As for cclAllReduce, with the buffers that this rank uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclGather(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: cclDataType_t,
+    root: c_int,
+    comm: cclComm_t,
+    stream: cclStream_t,
+) -> cclResult_t {
+    let given = Given {
+        sendbuff,
+        recvbuff,
+        count,
+        datatype,
+        stream,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { given.run(comm, || rooted(root, |root| Collective::Gather { root }), None) }
+}
+
+/// Copies the `count` elements of `sendbuff` on rank `root` from r * count on into `recvbuff` on rank r, the root included.
+///
+/// All ranks pass the same count, type and root; `sendbuff` holds count elements for each rank on the root, and may be
+/// anything elsewhere. In place on the root where recvbuff == sendbuff + root * count; any other overlap is an invalid
+/// argument.
+///
+/// @param count Elements of one rank, not bytes.
+/// @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+/// @return As cclAllReduce.
+///
+/// # Safety
+/// As for cclAllReduce, with the buffers that this rank uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclScatter(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: cclDataType_t,
+    root: c_int,
+    comm: cclComm_t,
+    stream: cclStream_t,
+) -> cclResult_t {
+    let given = Given {
+        sendbuff,
+        recvbuff,
+        count,
+        datatype,
+        stream,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { given.run(comm, || rooted(root, |root| Collective::Scatter { root }), None) }
+}
+
+/// Copies the `count` elements of `sendbuff` from r * count on into `recvbuff` of rank r, at the caller's rank * count.
+///
+/// All ranks pass the same count and type; both buffers hold count elements for each rank. In place where
+/// sendbuff == recvbuff; any other overlap is an invalid argument.
+///
+/// @param count Elements from one rank to another, not bytes.
+/// @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+/// @return As cclAllReduce.
+///
+/// # Safety
+/// As for cclAllReduce, with the buffers that this rank uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclAlltoAll(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: cclDataType_t,
+    comm: cclComm_t,
+    stream: cclStream_t,
+) -> cclResult_t {
+    let given = Given {
+        sendbuff,
+        recvbuff,
+        count,
+        datatype,
+        stream,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { given.run(comm, || Ok(Collective::AlltoAll), None) }
 }
 
 /// Returns when every rank has called it.

@@ -87,6 +87,7 @@ impl<'m> Region<'m> {
     }
 
     /// Whether both are the same bytes.
+    #[cfg(test)]
     pub(crate) fn is(&self, other: &Region<'_>) -> bool {
         ptr::eq(self.base, other.base) && self.len == other.len
     }

@@ -298,6 +298,10 @@ impl Session<'_> {
             }
             (Collective::Broadcast { root }, None) => self.comm.broadcast_in_place(recv, root as usize),
             (Collective::Barrier, _) => self.comm.barrier(),
+            (other, _) => Err(crate::Error::internal(format!(
+                "ccl-perf does not measure {}",
+                other.name()
+            ))),
         }
     }
 }

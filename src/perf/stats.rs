@@ -52,7 +52,12 @@ impl Stats {
 pub(super) fn bus_factor(collective: Collective, ranks: usize) -> f64 {
     match collective {
         Collective::AllReduce => 2.0 * (ranks as f64 - 1.0) / ranks as f64,
-        Collective::Broadcast { .. } => 1.0,
+        Collective::Broadcast { .. } | Collective::Reduce { .. } => 1.0,
+        Collective::AllGather
+        | Collective::ReduceScatter
+        | Collective::Gather { .. }
+        | Collective::Scatter { .. }
+        | Collective::AlltoAll => (ranks as f64 - 1.0) / ranks as f64,
         Collective::Barrier => 0.0,
     }
 }

@@ -15,7 +15,7 @@
 //! are those of the models that it follows. Source: D. Culler et al., "LogP: towards a realistic model of parallel
 //! computation", 1993, with bytes as in A. Alexandrov et al., "LogGP", 1995.
 
-use super::choose;
+use super::{choose, definition};
 use crate::types::{Collective, DType};
 
 /// A call as all ranks make it.
@@ -34,8 +34,11 @@ impl Load {
         Load {
             collective,
             ranks,
-            // A barrier's token is the library's own.
-            count: if collective.has_vector() { count } else { 1 },
+            // A barrier's token is the library's own. Of vectors that no memory holds any large number will do.
+            count: match collective.has_vector() {
+                true => definition::total(collective, ranks, count).unwrap_or(usize::MAX),
+                false => 1,
+            },
             element: dtype.size(),
         }
     }
@@ -274,13 +277,7 @@ mod tests {
     #[test]
     fn counts_are_those_of_the_schedules() {
         for ranks in 1usize..=33 {
-            for collective in [
-                Collective::AllReduce,
-                Collective::Broadcast {
-                    root: ranks as u32 / 2,
-                },
-                Collective::Barrier,
-            ] {
+            for collective in definition::every([ranks / 2]) {
                 // One block, some blocks, all blocks, and blocks of several elements.
                 for count in [1, ranks.div_ceil(2), ranks, 10 * ranks] {
                     let load = Load::new(collective, ranks, count, DType::Int32);

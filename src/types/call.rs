@@ -16,6 +16,27 @@ pub enum Collective {
     },
     /// No rank is over before all have begun.
     Barrier,
+    /// `root` ends with the reduction of all ranks' vectors.
+    Reduce {
+        /// The rank that gets the result.
+        root: u32,
+    },
+    /// Every rank ends with all ranks' vectors, one after the other.
+    AllGather,
+    /// Every rank ends with its block of the reduction of all ranks' vectors.
+    ReduceScatter,
+    /// `root` ends with all ranks' vectors, one after the other.
+    Gather {
+        /// The rank that gets them.
+        root: u32,
+    },
+    /// Every rank ends with its block of `root`'s vector.
+    Scatter {
+        /// The rank whose data the others get.
+        root: u32,
+    },
+    /// Every rank ends with its block of each rank's vector, one after the other.
+    AlltoAll,
 }
 
 impl Collective {
@@ -25,14 +46,27 @@ impl Collective {
             Collective::AllReduce => "allreduce",
             Collective::Broadcast { .. } => "broadcast",
             Collective::Barrier => "barrier",
+            Collective::Reduce { .. } => "reduce",
+            Collective::AllGather => "allgather",
+            Collective::ReduceScatter => "reducescatter",
+            Collective::Gather { .. } => "gather",
+            Collective::Scatter { .. } => "scatter",
+            Collective::AlltoAll => "alltoall",
         }
     }
 
     /// The root, where there is one.
     pub fn root(self) -> Option<u32> {
         match self {
-            Collective::AllReduce | Collective::Barrier => None,
-            Collective::Broadcast { root } => Some(root),
+            Collective::AllReduce
+            | Collective::Barrier
+            | Collective::AllGather
+            | Collective::ReduceScatter
+            | Collective::AlltoAll => None,
+            Collective::Broadcast { root }
+            | Collective::Reduce { root }
+            | Collective::Gather { root }
+            | Collective::Scatter { root } => Some(root),
         }
     }
 
@@ -43,7 +77,52 @@ impl Collective {
 
     /// Whether the caller's values are combined on the way, so that the reduction operation matters.
     pub fn reduces(self) -> bool {
-        matches!(self, Collective::AllReduce)
+        matches!(
+            self,
+            Collective::AllReduce | Collective::Reduce { .. } | Collective::ReduceScatter
+        )
+    }
+
+    /// Whether a vector has a block for each rank, `count` elements each; else it is `count` elements in all.
+    pub fn has_blocks(self) -> bool {
+        matches!(
+            self,
+            Collective::AllGather
+                | Collective::ReduceScatter
+                | Collective::Gather { .. }
+                | Collective::Scatter { .. }
+                | Collective::AlltoAll
+        )
+    }
+
+    /// The collective with this number in a signature, and with this root if it has one.
+    fn of_kind(kind: u32, root: u32) -> Option<Collective> {
+        Some(match kind {
+            0 => Collective::AllReduce,
+            1 => Collective::Broadcast { root },
+            2 => Collective::Barrier,
+            3 => Collective::Reduce { root },
+            4 => Collective::AllGather,
+            5 => Collective::ReduceScatter,
+            6 => Collective::Gather { root },
+            7 => Collective::Scatter { root },
+            8 => Collective::AlltoAll,
+            _ => return None,
+        })
+    }
+
+    fn kind(self) -> u32 {
+        match self {
+            Collective::AllReduce => 0,
+            Collective::Broadcast { .. } => 1,
+            Collective::Barrier => 2,
+            Collective::Reduce { .. } => 3,
+            Collective::AllGather => 4,
+            Collective::ReduceScatter => 5,
+            Collective::Gather { .. } => 6,
+            Collective::Scatter { .. } => 7,
+            Collective::AlltoAll => 8,
+        }
     }
 }
 
@@ -55,7 +134,7 @@ pub struct Call {
     pub seq: u32,
     /// What is called.
     pub collective: Collective,
-    /// Elements of the vector; 1 where there is none.
+    /// Elements of the vector, or of a block of it (see [`Collective::has_blocks`]); 1 where there is none.
     pub count: u64,
     /// Type of the elements; [`DType::Uint8`] where there is no vector.
     pub dtype: DType,
@@ -83,11 +162,7 @@ impl Call {
     /// The call in the sixteen bytes that each of its messages carries: number; collective, type, operation and root;
     /// count. Calls that differ have signatures that differ.
     pub(crate) fn signature(&self) -> [u32; 4] {
-        let (kind, root) = match self.collective {
-            Collective::AllReduce => (0, 0),
-            Collective::Broadcast { root } => (1, root),
-            Collective::Barrier => (2, 0),
-        };
+        let (kind, root) = (self.collective.kind(), self.collective.root().unwrap_or(0));
         let what = kind | (self.dtype as u32) << 4 | (self.op as u32) << 8 | root << 12;
         [self.seq, what, self.count as u32, (self.count >> 32) as u32]
     }
@@ -95,12 +170,7 @@ impl Call {
     /// The call with this signature, if it is one.
     pub(crate) fn from_signature([seq, what, low, high]: [u32; 4]) -> Option<Call> {
         let root = what >> 12;
-        let collective = match what & 0xf {
-            0 => Collective::AllReduce,
-            1 => Collective::Broadcast { root },
-            2 => Collective::Barrier,
-            _ => return None,
-        };
+        let collective = Collective::of_kind(what & 0xf, root)?;
         let dtype = DType::from_number((what >> 4 & 0xf) as i32).ok()?;
         let op = Op::from_number((what >> 8 & 0xf) as i32).ok()?;
         Some(Call {
@@ -125,9 +195,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_signature_tells_the_whole_call(
-            seq: u32, count: u64, dtype in 0i32..14, op in 0i32..8, kind in 0usize..3, root in 0..MAX_RANKS as u32,
+            seq: u32, count: u64, dtype in 0i32..14, op in 0i32..8, kind in 0u32..9, root in 0..MAX_RANKS as u32,
         ) {
-            let collective = [Collective::AllReduce, Collective::Broadcast { root }, Collective::Barrier][kind];
+            let collective = Collective::of_kind(kind, root).unwrap();
             let dtype = DType::from_number(dtype).unwrap();
             let op = Op::from_number(op).unwrap();
             let call = Call { seq, collective, count, dtype, op };

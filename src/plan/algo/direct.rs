@@ -1,34 +1,150 @@
-//! Direct two-shot all-reduce: everyone sends block q to rank q, which adds the n blocks in one pass and sends the
-//! result to everyone.
+//! Direct exchange: whoever has a block sends it to the rank that needs it, without a stop between.
 //!
-//! Two messages deep whatever n, and each rank sends as little as in a ring; but every pair of ranks needs a link.
-//! A block's owner sees all contributions, so that 16- and 8-bit floats are added in float32 and rounded once, and
+//! One message deep, two for an all-reduce, whatever n, and no rank sends more than it must; but every pair of ranks needs a
+//! link, and a root has n − 1 of them busy.
+//!
+//! All-reduce is *two-shot*: everyone sends block q to rank q, which adds the n blocks in one pass and sends the result to
+//! everyone. Whoever reduces sees all contributions, so that 16- and 8-bit floats are added in float32 and rounded once, and
 //! the order is always rank 0, 1, 2, ….
 //!
 //! Source: the reduce-scatter and all-gather composition in R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of
 //! collective communication operations in MPICH", 2005, with both halves done by direct exchange.
 
-use super::{Algorithm, Request};
+use super::{Algorithm, Request, whole};
 use crate::plan::cost::{Counts, Load, Work};
 use crate::plan::schedule::{
     Affine,
     Buffer::{Input, Output},
     How, Item, Schedule, Slice, Source, Step,
 };
+use crate::types::Collective;
 
-pub(super) const TWO_SHOT: Algorithm = Algorithm {
+pub(super) const DIRECT: Algorithm = Algorithm {
     name: "direct",
-    about: "every rank reduces its block of all inputs at once, then sends it to all (two-shot)",
-    fits: super::reduces_to_all,
+    about: "every block goes straight to the rank that needs it; whoever reduces does so from all inputs at once",
+    fits: |collective| !matches!(collective, Collective::Broadcast { .. }),
     build,
     counts,
 };
 
 fn build(request: &Request) -> Schedule {
     let (n, me) = (request.ranks, request.rank);
-    if n == 1 {
-        return Schedule::plain(1, 1, vec![super::alone()]);
+    match request.collective {
+        collective if n == 1 && collective.reduces() => Schedule::plain(1, 1, vec![super::alone()]),
+        Collective::Barrier if n == 1 => Schedule::plain(1, 1, vec![super::alone()]),
+        Collective::AllReduce | Collective::Barrier | Collective::Broadcast { .. } => two_shot(n, me),
+        Collective::Reduce { root } => reduce(n, me, root as usize),
+        Collective::AllGather => everybody(n, me, |_| own(me)),
+        Collective::AlltoAll => everybody(n, me, |to| block(Input, to)),
+        Collective::ReduceScatter => Schedule::plain(n, n, reduce_scatter(n, me).into()),
+        Collective::Gather { root } => gather(n, me, root as usize),
+        Collective::Scatter { root } => scatter(n, me, root as usize),
     }
+}
+
+/// Block `at` of a buffer.
+fn block(buffer: crate::plan::schedule::Buffer, at: Affine) -> Slice {
+    Slice::grain(buffer, at)
+}
+
+/// This rank's block of the input.
+fn own(me: usize) -> Slice {
+    block(Input, Affine::fixed(me))
+}
+
+/// The other ranks, one in each turn, the next one first.
+fn others(me: usize) -> Affine {
+    Affine::stepping(me + 1, 1)
+}
+
+/// From block `me` of the input to that of the output.
+fn keep(me: usize) -> Item {
+    Item::Step(Step::copy(Source::Slice(own(me))).store(block(Output, Affine::fixed(me))))
+}
+
+/// The reduction of what all ranks have, this one's in `mine`, in the order of the ranks.
+fn sum(n: usize, me: usize, mine: Slice) -> Step {
+    let from = |rank: usize| match rank == me {
+        true => Source::Slice(mine),
+        false => Source::Recv(Affine::fixed(rank)),
+    };
+    Step::of(How::ReduceLast, (0..n).map(from))
+}
+
+/// Everyone sends everyone a block, that of `to` for each, and keeps its own. All is sent before anything is stored, so that
+/// in place nothing is lost.
+fn everybody(n: usize, me: usize, to: impl Fn(Affine) -> Slice) -> Schedule {
+    let others = others(me);
+    let items = vec![
+        super::repeat(n - 1, Step::copy(Source::Slice(to(others))).send(others)),
+        keep(me),
+        super::repeat(
+            n - 1,
+            Step::copy(Source::Recv(others)).store(block(Output, others)),
+        ),
+    ];
+    Schedule::plain(n, n, items)
+}
+
+fn reduce(n: usize, me: usize, root: usize) -> Schedule {
+    let step = match me == root {
+        true => sum(n, me, whole(Input)).store(whole(Output)),
+        false => Step::copy(Source::Slice(whole(Input))).send(Affine::fixed(root)),
+    };
+    Schedule::plain(n, 1, vec![Item::Step(step)])
+}
+
+/// Everyone sends block q to rank q, which reduces.
+fn reduce_scatter(n: usize, me: usize) -> [Item; 2] {
+    let others = others(me);
+    [
+        super::repeat(
+            n - 1,
+            Step::copy(Source::Slice(block(Input, others))).send(others),
+        ),
+        Item::Step(sum(n, me, own(me)).store(block(Output, Affine::fixed(me)))),
+    ]
+}
+
+fn gather(n: usize, me: usize, root: usize) -> Schedule {
+    let others = others(me);
+    let items = match me == root {
+        true => vec![
+            keep(me),
+            super::repeat(
+                n - 1,
+                Step::copy(Source::Recv(others)).store(block(Output, others)),
+            ),
+        ],
+        false => vec![Item::Step(
+            Step::copy(Source::Slice(own(me))).send(Affine::fixed(root)),
+        )],
+    };
+    Schedule::plain(n, n, items)
+}
+
+fn scatter(n: usize, me: usize, root: usize) -> Schedule {
+    let others = others(me);
+    let items = match me == root {
+        true => vec![
+            super::repeat(
+                n - 1,
+                Step::copy(Source::Slice(block(Input, others))).send(others),
+            ),
+            keep(me),
+        ],
+        false => {
+            let from = Source::Recv(Affine::fixed(root));
+            vec![Item::Step(
+                Step::copy(from).store(block(Output, Affine::fixed(me))),
+            )]
+        }
+    };
+    Schedule::plain(n, n, items)
+}
+
+/// Everyone reduces its block, and sends it to everyone.
+fn two_shot(n: usize, me: usize) -> Schedule {
     let others = Affine::stepping(me + 1, 1);
     let mine = Affine::fixed(me);
     let from = |rank: usize| match rank == me {
@@ -51,11 +167,51 @@ fn build(request: &Request) -> Schedule {
     Schedule::plain(n, n, items)
 }
 
-/// A block's owner is the busiest: it hears from all others and sends to all. A short vector has fewer blocks than ranks.
 fn counts(load: &Load) -> Counts {
     if load.ranks == 1 {
         return Counts::ALONE;
     }
+    let others = load.ranks as f64 - 1.0;
+    let (block, _) = load.blocks(load.ranks);
+    let all = |messages: f64, bytes: f64, reduced: f64| Work {
+        messages,
+        bytes: messages * bytes,
+        reduced,
+    };
+    let one_shot = |message: f64, messages: f64, reduced: f64, all: Work| Counts {
+        rounds: 1.0,
+        peers: others,
+        message,
+        lead: 0.0,
+        busiest: Work {
+            messages,
+            bytes: messages * message,
+            reduced,
+        },
+        all,
+    };
+    let pairs = load.ranks as f64 * others;
+    match load.collective {
+        Collective::AllReduce | Collective::Barrier | Collective::Broadcast { .. } => two_shot_counts(load),
+        Collective::Reduce { .. } => {
+            let (bytes, reduced) = (load.bytes(), others * load.bytes());
+            one_shot(bytes, others, reduced, all(2.0 * others, bytes, reduced))
+        }
+        Collective::ReduceScatter => {
+            let work = all(2.0 * pairs, block, pairs * block);
+            one_shot(block, 2.0 * others, others * block, work)
+        }
+        Collective::AllGather | Collective::AlltoAll => {
+            one_shot(block, 2.0 * others, 0.0, all(2.0 * pairs, block, 0.0))
+        }
+        Collective::Gather { .. } | Collective::Scatter { .. } => {
+            one_shot(block, others, 0.0, all(2.0 * others, block, 0.0))
+        }
+    }
+}
+
+/// A block's owner is the busiest: it hears from all others and sends to all. A short vector has fewer blocks than ranks.
+fn two_shot_counts(load: &Load) -> Counts {
     let others = load.ranks as f64 - 1.0;
     let (block, owners) = load.blocks(load.ranks);
     let messages = 2.0 * (others + owners - 1.0);

@@ -36,7 +36,7 @@ pub(crate) struct Algorithm {
 /// Every algorithm, in the order in which equally good ones are preferred.
 pub(crate) const ALGORITHMS: &[Algorithm] = &[
     doubling::DOUBLING,
-    direct::TWO_SHOT,
+    direct::DIRECT,
     ring::RING,
     tree::TREE,
     chain::CHAIN,

@@ -8,7 +8,8 @@ use super::places;
 use super::program::Cursor;
 use super::team::Team;
 use super::value::{Domain, Value};
-use crate::plan::schedule::{How, LoopVars, Source, Step};
+use crate::plan::definition;
+use crate::plan::schedule::{Buffer, How, LoopVars, Source, Step};
 use smallvec::SmallVec;
 
 impl<'j, D: Domain> Machine<'j, D> {
@@ -29,10 +30,13 @@ impl<'j, D: Domain> Machine<'j, D> {
             for (k, value) in result.iter().enumerate() {
                 let (position, cell) = self.memories[rank].locate(slice, k, &vars);
                 let total = self.job.team.schedules[rank].total_grains();
-                let (Some(cell), true) = (cell, position % total == value.grain as usize) else {
-                    let buffer = slice.buffer;
+                let (buffer, grain) = (slice.buffer, value.grain as usize);
+                if buffer == Buffer::Output && !self.memories[rank].has_output(position) {
+                    return Err(self.flaw_at_grain(id, position, Kind::StoresNoOutput));
+                }
+                let (Some(cell), true) = (cell, self.is_as_long(position % total, grain)) else {
                     let kind = Kind::Misplaced { buffer, position };
-                    return Err(self.flaw_at_grain(id, value.grain as usize, kind));
+                    return Err(self.flaw_at_grain(id, grain, kind));
                 };
                 self.memories[rank].write(
                     cell,
@@ -42,6 +46,12 @@ impl<'j, D: Domain> Machine<'j, D> {
             }
         }
         Ok(result)
+    }
+
+    /// Whether two grains are equally long whatever the count.
+    fn is_as_long(&self, one: usize, other: usize) -> bool {
+        let grains = self.job.team.schedules[0].grains as usize;
+        one == other || definition::has_equal_blocks(self.job.collective) && one % grains == other % grains
     }
 
     /// Takes one message for each source that is one, as this rank sees them.
@@ -145,6 +155,9 @@ impl<'j, D: Domain> Machine<'j, D> {
         let rank = self.job.team.threads[id].0;
         let memory = &self.memories[rank];
         let place = memory.locate(slice, k, &self.threads[id].cursor.vars);
+        if slice.buffer == Buffer::Input && !memory.has_input(place.0) {
+            return Err(self.flaw_at_grain(id, place.0, Kind::ReadsNoInput));
+        }
         match memory.read(self.job.domain, rank, place) {
             Some(value) => Ok(Some(value)),
             None => {

@@ -47,8 +47,10 @@ pub(crate) enum Kind {
     OutsideScratch { position: i64, scratch: u32 },
     #[error("stores into the input, which belongs to the caller")]
     StoresInput,
-    #[error("reads the input, and this rank has none")]
+    #[error("reads of the input what this rank does not have")]
     ReadsNoInput,
+    #[error("stores this block into the output, and this rank's has none of it")]
+    StoresNoOutput,
     #[error("waits for item {item} of channel {channel}, which is its own channel or does not exist")]
     BadAfter { channel: u32, item: u32 },
     #[error("{verb} itself")]

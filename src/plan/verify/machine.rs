@@ -13,9 +13,10 @@ use super::team::Team;
 use super::value::Domain;
 use super::{Mode, Site, places};
 use crate::plan::definition;
-use crate::plan::schedule::{Source, Step};
+use crate::plan::schedule::{Schedule, Source, Step};
 use crate::types::Collective;
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 
 /// What is run and how.
 pub(super) struct Job<'j, D: Domain> {
@@ -85,9 +86,15 @@ pub(super) struct Machine<'j, D: Domain> {
 
 impl<'j, D: Domain> Machine<'j, D> {
     pub(super) fn new(job: &'j Job<'j, D>, staged: &'j mut BTreeSet<Site>) -> Self {
-        let memory = |(rank, schedule)| {
-            let has_input = definition::has_input(job.collective, rank);
-            Memory::new(job.domain, rank, schedule, has_input, job.in_place)
+        let memory = |(rank, schedule): (usize, &Schedule)| {
+            let grains = |blocks: Range<usize>| {
+                let each = schedule.grains as usize;
+                blocks.start * each..blocks.end * each
+            };
+            let blocks = schedule.blocks as usize;
+            let input = grains(definition::input(job.collective, rank, blocks));
+            let output = grains(definition::output(job.collective, rank, blocks));
+            Memory::new(job.domain, rank, schedule, [input, output], job.in_place)
         };
         let thread = |program| Thread {
             cursor: Cursor::start(program),

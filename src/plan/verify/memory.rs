@@ -2,6 +2,7 @@
 
 use super::value::{Domain, Value};
 use crate::plan::schedule::{Buffer, LoopVars, Schedule, Slice};
+use std::ops::Range;
 
 /// What a rank's output and scratch hold, and which of their grains are lent to peers.
 ///
@@ -12,29 +13,34 @@ pub(super) struct Memory<S> {
     writers: Vec<Option<(u32, u32)>>,
     /// For each cell, how many messages of which no copy was made still lie there.
     lent: Vec<u32>,
-    /// Grains of the input, and of the output.
+    /// Grains of the vector.
     total: usize,
+    /// Those that the rank's input has, and its output.
+    input: Range<usize>,
+    output: Range<usize>,
     scratch: usize,
     in_place: bool,
 }
 
 impl<S: Clone> Memory<S> {
-    /// `rank`'s memory when the collective begins.
+    /// `rank`'s memory when the collective begins, with these grains of its input and output.
     pub(super) fn new<D: Domain<Sum = S>>(
         domain: &D,
         rank: usize,
         schedule: &Schedule,
-        has_input: bool,
+        [input, output]: [Range<usize>; 2],
         in_place: bool,
     ) -> Self {
         let (total, scratch) = (schedule.total_grains(), schedule.scratch as usize);
         let mut cells = vec![None; total + scratch];
-        if in_place && has_input {
-            for (grain, cell) in cells[..total].iter_mut().enumerate() {
-                *cell = Some(input(domain, rank, grain));
+        if in_place {
+            for grain in input.clone() {
+                cells[grain] = Some(given(domain, rank, grain));
             }
         }
         Memory {
+            input,
+            output,
             lent: vec![0; cells.len()],
             writers: vec![None; cells.len()],
             cells,
@@ -71,8 +77,18 @@ impl<S: Clone> Memory<S> {
     ) -> Option<Value<S>> {
         match cell {
             Some(cell) => self.cells[cell].clone(),
-            None => Some(input(domain, rank, position)),
+            None => self.has_input(position).then(|| given(domain, rank, position)),
         }
+    }
+
+    /// Whether a grain of the input is there.
+    pub(super) fn has_input(&self, position: usize) -> bool {
+        self.input.contains(&position)
+    }
+
+    /// Whether a grain of the output is there.
+    pub(super) fn has_output(&self, position: usize) -> bool {
+        self.output.contains(&position)
     }
 
     pub(super) fn write(&mut self, cell: usize, value: Value<S>, writer: (u32, u32)) {
@@ -115,7 +131,7 @@ impl<S: Clone> Memory<S> {
 }
 
 /// What the collective finds at `grain` of `rank`'s input.
-fn input<D: Domain>(domain: &D, rank: usize, grain: usize) -> Value<D::Sum> {
+fn given<D: Domain>(domain: &D, rank: usize, grain: usize) -> Value<D::Sum> {
     Value {
         grain: grain as u32,
         finished: false,

@@ -2,6 +2,7 @@
 
 use super::value::mix;
 use crate::plan::algo::{self, Request};
+use crate::plan::definition;
 use crate::plan::schedule::{Affine, Buffer, How, Item, Schedule, Slice, Source, Step};
 use crate::types::Collective;
 
@@ -73,12 +74,7 @@ pub(crate) fn judge(count: usize, seed: u64) -> Judged {
     let mut dice = Dice(mix(seed));
     while judged.rejected.len() + judged.accepted.len() < count {
         let ranks = 2 + dice.below(7);
-        let root = dice.below(ranks) as u32;
-        let collectives = [
-            Collective::AllReduce,
-            Collective::Broadcast { root },
-            Collective::Barrier,
-        ];
+        let collectives = definition::every([dice.below(ranks)]);
         let collective = collectives[dice.below(collectives.len())];
         let fitting: Vec<_> = algo::fitting(collective).collect();
         let algorithm = fitting[dice.below(fitting.len())];

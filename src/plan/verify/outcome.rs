@@ -26,6 +26,9 @@ impl<D: Domain> Machine<'_, D> {
         for (rank, schedule) in self.job.team.schedules.iter().enumerate() {
             for grain in 0..schedule.total_grains() {
                 let Grain { block, part } = self.grain(grain);
+                if !self.memories[rank].has_output(grain) {
+                    continue;
+                }
                 let wanted = definition::wanted(self.job.collective, rank, block);
                 let held = self.memories[rank].output(grain);
                 if held == Some(&self.value_of(wanted, part)) {

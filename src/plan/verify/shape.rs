@@ -50,7 +50,7 @@ pub(super) fn steps(
     schedule: &Schedule,
     program: &Program<'_>,
 ) -> Result<(), Flaw> {
-    let has_input = definition::has_input(collective, rank);
+    let has_input = !definition::input(collective, rank, schedule.blocks as usize).is_empty();
     for (_, step, path) in program.steps() {
         let checks = [
             sources(step, has_input),

@@ -2,6 +2,7 @@
 
 use super::{built, built_one, named};
 use crate::plan::algo::{self, ALGORITHMS, Algorithm, Request};
+use crate::plan::definition;
 use crate::plan::schedule::Schedule;
 use crate::plan::verify::{EXACT, Mode, SendSite, run, value::mix, verify, verify_all, verify_folded};
 use crate::types::{Collective, MAX_RANKS};
@@ -12,13 +13,7 @@ fn collectives(ranks: usize) -> Vec<Collective> {
     if ranks > 33 {
         roots = vec![0, 1, ranks / 2, ranks - 1];
     }
-    let broadcasts = roots
-        .into_iter()
-        .map(|root| Collective::Broadcast { root: root as u32 });
-    [Collective::AllReduce, Collective::Barrier]
-        .into_iter()
-        .chain(broadcasts)
-        .collect()
+    definition::every(roots)
 }
 
 /// Calls `check` for each algorithm, each collective that it fits and each number of ranks.
@@ -54,7 +49,11 @@ fn every_algorithm_is_proved_and_folding_says_the_same() {
             .unwrap_or_else(|flaw| panic!("{name}: {call}, {ranks} ranks: {flaw}"));
         let folded = verify_folded(collective, ranks, |rank| schedules[rank].clone())
             .unwrap_or_else(|flaw| panic!("{name}: {call}, {ranks} ranks, folded: {flaw}"));
-        assert_eq!(folded.is_some(), folds(algorithm, ranks), "{name}, {ranks} ranks");
+        assert_eq!(
+            folded.is_some(),
+            folds(algorithm, collective, ranks),
+            "{name}, {ranks} ranks"
+        );
         let Some(folded) = folded else { return };
         assert_eq!((proof.steps, proof.messages), (folded.steps, folded.messages));
         assert_eq!(folded.folded, Some(ranks));
@@ -74,8 +73,9 @@ fn every_algorithm_is_proved_and_folding_says_the_same() {
 }
 
 /// Whether the ranks' schedules are turned copies of each other. Partners at distances of powers of two are not.
-fn folds(algorithm: &Algorithm, ranks: usize) -> bool {
+fn folds(algorithm: &Algorithm, collective: Collective, ranks: usize) -> bool {
     match algorithm.name {
+        _ if collective.root().is_some() => false,
         "direct" | "ring" => true,
         "doubling" => ranks <= 2,
         _ => false,
@@ -93,7 +93,7 @@ fn prove_large(algorithm: &Algorithm, collective: Collective, ranks: usize) {
     };
     let proof = verify(collective, ranks, schedule_of)
         .unwrap_or_else(|flaw| panic!("{}: {}, {ranks} ranks: {flaw}", algorithm.name, named(collective)));
-    assert_eq!(proof.folded.is_some(), folds(algorithm, ranks));
+    assert_eq!(proof.folded.is_some(), folds(algorithm, collective, ranks));
     assert!(proof.messages >= ranks as u64 - 1);
 }
 
@@ -102,11 +102,7 @@ fn random_numbers_of_ranks_up_to_4096() {
     for seed in 0..8 {
         let ranks = EXACT + 1 + mix(seed) as usize % (4096 - EXACT);
         let root = mix(!seed) as u32 % ranks as u32;
-        for collective in [
-            Collective::AllReduce,
-            Collective::Barrier,
-            Collective::Broadcast { root },
-        ] {
+        for collective in definition::every([root as usize]) {
             algo::fitting(collective).for_each(|algorithm| prove_large(algorithm, collective, ranks));
         }
     }
@@ -121,7 +117,7 @@ fn a_hundred_thousand_ranks() {
             let last = built_one(algorithm, collective, ranks, ranks - 1);
             let steps: usize = last.channels.iter().map(Vec::len).sum();
             assert!(steps <= 20, "{}: {steps} items", algorithm.name);
-            if folds(algorithm, ranks) || steps <= 2 {
+            if folds(algorithm, collective, ranks) || steps <= 2 {
                 prove_large(algorithm, collective, ranks);
             }
         }
@@ -146,7 +142,7 @@ fn labels_agree_with_exact_values() {
         let proof = verify_all(Collective::AllReduce, &schedules).unwrap();
         let folded = verify_folded(Collective::AllReduce, ranks, |rank| schedules[rank].clone());
         let messages = folded.unwrap().map(|folded| folded.messages);
-        assert_eq!(messages.is_some(), folds(algorithm, ranks));
+        assert_eq!(messages.is_some(), folds(algorithm, Collective::AllReduce, ranks));
         assert_eq!(messages.unwrap_or(proof.messages), proof.messages);
         // One rank sends its neighbour's block in place of its own.
         schedules.swap(3, 4);

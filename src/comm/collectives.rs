@@ -1,0 +1,296 @@
+//! The operations of a [`Communicator`]: every rank calls each, with the same count, type, operation and root.
+
+use super::{Communicator, buffers::Buffers};
+use crate::{
+    mem::Region,
+    plan::definition,
+    types::{Collective, DType, Element, Error, Op, Result},
+};
+
+/// # Operations
+///
+/// Every rank calls each with the same counts, type, operation and root. A call returns when this rank's part is done.
+/// Buffers lie apart; the forms `..._in_place` have one for both. All of them fail in the same ways:
+/// [`Error::Invalid`] and [`Error::Usage`] before anything moves, with the communicator as good as before;
+/// [`Error::Failed`] and [`Error::Closed`] as the type says. After a failure output buffers hold anything.
+impl Communicator {
+    /// Reduces the ranks' `send` element by element into `recv` on every rank.
+    ///
+    /// Both have the same length on all ranks. The result has the same bits on every rank, and again for the same
+    /// inputs, number of ranks and configuration. 16- and 8-bit floats are added in `f32`; "direct" rounds once,
+    /// "ring" at each hop, "doubling" in each round.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn all_reduce<T: Element>(&self, send: &[T], recv: &mut [T], op: Op) -> Result<()> {
+        let count = same_length(send.len(), recv.len())?;
+        self.run(Collective::AllReduce, Some(send), Some(recv), count, op)
+    }
+
+    /// [`Communicator::all_reduce`] with `data` for input and output.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn all_reduce_in_place<T: Element>(&self, data: &mut [T], op: Op) -> Result<()> {
+        let count = data.len();
+        self.run_in_place(Collective::AllReduce, data, count, op)
+    }
+
+    /// Reduces the ranks' `send` element by element into `root`'s `recv`. Only the root's `recv` is looked at.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn reduce<T: Element>(&self, send: &[T], recv: Option<&mut [T]>, op: Op, root: usize) -> Result<()> {
+        self.run(
+            Collective::Reduce { root: rank(root) },
+            Some(send),
+            recv,
+            send.len(),
+            op,
+        )
+    }
+
+    /// [`Communicator::reduce`] with the root's `data` for input and output; that of the others stays as it is.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn reduce_in_place<T: Element>(&self, data: &mut [T], op: Op, root: usize) -> Result<()> {
+        let count = data.len();
+        self.run_in_place(Collective::Reduce { root: rank(root) }, data, count, op)
+    }
+
+    /// Copies `root`'s `send` into `recv` on every rank, the root's included. Only the root's `send` is looked at.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn broadcast<T: Element>(&self, send: Option<&[T]>, recv: &mut [T], root: usize) -> Result<()> {
+        let count = recv.len();
+        self.run(
+            Collective::Broadcast { root: rank(root) },
+            send,
+            Some(recv),
+            count,
+            Op::Sum,
+        )
+    }
+
+    /// Copies `root`'s `data` into everyone else's.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn broadcast_in_place<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
+        let count = data.len();
+        self.run_in_place(Collective::Broadcast { root: rank(root) }, data, count, Op::Sum)
+    }
+
+    /// Gathers `send` of every rank into `recv` on all ranks, in rank order: `recv` is as long as the ranks' `send`
+    /// together, and rank r's lands at r times the length of one.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn all_gather<T: Element>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
+        self.run(Collective::AllGather, Some(send), Some(recv), send.len(), Op::Sum)
+    }
+
+    /// [`Communicator::all_gather`] where this rank's part lies in `data`, at its place.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn all_gather_in_place<T: Element>(&self, data: &mut [T]) -> Result<()> {
+        let count = self.block_of(data.len())?;
+        self.run_in_place(Collective::AllGather, data, count, Op::Sum)
+    }
+
+    /// Reduces the ranks' `send` element by element; of the result, which has a block for each rank, this rank's block is
+    /// left in `recv`.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn reduce_scatter<T: Element>(&self, send: &[T], recv: &mut [T], op: Op) -> Result<()> {
+        let count = recv.len();
+        self.run(Collective::ReduceScatter, Some(send), Some(recv), count, op)
+    }
+
+    /// [`Communicator::reduce_scatter`] with this rank's block of `data` for the result. The rest of `data` stays as it is.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn reduce_scatter_in_place<T: Element>(&self, data: &mut [T], op: Op) -> Result<()> {
+        let count = self.block_of(data.len())?;
+        self.run_in_place(Collective::ReduceScatter, data, count, op)
+    }
+
+    /// Gathers `send` of every rank into `root`'s `recv`, in rank order. Only the root's `recv` is looked at.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn gather<T: Element>(&self, send: &[T], recv: Option<&mut [T]>, root: usize) -> Result<()> {
+        self.run(
+            Collective::Gather { root: rank(root) },
+            Some(send),
+            recv,
+            send.len(),
+            Op::Sum,
+        )
+    }
+
+    /// Hands block r of `root`'s `send` to rank r, into `recv`. Only the root's `send` is looked at.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn scatter<T: Element>(&self, send: Option<&[T]>, recv: &mut [T], root: usize) -> Result<()> {
+        let count = recv.len();
+        self.run(
+            Collective::Scatter { root: rank(root) },
+            send,
+            Some(recv),
+            count,
+            Op::Sum,
+        )
+    }
+
+    /// Hands block r of `send` to rank r, and gets into block r of `recv` what rank r has for this one.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn all_to_all<T: Element>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
+        let count = self.block_of(same_length(send.len(), recv.len())?)?;
+        self.run(Collective::AlltoAll, Some(send), Some(recv), count, Op::Sum)
+    }
+
+    /// [`Communicator::all_to_all`] with `data` for input and output.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn all_to_all_in_place<T: Element>(&self, data: &mut [T]) -> Result<()> {
+        let count = self.block_of(data.len())?;
+        self.run_in_place(Collective::AlltoAll, data, count, Op::Sum)
+    }
+
+    /// Returns when every rank has called it.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn barrier(&self) -> Result<()> {
+        let token = &mut [0u8];
+        self.run_in_place(Collective::Barrier, token, 1, Op::Sum)
+    }
+
+    fn run<T: Element>(
+        &self,
+        collective: Collective,
+        send: Option<&[T]>,
+        recv: Option<&mut [T]>,
+        count: usize,
+        op: Op,
+    ) -> Result<()> {
+        let (input, output) = (send.map(Region::of), recv.map(Region::of_mut));
+        self.collective(collective, input, output, count, T::DTYPE, op)
+    }
+
+    /// With one buffer, which holds both of this rank's parts of the vector.
+    fn run_in_place<T: Element>(
+        &self,
+        collective: Collective,
+        data: &mut [T],
+        count: usize,
+        op: Op,
+    ) -> Result<()> {
+        let data = Region::of_mut(data);
+        let held = self.held(collective, count, T::DTYPE)?;
+        let begin = match (held.input.is_empty(), held.output.is_empty()) {
+            (true, _) => held.output.start,
+            (_, true) => held.input.start,
+            _ => held.input.start.min(held.output.start),
+        };
+        let part = |of: &std::ops::Range<usize>| {
+            let (at, len) = ((of.start - begin) * size_of::<T>(), of.len() * size_of::<T>());
+            // What does not fit is not cut, so that the check of its length tells.
+            if at + len <= data.len() {
+                data.part(at, len)
+            } else {
+                data
+            }
+        };
+        let input = (!held.input.is_empty()).then(|| part(&held.input));
+        let output = (!held.output.is_empty()).then(|| part(&held.output));
+        self.collective(collective, input, output, count, T::DTYPE, op)
+    }
+
+    /// Checks and runs an operation on what this rank has of its vectors: see [`Communicator::held`].
+    pub(crate) fn collective(
+        &self,
+        collective: Collective,
+        input: Option<Region<'_>>,
+        output: Option<Region<'_>>,
+        count: usize,
+        dtype: DType,
+        op: Op,
+    ) -> Result<()> {
+        if collective.reduces() && !op.accepts(dtype) {
+            return Err(Error::invalid(format!(
+                "{op} is for integers only: {dtype} elements cannot be combined by it"
+            )));
+        }
+        let held = self.held(collective, count, dtype)?;
+        let buffers = Buffers::new(collective, &held, input, output, dtype)?;
+        self.call(collective, buffers, count, dtype, op)
+    }
+
+    /// The elements of a call's vectors that this rank's buffers hold.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a root that is no rank, and for vectors that no memory holds.
+    pub(crate) fn held(
+        &self,
+        collective: Collective,
+        count: usize,
+        dtype: DType,
+    ) -> Result<definition::Held> {
+        let ranks = self.ranks();
+        if let Some(root) = collective.root().filter(|&root| root as usize >= ranks) {
+            return Err(Error::invalid(format!(
+                "root {root} is outside the communicator: its ranks are 0 to {}",
+                ranks - 1
+            )));
+        }
+        let bytes =
+            definition::total(collective, ranks, count).and_then(|total| total.checked_mul(dtype.size()));
+        if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+            let blocks = if collective.has_blocks() {
+                format!(" for each of {ranks} ranks")
+            } else {
+                String::new()
+            };
+            return Err(Error::invalid(format!(
+                "{count} elements of {dtype}{blocks} are more than any memory holds"
+            )));
+        }
+        Ok(definition::held(collective, ranks, self.rank(), count))
+    }
+
+    /// The length of one rank's block of a vector.
+    fn block_of(&self, len: usize) -> Result<usize> {
+        let ranks = self.ranks();
+        if len.is_multiple_of(ranks) {
+            return Ok(len / ranks);
+        }
+        Err(Error::invalid(format!(
+            "the buffer has {len} elements: it must have as many for each of {ranks} ranks"
+        )))
+    }
+}
+
+/// A root as the call's signature has it. One that no number of ranks reaches stays one.
+fn rank(root: usize) -> u32 {
+    u32::try_from(root).unwrap_or(u32::MAX)
+}
+
+fn same_length(send: usize, recv: usize) -> Result<usize> {
+    if send == recv {
+        return Ok(send);
+    }
+    Err(Error::invalid(format!(
+        "the send buffer has {send} elements and the receive buffer {recv}: they must have the same number"
+    )))
+}
