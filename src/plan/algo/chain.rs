@@ -1,4 +1,5 @@
-//! Pipelined chain broadcast: the root sends to the next rank, which stores and passes on.
+//! Pipelined chain: a broadcast's root sends to the next rank, which stores and passes on; in a reduction the last rank before
+//! the root begins, and each adds its own vector to what comes and passes on.
 //!
 //! Each rank sends the vector once; the tiles of a call follow each other down the chain, so that a long vector takes
 //! about the time of one copy whatever n.
@@ -12,14 +13,19 @@ use crate::plan::cost::{Counts, Load, Work};
 use crate::plan::schedule::{
     Affine,
     Buffer::{Input, Output},
-    Item, Schedule, Source, Step,
+    How, Item, Schedule, Source, Step,
 };
 use crate::types::Collective;
 
 pub(super) const CHAIN: Algorithm = Algorithm {
     name: "chain",
-    about: "each rank passes the vector on to the next, tile by tile",
-    fits: |collective| matches!(collective, Collective::Broadcast { .. }),
+    about: "each rank passes the vector on to its neighbour, tile by tile",
+    fits: |collective| {
+        matches!(
+            collective,
+            Collective::Broadcast { .. } | Collective::Reduce { .. }
+        )
+    },
     build,
     counts,
 };
@@ -27,6 +33,9 @@ pub(super) const CHAIN: Algorithm = Algorithm {
 fn build(request: &Request) -> Schedule {
     let (n, me) = (request.ranks, request.rank);
     let root = request.collective.root().map_or(0, |root| root as usize);
+    if request.collective.reduces() {
+        return Schedule::plain(n, 1, vec![reduce(n, me, root)]);
+    }
     let source = match me == root {
         true => Source::Slice(whole(Input)),
         false => Source::Recv(Affine::fixed((me + n - 1) % n)),
@@ -39,6 +48,24 @@ fn build(request: &Request) -> Schedule {
     Schedule::plain(n, 1, vec![Item::Step(step)])
 }
 
+/// The vectors are added from the rank before the root back to the one after it, and then to the root's.
+fn reduce(n: usize, me: usize, root: usize) -> Item {
+    if n == 1 {
+        return super::alone();
+    }
+    let (mine, next, prev) = (
+        Source::Slice(whole(Input)),
+        Affine::fixed((me + 1) % n),
+        Affine::fixed((me + n - 1) % n),
+    );
+    let is_first = (me + 1) % n == root;
+    Item::Step(match (me == root, is_first) {
+        (true, _) => Step::of(How::ReduceLast, [mine, Source::Recv(next)]).store(whole(Output)),
+        (false, true) => Step::copy(mine).send(prev),
+        (false, false) => Step::of(How::Reduce, [mine, Source::Recv(next)]).send(prev),
+    })
+}
+
 /// With tiles the ranks' work overlaps, but for the first tile's way to the last rank.
 fn counts(load: &Load) -> Counts {
     if load.ranks == 1 {
@@ -46,6 +73,7 @@ fn counts(load: &Load) -> Counts {
     }
     let (others, bytes) = (load.ranks as f64 - 1.0, load.bytes());
     let between = others - 1.0;
+    let adds = if load.collective.reduces() { 1.0 } else { 0.0 };
     let lead = 2.0 * between * choose::tile_bytes(load.count, load.element) as f64;
     // With two ranks the one only sends and the other only receives.
     let messages = 1.0 + between.min(1.0);
@@ -57,8 +85,11 @@ fn counts(load: &Load) -> Counts {
         busiest: Work {
             messages,
             bytes: messages * bytes,
-            reduced: 0.0,
+            reduced: adds * bytes,
         },
-        all: super::passed_on(others, bytes),
+        all: Work {
+            reduced: adds * others * bytes,
+            ..super::passed_on(others, bytes)
+        },
     }
 }

@@ -57,11 +57,6 @@ fn others(me: usize) -> Affine {
     Affine::stepping(me + 1, 1)
 }
 
-/// From block `me` of the input to that of the output.
-fn keep(me: usize) -> Item {
-    Item::Step(Step::copy(Source::Slice(own(me))).store(block(Output, Affine::fixed(me))))
-}
-
 /// The reduction of what all ranks have, this one's in `mine`, in the order of the ranks.
 fn sum(n: usize, me: usize, mine: Slice) -> Step {
     let from = |rank: usize| match rank == me {
@@ -77,7 +72,7 @@ fn everybody(n: usize, me: usize, to: impl Fn(Affine) -> Slice) -> Schedule {
     let others = others(me);
     let items = vec![
         super::repeat(n - 1, Step::copy(Source::Slice(to(others))).send(others)),
-        keep(me),
+        super::keep(me),
         super::repeat(
             n - 1,
             Step::copy(Source::Recv(others)).store(block(Output, others)),
@@ -110,7 +105,7 @@ fn gather(n: usize, me: usize, root: usize) -> Schedule {
     let others = others(me);
     let items = match me == root {
         true => vec![
-            keep(me),
+            super::keep(me),
             super::repeat(
                 n - 1,
                 Step::copy(Source::Recv(others)).store(block(Output, others)),
@@ -131,7 +126,7 @@ fn scatter(n: usize, me: usize, root: usize) -> Schedule {
                 n - 1,
                 Step::copy(Source::Slice(block(Input, others))).send(others),
             ),
-            keep(me),
+            super::keep(me),
         ],
         false => {
             let from = Source::Recv(Affine::fixed(root));

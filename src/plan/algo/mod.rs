@@ -1,5 +1,6 @@
 //! The algorithms: one file each, pure functions that write schedules, and the registry that names them.
 
+mod bruck;
 mod chain;
 mod direct;
 mod doubling;
@@ -38,6 +39,7 @@ pub(crate) const ALGORITHMS: &[Algorithm] = &[
     doubling::DOUBLING,
     direct::DIRECT,
     ring::RING,
+    bruck::BRUCK,
     tree::TREE,
     chain::CHAIN,
 ];
@@ -71,6 +73,12 @@ fn passed_on(others: f64, bytes: f64) -> Work {
 /// The only step of an all-reduce among one rank.
 fn alone() -> Item {
     Item::Step(Step::of(How::ReduceLast, [Source::Slice(whole(Buffer::Input))]).store(whole(Buffer::Output)))
+}
+
+/// From block `me` of the input to that of the output.
+fn keep(me: usize) -> Item {
+    let own = |buffer| Slice::grain(buffer, Affine::fixed(me));
+    Item::Step(Step::copy(Source::Slice(own(Buffer::Input))).store(own(Buffer::Output)))
 }
 
 /// `step`, `count` times.

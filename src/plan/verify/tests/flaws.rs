@@ -128,7 +128,7 @@ fn an_input_that_is_not_there() {
             vec![Step::copy(input(0)).store(output(0))],
         ],
     );
-    let text = "rank 1, channel 0, item 0: reads the input, and this rank has none";
+    let text = "rank 1, channel 0, item 0: reads of the input what this rank does not have";
     rejected(SPREAD, &schedules, text);
 }
 

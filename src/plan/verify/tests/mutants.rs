@@ -31,7 +31,8 @@ fn mutants_are_rejected_or_few() {
     }
     assert_eq!(tally.len(), 10, "every kind of mistake was made");
     assert!(tally.values().all(|(rejected, _)| *rejected > 0));
-    assert!(judged.accepted.len() * 20 < COUNT);
+    // Steps that are independent may change places, and a copy may be made twice.
+    assert!(judged.accepted.len() * 10 < COUNT);
     assert_eq!(
         accepted_mutants().len(),
         judged.accepted.len(),

@@ -76,7 +76,7 @@ fn every_algorithm_is_proved_and_folding_says_the_same() {
 fn folds(algorithm: &Algorithm, collective: Collective, ranks: usize) -> bool {
     match algorithm.name {
         _ if collective.root().is_some() => false,
-        "direct" | "ring" => true,
+        "direct" | "ring" | "bruck" => true,
         "doubling" => ranks <= 2,
         _ => false,
     }
