@@ -7,9 +7,11 @@ use super::{
     schedule::Schedule,
 };
 use crate::types::Error;
+use smallvec::SmallVec;
 
 /// The algorithm for a call: the one that is `forced` if it fits the collective, else the one that takes the least time; of
-/// several the first.
+/// those that take little more the first, because predictions are no better than that and the order of the registry says what
+/// is preferred otherwise.
 ///
 /// # Errors
 /// [`Error::Internal`] when there is none at all.
@@ -21,11 +23,19 @@ pub(crate) fn algorithm(
     if let Some(algorithm) = fitting(load.collective).find(|algorithm| Some(algorithm.name) == forced) {
         return Ok(algorithm);
     }
-    let time = |algorithm: &&Algorithm| machine.predict(load.ranks, &(algorithm.counts)(load));
-    fitting(load.collective)
-        .min_by(|a, b| time(a).total_cmp(&time(b)))
+    let timed = fitting(load.collective).map(|algorithm| {
+        let time = machine.predict(load.ranks, &(algorithm.counts)(load));
+        (algorithm, time)
+    });
+    let timed: SmallVec<[_; 8]> = timed.collect();
+    let least = timed.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min);
+    let good = timed.into_iter().find(|(_, time)| *time <= least * AS_GOOD);
+    good.map(|(algorithm, _)| algorithm)
         .ok_or_else(|| Error::internal(format!("no algorithm for {}", load.collective.name())))
 }
+
+/// How many times as long as the best an algorithm may take and still be as good.
+const AS_GOOD: f64 = 1.1;
 
 /// Cuts a call into tiles for a link whose messages hold up to `max_message` bytes, with up to `lanes` lanes. Returns
 /// the tiling and how many tiles are in flight.
@@ -117,8 +127,8 @@ mod tests {
     fn with_a_core_each_it_is_rounds_then_bytes_then_caches() {
         let of = |ranks| [64, 256 << 10, 16 << 20].map(|bytes| chosen(ranks, ranks, bytes, None));
         assert_eq!(of(8), ["doubling", "direct", "direct"]);
-        assert_eq!(of(16), ["doubling", "direct", "ring"]);
-        assert_eq!(of(64), ["doubling", "direct", "ring"]);
+        assert_eq!(of(16), ["doubling", "halving", "ring"]);
+        assert_eq!(of(64), ["doubling", "halving", "ring"]);
     }
 
     #[test]

@@ -96,11 +96,32 @@ impl Counts {
 }
 
 impl Work {
-    const NONE: Work = Work {
+    pub(crate) const NONE: Work = Work {
         messages: 0.0,
         bytes: 0.0,
         reduced: 0.0,
     };
+
+    /// Adds `messages` messages of `bytes` bytes each; those of none are not sent.
+    pub(crate) fn pass(&mut self, messages: f64, bytes: f64) {
+        if bytes > 0.0 {
+            self.messages += messages;
+            self.bytes += messages * bytes;
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &Work) {
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+        self.reduced += other.reduced;
+    }
+
+    /// Makes each number at least that of `other`.
+    pub(crate) fn raise_to(&mut self, other: &Work) {
+        self.messages = self.messages.max(other.messages);
+        self.bytes = self.bytes.max(other.bytes);
+        self.reduced = self.reduced.max(other.reduced);
+    }
 }
 
 /// What things cost where the ranks run: the same on all ranks of a communicator. Times are in nanoseconds.

@@ -57,7 +57,7 @@ pub enum Why {
     Forced,
     /// No other can carry out the collective.
     Only,
-    /// It is predicted to take the least time; among equals it comes first.
+    /// It is predicted to take the least time, or comes before another that takes hardly less.
     Least,
 }
 

@@ -83,20 +83,20 @@ fn add(how: How, sources: [Source; 2]) -> Step {
 
 /// The 2^rounds ranks that take part in the rounds, numbered by their *place*: the even rank of each of the first
 /// `pairs` pairs, and all ranks beyond those.
-struct Core {
-    rounds: usize,
-    pairs: usize,
+pub(super) struct Core {
+    pub(super) rounds: usize,
+    pub(super) pairs: usize,
 }
 
 impl Core {
-    fn of(ranks: usize) -> Self {
+    pub(super) fn of(ranks: usize) -> Self {
         let rounds = ranks.ilog2() as usize;
         let pairs = ranks - (1 << rounds);
         Core { rounds, pairs }
     }
 
     /// The place of a rank, unless it is the odd one of a pair.
-    fn place(&self, rank: usize) -> Option<usize> {
+    pub(super) fn place(&self, rank: usize) -> Option<usize> {
         match rank < 2 * self.pairs {
             true => rank.is_multiple_of(2).then_some(rank / 2),
             false => Some(rank - self.pairs),
@@ -104,11 +104,11 @@ impl Core {
     }
 
     /// Whether another rank has folded its vector into that of the rank at `place`.
-    fn folds(&self, place: usize) -> bool {
+    pub(super) fn folds(&self, place: usize) -> bool {
         place < self.pairs
     }
 
-    fn rank(&self, place: usize) -> usize {
+    pub(super) fn rank(&self, place: usize) -> usize {
         place + self.pairs.min(place)
     }
 }

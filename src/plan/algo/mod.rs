@@ -4,6 +4,7 @@ mod bruck;
 mod chain;
 mod direct;
 mod doubling;
+mod halving;
 mod ring;
 mod tree;
 
@@ -34,11 +35,12 @@ pub(crate) struct Algorithm {
     pub(crate) counts: fn(&Load) -> Counts,
 }
 
-/// Every algorithm, in the order in which equally good ones are preferred.
+/// Every algorithm, in the order in which those that are about as fast are preferred: fewer roundings first.
 pub(crate) const ALGORITHMS: &[Algorithm] = &[
     doubling::DOUBLING,
     direct::DIRECT,
     ring::RING,
+    halving::HALVING,
     bruck::BRUCK,
     tree::TREE,
     chain::CHAIN,
