@@ -128,7 +128,7 @@ mod tests {
         let of = |ranks| [64, 256 << 10, 16 << 20].map(|bytes| chosen(ranks, ranks, bytes, None));
         assert_eq!(of(8), ["doubling", "direct", "direct"]);
         assert_eq!(of(16), ["doubling", "halving", "ring"]);
-        assert_eq!(of(64), ["doubling", "halving", "ring"]);
+        assert_eq!(of(64), ["doubling", "direct", "ring"]);
     }
 
     #[test]
