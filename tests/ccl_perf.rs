@@ -55,6 +55,11 @@ fn mistakes_are_one_line_with_status_2() {
         ("allreduce -d float31", "float32"),
         ("allreduce -o bitor -d float32", "-o"),
         ("broadcast -r 3 --ranks 3", "-r"),
+        ("gather -r 3 --ranks 3", "-r 3"),
+        ("scatter -r x", "-r"),
+        ("reducescatter -o bitor -d float32", "-o bitor"),
+        ("alltoall --ranks 3 -e 100T", "lower -e"),
+        ("allgather --algo guess", "--algo guess"),
         ("allreduce --ranks 0", "--ranks"),
         ("allreduce --ranks 3 -e 100T", "lower -e"),
         ("allreduce -e 100T", "lower -e"),
@@ -145,6 +150,8 @@ fn the_choice_is_explained() {
     let text = said("broadcast --explain --ranks 4 -r 2 -b 1K -e 1K --algo chain");
     assert!(text.contains("-> chain") && text.contains("forced; "), "{text}");
     assert!(said("barrier --explain").contains("-> "));
+    let text = said("alltoall --explain --ranks 3 -b 1K -e 1K");
+    assert!(text.contains("alltoall 1020 (85 x float32)"), "{text}");
 }
 
 #[test]
@@ -156,6 +163,40 @@ fn broadcast_from_every_root_and_odd_sizes() {
         first_column("broadcast -b 0 -e 9 -i 3 --ranks 2 -r 1 -n 1 --in-place"),
         [0, 4, 8]
     );
+}
+
+#[test]
+fn sizes_are_divided_between_the_ranks() {
+    for operation in ["allgather", "reducescatter", "gather", "scatter", "alltoall"] {
+        for ranks in [2, 3, 4, 7] {
+            // Less than an element for each rank, one, some, and several messages' worth.
+            let found = rows(&format!(
+                "{operation} -b 1 -e 3000000 -f 131 --ranks {ranks} -n 2 -w 0 -r {}",
+                ranks - 1
+            ));
+            let wanted = [1, 131, 17161, 2_248_091].map(|size| size / 4 / ranks);
+            assert_eq!(found.len(), wanted.len(), "{operation} {ranks}");
+            for (row, count) in found.iter().zip(wanted) {
+                let sizes = (row[0].parse(), row[2].parse());
+                assert_eq!(sizes, (Ok(4 * ranks * count), Ok(count)), "{row:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_root_and_type() {
+    for (operation, ranks) in [("reduce", 4), ("gather", 3), ("scatter", 3), ("scatter", 7)] {
+        let found = rows(&format!(
+            "{operation} -r all -b 5000 -e 5000 --ranks {ranks} -n 1 -w 0"
+        ));
+        let roots: Vec<usize> = found.iter().map(|row| row[5].parse().unwrap()).collect();
+        assert_eq!(roots, (0..ranks).collect::<Vec<_>>(), "{operation}");
+    }
+    for operation in ["allgather", "gather", "scatter", "alltoall"] {
+        let line = format!("{operation} -d all -b 5000 -e 5000 --ranks 3 -n 1 -w 0");
+        assert_eq!(rows(&line).len(), 14, "{operation}");
+    }
 }
 
 #[test]
@@ -189,6 +230,19 @@ fn every_algorithm_that_is_listed() {
 fn every_type_and_reduction() {
     let rows = rows("allreduce -d all -o all -b 1000 -e 1000 --ranks 4 -n 1 -w 0");
     assert_eq!(rows.len(), 8 * 8 + 6 * 5);
+}
+
+#[test]
+fn every_reduction_in_every_form() {
+    for (operation, ranks) in [
+        ("reduce", 2),
+        ("reduce", 7),
+        ("reducescatter", 2),
+        ("reducescatter", 7),
+    ] {
+        let line = format!("{operation} -d int16,bf16,f64 -o all -b 5000 -e 5000 --ranks {ranks} -n 1 -w 0");
+        assert_eq!(rows(&line).len(), 8 + 2 * 5, "{line}");
+    }
 }
 
 #[test]

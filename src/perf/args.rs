@@ -1,7 +1,7 @@
 //! The command line as it is written, before anything is checked against the machine or against each other.
 
 use super::size;
-use crate::types::{DType, Op};
+use crate::types::{Collective, DType, Op};
 use clap::{Parser, error::ErrorKind};
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -12,15 +12,19 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 /// counts as the slowest rank had it), algorithm bandwidth (bytes / time), bus bandwidth (what a rank must at least
 /// move / time) and the number of wrong elements. Bandwidths are in 1e9 bytes per second.
 ///
+/// A size is that of the largest buffer a rank has. In allgather and gather (the receive buffer), scatter and
+/// reducescatter (the send buffer) and alltoall (each) it has a block for each rank, size / ranks rounded down to whole
+/// elements, and column count is a block's; where a size is too small for that, nothing is moved.
+///
 /// Started by mpirun, torchrun or srun, each process is itself a rank; the first one prints.
 ///
 /// Exit status: 0 if all went well, 1 if an element was wrong or something failed, 2 for a mistake on the command line.
 #[derive(Debug, Parser)]
 #[command(name = "ccl-perf", version, allow_negative_numbers = true)]
 pub(super) struct Args {
-    /// What to measure: allreduce, broadcast, barrier
+    /// What to measure: allreduce, broadcast, reduce, allgather, reducescatter, gather, scatter, alltoall, barrier
     #[arg(value_name = "OP", required_unless_present = "list", value_parser = operation)]
-    pub(super) operation: Option<Operation>,
+    pub(super) operation: Option<Collective>,
 
     /// Smallest size in bytes [default: 8]
     #[arg(short = 'b', value_name = "MIN", value_parser = size::parse)]
@@ -143,13 +147,18 @@ fn one_line(rendered: &str) -> String {
     line
 }
 
-/// A collective without its root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operation {
-    AllReduce,
-    Broadcast,
-    Barrier,
-}
+/// What can be measured; the root, where there is one, is an argument of its own.
+pub(super) const OPERATIONS: [Collective; 9] = [
+    Collective::AllReduce,
+    Collective::Broadcast { root: 0 },
+    Collective::Reduce { root: 0 },
+    Collective::AllGather,
+    Collective::ReduceScatter,
+    Collective::Gather { root: 0 },
+    Collective::Scatter { root: 0 },
+    Collective::AlltoAll,
+    Collective::Barrier,
+];
 
 /// One, several or all of something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,20 +168,20 @@ pub(super) struct Choice<T> {
     pub(super) all: bool,
 }
 
-/// The rank that has the data.
+/// The rank that has the data, or gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Root {
     Rank(u32),
     All,
 }
 
-fn operation(text: &str) -> Result<Operation, String> {
-    match text.to_ascii_lowercase().replace(['-', '_'], "").as_str() {
-        "allreduce" => Ok(Operation::AllReduce),
-        "broadcast" | "bcast" => Ok(Operation::Broadcast),
-        "barrier" => Ok(Operation::Barrier),
-        _ => Err("there are allreduce, broadcast and barrier".to_owned()),
-    }
+fn operation(text: &str) -> Result<Collective, String> {
+    let name = match text.to_ascii_lowercase().replace(['-', '_'], "") {
+        short if short == "bcast" => "broadcast".to_owned(),
+        name => name,
+    };
+    (OPERATIONS.into_iter().find(|operation| operation.name() == name))
+        .ok_or_else(|| format!("there are {}", OPERATIONS.map(Collective::name).join(", ")))
 }
 
 fn factor(text: &str) -> Result<f64, String> {
@@ -289,7 +298,7 @@ mod tests {
              --algo ring --in-place --json a --csv b --no-check --timeout 2.5",
         )
         .unwrap();
-        assert_eq!(args.operation, Some(Operation::AllReduce));
+        assert_eq!(args.operation, Some(Collective::AllReduce));
         assert_eq!(
             (args.min, args.max, args.factor),
             (Some(8), Some(3 << 19), Some(8.0))
@@ -303,7 +312,23 @@ mod tests {
         assert_eq!(args.root, Some(Root::Rank(3)));
         assert_eq!(args.timeout, Some(Duration::from_millis(2500)));
         for name in ["bcast", "Broadcast", "BROAD_CAST"] {
-            assert_eq!(read(name).unwrap().operation, Some(Operation::Broadcast));
+            let broadcast = Collective::Broadcast { root: 0 };
+            assert_eq!(read(name).unwrap().operation, Some(broadcast));
+        }
+        for name in ["alltoall", "all-to-all", "AllToAll", "all_to_all"] {
+            assert_eq!(read(name).unwrap().operation, Some(Collective::AlltoAll));
+        }
+    }
+
+    #[test]
+    fn the_manual_names_every_operation() {
+        let help = read("--help").unwrap_err();
+        for operation in OPERATIONS {
+            assert_eq!(read(operation.name()).unwrap().operation, Some(operation));
+            assert!(
+                help.contains(&format!(" {}", operation.name())),
+                "{operation:?}: {help}"
+            );
         }
     }
 
@@ -311,7 +336,7 @@ mod tests {
     fn a_mistake_is_one_line_that_names_the_flag() {
         let cases = [
             ("", "<OP>"),
-            ("allgatherx", "allreduce, broadcast and barrier"),
+            ("allgatherx", "allgather, reducescatter, gather"),
             ("allreduce -b 1X", "-b"),
             ("allreduce -b -5", "-b"),
             ("allreduce -e lots", "-e"),

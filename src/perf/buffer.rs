@@ -1,6 +1,7 @@
 //! [`Buffer`]: memory for the largest size of a run, with guards that show when somebody writes past an end.
 
 use super::pattern::Sample;
+use std::ops::Range;
 
 /// Where user data begins: a cache line, as careful callers have it.
 const ALIGNMENT: usize = 64;
@@ -45,6 +46,22 @@ impl<T: Sample> Buffer<T> {
         &mut self.elements[self.start..][..count]
     }
 
+    /// The buffer as these blocks of `count` elements each, one after the other; each with its number.
+    pub(super) fn blocks(&self, blocks: &Range<usize>, count: usize) -> impl Iterator<Item = (usize, &[T])> {
+        let data = self.data(blocks.len() * count);
+        // Of blocks without elements there are none.
+        blocks.clone().zip(data.chunks(count.max(1)))
+    }
+
+    pub(super) fn blocks_mut(
+        &mut self,
+        blocks: &Range<usize>,
+        count: usize,
+    ) -> impl Iterator<Item = (usize, &mut [T])> {
+        let data = self.data_mut(blocks.len() * count);
+        blocks.clone().zip(data.chunks_mut(count.max(1)))
+    }
+
     /// Puts guards around the first `count` elements.
     pub(super) fn set_guards(&mut self, count: usize) {
         for range in self.guards(count) {
@@ -60,7 +77,7 @@ impl<T: Sample> Buffer<T> {
             .sum()
     }
 
-    fn guards(&self, count: usize) -> [std::ops::Range<usize>; 2] {
+    fn guards(&self, count: usize) -> [Range<usize>; 2] {
         let end = self.start + count;
         [self.start - GUARD..self.start, end..end + GUARD]
     }

@@ -18,13 +18,13 @@ pub(super) fn text(job: &Job) -> Result<String> {
     };
     let mut text = "# what the planner predicts; counts are the busiest rank's; nothing is run\n".to_owned();
     for run in &job.runs {
-        for count in job.sweep.counts(run.dtype.size()) {
+        for count in job.counts(*run) {
             let said = explain(run.collective, job.ranks, count, run.dtype, &config)?;
             // Writing to a text does not fail.
             let _ = write!(
                 text,
                 "{}, {} ranks on {} cores\n{said}",
-                title(run, count),
+                title(job, run, count),
                 job.ranks,
                 said.cores
             );
@@ -33,12 +33,12 @@ pub(super) fn text(job: &Job) -> Result<String> {
     Ok(text)
 }
 
-fn title(run: &Run, count: usize) -> String {
+fn title(job: &Job, run: &Run, count: usize) -> String {
     let name = run.collective.name();
     if !run.collective.has_vector() {
         return name.to_owned();
     }
-    let size = readable((count * run.dtype.size()) as u64);
+    let size = readable(job.bytes(*run, count));
     let root = run
         .collective
         .root()

@@ -2,7 +2,7 @@
 //!
 //! The parent (`launch`) starts one process per rank and is no rank itself. It gives each the unique ids and the job
 //! through standard input, and gets reports back through standard output. `rank` is such a process; `puzzle` makes
-//! inputs whose results are known, `measure` times. Under mpirun, torchrun or srun there is no parent: every process is
+//! inputs whose results are known, `layout` says which of them each rank has, `measure` times. Under mpirun, torchrun or srun there is no parent: every process is
 //! a rank (`launched`), and rank 0 has the `console`.
 
 mod args;
@@ -12,6 +12,7 @@ mod explain;
 mod files;
 mod launch;
 mod launched;
+mod layout;
 mod measure;
 mod number;
 mod pattern;
@@ -28,9 +29,9 @@ use crate::{
     algorithms,
     bootstrap::env::{Launch, Variables},
     topo::host::Host,
-    types::{Collective, DType, Op},
+    types::{DType, Op},
 };
-use args::{Args, Stop};
+use args::{Args, OPERATIONS, Stop};
 use console::Trouble;
 use files::Files;
 use setup::Setup;
@@ -115,11 +116,7 @@ fn wrong_elements(wrong: u64) -> String {
 /// What `--list` prints.
 fn list() -> String {
     let mut lines = Vec::new();
-    for collective in [
-        Collective::AllReduce,
-        Collective::Broadcast { root: 0 },
-        Collective::Barrier,
-    ] {
+    for collective in OPERATIONS {
         lines.push(format!("{}, with --algo", collective.name()));
         lines.extend(algorithms(collective).map(|(name, about)| format!("  {name:<10} {about}")));
     }

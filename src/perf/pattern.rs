@@ -1,17 +1,20 @@
-//! [`Pattern`]: the entries of a [`Puzzle`] as the contents of buffers of any length, to write and to compare with.
+//! [`Pattern`]: the entries of a [`Puzzle`] as the contents of blocks of any length, to write and to compare with.
 //!
-//! Element i of a buffer is entry `offset(i / BLOCK) + i % BLOCK` of a table, the offset being a hash of the seed and
-//! the block's number. So a gigabyte is written and compared at the speed of copying, and a part of the vector that
-//! ends up in the wrong place shows.
+//! Element i of a block is entry `offset(i / CHUNK) + i % CHUNK` of a table, the offset being a hash of the seed, the
+//! block's number and the chunk's. So a gigabyte is written and compared at the speed of copying, and a part of the vector
+//! that ends up in the wrong place shows.
 
-use super::puzzle::{Puzzle, hash};
+use super::{
+    layout,
+    puzzle::{Puzzle, hash},
+};
 use crate::types::{Element, F8E4M3, F8E5M2};
 use std::convert::identity;
 
 /// Elements that follow each other in the table.
-const BLOCK: usize = 256;
+const CHUNK: usize = 256;
 
-/// Places in the table where a block may begin.
+/// Places in the table where a chunk may begin.
 const OFFSETS: usize = 1024;
 
 /// An element whose bits can be made and looked at.
@@ -60,54 +63,70 @@ sample! {
     F8E5M2, u8, F8E5M2, |x: F8E5M2| x.0;
 }
 
-/// A buffer's contents of any length.
+/// A block's contents of any length.
 pub(super) struct Pattern<T> {
     table: Vec<T>,
     seed: u64,
 }
 
 impl<T: Sample> Pattern<T> {
-    /// What `rank` puts in.
-    pub(super) fn input(puzzle: &Puzzle, rank: usize) -> Self {
-        Self::of(puzzle.seed, |entry| puzzle.input(rank, entry))
+    /// What `rank` puts into `block`.
+    pub(super) fn input(puzzle: &Puzzle, rank: usize, block: usize) -> Self {
+        Self::copy_of(puzzle, rank, block, 0)
     }
 
-    /// What every rank must get.
-    pub(super) fn expected(puzzle: &Puzzle) -> Self {
-        Self::of(puzzle.seed, |entry| puzzle.expected(entry))
+    /// What `rank` must get in `block`.
+    pub(super) fn expected(puzzle: &Puzzle, rank: usize, block: usize) -> Self {
+        Self::output(puzzle, rank, block, 0)
     }
 
-    /// A pattern that differs from this one in every element.
-    pub(super) fn opposite(puzzle: &Puzzle) -> Self {
-        Self::of(puzzle.seed, |entry| !puzzle.expected(entry))
+    /// A pattern that differs from the expected one in every element.
+    pub(super) fn opposite(puzzle: &Puzzle, rank: usize, block: usize) -> Self {
+        Self::output(puzzle, rank, block, u64::MAX)
+    }
+
+    /// What `rank` must get in `block`, with the bits of `flip` inverted.
+    fn output(puzzle: &Puzzle, rank: usize, block: usize, flip: u64) -> Self {
+        match layout::origin(puzzle.collective, rank, block) {
+            Some((from, sent)) => Self::copy_of(puzzle, from, sent, flip),
+            None => Self::of(hash(puzzle.seed, block as u64), |entry| {
+                puzzle.reduced(entry) ^ flip
+            }),
+        }
+    }
+
+    fn copy_of(puzzle: &Puzzle, rank: usize, block: usize, flip: u64) -> Self {
+        Self::of(hash(puzzle.seed, block as u64), |entry| {
+            puzzle.input(rank, entry) ^ flip
+        })
     }
 
     fn of(seed: u64, bits: impl Fn(usize) -> u64) -> Self {
-        let table = (0..OFFSETS + BLOCK)
+        let table = (0..OFFSETS + CHUNK)
             .map(|entry| T::from_raw(bits(entry)))
             .collect();
         Pattern { table, seed }
     }
 
-    /// The `len` elements of block `number`.
-    fn block(&self, number: usize, len: usize) -> &[T] {
+    /// The `len` elements of chunk `number`.
+    fn chunk(&self, number: usize, len: usize) -> &[T] {
         let offset = hash(self.seed, number as u64) as usize % OFFSETS;
         &self.table[offset..offset + len]
     }
 
     /// Writes the pattern's first elements to all of `to`.
     pub(super) fn fill(&self, to: &mut [T]) {
-        for (number, block) in to.chunks_mut(BLOCK).enumerate() {
-            block.copy_from_slice(self.block(number, block.len()));
+        for (number, chunk) in to.chunks_mut(CHUNK).enumerate() {
+            chunk.copy_from_slice(self.chunk(number, chunk.len()));
         }
     }
 
     /// How many elements of `found` are not the pattern's.
     pub(super) fn count_wrong(&self, found: &[T]) -> u64 {
-        (found.chunks(BLOCK).enumerate())
-            .map(|(number, block)| {
-                let wanted = self.block(number, block.len());
-                let wrong = block
+        (found.chunks(CHUNK).enumerate())
+            .map(|(number, chunk)| {
+                let wanted = self.chunk(number, chunk.len());
+                let wrong = chunk
                     .iter()
                     .zip(wanted)
                     .map(|(a, b)| u32::from(a.bits() != b.bits()));
@@ -120,7 +139,10 @@ impl<T: Sample> Pattern<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Collective, Op};
+    use crate::{
+        perf::args::OPERATIONS,
+        types::{Collective, DType, Op},
+    };
 
     const SEED: u64 = 7;
 
@@ -132,18 +154,21 @@ mod tests {
             ranks: 3,
             seed: SEED,
         };
-        let (expected, opposite) = (Pattern::<T>::expected(&puzzle), Pattern::<T>::opposite(&puzzle));
-        let mut buffer = vec![T::from_raw(0); 3 * BLOCK + 5];
+        let (expected, opposite) = (
+            Pattern::<T>::expected(&puzzle, 0, 0),
+            Pattern::<T>::opposite(&puzzle, 0, 0),
+        );
+        let mut buffer = vec![T::from_raw(0); 3 * CHUNK + 5];
         opposite.fill(&mut buffer);
         assert_eq!(expected.count_wrong(&buffer), buffer.len() as u64);
         expected.fill(&mut buffer);
         assert_eq!(expected.count_wrong(&buffer), 0);
         opposite.fill(&mut buffer[..7]);
         assert_eq!(expected.count_wrong(&buffer), 7);
-        // A vector whose blocks are exchanged is mostly wrong.
+        // A vector whose chunks are exchanged is mostly wrong.
         expected.fill(&mut buffer);
-        buffer.rotate_left(BLOCK);
-        assert!(expected.count_wrong(&buffer) > BLOCK as u64);
+        buffer.rotate_left(CHUNK);
+        assert!(expected.count_wrong(&buffer) > CHUNK as u64);
     }
 
     #[test]
@@ -154,6 +179,47 @@ mod tests {
         counts_what_is_wrong::<f64>();
         counts_what_is_wrong::<half::bf16>();
         counts_what_is_wrong::<F8E5M2>();
+    }
+
+    #[test]
+    fn what_comes_from_elsewhere_is_wrong() {
+        const LEN: usize = 1000;
+        let filled = |pattern: &Pattern<u32>| {
+            let mut buffer = vec![0; LEN];
+            pattern.fill(&mut buffer);
+            buffer
+        };
+        for collective in OPERATIONS
+            .into_iter()
+            .filter(|collective| collective.has_vector())
+        {
+            let puzzle = Puzzle {
+                collective,
+                dtype: DType::Uint32,
+                op: Op::Sum,
+                ranks: 4,
+                seed: SEED,
+            };
+            let blocks = layout::blocks(collective, puzzle.ranks);
+            for (rank, block) in
+                (0..puzzle.ranks).flat_map(|rank| (0..blocks).map(move |block| (rank, block)))
+            {
+                let expected = Pattern::expected(&puzzle, rank, block);
+                let origin = layout::origin(collective, rank, block);
+                for (from, sent) in
+                    (0..puzzle.ranks).flat_map(|rank| (0..blocks).map(move |block| (rank, block)))
+                {
+                    let wrong = expected.count_wrong(&filled(&Pattern::input(&puzzle, from, sent)));
+                    match origin == Some((from, sent)) {
+                        true => assert_eq!(wrong, 0, "{collective:?} {rank} {block} {from} {sent}"),
+                        false => assert!(
+                            wrong > 900,
+                            "{collective:?} {rank} {block} {from} {sent}: {wrong}"
+                        ),
+                    }
+                }
+            }
+        }
     }
 
     #[test]

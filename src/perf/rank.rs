@@ -2,6 +2,7 @@
 
 use super::{
     buffer::Buffer,
+    layout::{Layout, within},
     measure::{self, Team},
     pattern::{Pattern, Sample},
     puzzle::{Puzzle, hash},
@@ -10,11 +11,13 @@ use super::{
 };
 use crate::{
     Communicator, Config, UniqueId,
-    types::{Collective, DType, F8E4M3, F8E5M2, Result},
+    mem::Region,
+    types::{DType, F8E4M3, F8E5M2, Result},
 };
 use std::{
     error::Error,
     io::{Read, Write},
+    ops::Range,
     process::ExitCode,
 };
 use zeroize::Zeroizing;
@@ -163,14 +166,19 @@ impl Session<'_> {
     }
 
     fn run<T: Sample>(&self, run: Run) -> Outcome<u64> {
-        let capacity = self.job.sweep.max as usize / size_of::<T>();
-        let needs_send = self.job.placements.contains(&Placement::OutOfPlace);
+        let largest = self.job.counts(run).last().unwrap_or(0);
+        // A buffer that is long enough for all placements.
+        let room = |blocks: fn(&Layout) -> &Range<usize>| {
+            let placements = self.job.placements.iter();
+            let most = placements.map(|&placement| blocks(&self.layout(run, placement)).len());
+            Buffer::new(largest * most.max().unwrap_or(0))
+        };
         let mut buffers = Buffers::<T> {
-            send: Buffer::new(if needs_send { capacity } else { 0 })?,
-            recv: Buffer::new(capacity)?,
+            send: room(|layout| &layout.send)?,
+            recv: room(|layout| &layout.recv)?,
         };
         let mut wrong = 0;
-        for (index, count) in self.job.sweep.counts(size_of::<T>()).enumerate() {
+        for (index, count) in self.job.counts(run).enumerate() {
             let size = Size { run, count, index };
             wrong += self.size(size, &mut buffers)?;
         }
@@ -182,7 +190,7 @@ impl Session<'_> {
         let Size { run, count, .. } = size;
         let mut row = Row {
             operation: run.collective.name().to_owned(),
-            bytes: (count * size_of::<T>()) as u64,
+            bytes: self.job.bytes(run, count),
             count: count as u64,
             dtype: run.dtype_name().to_owned(),
             op: run.collective.reduces().then(|| run.op.to_string()),
@@ -232,29 +240,10 @@ impl Session<'_> {
             // What is left in a buffer from another size or placement is wrong here.
             seed: hash(SEED, 2 * index as u64 + placement as u64),
         };
-        let input = Pattern::input(&puzzle, self.comm.rank());
-        let expected = Pattern::expected(&puzzle);
-        let Buffers { send, recv } = buffers;
-        let has_input = run
-            .collective
-            .root()
-            .is_none_or(|root| root as usize == self.comm.rank());
-        if placement == Placement::InPlace && has_input {
-            input.fill(recv.data_mut(count));
-        } else {
-            Pattern::opposite(&puzzle).fill(recv.data_mut(count));
-        }
-        recv.set_guards(count);
-        if placement == Placement::InPlace {
-            self.call(run, count, None, recv)?;
-            return Ok(expected.count_wrong(recv.data(count)) + recv.count_broken_guards(count));
-        }
-        input.fill(send.data_mut(count));
-        send.set_guards(count);
-        self.call(run, count, Some(send), recv)?;
-        let results = expected.count_wrong(recv.data(count)) + recv.count_broken_guards(count);
-        let untouched = input.count_wrong(send.data(count)) + send.count_broken_guards(count);
-        Ok(results + untouched)
+        let (rank, layout) = (self.comm.rank(), self.layout(run, placement));
+        buffers.fill(&puzzle, rank, &layout, count);
+        self.call(size, &layout, buffers)?;
+        Ok(buffers.count_wrong(&puzzle, rank, &layout, count))
     }
 
     /// Times calls on zeros. They are a fixed point of every operation, so that calls in place, each on the last one's
@@ -266,44 +255,39 @@ impl Session<'_> {
         buffers: &mut Buffers<T>,
     ) -> Result<stats::Stats> {
         let Size { run, count, .. } = size;
-        let Buffers { send, recv } = buffers;
-        let out_of_place = placement == Placement::OutOfPlace;
-        if out_of_place {
-            send.data_mut(count).fill(T::from_raw(0));
-        }
-        recv.data_mut(count).fill(T::from_raw(0));
-        let bytes = (count * size_of::<T>()) as u64;
-        measure::time(self.team, self.job, bytes, || {
-            self.call(run, count, out_of_place.then_some(&*send), recv)
-        })
+        let layout = self.layout(run, placement);
+        (buffers.send.data_mut(layout.send.len() * count)).fill(T::from_raw(0));
+        (buffers.recv.data_mut(layout.recv.len() * count)).fill(T::from_raw(0));
+        let bytes = self.job.bytes(run, count);
+        measure::time(self.team, self.job, bytes, || self.call(size, &layout, buffers))
     }
 
-    /// The call itself; in place where there is no `send`.
+    /// The call itself.
     #[inline]
-    fn call<T: Sample>(
-        &self,
-        run: Run,
-        count: usize,
-        send: Option<&Buffer<T>>,
-        recv: &mut Buffer<T>,
-    ) -> Result<()> {
-        let recv = recv.data_mut(count);
-        let send = send.map(|send| send.data(count));
-        match (run.collective, send) {
-            (Collective::AllReduce, Some(send)) => self.comm.all_reduce(send, recv, run.op),
-            (Collective::AllReduce, None) => self.comm.all_reduce_in_place(recv, run.op),
-            (Collective::Broadcast { root }, Some(send)) => {
-                let is_root = self.comm.rank() == root as usize;
-                self.comm.broadcast(is_root.then_some(send), recv, root as usize)
-            }
-            (Collective::Broadcast { root }, None) => self.comm.broadcast_in_place(recv, root as usize),
-            (Collective::Barrier, _) => self.comm.barrier(),
-            (other, _) => Err(crate::Error::internal(format!(
-                "ccl-perf does not measure {}",
-                other.name()
-            ))),
+    fn call<T: Sample>(&self, size: Size, layout: &Layout, buffers: &mut Buffers<T>) -> Result<()> {
+        let Size { run, count, .. } = size;
+        if !run.collective.has_vector() {
+            return self.comm.barrier();
         }
+        let recv = Region::of_mut(buffers.recv.data_mut(layout.recv.len() * count));
+        let input = match layout.has_one_buffer() {
+            true => part::<T>(recv, within(&layout.recv, &layout.input, count)),
+            false => Region::of(buffers.send.data(layout.send.len() * count)),
+        };
+        let output = part::<T>(recv, within(&layout.recv, &layout.output, count));
+        // Not every operation in place has a function of its own; this is what those that have one do.
+        self.comm
+            .collective(run.collective, Some(input), Some(output), count, T::DTYPE, run.op)
     }
+
+    fn layout(&self, run: Run, placement: Placement) -> Layout {
+        Layout::new(run.collective, self.job.ranks, self.comm.rank(), placement)
+    }
+}
+
+/// The elements `range` of `buffer`.
+fn part<T>(buffer: Region<'_>, range: Range<usize>) -> Region<'_> {
+    buffer.part(range.start * size_of::<T>(), range.len() * size_of::<T>())
 }
 
 /// One size of a run; `index` tells it from the others.
@@ -318,4 +302,38 @@ struct Size {
 struct Buffers<T> {
     send: Buffer<T>,
     recv: Buffer<T>,
+}
+
+impl<T: Sample> Buffers<T> {
+    /// Has the buffers hold what `rank` puts in, and where it gets something the opposite of that.
+    fn fill(&mut self, puzzle: &Puzzle, rank: usize, layout: &Layout, count: usize) {
+        for (block, data) in self.recv.blocks_mut(&layout.recv, count) {
+            match layout.has_one_buffer() && layout.input.contains(&block) {
+                true => Pattern::input(puzzle, rank, block).fill(data),
+                false => Pattern::opposite(puzzle, rank, block).fill(data),
+            }
+        }
+        for (block, data) in self.send.blocks_mut(&layout.send, count) {
+            Pattern::input(puzzle, rank, block).fill(data);
+        }
+        self.recv.set_guards(layout.recv.len() * count);
+        self.send.set_guards(layout.send.len() * count);
+    }
+
+    /// The elements that are not what the call must have left: results, what it only reads, and guards.
+    fn count_wrong(&self, puzzle: &Puzzle, rank: usize, layout: &Layout, count: usize) -> u64 {
+        let received =
+            self.recv
+                .blocks(&layout.recv, count)
+                .map(|(block, data)| match layout.output.contains(&block) {
+                    true => Pattern::expected(puzzle, rank, block).count_wrong(data),
+                    false => Pattern::input(puzzle, rank, block).count_wrong(data),
+                });
+        let sent = (self.send.blocks(&layout.send, count))
+            .map(|(block, data)| Pattern::input(puzzle, rank, block).count_wrong(data));
+        received.sum::<u64>()
+            + sent.sum::<u64>()
+            + self.recv.count_broken_guards(layout.recv.len() * count)
+            + self.send.count_broken_guards(layout.send.len() * count)
+    }
 }

@@ -1,6 +1,6 @@
 //! What the ranks' processes are told, and what they report: the parent reads it from pipes, a line of JSON each.
 
-use super::{size::Sweep, stats::Stats};
+use super::{layout, size::Sweep, stats::Stats};
 use crate::types::{Collective, DType, Op};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -18,6 +18,20 @@ pub(super) struct Job {
     pub(super) timeout: Option<Duration>,
     pub(super) transport: Option<String>,
     pub(super) algorithm: Option<String>,
+}
+
+impl Job {
+    /// The counts of a run's calls: as many elements as the sizes hold, for each rank where the vector has a block for each.
+    /// As in nccl-tests, a size is that of the whole vector, which is the largest buffer that a rank has.
+    pub(super) fn counts(&self, run: Run) -> impl Iterator<Item = usize> {
+        self.sweep
+            .counts(run.dtype.size() * layout::blocks(run.collective, self.ranks))
+    }
+
+    /// The size of the whole vector of a call with this count.
+    pub(super) fn bytes(&self, run: Run, count: usize) -> u64 {
+        (count * run.dtype.size() * layout::blocks(run.collective, self.ranks)) as u64
+    }
 }
 
 /// One series of sizes.
@@ -76,7 +90,9 @@ pub(super) enum Report {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Row {
     pub(super) operation: String,
+    /// The whole vector.
     pub(super) bytes: u64,
+    /// Elements of the vector, or of a rank's block of it: what the call is told.
     pub(super) count: u64,
     #[serde(rename = "type")]
     pub(super) dtype: String,

@@ -1,7 +1,7 @@
 //! From the command line to a job: what the flags mean together and on this machine.
 
 use super::{
-    args::{Args, Choice, Operation, Root},
+    args::{Args, Choice, Root},
     report::{Job, Placement, Run},
     size::{Step, Sweep, readable},
 };
@@ -64,11 +64,11 @@ impl Setup {
     }
 
     fn with(args: Args, host: &Host, launch: Option<&Launch>) -> Result<Setup, String> {
-        let operation = args
+        let collective = args
             .operation
             .ok_or("say what to measure, e.g. ccl-perf allreduce")?;
         let mut notes = Vec::new();
-        let barrier = operation == Operation::Barrier;
+        let barrier = !collective.has_vector();
         let sweep = if barrier { NO_VECTOR } else { sweep(&args)? };
         let placements = if barrier {
             vec![Placement::OutOfPlace]
@@ -80,7 +80,7 @@ impl Setup {
             Some(launch) => launched_ranks(&args, &memory, launch)?,
             None => ranks(&args, &memory, host, &mut notes)?,
         };
-        let runs = runs(operation, &args, ranks, &mut notes)?;
+        let runs = runs(collective, &args, ranks, &mut notes)?;
         if let Some(name) = &args.algo {
             check_algorithm(name, runs[0].collective)?;
         }
@@ -258,7 +258,7 @@ fn ranks(args: &Args, memory: &Memory, host: &Host, notes: &mut Vec<String>) -> 
 
 /// Every combination of type, reduction and root that was asked for; at least one.
 fn runs(
-    operation: Operation,
+    collective: Collective,
     args: &Args,
     ranks: usize,
     notes: &mut Vec<String>,
@@ -273,61 +273,59 @@ fn runs(
         Root::Rank(root) => vec![root],
         Root::All => (0..ranks as u32).collect(),
     };
-    let dtypes = &args.dtypes;
-    match operation {
-        Operation::AllReduce => {
-            if args.root.is_some() {
-                notes.push("-r has no meaning for allreduce and is left out".to_owned());
-            }
-            let sum = Choice {
-                items: vec![Op::Sum],
-                all: false,
-            };
-            reductions(dtypes, args.ops.as_ref().unwrap_or(&sum))
-        }
-        Operation::Broadcast => {
-            if args.ops.is_some() {
-                notes.push("-o has no meaning for broadcast and is left out".to_owned());
-            }
-            let run = |dtype, root| Run {
-                collective: Collective::Broadcast { root },
+    let roots = collective.root().map_or(vec![0], |_| roots);
+    let sum = Choice {
+        items: vec![Op::Sum],
+        all: false,
+    };
+    let ops = (args.ops.as_ref().filter(|_| collective.reduces())).unwrap_or(&sum);
+    let bytes = Choice {
+        items: vec![DType::Uint8],
+        all: false,
+    };
+    let dtypes = if collective.has_vector() {
+        &args.dtypes
+    } else {
+        &bytes
+    };
+    notes.extend(
+        (meaningless(collective, args))
+            .map(|flag| format!("{flag} has no meaning for {} and is left out", collective.name())),
+    );
+    Ok(reductions(dtypes, ops)?
+        .into_iter()
+        .flat_map(|(dtype, op)| {
+            roots.iter().map(move |&root| Run {
+                collective: with_root(collective, root),
                 dtype,
-                op: Op::Sum,
-            };
-            let each = |&dtype| roots.iter().map(move |&root| run(dtype, root));
-            Ok(dtypes.items.iter().flat_map(each).collect())
-        }
-        Operation::Barrier => {
-            let flags = [
-                ("-b", args.min.is_some()),
-                ("-e", args.max.is_some()),
-                ("-f", args.factor.is_some()),
-                ("-i", args.step.is_some()),
-                ("-o", args.ops.is_some()),
-                ("-r", args.root.is_some()),
-            ];
-            for (flag, _) in flags.into_iter().filter(|(_, given)| *given) {
-                notes.push(format!("{flag} has no meaning for barrier and is left out"));
-            }
-            Ok(vec![Run {
-                collective: Collective::Barrier,
-                dtype: DType::Uint8,
-                op: Op::Sum,
-            }])
-        }
-    }
+                op,
+            })
+        })
+        .collect())
 }
 
-fn reductions(dtypes: &Choice<DType>, ops: &Choice<Op>) -> Result<Vec<Run>, String> {
-    let mut runs = Vec::new();
+/// The flags that were given and say nothing about this collective.
+fn meaningless(collective: Collective, args: &Args) -> impl Iterator<Item = &'static str> {
+    let no_vector = !collective.has_vector();
+    [
+        ("-b", args.min.is_some() && no_vector),
+        ("-e", args.max.is_some() && no_vector),
+        ("-f", args.factor.is_some() && no_vector),
+        ("-i", args.step.is_some() && no_vector),
+        ("-o", args.ops.is_some() && !collective.reduces()),
+        ("-r", args.root.is_some() && collective.root().is_none()),
+    ]
+    .into_iter()
+    .filter_map(|(flag, meaningless)| meaningless.then_some(flag))
+}
+
+/// The types and reductions that go together.
+fn reductions(dtypes: &Choice<DType>, ops: &Choice<Op>) -> Result<Vec<(DType, Op)>, String> {
+    let mut pairs = Vec::new();
     for &dtype in &dtypes.items {
         for &op in &ops.items {
             if op.accepts(dtype) {
-                runs.push(Run {
-                    collective: Collective::AllReduce,
-                    dtype,
-                    op,
-                });
+                pairs.push((dtype, op));
             } else if !(dtypes.all || ops.all) {
                 return Err(format!(
                     "-o {op} is for integers, not for {dtype}: use -d int32 or another integer type, or another -o"
@@ -335,7 +333,18 @@ fn reductions(dtypes: &Choice<DType>, ops: &Choice<Op>) -> Result<Vec<Run>, Stri
             }
         }
     }
-    Ok(runs)
+    Ok(pairs)
+}
+
+/// The collective, with this root if it has one.
+fn with_root(collective: Collective, root: u32) -> Collective {
+    match collective {
+        Collective::Broadcast { .. } => Collective::Broadcast { root },
+        Collective::Reduce { .. } => Collective::Reduce { root },
+        Collective::Gather { .. } => Collective::Gather { root },
+        Collective::Scatter { .. } => Collective::Scatter { root },
+        rootless => rootless,
+    }
 }
 
 fn check_algorithm(name: &str, collective: Collective) -> Result<(), String> {
@@ -401,6 +410,10 @@ mod tests {
             ("allreduce -o bitand", "-d int32"),
             ("broadcast -r 4 --ranks 4", "use 0 to 3"),
             ("allreduce -r 4 --ranks 4", "-r 4"),
+            ("gather -r 2 --ranks 2", "-r 2"),
+            ("scatter -e 1G --ranks 12", "lower -e or --ranks"),
+            ("reducescatter -o bitor", "-o bitor"),
+            ("alltoall --algo magic", "--algo magic"),
             ("allreduce --json a --csv a", "--csv"),
             ("allreduce --algo magic", "--algo magic"),
         ];
@@ -455,8 +468,39 @@ mod tests {
         assert_eq!(runs("allreduce -d f32 -o all"), 5);
         assert_eq!(runs("allreduce -d all -o bitxor"), 8);
         assert_eq!(runs("broadcast -d all -r all --ranks 3"), 14 * 3);
+        assert_eq!(runs("reduce -d all -o all -r all --ranks 3"), (8 * 8 + 6 * 5) * 3);
+        assert_eq!(runs("reducescatter -d f32,i32 -o all"), 5 + 8);
+        assert_eq!(runs("alltoall -d all"), 14);
         let setup = setup_on(4, 4 * GIB, "broadcast -o sum").unwrap();
         assert!(setup.notes[0].contains("-o"), "{:?}", setup.notes);
+        let setup = setup_on(4, 4 * GIB, "allgather -o sum -r 1").unwrap();
+        assert_eq!(
+            (setup.notes.len(), setup.job.runs.len()),
+            (2, 1),
+            "{:?}",
+            setup.notes
+        );
+        let run = setup_on(4, 4 * GIB, "scatter -r 2").unwrap().job.runs[0];
+        assert_eq!(run.collective, Collective::Scatter { root: 2 });
+    }
+
+    #[test]
+    fn a_size_is_that_of_all_ranks_blocks() {
+        let sizes = |line| {
+            let job = setup_on(4, 4 * GIB, line).unwrap().job;
+            let run = job.runs[0];
+            (job.counts(run).map(|count| (count, job.bytes(run, count)))).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            sizes("reduce --ranks 3 -b 4 -e 64 -f 4"),
+            [(1, 4), (4, 16), (16, 64)]
+        );
+        // 4, 16 and 64 bytes; a block for each of three ranks.
+        assert_eq!(
+            sizes("allgather --ranks 3 -b 4 -e 64 -f 4"),
+            [(0, 0), (1, 12), (5, 60)]
+        );
+        assert_eq!(sizes("alltoall --ranks 4 -b 4 -e 15 -d f32"), [(0, 0)]);
     }
 
     #[test]
