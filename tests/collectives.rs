@@ -211,6 +211,46 @@ fn all_to_all_swaps_the_blocks() {
     });
 }
 
+/// Blocks of many tiles, which go by several lanes; where they are cut is not where elements' bits repeat.
+#[test]
+fn long_blocks_arrive_whole() {
+    const COUNT: usize = 200_003;
+    for collective in [
+        Collective::AllGather,
+        Collective::ReduceScatter,
+        Collective::AlltoAll,
+    ] {
+        for (algorithm, _) in algorithms(collective) {
+            with_ranks(3, &with_algorithm(algorithm), |comm| {
+                let case = Case {
+                    comm,
+                    algorithm,
+                    count: COUNT,
+                    root: 0,
+                };
+                let own = case.block(comm.rank());
+                let mut data = part(comm.rank(), 0..case.total());
+                match collective {
+                    Collective::AllGather => {
+                        comm.all_gather_in_place(&mut data).unwrap();
+                        let wanted = (0..comm.ranks()).flat_map(|rank| part(rank, case.block(rank)));
+                        case.assert("all-gather", &data, wanted);
+                    }
+                    Collective::ReduceScatter => {
+                        comm.reduce_scatter_in_place(&mut data, Op::Sum).unwrap();
+                        case.assert("reduce-scatter", &data[own.clone()], sums(comm.ranks(), own));
+                    }
+                    _ => {
+                        comm.all_to_all_in_place(&mut data).unwrap();
+                        let wanted = (0..comm.ranks()).flat_map(|rank| part(rank, own.clone()));
+                        case.assert("all-to-all", &data, wanted);
+                    }
+                }
+            });
+        }
+    }
+}
+
 /// Nothing between the calls keeps the ranks together, and each call has another root than the one before.
 #[test]
 fn calls_in_a_row_are_kept_apart() {
@@ -553,6 +593,33 @@ fn different_calls_fail_on_all_ranks_with_both_named() {
                 "{its} by rank {odd} of {ranks}, {theirs} by the others: {errors:#?}"
             );
             assert!(errors.iter().all(|error| error == &errors[0]), "{errors:#?}");
+        }
+    }
+}
+
+/// A call of no elements sends nothing, so that it is the next one that shows who was elsewhere.
+#[test]
+fn a_count_of_none_against_others_is_no_hang() {
+    let calls: [fn(&Communicator, usize) -> ccl::Result<()>; 5] = [
+        all_gather,
+        reduce_scatter,
+        all_to_all,
+        |comm, count| gather::<i32>(comm, count, 0),
+        |comm, count| scatter(comm, count, 1),
+    ];
+    for call in calls {
+        let errors = with_ranks(3, &config(), |comm| {
+            let count = if comm.rank() == 1 { 0 } else { 5 };
+            let result = call(comm, count).and_then(|()| comm.barrier());
+            result.and_then(|()| comm.barrier()).unwrap_err().to_string()
+        });
+        for error in &errors {
+            assert!(
+                error.contains("rank 1 made call #1 barrier()")
+                    && error.contains("made call #0")
+                    && error.contains("5 x int32"),
+                "{errors:#?}"
+            );
         }
     }
 }
