@@ -446,6 +446,136 @@ cclResult_t cclBcast(void *buff,
                      cclStream_t stream);
 
 /**
+ * Reduces the `count` elements of `sendbuff` over all ranks and leaves the result in `recvbuff` on rank `root`.
+ *
+ * All ranks pass the same count, type, operation and root. `recvbuff` is looked at on the root alone and may be anything
+ * elsewhere. In place on the root where sendbuff == recvbuff; any other overlap is an invalid argument.
+ *
+ * @param count Elements, not bytes.
+ * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+ * @return As cclAllReduce.
+ *
+ * # Safety
+ * As for cclAllReduce, with the buffers that this rank uses.
+ */
+cclResult_t cclReduce(const void *sendbuff,
+                      void *recvbuff,
+                      size_t count,
+                      cclDataType_t datatype,
+                      cclRedOp_t op,
+                      int root,
+                      cclComm_t comm,
+                      cclStream_t stream);
+
+/**
+ * Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on every rank: those of rank r at element
+ * r * sendcount.
+ *
+ * All ranks pass the same count and type; `recvbuff` holds sendcount elements for each rank. In place where
+ * sendbuff == recvbuff + rank * sendcount; any other overlap is an invalid argument.
+ *
+ * @param sendcount Elements of one rank, not bytes.
+ * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+ * @return As cclAllReduce.
+ *
+ * # Safety
+ * As for cclAllReduce, with the buffers that this rank uses.
+ */
+cclResult_t cclAllGather(const void *sendbuff,
+                         void *recvbuff,
+                         size_t sendcount,
+                         cclDataType_t datatype,
+                         cclComm_t comm,
+                         cclStream_t stream);
+
+/**
+ * Reduces `sendbuff` over all ranks and leaves in `recvbuff` of rank r the `recvcount` elements of the result from
+ * r * recvcount on.
+ *
+ * All ranks pass the same count, type and operation; `sendbuff` holds recvcount elements for each rank. In place where
+ * recvbuff == sendbuff + rank * recvcount; any other overlap is an invalid argument.
+ *
+ * @param recvcount Elements of one rank, not bytes.
+ * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+ * @return As cclAllReduce.
+ *
+ * # Safety
+ * As for cclAllReduce, with the buffers that this rank uses.
+ */
+cclResult_t cclReduceScatter(const void *sendbuff,
+                             void *recvbuff,
+                             size_t recvcount,
+                             cclDataType_t datatype,
+                             cclRedOp_t op,
+                             cclComm_t comm,
+                             cclStream_t stream);
+
+/**
+ * Gathers the `count` elements of `sendbuff` of every rank into `recvbuff` on rank `root`: those of rank r at element
+ * r * count.
+ *
+ * All ranks pass the same count, type and root; `recvbuff` holds count elements for each rank on the root, and may be
+ * anything elsewhere. In place on the root where sendbuff == recvbuff + root * count; any other overlap is an invalid
+ * argument.
+ *
+ * @param count Elements of one rank, not bytes.
+ * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+ * @return As cclAllReduce.
+ *
+ * # Safety
+ * As for cclAllReduce, with the buffers that this rank uses.
+ */
+cclResult_t cclGather(const void *sendbuff,
+                      void *recvbuff,
+                      size_t count,
+                      cclDataType_t datatype,
+                      int root,
+                      cclComm_t comm,
+                      cclStream_t stream);
+
+/**
+ * Copies the `count` elements of `sendbuff` on rank `root` from r * count on into `recvbuff` on rank r, the root included.
+ *
+ * All ranks pass the same count, type and root; `sendbuff` holds count elements for each rank on the root, and may be
+ * anything elsewhere. In place on the root where recvbuff == sendbuff + root * count; any other overlap is an invalid
+ * argument.
+ *
+ * @param count Elements of one rank, not bytes.
+ * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+ * @return As cclAllReduce.
+ *
+ * # Safety
+ * As for cclAllReduce, with the buffers that this rank uses.
+ */
+cclResult_t cclScatter(const void *sendbuff,
+                       void *recvbuff,
+                       size_t count,
+                       cclDataType_t datatype,
+                       int root,
+                       cclComm_t comm,
+                       cclStream_t stream);
+
+/**
+ * Copies the `count` elements of `sendbuff` from r * count on into `recvbuff` of rank r, at the caller's rank * count.
+ *
+ * All ranks pass the same count and type; both buffers hold count elements for each rank. In place where
+ * sendbuff == recvbuff; any other overlap is an invalid argument.
+ *
+ * @param count Elements from one rank to another, not bytes.
+ * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+ * @return As cclAllReduce.
+ *
+ * # Safety
+ * As for cclAllReduce, with the buffers that this rank uses.
+ */
+cclResult_t cclAlltoAll(const void *sendbuff,
+                        void *recvbuff,
+                        size_t count,
+                        cclDataType_t datatype,
+                        cclComm_t comm,
+                        cclStream_t stream);
+
+/**
  * Returns when every rank has called it.
  *
  * @param stream NULL: the call blocks.

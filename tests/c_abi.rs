@@ -126,6 +126,11 @@ fn ranks_meet_by_environment() {
 }
 
 #[test]
+fn the_other_collectives_between_forked_processes() {
+    build_and_run("tests/c/collectives.c", C);
+}
+
+#[test]
 fn barriers_between_forked_processes() {
     build_and_run("tests/c/barrier.c", C);
 }

@@ -142,7 +142,7 @@ fn wrong_arguments_are_refused_and_the_communicator_goes_on() {
         if comm.rank() == 0 {
             assert_eq!(
                 said(comm.broadcast(None, &mut recv, 0)),
-                "the root of a broadcast needs a send buffer"
+                "the root of a broadcast needs a send buffer of 4 elements of float32"
             );
         }
         comm.all_reduce_in_place(&mut recv, Op::Sum).unwrap();

@@ -5,7 +5,7 @@ use crate::{
     plan::definition::Held,
     types::{Collective, DType, Error, Result},
 };
-use std::ops::Range;
+use std::{cmp::Ordering, ops::Range};
 
 /// A call's memory on this rank: what it holds of the vector that is sent and of the one that is received.
 #[derive(Debug, Clone, Copy)]
@@ -50,12 +50,21 @@ impl<'m> Buffers<'m> {
         if input.wrapping_sub(sent) == output.wrapping_sub(received) {
             return Ok(());
         }
-        let is = output.cast_signed().wrapping_sub(input.cast_signed());
-        let wanted = received.cast_signed() - sent.cast_signed();
+        let is = from(input, output);
+        let wanted = from(sent, received);
         Err(Error::invalid(format!(
-            "the send and receive buffers overlap: the receive buffer begins {is} bytes after the send buffer, and must begin \
-             {wanted} bytes after it (in place) or lie apart"
+            "the send and receive buffers overlap: the receive buffer begins {is} the send buffer. In place it must begin \
+             {wanted} it; otherwise the two must lie apart"
         )))
+    }
+}
+
+/// Where `there` is, seen from `here`.
+fn from(here: usize, there: usize) -> String {
+    match there.cmp(&here) {
+        Ordering::Less => format!("{} bytes before", here - there),
+        Ordering::Equal => "together with".to_owned(),
+        Ordering::Greater => format!("{} bytes after", there - here),
     }
 }
 
@@ -71,8 +80,9 @@ fn checked<'m>(
     let (count, bytes) = (held.len(), held.len() * dtype.size());
     match buffer {
         _ if bytes == 0 => Ok(Region::empty()),
+        // Everybody else has both.
         None => Err(Error::invalid(format!(
-            "this rank's {} needs a {what} of {count} elements of {dtype}",
+            "the root of a {} needs a {what} of {count} elements of {dtype}",
             collective.name()
         ))),
         Some(buffer) if buffer.len() != bytes => Err(Error::invalid(format!(

@@ -257,13 +257,15 @@ impl Communicator {
         let bytes =
             definition::total(collective, ranks, count).and_then(|total| total.checked_mul(dtype.size()));
         if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-            let blocks = if collective.has_blocks() {
+            let each = if collective.has_blocks() {
                 format!(" for each of {ranks} ranks")
             } else {
                 String::new()
             };
             return Err(Error::invalid(format!(
-                "{count} elements of {dtype}{blocks} are more than any memory holds"
+                "no buffer can hold {count} elements of {dtype}{each}: the most is {} bytes. Counts are elements, not bytes, \
+                 and never negative",
+                isize::MAX
             )));
         }
         Ok(definition::held(collective, ranks, self.rank(), count))

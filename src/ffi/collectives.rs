@@ -34,12 +34,13 @@ impl Given {
             let op = op.map_or(Ok(Op::Sum), Op::from_number)?;
             let collective = collective()?;
             let held = comm.held(collective, self.count, dtype)?;
-            // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise, and the call below is over
-            // with the buffers when it returns.
-            let part = |name, at, len: usize| {
-                (len > 0)
-                    .then(|| unsafe { region(name, at, len, dtype) })
-                    .transpose()
+            let part = |name, at, len| {
+                if len == 0 {
+                    return Ok(None);
+                }
+                // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise, and the call below is
+                // over with the buffers when it returns.
+                unsafe { region(name, at, len, dtype) }.map(Some)
             };
             let input = part("sendbuff", self.sendbuff, held.input.len())?;
             let output = part("recvbuff", self.recvbuff.cast_const(), held.output.len())?;

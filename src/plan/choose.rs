@@ -127,8 +127,8 @@ mod tests {
     fn with_a_core_each_it_is_rounds_then_bytes_then_caches() {
         let of = |ranks| [64, 256 << 10, 16 << 20].map(|bytes| chosen(ranks, ranks, bytes, None));
         assert_eq!(of(8), ["doubling", "direct", "direct"]);
-        assert_eq!(of(16), ["doubling", "halving", "ring"]);
-        assert_eq!(of(64), ["doubling", "direct", "ring"]);
+        assert_eq!(of(16), ["doubling", "direct", "ring"]);
+        assert_eq!(of(64), ["doubling", "halving", "ring"]);
     }
 
     #[test]

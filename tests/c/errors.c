@@ -59,6 +59,13 @@ static void bad_handle(cclComm_t none, const char *word) {
     REFUSED(cclInvalidArgument, word, cclAllReduce(buffer, buffer, 1, cclInt8, cclSum, none, NULL));
     REFUSED(cclInvalidArgument, word, cclBroadcast(buffer, buffer, 1, cclInt8, 0, none, NULL));
     REFUSED(cclInvalidArgument, word, cclBcast(buffer, 1, cclInt8, 0, none, NULL));
+    REFUSED(cclInvalidArgument, word, cclReduce(buffer, buffer, 1, cclInt8, cclSum, 0, none, NULL));
+    REFUSED(cclInvalidArgument, word, cclAllGather(buffer, buffer, 1, cclInt8, none, NULL));
+    REFUSED(cclInvalidArgument, word, cclReduceScatter(buffer, buffer, 1, cclInt8, cclSum, none, NULL));
+    REFUSED(cclInvalidArgument, word, cclGather(buffer, buffer, 1, cclInt8, 0, none, NULL));
+    REFUSED(cclInvalidArgument, word, cclScatter(buffer, buffer, 1, cclInt8, 0, none, NULL));
+    REFUSED(cclInvalidArgument, word, cclAlltoAll(buffer, buffer, 1, cclInt8, none, NULL));
+    REFUSED(cclInvalidArgument, word, cclBarrier(none, NULL));
     REFUSED(cclInvalidArgument, word, cclCommCount(none, &value));
     REFUSED(cclInvalidArgument, word, cclCommUserRank(none, &value));
     REFUSED(cclInvalidArgument, word, cclCommGetAsyncError(none, &value));
@@ -81,9 +88,9 @@ static void bad_calls(void) {
     REFUSED(cclInvalidArgument, "recvbuff is NULL", cclAllReduce(a, NULL, 8, cclInt8, cclSum, comm, NULL));
     REFUSED(cclInvalidArgument, "overlap", cclAllReduce(a, a + 4, 8, cclInt8, cclSum, comm, NULL));
     REFUSED(cclInvalidArgument, "overlap", cclAllReduce(a + 4, a, 8, cclInt8, cclSum, comm, NULL));
-    REFUSED(cclInvalidArgument, "sendbuff cannot hold", cclAllReduce(a, a, SIZE_MAX, cclInt, cclSum, comm, NULL));
-    REFUSED(cclInvalidArgument, "sendbuff cannot hold", cclAllReduce(a, a, SIZE_MAX, cclInt8, cclSum, comm, NULL));
-    REFUSED(cclInvalidArgument, "sendbuff cannot hold", cclAllReduce(a, a, SIZE_MAX / 4, cclInt, cclSum, comm, NULL));
+    REFUSED(cclInvalidArgument, "no buffer can hold", cclAllReduce(a, a, SIZE_MAX, cclInt, cclSum, comm, NULL));
+    REFUSED(cclInvalidArgument, "no buffer can hold", cclAllReduce(a, a, SIZE_MAX, cclInt8, cclSum, comm, NULL));
+    REFUSED(cclInvalidArgument, "no buffer can hold", cclAllReduce(a, a, SIZE_MAX / 4, cclInt, cclSum, comm, NULL));
     REFUSED(cclInvalidArgument, "data type 14", cclAllReduce(a, a, 8, cclNumTypes, cclSum, comm, NULL));
     REFUSED(cclInvalidArgument, "data type -1", cclAllReduce(a, a, 8, -1, cclSum, comm, NULL));
     REFUSED(cclInvalidArgument, "operation 8", cclAllReduce(a, a, 8, cclInt, cclNumOps, comm, NULL));
@@ -97,7 +104,7 @@ static void bad_calls(void) {
     REFUSED(cclInvalidArgument, "root 2", cclBroadcast(a, a, 8, cclInt8, 2, comm, NULL));
     REFUSED(cclInvalidArgument, "data type 99", cclBroadcast(a, a, 8, 99, 0, comm, NULL));
     REFUSED(cclInvalidArgument, "stream", cclBroadcast(a, a, 8, cclInt8, 0, comm, buffer));
-    REFUSED(cclInvalidArgument, "recvbuff cannot hold", cclBroadcast(NULL, a, SIZE_MAX, cclInt, 9, comm, NULL));
+    REFUSED(cclInvalidArgument, "no buffer can hold", cclBroadcast(NULL, a, SIZE_MAX, cclInt, 1, comm, NULL));
     REFUSED(cclInvalidArgument, "buff is NULL", cclBcast(NULL, 8, cclInt8, 0, comm, NULL));
     REFUSED(cclInvalidArgument, "root 2", cclBcast(a, 8, cclInt8, 2, comm, NULL));
     REFUSED(cclInvalidArgument, "stream", cclBcast(a, 8, cclInt8, 0, comm, buffer));
@@ -113,6 +120,84 @@ static void bad_calls(void) {
     CHECK(strstr(cclGetLastError(comm), "-1 milliseconds") != NULL);
     last = cclGetLastError(NULL);
     CHECK(strstr(last, "-1 milliseconds") != NULL);
+}
+
+/* The same of the collectives with a block for each of two ranks, or with a root that alone receives. */
+static void bad_blocks(int rank) {
+    char *a = buffer;
+    /* A block of this is possible, and one for each of two ranks is not. */
+    size_t half = (size_t)PTRDIFF_MAX / 4 + 1;
+    const char *null = "sendbuff is NULL: it must hold 8 elements of int16 (16 bytes)";
+    const char *nulls = "sendbuff is NULL: it must hold 16 elements of int16 (32 bytes)";
+    const char *block = "recvbuff is NULL: it must hold 8 elements of int16 (16 bytes)";
+    const char *blocks = "recvbuff is NULL: it must hold 16 elements of int16 (32 bytes)";
+    const char *each = "of int16 for each of 2 ranks: the most is 9223372036854775807 bytes";
+    const char *overlap, *before;
+
+    REFUSED(cclInvalidArgument, null, cclReduce(NULL, a, 8, cclInt16, cclSum, 0, comm, NULL));
+    REFUSED(cclInvalidArgument, null, cclAllGather(NULL, a, 8, cclInt16, comm, NULL));
+    REFUSED(cclInvalidArgument, blocks, cclAllGather(a, NULL, 8, cclInt16, comm, NULL));
+    REFUSED(cclInvalidArgument, nulls, cclReduceScatter(NULL, a, 8, cclInt16, cclSum, comm, NULL));
+    REFUSED(cclInvalidArgument, block, cclReduceScatter(a, NULL, 8, cclInt16, cclSum, comm, NULL));
+    REFUSED(cclInvalidArgument, null, cclGather(NULL, a, 8, cclInt16, 1, comm, NULL));
+    REFUSED(cclInvalidArgument, block, cclScatter(a, NULL, 8, cclInt16, 1, comm, NULL));
+    REFUSED(cclInvalidArgument, nulls, cclAlltoAll(NULL, a, 8, cclInt16, comm, NULL));
+    REFUSED(cclInvalidArgument, blocks, cclAlltoAll(a, NULL, 8, cclInt16, comm, NULL));
+
+    REFUSED(cclInvalidArgument, "no buffer can hold", cclReduce(a, a, SIZE_MAX, cclInt16, cclSum, 0, comm, NULL));
+    REFUSED(cclInvalidArgument, each, cclAllGather(a, a, half, cclInt16, comm, NULL));
+    REFUSED(cclInvalidArgument, each, cclReduceScatter(a, a, half, cclInt16, cclSum, comm, NULL));
+    REFUSED(cclInvalidArgument, each, cclGather(a, a, half, cclInt16, 0, comm, NULL));
+    REFUSED(cclInvalidArgument, each, cclScatter(a, a, SIZE_MAX, cclInt16, 0, comm, NULL));
+    REFUSED(cclInvalidArgument, each, cclAlltoAll(a, a, SIZE_MAX / 2, cclInt16, comm, NULL));
+    REFUSED(cclInvalidArgument, "past the end of memory",
+            cclAlltoAll((void *)(UINTPTR_MAX - 20), a, 8, cclInt16, comm, NULL));
+
+    REFUSED(cclInvalidArgument, "root is -1", cclReduce(a, a, 8, cclInt16, cclSum, -1, comm, NULL));
+    REFUSED(cclInvalidArgument, "root is -1", cclGather(a, a, 8, cclInt16, -1, comm, NULL));
+    REFUSED(cclInvalidArgument, "root is -1", cclScatter(a, a, 8, cclInt16, -1, comm, NULL));
+    REFUSED(cclInvalidArgument, "ranks are 0 to 1", cclReduce(a, a, 8, cclInt16, cclSum, 2, comm, NULL));
+    REFUSED(cclInvalidArgument, "root 2147483647", cclGather(a, a, 8, cclInt16, INT32_MAX, comm, NULL));
+    REFUSED(cclInvalidArgument, "root 2", cclScatter(NULL, NULL, 0, cclInt16, 2, comm, NULL));
+
+    REFUSED(cclInvalidArgument, "data type 14", cclReduce(a, a, 8, 14, cclSum, 0, comm, NULL));
+    REFUSED(cclInvalidArgument, "data type -1", cclAllGather(a, a, 8, -1, comm, NULL));
+    REFUSED(cclInvalidArgument, "data type 14", cclReduceScatter(a, a, 8, 14, cclSum, comm, NULL));
+    REFUSED(cclInvalidArgument, "data type 99", cclGather(a, a, 8, 99, 0, comm, NULL));
+    REFUSED(cclInvalidArgument, "data type 14", cclScatter(a, a, 8, 14, 0, comm, NULL));
+    REFUSED(cclInvalidArgument, "data type 14", cclAlltoAll(a, a, 8, 14, comm, NULL));
+    REFUSED(cclInvalidArgument, "operation 8", cclReduce(a, a, 8, cclInt16, cclNumOps, 0, comm, NULL));
+    REFUSED(cclInvalidArgument, "operation -1", cclReduceScatter(a, a, 8, cclInt16, -1, comm, NULL));
+    REFUSED(cclInvalidArgument, "bitxor", cclReduce(a, a, 8, cclDouble, cclBitXor, 0, comm, NULL));
+    REFUSED(cclInvalidArgument, "bitor", cclReduceScatter(a, a, 8, cclHalf, cclBitOr, comm, NULL));
+    REFUSED(cclInvalidArgument, "stream", cclReduce(a, a, 8, cclInt16, cclSum, 0, comm, a));
+    REFUSED(cclInvalidArgument, "stream", cclAllGather(a, a, 8, cclInt16, comm, a));
+    REFUSED(cclInvalidArgument, "stream", cclReduceScatter(a, a, 8, cclInt16, cclSum, comm, a));
+    REFUSED(cclInvalidArgument, "stream", cclGather(a, a, 8, cclInt16, 0, comm, a));
+    REFUSED(cclInvalidArgument, "stream", cclScatter(a, a, 8, cclInt16, 0, comm, a));
+    REFUSED(cclInvalidArgument, "stream", cclAlltoAll(a, a, 8, cclInt16, comm, a));
+
+    /* In place is this rank's block: all else that overlaps is told where it lies and where it must. */
+    overlap = "begins 2 bytes after the send buffer. In place it must begin together with it";
+    REFUSED(cclInvalidArgument, overlap, cclAlltoAll(a, a + 2, 8, cclInt16, comm, NULL));
+    overlap = "begins 30 bytes before the send buffer. In place it must begin together with it";
+    REFUSED(cclInvalidArgument, overlap, cclAlltoAll(a + 30, a, 8, cclInt16, comm, NULL));
+    before = rank == 0 ? "In place it must begin together with it" : "In place it must begin 16 bytes before it";
+    REFUSED(cclInvalidArgument, before, cclAllGather(a + (1 - rank) * 16, a, 8, cclInt16, comm, NULL));
+    REFUSED(cclInvalidArgument, before, cclAllGather(a + 8, a, 8, cclInt16, comm, NULL));
+    overlap = rank == 0 ? "In place it must begin together with it" : "In place it must begin 16 bytes after it";
+    REFUSED(cclInvalidArgument, overlap, cclReduceScatter(a, a + (1 - rank) * 16, 8, cclInt16, cclSum, comm, NULL));
+    REFUSED(cclInvalidArgument, overlap, cclReduceScatter(a, a + 8, 8, cclInt16, cclSum, comm, NULL));
+    REFUSED(cclInvalidArgument, overlap, cclReduceScatter(a + 8, a, 8, cclInt16, cclSum, comm, NULL));
+    if (rank == 1) {
+        REFUSED(cclInvalidArgument, "recvbuff is NULL: it must hold 8 elements of int16 (16 bytes)",
+                cclReduce(a, NULL, 8, cclInt16, cclSum, 1, comm, NULL));
+        REFUSED(cclInvalidArgument, "overlap", cclReduce(a, a + 14, 8, cclInt16, cclSum, 1, comm, NULL));
+        REFUSED(cclInvalidArgument, blocks, cclGather(a, NULL, 8, cclInt16, 1, comm, NULL));
+        REFUSED(cclInvalidArgument, before, cclGather(a, a, 8, cclInt16, 1, comm, NULL));
+        REFUSED(cclInvalidArgument, nulls, cclScatter(NULL, a, 8, cclInt16, 1, comm, NULL));
+        REFUSED(cclInvalidArgument, overlap, cclScatter(a, a, 8, cclInt16, 1, comm, NULL));
+    }
 }
 
 /* What only the root or only another rank may do wrong: the others make no call. */
@@ -132,6 +217,8 @@ static void work(cclUniqueId id, int ranks, int rank) {
     still_good(ranks);
 
     bad_calls();
+    still_good(ranks);
+    bad_blocks(rank);
     still_good(ranks);
     bad_roots(rank);
     still_good(ranks);
