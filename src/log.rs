@@ -3,15 +3,16 @@
 //! Events have the ranks' numbers in the fields `rank` and `ranks`. A program in Rust that has a subscriber of its own
 //! gets them there, and `CCL_DEBUG` changes nothing; for all others [`begin`] installs one. It is made for ranks that
 //! are forked: it takes no lock, which a child might find held, and a line is one write, so that lines of several
-//! processes do not mix.
+//! processes do not mix. It does not wait for who reads them, but for a moment.
 
 use crate::sys::{
     fork::{self, ProcessFd},
     host,
     per_process::PerProcess,
+    poll::{self, Ready},
 };
 use rustix::{
-    fs::{Mode, OFlags},
+    fs::{FileType, Mode, OFlags, fstat},
     io, stdio,
 };
 use std::{
@@ -19,9 +20,12 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     fmt::{self, Write},
-    os::unix::ffi::{OsStrExt, OsStringExt},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
     sync::atomic::{AtomicBool, Ordering::Relaxed},
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tracing::{
     Event, Level, Metadata, Subscriber,
@@ -85,8 +89,46 @@ fn level(word: &OsStr) -> Option<LevelFilter> {
 
 /// A line to standard error that nobody asked for.
 fn complain(what: &str) {
-    let _ = io::write(stdio::stderr(), format!("ccl: {what}\n").as_bytes());
+    to_stderr(&format!("ccl: {what}\n"));
 }
+
+/// Writes to standard error. Where that is a pipe which nobody empties, the line is lost after a while, and those that
+/// follow at once, until there is room again: the control thread tells things, too, and while it waited for a reader
+/// no failure would be seen and no deadline kept.
+fn to_stderr(line: &str) {
+    static STUCK: AtomicBool = AtomicBool::new(false);
+    let Some(pipe) = stderr_pipe() else {
+        let _ = io::write(stdio::stderr(), line.as_bytes());
+        return;
+    };
+    let patience = match STUCK.load(Relaxed) {
+        true => Duration::ZERO,
+        false => PATIENCE,
+    };
+    let deadline = Instant::now() + patience;
+    loop {
+        // Whole or not at all, as long as it is no longer than a page.
+        let stuck = io::write(&pipe, line.as_bytes()) == Err(io::Errno::AGAIN);
+        let left = deadline.saturating_duration_since(Instant::now());
+        if !stuck || left.is_zero() {
+            STUCK.store(stuck, Relaxed);
+            return;
+        }
+        let _ = poll::wait(pipe.as_fd(), Ready::Write, left);
+    }
+}
+
+/// Standard error, if it is a pipe, opened once more: to let it not wait would change it for everybody who has it.
+fn stderr_pipe() -> Option<OwnedFd> {
+    let stat = fstat(stdio::stderr()).ok()?;
+    let is_pipe = FileType::from_raw_mode(stat.st_mode) == FileType::Fifo;
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let open = || rustix::fs::open("/proc/self/fd/2", flags, Mode::empty()).ok();
+    is_pipe.then(open)?
+}
+
+/// How long to wait for whoever reads standard error.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Writes the library's events as lines.
 struct Log {
@@ -103,10 +145,12 @@ struct Log {
 impl Log {
     /// What cannot be written is lost: there is nowhere to tell of it.
     fn write(&self, line: &str) {
-        let _ = match self.file() {
-            Some(file) => io::write(file, line.as_bytes()),
-            None => io::write(stdio::stderr(), line.as_bytes()),
-        };
+        match self.file() {
+            Some(file) => {
+                let _ = io::write(file, line.as_bytes());
+            }
+            None => to_stderr(line),
+        }
     }
 
     /// The file, opened when this process writes its first line.

@@ -263,6 +263,26 @@ fn ccl_debug_tells_on_standard_error_and_nowhere_else() {
     assert!(some("DEBUG link: to rank") && some("TRACE call: "), "{told:#?}");
 }
 
+/// It loses lines instead: this pipe is full before the first one.
+#[test]
+fn a_pipe_that_nobody_reads_stops_nobody() {
+    let program = build_with("examples/allreduce.c", C, &["-DPIPE"]);
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    while writer.write(&[b'.'; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).unwrap();
+    let output = Command::new(program)
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("CCL_DEBUG_FILE")
+        .envs([("CCL_DEBUG", "trace"), ("CCL_TIMEOUT", "60")])
+        .stderr(writer)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 4);
+    drop(reader);
+}
+
 #[test]
 fn a_wrong_word_in_ccl_debug_is_told_once() {
     let (said, told) = log_of(&[("CCL_DEBUG", "loud")]);

@@ -189,7 +189,7 @@ fn go_there(id: &UniqueId, key: Key, patience: &Patience<'_>) -> Result<Channel,
 
 fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration) -> Error {
     let (waited, place) = (timeout.as_secs_f64(), id.places());
-    let owner = match id.owner_may_be_late {
+    let owner = match id.is_rank_0_s {
         true => "rank 0",
         false => "the process that made the unique id",
     };
@@ -210,10 +210,16 @@ fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration) -> Err
                 ),
             };
         }
+        Failure::Dial(DialError::Nobody) if id.is_rank_0_s => {
+            format!("rank 0 ended before all ranks had joined (nobody listens at {place} any more)")
+        }
         Failure::Dial(DialError::Nobody) => format!(
             "the process that made the unique id has ended (nobody listens at {place}): it must live until all \
              ranks have joined, and ranks of other hosts need a network between them"
         ),
+        Failure::Dial(DialError::Refused(Refused::Unknown)) if id.is_rank_0_s => {
+            format!("rank 0, at {place}, has given up, or rank {rank} came twice: look at rank 0's error")
+        }
         Failure::Dial(DialError::Refused(Refused::Unknown)) => {
             "the process that made the unique id does not know it any more: an id makes one communicator, so get a \
              new one"

@@ -30,6 +30,8 @@ pub struct UniqueId {
     pub(super) secret: Secret,
     /// Whether ranks may come before its owner listens, as where all of them work out the same id.
     pub(super) owner_may_be_late: bool,
+    /// Whether the ranks know their meeting place as rank 0's and have never seen an id.
+    pub(super) is_rank_0_s: bool,
 }
 
 impl UniqueId {
@@ -66,6 +68,7 @@ impl UniqueId {
             comm,
             secret: Secret::new(&secret),
             owner_may_be_late: false,
+            is_rank_0_s: false,
         };
         control.post(Command::Meet {
             comm,
@@ -83,6 +86,7 @@ impl UniqueId {
             comm,
             secret,
             owner_may_be_late: true,
+            is_rank_0_s: true,
         }
     }
 
@@ -112,6 +116,7 @@ impl UniqueId {
             comm,
             secret,
             owner_may_be_late: false,
+            is_rank_0_s: false,
         })
     }
 
@@ -167,6 +172,7 @@ impl UniqueId {
             comm: part(&bytes, COMM)?,
             secret: Secret::new(&secret),
             owner_may_be_late: false,
+            is_rank_0_s: false,
         })
     }
 }

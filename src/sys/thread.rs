@@ -7,15 +7,20 @@ use std::{
     mem::MaybeUninit,
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
-    sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed},
+    sync::atomic::{
+        AtomicBool, AtomicPtr,
+        Ordering::{Acquire, Relaxed, Release},
+    },
     thread,
 };
 
 /// Starts a detached thread that works on `state` and takes no signals, so that the program's handlers run on the
 /// program's threads.
 ///
-/// `state` is kept for ever, where leak checkers find it: a forked child has a copy of it but not the thread whose stack
-/// would own it, and each rank of a program that forks its ranks would be said to leak.
+/// `state` is kept, and not dropped, where leak checkers find it: a forked child has a copy of it but not the thread whose
+/// stack would own it, and each rank of a program that forks its ranks would be said to leak. Its memory is given back
+/// after the thread has ended, when another one is started: pieces left for ever would keep the heap from closing its
+/// gaps.
 ///
 /// # Errors
 /// When the system has no room for a thread.
@@ -25,13 +30,16 @@ pub(crate) fn spawn_quiet<T: Send + 'static>(
     body: fn(&mut T),
 ) -> io::Result<()> {
     let work = Box::into_raw(Box::new(Work {
+        kept: Kept {
+            running: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            earlier: ptr::null_mut(),
+            free: free::<T>,
+        },
         state,
         body,
         name,
-        running: AtomicBool::new(false),
-        earlier: KEPT.load(Relaxed),
     }));
-    KEPT.store(work.cast(), Relaxed);
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
@@ -52,44 +60,91 @@ pub(crate) fn spawn_quiet<T: Send + 'static>(
     };
     if code != 0 {
         // SAFETY: made of a box above, and no thread came to know of it.
-        let work = unsafe { Box::from_raw(work) };
-        KEPT.store(work.earlier, Relaxed);
+        drop(unsafe { Box::from_raw(work) });
         return Err(io::Error::from_raw_os_error(code));
     }
     // The beginnings of a thread are no place for a fork: see `fork::gated`.
-    // SAFETY: never freed; the flag is atomic, and nothing else of it is touched.
-    while !unsafe { &(*work).running }.load(Relaxed) {
+    // SAFETY: not freed before `keep` knows it; the flag is atomic, and nothing else of it is touched.
+    while !unsafe { &(*work).kept.running }.load(Relaxed) {
         thread::yield_now();
     }
+    // SAFETY: a work begins with its `Kept`, and nobody else gives this one to `keep`.
+    unsafe { keep(work.cast()) };
     Ok(())
 }
 
 /// What a thread is made for.
+#[repr(C)]
 struct Work<T> {
+    kept: Kept,
     state: T,
     body: fn(&mut T),
     name: &'static CStr,
+}
+
+/// What a [`Work`] begins with.
+struct Kept {
     running: AtomicBool,
-    /// That of the thread before, in the process that forked this one.
-    earlier: *mut c_void,
+    /// The thread looks at its work no more.
+    over: AtomicBool,
+    /// That of the thread before, perhaps in the process that forked this one.
+    earlier: *mut Kept,
+    free: unsafe fn(*mut Kept),
+}
+
+/// Puts `work` before the others that are kept, of which the last ones that are over are freed. Where two threads do
+/// this at once, the works of one may stay for ever.
+///
+/// # Safety
+/// `work` is that of a [`Work`], and was not given to this function before.
+unsafe fn keep(work: *mut Kept) {
+    let mut earlier = KEPT.swap(ptr::null_mut(), Acquire);
+    // SAFETY: whoever has taken the list has it alone, and what is on it was not freed. A thread that has said `over`
+    // does not look at its work again; the thread of `work` does not look at `earlier`.
+    unsafe {
+        while !earlier.is_null() && (*earlier).over.load(Acquire) {
+            let before = (*earlier).earlier;
+            ((*earlier).free)(earlier);
+            earlier = before;
+        }
+        (*work).earlier = earlier;
+    }
+    KEPT.store(work, Release);
+}
+
+/// Frees a work's memory; its state is not dropped.
+///
+/// # Safety
+/// `work` is that of a [`Work<T>`] in a box, which nobody uses any more.
+unsafe fn free<T>(work: *mut Kept) {
+    // SAFETY: see above; the layout is the same.
+    drop(unsafe { Box::from_raw(work.cast::<MaybeUninit<Work<T>>>()) });
 }
 
 extern "C" fn start<T>(work: *mut c_void) -> *mut c_void {
     let work: *mut Work<T> = work.cast();
-    // SAFETY: `spawn_quiet` made it of a box that is never freed, and gave `state` to this thread alone; it looks only at
-    // `running` itself.
-    let (state, body, name, running) =
-        unsafe { (&mut (*work).state, (*work).body, (*work).name, &(*work).running) };
+    // SAFETY: `spawn_quiet` made it of a box that is not freed before this thread says `over`, and gave `state` to it
+    // alone; others look only at what is `kept`.
+    let (state, body, name, running) = unsafe {
+        (
+            &mut (*work).state,
+            (*work).body,
+            (*work).name,
+            &(*work).kept.running,
+        )
+    };
     // SAFETY: names this thread; the text ends with NUL.
     unsafe { libc::pthread_setname_np(libc::pthread_self(), name.as_ptr()) };
     fork::gated(|| running.store(true, Relaxed)); // which makes what the gate keeps for this thread
     // Whoever has to say something about a panic says it within `body`.
     let _ = catch_unwind(AssertUnwindSafe(|| body(state)));
+    // SAFETY: as above; nothing of it is used after this.
+    unsafe { &(*work).kept.over }.store(true, Release);
     ptr::null_mut()
 }
 
-/// The last [`Work`].
-static KEPT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+/// The last [`Work`]'s.
+static KEPT: AtomicPtr<Kept> = AtomicPtr::new(ptr::null_mut());
 /// Bytes, as the standard library's threads have.
 const STACK: usize = 2 << 20;
 

@@ -126,7 +126,7 @@ fn visit<T>(
     join: impl FnOnce(&UniqueId, Duration) -> Result<T>,
 ) -> Result<T> {
     let deadline = Instant::now() + timeout.min(MAX_TIMEOUT);
-    let Some(id) = knock(place, geteuid().as_raw(), hello(launch), deadline)? else {
+    let Some(mut id) = knock(place, geteuid().as_raw(), hello(launch), deadline)? else {
         let (rank, ranks) = (launch.rank, launch.ranks);
         return Err(Error::InitTimeout {
             what: format!(
@@ -139,6 +139,7 @@ fn visit<T>(
             ),
         });
     };
+    id.is_rank_0_s = true;
     // Nothing left is as good as very little: the meeting says who is missing.
     let left = deadline.saturating_duration_since(Instant::now());
     join(&id, left.max(LEAST_TIME))

@@ -124,6 +124,7 @@ fn an_id_that_nobody_knows() {
     let nowhere = UniqueId {
         addresses: vec![Address::Unix([4; 16])],
         owner_may_be_late: false,
+        is_rank_0_s: false,
         ..id
     };
     let text = join(joining(&nowhere, 2, 0)).err().unwrap().to_string();
