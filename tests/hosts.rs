@@ -145,7 +145,8 @@ fn without_a_secret_every_rank_is_refused_and_told_how_to_make_one() {
         let err = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{err}");
         assert!(
-            err.contains("\n  head -c 32 /dev/urandom") && err.contains("\n  export CCL_SECRET_FILE="),
+            err.contains("\n  (umask 077 && head -c 32 /dev/urandom")
+                && err.contains("\n  export CCL_SECRET_FILE="),
             "{err}"
         );
     }

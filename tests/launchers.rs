@@ -274,7 +274,7 @@ fn on_two_hosts(variables: &[(&str, &str)]) -> String {
 fn several_hosts_need_a_secret() {
     let said = on_two_hosts(&[]);
     for line in [
-        "  head -c 32 /dev/urandom | base64 > ~/.ccl-secret && chmod 600 ~/.ccl-secret",
+        "  (umask 077 && head -c 32 /dev/urandom | base64 > ~/.ccl-secret)",
         "  export CCL_SECRET_FILE=~/.ccl-secret",
     ] {
         assert!(said.lines().any(|said| said == line), "{said}");

@@ -75,6 +75,7 @@ impl DialError {
         match e {
             Errno::CONNREFUSED => DialError::Nobody,
             Errno::AGAIN | Errno::INTR => DialError::Busy,
+            Errno::MFILE => DialError::Io(io::Error::other("too many open files (see ulimit -n)")),
             e => DialError::Io(e.into()),
         }
     }

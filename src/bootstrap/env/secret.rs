@@ -144,7 +144,7 @@ const PUBLIC: &[u8] = b"ccl: no secret, by CCL_INSECURE=1";
 const MISSING: &str = "\
 ranks on several hosts need a secret that they share. Make one, copy the file to the same place on every host, and \
 name it to all ranks:
-  head -c 32 /dev/urandom | base64 > ~/.ccl-secret && chmod 600 ~/.ccl-secret
+  (umask 077 && head -c 32 /dev/urandom | base64 > ~/.ccl-secret)
   export CCL_SECRET_FILE=~/.ccl-secret
 (Or set CCL_SECRET to the secret itself; or, on a network that you trust, CCL_INSECURE=1.)";
 

@@ -305,7 +305,7 @@ fn several_hosts_need_what_the_error_says() {
     let launch = Launch::read(&Variables::of(&look_up)).unwrap().expect("a launch");
     let text = text(arrive(&launch, Turn(0), LONG));
     for part in [
-        "head -c 32 /dev/urandom | base64 > ~/.ccl-secret && chmod 600 ~/.ccl-secret",
+        "(umask 077 && head -c 32 /dev/urandom | base64 > ~/.ccl-secret)",
         "export CCL_SECRET_FILE=~/.ccl-secret",
         "set LOCAL_WORLD_SIZE=2",
     ] {

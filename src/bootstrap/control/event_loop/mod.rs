@@ -46,6 +46,8 @@ pub(super) struct EventLoop {
     listening: bool,
     /// No descriptors were left: until when to leave the listener alone.
     rest_until: Option<Instant>,
+    /// Since when the system has let no connection in.
+    refused_since: Option<Instant>,
     sources: Sources,
     places: Places,
     members: HashMap<Key, Member>,
@@ -90,6 +92,7 @@ impl EventLoop {
             }],
             listening: true,
             rest_until: None,
+            refused_since: None,
             sources: Sources::default(),
             places: Places::default(),
             members: HashMap::new(),
@@ -365,18 +368,44 @@ impl EventLoop {
             match self.accept() {
                 Ok(None) => break,
                 Ok(Some((stream, kind))) => {
+                    self.refused_since = None;
                     if let Some((token, _)) = oldest {
                         self.sources.close(token);
                     }
                     self.greet(stream, kind, now);
                 }
-                Err(_) => self.rest_until = Some(now + REST),
+                Err(e) => {
+                    self.rest_until = Some(now + REST);
+                    self.refused(e, now);
+                }
             }
         }
         let listening = !crowded && self.rest_until.is_none();
         let set = |l: &Listener| self.poller.set(&l.fd, l.token, listening, false).is_ok();
         if listening != self.listening && self.listeners.iter().all(set) {
             self.listening = listening;
+        }
+    }
+
+    /// The system does not let a connection in. If that lasts, ranks that need one would wait in vain, and others be blamed.
+    fn refused(&mut self, why: Errno, now: Instant) {
+        let since = *self.refused_since.get_or_insert(now);
+        if since + PATIENCE > now {
+            return;
+        }
+        let hint = if why == Errno::MFILE {
+            " (see ulimit -n)"
+        } else {
+            ""
+        };
+        let what = format!(
+            "it cannot take connections in: {}{hint}",
+            std::io::Error::from(why)
+        );
+        for (key, member) in &mut self.members {
+            let (rank, what) = (key.rank, what.clone());
+            member.view.raise(Cause::Broken { rank, what });
+            self.stirred.push(*key);
         }
     }
 
