@@ -335,7 +335,8 @@ mod tests {
             blocks: schedule.blocks as usize,
             grains: 1,
         };
-        let (tiling, copies) = choose::tiling(schedule, &layout, 8, shm::CAPS.max_message, LANES).unwrap();
+        let (tiling, copies) =
+            choose::tiling(schedule.extent(), &layout, 8, shm::CAPS.max_message, LANES).unwrap();
         let data = Region::of_mut(data);
         Work {
             schedule,

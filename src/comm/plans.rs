@@ -6,7 +6,7 @@ use crate::{
         choose,
         cost::Load,
         layout::{Layout, Tiling},
-        schedule::Schedule,
+        schedule::{Extent, Schedule},
         verify::verify,
     },
     transport::LANES,
@@ -18,7 +18,7 @@ use tracing::info;
 /// A bounded cache of one rank's schedules, the latest first.
 #[derive(Debug, Default)]
 pub(super) struct Plans {
-    recent: Vec<(Key, Arc<Schedule>)>,
+    recent: Vec<(Key, Arc<Schedule>, Extent)>,
     /// Programs repeat their calls, and a short call is over in less time than it takes to plan it.
     last: Option<Prepared>,
 }
@@ -53,13 +53,13 @@ impl Plans {
     ) -> Result<&Prepared, Error> {
         if self.last.as_ref().is_none_or(|last| last.load != load) {
             let algorithm = choose()?;
-            let schedule = self.get(algorithm, load.collective, load.ranks, rank, why)?;
+            let (schedule, extent) = self.get(algorithm, load.collective, load.ranks, rank, why)?;
             let layout = Layout {
                 count: load.count,
                 blocks: schedule.blocks as usize,
                 grains: schedule.grains as usize,
             };
-            let (tiling, copies) = choose::tiling(&schedule, &layout, load.element, max_message, LANES)?;
+            let (tiling, copies) = choose::tiling(extent, &layout, load.element, max_message, LANES)?;
             self.last = Some(Prepared {
                 load,
                 algorithm: algorithm.name,
@@ -73,8 +73,8 @@ impl Plans {
         last.ok_or_else(|| Error::internal("a call that was just planned has no plan"))
     }
 
-    /// This rank's schedule for `collective` by `algorithm`, which is proved with all other ranks' when it is new; `why`
-    /// says what made it be used.
+    /// This rank's schedule for `collective` by `algorithm`, which is proved with all other ranks' when it is new; and
+    /// what the ranks' tiles depend on. `why` says what made it be used.
     ///
     /// # Errors
     /// [`Error::Internal`] when the proof fails.
@@ -85,9 +85,9 @@ impl Plans {
         ranks: usize,
         rank: usize,
         why: impl FnOnce() -> String,
-    ) -> Result<Arc<Schedule>, Error> {
+    ) -> Result<(Arc<Schedule>, Extent), Error> {
         let key = (algorithm.name, collective);
-        match self.recent.iter().position(|(k, _)| *k == key) {
+        match self.recent.iter().position(|(k, ..)| *k == key) {
             Some(0) => {}
             Some(at) => self.recent[..=at].rotate_right(1),
             None => {
@@ -119,10 +119,11 @@ impl Plans {
                 );
                 let schedule = of(rank);
                 self.recent.truncate(CAPACITY - 1);
-                self.recent.insert(0, (key, Arc::new(schedule)));
+                self.recent.insert(0, (key, Arc::new(schedule), proof.extent));
             }
         }
-        Ok(Arc::clone(&self.recent[0].1))
+        let (_, schedule, extent) = &self.recent[0];
+        Ok((Arc::clone(schedule), *extent))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
         choose,
         definition::{self, Held, Wanted},
         layout::{Layout, Tiling},
-        schedule::Schedule,
+        schedule::{Extent, Schedule},
         verify::{Proof, mutate, verify_all},
     },
     transport::{LANES, sim},
@@ -241,7 +241,7 @@ fn every_algorithm_is_right_under_adversarial_orders() {
 
 #[test]
 fn the_planners_tiles_are_right_too() {
-    for n in [2, 3, 8] {
+    for n in [2, 3, 7, 8] {
         for algorithm in fitting(Collective::AllReduce) {
             let schedules = schedules(algorithm, Collective::AllReduce, n);
             let count = 40_000;
@@ -250,7 +250,8 @@ fn the_planners_tiles_are_right_too() {
                 blocks: schedules[0].blocks as usize,
                 grains: 1,
             };
-            let (tiling, copies) = choose::tiling(&schedules[0], &layout, 8, 4096, LANES).unwrap();
+            let extent = Extent::of_all(schedules.iter().map(Schedule::extent));
+            let (tiling, copies) = choose::tiling(extent, &layout, 8, 4096, LANES).unwrap();
             let tile = tiling.elements;
             let trial = Trial {
                 collective: Collective::AllReduce,

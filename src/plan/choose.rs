@@ -4,7 +4,7 @@ use super::{
     algo::{Algorithm, fitting},
     cost::{Load, Machine},
     layout::{Layout, Tiling},
-    schedule::Schedule,
+    schedule::Extent,
 };
 use crate::types::Error;
 use smallvec::SmallVec;
@@ -37,19 +37,19 @@ pub(crate) fn algorithm(
 /// How many times as long as the best an algorithm may take and still be as good.
 const AS_GOOD: f64 = 1.1;
 
-/// Cuts a call into tiles for a link whose messages hold up to `max_message` bytes, with up to `lanes` lanes. Returns
+/// Cuts a call of schedules with this `extent` into tiles for a link whose messages hold up to `max_message` bytes, with up to `lanes` lanes. Returns
 /// the tiling and how many tiles are in flight.
 ///
 /// # Errors
 /// [`Error::Usage`] when the schedule's messages do not fit a link.
 pub(crate) fn tiling(
-    schedule: &Schedule,
+    extent: Extent,
     layout: &Layout,
     element: usize,
     max_message: usize,
     lanes: usize,
 ) -> Result<(Tiling, usize), Error> {
-    let message_grains = schedule.largest_message().max(1);
+    let message_grains = extent.message.max(1);
     let room = max_message / message_grains / element;
     if room == 0 {
         return Err(Error::usage(format!(
@@ -59,9 +59,7 @@ pub(crate) fn tiling(
     let longest = layout.longest();
     let most = tile(longest, element).min(room);
     let tiling = Tiling::new(longest, most, (64 / element).min(room));
-    let copies = (lanes / schedule.channels.len().max(1))
-        .min(IN_FLIGHT)
-        .min(tiling.tiles);
+    let copies = (lanes / extent.channels.max(1)).min(IN_FLIGHT).min(tiling.tiles);
     Ok((tiling, copies.max(1)))
 }
 
@@ -154,8 +152,8 @@ mod tests {
                         blocks: schedule.blocks as usize,
                         grains: 1,
                     };
-                    let (tiling, copies) = tiling(&schedule, &layout, element, 4096, 8).unwrap();
-                    assert!(tiling.elements * element * schedule.largest_message() <= 4096);
+                    let (tiling, copies) = tiling(schedule.extent(), &layout, element, 4096, 8).unwrap();
+                    assert!(tiling.elements * element * schedule.extent().message <= 4096);
                     assert!(copies >= 1 && copies <= tiling.tiles && copies * schedule.channels.len() <= 8);
                 }
             }

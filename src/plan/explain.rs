@@ -5,6 +5,7 @@ use super::{
     choose,
     cost::{Counts, Load, Machine},
     layout::Layout,
+    schedule::Extent,
 };
 use crate::types::Error;
 use std::{fmt, time::Duration};
@@ -123,17 +124,23 @@ pub(crate) fn explain(
     let candidates: Vec<_> = fitting(load.collective)
         .map(|algorithm| candidate(algorithm, load, machine))
         .collect();
-    let schedule = (chosen.build)(&Request {
-        collective: load.collective,
-        ranks: load.ranks,
-        rank: 0,
-    });
+    let of = |rank| {
+        (chosen.build)(&Request {
+            collective: load.collective,
+            ranks: load.ranks,
+            rank,
+        })
+    };
+    let (schedule, extent) = (
+        of(0),
+        Extent::of_all((0..load.ranks).map(|rank| of(rank).extent())),
+    );
     let layout = Layout {
         count: load.count,
         blocks: schedule.blocks as usize,
         grains: schedule.grains as usize,
     };
-    let (tiling, in_flight) = choose::tiling(&schedule, &layout, load.element, max_message, lanes)?;
+    let (tiling, in_flight) = choose::tiling(extent, &layout, load.element, max_message, lanes)?;
     Ok(Explanation {
         chosen: candidates
             .iter()
@@ -148,7 +155,7 @@ pub(crate) fn explain(
         cores: machine.cores(),
         tiles: tiling.tiles,
         in_flight,
-        channels: schedule.channels.len(),
+        channels: extent.channels,
     })
 }
 

@@ -243,8 +243,8 @@ impl Schedule {
         }
     }
 
-    /// Grains of its largest message.
-    pub(crate) fn largest_message(&self) -> usize {
+    /// What its tiles depend on.
+    pub(crate) fn extent(&self) -> Extent {
         fn of(items: &[Item]) -> usize {
             let one = |item: &Item| match item {
                 Item::Step(step) => step.shape().map_or(0, Slice::grains),
@@ -252,6 +252,27 @@ impl Schedule {
             };
             items.iter().map(one).max().unwrap_or(0)
         }
-        self.channels.iter().map(|items| of(items)).max().unwrap_or(0)
+        Extent {
+            message: self.channels.iter().map(|items| of(items)).max().unwrap_or(0),
+            channels: self.channels.len(),
+        }
+    }
+}
+
+/// What the tiles of a call depend on: the most that any rank's schedule has, so that all ranks cut a call alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Extent {
+    /// Grains of the largest message.
+    pub(crate) message: usize,
+    pub(crate) channels: usize,
+}
+
+impl Extent {
+    /// Of several schedules together.
+    pub(crate) fn of_all(schedules: impl IntoIterator<Item = Extent>) -> Extent {
+        schedules.into_iter().fold(Extent::default(), |most, one| Extent {
+            message: most.message.max(one.message),
+            channels: most.channels.max(one.channels),
+        })
     }
 }

@@ -38,7 +38,7 @@ mod value;
 pub(crate) use flaw::Flaw;
 pub(crate) use program::Path;
 
-use super::schedule::{How, Schedule, Slice, Source, Step};
+use super::schedule::{Extent, How, Schedule, Slice, Source, Step};
 use crate::types::Collective;
 use machine::{Job, Machine, Tally, Turn};
 use std::collections::BTreeSet;
@@ -102,6 +102,8 @@ pub(crate) struct Proof {
     /// Steps and messages of all ranks together.
     pub(crate) steps: u64,
     pub(crate) messages: u64,
+    /// What the ranks' tiles depend on.
+    pub(crate) extent: Extent,
     /// With rank 0 run for all: how many ranks' schedules were compared with its own.
     pub(crate) folded: Option<usize>,
     /// The sends to be copied, out of place and in place.
@@ -258,6 +260,7 @@ fn prove<D: Domain>(
         ranks: team.ranks,
         steps: tally.steps,
         messages: tally.messages,
+        extent: Extent::of_all(team.schedules.iter().map(Schedule::extent)),
         folded: None,
         staged,
     })
