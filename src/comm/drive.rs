@@ -300,7 +300,7 @@ mod tests {
         mem::Region,
         plan::{
             algo::{Request, fitting},
-            choose,
+            choose::{self, TileBytes},
             layout::Layout,
             schedule::Schedule,
         },
@@ -335,8 +335,15 @@ mod tests {
             blocks: schedule.blocks as usize,
             grains: 1,
         };
-        let (tiling, copies) =
-            choose::tiling(schedule.extent(), &layout, 8, shm::CAPS.max_message, LANES).unwrap();
+        let (tiling, copies) = choose::tiling(
+            schedule.extent(),
+            &layout,
+            8,
+            shm::CAPS.max_message,
+            LANES,
+            TileBytes::SHARED_MEMORY,
+        )
+        .unwrap();
         let data = Region::of_mut(data);
         Work {
             schedule,

@@ -251,7 +251,9 @@ impl Communicator {
         }
         let load = Load::new(collective, self.ranks(), count, dtype);
         let (choose, why) = (|| self.choose(&load), || self.why(&load));
-        let plan = inner.plans.prepare(load, self.rank(), MAX_MESSAGE, choose, why)?;
+        let plan = inner
+            .plans
+            .prepare(load, self.rank(), self.machine.tile, choose, why)?;
         // From here on data moves, and the ranks' call numbers go on together.
         inner.seq = inner.seq.wrapping_add(1);
         trace!(

@@ -3,13 +3,13 @@
 use crate::{
     plan::{
         algo::{Algorithm, Request},
-        choose,
+        choose::{self, TileBytes},
         cost::Load,
         layout::{Layout, Tiling},
         schedule::{Extent, Schedule},
         verify::verify,
     },
-    transport::LANES,
+    transport::{LANES, MAX_MESSAGE},
     types::{Collective, Error},
 };
 use std::{sync::Arc, time::Instant};
@@ -38,7 +38,7 @@ pub(super) struct Prepared {
 }
 
 impl Plans {
-    /// The plan for `load` by the algorithm that `choose` gives, over links whose messages hold up to `max_message` bytes;
+    /// The plan for `load` by the algorithm that `choose` gives, in tiles of that length;
     /// `why` says why that one.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl Plans {
         &mut self,
         load: Load,
         rank: usize,
-        max_message: usize,
+        tile: TileBytes,
         choose: impl FnOnce() -> Result<&'static Algorithm, Error>,
         why: impl FnOnce() -> String,
     ) -> Result<&Prepared, Error> {
@@ -59,7 +59,7 @@ impl Plans {
                 blocks: schedule.blocks as usize,
                 grains: schedule.grains as usize,
             };
-            let (tiling, copies) = choose::tiling(extent, &layout, load.element, max_message, LANES)?;
+            let (tiling, copies) = choose::tiling(extent, &layout, load.element, MAX_MESSAGE, LANES, tile)?;
             self.last = Some(Prepared {
                 load,
                 algorithm: algorithm.name,

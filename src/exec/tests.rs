@@ -5,7 +5,7 @@ use crate::{
     mem::Region,
     plan::{
         algo::{Algorithm, Request, fitting},
-        choose,
+        choose::{self, TileBytes},
         definition::{self, Held, Wanted},
         layout::{Layout, Tiling},
         schedule::{Extent, Schedule},
@@ -251,7 +251,8 @@ fn the_planners_tiles_are_right_too() {
                 grains: 1,
             };
             let extent = Extent::of_all(schedules.iter().map(Schedule::extent));
-            let (tiling, copies) = choose::tiling(extent, &layout, 8, 4096, LANES).unwrap();
+            let (tiling, copies) =
+                choose::tiling(extent, &layout, 8, 4096, LANES, TileBytes::SHARED_MEMORY).unwrap();
             let tile = tiling.elements;
             let trial = Trial {
                 collective: Collective::AllReduce,

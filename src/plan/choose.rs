@@ -48,6 +48,7 @@ pub(crate) fn tiling(
     element: usize,
     max_message: usize,
     lanes: usize,
+    tile: TileBytes,
 ) -> Result<(Tiling, usize), Error> {
     let message_grains = extent.message.max(1);
     let room = max_message / message_grains / element;
@@ -57,29 +58,49 @@ pub(crate) fn tiling(
         )));
     }
     let longest = layout.longest();
-    let most = tile(longest, element).min(room);
+    let most = tile.of(longest, element).min(room);
     let tiling = Tiling::new(longest, most, (64 / element).min(room));
     let copies = (lanes / extent.channels.max(1)).min(IN_FLIGHT).min(tiling.tiles);
     Ok((tiling, copies.max(1)))
 }
 
-/// Elements of a tile of a block of `longest` elements, as long as a message may be as long as that.
-fn tile(longest: usize, element: usize) -> usize {
-    longest
-        .div_ceil(TILES_WANTED)
-        .next_multiple_of((SMALL_TILE / element).max(1))
-        .min((TILE_BYTES / element).max(1))
+/// How long tiles are, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TileBytes {
+    /// The least, where a call is cut only to have several in flight.
+    least: usize,
+    pub(crate) most: usize,
 }
 
-/// Bytes of the longest message of a block of `longest` elements.
-pub(crate) fn tile_bytes(longest: usize, element: usize) -> usize {
-    tile(longest, element).min(longest) * element
+impl TileBytes {
+    /// In shared memory: the slots of a few of them stay in a core's second-level cache.
+    pub(crate) const SHARED_MEMORY: TileBytes = TileBytes {
+        least: 8 << 10,
+        most: 32 << 10,
+    };
+
+    /// Over TCP, where each message costs system calls on both sides: a short call is cut no more than it must. Between two
+    /// ranks 32 KiB took 34 us in messages of 8 KiB and 12 us in ones of 16. Longer ones than these were better among two ranks
+    /// (2 MiB: 600 us and not 750) and worse among four on two cores (16 MiB: 24 ms and not 20).
+    pub(crate) const TCP: TileBytes = TileBytes {
+        least: 32 << 10,
+        most: 32 << 10,
+    };
+
+    /// Elements of a tile of a block of `longest` elements, as long as a message may be as long as that.
+    fn of(self, longest: usize, element: usize) -> usize {
+        longest
+            .div_ceil(TILES_WANTED)
+            .next_multiple_of((self.least / element).max(1))
+            .min((self.most / element).max(1))
+    }
+
+    /// Bytes of the longest message of a block of `longest` elements.
+    pub(crate) fn of_message(self, longest: usize, element: usize) -> usize {
+        self.of(longest, element).min(longest) * element
+    }
 }
 
-/// The largest tile: the ring slots of a few of them stay in a core's second-level cache.
-pub(crate) const TILE_BYTES: usize = 32 << 10;
-/// The least tile, where a call is cut only to have several in flight.
-const SMALL_TILE: usize = 8 << 10;
 /// The number of tiles that a short call is cut into, so that one is written while another is read.
 const TILES_WANTED: usize = 4;
 /// Tiles in flight.
@@ -131,6 +152,12 @@ mod tests {
 
     #[test]
     fn every_tile_fits_a_slot() {
+        for tile in [TileBytes::SHARED_MEMORY, TileBytes::TCP] {
+            every_tile_of_fits_a_slot(tile);
+        }
+    }
+
+    fn every_tile_of_fits_a_slot(tile: TileBytes) {
         for ranks in [1, 2, 5, 64] {
             for count in [0, 1, 1000, 1 << 20, 1 << 40] {
                 for element in [1, 2, 4, 8] {
@@ -152,7 +179,8 @@ mod tests {
                         blocks: schedule.blocks as usize,
                         grains: 1,
                     };
-                    let (tiling, copies) = tiling(schedule.extent(), &layout, element, 4096, 8).unwrap();
+                    let (tiling, copies) =
+                        tiling(schedule.extent(), &layout, element, 4096, 8, tile).unwrap();
                     assert!(tiling.elements * element * schedule.extent().message <= 4096);
                     assert!(copies >= 1 && copies <= tiling.tiles && copies * schedule.channels.len() <= 8);
                 }

@@ -15,7 +15,10 @@
 //! are those of the models that it follows. Source: D. Culler et al., "LogP: towards a realistic model of parallel
 //! computation", 1993, with bytes as in A. Alexandrov et al., "LogGP", 1995.
 
-use super::{choose, definition};
+use super::{
+    choose::{self, TileBytes},
+    definition,
+};
 use crate::types::{Collective, DType};
 
 /// A call as all ranks make it.
@@ -129,6 +132,8 @@ impl Work {
 pub(crate) struct Machine {
     /// Cores that the ranks may use together.
     cores: usize,
+    /// How long tiles are.
+    pub(crate) tile: TileBytes,
     /// What every call takes.
     call: f64,
     costs: Costs,
@@ -177,6 +182,7 @@ impl Machine {
                 byte: 0.03,
             },
             reduced: 0.018,
+            tile: TileBytes::SHARED_MEMORY,
             cache: 1.25e6,
             cold: 2.0,
         }
@@ -200,6 +206,7 @@ impl Machine {
                 message: 1900.0,
                 byte: 0.23,
             },
+            tile: TileBytes::TCP,
             ..Machine::shared_memory(cores)
         }
     }
@@ -216,7 +223,8 @@ impl Machine {
         } else {
             &self.costs
         };
-        let in_flight = counts.peers * ranks_a_core * counts.message.min(MOST_IN_FLIGHT);
+        let in_flight =
+            counts.peers * ranks_a_core * counts.message.min((self.tile.most * choose::IN_FLIGHT) as f64);
         let byte = costs.byte * if in_flight > self.cache { self.cold } else { 1.0 };
         let time =
             |work: &Work| work.messages * costs.message + work.bytes * byte + work.reduced * self.reduced;
@@ -224,9 +232,6 @@ impl Machine {
         self.call + counts.rounds * costs.round * ranks_a_core.powi(2) + counts.lead * byte + work
     }
 }
-
-/// Bytes of one message that are on their way to a peer at a time: the tiles in flight.
-const MOST_IN_FLIGHT: f64 = (choose::TILE_BYTES * choose::IN_FLIGHT) as f64;
 
 #[cfg(test)]
 mod tests {

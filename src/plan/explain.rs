@@ -140,7 +140,8 @@ pub(crate) fn explain(
         blocks: schedule.blocks as usize,
         grains: schedule.grains as usize,
     };
-    let (tiling, in_flight) = choose::tiling(extent, &layout, load.element, max_message, lanes)?;
+    let (tiling, in_flight) =
+        choose::tiling(extent, &layout, load.element, max_message, lanes, machine.tile)?;
     Ok(Explanation {
         chosen: candidates
             .iter()

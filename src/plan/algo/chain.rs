@@ -8,7 +8,7 @@
 //! 2007.
 
 use super::{Algorithm, Request, whole};
-use crate::plan::choose;
+use crate::plan::choose::TileBytes;
 use crate::plan::cost::{Counts, Load, Work};
 use crate::plan::schedule::{
     Affine,
@@ -74,7 +74,7 @@ fn counts(load: &Load) -> Counts {
     let (others, bytes) = (load.ranks as f64 - 1.0, load.bytes());
     let between = others - 1.0;
     let adds = if load.collective.reduces() { 1.0 } else { 0.0 };
-    let lead = 2.0 * between * choose::tile_bytes(load.count, load.element) as f64;
+    let lead = 2.0 * between * TileBytes::SHARED_MEMORY.of_message(load.count, load.element) as f64;
     // With two ranks the one only sends and the other only receives.
     let messages = 1.0 + between.min(1.0);
     Counts {
