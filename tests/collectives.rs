@@ -3,8 +3,8 @@
 
 mod common;
 
-use ccl::{Collective, Communicator, Config, DType, Element, Error, F8E4M3, F8E5M2, Op, algorithms};
-use common::{config, with_ranks};
+use ccl::{Collective, Communicator, DType, Element, Error, F8E4M3, F8E5M2, Op, algorithms};
+use common::{config, every_reduction, with_algorithm, with_ranks};
 use half::{bf16, f16};
 use std::{fmt::Debug, ops::Range};
 
@@ -13,12 +13,6 @@ const COUNTS: &[usize] = &[0, 1, 2, 3, 7, 64, 1000, 5001];
 
 /// What is in a buffer that nobody may write.
 const UNTOUCHED: u64 = u64::MAX;
-
-fn with_algorithm(name: &str) -> Config {
-    let mut config = config();
-    config.algorithm = Some(name.to_owned());
-    config
-}
 
 /// One call: who makes it and with what.
 struct Case<'a> {
@@ -375,7 +369,6 @@ fn check_reductions<T: Element + PartialEq + Debug>(comm: &Communicator, values:
 
 #[test]
 fn every_type_reduces_with_every_operation() {
-    use Op::*;
     let (reduce, scatter) = (Collective::Reduce { root: 0 }, Collective::ReduceScatter);
     let mut names: Vec<_> = algorithms(reduce)
         .chain(algorithms(scatter))
@@ -385,23 +378,7 @@ fn every_type_reduces_with_every_operation() {
     names.dedup();
     for name in names {
         with_ranks(3, &with_algorithm(name), |comm| {
-            macro_rules! integers {
-                ($($t:ty),*) => {$(
-                    let want = [(Sum, 24), (Prod, 60), (Max, 20), (Min, 1), (Avg, 8), (BitAnd, 0), (BitOr, 23), (BitXor, 22)];
-                    check_reductions::<$t>(comm, [20, 1, 3], &want);
-                )*};
-            }
-            integers!(i8, u8, i16, u16, i32, u32, i64, u64);
-            macro_rules! floats {
-                ($($t:ty: $of:expr),*) => {$(
-                    let of = $of;
-                    let want = [(Sum, of(7.0)), (Prod, of(8.0)), (Max, of(4.0)), (Min, of(1.0))];
-                    check_reductions::<$t>(comm, [of(4.0), of(1.0), of(2.0)], &want);
-                    check_reductions::<$t>(comm, [of(4.0), of(1.0), of(1.0)], &[(Avg, of(2.0))]);
-                )*};
-            }
-            floats!(f32: |x: f32| x, f64: f64::from, f16: f16::from_f32, bf16: bf16::from_f32,
-                    F8E4M3: F8E4M3::from_f32, F8E5M2: F8E5M2::from_f32);
+            every_reduction!(check_reductions, comm);
         });
     }
 }

@@ -2,11 +2,8 @@
 
 mod common;
 
-use ccl::{
-    Cause, Collective, Communicator, Config, DType, Element, Error, F8E4M3, F8E5M2, Op, Why, algorithms,
-};
-use common::{config, with_ranks};
-use half::{bf16, f16};
+use ccl::{Cause, Collective, Communicator, Config, DType, Element, Error, Op, Why, algorithms};
+use common::{config, every_reduction, with_algorithm, with_ranks};
 use std::{
     sync::{
         Barrier,
@@ -14,12 +11,6 @@ use std::{
     },
     time::{Duration, Instant},
 };
-
-fn with_algorithm(name: &str) -> Config {
-    let mut config = config();
-    config.algorithm = Some(name.to_owned());
-    config
-}
 
 fn shared_memory() -> Config {
     let mut config = config();
@@ -95,26 +86,9 @@ fn check_type<T: Element + PartialEq + std::fmt::Debug>(
 
 #[test]
 fn every_type_reduces_with_every_operation() {
-    use Op::*;
     for (name, _) in algorithms(Collective::AllReduce) {
         with_ranks(3, &with_algorithm(name), |comm| {
-            macro_rules! integers {
-                ($($t:ty),*) => {$(
-                    let want = [(Sum, 24), (Prod, 60), (Max, 20), (Min, 1), (Avg, 8), (BitAnd, 0), (BitOr, 23), (BitXor, 22)];
-                    check_type::<$t>(comm, [20, 1, 3], &want);
-                )*};
-            }
-            integers!(i8, u8, i16, u16, i32, u32, i64, u64);
-            macro_rules! floats {
-                ($($t:ty: $of:expr),*) => {$(
-                    let of = $of;
-                    let want = [(Sum, of(7.0)), (Prod, of(8.0)), (Max, of(4.0)), (Min, of(1.0))];
-                    check_type::<$t>(comm, [of(4.0), of(1.0), of(2.0)], &want);
-                    check_type::<$t>(comm, [of(4.0), of(1.0), of(1.0)], &[(Avg, of(2.0))]);
-                )*};
-            }
-            floats!(f32: |x: f32| x, f64: f64::from, f16: f16::from_f32, bf16: bf16::from_f32,
-                    F8E4M3: F8E4M3::from_f32, F8E5M2: F8E5M2::from_f32);
+            every_reduction!(check_type, comm);
         });
     }
 }

@@ -3,7 +3,7 @@
 use super::control::{self, Command, Control};
 use crate::{
     log,
-    net::{Address, CommId, Secret, VERSION, fill_random, own_address},
+    net::{Address, CommId, Secret, VERSION, fill_random, hex, own_address},
     types::{Error, Result},
 };
 use rustix::io::Errno;
@@ -187,8 +187,7 @@ impl UniqueId {
 
 impl fmt::Debug for UniqueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let comm: String = self.comm.iter().map(|b| format!("{b:02x}")).collect();
-        write!(f, "UniqueId({comm} at {})", self.places())
+        write!(f, "UniqueId({} at {})", hex(&self.comm), self.places())
     }
 }
 
@@ -217,7 +216,7 @@ mod tests {
             let back = UniqueId::from_bytes(id.to_bytes()).unwrap();
             assert_eq!((back.to_bytes(), &back.addresses), (id.to_bytes(), &id.addresses));
         }
-        let hex: String = id.secret.bytes().iter().map(|b| format!("{b:02x}")).collect();
+        let hex = hex(id.secret.bytes());
         let shown = format!("{id:?} {id:#?} {:?}", id.secret);
         assert!(
             !shown.contains(&hex[..8]) && shown.contains("unix:@ccl-"),

@@ -107,8 +107,12 @@ pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), Error> {
 }
 
 fn unix_name(random: &[u8; 16]) -> Vec<u8> {
-    let hex: String = random.iter().map(|b| format!("{b:02x}")).collect();
-    format!("ccl-{hex}").into_bytes()
+    format!("ccl-{}", hex(random)).into_bytes()
+}
+
+/// Bytes in hexadecimal, for names.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// An address of either version of IP.

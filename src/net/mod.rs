@@ -10,7 +10,7 @@ mod parcel;
 mod secret;
 
 pub(crate) use accept::{Greeter, Greeting, Kind};
-pub(crate) use address::{Address, fill_random};
+pub(crate) use address::{Address, fill_random, hex};
 pub(crate) use dial::{DialError, Dialer, Dialing, Failure, Patience, Target};
 pub(crate) use frame::{Channel, Frame, FrameError, Packed};
 pub(crate) use handshake::{CommId, Hello, MEETING, Refused, Role, VERSION};

@@ -242,12 +242,6 @@ mod tests {
         schedule::{How, Item, LoopVars, Schedule, Source, Step},
     };
 
-    const NONE: Work = Work {
-        messages: 0.0,
-        bytes: 0.0,
-        reduced: 0.0,
-    };
-
     /// What a rank's schedule does with a vector.
     fn work(schedule: &Schedule, load: &Load) -> Work {
         let layout = Layout {
@@ -255,7 +249,7 @@ mod tests {
             blocks: schedule.blocks as usize,
             grains: schedule.grains as usize,
         };
-        let mut work = NONE;
+        let mut work = Work::NONE;
         let mut step = |step: &Step, vars: &LoopVars| {
             let grain = |k| step.shape().unwrap().position(k, vars, schedule.total_grains());
             let grains = 0..step.shape().unwrap().grains();

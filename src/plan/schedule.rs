@@ -84,10 +84,15 @@ pub(crate) struct Slice {
 impl Slice {
     /// The one grain at `first`.
     pub(crate) fn grain(buffer: Buffer, first: Affine) -> Self {
+        Slice::run(buffer, first, 1)
+    }
+
+    /// The `grains` grains from `first` on, going round at the end of the buffer.
+    pub(crate) fn run(buffer: Buffer, first: Affine, grains: usize) -> Self {
         Slice {
             buffer,
             first,
-            run: 1,
+            run: grains as u32,
             stride: 0,
             reps: 1,
         }

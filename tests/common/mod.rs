@@ -1,5 +1,5 @@
 //! What the integration tests share: ranks as threads of one process.
-#![allow(dead_code, missing_docs)] // each test uses a part of it
+#![allow(dead_code, missing_docs, unused_imports, unused_macros)] // each test uses a part of it
 
 use ccl::{Communicator, Config, UniqueId};
 use std::{thread, time::Duration};
@@ -10,6 +10,35 @@ pub(crate) fn config() -> Config {
     config.timeout = Some(Duration::from_secs(60));
     config
 }
+
+/// The same with an algorithm for all that it fits.
+pub(crate) fn with_algorithm(name: &str) -> Config {
+    let mut config = config();
+    config.algorithm = Some(name.to_owned());
+    config
+}
+
+/// Calls `$check::<T>($comm, values of three ranks, what each operation makes of them)` for every type and operation.
+macro_rules! every_reduction {
+    ($check:ident, $comm:expr) => {
+        use ccl::{F8E4M3, F8E5M2, Op::*};
+        use half::{bf16, f16};
+        every_reduction!(integers $check, $comm, i8 u8 i16 u16 i32 u32 i64 u64);
+        every_reduction!(floats $check, $comm, f32: |x: f32| x, f64: f64::from, f16: f16::from_f32,
+            bf16: bf16::from_f32, F8E4M3: F8E4M3::from_f32, F8E5M2: F8E5M2::from_f32);
+    };
+    (integers $check:ident, $comm:expr, $($t:ty)*) => {$(
+        let want = [(Sum, 24), (Prod, 60), (Max, 20), (Min, 1), (Avg, 8), (BitAnd, 0), (BitOr, 23), (BitXor, 22)];
+        $check::<$t>($comm, [20, 1, 3], &want);
+    )*};
+    (floats $check:ident, $comm:expr, $($t:ty: $of:expr),*) => {$(
+        let of = $of;
+        let want = [(Sum, of(7.0)), (Prod, of(8.0)), (Max, of(4.0)), (Min, of(1.0))];
+        $check::<$t>($comm, [of(4.0), of(1.0), of(2.0)], &want);
+        $check::<$t>($comm, [of(4.0), of(1.0), of(1.0)], &[(Avg, of(2.0))]);
+    )*};
+}
+pub(crate) use every_reduction;
 
 /// Runs `body` as each of `ranks` ranks, a thread each, and returns what they returned, by rank.
 pub(crate) fn with_ranks<T: Send>(

@@ -26,7 +26,7 @@ pub(crate) use variables::Variables;
 
 use super::{MAX_TIMEOUT, UniqueId};
 use crate::{
-    net::VERSION,
+    net::{VERSION, hex},
     types::{Error, Result},
 };
 use door::Door;
@@ -164,11 +164,7 @@ fn place(launch: &Launch, turn: Turn) -> String {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
-    let hex: String = hash.finalize()[..16]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("ccl-env-{hex}")
+    format!("ccl-env-{}", hex(&hash.finalize()[..16]))
 }
 
 /// The job's variables, for messages.

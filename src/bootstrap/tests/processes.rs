@@ -97,7 +97,7 @@ fn actors(ranks: usize) -> Vec<Actor> {
 }
 
 fn hex(id: &UniqueId) -> String {
-    id.to_bytes().iter().map(|b| format!("{b:02x}")).collect()
+    crate::net::hex(&id.to_bytes())
 }
 
 fn unhex(text: &str) -> UniqueId {

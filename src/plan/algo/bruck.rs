@@ -22,13 +22,7 @@ pub(super) const BRUCK: Algorithm = Algorithm {
 
 fn build(request: &Request) -> Schedule {
     let (n, me) = (request.ranks, request.rank);
-    let run = |first: usize, blocks: usize| Slice {
-        buffer: Output,
-        first: Affine::fixed(first % n),
-        run: blocks as u32,
-        stride: 0,
-        reps: 1,
-    };
+    let run = |first: usize, blocks: usize| Slice::run(Output, Affine::fixed(first % n), blocks);
     let mut items = vec![super::keep(me)];
     for (distance, blocks) in rounds(n) {
         let (to, from) = (

@@ -35,21 +35,19 @@ fn build(request: &Request) -> Schedule {
         Collective::AllReduce | Collective::Barrier | Collective::Broadcast { .. } => two_shot(n, me),
         Collective::Reduce { root } => reduce(n, me, root as usize),
         Collective::AllGather => everybody(n, me, |_| own(me)),
-        Collective::AlltoAll => everybody(n, me, |to| block(Input, to)),
-        Collective::ReduceScatter => Schedule::plain(n, n, reduce_scatter(n, me).into()),
+        Collective::AlltoAll => everybody(n, me, |to| Slice::grain(Input, to)),
+        Collective::ReduceScatter => {
+            let (scatter, reduce) = reduce_scatter(n, me);
+            Schedule::plain(n, n, vec![scatter, Item::Step(reduce)])
+        }
         Collective::Gather { root } => gather(n, me, root as usize),
         Collective::Scatter { root } => scatter(n, me, root as usize),
     }
 }
 
-/// Block `at` of a buffer.
-fn block(buffer: crate::plan::schedule::Buffer, at: Affine) -> Slice {
-    Slice::grain(buffer, at)
-}
-
 /// This rank's block of the input.
 fn own(me: usize) -> Slice {
-    block(Input, Affine::fixed(me))
+    Slice::grain(Input, Affine::fixed(me))
 }
 
 /// The other ranks, one in each turn, the next one first.
@@ -66,19 +64,25 @@ fn sum(n: usize, me: usize, mine: Slice) -> Step {
     Step::of(How::ReduceLast, (0..n).map(from))
 }
 
-/// Everyone sends everyone a block, that of `to` for each, and keeps its own. All is sent before anything is stored, so that
-/// in place nothing is lost.
-fn everybody(n: usize, me: usize, to: impl Fn(Affine) -> Slice) -> Schedule {
+/// Sends each other rank the block `what` of it.
+fn hand_out(n: usize, me: usize, what: impl Fn(Affine) -> Slice) -> Item {
     let others = others(me);
-    let items = vec![
-        super::repeat(n - 1, Step::copy(Source::Slice(to(others))).send(others)),
-        super::keep(me),
-        super::repeat(
-            n - 1,
-            Step::copy(Source::Recv(others)).store(block(Output, others)),
-        ),
-    ];
-    Schedule::plain(n, n, items)
+    super::repeat(n - 1, Step::copy(Source::Slice(what(others))).send(others))
+}
+
+/// Gets each other rank's block.
+fn collect(n: usize, me: usize) -> Item {
+    let others = others(me);
+    super::repeat(
+        n - 1,
+        Step::copy(Source::Recv(others)).store(Slice::grain(Output, others)),
+    )
+}
+
+/// Everyone sends everyone a block, that of `what` for each, and keeps its own. All is sent before anything is stored, so that
+/// in place nothing is lost.
+fn everybody(n: usize, me: usize, what: impl Fn(Affine) -> Slice) -> Schedule {
+    Schedule::plain(n, n, vec![hand_out(n, me, what), super::keep(me), collect(n, me)])
 }
 
 fn reduce(n: usize, me: usize, root: usize) -> Schedule {
@@ -90,27 +94,14 @@ fn reduce(n: usize, me: usize, root: usize) -> Schedule {
 }
 
 /// Everyone sends block q to rank q, which reduces.
-fn reduce_scatter(n: usize, me: usize) -> [Item; 2] {
-    let others = others(me);
-    [
-        super::repeat(
-            n - 1,
-            Step::copy(Source::Slice(block(Input, others))).send(others),
-        ),
-        Item::Step(sum(n, me, own(me)).store(block(Output, Affine::fixed(me)))),
-    ]
+fn reduce_scatter(n: usize, me: usize) -> (Item, Step) {
+    let reduce = sum(n, me, own(me)).store(Slice::grain(Output, Affine::fixed(me)));
+    (hand_out(n, me, |to| Slice::grain(Input, to)), reduce)
 }
 
 fn gather(n: usize, me: usize, root: usize) -> Schedule {
-    let others = others(me);
     let items = match me == root {
-        true => vec![
-            super::keep(me),
-            super::repeat(
-                n - 1,
-                Step::copy(Source::Recv(others)).store(block(Output, others)),
-            ),
-        ],
+        true => vec![super::keep(me), collect(n, me)],
         false => vec![Item::Step(
             Step::copy(Source::Slice(own(me))).send(Affine::fixed(root)),
         )],
@@ -119,19 +110,12 @@ fn gather(n: usize, me: usize, root: usize) -> Schedule {
 }
 
 fn scatter(n: usize, me: usize, root: usize) -> Schedule {
-    let others = others(me);
     let items = match me == root {
-        true => vec![
-            super::repeat(
-                n - 1,
-                Step::copy(Source::Slice(block(Input, others))).send(others),
-            ),
-            super::keep(me),
-        ],
+        true => vec![hand_out(n, me, |to| Slice::grain(Input, to)), super::keep(me)],
         false => {
             let from = Source::Recv(Affine::fixed(root));
             vec![Item::Step(
-                Step::copy(from).store(block(Output, Affine::fixed(me))),
+                Step::copy(from).store(Slice::grain(Output, Affine::fixed(me))),
             )]
         }
     };
@@ -140,26 +124,9 @@ fn scatter(n: usize, me: usize, root: usize) -> Schedule {
 
 /// Everyone reduces its block, and sends it to everyone.
 fn two_shot(n: usize, me: usize) -> Schedule {
-    let others = Affine::stepping(me + 1, 1);
-    let mine = Affine::fixed(me);
-    let from = |rank: usize| match rank == me {
-        true => Source::Slice(Slice::grain(Input, mine)),
-        false => Source::Recv(Affine::fixed(rank)),
-    };
-    let mut reduce = Step::of(How::ReduceLast, (0..n).map(from)).store(Slice::grain(Output, mine));
+    let (scatter, mut reduce) = reduce_scatter(n, me);
     reduce.sends = (1..n).map(|k| Affine::fixed((me + k) % n)).collect();
-    let items = vec![
-        super::repeat(
-            n - 1,
-            Step::copy(Source::Slice(Slice::grain(Input, others))).send(others),
-        ),
-        Item::Step(reduce),
-        super::repeat(
-            n - 1,
-            Step::copy(Source::Recv(others)).store(Slice::grain(Output, others)),
-        ),
-    ];
-    Schedule::plain(n, n, items)
+    Schedule::plain(n, n, vec![scatter, Item::Step(reduce), collect(n, me)])
 }
 
 fn counts(load: &Load) -> Counts {

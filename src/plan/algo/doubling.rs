@@ -17,8 +17,8 @@ use super::{Algorithm, Request, whole};
 use crate::plan::cost::{Counts, Load, Work};
 use crate::plan::schedule::{
     Affine,
-    Buffer::{Input, Output},
-    How, Item, Schedule, Source, Step,
+    Buffer::{self, Input, Output},
+    How, Item, Schedule, Slice, Source, Step,
 };
 
 pub(super) const DOUBLING: Algorithm = Algorithm {
@@ -37,17 +37,17 @@ fn build(request: &Request) -> Schedule {
     let core = Core::of(n);
     let steps = match core.place(me) {
         Some(place) => exchange(&core, me, place),
-        None => hand_over(me - 1),
+        None => hand_over(me - 1, whole),
     };
     Schedule::plain(n, 1, steps.into_iter().map(Item::Step).collect())
 }
 
-/// The odd rank of a pair: gives its vector to `keeper` and gets the result.
-fn hand_over(keeper: usize) -> Vec<Step> {
+/// The odd rank of a pair: gives its vector to `keeper` and gets the result; `vector` is all of a buffer.
+pub(super) fn hand_over(keeper: usize, vector: impl Fn(Buffer) -> Slice) -> Vec<Step> {
     let keeper = Affine::fixed(keeper);
     vec![
-        Step::copy(Source::Slice(whole(Input))).send(keeper),
-        Step::copy(Source::Recv(keeper)).store(whole(Output)),
+        Step::copy(Source::Slice(vector(Input))).send(keeper),
+        Step::copy(Source::Recv(keeper)).store(vector(Output)),
     ]
 }
 

@@ -8,7 +8,10 @@
 //! Source: R. Rabenseifner, "Optimization of collective reduction operations", 2004; for other numbers of ranks as in
 //! R. Thakur, R. Rabenseifner and W. Gropp, 2005.
 
-use super::{Algorithm, Request, doubling::Core};
+use super::{
+    Algorithm, Request,
+    doubling::{Core, hand_over},
+};
 use crate::plan::cost::{Counts, Load, Work};
 use crate::plan::layout::Layout;
 use crate::plan::schedule::{
@@ -36,14 +39,7 @@ fn build(request: &Request) -> Schedule {
     let blocks = 1 << core.rounds;
     let steps = match core.place(me) {
         Some(place) => exchange(&core, me, place),
-        None => {
-            let keeper = Affine::fixed(me - 1);
-            let all = 0..blocks;
-            vec![
-                Step::copy(Source::Slice(part(Input, &all))).send(keeper),
-                Step::copy(Source::Recv(keeper)).store(part(Output, &all)),
-            ]
-        }
+        None => hand_over(me - 1, |buffer| part(buffer, &(0..blocks))),
     };
     Schedule::plain(n, blocks, steps.into_iter().map(Item::Step).collect())
 }
@@ -105,13 +101,7 @@ fn halves(core: &Core, place: usize) -> Vec<Half> {
 }
 
 fn part(buffer: Buffer, blocks: &Range<usize>) -> Slice {
-    Slice {
-        buffer,
-        first: Affine::fixed(blocks.start),
-        run: blocks.len() as u32,
-        stride: 0,
-        reps: 1,
-    }
+    Slice::run(buffer, Affine::fixed(blocks.start), blocks.len())
 }
 
 /// Counted rank by rank, because blocks may differ by an element.

@@ -92,13 +92,7 @@ impl Place {
 
     /// The blocks of the ranks from `v` on up to those behind it.
     fn blocks(&self, buffer: Buffer, v: usize) -> Slice {
-        Slice {
-            buffer,
-            first: self.at(buffer, v),
-            run: behind(v, self.ranks) as u32,
-            stride: 0,
-            reps: 1,
-        }
+        Slice::run(buffer, self.at(buffer, v), behind(v, self.ranks))
     }
 
     fn own(&self, buffer: Buffer) -> Slice {
