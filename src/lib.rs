@@ -96,9 +96,12 @@ pub mod bench_support {
 }
 
 pub use bootstrap::UniqueId;
-pub use comm::{Communicator, Config, algorithms, explain};
+pub use comm::{Begin, Communicator, Config, Message, Pending, Scope, Stream, algorithms, explain};
+pub use exec::Received;
 pub use plan::explain::{Candidate, Explanation, Why};
-pub use types::{Call, Cause, Collective, DType, Element, Error, F8E4M3, F8E5M2, Op, Result};
+pub use types::{
+    Call, Cause, Collective, DType, Element, Error, F8E4M3, F8E5M2, Op, Operation, Result, Transfer,
+};
 
 /// The README's Rust example is a test.
 #[cfg(doctest)]

@@ -1,13 +1,14 @@
 //! [`Health`]: how a communicator is doing, as the control thread writes it and everybody else reads it.
 
 use super::{
+    calls::Calls,
     control::{Command, Control, Key},
     messages::Waits,
 };
 use crate::{
     net::Frame,
     sys::fork,
-    types::{Call, Cause, Error},
+    types::{Call, Cause, Error, Operation},
 };
 use std::{
     mem,
@@ -98,10 +99,16 @@ impl Health {
         self.0.lock().verdict.clone()
     }
 
+    /// Keeps `call`, which this rank makes, for others that ask: the last [`KEPT`](super::calls::KEPT) are kept.
+    #[inline]
+    pub(crate) fn record(&self, call: &Call) {
+        self.0.calls.record(call);
+    }
+
     /// Says which ranks this one waits for, and in which call, for others that ask; no ranks when it does not wait.
-    pub(crate) fn set_waits(&self, ranks: &[usize], call: Option<Call>) {
+    pub(crate) fn set_waits(&self, ranks: &[usize], call: Option<Operation>) {
         let ranks = ranks.iter().map(|&rank| rank as u32).collect();
-        self.0.lock().waits = Waits { ranks, call };
+        self.0.lock().waits = (ranks, call);
     }
 
     /// Stops the communicator because of `cause`, unless something else has: the lowest living rank takes the first
@@ -129,6 +136,7 @@ pub(super) struct Shared {
     news: AtomicU32,
     /// Whether `arrivals` may hold something.
     arrived: AtomicBool,
+    calls: Calls,
     inner: Mutex<Inner>,
     changed: Condvar,
 }
@@ -140,7 +148,8 @@ struct Inner {
     /// Whether this rank has left and all have heard.
     settled: bool,
     arrivals: Vec<(usize, Frame)>,
-    waits: Waits,
+    /// The ranks that this one waits for, and in what.
+    waits: (Vec<u32>, Option<Operation>),
     wake: Option<Wake>,
 }
 
@@ -153,12 +162,13 @@ impl Shared {
             generation: fork::generation(),
             news: AtomicU32::new(0),
             arrived: AtomicBool::new(false),
+            calls: Calls::default(),
             inner: Mutex::new(Inner {
                 peers: vec![Peer::Alive; ranks as usize],
                 verdict: None,
                 settled: false,
                 arrivals: Vec::new(),
-                waits: Waits::default(),
+                waits: (Vec::new(), None),
                 wake: Some(wake),
             }),
             changed: Condvar::new(),
@@ -236,7 +246,12 @@ impl Shared {
     }
 
     pub(super) fn waits(&self) -> Waits {
-        self.lock().waits.clone()
+        let (ranks, waits_in) = self.lock().waits.clone();
+        Waits {
+            ranks,
+            waits_in,
+            calls: self.calls.all(),
+        }
     }
 
     /// Calls the program back.

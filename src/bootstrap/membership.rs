@@ -13,7 +13,7 @@ use crate::{
     },
     sys::fork::ProcessFd,
     transport::links::Opener,
-    types::{Call, Cause, Error},
+    types::{Cause, Error},
 };
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -224,9 +224,9 @@ impl Membership {
         if silent.is_empty() { ranks } else { silent }
     }
 
-    /// The call in which `rank` waits, if it does and its process answers.
-    pub(crate) fn call_of(&self, rank: usize) -> Option<Call> {
-        self.ask(rank as u32).ok()?.call
+    /// What `rank` waits in and has called lately, if its process answers.
+    pub(crate) fn calls_of(&self, rank: usize) -> Option<Waits> {
+        self.ask(rank as u32).ok()
     }
 
     /// What `rank` waits for, as its process says.

@@ -2,7 +2,7 @@
 
 use crate::{
     net::Address,
-    types::{Call, Cause},
+    types::{Call, Cause, Operation},
 };
 use serde::{Deserialize, Serialize};
 use std::{fmt, net::SocketAddr, time::Duration};
@@ -100,9 +100,18 @@ pub(super) enum Word {
 
 /// The answer to who asks a rank what it is waiting for.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Waits {
+pub(crate) struct Waits {
     /// Whom the rank waits for; nobody when it does not wait.
     pub(super) ranks: Vec<u32>,
-    /// The call in which it waits.
-    pub(super) call: Option<Call>,
+    /// What it waits in.
+    pub(crate) waits_in: Option<Operation>,
+    /// The calls that it has made last.
+    pub(super) calls: Vec<Call>,
+}
+
+impl Waits {
+    /// The call with this number, if it is among the last ones that the rank has made.
+    pub(crate) fn made(&self, seq: u32) -> Option<Call> {
+        self.calls.iter().copied().find(|call| call.seq == seq)
+    }
 }

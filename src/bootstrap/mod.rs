@@ -8,6 +8,7 @@
 //! env/            how the ranks that a launcher started come to a common unique id
 //! ```
 
+mod calls;
 mod control;
 pub(crate) mod env;
 mod health;

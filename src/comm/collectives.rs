@@ -1,8 +1,8 @@
 //! The operations of a [`Communicator`]: every rank calls each, with the same count, type, operation and root.
 
-use super::{Communicator, buffers::Buffers};
+use super::{Communicator, buffers::Buffers, engine::Start};
 use crate::{
-    mem::Region,
+    mem::{Hold, Owned, Region},
     plan::definition,
     types::{Collective, DType, Element, Error, Op, Result},
 };
@@ -176,6 +176,12 @@ impl Communicator {
         self.run_in_place(Collective::Barrier, token, 1, Op::Sum)
     }
 
+    pub(crate) fn begin_barrier(&self, start: Start) -> Result<()> {
+        let token = Owned::new(vec![0u8]).hold();
+        let memory = [Some(token.clone()), Some(token)];
+        self.begin_collective(Collective::Barrier, memory, (1, DType::Uint8, Op::Sum), start)
+    }
+
     fn run<T: Element>(
         &self,
         collective: Collective,
@@ -197,24 +203,34 @@ impl Communicator {
         op: Op,
     ) -> Result<()> {
         let data = Region::of_mut(data);
-        let held = self.held(collective, count, T::DTYPE)?;
+        let part = |at, len| data.part(at, len);
+        let [input, output] = self.in_place(collective, data.len(), (count, T::DTYPE), part)?;
+        self.collective(collective, input, output, count, T::DTYPE, op)
+    }
+
+    /// The parts of one buffer of `bytes` bytes that hold this rank's parts of the vector, as `part` makes them.
+    ///
+    /// # Errors
+    /// As [`Communicator::held`].
+    pub(super) fn in_place<P>(
+        &self,
+        collective: Collective,
+        bytes: usize,
+        (count, dtype): (usize, DType),
+        part: impl Fn(usize, usize) -> P,
+    ) -> Result<[Option<P>; 2]> {
+        let held = self.held(collective, count, dtype)?;
         let begin = match (held.input.is_empty(), held.output.is_empty()) {
             (true, _) => held.output.start,
             (_, true) => held.input.start,
             _ => held.input.start.min(held.output.start),
         };
-        let part = |of: &std::ops::Range<usize>| {
-            let (at, len) = ((of.start - begin) * size_of::<T>(), of.len() * size_of::<T>());
+        Ok([held.input, held.output].map(|of| {
+            let (at, len) = ((of.start - begin) * dtype.size(), of.len() * dtype.size());
             // What does not fit is not cut, so that the check of its length tells.
-            if at + len <= data.len() {
-                data.part(at, len)
-            } else {
-                data
-            }
-        };
-        let input = (!held.input.is_empty()).then(|| part(&held.input));
-        let output = (!held.output.is_empty()).then(|| part(&held.output));
-        self.collective(collective, input, output, count, T::DTYPE, op)
+            let (at, len) = if at + len <= bytes { (at, len) } else { (0, bytes) };
+            (!of.is_empty()).then(|| part(at, len))
+        }))
     }
 
     /// Checks and runs an operation on what this rank has of its vectors: see [`Communicator::held`].
@@ -227,14 +243,56 @@ impl Communicator {
         dtype: DType,
         op: Op,
     ) -> Result<()> {
+        let buffers = self.checked(collective, [input, output], (count, dtype, op))?;
+        self.call(collective, buffers, count, dtype, op)
+    }
+
+    /// Checks and begins an operation as [`Communicator::collective`] runs it.
+    pub(crate) fn begin_collective(
+        &self,
+        collective: Collective,
+        memory: [Option<Hold>; 2],
+        (count, dtype, op): (usize, DType, Op),
+        start: Start,
+    ) -> Result<()> {
+        let regions = memory.each_ref().map(|hold| hold.as_ref().map(Hold::region));
+        let Buffers {
+            input,
+            output,
+            begins,
+        } = self.checked(collective, regions, (count, dtype, op))?;
+        let is_used = [input.len() > 0, output.len() > 0];
+        let [input, output] = memory;
+        let kept = |hold: Option<Hold>, is_used: bool| hold.filter(|_| is_used).unwrap_or_else(Hold::empty);
+        let memory = [kept(input, is_used[0]), kept(output, is_used[1])];
+        self.engine
+            .start(collective, memory, begins, (count, dtype, op), start)
+    }
+
+    /// Checks an operation and does nothing.
+    pub(crate) fn check(
+        &self,
+        collective: Collective,
+        memory: [Option<Region<'_>>; 2],
+        what: (usize, DType, Op),
+    ) -> Result<()> {
+        self.checked(collective, memory, what).map(|_| ())
+    }
+
+    /// What a call works on, if all its arguments are right.
+    fn checked<'m>(
+        &self,
+        collective: Collective,
+        [input, output]: [Option<Region<'m>>; 2],
+        (count, dtype, op): (usize, DType, Op),
+    ) -> Result<Buffers<'m>> {
         if collective.reduces() && !op.accepts(dtype) {
             return Err(Error::invalid(format!(
                 "{op} is for integers only: {dtype} elements cannot be combined by it"
             )));
         }
         let held = self.held(collective, count, dtype)?;
-        let buffers = Buffers::new(collective, &held, input, output, dtype)?;
-        self.call(collective, buffers, count, dtype, op)
+        Buffers::new(collective, &held, input, output, dtype)
     }
 
     /// The elements of a call's vectors that this rank's buffers hold.
@@ -272,7 +330,7 @@ impl Communicator {
     }
 
     /// The length of one rank's block of a vector.
-    fn block_of(&self, len: usize) -> Result<usize> {
+    pub(super) fn block_of(&self, len: usize) -> Result<usize> {
         let ranks = self.ranks();
         if len.is_multiple_of(ranks) {
             return Ok(len / ranks);
@@ -284,11 +342,11 @@ impl Communicator {
 }
 
 /// A root as the call's signature has it. One that no number of ranks reaches stays one.
-fn rank(root: usize) -> u32 {
+pub(super) fn rank(root: usize) -> u32 {
     u32::try_from(root).unwrap_or(u32::MAX)
 }
 
-fn same_length(send: usize, recv: usize) -> Result<usize> {
+pub(super) fn same_length(send: usize, recv: usize) -> Result<usize> {
     if send == recv {
         return Ok(send);
     }

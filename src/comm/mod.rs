@@ -3,41 +3,44 @@
 mod buffers;
 mod collectives;
 mod config;
-mod drive;
+mod engine;
 mod env;
+mod pending;
 mod plans;
+mod scope;
+mod stream;
+mod transfers;
 
 pub use config::Config;
+pub(crate) use engine::Start;
+pub use pending::{Begin, Pending};
+pub use scope::{Message, Scope};
+pub use stream::Stream;
 
 use crate::{
     bootstrap::{self, Joining, Membership, Network, UniqueId},
-    exec::{Work, wait::Patience},
+    exec::{Completion, Outcome},
     log,
-    mem::Region,
     plan::{
-        choose,
         cost::{Load, Machine},
         explain::{self, Explanation},
     },
     sys::host::usable_cpus,
     transport::{
-        LANES, MAX_MESSAGE,
+        CALL_LANES, MAX_MESSAGE,
         links::{Choice, Links},
         shm,
     },
-    types::{Call, Cause, Collective, DType, Error, Op, Result},
+    types::{Cause, Collective, DType, Error, Op, Result},
 };
 use buffers::Buffers;
-use plans::Plans;
+use engine::Engine;
 use std::{
     fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
-use tracing::{info, trace, warn};
+use tracing::{info, warn};
 
 /// A rank's membership in a group of ranks that communicate collectively.
 ///
@@ -51,25 +54,7 @@ use tracing::{info, trace, warn};
 pub struct Communicator {
     /// What the ranks' bytes travel over as far as init can tell, and why.
     transport: (&'static str, &'static str),
-    membership: Arc<Membership>,
-    config: Config,
-    /// What the planner knows of where the ranks run: the same on all.
-    machine: Machine,
-    timeout_ns: AtomicU64,
-    /// The failure that closed it, as its calls report it. Others than those that run may ask.
-    closed: OnceLock<Cause>,
-    inner: Mutex<Inner>,
-}
-
-/// What one call at a time uses.
-struct Inner {
-    links: Links,
-    plans: Plans,
-    patience: Patience,
-    /// The number of the next call.
-    seq: u32,
-    scratch: Vec<u64>,
-    finalized: bool,
+    engine: Arc<Engine>,
 }
 
 impl Communicator {
@@ -107,16 +92,7 @@ impl Communicator {
             wake: Arc::new(move || wake.wake()),
         })?);
         let opener = Box::new(Arc::clone(&membership));
-        let links = Links::new(rank, ranks, opener, bell).with_transport(choice, streams);
-        let inner = Inner {
-            links,
-            plans: Plans::default(),
-            patience: Patience::new(membership.oversubscribed()),
-            seq: 0,
-            scratch: Vec::new(),
-            finalized: false,
-        };
-        let timeout_ns = AtomicU64::new(nanoseconds(timeout));
+        let links = Links::new(rank, ranks, opener, Arc::clone(&bell)).with_transport(choice, streams);
         let transport = transport(choice, &membership);
         info!(
             rank,
@@ -131,25 +107,22 @@ impl Communicator {
             }
         );
         let machine = machine(choice, membership.one_host(), membership.cores());
+        let forced = config.algorithm.take();
+        let engine = Engine::new(membership, machine, forced, timeout, links, bell);
         Ok(Communicator {
             transport,
-            machine,
-            membership,
-            config,
-            timeout_ns,
-            closed: OnceLock::new(),
-            inner: Mutex::new(inner),
+            engine: Arc::new(engine),
         })
     }
 
     /// This rank's number.
     pub fn rank(&self) -> usize {
-        self.membership.rank()
+        self.engine.membership.rank()
     }
 
     /// The number of ranks.
     pub fn ranks(&self) -> usize {
-        self.membership.ranks()
+        self.engine.membership.ranks()
     }
 
     /// What the bytes travel over: `"shm"`, `"tcp"`, or `"shm+tcp"` where some ranks share memory and others cannot. Links
@@ -164,13 +137,13 @@ impl Communicator {
     /// # Errors
     /// [`Error::Usage`] in a forked child.
     pub fn link_memory(&self) -> Result<usize> {
-        Ok(self.lock()?.links.memory())
+        Ok(self.engine.floor()?.links.memory())
     }
 
     /// Sets how long an operation may wait for another rank. It holds from the next wait on.
     pub fn set_timeout(&self, timeout: Duration) {
-        self.timeout_ns.store(nanoseconds(timeout), Ordering::Relaxed);
-        self.membership.set_timeout(timeout);
+        self.engine.set_timeout(timeout);
+        self.engine.membership.set_timeout(timeout);
     }
 
     /// The name of the algorithm that a call would use.
@@ -178,9 +151,8 @@ impl Communicator {
     /// # Errors
     /// [`Error::Usage`] when the configuration forces one that does not exist.
     pub fn algorithm_for(&self, collective: Collective, count: usize, dtype: DType) -> Result<&'static str> {
-        Ok(self
-            .choose(&Load::new(collective, self.ranks(), count, dtype))?
-            .name)
+        let load = Load::new(collective, self.ranks(), count, dtype);
+        Ok(self.engine.choose(&load)?.name)
     }
 
     /// Why a call would use the algorithm that it would use: what the planner predicts for each.
@@ -188,30 +160,24 @@ impl Communicator {
     /// # Errors
     /// [`Error::Usage`] when the chosen schedule does not fit the links.
     pub fn explain(&self, collective: Collective, count: usize, dtype: DType) -> Result<Explanation> {
-        self.explain_load(&Load::new(collective, self.ranks(), count, dtype))
+        self.engine
+            .explain(&Load::new(collective, self.ranks(), count, dtype))
     }
 
-    fn explain_load(&self, load: &Load) -> Result<Explanation> {
-        let forced = self.config.algorithm.as_deref();
-        explain::explain(load, &self.machine, forced, MAX_MESSAGE, LANES)
-    }
-
-    /// Ends the communicator's use: no call is accepted any more. Every call has ended when it returned, so that there
-    /// is nothing to wait for.
+    /// Ends the communicator's use: no call is accepted any more. Waits until those that go on by themselves have ended.
     ///
     /// # Errors
     /// The failure that closed the communicator, if one did.
     pub fn finalize(&self) -> Result<()> {
-        let mut inner = self.lock()?;
-        inner.finalized = true;
-        self.closed
-            .get()
+        self.engine.finalize()?;
+        self.engine
+            .closed()
             .map_or(Ok(()), |cause| Err(Error::Closed(cause.clone())))
     }
 
     /// Makes every rank's running or next call fail, now, and closes the communicator. Never waits for a running call.
     pub fn abort(&self) {
-        self.membership.raise(Cause::Aborted {
+        self.engine.membership.raise(Cause::Aborted {
             rank: self.rank() as u32,
         });
     }
@@ -219,7 +185,25 @@ impl Communicator {
     /// The failure that closed the communicator, or that the next call will report. Never waits for a running call.
     pub fn failure(&self) -> Option<Cause> {
         // Its own failure may be all that a rank knows: who would tell all of it may be stopped.
-        self.closed.get().cloned().or_else(|| self.membership.verdict())
+        let closed = self.engine.closed().cloned();
+        closed.or_else(|| self.engine.membership.verdict())
+    }
+
+    /// Waits for the end of something that was begun.
+    pub(crate) fn wait_for(&self, completion: &Completion) -> Result<()> {
+        self.engine.wait_for(completion);
+        self.engine.result(completion).map(|_| ())
+    }
+
+    /// A place in `stream` for an operation. `at_end` is done as soon as that is over.
+    pub(crate) fn enter(
+        &self,
+        stream: &Stream,
+        at_end: impl FnOnce(&Outcome) + Send + 'static,
+    ) -> (Start, Arc<Completion>) {
+        let start = stream.enter(&self.engine, at_end);
+        let completion = Arc::clone(&start.completion);
+        (start, completion)
     }
 
     /// Runs a checked call on the parts of the vector that this rank has.
@@ -231,116 +215,7 @@ impl Communicator {
         dtype: DType,
         op: Op,
     ) -> Result<()> {
-        let mut guard = self.lock()?;
-        let inner = &mut *guard;
-        if inner.finalized {
-            return Err(Error::usage("the communicator was finalized: make a new one"));
-        }
-        if let Some(cause) = self.closed.get() {
-            return Err(Error::Closed(cause.clone()));
-        }
-        let call = Call {
-            seq: inner.seq,
-            collective,
-            count: count as u64,
-            dtype,
-            op,
-        };
-        if let Some(cause) = self.lost_before(&call) {
-            return Err(self.close(cause));
-        }
-        let load = Load::new(collective, self.ranks(), count, dtype);
-        let (choose, why) = (|| self.choose(&load), || self.why(&load));
-        let plan = inner
-            .plans
-            .prepare(load, self.rank(), self.machine.tile, choose, why)?;
-        // From here on data moves, and the ranks' call numbers go on together.
-        inner.seq = inner.seq.wrapping_add(1);
-        trace!(
-            rank = self.rank(),
-            ranks = self.ranks(),
-            "call: {call} by {}, tiles: {}, in flight: {}",
-            plan.algorithm,
-            plan.tiling.tiles,
-            plan.copies
-        );
-        if count == 0 {
-            return Ok(());
-        }
-        let scratch = Work::scratch_bytes(&plan.schedule, &plan.tiling, plan.copies, dtype).div_ceil(8);
-        if inner.scratch.len() < scratch {
-            inner.scratch.resize(scratch, 0);
-        }
-        let work = Work {
-            schedule: &plan.schedule,
-            layout: plan.layout,
-            tiling: plan.tiling,
-            copies: plan.copies,
-            dtype,
-            op,
-            header: call.signature(),
-            input: buffers.input,
-            output: buffers.output,
-            begins: buffers.begins,
-            scratch: Region::of_mut(&mut inner.scratch),
-            lend: None,
-        };
-        drive::drive(
-            &self.membership,
-            &inner.links,
-            work,
-            call,
-            &mut inner.patience,
-            || self.timeout(),
-        )
-        .map_err(|cause| self.close(cause))
-    }
-
-    /// Closes the communicator. Under the lock of calls, so that it happens once.
-    fn close(&self, cause: Cause) -> Error {
-        let cause = self.closed.get_or_init(|| {
-            let (rank, ranks) = (self.rank(), self.ranks());
-            warn!(rank, ranks, "failure: {cause}; the communicator is closed");
-            cause
-        });
-        Error::Failed(cause.clone())
-    }
-
-    fn choose(&self, load: &Load) -> Result<&'static crate::plan::algo::Algorithm> {
-        choose::algorithm(load, &self.machine, self.config.algorithm.as_deref())
-    }
-
-    /// What made [`Communicator::choose`] choose, for whoever reads the log.
-    fn why(&self, load: &Load) -> String {
-        self.explain_load(load).map_or_else(
-            |error| error.to_string(),
-            |explanation| {
-                let predicted = explanation.candidates[explanation.chosen].predicted;
-                let (why, bytes) = (explanation.why, load.bytes());
-                format!("{why} ({predicted:.1?} predicted for {bytes} bytes)")
-            },
-        )
-    }
-
-    /// What has happened since the last call that makes this one pointless.
-    fn lost_before(&self, call: &Call) -> Option<Cause> {
-        if !self.membership.trouble() {
-            return None;
-        }
-        self.membership
-            .verdict()
-            .or_else(|| drive::long_dead(&self.membership, call))
-    }
-
-    fn timeout(&self) -> Duration {
-        Duration::from_nanos(self.timeout_ns.load(Ordering::Relaxed))
-    }
-
-    fn lock(&self) -> Result<MutexGuard<'_, Inner>> {
-        self.membership.check()?;
-        self.inner
-            .lock()
-            .map_err(|_| Error::internal("an earlier call on this communicator panicked"))
+        self.engine.run(collective, buffers, count, dtype, op)
     }
 }
 
@@ -352,13 +227,17 @@ impl fmt::Debug for Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        let began = Instant::now();
-        self.membership.leave();
-        if let (Ok(()), Ok(inner)) = (self.membership.check(), self.inner.get_mut()) {
-            let (rank, ranks) = (self.membership.rank(), self.membership.ranks());
-            let (calls, took) = (inner.seq, began.elapsed());
-            info!(rank, ranks, "end: left in {took:.1?} after {calls} calls");
+        let membership = &self.engine.membership;
+        if membership.check().is_err() {
+            return; // a forked child has neither the thread nor the others' ear
         }
+        let began = Instant::now();
+        self.engine.drain();
+        self.engine.stop();
+        membership.leave();
+        let (rank, ranks) = (membership.rank(), membership.ranks());
+        let (calls, took) = (self.engine.calls(), began.elapsed());
+        info!(rank, ranks, "end: left in {took:.1?} after {calls} calls");
     }
 }
 
@@ -388,11 +267,7 @@ pub fn explain(
     let machine = machine(config.choice()?, true, cores.max(1) as usize);
     let load = Load::new(collective, ranks, count, dtype);
     let forced = config.algorithm.as_deref();
-    explain::explain(&load, &machine, forced, MAX_MESSAGE, LANES)
-}
-
-fn nanoseconds(timeout: Duration) -> u64 {
-    u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)
+    explain::explain(&load, &machine, forced, MAX_MESSAGE, CALL_LANES)
 }
 
 /// What the ranks' bytes will travel over, and why.

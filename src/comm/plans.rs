@@ -9,7 +9,7 @@ use crate::{
         schedule::{Extent, Schedule},
         verify::verify,
     },
-    transport::{LANES, MAX_MESSAGE},
+    transport::{CALL_LANES, MAX_MESSAGE},
     types::{Collective, Error},
 };
 use std::{sync::Arc, time::Instant};
@@ -20,7 +20,7 @@ use tracing::info;
 pub(super) struct Plans {
     recent: Vec<(Key, Arc<Schedule>, Extent)>,
     /// Programs repeat their calls, and a short call is over in less time than it takes to plan it.
-    last: Option<Prepared>,
+    last: Option<Arc<Prepared>>,
 }
 
 type Key = (&'static str, Collective);
@@ -35,6 +35,8 @@ pub(super) struct Prepared {
     pub(super) tiling: Tiling,
     /// Tiles in flight.
     pub(super) copies: usize,
+    /// Channels of the rank that has the most of them.
+    pub(super) channels: usize,
 }
 
 impl Plans {
@@ -50,7 +52,7 @@ impl Plans {
         tile: TileBytes,
         choose: impl FnOnce() -> Result<&'static Algorithm, Error>,
         why: impl FnOnce() -> String,
-    ) -> Result<&Prepared, Error> {
+    ) -> Result<Arc<Prepared>, Error> {
         if self.last.as_ref().is_none_or(|last| last.load != load) {
             let algorithm = choose()?;
             let (schedule, extent) = self.get(algorithm, load.collective, load.ranks, rank, why)?;
@@ -59,17 +61,19 @@ impl Plans {
                 blocks: schedule.blocks as usize,
                 grains: schedule.grains as usize,
             };
-            let (tiling, copies) = choose::tiling(extent, &layout, load.element, MAX_MESSAGE, LANES, tile)?;
-            self.last = Some(Prepared {
+            let (tiling, copies) =
+                choose::tiling(extent, &layout, load.element, MAX_MESSAGE, CALL_LANES, tile)?;
+            self.last = Some(Arc::new(Prepared {
                 load,
                 algorithm: algorithm.name,
                 schedule,
                 layout,
                 tiling,
                 copies,
-            });
+                channels: extent.channels,
+            }));
         }
-        let last = self.last.as_ref();
+        let last = self.last.clone();
         last.ok_or_else(|| Error::internal("a call that was just planned has no plan"))
     }
 

@@ -15,10 +15,11 @@ use crate::{
         schedule::{Slice, Source, Step},
         verify::SendSite,
     },
-    transport::{Header, LANES, Link, Message, Ticket, Wires},
-    types::Error,
+    transport::{CALL_LANES, Header, Link, Message, Ticket, Wires},
+    types::{Error, Transfer},
 };
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// How far a poll came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,28 +38,36 @@ pub(crate) enum Fault {
     Mismatch { peer: usize, header: Header },
     /// `peer`'s message has not the length that this rank's schedule expects.
     Length { peer: usize, got: usize, want: usize },
+    /// The message that `peer` sent is not what this rank's receive takes.
+    Unlike {
+        peer: usize,
+        ours: Transfer,
+        theirs: Transfer,
+    },
+    /// What `peer` says of its messages makes no sense.
+    Nonsense { peer: usize },
     /// The link to `peer` failed.
     Wire { peer: usize, error: Error },
 }
 
-/// A call being run.
+/// How far a call has come. What it works on is given with each poll: a call that is not waited for owns its memory.
 #[derive(Debug)]
-pub(crate) struct Run<'m> {
-    work: Work<'m>,
+pub(crate) struct Run {
     /// A small call has one, and is over before an allocation would be.
     tracks: SmallVec<[Track; 1]>,
-    offered: Vec<Offer<'m>>,
+    offered: Vec<Offer>,
     /// The peers to which something had still to be sent when all else was done.
     unsent_to: Vec<usize>,
 }
 
 /// A message that lies in this rank's memory until the peer has taken it.
 #[derive(Debug)]
-struct Offer<'m> {
+struct Offer {
     peer: usize,
     lane: usize,
     ticket: Ticket,
-    body: Region<'m>,
+    /// Its addresses.
+    body: Range<usize>,
 }
 
 /// What a track's step came to.
@@ -82,19 +91,21 @@ enum Route<'l, 'm> {
     Wait,
 }
 
-impl<'m> Run<'m> {
-    pub(crate) fn new(work: Work<'m>) -> Self {
+impl Run {
+    /// The beginning of `work`, whose lanes are those from `work.first_lane` on, going round at the end.
+    pub(crate) fn new(work: &Work<'_>) -> Self {
         let channels = work.schedule.channels.len();
         assert!(
-            work.copies * channels <= LANES,
-            "{} copies of {channels} channels",
-            work.copies
+            channels <= work.channels && work.copies * work.channels <= CALL_LANES,
+            "{} copies of {channels} channels of {}",
+            work.copies,
+            work.channels
         );
         let track = |copy: usize, channel: usize| Track {
             cursor: Cursor::new(&work.schedule.channels[channel]),
             channel,
             copy,
-            lane: copy * channels + channel,
+            lane: (work.first_lane + copy * work.channels + channel) % CALL_LANES,
             tile: copy,
             waits_for: None,
             unsent: SmallVec::new(),
@@ -107,7 +118,6 @@ impl<'m> Run<'m> {
             }
         }
         Run {
-            work,
             tracks,
             offered: Vec::new(),
             unsent_to: Vec::new(),
@@ -132,13 +142,10 @@ impl<'m> Run<'m> {
     }
 
     /// Does what can be done without waiting: at most one step of each track.
-    pub(crate) fn poll<W: Wires>(&mut self, wires: &W) -> Result<Progress, Fault> {
-        wires
-            .progress()
-            .map_err(|(peer, error)| Fault::Wire { peer, error })?;
+    pub(crate) fn poll<W: Wires>(&mut self, work: &Work<'_>, wires: &W) -> Result<Progress, Fault> {
         let (mut moved, mut done) = (false, true);
         for i in 0..self.tracks.len() {
-            if !self.open(i) {
+            if !self.open(work, i) {
                 continue;
             }
             done = false;
@@ -146,9 +153,9 @@ impl<'m> Run<'m> {
                 continue;
             }
             self.tracks[i].waits_for = None;
-            match self.try_step(i, wires)? {
+            match self.try_step(work, i, wires)? {
                 Outcome::Done => {
-                    self.advance(i);
+                    self.advance(work, i);
                     moved = true;
                 }
                 Outcome::Partly(wait) => {
@@ -159,7 +166,7 @@ impl<'m> Run<'m> {
                 Outcome::Needs(wait) => {
                     self.tracks[i].waits_for = Some(wait);
                     if let Wait::Room(peer) = wait {
-                        self.check_crossing(wires, peer, self.tracks[i].lane)?;
+                        self.check_crossing(work, wires, peer, self.tracks[i].lane)?;
                     }
                 }
             }
@@ -196,7 +203,13 @@ impl<'m> Run<'m> {
 
     /// Finds that `peer`, which gives no room, sends something else: two ranks that only send to each other, in calls that
     /// differ, would both wait for ever. What belongs to a later call may well be there already.
-    fn check_crossing<W: Wires>(&self, wires: &W, peer: usize, lane: usize) -> Result<(), Fault> {
+    fn check_crossing<W: Wires>(
+        &self,
+        work: &Work<'_>,
+        wires: &W,
+        peer: usize,
+        lane: usize,
+    ) -> Result<(), Fault> {
         let wire = |error| Fault::Wire { peer, error };
         let Some(link) = wires.from(peer).map_err(wire)? else {
             return Ok(());
@@ -204,74 +217,75 @@ impl<'m> Run<'m> {
         let Some(Message { header, .. }) = link.peek(lane).map_err(wire)? else {
             return Ok(());
         };
-        let is_later = header[0].wrapping_sub(self.work.header[0]).cast_signed() > 0;
-        if header == self.work.header || is_later {
+        let is_later = header[0].wrapping_sub(work.header[0]).cast_signed() > 0;
+        if header == work.header || is_later {
             return Ok(());
         }
         Err(Fault::Mismatch { peer, header })
     }
 
     /// Whether track `i` has work left, moving it to its next tile when it has finished one.
-    fn open(&mut self, i: usize) -> bool {
-        let items = &self.work.schedule.channels[self.tracks[i].channel];
-        while self.tracks[i].tile < self.work.tiling.tiles && self.tracks[i].cursor.step(items).is_none() {
+    fn open(&mut self, work: &Work<'_>, i: usize) -> bool {
+        let items = &work.schedule.channels[self.tracks[i].channel];
+        while self.tracks[i].tile < work.tiling.tiles && self.tracks[i].cursor.step(items).is_none() {
             // Channels of a copy share its scratch, so that with scratch none begins a tile before all have ended one.
             let (copy, tile) = (self.tracks[i].copy, self.tracks[i].tile);
-            let behind = |t: &Track| t.copy == copy && (t.tile < tile || t.tile == tile && !self.over(t));
-            if self.work.schedule.scratch > 0 && self.tracks.iter().any(behind) {
+            let behind =
+                |t: &Track| t.copy == copy && (t.tile < tile || t.tile == tile && !self.over(work, t));
+            if work.schedule.scratch > 0 && self.tracks.iter().any(behind) {
                 return true;
             }
-            self.tracks[i].tile += self.work.copies;
+            self.tracks[i].tile += work.copies;
             self.tracks[i].cursor = Cursor::new(items);
         }
-        self.tracks[i].tile < self.work.tiling.tiles
+        self.tracks[i].tile < work.tiling.tiles
     }
 
     /// Whether a track has run all of its items for its tile.
-    fn over(&self, track: &Track) -> bool {
+    fn over(&self, work: &Work<'_>, track: &Track) -> bool {
         track
             .cursor
-            .step(&self.work.schedule.channels[track.channel])
+            .step(&work.schedule.channels[track.channel])
             .is_none()
     }
 
-    fn advance(&mut self, i: usize) {
+    fn advance(&mut self, work: &Work<'_>, i: usize) {
         let track = &mut self.tracks[i];
-        track.cursor.advance(&self.work.schedule.channels[track.channel]);
+        track.cursor.advance(&work.schedule.channels[track.channel]);
     }
 
     /// Runs the step of track `i` as far as what it needs is there.
     ///
     /// Messages are consumed even when there is no room for what the step sends: a ring whose ranks all waited for room
     /// before they made some would stand still with one slot a lane.
-    fn try_step<W: Wires>(&mut self, i: usize, wires: &W) -> Result<Outcome, Fault> {
+    fn try_step<W: Wires>(&mut self, work: &Work<'_>, i: usize, wires: &W) -> Result<Outcome, Fault> {
         let track = &self.tracks[i];
-        let Some(step) = track.cursor.step(&self.work.schedule.channels[track.channel]) else {
+        let Some(step) = track.cursor.step(&work.schedule.channels[track.channel]) else {
             return Ok(Outcome::Later); // it waits for the other channels of its copy
         };
         if !track.unsent.is_empty() {
-            return self.send_rest(i, step, wires);
+            return self.send_rest(work, i, step, wires);
         }
         if !self.comes_after(step, track) {
             return Ok(Outcome::Later);
         }
-        let (lane, bytes) = (track.lane, self.work.bytes_of(step, track));
+        let (lane, bytes) = (track.lane, work.bytes_of(step, track));
         if bytes == 0 {
             return Ok(Outcome::Done);
         }
         let mut received: SmallVec<[Message<'_>; 2]> = SmallVec::new();
-        for peer in track.receives(step, self.ranks()) {
-            match self.look(wires, peer, lane, bytes)? {
+        for peer in track.receives(step, work.ranks()) {
+            match self.look(work, wires, peer, lane, bytes)? {
                 Some(message) => received.push(message),
                 None => return Ok(Outcome::Needs(Wait::Message(peer))),
             }
         }
-        if let Some(peer) = self.overwrites_offered(i, step, wires)? {
+        if let Some(peer) = self.overwrites_offered(work, i, step, wires)? {
             return Ok(Outcome::Needs(Wait::Room(peer)));
         }
-        let (mut routes, mut lacks) = (SmallVec::<[Route<'_, 'm>; 2]>::new(), None);
-        for (k, peer) in self.tracks[i].sends(step, self.ranks()).enumerate() {
-            let offer = self.offerable(step, k, &self.tracks[i]);
+        let (mut routes, mut lacks) = (SmallVec::<[Route<'_, '_>; 2]>::new(), None);
+        for (k, peer) in self.tracks[i].sends(step, work.ranks()).enumerate() {
+            let offer = self.offerable(work, step, k, &self.tracks[i]);
             let route = route(wires, peer, lane, bytes, offer)?;
             if matches!(route, Route::Wait) {
                 lacks.get_or_insert(peer);
@@ -280,15 +294,15 @@ impl<'m> Run<'m> {
         }
         match lacks {
             Some(peer) if received.is_empty() => return Ok(Outcome::Needs(Wait::Room(peer))),
-            _ => self.compute(i, step, &received, &routes, bytes),
+            _ => self.compute(work, i, step, &received, &routes, bytes),
         }
-        for peer in self.tracks[i].receives(step, self.ranks()) {
+        for peer in self.tracks[i].receives(step, work.ranks()) {
             if let Some(link) = wires.from(peer).map_err(|error| Fault::Wire { peer, error })? {
                 link.release(lane);
             }
         }
-        self.dispatch(i, step, &routes, wires)?;
-        Ok(match self.first_unsent(i, step) {
+        self.dispatch(work, i, step, &routes, wires)?;
+        Ok(match self.first_unsent(work, i, step) {
             None => Outcome::Done,
             Some(peer) => Outcome::Partly(Wait::Room(peer)),
         })
@@ -297,13 +311,14 @@ impl<'m> Run<'m> {
     /// Sends what `compute` has written and notes what had no room.
     fn dispatch<W: Wires>(
         &mut self,
+        work: &Work<'_>,
         i: usize,
         step: &Step,
-        routes: &[Route<'_, 'm>],
+        routes: &[Route<'_, '_>],
         wires: &W,
     ) -> Result<(), Fault> {
-        let (lane, header) = (self.tracks[i].lane, self.work.header);
-        for (k, (peer, route)) in self.tracks[i].sends(step, self.ranks()).zip(routes).enumerate() {
+        let (lane, header) = (self.tracks[i].lane, work.header);
+        for (k, (peer, route)) in self.tracks[i].sends(step, work.ranks()).zip(routes).enumerate() {
             let wire = |error| Fault::Wire { peer, error };
             let link = wires.to(peer).map_err(wire)?;
             let sent = match (route, link) {
@@ -317,7 +332,7 @@ impl<'m> Run<'m> {
                         peer,
                         lane,
                         ticket,
-                        body,
+                        body: body.addresses(),
                     }));
                     ticket.is_some()
                 }
@@ -331,24 +346,30 @@ impl<'m> Run<'m> {
     }
 
     /// Sends what had no room when the step of track `i` ran, as far as there is room now.
-    fn send_rest<W: Wires>(&mut self, i: usize, step: &Step, wires: &W) -> Result<Outcome, Fault> {
+    fn send_rest<W: Wires>(
+        &mut self,
+        work: &Work<'_>,
+        i: usize,
+        step: &Step,
+        wires: &W,
+    ) -> Result<Outcome, Fault> {
         let track = &self.tracks[i];
-        let (lane, bytes) = (track.lane, self.work.bytes_of(step, track));
+        let (lane, bytes) = (track.lane, work.bytes_of(step, track));
         let before = std::mem::take(&mut self.tracks[i].unsent);
         for &k in &before {
-            let Some(peer) = self.tracks[i].sends(step, self.ranks()).nth(k) else {
+            let Some(peer) = self.tracks[i].sends(step, work.ranks()).nth(k) else {
                 continue;
             };
             match (route(wires, peer, lane, bytes, None)?, wires.to(peer)) {
                 (Route::Room(room), Ok(Some(link))) => {
-                    self.refill(i, step, &room);
-                    link.commit(lane, self.work.header);
+                    self.refill(work, i, step, &room);
+                    link.commit(lane, work.header);
                 }
                 _ => self.tracks[i].unsent.push(k),
             }
         }
         let moved = self.tracks[i].unsent.len() < before.len();
-        Ok(match self.first_unsent(i, step) {
+        Ok(match self.first_unsent(work, i, step) {
             None => Outcome::Done,
             Some(peer) if moved => Outcome::Partly(Wait::Room(peer)),
             Some(peer) => Outcome::Needs(Wait::Room(peer)),
@@ -356,23 +377,23 @@ impl<'m> Run<'m> {
     }
 
     /// The peer of the first send of track `i`'s step that had no room.
-    fn first_unsent(&self, i: usize, step: &Step) -> Option<usize> {
+    fn first_unsent(&self, work: &Work<'_>, i: usize, step: &Step) -> Option<usize> {
         let track = &self.tracks[i];
         track
             .unsent
             .first()
-            .and_then(|&k| track.sends(step, self.ranks()).nth(k))
+            .and_then(|&k| track.sends(step, work.ranks()).nth(k))
     }
 
     /// Copies the result of a step that has run into the room of a message.
-    fn refill(&mut self, i: usize, step: &Step, room: &Region<'_>) {
+    fn refill(&mut self, work: &Work<'_>, i: usize, step: &Step, room: &Region<'_>) {
         let mut staging = std::mem::take(&mut self.tracks[i].staging);
         match result_slice(step) {
             None => room.copy_from(&Region::of_mut(&mut staging).part(0, room.len())),
             Some(slice) => {
                 let mut at = 0;
                 for k in 0..slice.grains() {
-                    let piece = self.work.piece(slice, k, &self.tracks[i]);
+                    let piece = work.piece(slice, k, &self.tracks[i]);
                     room.part(at, piece.len()).copy_from(&piece);
                     at += piece.len();
                 }
@@ -396,6 +417,7 @@ impl<'m> Run<'m> {
     /// The message from `peer`, if it is there, checked against what this rank's schedule expects.
     fn look<'w, W: Wires>(
         &self,
+        work: &Work<'_>,
         wires: &'w W,
         peer: usize,
         lane: usize,
@@ -408,7 +430,7 @@ impl<'m> Run<'m> {
         let Some(message) = link.peek(lane).map_err(wire)? else {
             return Ok(None);
         };
-        if message.header != self.work.header {
+        if message.header != work.header {
             return Err(Fault::Mismatch {
                 peer,
                 header: message.header,
@@ -428,10 +450,11 @@ impl<'m> Run<'m> {
     /// message without room would find the result nowhere else.
     fn compute(
         &mut self,
+        work: &Work<'_>,
         i: usize,
         step: &Step,
         received: &[Message<'_>],
-        routes: &[Route<'_, 'm>],
+        routes: &[Route<'_, '_>],
         bytes: usize,
     ) {
         let mut staging = std::mem::take(&mut self.tracks[i].staging);
@@ -444,12 +467,10 @@ impl<'m> Run<'m> {
         let grains = step.shape().map_or(0, Slice::grains);
         let mut at = 0;
         for k in 0..grains {
-            let len = step
-                .shape()
-                .map_or(0, |slice| self.work.piece(slice, k, track).len());
+            let len = step.shape().map_or(0, |slice| work.piece(slice, k, track).len());
             let mut bodies = received.iter();
             let mut region = |source: &Source| match source {
-                Source::Slice(slice) => self.work.piece(slice, k, track),
+                Source::Slice(slice) => work.piece(slice, k, track),
                 // One message was received for each such source, in their order.
                 Source::Recv(_) => bodies
                     .next()
@@ -459,26 +480,25 @@ impl<'m> Run<'m> {
             for source in &step.sources {
                 sources.push(region(source));
             }
-            let stores = step.stores.iter().map(|slice| self.work.piece(slice, k, track));
+            let stores = step.stores.iter().map(|slice| work.piece(slice, k, track));
             let rooms = routes.iter().filter_map(|route| match route {
                 Route::Room(room) => Some(room.part(at, len)),
                 Route::Offer(_) | Route::Wait => None,
             });
             let staged = staged.iter().map(|whole| whole.part(at, len));
-            self.work
-                .combine(step.how, &sources, stores.chain(staged).chain(rooms));
+            work.combine(step.how, &sources, stores.chain(staged).chain(rooms));
             at += len;
         }
         self.tracks[i].staging = staging;
     }
 
     /// The memory of the message of `step`'s `send`-th send, if the proof lets it stay there and it is all in one piece.
-    fn offerable(&self, step: &Step, send: usize, track: &Track) -> Option<Region<'m>> {
+    fn offerable<'m>(&self, work: &Work<'m>, step: &Step, send: usize, track: &Track) -> Option<Region<'m>> {
         let Lend {
             proof,
             rank,
             in_place,
-        } = self.work.lend?;
+        } = work.lend?;
         let slice = result_slice(step).filter(|slice| slice.grains() == 1)?;
         let item = track.cursor.path();
         let site = SendSite {
@@ -489,12 +509,13 @@ impl<'m> Run<'m> {
         };
         proof
             .zero_copy(in_place, &site)
-            .then(|| self.work.piece(slice, 0, track))
+            .then(|| work.piece(slice, 0, track))
     }
 
     /// A peer that has not yet taken an offered message over which `step` would write, if there is one.
     fn overwrites_offered<W: Wires>(
         &mut self,
+        work: &Work<'_>,
         i: usize,
         step: &Step,
         wires: &W,
@@ -504,9 +525,12 @@ impl<'m> Run<'m> {
         }
         self.drop_taken(wires)?;
         let track = &self.tracks[i];
-        let stored = |body: &Region<'_>| {
-            let pieces =
-                |slice: &Slice| (0..slice.grains()).any(|k| self.work.piece(slice, k, track).overlaps(body));
+        let stored = |body: &Range<usize>| {
+            let is_hit = |piece: Region<'_>| {
+                let piece = piece.addresses();
+                piece.start < body.end && body.start < piece.end
+            };
+            let pieces = |slice: &Slice| (0..slice.grains()).any(|k| is_hit(work.piece(slice, k, track)));
             step.stores.iter().any(pieces)
         };
         Ok(self
@@ -533,10 +557,6 @@ impl<'m> Run<'m> {
             }
         }
         Ok(())
-    }
-
-    fn ranks(&self) -> usize {
-        self.work.schedule.ranks as usize
     }
 }
 

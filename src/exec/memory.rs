@@ -21,6 +21,10 @@ pub(crate) struct Work<'m> {
     pub(crate) tiling: Tiling,
     /// Tiles in flight.
     pub(crate) copies: usize,
+    /// Channels of the rank that has the most of them.
+    pub(crate) channels: usize,
+    /// The lane of the first track; the others have the next ones.
+    pub(crate) first_lane: usize,
     pub(crate) dtype: DType,
     pub(crate) op: Op,
     /// What each message of the call carries, first the call's number. A message with another header is a mismatch.
@@ -47,6 +51,10 @@ impl<'m> Work<'m> {
     /// Bytes of scratch that a schedule needs.
     pub(crate) fn scratch_bytes(schedule: &Schedule, tiling: &Tiling, copies: usize, dtype: DType) -> usize {
         copies * schedule.scratch as usize * tiling.elements * dtype.size()
+    }
+
+    pub(super) fn ranks(&self) -> usize {
+        self.schedule.ranks as usize
     }
 
     /// The track's tile's part of the `k`-th grain of `slice`.

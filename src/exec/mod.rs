@@ -1,18 +1,23 @@
-//! Executors: they run a rank's schedule over its links.
+//! Executors: they run a rank's schedules over its links, and move its messages to single ranks.
 //!
 //! An executor never chooses an algorithm and never blocks: it moves on as far as the links let it and says on whom it
 //! waits. How to wait is [`wait`]'s policy.
 
+mod completion;
 mod cursor;
 mod host;
 mod memory;
 mod track;
+mod transfers;
 pub(crate) mod wait;
 
+pub use completion::Received;
+pub(crate) use completion::{Completion, Outcome};
 pub(crate) use host::{Fault, Progress, Run};
 #[cfg(test)]
 pub(crate) use memory::Lend;
 pub(crate) use memory::Work;
+pub(crate) use transfers::{Posted, Sending, Transfers, Wanted};
 
 #[cfg(test)]
 mod tests;

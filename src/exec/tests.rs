@@ -11,7 +11,7 @@ use crate::{
         schedule::{Extent, Schedule},
         verify::{Proof, mutate, verify_all},
     },
-    transport::{LANES, sim},
+    transport::{CALL_LANES, sim},
     types::{Call, Collective, DType, Op},
 };
 
@@ -111,7 +111,7 @@ impl Trial<'_> {
             dtype: DType::Uint64,
             op: Op::Sum,
         };
-        let mut runs: Vec<Run<'_>> = Vec::new();
+        let mut works: Vec<Work<'_>> = Vec::new();
         for (r, (output, scratch)) in outputs.iter_mut().zip(&mut scratch).enumerate() {
             let (memory, held) = (Region::of_mut(output), self.held(r));
             let part = |range: &Range<usize>| memory.part(8 * range.start, 8 * range.len());
@@ -119,11 +119,13 @@ impl Trial<'_> {
                 true => (part(&held.input), part(&held.output)),
                 false => (Region::of(&inputs[r]), memory),
             };
-            runs.push(Run::new(Work {
+            works.push(Work {
                 schedule: &self.schedules[r],
                 layout,
                 tiling,
                 copies: self.copies,
+                channels: Extent::of_all(self.schedules.iter().map(Schedule::extent)).channels,
+                first_lane: seed as usize % CALL_LANES,
                 dtype: DType::Uint64,
                 op: Op::Sum,
                 header: call.signature(),
@@ -136,10 +138,10 @@ impl Trial<'_> {
                     rank: r,
                     in_place: self.in_place,
                 }),
-            }));
+            });
         }
-        finish(&world, &mut runs)?;
-        drop(runs);
+        finish(&world, &works)?;
+        drop(works);
         for (r, output) in outputs.iter().enumerate() {
             let wanted = self.after(r);
             if let Some(i) = (0..wanted.len()).find(|&i| output[i] != wanted[i]) {
@@ -154,7 +156,8 @@ impl Trial<'_> {
 }
 
 /// Polls the runs in the world's order until all are done.
-fn finish(world: &sim::World, runs: &mut [Run<'_>]) -> Result<(), String> {
+fn finish(world: &sim::World, works: &[Work<'_>]) -> Result<(), String> {
+    let mut runs: Vec<Run> = works.iter().map(Run::new).collect();
     let mut open: Vec<bool> = vec![true; runs.len()];
     let mut idle = 0;
     while open.contains(&true) {
@@ -163,7 +166,7 @@ fn finish(world: &sim::World, runs: &mut [Run<'_>]) -> Result<(), String> {
             continue;
         }
         match runs[rank]
-            .poll(&world.wires(rank))
+            .poll(&works[rank], &world.wires(rank))
             .map_err(|fault| format!("rank {rank}: {fault:?}"))?
         {
             Progress::Done => open[rank] = false,
@@ -209,7 +212,7 @@ fn every_algorithm_is_right_under_adversarial_orders() {
                     (n - 1, 4, 1),
                     (n + 1, 1, 3),
                     (101, 7, 2),
-                    (500, 16, LANES),
+                    (500, 16, CALL_LANES),
                 ] {
                     for in_place in [false, true] {
                         for (slots, seed) in [(0, 9), (0, 10), (1, 11), (1, 12), (2, 13), (4, 14)] {
@@ -252,7 +255,7 @@ fn the_planners_tiles_are_right_too() {
             };
             let extent = Extent::of_all(schedules.iter().map(Schedule::extent));
             let (tiling, copies) =
-                choose::tiling(extent, &layout, 8, 4096, LANES, TileBytes::SHARED_MEMORY).unwrap();
+                choose::tiling(extent, &layout, 8, 4096, CALL_LANES, TileBytes::SHARED_MEMORY).unwrap();
             let tile = tiling.elements;
             let trial = Trial {
                 collective: Collective::AllReduce,

@@ -1,11 +1,15 @@
 //! The operations.
 
 use super::{
-    memory::{blocking, index, region},
-    on,
+    later::{When, later, when},
+    memory::{index, region},
+    on_entry,
     types::{cclComm_t, cclDataType_t, cclRedOp_t, cclResult_t, cclStream_t},
 };
-use crate::types::{Collective, DType, Op, Result};
+use crate::{
+    mem::Hold,
+    types::{Collective, DType, Op, Result},
+};
 use std::ffi::{c_int, c_void};
 
 /// The buffers, type and stream of a call from C.
@@ -28,23 +32,37 @@ impl Given {
         collective: impl FnOnce() -> Result<Collective>,
         op: Option<cclRedOp_t>,
     ) -> cclResult_t {
-        on(comm, |comm| {
-            blocking(self.stream)?;
+        on_entry(comm, |entry| {
+            let comm = &entry.communicator;
             let dtype = DType::from_number(self.datatype)?;
             let op = op.map_or(Ok(Op::Sum), Op::from_number)?;
-            let collective = collective()?;
-            let held = comm.held(collective, self.count, dtype)?;
+            let (collective, count) = (collective()?, self.count);
+            let held = comm.held(collective, count, dtype)?;
             let part = |name, at, len| {
                 if len == 0 {
                     return Ok(None);
                 }
-                // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise, and the call below is
-                // over with the buffers when it returns.
+                // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise, who leaves the buffers
+                // alone until the operation is over.
                 unsafe { region(name, at, len, dtype) }.map(Some)
             };
             let input = part("sendbuff", self.sendbuff, held.input.len())?;
             let output = part("recvbuff", self.recvbuff.cast_const(), held.output.len())?;
-            comm.collective(collective, input, output, self.count, dtype, op)
+            match when(self.stream)? {
+                When::Now => comm.collective(collective, input, output, count, dtype, op),
+                When::Later(stream) => {
+                    comm.check(collective, [input, output], (count, dtype, op))?;
+                    let memory = [input, output].map(|region| region.map(Hold::raw));
+                    later(
+                        entry,
+                        stream,
+                        |_| (),
+                        move |comm, start| {
+                            comm.begin_collective(collective, memory, (count, dtype, op), start)
+                        },
+                    )
+                }
+            }
         })
     }
 }
@@ -355,8 +373,8 @@ pub unsafe extern "C" fn cclAlltoAll(
 /// @return As cclAllReduce.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclBarrier(comm: cclComm_t, stream: cclStream_t) -> cclResult_t {
-    on(comm, |comm| {
-        blocking(stream)?;
-        comm.barrier()
+    on_entry(comm, |entry| match when(stream)? {
+        When::Now => entry.communicator.barrier(),
+        When::Later(stream) => later(entry, stream, |_| (), |comm, start| comm.begin_barrier(start)),
     })
 }

@@ -1,9 +1,10 @@
 //! Making, asking and ending communicators.
 
 use super::{
-    COMMUNICATORS, Entry, cause_code,
+    COMMUNICATORS, cause_code,
     config::{deadline, read},
     guard,
+    later::make,
     memory::{index, put},
     on,
     types::{Code, cclComm_t, cclConfig_t, cclResult_t, cclUniqueId, version},
@@ -16,7 +17,6 @@ use crate::{
 use std::{
     ffi::{c_char, c_int},
     ptr,
-    sync::Mutex,
 };
 
 /// Tells the library's version, as CCL_VERSION makes it of major, minor and patch.
@@ -52,10 +52,11 @@ pub unsafe extern "C" fn cclGetUniqueId(uniqueId: *mut cclUniqueId) -> cclResult
 ///
 /// All ranks call it, each with its own number and the same id; it returns when all have, or with an error that names
 /// the ranks that did not come in time. `*comm` is then a handle, to be given back with cclCommDestroy or cclCommAbort;
-/// after an error it is NULL, and cclGetLastError(NULL) tells why.
+/// after an error it is NULL, and cclGetLastError(NULL) tells why. In a group it is NULL until cclGroupEnd, which makes all
+/// of the group's communicators side by side.
 ///
 /// # Safety
-/// `comm` is NULL, which is an invalid argument, or may be written.
+/// `comm` is NULL, which is an invalid argument, or may be written, in a group until that ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cclCommInitRank(
     comm: *mut cclComm_t,
@@ -101,12 +102,8 @@ unsafe fn init(
     // SAFETY: the caller's promise about `config`.
     let config = unsafe { read(config)? };
     let id = UniqueId::from_bytes(id.internal.map(|byte| byte as u8))?;
-    let entry = Entry {
-        communicator: Communicator::init(ranks, &id, rank, &config)?,
-        last_error: Mutex::default(),
-    };
     // SAFETY: the caller's promise about `comm`.
-    unsafe { put("comm", comm, COMMUNICATORS.insert(entry)?) }
+    unsafe { make(comm, move || Communicator::init(ranks, &id, rank, &config)) }
 }
 
 /// Makes the communicator of all ranks that a launcher started (torchrun, mpirun of Open MPI or MPICH, srun), with
@@ -133,12 +130,8 @@ pub unsafe extern "C" fn cclCommInitEnv(comm: *mut cclComm_t, config: *mut cclCo
         unsafe { put("comm", comm, ptr::null_mut())? };
         // SAFETY: the caller's promise about `config`.
         let config = unsafe { read(config)? };
-        let entry = Entry {
-            communicator: Communicator::init_turn(turn, &config)?,
-            last_error: Mutex::default(),
-        };
         // SAFETY: the caller's promise about `comm`.
-        unsafe { put("comm", comm, COMMUNICATORS.insert(entry)?) }
+        unsafe { make(comm, move || Communicator::init_turn(turn, &config)) }
     })
 }
 

@@ -1,6 +1,5 @@
 //! Buffers and numbers of C's, checked.
 
-use super::types::cclStream_t;
 use crate::{
     mem::Region,
     types::{DType, Error, Result},
@@ -46,20 +45,6 @@ pub(super) unsafe fn region<'m>(
     }
     // SAFETY: the caller's promise; the bytes do not wrap around, just checked.
     Ok(unsafe { Region::from_raw(data.cast_mut().cast(), bytes) })
-}
-
-/// Checks that the call is to block.
-///
-/// # Errors
-/// [`Error::Invalid`] for any other stream than NULL.
-pub(super) fn blocking(stream: cclStream_t) -> Result<()> {
-    match stream.is_null() {
-        true => Ok(()),
-        false => Err(Error::invalid(format!(
-            "{stream:p} is not a stream: streams are not supported yet, so pass NULL; the call then returns when the \
-             operation is over"
-        ))),
-    }
 }
 
 /// A number that must not be negative, such as a rank; `name` is the argument's.

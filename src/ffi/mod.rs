@@ -16,8 +16,11 @@ mod collectives;
 mod communicator;
 mod config;
 mod handle;
+mod later;
 mod memory;
+mod stream;
 mod text;
+mod transfers;
 mod types;
 
 use crate::{
@@ -28,7 +31,7 @@ use handle::Table;
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 use types::{Code, cclComm_t, cclResult_t};
 
@@ -37,6 +40,20 @@ struct Entry {
     communicator: Communicator,
     /// The text of the last call on it that failed, on whichever thread.
     last_error: Mutex<String>,
+}
+
+impl Entry {
+    fn new(communicator: Communicator) -> Self {
+        Entry {
+            communicator,
+            last_error: Mutex::default(),
+        }
+    }
+
+    /// Keeps the text for `cclGetLastError`.
+    fn remember(&self, error: &Error) {
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = error.to_string();
+    }
 }
 
 /// The live communicators of this process.
@@ -54,15 +71,21 @@ fn guard(body: impl FnOnce() -> Result<()>) -> cclResult_t {
 
 /// The same for a call on a communicator, which also keeps the text.
 fn on(handle: cclComm_t, body: impl FnOnce(&Communicator) -> Result<()>) -> cclResult_t {
+    on_entry(handle, |entry| body(&entry.communicator))
+}
+
+/// The same with what the handle stands for: an operation, which a group may carry out later.
+fn on_entry(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Result<()>) -> cclResult_t {
     guard(|| {
-        let entry = COMMUNICATORS.get(handle)?;
-        let outcome = catch_unwind(AssertUnwindSafe(|| body(&entry.communicator)));
+        let entry = COMMUNICATORS.get(handle).inspect_err(later::refused)?;
+        let outcome = catch_unwind(AssertUnwindSafe(|| body(&entry)));
         let result = outcome.unwrap_or_else(|panic| {
             entry.communicator.abort();
             Err(panicked(&*panic))
         });
         result.inspect_err(|error| {
-            *entry.last_error.lock().unwrap_or_else(PoisonError::into_inner) = error.to_string();
+            entry.remember(error);
+            later::refused(error);
         })
     })
 }

@@ -124,12 +124,12 @@ fn every_error_has_its_number() {
     let late = Cause::Late {
         ranks: vec![1],
         seen_by: 0,
-        during: Some(call),
+        during: Some(call.into()),
         after: Duration::ZERO,
     };
     let mismatch = Cause::Mismatch {
-        here: (0, call),
-        there: (1, call),
+        here: (0, call.into()),
+        there: (1, call.into()),
     };
     let broken = Cause::Broken {
         rank: 1,

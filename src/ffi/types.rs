@@ -41,10 +41,9 @@ pub struct cclComm {
 /// makes the same on all ranks.
 pub type cclComm_t = *mut cclComm;
 
-/// A stream: the order in which operations are carried out.
+/// A stream: an order in which operations are carried out, made by cclStreamCreate.
 ///
-/// So far only NULL: the call returns when the operation is over. The type is a plain pointer, so that a CUDA stream
-/// can be passed as it is.
+/// NULL: the call returns when the operation is over. The type is a plain pointer, so that a CUDA stream passes as it is.
 pub type cclStream_t = *mut c_void;
 
 /// What the ranks of a communicator must share before they make it.
@@ -56,6 +55,24 @@ pub type cclStream_t = *mut c_void;
 pub struct cclUniqueId {
     /// Opaque.
     pub internal: [c_char; CCL_UNIQUE_ID_BYTES],
+}
+
+/// For cclRecvTag: from any rank.
+pub const CCL_ANY_SOURCE: c_int = -1;
+
+/// For cclRecvTag: with any tag.
+pub const CCL_ANY_TAG: c_int = -1;
+
+/// What a receive got.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct cclRecvInfo_t {
+    /// The rank that sent it.
+    pub source: c_int,
+    /// The tag it was sent with.
+    pub tag: c_int,
+    /// Elements, not bytes.
+    pub count: usize,
 }
 
 /// How a communicator shall be. Begin with CCL_CONFIG_INITIALIZER and change what you need.

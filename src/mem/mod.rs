@@ -1,5 +1,7 @@
 //! Memory that peers or aliases may touch: never a Rust slice.
 
+mod hold;
 mod region;
 
+pub(crate) use hold::{Hold, Lender, Owned, scope};
 pub(crate) use region::Region;

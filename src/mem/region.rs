@@ -1,7 +1,7 @@
 //! [`Region`]: a piece of memory that others may be writing to.
 
 use crate::types::Element;
-use std::{fmt, marker::PhantomData, ptr};
+use std::{fmt, marker::PhantomData, ops::Range, ptr};
 
 /// `len` bytes of host memory that stay mapped for `'m`, and that a peer process or an alias may read or write at
 /// any time.
@@ -67,6 +67,11 @@ impl<'m> Region<'m> {
         self.base
     }
 
+    /// The addresses of its bytes.
+    pub(crate) fn addresses(&self) -> Range<usize> {
+        self.base.addr()..self.base.addr() + self.len
+    }
+
     /// The `len` bytes from `at` on.
     ///
     /// # Panics
@@ -94,8 +99,8 @@ impl<'m> Region<'m> {
 
     /// Whether any byte belongs to both.
     pub(crate) fn overlaps(&self, other: &Region<'_>) -> bool {
-        let (a, b) = (self.base.addr(), other.base.addr());
-        self.len > 0 && other.len > 0 && a < b + other.len && b < a + self.len
+        let (a, b) = (self.addresses(), other.addresses());
+        !a.is_empty() && !b.is_empty() && a.start < b.end && b.start < a.end
     }
 
     /// Copies the bytes of `from`, of the same length, here. The two may overlap.

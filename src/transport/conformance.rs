@@ -2,7 +2,7 @@
 //! processes is checked in the transports' own tests.
 
 use super::{
-    Caps, Header, LANES, Link, Message, Ticket, Wires, inproc,
+    CALL_LANES, Caps, Header, LANES, Link, Message, Ticket, Wires, inproc,
     links::{Choice, Links},
     sim,
 };
@@ -240,7 +240,7 @@ fn shm_conforms() {
 
 #[test]
 fn tcp_conforms() {
-    for streams in [1, 2, 3, LANES] {
+    for streams in [1, 2, 3, CALL_LANES] {
         let ranks = inproc::links(2).unwrap();
         let ranks: Vec<Links> = (ranks.into_iter())
             .map(|links| links.with_transport(Choice::Tcp, streams))

@@ -31,8 +31,11 @@ pub(crate) mod tcp;
 
 use crate::{mem::Region, types::Error};
 
-/// Lanes of a link in each direction.
-pub(crate) const LANES: usize = 8;
+/// Lanes of a link in each direction: those of collective calls, and two of messages between two ranks.
+pub(crate) const LANES: usize = CALL_LANES + 2;
+
+/// Lanes of collective calls, the first ones. Each running channel of a call has one.
+pub(crate) const CALL_LANES: usize = 8;
 
 /// Bytes of the largest body of a message, on links of any kind: the tiles of a call are the same on all ranks, whatever
 /// joins them.

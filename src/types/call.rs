@@ -183,6 +183,92 @@ impl Call {
     }
 }
 
+/// A message between two ranks, as one of them called for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Transfer {
+    /// A send.
+    Send {
+        /// The receiver.
+        to: u32,
+        /// What tells messages of the same pair of ranks apart.
+        tag: i32,
+        /// Elements.
+        count: u64,
+        /// Their type.
+        dtype: DType,
+    },
+    /// A receive.
+    Recv {
+        /// The sender; `None`: any.
+        from: Option<u32>,
+        /// The tag; `None`: any.
+        tag: Option<i32>,
+        /// Elements that there is room for.
+        count: u64,
+        /// Their type.
+        dtype: DType,
+    },
+}
+
+impl fmt::Display for Transfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Transfer::Send {
+                to,
+                tag,
+                count,
+                dtype,
+            } => write!(f, "send({count} x {dtype} to rank {to}, tag {tag})"),
+            Transfer::Recv {
+                from,
+                tag,
+                count,
+                dtype,
+            } => {
+                write!(f, "recv({count} x {dtype} from ")?;
+                match from {
+                    Some(rank) => write!(f, "rank {rank}, ")?,
+                    None => f.write_str("any rank, ")?,
+                }
+                match tag {
+                    Some(tag) => write!(f, "tag {tag})"),
+                    None => f.write_str("any tag)"),
+                }
+            }
+        }
+    }
+}
+
+/// Anything that a rank calls and may have to wait in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Operation {
+    /// Something that all ranks call.
+    Collective(Call),
+    /// A message between two ranks.
+    Transfer(Transfer),
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operation::Collective(call) => call.fmt(f),
+            Operation::Transfer(transfer) => transfer.fmt(f),
+        }
+    }
+}
+
+impl From<Call> for Operation {
+    fn from(call: Call) -> Self {
+        Operation::Collective(call)
+    }
+}
+
+impl From<Transfer> for Operation {
+    fn from(transfer: Transfer) -> Self {
+        Operation::Transfer(transfer)
+    }
+}
+
 /// The most ranks of a communicator: the table of their addresses must fit a frame. A root then fits the twenty bits that a
 /// call's signature has for it.
 pub(crate) const MAX_RANKS: usize = 8192;

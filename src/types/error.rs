@@ -1,6 +1,6 @@
 //! Errors: what went wrong, which rank, and whether the communicator is still usable.
 
-use super::Call;
+use super::Operation;
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, fmt, io, time::Duration};
 
@@ -96,7 +96,7 @@ pub enum Cause {
         /// The rank that saw it.
         seen_by: u32,
         /// What the observer was doing, if anything.
-        during: Option<Call>,
+        during: Option<Operation>,
     },
     /// A rank left the communicator (destroyed it, or its process ended in order) while others still needed it.
     Left {
@@ -105,7 +105,7 @@ pub enum Cause {
         /// The rank that needed it.
         seen_by: u32,
         /// What the observer was doing.
-        during: Option<Call>,
+        during: Option<Operation>,
     },
     /// Ranks stayed silent past the deadline.
     Late {
@@ -114,16 +114,16 @@ pub enum Cause {
         /// The rank whose deadline passed.
         seen_by: u32,
         /// What it was doing.
-        during: Option<Call>,
+        during: Option<Operation>,
         /// The deadline.
         after: Duration,
     },
     /// Two ranks made different calls at the same place.
     Mismatch {
         /// One rank and its call.
-        here: (u32, Call),
+        here: (u32, Operation),
         /// The other rank and its call.
-        there: (u32, Call),
+        there: (u32, Operation),
     },
     /// A rank aborted the communicator.
     Aborted {

@@ -24,7 +24,7 @@ pub(crate) use inbound::Arrival;
 use inbound::Inbound;
 pub(crate) use outbound::Outbound;
 
-use super::{Caps, Header, LANES, MAX_MESSAGE, Message, Ticket};
+use super::{CALL_LANES, Caps, Header, LANES, MAX_MESSAGE, Message, Ticket};
 use crate::{
     mem::Region,
     types::{Cause, Error},
@@ -38,7 +38,7 @@ use std::{
 pub(crate) const DEPTH: usize = 8;
 
 /// The most connections of one direction of a link.
-pub(crate) const MAX_STREAMS: usize = LANES;
+pub(crate) const MAX_STREAMS: usize = CALL_LANES;
 
 /// What every link of this transport can do.
 pub(crate) const CAPS: Caps = Caps {

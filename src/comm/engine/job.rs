@@ -1,0 +1,203 @@
+//! [`Job`]: an operation that goes on by itself, with all that it needs.
+
+use crate::{
+    comm::plans::Prepared,
+    exec::{Completion, Fault, Outcome, Posted, Progress, Run, Sending, Work},
+    mem::{Hold, Region},
+    transport::{CALL_LANES, Header, Wires},
+    types::Call,
+};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool,
+            Ordering::{Acquire, Release},
+        },
+    },
+    time::{Duration, Instant},
+};
+
+/// Whether what comes before an operation in its stream is over.
+#[derive(Debug, Default)]
+pub(in crate::comm) struct Gate(AtomicBool);
+
+impl Gate {
+    pub(in crate::comm) fn open(&self) {
+        self.0.store(true, Release); // pairs with the Acquire in `is_open`: what came before is seen
+    }
+
+    fn is_open(&self) -> bool {
+        self.0.load(Acquire)
+    }
+}
+
+/// An operation that goes on by itself.
+#[derive(Debug)]
+pub(in crate::comm) struct Job {
+    pub(in crate::comm) what: What,
+    /// It does not begin before that is open.
+    pub(in crate::comm) gate: Option<Arc<Gate>>,
+}
+
+/// What a job is.
+pub(in crate::comm) enum What {
+    Collective(Box<Collecting>),
+    /// To this rank.
+    Send(usize, Sending),
+    Receive(Posted),
+}
+
+impl fmt::Debug for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            What::Collective(collecting) => collecting.placed.call.fmt(f),
+            What::Send(peer, sending) => write!(f, "to {peer}: {sending:?}"),
+            What::Receive(posted) => posted.fmt(f),
+        }
+    }
+}
+
+impl Job {
+    /// Gives back all that it holds and says how it ended.
+    pub(super) fn end(self, outcome: Outcome) {
+        match self.what {
+            What::Collective(collecting) => collecting.end(outcome),
+            What::Send(_, sending) => sending.end(outcome),
+            What::Receive(posted) => posted.end(outcome),
+        }
+    }
+
+    pub(super) fn may_begin(&self) -> bool {
+        self.gate.as_ref().is_none_or(|gate| gate.is_open())
+    }
+}
+
+/// A collective call with its place among the communicator's.
+#[derive(Debug, Clone)]
+pub(in crate::comm) struct Placed {
+    pub(super) plan: Arc<Prepared>,
+    pub(super) call: Call,
+    /// The first of its lanes.
+    pub(super) first_lane: usize,
+}
+
+impl Placed {
+    /// What is to be done with these buffers, which begin at these elements of the vector.
+    pub(super) fn work<'m>(
+        &'m self,
+        [input, output]: [Region<'m>; 2],
+        begins: [usize; 2],
+        scratch: &'m mut Vec<u64>,
+    ) -> Work<'m> {
+        let Placed {
+            plan,
+            call,
+            first_lane,
+        } = self;
+        let words = Work::scratch_bytes(&plan.schedule, &plan.tiling, plan.copies, call.dtype).div_ceil(8);
+        if scratch.len() < words {
+            scratch.resize(words, 0);
+        }
+        Work {
+            schedule: &plan.schedule,
+            layout: plan.layout,
+            tiling: plan.tiling,
+            copies: plan.copies,
+            channels: plan.channels,
+            first_lane: *first_lane,
+            dtype: call.dtype,
+            op: call.op,
+            header: self.header(),
+            input,
+            output,
+            begins,
+            scratch: Region::of_mut(scratch),
+            lend: None,
+        }
+    }
+
+    fn header(&self) -> Header {
+        self.call.signature()
+    }
+
+    /// Its lanes, a bit for each.
+    pub(super) fn lanes(&self) -> u32 {
+        let width = self.plan.copies * self.plan.channels;
+        (0..width).fold(0, |lanes, k| lanes | 1 << ((self.first_lane + k) % CALL_LANES))
+    }
+}
+
+/// A collective call that goes on by itself.
+pub(in crate::comm) struct Collecting {
+    pub(super) placed: Placed,
+    pub(super) memory: [Hold; 2],
+    pub(super) begins: [usize; 2],
+    pub(super) completion: Arc<Completion>,
+    scratch: Vec<u64>,
+    /// Once it has begun.
+    run: Option<Run>,
+    /// Since when it stands still, if it does.
+    since: Option<Instant>,
+    /// How long it stands still before the ranks that it waits for are asked which call they are in.
+    pub(super) ask_after: Duration,
+}
+
+impl Collecting {
+    pub(super) fn new(
+        placed: Placed,
+        memory: [Hold; 2],
+        begins: [usize; 2],
+        completion: Arc<Completion>,
+    ) -> Self {
+        Collecting {
+            placed,
+            memory,
+            begins,
+            completion,
+            scratch: Vec::new(),
+            run: None,
+            since: None,
+            ask_after: super::reasons::FIRST_QUESTION,
+        }
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        self.run.is_some()
+    }
+
+    /// Does what can be done without waiting.
+    pub(super) fn poll<W: Wires>(&mut self, wires: &W) -> Result<Progress, Fault> {
+        let memory = [self.memory[0].region(), self.memory[1].region()];
+        let work = self.placed.work(memory, self.begins, &mut self.scratch);
+        let progress = self
+            .run
+            .get_or_insert_with(|| Run::new(&work))
+            .poll(&work, wires)?;
+        match progress {
+            Progress::Blocked => {
+                self.since.get_or_insert_with(Instant::now);
+            }
+            Progress::Moved | Progress::Done => {
+                self.since = None;
+                self.ask_after = super::reasons::FIRST_QUESTION;
+            }
+        }
+        Ok(progress)
+    }
+
+    /// The ranks that it waits for, and since when, if it stands still.
+    pub(super) fn waits(&self) -> Option<(Vec<usize>, Instant)> {
+        Some((self.run.as_ref()?.waits_for(), self.since?))
+    }
+
+    /// Gives back all that it holds and says how it ended.
+    fn end(self, outcome: Outcome) {
+        let Collecting {
+            memory, completion, ..
+        } = self;
+        drop(memory);
+        completion.finish(outcome);
+    }
+}

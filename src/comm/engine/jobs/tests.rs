@@ -1,0 +1,280 @@
+//! Random groups among simulated ranks whose lanes have one credit: no deadlock, right results.
+
+use super::{
+    super::job::{Collecting, Gate, Placed},
+    *,
+};
+use crate::{
+    comm::plans::Plans,
+    exec::{Completion, Posted, Sending, Wanted},
+    mem::Owned,
+    plan::{
+        algo::{Algorithm, fitting},
+        choose::TileBytes,
+        cost::Load,
+        definition::{self, Wanted as Content},
+    },
+    transport::{CALL_LANES, sim},
+    types::{Call, Collective, DType, Op},
+};
+use std::sync::Arc;
+
+/// What all ranks do together.
+enum Operation {
+    Collective {
+        collective: Collective,
+        algorithm: &'static Algorithm,
+        count: usize,
+    },
+    Message {
+        from: usize,
+        to: usize,
+        tag: i32,
+        count: usize,
+        /// Whether the receiver takes it from any rank.
+        from_any: bool,
+    },
+}
+
+/// One operation on one rank: what it holds while it goes on, and what it must hold then.
+struct Part {
+    output: Arc<Owned<u64>>,
+    wanted: Vec<u64>,
+    completion: Arc<Completion>,
+    gate: Option<Arc<Gate>>,
+}
+
+/// A contribution that no other element has.
+fn value(operation: usize, rank: usize, i: usize) -> u64 {
+    (operation as u64) << 40 | (rank as u64) << 32 | i as u64
+}
+
+fn random_operation(random: &mut fastrand::Rng, ranks: usize, tag: i32) -> Operation {
+    if random.bool() {
+        return Operation::Message {
+            from: random.usize(..ranks),
+            to: random.usize(..ranks),
+            tag,
+            // Up to several pieces; 8 KiB travel ahead.
+            count: random.choice([0, 1, 500, 1024, 1025, 9000]).unwrap(),
+            from_any: random.u8(..4) == 0,
+        };
+    }
+    let collectives = definition::every([random.usize(..ranks)]);
+    let collective = *random.choice(&collectives).unwrap();
+    let algorithms: Vec<_> = fitting(collective).collect();
+    Operation::Collective {
+        collective,
+        algorithm: random.choice(algorithms).unwrap(),
+        count: if collective.has_vector() {
+            random.usize(1..4000)
+        } else {
+            1
+        },
+    }
+}
+
+struct Rank {
+    jobs: Jobs,
+    plans: Plans,
+    lane: usize,
+    parts: Vec<Part>,
+}
+
+impl Rank {
+    fn begin(
+        &mut self,
+        rank: usize,
+        ranks: usize,
+        index: usize,
+        operation: &Operation,
+        gate: Option<Arc<Gate>>,
+    ) {
+        match *operation {
+            Operation::Collective {
+                collective,
+                algorithm,
+                count,
+            } => self.collective((rank, ranks), index, (collective, algorithm, count), gate),
+            Operation::Message {
+                from,
+                to,
+                tag,
+                count,
+                from_any,
+            } => {
+                let sent: Vec<u64> = (0..count).map(|i| value(index, from, i)).collect();
+                if rank == from {
+                    let (data, completion) = (Owned::new(sent.clone()), Completion::new());
+                    let sending = Sending::new(data.hold(), tag, DType::Uint64, completion.clone());
+                    self.push(What::Send(to, sending), None);
+                    self.keep(data, sent.clone(), completion, None);
+                }
+                if rank == to {
+                    let (data, completion) = (Owned::new(vec![0; count]), Completion::new());
+                    let wanted = Wanted {
+                        from: (!from_any).then_some(from),
+                        tag: Some(tag),
+                        dtype: DType::Uint64,
+                        exact: true,
+                    };
+                    let posted = Posted::new(data.hold(), wanted, completion.clone());
+                    self.push(What::Receive(posted), None);
+                    self.keep(data, sent, completion, None);
+                }
+            }
+        }
+    }
+
+    fn collective(
+        &mut self,
+        (rank, ranks): (usize, usize),
+        index: usize,
+        (collective, algorithm, count): (Collective, &'static Algorithm, usize),
+        gate: Option<Arc<Gate>>,
+    ) {
+        let load = Load::new(collective, ranks, count, DType::Uint64);
+        let plan = self.plans.prepare(
+            load,
+            rank,
+            TileBytes::SHARED_MEMORY,
+            || Ok(algorithm),
+            String::new,
+        );
+        let plan = plan.unwrap();
+        let first_lane = self.lane;
+        self.lane = (self.lane + plan.copies * plan.channels) % CALL_LANES;
+        let call = Call {
+            seq: index as u32,
+            collective,
+            count: count as u64,
+            dtype: DType::Uint64,
+            op: Op::Sum,
+        };
+        let held = definition::held(collective, ranks, rank, count);
+        let input = Owned::new(held.input.clone().map(|i| value(index, rank, i)).collect());
+        let output = Owned::new(vec![0; held.output.len()]);
+        let completion = Completion::new();
+        let placed = Placed {
+            plan,
+            call,
+            first_lane,
+        };
+        let begins = [held.input.start, held.output.start];
+        let memory = [input.hold(), output.hold()];
+        let collecting = Collecting::new(placed, memory, begins, completion.clone());
+        self.push(What::Collective(Box::new(collecting)), gate.clone());
+        let block = if collective.has_blocks() {
+            count
+        } else {
+            usize::MAX
+        };
+        let of = |i: usize| match definition::wanted(collective, rank, i / block) {
+            Content::ReductionOf { .. } => {
+                (0..ranks).fold(0u64, |sum, r| sum.wrapping_add(value(index, r, i)))
+            }
+            Content::CopyOf { rank, block: from } => {
+                value(index, rank, from.wrapping_mul(block).wrapping_add(i % block))
+            }
+        };
+        let wanted = held.output.map(of).collect();
+        self.keep(output, wanted, completion, gate);
+    }
+
+    fn push(&mut self, what: What, gate: Option<Arc<Gate>>) {
+        self.jobs.extend([Job { what, gate }].into_iter());
+    }
+
+    fn keep(
+        &mut self,
+        output: Arc<Owned<u64>>,
+        wanted: Vec<u64>,
+        completion: Arc<Completion>,
+        gate: Option<Arc<Gate>>,
+    ) {
+        self.parts.push(Part {
+            output,
+            wanted,
+            completion,
+            gate,
+        });
+    }
+}
+
+/// Runs a random group; how many operations it had.
+fn group(seed: u64) -> usize {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let ranks = random.usize(1..6);
+    let world = sim::World::new(ranks, 1, seed).with_max_message(64 << 10);
+    // A receive from any rank takes whatever has its tag, so that each message has one of its own.
+    let operations: Vec<Operation> = (0..random.usize(1..12))
+        .map(|tag| random_operation(&mut random, ranks, tag as i32))
+        .collect();
+    let mut all: Vec<Rank> = (0..ranks)
+        .map(|rank| Rank {
+            jobs: Jobs::new(rank, ranks),
+            plans: Plans::default(),
+            lane: 0,
+            parts: Vec::new(),
+        })
+        .collect();
+    for (rank, one) in all.iter_mut().enumerate() {
+        // Collective calls have the same order on all ranks; messages come anywhere between them.
+        let (mut messages, calls): (Vec<usize>, Vec<usize>) =
+            (0..operations.len()).partition(|&i| matches!(operations[i], Operation::Message { .. }));
+        random.shuffle(&mut messages);
+        let mut order = calls;
+        for message in messages {
+            order.insert(random.usize(..=order.len()), message);
+        }
+        // Each collective call is in one of two streams, on each rank as it likes.
+        for index in order {
+            let gate = random.bool().then(|| Arc::new(Gate::default()));
+            one.begin(rank, ranks, index, &operations[index], gate);
+        }
+    }
+    let mut idle = 0;
+    while all.iter().any(|one| !one.jobs.is_idle()) {
+        let rank = world.next_rank();
+        let one = &mut all[rank];
+        let (moved, _) = one.jobs.poll(&world.wires(rank), 0).unwrap();
+        // A stream's next operation begins when the one before it is over.
+        if let Some(next) = one
+            .parts
+            .iter()
+            .find(|part| part.gate.is_some() && !part.completion.is_over())
+            && let Some(gate) = &next.gate
+        {
+            gate.open();
+        }
+        idle = if moved { 0 } else { idle + 1 };
+        assert!(
+            idle < STUCK * ranks,
+            "seed {seed}: rank {rank} stands still: {:?}",
+            one.jobs
+        );
+    }
+    for (rank, one) in all.into_iter().enumerate() {
+        for part in one.parts {
+            assert_eq!(
+                part.completion.outcome().map(|outcome| outcome.is_ok()),
+                Some(true)
+            );
+            assert!(
+                part.output.into_vec() == Some(part.wanted),
+                "seed {seed}: rank {rank} has wrong data"
+            );
+        }
+    }
+    operations.len()
+}
+
+#[test]
+fn random_groups_and_crossed_streams_end_with_one_credit_a_lane() {
+    let operations: usize = (0..GROUPS).map(group).sum();
+    println!("{GROUPS} random groups of {operations} operations were right");
+}
+
+const GROUPS: u64 = 1000;
+/// Fruitless looks a rank, after which nothing will come any more: the simulation's delays are far shorter.
+const STUCK: usize = 2000;

@@ -1,0 +1,295 @@
+//! Leading: polls all that is under way, waits by policy, and tells a slow peer from a lost one.
+
+use super::{
+    Engine, Floor,
+    reasons::{self, FIRST_QUESTION, QUESTIONS_APART, Stuck, TROUBLED_NAP},
+};
+use crate::{
+    bootstrap::Membership,
+    exec::{Completion, Fault, Progress, Run, Work, wait::Pause},
+    transport::Wires,
+    types::{Call, Cause},
+};
+use std::{
+    hint,
+    sync::{PoisonError, atomic::Ordering::SeqCst},
+    time::{Duration, Instant},
+};
+use tracing::debug;
+
+/// A call that the leading thread runs on its own caller's memory.
+pub(super) struct Own<'m> {
+    pub(super) run: Run,
+    pub(super) work: Work<'m>,
+    pub(super) call: Call,
+    /// A bit for each.
+    pub(super) lanes: u32,
+}
+
+/// How long to lead.
+#[derive(Clone, Copy)]
+pub(super) enum Until<'c> {
+    /// Until the leader's own call is over.
+    OwnDone,
+    Over(&'c Completion),
+    /// Until nothing is under way.
+    Idle,
+    /// The same, or somebody else waits for the floor.
+    Relieved,
+}
+
+impl Engine {
+    /// Moves on all that is under way until what is to be waited for is over.
+    ///
+    /// # Errors
+    /// Why the communicator failed; then all that was under way has.
+    pub(super) fn lead(
+        &self,
+        floor: &mut Floor,
+        mut own: Option<Own<'_>>,
+        until: Until<'_>,
+    ) -> Result<(), Cause> {
+        let outcome = self.go_on(floor, &mut own, until);
+        if let Err(cause) = &outcome {
+            self.fall(floor, cause);
+        }
+        outcome.map_err(|cause| self.close(cause))
+    }
+
+    fn go_on(&self, floor: &mut Floor, own: &mut Option<Own<'_>>, until: Until<'_>) -> Result<(), Cause> {
+        floor.begin();
+        let membership = &*self.membership;
+        let (mut asleep, mut ask_after, mut rounds) = (false, FIRST_QUESTION, 0u32);
+        loop {
+            let progress = self.round(floor, own, until)?;
+            if progress == Progress::Done {
+                break;
+            }
+            rounds = rounds.wrapping_add(1);
+            // While something moves, something else may stand still.
+            if rounds.is_multiple_of(LOOK_EVERY)
+                && !floor.is_idle()
+                && self.give_up(floor, own, until, Duration::ZERO, false)? == Progress::Done
+            {
+                break;
+            }
+            if progress == Progress::Moved {
+                floor.patience.refresh();
+                ask_after = FIRST_QUESTION;
+                continue;
+            }
+            let (pause, waited) = floor.patience.next(Instant::now);
+            match pause {
+                Pause::Spin => {
+                    hint::spin_loop();
+                    continue;
+                }
+                Pause::Yield => std::thread::yield_now(),
+                Pause::Sleep(nap) => {
+                    asleep = true;
+                    say_waits(membership, &stuck(floor, own.as_ref(), waited));
+                    match self.sleep(floor, own, until, nap.min(self.timeout().saturating_sub(waited)))? {
+                        Progress::Done => break,
+                        Progress::Moved => {
+                            floor.patience.refresh();
+                            continue;
+                        }
+                        Progress::Blocked => {}
+                    }
+                }
+            }
+            floor.look();
+            let ask = waited >= ask_after;
+            if ask {
+                ask_after = waited.saturating_mul(QUESTIONS_APART);
+            }
+            let news = membership.trouble() || membership.departures();
+            if !ask && !news && waited < self.timeout() && floor.is_idle() {
+                continue;
+            }
+            match self.give_up(floor, own, until, waited, ask)? {
+                Progress::Done => break,
+                Progress::Moved => floor.patience.refresh(),
+                Progress::Blocked => {}
+            }
+        }
+        if asleep {
+            membership.set_waits(&[], None);
+        }
+        Ok(())
+    }
+
+    /// Polls everything once.
+    fn round(
+        &self,
+        floor: &mut Floor,
+        own: &mut Option<Own<'_>>,
+        until: Until<'_>,
+    ) -> Result<Progress, Cause> {
+        let mut moved = false;
+        let failed = |fault, operation| {
+            let cause = reasons::cause_of(fault, self.membership.rank() as u32, operation);
+            reasons::raise(&self.membership, cause)
+        };
+        if let Err((peer, error)) = floor.links.progress() {
+            let operation = stuck(floor, own.as_ref(), Duration::ZERO)
+                .first()
+                .and_then(|stuck| stuck.operation);
+            return Err(failed(Fault::Wire { peer, error }, operation));
+        }
+        if let Some(own) = own {
+            match own.run.poll(&own.work, &floor.links) {
+                Ok(Progress::Done) => return Ok(Progress::Done),
+                Ok(progress) => moved = progress == Progress::Moved,
+                Err(fault) => return Err(failed(fault, Some(own.call.into()))),
+            }
+        }
+        if self.mail.load(SeqCst) {
+            self.take_mail(floor);
+        }
+        if !floor.is_idle() {
+            let lanes = own.as_ref().map_or(0, |own| own.lanes);
+            let polled = floor.jobs.poll(&floor.links, lanes);
+            let (any, ended) = polled.map_err(|(fault, op)| failed(fault, op))?;
+            moved |= any;
+            if ended && self.waiting.load(SeqCst) > 0 {
+                self.turned_over();
+            }
+        }
+        let reached = match until {
+            Until::OwnDone => false,
+            Until::Over(completion) => completion.is_over(),
+            Until::Idle => floor.is_idle() && !self.mail.load(SeqCst),
+            Until::Relieved => {
+                self.waiting.load(SeqCst) > 0
+                    || floor.is_idle() && !self.mail.load(SeqCst)
+                    || self.is_stopping()
+            }
+        };
+        Ok(match (reached && !floor.links.unsent(), moved) {
+            (true, _) => Progress::Done,
+            (false, true) => Progress::Moved,
+            (false, false) => Progress::Blocked,
+        })
+    }
+
+    fn take_mail(&self, floor: &mut Floor) {
+        let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
+        self.mail.store(false, SeqCst);
+        floor.jobs.extend(desk.incoming.drain(..));
+    }
+
+    /// Sleeps unless something came before the bell was armed, which rang no bell.
+    fn sleep(
+        &self,
+        floor: &mut Floor,
+        own: &mut Option<Own<'_>>,
+        until: Until<'_>,
+        nap: Duration,
+    ) -> Result<Progress, Cause> {
+        let progress = match floor.links.arm() {
+            Ok(()) => self.round(floor, own, until),
+            Err(error) => {
+                let cause = Cause::Broken {
+                    rank: self.membership.rank() as u32,
+                    what: format!("it cannot sleep: {error}"),
+                };
+                Err(reasons::raise(&self.membership, cause))
+            }
+        };
+        if matches!(progress, Ok(Progress::Blocked)) {
+            let nap = if self.membership.trouble() {
+                TROUBLED_NAP
+            } else {
+                nap
+            };
+            floor.links.sleep(nap);
+        }
+        floor.links.disarm();
+        progress
+    }
+
+    /// Looks whether something that stands still has no hope.
+    ///
+    /// # Errors
+    /// The reason, if what stands still does so after another poll: all that a lost rank had sent came before its loss was
+    /// seen.
+    fn give_up(
+        &self,
+        floor: &mut Floor,
+        own: &mut Option<Own<'_>>,
+        until: Until<'_>,
+        waited: Duration,
+        ask: bool,
+    ) -> Result<Progress, Cause> {
+        let (membership, limit) = (&*self.membership, self.timeout());
+        for one in stuck(floor, own.as_ref(), waited) {
+            if ask {
+                let (rank, ranks) = (membership.rank(), membership.ranks());
+                let (waits_for, waited) = (&one.waits_for, one.waited);
+                match &one.operation {
+                    Some(operation) => {
+                        debug!(
+                            rank,
+                            ranks, "wait: {waited:.1?} for ranks {waits_for:?} in {operation}"
+                        );
+                    }
+                    None => debug!(rank, ranks, "wait: {waited:.1?} for ranks {waits_for:?}"),
+                }
+            }
+            let reason = reasons::failure(membership, &floor.links, &one)
+                .or_else(|| ask.then(|| reasons::difference(membership, &one)).flatten())
+                .or_else(|| (one.waited >= limit).then(|| reasons::late(membership, &one, limit)));
+            let Some(cause) = reason else { continue };
+            let progress = self.round(floor, own, until)?;
+            if progress != Progress::Blocked {
+                return Ok(progress);
+            }
+            let still = stuck(floor, own.as_ref(), waited);
+            let same = |other: &Stuck| other.operation == one.operation && other.waits_for == one.waits_for;
+            if still.iter().any(same) && !reasons::under_way(membership, &floor.links, &cause) {
+                return Err(reasons::raise(membership, cause));
+            }
+        }
+        Ok(Progress::Blocked)
+    }
+
+    /// Ends all that is under way because of `cause`.
+    pub(super) fn fall(&self, floor: &mut Floor, cause: &Cause) {
+        let cause = self.close(cause.clone());
+        self.take_mail(floor);
+        floor.jobs.fail(&cause);
+        self.turned_over();
+    }
+}
+
+/// What stands still, the leader's own call first, which has done so for `waited`.
+fn stuck(floor: &Floor, own: Option<&Own<'_>>, waited: Duration) -> Vec<Stuck> {
+    let own = own.map(|own| Stuck {
+        operation: Some(own.call.into()),
+        waits_for: own.run.waits_for(),
+        waited,
+    });
+    let mut all: Vec<Stuck> = own.into_iter().collect();
+    floor.jobs.stuck(&mut all, |since| floor.elapsed(since));
+    if all.is_empty() {
+        // All is over, but for what the system has not taken yet.
+        all.push(Stuck {
+            operation: None,
+            waits_for: floor.links.unsent_to(),
+            waited,
+        });
+    }
+    all
+}
+
+/// Says for others that ask what this rank waits for: the oldest of what stands still speaks for all.
+fn say_waits(membership: &Membership, stuck: &[Stuck]) {
+    let mut ranks: Vec<usize> = stuck.iter().flat_map(|one| one.waits_for.clone()).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    membership.set_waits(&ranks, stuck.first().and_then(|one| one.operation));
+}
+
+/// Rounds in which something moved, after which a leader looks whether something else stands still.
+const LOOK_EVERY: u32 = 4096;

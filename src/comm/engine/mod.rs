@@ -1,0 +1,475 @@
+//! [`Engine`]: all operations of a rank in one communicator, in their order, and who moves them on.
+//!
+//! ```text
+//! desk     where calls get their places: number, plan, lanes. Held for moments.
+//! floor    links and operations under way. Whoever holds it leads: polls all of them until its own is over.
+//! ```
+//!
+//! A thread that calls something blocking leads if nobody else does, without any hand-over. Operations that nobody waits
+//! for are led by a thread of the engine's own, which steps back as soon as somebody wants to wait. So the memory of links
+//! belongs to one thread at a time, and everything under way goes on whoever leads.
+//!
+//! Collective calls begin in the order of their numbers, each with lanes of its own, the next ones in turn; one whose lanes
+//! are still used by an earlier one waits. The oldest can therefore always go on.
+
+mod job;
+mod jobs;
+mod lead;
+mod reasons;
+mod thread;
+
+pub(super) use job::{Gate, Job, What};
+
+use super::plans::Plans;
+use crate::{
+    bootstrap::Membership,
+    exec::{Completion, Outcome, Posted, Run, Sending, Wanted, wait::Patience},
+    mem::Hold,
+    plan::{algo::Algorithm, choose, cost::Load, cost::Machine, explain, explain::Explanation},
+    transport::{CALL_LANES, MAX_MESSAGE, links::Links, shm::Bell},
+    types::{Call, Cause, Collective, DType, Error, Op, Result},
+};
+use job::{Collecting, Placed};
+use jobs::Jobs;
+use lead::{Own, Until};
+use std::{
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, OnceLock,
+        atomic::{
+            AtomicBool, AtomicU32, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    time::{Duration, Instant},
+};
+use tracing::{trace, warn};
+
+use super::buffers::Buffers;
+
+/// All operations of a rank in one communicator.
+pub(super) struct Engine {
+    pub(super) membership: Arc<Membership>,
+    /// What the planner knows of where the ranks run: the same on all.
+    machine: Machine,
+    /// The algorithm that the configuration forces.
+    forced: Option<String>,
+    timeout_ns: AtomicU64,
+    /// The failure that closed the communicator, as its calls report it.
+    closed: OnceLock<Cause>,
+    desk: Mutex<Desk>,
+    floor: Mutex<Floor>,
+    /// Whether the desk has jobs for the floor.
+    mail: AtomicBool,
+    /// Whether there may be jobs that nobody leads.
+    left: AtomicBool,
+    /// Threads that wait for the floor or for the end of an operation.
+    waiting: AtomicU32,
+    turn: Mutex<Turn>,
+    turned: Condvar,
+    /// Rings for whoever leads, and may be asleep.
+    bell: Arc<Bell>,
+}
+
+/// Where calls get their places.
+struct Desk {
+    plans: Plans,
+    /// The number of the next collective call, and its first lane.
+    seq: u32,
+    lane: usize,
+    finalized: bool,
+    /// Jobs that the floor has not taken yet.
+    incoming: Vec<Job>,
+}
+
+/// What one thread at a time moves.
+pub(super) struct Floor {
+    pub(super) links: Links,
+    patience: Patience,
+    scratch: Vec<u64>,
+    jobs: Jobs,
+    /// When the leader last looked at the clock, and time in which nobody looked, as when the process was stopped: that
+    /// does not count as waiting.
+    looked: Option<Instant>,
+    lost: Duration,
+}
+
+impl Floor {
+    fn is_idle(&self) -> bool {
+        self.jobs.is_idle()
+    }
+
+    /// Somebody begins to lead.
+    fn begin(&mut self) {
+        self.patience.refresh();
+        self.looked = None;
+        self.lost = Duration::ZERO;
+    }
+
+    /// The leader looks at the clock.
+    fn look(&mut self) {
+        let now = Instant::now();
+        let gap = now.saturating_duration_since(self.looked.unwrap_or(now));
+        self.lost += gap.saturating_sub(GAP);
+        self.looked = Some(now);
+    }
+
+    /// How long something has stood still that did so first at `since`.
+    fn elapsed(&self, since: Instant) -> Duration {
+        since.elapsed().saturating_sub(self.lost)
+    }
+}
+
+/// The most that counts as waiting between two looks.
+const GAP: Duration = Duration::from_secs(1);
+
+/// The state of the engine's own thread.
+#[derive(Default)]
+struct Turn {
+    running: bool,
+    stop: bool,
+}
+
+/// What a call that goes on by itself is given.
+#[derive(Default)]
+pub(crate) struct Start {
+    pub(in crate::comm) gate: Option<Arc<Gate>>,
+    pub(in crate::comm) completion: Arc<Completion>,
+    /// Whether the caller leads at once: then no thread is needed for it.
+    pub(in crate::comm) attended: bool,
+}
+
+impl Start {
+    /// At once, ending in `completion`. `attended`: the caller waits for it right away.
+    pub(crate) fn now(completion: Arc<Completion>, attended: bool) -> Self {
+        Start {
+            gate: None,
+            completion,
+            attended,
+        }
+    }
+}
+
+impl Engine {
+    pub(super) fn new(
+        membership: Arc<Membership>,
+        machine: Machine,
+        forced: Option<String>,
+        timeout: Duration,
+        links: Links,
+        bell: Arc<Bell>,
+    ) -> Self {
+        let floor = Floor {
+            links,
+            patience: Patience::new(membership.oversubscribed()),
+            scratch: Vec::new(),
+            jobs: Jobs::new(membership.rank(), membership.ranks()),
+            looked: None,
+            lost: Duration::ZERO,
+        };
+        let desk = Desk {
+            plans: Plans::default(),
+            seq: 0,
+            lane: 0,
+            finalized: false,
+            incoming: Vec::new(),
+        };
+        let engine = Engine {
+            membership,
+            machine,
+            forced,
+            timeout_ns: AtomicU64::new(0),
+            closed: OnceLock::new(),
+            desk: Mutex::new(desk),
+            floor: Mutex::new(floor),
+            mail: AtomicBool::new(false),
+            left: AtomicBool::new(false),
+            waiting: AtomicU32::new(0),
+            turn: Mutex::default(),
+            turned: Condvar::new(),
+            bell,
+        };
+        engine.set_timeout(timeout);
+        engine
+    }
+
+    pub(super) fn set_timeout(&self, timeout: Duration) {
+        let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.timeout_ns.store(timeout, Relaxed);
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_nanos(self.timeout_ns.load(Relaxed))
+    }
+
+    /// The failure that closed the communicator.
+    pub(super) fn closed(&self) -> Option<&Cause> {
+        self.closed.get()
+    }
+
+    /// Collective calls so far.
+    pub(super) fn calls(&self) -> u32 {
+        self.desk.lock().map_or(0, |desk| desk.seq)
+    }
+
+    /// Runs a collective call to its end.
+    pub(super) fn run(
+        &self,
+        collective: Collective,
+        buffers: Buffers<'_>,
+        count: usize,
+        dtype: DType,
+        op: Op,
+    ) -> Result<()> {
+        let mut desk = self.open_desk()?;
+        let placed = self.place(&mut desk, collective, count, dtype, op)?;
+        if count == 0 {
+            return Ok(());
+        }
+        // Nothing else is under way: this thread leads, and works on the caller's memory.
+        if desk.incoming.is_empty()
+            && let Ok(mut floor) = self.floor.try_lock()
+            && floor.is_idle()
+        {
+            drop(desk);
+            let mut scratch = std::mem::take(&mut floor.scratch);
+            let work = placed.work([buffers.input, buffers.output], buffers.begins, &mut scratch);
+            let own = Own {
+                run: Run::new(&work),
+                work,
+                call: placed.call,
+                lanes: placed.lanes(),
+            };
+            let outcome = self.lead(&mut floor, Some(own), Until::OwnDone);
+            floor.scratch = scratch;
+            self.step_back(floor);
+            return outcome.map_err(Error::Failed);
+        }
+        let completion = Completion::new();
+        crate::mem::scope(
+            |lender| {
+                let memory = [lender.lend(buffers.input), lender.lend(buffers.output)];
+                let collecting = Collecting::new(placed, memory, buffers.begins, completion.clone());
+                self.post(
+                    desk,
+                    Job {
+                        what: What::Collective(Box::new(collecting)),
+                        gate: None,
+                    },
+                );
+            },
+            || self.wait_for(&completion),
+        );
+        self.result(&completion).map(|_| ())
+    }
+
+    /// Begins a collective call, which goes on by itself.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        collective: Collective,
+        memory: [Hold; 2],
+        begins: [usize; 2],
+        (count, dtype, op): (usize, DType, Op),
+        start: Start,
+    ) -> Result<()> {
+        let mut desk = self.open_desk()?;
+        let placed = self.place(&mut desk, collective, count, dtype, op)?;
+        if count == 0 && start.gate.is_none() {
+            drop((memory, desk));
+            start.completion.finish(Ok(None));
+            return Ok(());
+        }
+        let collecting = Collecting::new(placed, memory, begins, start.completion);
+        let job = Job {
+            what: What::Collective(Box::new(collecting)),
+            gate: start.gate,
+        };
+        self.begin(desk, job, start.attended)
+    }
+
+    /// Begins to send a message.
+    pub(super) fn send(
+        self: &Arc<Self>,
+        data: Hold,
+        dtype: DType,
+        (to, tag): (usize, i32),
+        start: Start,
+    ) -> Result<()> {
+        let desk = self.open_desk()?;
+        let job = Job {
+            what: What::Send(to, Sending::new(data, tag, dtype, start.completion)),
+            gate: start.gate,
+        };
+        self.begin(desk, job, start.attended)
+    }
+
+    /// Begins to receive a message.
+    pub(super) fn receive(self: &Arc<Self>, data: Hold, wanted: Wanted, start: Start) -> Result<()> {
+        let desk = self.open_desk()?;
+        let job = Job {
+            what: What::Receive(Posted::new(data, wanted, start.completion)),
+            gate: start.gate,
+        };
+        self.begin(desk, job, start.attended)
+    }
+
+    fn begin(self: &Arc<Self>, desk: MutexGuard<'_, Desk>, job: Job, attended: bool) -> Result<()> {
+        if !attended {
+            self.need_thread()?;
+        }
+        self.post(desk, job);
+        if !attended {
+            self.nudge();
+        }
+        Ok(())
+    }
+
+    /// Hands a job to whoever leads.
+    fn post(&self, mut desk: MutexGuard<'_, Desk>, job: Job) {
+        desk.incoming.push(job);
+        self.mail.store(true, SeqCst);
+        self.left.store(true, SeqCst);
+    }
+
+    /// How an operation that has ended came out, for whoever waited for it.
+    pub(super) fn result(&self, completion: &Completion) -> Result<Option<crate::exec::Received>> {
+        let outcome = completion.outcome();
+        let outcome: Outcome =
+            outcome.ok_or_else(|| Error::internal("an operation was given up half done"))?;
+        outcome.map_err(Error::Failed)
+    }
+
+    /// Accepts no call any more, and waits for those under way.
+    pub(super) fn finalize(&self) -> Result<()> {
+        self.open_desk_anyway()?.finalized = true;
+        self.drain();
+        Ok(())
+    }
+
+    /// Waits until nothing is under way.
+    pub(super) fn drain(&self) {
+        if self.left.load(SeqCst) {
+            self.wait_until(Until::Idle);
+        }
+    }
+
+    fn open_desk(&self) -> Result<MutexGuard<'_, Desk>> {
+        let desk = self.open_desk_anyway()?;
+        if desk.finalized {
+            return Err(Error::usage("the communicator was finalized: make a new one"));
+        }
+        if let Some(cause) = self.closed.get() {
+            return Err(Error::Closed(cause.clone()));
+        }
+        Ok(desk)
+    }
+
+    fn open_desk_anyway(&self) -> Result<MutexGuard<'_, Desk>> {
+        self.membership.check()?;
+        self.desk.lock().map_err(|_| panicked())
+    }
+
+    /// The floor, once whoever leads steps back.
+    pub(super) fn floor(&self) -> Result<MutexGuard<'_, Floor>> {
+        self.membership.check()?;
+        self.waiting.fetch_add(1, SeqCst);
+        self.bell.wake();
+        let floor = self.floor.lock().map_err(|_| panicked());
+        self.waiting.fetch_sub(1, SeqCst);
+        floor
+    }
+
+    /// Gives a call its place: from here on the ranks' call numbers go on together.
+    fn place(
+        &self,
+        desk: &mut Desk,
+        collective: Collective,
+        count: usize,
+        dtype: DType,
+        op: Op,
+    ) -> Result<Placed> {
+        let call = Call {
+            seq: desk.seq,
+            collective,
+            count: count as u64,
+            dtype,
+            op,
+        };
+        if let Some(cause) = self.lost_before(&call) {
+            return Err(Error::Failed(self.close(cause)));
+        }
+        let load = Load::new(collective, self.membership.ranks(), count, dtype);
+        let (choose, why) = (|| self.choose(&load), || self.why(&load));
+        let plan = desk
+            .plans
+            .prepare(load, self.membership.rank(), self.machine.tile, choose, why)?;
+        desk.seq = desk.seq.wrapping_add(1);
+        self.membership.record(&call);
+        let first_lane = desk.lane;
+        if count > 0 {
+            desk.lane = (first_lane + plan.copies * plan.channels) % CALL_LANES;
+        }
+        trace!(
+            rank = self.membership.rank(),
+            ranks = self.membership.ranks(),
+            "call: {call} by {}, tiles: {}, in flight: {}",
+            plan.algorithm,
+            plan.tiling.tiles,
+            plan.copies
+        );
+        Ok(Placed {
+            plan,
+            call,
+            first_lane,
+        })
+    }
+
+    /// Closes the communicator, once.
+    fn close(&self, cause: Cause) -> Cause {
+        let cause = self.closed.get_or_init(|| {
+            let (rank, ranks) = (self.membership.rank(), self.membership.ranks());
+            warn!(rank, ranks, "failure: {cause}; the communicator is closed");
+            cause
+        });
+        cause.clone()
+    }
+
+    pub(super) fn choose(&self, load: &Load) -> Result<&'static Algorithm> {
+        choose::algorithm(load, &self.machine, self.forced.as_deref())
+    }
+
+    pub(super) fn explain(&self, load: &Load) -> Result<Explanation> {
+        explain::explain(
+            load,
+            &self.machine,
+            self.forced.as_deref(),
+            MAX_MESSAGE,
+            CALL_LANES,
+        )
+    }
+
+    /// What made [`Engine::choose`] choose, for whoever reads the log.
+    fn why(&self, load: &Load) -> String {
+        self.explain(load).map_or_else(
+            |error| error.to_string(),
+            |explanation| {
+                let predicted = explanation.candidates[explanation.chosen].predicted;
+                let (why, bytes) = (explanation.why, load.bytes());
+                format!("{why} ({predicted:.1?} predicted for {bytes} bytes)")
+            },
+        )
+    }
+
+    /// What has happened since the last call that makes this one pointless.
+    fn lost_before(&self, call: &Call) -> Option<Cause> {
+        if !self.membership.trouble() {
+            return None;
+        }
+        self.membership
+            .verdict()
+            .or_else(|| reasons::long_dead(&self.membership, Some((*call).into())))
+    }
+}
+
+fn panicked() -> Error {
+    Error::internal("an earlier call on this communicator panicked")
+}

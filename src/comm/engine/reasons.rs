@@ -1,0 +1,225 @@
+//! Why something that stands still has no hope: tells a slow peer from a lost one, and who is late.
+
+use crate::{
+    bootstrap::{Membership, Peer},
+    exec::Fault,
+    transport::links::Links,
+    types::{Call, Cause, Error, Operation},
+};
+use std::time::{Duration, Instant};
+
+/// Something that stands still.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stuck {
+    /// What it is. `None`: messages of calls that are over.
+    pub(super) operation: Option<Operation>,
+    /// The ranks without which it does not go on.
+    pub(super) waits_for: Vec<usize>,
+    /// How long it has stood still.
+    pub(super) waited: Duration,
+}
+
+/// Why something cannot go on, if it cannot.
+pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> Option<Cause> {
+    let Stuck {
+        operation,
+        waits_for,
+        waited,
+    } = stuck;
+    if let Some(verdict) = membership.verdict() {
+        return Some(verdict);
+    }
+    let (seen_by, during) = (membership.rank() as u32, *operation);
+    let gone = |&rank: &usize| match membership.peer(rank) {
+        Peer::Alive => None,
+        Peer::Left { .. } => Some(Cause::Left {
+            rank: rank as u32,
+            seen_by,
+            during,
+        }),
+        Peer::Dead { how, .. } => Some(Cause::Lost {
+            rank: rank as u32,
+            how,
+            seen_by,
+            during,
+        }),
+    };
+    // Its process may have ended, of which word is still on its way.
+    let cut_off = |&rank: &usize| {
+        links.trouble(rank).map(|how| Cause::Lost {
+            rank: rank as u32,
+            how,
+            seen_by,
+            during,
+        })
+    };
+    // A rank that this one does not wait for directly: those who do may still be served by what it had sent, and as long
+    // as something moves here they are.
+    let long = || long_dead(membership, *operation).or_else(|| waits_for.iter().find_map(cut_off));
+    let gone = waits_for.iter().find_map(gone);
+    gone.or_else(|| (*waited >= GRACE).then(long).flatten())
+}
+
+/// Whether what the rank that `cause` is about had sent may still come: by TCP it may be overtaken by word of its end. The
+/// end of its connections tells that there is no more.
+pub(super) fn under_way(membership: &Membership, links: &Links, cause: &Cause) -> bool {
+    let (Cause::Left { rank, .. } | Cause::Lost { rank, .. }) = *cause else {
+        return false;
+    };
+    let gone_for = match membership.peer(rank as usize) {
+        Peer::Alive => return false,
+        Peer::Left { since } | Peer::Dead { since, .. } => since.elapsed(),
+    };
+    gone_for < UNDER_WAY && membership.verdict().is_none() && links.may_bring_more(rank as usize)
+}
+
+/// Whether one of the ranks that a call waits for has made a different call in its place, or waits in a later one: what
+/// it has sent in this one came before it went on, so that nothing more will come.
+pub(super) fn difference(membership: &Membership, stuck: &Stuck) -> Option<Cause> {
+    let Some(Operation::Collective(ours)) = stuck.operation else {
+        return None;
+    };
+    stuck.waits_for.iter().take(MOST_ASKED).find_map(|&rank| {
+        let answer = membership.calls_of(rank)?;
+        let made = answer.made(ours.seq).filter(|made| *made != ours);
+        let waits_in = match answer.waits_in {
+            Some(Operation::Collective(call)) => Some(call),
+            Some(Operation::Transfer(_)) | None => None,
+        };
+        let later = waits_in.filter(|call| call.seq.wrapping_sub(ours.seq).cast_signed() > 0);
+        let here = (membership.rank() as u32, ours.into());
+        made.or(later).map(|theirs| Cause::Mismatch {
+            here,
+            there: (rank as u32, theirs.into()),
+        })
+    })
+}
+
+/// Who is late when a wait has lasted until the deadline: not those that only wait themselves.
+pub(super) fn late(membership: &Membership, stuck: &Stuck, after: Duration) -> Cause {
+    let anyone: Vec<usize>;
+    let waits_for = if stuck.waits_for.is_empty() {
+        anyone = (0..membership.ranks())
+            .filter(|&rank| rank != membership.rank())
+            .collect();
+        &anyone
+    } else {
+        &stuck.waits_for
+    };
+    membership.set_waits(waits_for, stuck.operation);
+    let (ranks, seen_by) = (membership.silent(waits_for), membership.rank() as u32);
+    Cause::Late {
+        ranks,
+        seen_by,
+        during: stuck.operation,
+        after,
+    }
+}
+
+/// Gives ranks that know more about a failure some time to say so.
+fn await_verdict(membership: &Membership) {
+    let until = Instant::now() + GRACE;
+    while membership.verdict().is_none() && Instant::now() < until {
+        std::thread::sleep(GRACE / 50);
+    }
+}
+
+/// The loss of a rank that was seen some time ago. Until then what it had sent may be all that a call needs of it, even
+/// one that has not begun here.
+pub(super) fn long_dead(membership: &Membership, during: Option<Operation>) -> Option<Cause> {
+    (0..membership.ranks()).find_map(|rank| match membership.peer(rank) {
+        Peer::Dead { how, since } if since.elapsed() >= GRACE => {
+            let seen_by = membership.rank() as u32;
+            Some(Cause::Lost {
+                rank: rank as u32,
+                how,
+                seen_by,
+                during,
+            })
+        }
+        _ => None,
+    })
+}
+
+/// Raises what went wrong here, and returns what all ranks report.
+///
+/// That a peer is in another call may only follow from an earlier difference between their calls, which a third rank
+/// sees at first hand: it is given time to say so.
+pub(super) fn raise(membership: &Membership, cause: Cause) -> Cause {
+    if let Cause::Mismatch {
+        here: (_, Operation::Collective(ours)),
+        there: (_, Operation::Collective(theirs)),
+    } = &cause
+        && ours.seq != theirs.seq
+    {
+        await_verdict(membership);
+    }
+    membership.raise(cause)
+}
+
+/// What all ranks are told of a fault that this rank's executor met.
+pub(super) fn cause_of(fault: Fault, rank: u32, during: Option<Operation>) -> Cause {
+    let within = || during.map_or_else(String::new, |operation| format!(" in {operation}"));
+    match fault {
+        Fault::Mismatch { peer, header } => match (Call::from_signature(header), during) {
+            (Some(theirs), Some(ours)) => Cause::Mismatch {
+                here: (rank, ours),
+                there: (peer as u32, theirs.into()),
+            },
+            _ => Cause::Broken {
+                rank: peer as u32,
+                what: format!("it sent rank {rank} a message of no known call"),
+            },
+        },
+        Fault::Unlike { peer, ours, theirs } => Cause::Mismatch {
+            here: (rank, ours.into()),
+            there: (peer as u32, theirs.into()),
+        },
+        Fault::Nonsense { peer } => Cause::Broken {
+            rank: peer as u32,
+            what: format!("what it told rank {rank} of its messages makes no sense"),
+        },
+        Fault::Length { peer, got, want } => Cause::Broken {
+            rank: peer as u32,
+            what: format!(
+                "it sent rank {rank} {got} bytes instead of {want}{}: the ranks' schedules differ",
+                within()
+            ),
+        },
+        Fault::Wire {
+            error: Error::Failed(mut cause),
+            ..
+        } => {
+            // Floors below do not know the call.
+            if let Cause::Lost { during: place, .. }
+            | Cause::Left { during: place, .. }
+            | Cause::Late { during: place, .. } = &mut cause
+            {
+                *place = place.or(during);
+            }
+            cause
+        }
+        Fault::Wire { peer, error } => Cause::Broken {
+            rank,
+            what: format!("its link to rank {peer} failed{}: {error}", within()),
+        },
+    }
+}
+
+/// How long a rank waits before it asks those it waits for which call they are in, and how many times as long until it asks
+/// again; a stopped process holds up the asking rank each time.
+pub(super) const FIRST_QUESTION: Duration = Duration::from_millis(50);
+pub(super) const QUESTIONS_APART: u32 = 4;
+/// How many ranks are asked each time.
+const MOST_ASKED: usize = 4;
+
+/// How long those that know of a failure only indirectly leave it to the others: after a rank's death the ranks that do
+/// not wait for it, and after a difference of calls those that see only its consequences.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// How long the last messages of a rank that has gone may be under way: its connections may not end if a process that it
+/// forked has them, or if its host is gone.
+const UNDER_WAY: Duration = Duration::from_secs(2);
+
+/// The longest sleep after a rank's death, until this rank knows what follows from it.
+pub(super) const TROUBLED_NAP: Duration = Duration::from_millis(5);

@@ -1,0 +1,183 @@
+//! Who leads: callers that wait, and the engine's own thread when there are none.
+
+use super::{Engine, Floor, Turn, lead::Until};
+use crate::{
+    exec::Completion,
+    sys::thread::spawn_quiet,
+    types::{Cause, Error, Result},
+};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, MutexGuard, PoisonError, TryLockError, atomic::Ordering::SeqCst},
+    time::{Duration, Instant},
+};
+
+impl Engine {
+    /// Waits until an operation is over, leading meanwhile if nobody else does.
+    pub(in crate::comm) fn wait_for(&self, completion: &Completion) {
+        if !completion.is_over() {
+            self.wait_until(Until::Over(completion));
+        }
+    }
+
+    pub(super) fn wait_until(&self, until: Until<'_>) {
+        self.waiting.fetch_add(1, SeqCst);
+        self.bell.wake();
+        loop {
+            let mut turn = self.turn();
+            if self.is_reached(until) {
+                break;
+            }
+            // Under the lock of turns: who leads now will find this thread waiting when it steps back.
+            match self.free_floor() {
+                Some(floor) => {
+                    drop(turn);
+                    self.take_over(floor, until);
+                }
+                None => {
+                    turn = self.turned.wait(turn).unwrap_or_else(PoisonError::into_inner);
+                    drop(turn);
+                }
+            }
+        }
+        self.waiting.fetch_sub(1, SeqCst);
+        // The thread may have stepped back for this caller.
+        self.turned_over();
+    }
+
+    /// Whether what a caller waits for has come, as far as can be seen without the floor.
+    fn is_reached(&self, until: Until<'_>) -> bool {
+        match until {
+            Until::OwnDone => false,
+            Until::Over(completion) => completion.is_over(),
+            Until::Idle | Until::Relieved => !self.left.load(SeqCst),
+        }
+    }
+
+    /// The floor, if nobody leads. Should a leader have panicked, all that was under way ends.
+    fn free_floor(&self) -> Option<MutexGuard<'_, Floor>> {
+        match self.floor.try_lock() {
+            Ok(floor) => Some(floor),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(poisoned)) => {
+                let mut floor = poisoned.into_inner();
+                self.break_down(&mut floor);
+                Some(floor)
+            }
+        }
+    }
+
+    /// Leads. How that went, the operations' ends tell.
+    fn take_over(&self, mut floor: MutexGuard<'_, Floor>, until: Until<'_>) {
+        let led = catch_unwind(AssertUnwindSafe(|| self.lead(&mut floor, None, until)));
+        if led.is_err() {
+            self.break_down(&mut floor);
+        }
+        self.step_back(floor);
+    }
+
+    /// Ends all that is under way after a panic.
+    fn break_down(&self, floor: &mut Floor) {
+        let cause = Cause::Broken {
+            rank: self.membership.rank() as u32,
+            what: "a call on the communicator panicked".to_owned(),
+        };
+        let cause = self.membership.raise(cause);
+        self.fall(floor, &cause);
+    }
+
+    /// Gives up the floor, for whoever waits for it or for the thread.
+    pub(super) fn step_back(&self, floor: MutexGuard<'_, Floor>) {
+        if self.left.load(SeqCst) {
+            self.left.store(false, SeqCst);
+            if !floor.is_idle() || self.mail.load(SeqCst) {
+                self.left.store(true, SeqCst);
+            }
+        }
+        drop(floor);
+        if self.left.load(SeqCst) || self.waiting.load(SeqCst) > 0 {
+            self.turned_over();
+        }
+    }
+
+    /// Has all those look who wait.
+    pub(super) fn turned_over(&self) {
+        let _turn = self.turn();
+        self.turned.notify_all();
+    }
+
+    /// Has whoever leads, or the thread, look at the desk and at gates.
+    pub(in crate::comm) fn nudge(&self) {
+        self.mail.store(true, SeqCst);
+        self.left.store(true, SeqCst);
+        self.bell.wake();
+        self.turned_over();
+    }
+
+    /// Makes the engine's own thread if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::System`] when the system has no room for a thread.
+    pub(super) fn need_thread(self: &Arc<Self>) -> Result<()> {
+        let mut turn = self.turn();
+        if !turn.running && !turn.stop {
+            let engine = Some(self.clone());
+            spawn_quiet(c"ccl-progress", engine, |engine| {
+                if let Some(engine) = engine.take() {
+                    engine.serve();
+                }
+            })
+            .map_err(|e| Error::system("cannot start a thread for operations that nobody waits for", e))?;
+            turn.running = true;
+        }
+        Ok(())
+    }
+
+    /// Leads whenever there is something to lead and nobody waits.
+    fn serve(&self) {
+        let mut turn = self.turn();
+        while !turn.stop {
+            if self.left.load(SeqCst)
+                && self.waiting.load(SeqCst) == 0
+                && let Some(floor) = self.free_floor()
+            {
+                drop(turn);
+                self.take_over(floor, Until::Relieved);
+                turn = self.turn();
+                continue;
+            }
+            turn = self.turned.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        }
+        turn.running = false;
+        self.turned.notify_all();
+    }
+
+    /// Ends the thread, if there is one, and waits until it is gone.
+    pub(in crate::comm) fn stop(&self) {
+        let mut turn = self.turn();
+        turn.stop = true;
+        self.turned.notify_all();
+        let end = Instant::now() + STOP_WAIT;
+        while turn.running {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            self.bell.wake();
+            let woken = self.turned.wait_timeout(turn, left.min(LOOK));
+            turn = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.turn().stop
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long [`Engine::stop`] waits for the thread, and how often it looks.
+const STOP_WAIT: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(20);

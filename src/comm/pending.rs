@@ -1,0 +1,218 @@
+//! [`Pending`]: an operation that goes on by itself, with the buffers that were moved into it.
+
+use super::{
+    Communicator, Stream,
+    collectives::{rank, same_length},
+    engine::{Engine, Start},
+};
+use crate::{
+    exec::{Completion, Received, Wanted},
+    mem::Owned,
+    types::{Collective, Element, Error, Op, Result},
+};
+use std::{fmt, sync::Arc};
+
+/// An operation that goes on by itself. It owns its buffers; [`Pending::wait`] gives them back.
+///
+/// Dropping it leaves the operation to itself: it goes on, and its buffers are freed at its end.
+#[must_use = "its buffers come back by `wait`"]
+pub struct Pending<B> {
+    engine: Arc<Engine>,
+    completion: Arc<Completion>,
+    back: Box<dyn FnOnce(Option<Received>) -> Option<B> + Send>,
+}
+
+impl<B> Pending<B> {
+    /// Whether the operation has ended.
+    pub fn is_over(&self) -> bool {
+        self.completion.is_over()
+    }
+
+    /// Waits until the operation has ended and gives back its buffers.
+    ///
+    /// # Errors
+    /// Why the operation failed; its buffers are freed.
+    pub fn wait(self) -> Result<B> {
+        self.engine.wait_for(&self.completion);
+        let received = self.engine.result(&self.completion)?;
+        (self.back)(received)
+            .ok_or_else(|| Error::internal("an operation has ended and still holds its buffers"))
+    }
+}
+
+impl<B> fmt::Debug for Pending<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pending({:?})", self.completion)
+    }
+}
+
+/// Begins operations that own their buffers: see [`Communicator::begin`].
+#[derive(Debug, Clone, Copy)]
+pub struct Begin<'c> {
+    comm: &'c Communicator,
+    stream: Option<&'c Stream>,
+}
+
+impl Communicator {
+    /// Operations that go on by themselves, each on buffers that are moved into it and given back by [`Pending::wait`].
+    ///
+    /// Collective calls count in the order in which they are begun. Any number may be under way.
+    ///
+    /// ```no_run
+    /// # fn overlap(comm: &ccl::Communicator, gradients: Vec<f32>) -> ccl::Result<Vec<f32>> {
+    /// let sum = comm.begin().all_reduce(gradients, ccl::Op::Sum)?;
+    /// // ... other work ...
+    /// sum.wait()
+    /// # }
+    /// ```
+    pub fn begin(&self) -> Begin<'_> {
+        Begin {
+            comm: self,
+            stream: None,
+        }
+    }
+}
+
+/// Each method is the one of [`Communicator`] with the same name. Arguments are checked at once; buffers of a call that is
+/// refused are dropped.
+impl<'c> Begin<'c> {
+    /// The operation begins when all that is in `stream` is over.
+    pub fn on(self, stream: &'c Stream) -> Self {
+        Begin {
+            stream: Some(stream),
+            ..self
+        }
+    }
+
+    /// See [`Communicator::all_reduce_in_place`].
+    pub fn all_reduce<T: Element>(self, data: Vec<T>, op: Op) -> Result<Pending<Vec<T>>> {
+        let count = data.len();
+        self.in_place(Collective::AllReduce, data, count, op)
+    }
+
+    /// See [`Communicator::reduce_in_place`].
+    pub fn reduce<T: Element>(self, data: Vec<T>, op: Op, root: usize) -> Result<Pending<Vec<T>>> {
+        let (root, count) = (rank(root), data.len());
+        self.in_place(Collective::Reduce { root }, data, count, op)
+    }
+
+    /// See [`Communicator::broadcast_in_place`].
+    pub fn broadcast<T: Element>(self, data: Vec<T>, root: usize) -> Result<Pending<Vec<T>>> {
+        let (root, count) = (rank(root), data.len());
+        self.in_place(Collective::Broadcast { root }, data, count, Op::Sum)
+    }
+
+    /// See [`Communicator::all_gather`]; gives back what was sent and what was received.
+    pub fn all_gather<T: Element>(self, send: Vec<T>, recv: Vec<T>) -> Result<Pending<(Vec<T>, Vec<T>)>> {
+        let count = send.len();
+        self.apart(Collective::AllGather, send, recv, count, Op::Sum)
+    }
+
+    /// See [`Communicator::reduce_scatter`]; gives back what was sent and what was received.
+    pub fn reduce_scatter<T: Element>(
+        self,
+        send: Vec<T>,
+        recv: Vec<T>,
+        op: Op,
+    ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
+        let count = recv.len();
+        self.apart(Collective::ReduceScatter, send, recv, count, op)
+    }
+
+    /// See [`Communicator::all_to_all`]; gives back what was sent and what was received.
+    pub fn all_to_all<T: Element>(self, send: Vec<T>, recv: Vec<T>) -> Result<Pending<(Vec<T>, Vec<T>)>> {
+        let count = self.comm.block_of(same_length(send.len(), recv.len())?)?;
+        self.apart(Collective::AlltoAll, send, recv, count, Op::Sum)
+    }
+
+    /// See [`Communicator::barrier`].
+    pub fn barrier(self) -> Result<Pending<()>> {
+        self.pending(|start| self.comm.begin_barrier(start), |_| Some(()))
+    }
+
+    /// See [`Communicator::send_tagged`].
+    pub fn send<T: Element>(self, data: Vec<T>, to: usize, tag: i32) -> Result<Pending<Vec<T>>> {
+        let owned = Owned::new(data);
+        let hold = owned.hold();
+        let begin = |start| self.comm.begin_send(hold, T::DTYPE, (to, tag), start);
+        self.pending(begin, |_| owned.into_vec())
+    }
+
+    /// See [`Communicator::recv_tagged`]; gives back the buffer and what came.
+    pub fn recv<T: Element>(
+        self,
+        data: Vec<T>,
+        from: Option<usize>,
+        tag: Option<i32>,
+    ) -> Result<Pending<(Vec<T>, Received)>> {
+        let owned = Owned::new(data);
+        let wanted = Wanted {
+            from,
+            tag,
+            dtype: T::DTYPE,
+            exact: false,
+        };
+        let hold = owned.hold();
+        let begin = |start| self.comm.begin_receive(hold, wanted, start);
+        self.pending(begin, |received| Some((owned.into_vec()?, received?)))
+    }
+
+    fn in_place<T: Element>(
+        self,
+        collective: Collective,
+        data: Vec<T>,
+        count: usize,
+        op: Op,
+    ) -> Result<Pending<Vec<T>>> {
+        let owned = Owned::new(data);
+        let whole = owned.hold();
+        let part = |at, len| whole.part(at, len);
+        let bytes = whole.region().len();
+        let memory = self.comm.in_place(collective, bytes, (count, T::DTYPE), part)?;
+        drop(whole);
+        let begin = |start| {
+            self.comm
+                .begin_collective(collective, memory, (count, T::DTYPE, op), start)
+        };
+        self.pending(begin, |_| owned.into_vec())
+    }
+
+    fn apart<T: Element>(
+        self,
+        collective: Collective,
+        send: Vec<T>,
+        recv: Vec<T>,
+        count: usize,
+        op: Op,
+    ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
+        let owned = [send, recv].map(Owned::new);
+        let memory = owned.each_ref().map(|owned| Some(owned.hold()));
+        let begin = |start| {
+            self.comm
+                .begin_collective(collective, memory, (count, T::DTYPE, op), start)
+        };
+        self.pending(begin, |_| {
+            let [send, recv] = owned.map(Owned::into_vec);
+            Some((send?, recv?))
+        })
+    }
+
+    fn pending<B>(
+        self,
+        begin: impl FnOnce(Start) -> Result<()>,
+        back: impl FnOnce(Option<Received>) -> Option<B> + Send + 'static,
+    ) -> Result<Pending<B>> {
+        let start = match self.stream {
+            Some(stream) => stream.enter(&self.comm.engine, |_| ()),
+            None => Start::default(),
+        };
+        let completion = start.completion.clone();
+        // A call that is refused has no place in the stream.
+        begin(start).inspect_err(|_| completion.finish(Ok(None)))?;
+        Ok(Pending {
+            engine: Arc::clone(&self.comm.engine),
+            completion,
+            back: Box::new(back),
+        })
+    }
+}

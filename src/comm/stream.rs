@@ -1,0 +1,235 @@
+//! [`Stream`]: operations and callbacks, one after the other, while the program goes on.
+
+use super::engine::{Engine, Gate, Start};
+use crate::{
+    exec::{Completion, Outcome},
+    sys::thread::spawn_quiet,
+    types::{Cause, Error, Result},
+};
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        mpsc::{Sender, channel},
+    },
+};
+
+/// An order for operations that go on by themselves: each begins when the one before it in the stream is over, whichever
+/// communicators they are of.
+///
+/// ```no_run
+/// # fn steps(comm: &ccl::Communicator, weights: Vec<f32>, gradients: Vec<f32>) -> ccl::Result<()> {
+/// let stream = ccl::Stream::new();
+/// let weights = comm.begin().on(&stream).broadcast(weights, 0)?;
+/// let gradients = comm.begin().on(&stream).all_reduce(gradients, ccl::Op::Sum)?;
+/// stream.synchronize()?;
+/// # let _ = (weights.wait(), gradients.wait());
+/// # Ok(()) }
+/// ```
+///
+/// Dropping a stream does not end what is in it.
+pub struct Stream(Arc<Shared>);
+
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    entries: VecDeque<Entry>,
+    /// The number of the next entry.
+    next: u64,
+    /// The first failure of an operation in the stream.
+    failure: Option<Cause>,
+    /// Takes callbacks to the thread that runs them.
+    callbacks: Option<Sender<Call>>,
+}
+
+struct Entry {
+    number: u64,
+    what: What,
+    over: bool,
+}
+
+enum What {
+    Operation(Arc<Gate>, Arc<Engine>),
+    Callback(Callback),
+    /// It has begun.
+    Begun,
+}
+
+type Callback = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// A callback whose turn has come.
+struct Call {
+    number: u64,
+    callback: Callback,
+    failure: Option<Cause>,
+    stream: Arc<Shared>,
+}
+
+impl Default for Stream {
+    fn default() -> Self {
+        Stream::new()
+    }
+}
+
+impl Stream {
+    /// A stream with nothing in it.
+    pub fn new() -> Self {
+        Stream(Arc::new(Shared {
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+        }))
+    }
+
+    /// Waits until all that is in the stream is over.
+    ///
+    /// # Errors
+    /// The first failure of an operation in the stream, from then on each time.
+    pub fn synchronize(&self) -> Result<()> {
+        let mut queue = self.0.queue();
+        while !queue.entries.is_empty() {
+            queue = self.0.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.outcome()
+    }
+
+    /// Whether all that is in the stream is over.
+    ///
+    /// # Errors
+    /// As [`Stream::synchronize`].
+    pub fn is_over(&self) -> Result<bool> {
+        let queue = self.0.queue();
+        queue.outcome()?;
+        Ok(queue.entries.is_empty())
+    }
+
+    /// Runs `callback` after all that is in the stream, on a thread of the stream's own, with the first failure of an
+    /// operation in the stream, if there was one. What comes later in the stream waits for it.
+    ///
+    /// # Errors
+    /// [`Error::System`] when the system has no room for that thread.
+    pub fn add_callback(&self, callback: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
+        let mut queue = self.0.queue();
+        if queue.callbacks.is_none() {
+            queue.callbacks = Some(callback_thread()?);
+        }
+        queue.push(What::Callback(Box::new(callback)));
+        self.0.advance(&mut queue);
+        Ok(())
+    }
+
+    /// A place in the stream for an operation of `engine`. `at_end` is done as soon as that is over.
+    pub(super) fn enter(
+        &self,
+        engine: &Arc<Engine>,
+        at_end: impl FnOnce(&Outcome) + Send + 'static,
+    ) -> Start {
+        let gate = Arc::new(Gate::default());
+        let mut queue = self.0.queue();
+        let number = queue.push(What::Operation(Arc::clone(&gate), Arc::clone(engine)));
+        self.0.advance(&mut queue);
+        let shared = Arc::clone(&self.0);
+        let hook = move |outcome: &Outcome| {
+            at_end(outcome);
+            shared.ended(number, outcome.as_ref().err());
+        };
+        Start {
+            gate: Some(gate),
+            completion: Completion::with_hook(Box::new(hook)),
+            attended: false,
+        }
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream({} entries)", self.0.queue().entries.len())
+    }
+}
+
+impl Queue {
+    fn push(&mut self, what: What) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.entries.push_back(Entry {
+            number,
+            what,
+            over: false,
+        });
+        number
+    }
+
+    fn outcome(&self) -> Result<()> {
+        match &self.failure {
+            None => Ok(()),
+            Some(cause) => Err(Error::Failed(cause.clone())),
+        }
+    }
+}
+
+impl Shared {
+    /// The entry `number` is over.
+    fn ended(self: &Arc<Self>, number: u64, failure: Option<&Cause>) {
+        let mut queue = self.queue();
+        if let Some(cause) = failure {
+            queue.failure.get_or_insert_with(|| cause.clone());
+        }
+        if let Some(entry) = queue.entries.iter_mut().find(|entry| entry.number == number) {
+            entry.over = true;
+        }
+        self.advance(&mut queue);
+    }
+
+    /// Begins the first entry that is not over, if it has not begun.
+    fn advance(self: &Arc<Self>, queue: &mut Queue) {
+        while queue.entries.front().is_some_and(|entry| entry.over) {
+            queue.entries.pop_front();
+        }
+        let failure = queue.failure.clone();
+        let Some(entry) = queue.entries.front_mut() else {
+            self.changed.notify_all();
+            return;
+        };
+        match std::mem::replace(&mut entry.what, What::Begun) {
+            What::Operation(gate, engine) => {
+                gate.open();
+                engine.nudge();
+            }
+            What::Callback(callback) => {
+                let call = Call {
+                    number: entry.number,
+                    callback,
+                    failure,
+                    stream: Arc::clone(self),
+                };
+                if let Some(callbacks) = &queue.callbacks {
+                    // The thread is there as long as the sender.
+                    let _ = callbacks.send(call);
+                }
+            }
+            What::Begun => {}
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Starts the thread that runs a stream's callbacks; it ends with the stream.
+fn callback_thread() -> Result<Sender<Call>> {
+    let (sender, calls) = channel::<Call>();
+    spawn_quiet(c"ccl-callbacks", calls, |calls| {
+        for call in calls.iter() {
+            let outcome = call.failure.map_or(Ok(()), |cause| Err(Error::Failed(cause)));
+            (call.callback)(outcome);
+            call.stream.ended(call.number, None);
+        }
+    })
+    .map_err(|e| Error::system("cannot start a thread for the callbacks of a stream", e))?;
+    Ok(sender)
+}

@@ -1,0 +1,144 @@
+//! Messages between two ranks.
+
+use super::{Communicator, engine::Start};
+use crate::{
+    exec::{Completion, Received, Wanted},
+    mem::{Hold, Region, scope},
+    types::{DType, Element, Error, Result},
+};
+
+/// # Messages
+///
+/// One rank sends and another receives, without the others. A message goes to the first of the receiver's calls, in their
+/// order, that takes its sender and its tag; messages of one rank with one tag arrive in the order in which they were
+/// sent. A send may return before its message was received: up to 8 KiB travel ahead, 32 messages at most.
+///
+/// Both sides must give the same type, and [`Communicator::recv`] as many elements as were sent; otherwise all ranks fail
+/// with a [`Cause::Mismatch`](crate::Cause::Mismatch) that names both calls.
+impl Communicator {
+    /// Sends `data` to rank `to` with tag 0.
+    ///
+    /// # Errors
+    /// See [operations](#operations). A rank sends to itself in a [`Communicator::scope`], where the receive goes on beside
+    /// it; [`Error::Usage`] elsewhere.
+    pub fn send<T: Element>(&self, data: &[T], to: usize) -> Result<()> {
+        self.send_tagged(data, to, 0)
+    }
+
+    /// Sends `data` to rank `to` with a tag of 0 or more, by which the receiver can tell messages apart.
+    ///
+    /// # Errors
+    /// As [`Communicator::send`].
+    pub fn send_tagged<T: Element>(&self, data: &[T], to: usize, tag: i32) -> Result<()> {
+        self.send_now(Region::of(data), T::DTYPE, to, tag)
+    }
+
+    /// Receives a message with tag 0 from rank `from` that is just as long as `data`.
+    ///
+    /// # Errors
+    /// As [`Communicator::send`].
+    pub fn recv<T: Element>(&self, data: &mut [T], from: usize) -> Result<()> {
+        self.receive_now(Region::of_mut(data), Wanted::exactly(from, T::DTYPE))
+            .map(|_| ())
+    }
+
+    /// Receives a message of at most the length of `data`, from rank `from` or, with `None`, from any other, and with this
+    /// tag or, with `None`, any. Returns what came; the rest of `data` stays as it is.
+    ///
+    /// # Errors
+    /// As [`Communicator::send`].
+    pub fn recv_tagged<T: Element>(
+        &self,
+        data: &mut [T],
+        from: Option<usize>,
+        tag: Option<i32>,
+    ) -> Result<Received> {
+        let wanted = Wanted {
+            from,
+            tag,
+            dtype: T::DTYPE,
+            exact: false,
+        };
+        self.receive_now(Region::of_mut(data), wanted)
+    }
+
+    pub(crate) fn send_now(&self, data: Region<'_>, dtype: DType, to: usize, tag: i32) -> Result<()> {
+        self.check_message(Some(to), Some(tag))?;
+        if to == self.rank() {
+            return Err(self.to_itself("send", "receive"));
+        }
+        self.attend(data, |hold, start| self.begin_send(hold, dtype, (to, tag), start))?;
+        Ok(())
+    }
+
+    pub(crate) fn receive_now(&self, data: Region<'_>, wanted: Wanted) -> Result<Received> {
+        if wanted.from == Some(self.rank()) {
+            return Err(self.to_itself("receive", "send"));
+        }
+        let received = self.attend(data, |hold, start| self.begin_receive(hold, wanted, start))?;
+        received.ok_or_else(|| Error::internal("a receive ended without saying what it got"))
+    }
+
+    /// Begins something on borrowed memory and waits for its end.
+    fn attend(
+        &self,
+        data: Region<'_>,
+        begin: impl FnOnce(Hold, Start) -> Result<()>,
+    ) -> Result<Option<Received>> {
+        let completion = Completion::new();
+        let mut begun = Ok(());
+        scope(
+            |lender| {
+                begun = begin(lender.lend(data), Start::now(completion.clone(), true));
+                if begun.is_err() {
+                    completion.finish(Ok(None));
+                }
+            },
+            || self.engine.wait_for(&completion),
+        );
+        begun?;
+        self.engine.result(&completion)
+    }
+
+    /// Checks and begins a send.
+    pub(crate) fn begin_send(
+        &self,
+        data: Hold,
+        dtype: DType,
+        (to, tag): (usize, i32),
+        start: Start,
+    ) -> Result<()> {
+        self.check_message(Some(to), Some(tag))?;
+        self.engine.send(data, dtype, (to, tag), start)
+    }
+
+    /// Checks and begins a receive.
+    pub(crate) fn begin_receive(&self, data: Hold, wanted: Wanted, start: Start) -> Result<()> {
+        self.check_message(wanted.from, wanted.tag)?;
+        self.engine.receive(data, wanted, start)
+    }
+
+    /// Checks the other rank and the tag of a message; those that are not given are right.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a rank outside the communicator and for a tag below 0.
+    pub(crate) fn check_message(&self, peer: Option<usize>, tag: Option<i32>) -> Result<()> {
+        if let Some(peer) = peer.filter(|&peer| peer >= self.ranks()) {
+            return Err(Error::invalid(format!(
+                "a message to or from rank {peer}, which is outside the communicator: its ranks are 0 to {}",
+                self.ranks() - 1
+            )));
+        }
+        if let Some(tag) = tag.filter(|&tag| tag < 0) {
+            return Err(Error::invalid(format!("tag {tag}: tags are 0 to {}", i32::MAX)));
+        }
+        Ok(())
+    }
+
+    fn to_itself(&self, this: &str, other: &str) -> Error {
+        Error::usage(format!(
+            "rank {} would wait for itself for ever: put this {this} and its {other} into one group",
+            self.rank()
+        ))
+    }
+}

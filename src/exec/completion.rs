@@ -1,0 +1,103 @@
+//! [`Completion`]: how an operation that goes on by itself ended.
+
+use crate::types::{Cause, DType};
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicBool,
+            Ordering::{Acquire, Release},
+        },
+    },
+};
+
+/// What a receive got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received {
+    /// The rank that sent it.
+    pub source: usize,
+    /// The tag it was sent with.
+    pub tag: i32,
+    /// Elements.
+    pub count: usize,
+    /// Their type.
+    pub dtype: DType,
+}
+
+/// How an operation ended; receives say what they got.
+pub(crate) type Outcome = Result<Option<Received>, Cause>;
+
+/// Done once with the outcome, by whoever finds the operation ended.
+pub(crate) type Hook = Box<dyn FnOnce(&Outcome) + Send>;
+
+/// How an operation ended, once it has. Others may ask while it runs.
+#[derive(Default)]
+pub(crate) struct Completion {
+    over: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    outcome: Option<Outcome>,
+    hook: Option<Hook>,
+}
+
+impl Completion {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// The same, with something to be done at the end.
+    pub(crate) fn with_hook(hook: Hook) -> Arc<Self> {
+        let inner = Mutex::new(Inner {
+            outcome: None,
+            hook: Some(hook),
+        });
+        Arc::new(Completion {
+            inner,
+            ..Completion::default()
+        })
+    }
+
+    /// Whether the operation has ended: nobody touches its memory any more.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        // Pairs with the Release in `finish`: what the operation wrote is there.
+        self.over.load(Acquire)
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        if !self.is_over() {
+            return None;
+        }
+        self.lock().outcome.clone()
+    }
+
+    /// The operation has ended and all that it held is given back. Later outcomes change nothing.
+    pub(crate) fn finish(&self, outcome: Outcome) {
+        let mut inner = self.lock();
+        if inner.outcome.is_some() {
+            return;
+        }
+        let hook = inner.hook.take();
+        inner.outcome = Some(outcome.clone());
+        self.over.store(true, Release);
+        drop(inner);
+        if let Some(hook) = hook {
+            hook(&outcome);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Completion({:?})", self.outcome())
+    }
+}

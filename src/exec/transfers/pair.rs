@@ -1,0 +1,248 @@
+//! One other rank: what is on its way to it and from it.
+
+use super::{
+    Arrival, Flow, Kept, Payload, Posted, Sending,
+    message::{Envelope, Word},
+};
+use crate::{
+    exec::Fault,
+    mem::Region,
+    transport::{CALL_LANES, Link, Wires},
+    types::{Cause, Transfer},
+};
+use std::{collections::VecDeque, time::Instant};
+
+/// The lane of all that is said about messages, and of short ones: it is emptied whatever it brings.
+const CONTROL: usize = CALL_LANES;
+/// The lane of the data of the others: only what is wanted travels on it.
+const DATA: usize = CALL_LANES + 1;
+
+/// Bytes of the longest message that goes along with its announcement: a receiver that has no place for it yet keeps it.
+pub(super) const SHORT: usize = 8 << 10;
+/// Short messages that a rank may keep of another.
+pub(super) const KEPT: u32 = 32;
+/// Bytes of a piece of a longer message.
+const PIECE: usize = 32 << 10;
+
+/// One other rank.
+#[derive(Debug, Default)]
+pub(super) struct Pair {
+    /// Messages to it that it does not know of yet, in order.
+    pub(super) unsaid: VecDeque<Sending>,
+    /// Those that it knows of and has no place for yet, by their numbers.
+    announced: VecDeque<(u32, Sending)>,
+    /// Those that it wants.
+    flowing: VecDeque<(u32, Flow<Sending>)>,
+    /// Short messages that it has not handed on yet, as far as this rank knows.
+    kept_there: u32,
+    next_id: u32,
+    /// What is to be said to it.
+    answers: VecDeque<Word>,
+    /// Receives from it alone, in order.
+    pub(super) posted: VecDeque<Posted>,
+    /// Messages from it for which there is no place yet, in order.
+    pub(super) arrived: VecDeque<Arrival>,
+    /// Messages that it was told to send, by their numbers.
+    coming: VecDeque<(u32, Flow<Posted>)>,
+    /// Its short messages that were handed on since it was told so.
+    handed_on: u32,
+}
+
+impl Pair {
+    /// Whether something here needs the other rank to go on.
+    pub(super) fn is_open(&self) -> bool {
+        !(self.unsaid.is_empty()
+            && self.announced.is_empty()
+            && self.flowing.is_empty()
+            && self.posted.is_empty()
+            && self.coming.is_empty())
+    }
+
+    /// Whether this rank has sent itself something for which it has no receive yet.
+    pub(super) fn holds_own(&self) -> bool {
+        self.arrived
+            .iter()
+            .any(|arrival| matches!(arrival.data, Kept::Own(_)))
+    }
+
+    /// What is under way, in no order: what it is, and since when it stands still.
+    pub(super) fn under_way(&self, peer: usize) -> impl Iterator<Item = (Transfer, Instant)> {
+        let sending = move |sending: &Sending, since| (sending.transfer(peer), since);
+        let unsaid = self.unsaid.iter().map(move |one| sending(one, one.since));
+        let announced = self.announced.iter().map(move |(_, one)| sending(one, one.since));
+        let flowing = self
+            .flowing
+            .iter()
+            .map(move |(_, flow)| sending(&flow.what, flow.since));
+        let posted = self.posted.iter().map(|one| (one.transfer(), one.since));
+        let coming = self
+            .coming
+            .iter()
+            .map(|(_, flow)| (flow.what.transfer(), flow.since));
+        unsaid.chain(announced).chain(flowing).chain(posted).chain(coming)
+    }
+
+    /// Ends all that is under way because of `cause`.
+    pub(super) fn fail(self, cause: &Cause) {
+        let announced = self.announced.into_iter().map(|(_, sending)| sending);
+        let flowing = self.flowing.into_iter().map(|(_, flow)| flow.what);
+        let sends = self.unsaid.into_iter().chain(announced).chain(flowing);
+        sends.for_each(|sending| sending.end(Err(cause.clone())));
+        let coming = self.coming.into_iter().map(|(_, flow)| flow.what);
+        let receives = self.posted.into_iter().chain(coming);
+        receives.for_each(|posted| posted.end(Err(cause.clone())));
+        for arrival in self.arrived {
+            arrival.fail(cause);
+        }
+    }
+
+    /// Sends what can be sent now; whether that was anything.
+    pub(super) fn send<W: Wires>(&mut self, peer: usize, wires: &W) -> Result<bool, Fault> {
+        if self.answers.is_empty() && self.unsaid.is_empty() && self.flowing.is_empty() {
+            return Ok(false);
+        }
+        let wire = |error| Fault::Wire { peer, error };
+        let Some(link) = wires.to(peer).map_err(wire)? else {
+            return Ok(false);
+        };
+        let mut moved = false;
+        while let Some(word) = self.answers.front() {
+            let Some(_) = link.reserve(CONTROL, 0).map_err(wire)? else {
+                break;
+            };
+            link.commit(CONTROL, word.header());
+            self.answers.pop_front();
+            moved = true;
+        }
+        while let Some(sending) = self.unsaid.front() {
+            let (envelope, is_short) = (sending.envelope, self.kept_there < KEPT && sending.is_short());
+            let len = if is_short {
+                envelope.bytes()
+            } else {
+                size_of::<u32>()
+            };
+            let Some(room) = link.reserve(CONTROL, len).map_err(wire)? else {
+                break;
+            };
+            let Some(sending) = self.unsaid.pop_front() else {
+                break;
+            };
+            if is_short {
+                room.copy_from(&sending.data.region());
+                link.commit(CONTROL, Word::Here(envelope).header());
+                self.kept_there += 1;
+                sending.end(Ok(None));
+            } else {
+                room.copy_from(&Region::of(&self.next_id.to_ne_bytes()));
+                link.commit(CONTROL, Word::There(envelope).header());
+                self.announced.push_back((self.next_id, sending));
+                self.next_id = self.next_id.wrapping_add(1);
+            }
+            moved = true;
+        }
+        while let Some((id, flow)) = self.flowing.front_mut() {
+            let (at, whole) = (flow.done, flow.what.data.region());
+            let len = PIECE.min(whole.len() - at);
+            let Some(room) = link.reserve(DATA, len).map_err(wire)? else {
+                break;
+            };
+            room.copy_from(&whole.part(at, len));
+            link.commit(DATA, Word::Piece { id: *id }.header());
+            flow.go_on(len);
+            moved = true;
+            if flow.done == flow.what.data.region().len()
+                && let Some((_, flow)) = self.flowing.pop_front()
+            {
+                flow.what.end(Ok(None));
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Takes in the next thing that came on the control lane. `accept` is given a message, and says whether it has handed
+    /// on one whose data is here.
+    pub(super) fn hear<W: Wires>(
+        &mut self,
+        peer: usize,
+        wires: &W,
+        accept: impl FnOnce(&mut Self, Envelope, Payload<'_>) -> Result<(), Fault>,
+    ) -> Result<bool, Fault> {
+        let wire = |error| Fault::Wire { peer, error };
+        let Some(link) = wires.from(peer).map_err(wire)? else {
+            return Ok(false);
+        };
+        let Some(message) = link.peek(CONTROL).map_err(wire)? else {
+            return Ok(false);
+        };
+        let nonsense = || Fault::Nonsense { peer };
+        match Word::of(message.header).ok_or_else(nonsense)? {
+            Word::Here(envelope) if envelope.bytes() == message.body.len() => {
+                accept(self, envelope, Payload::Here(message.body))?;
+            }
+            Word::There(envelope) if message.body.len() == size_of::<u32>() => {
+                let mut id = [0u8; size_of::<u32>()];
+                Region::of_mut(&mut id).copy_from(&message.body);
+                accept(self, envelope, Payload::There(u32::from_ne_bytes(id)))?;
+            }
+            Word::Wanted { id } => {
+                let at = self.announced.iter().position(|(announced, _)| *announced == id);
+                let (_, sending) = at.and_then(|at| self.announced.remove(at)).ok_or_else(nonsense)?;
+                self.flowing.push_back((id, Flow::new(sending)));
+            }
+            Word::Taken { messages } if messages <= self.kept_there => self.kept_there -= messages,
+            _ => return Err(nonsense()),
+        }
+        link.release(CONTROL);
+        Ok(true)
+    }
+
+    /// A short message of the other rank was handed on.
+    pub(super) fn hand_on(&mut self) {
+        self.handed_on += 1;
+        if self.handed_on >= KEPT / 2 {
+            let messages = std::mem::take(&mut self.handed_on);
+            self.answers.push_back(Word::Taken { messages });
+        }
+    }
+
+    /// Message `id` of the other rank has a place now.
+    pub(super) fn want(&mut self, id: u32, posted: Posted) {
+        self.answers.push_back(Word::Wanted { id });
+        self.coming.push_back((id, Flow::new(posted)));
+    }
+
+    /// Takes in the data that came; whether there was any.
+    pub(super) fn receive<W: Wires>(&mut self, peer: usize, wires: &W) -> Result<bool, Fault> {
+        let wire = |error| Fault::Wire { peer, error };
+        let mut moved = false;
+        while !self.coming.is_empty() {
+            let Some(link) = wires.from(peer).map_err(wire)? else {
+                break;
+            };
+            let Some(message) = link.peek(DATA).map_err(wire)? else {
+                break;
+            };
+            let nonsense = || Fault::Nonsense { peer };
+            let Some(Word::Piece { id }) = Word::of(message.header) else {
+                return Err(nonsense());
+            };
+            let at = self.coming.iter().position(|(coming, _)| *coming == id);
+            let at = at.ok_or_else(nonsense)?;
+            let (_, flow) = &mut self.coming[at];
+            let (place, len) = (flow.what.data.region(), message.body.len());
+            if len > place.len() - flow.done || len == 0 && place.len() > 0 {
+                return Err(nonsense());
+            }
+            place.part(flow.done, len).copy_from(&message.body);
+            flow.go_on(len);
+            link.release(DATA);
+            moved = true;
+            if flow.done == flow.what.data.region().len()
+                && let Some((_, flow)) = self.coming.remove(at)
+            {
+                flow.what.done();
+            }
+        }
+        Ok(moved)
+    }
+}

@@ -1,0 +1,278 @@
+//! Operations that go on by themselves: those of streams, and those of groups, which begin when the group ends.
+
+use super::{
+    COMMUNICATORS, Entry, guard,
+    memory::put,
+    stream::STREAMS,
+    types::{cclComm_t, cclResult_t, cclStream_t},
+};
+use crate::{
+    comm::{Communicator, Start, Stream},
+    exec::{Completion, Outcome},
+    types::{Error, Result},
+};
+use std::{cell::RefCell, mem, ptr, sync::Arc, thread};
+
+/// When a call's operation is carried out.
+pub(super) enum When {
+    /// Before the call returns.
+    Now,
+    /// In a stream, or when the group ends.
+    Later(Option<Arc<Stream>>),
+}
+
+/// What the stream of a call on host memory means.
+///
+/// # Errors
+/// [`Error::Invalid`] for what is no stream of ccl's.
+pub(super) fn when(stream: cclStream_t) -> Result<When> {
+    if !stream.is_null() {
+        return Ok(When::Later(Some(STREAMS.get(stream)?)));
+    }
+    Ok(match GROUP.with_borrow(|group| group.depth) {
+        0 => When::Now,
+        _ => When::Later(None),
+    })
+}
+
+/// A call whose operation is carried out later.
+struct Deferred {
+    entry: Arc<Entry>,
+    stream: Option<Arc<Stream>>,
+    at_end: AtEnd,
+    begin: Box<dyn FnOnce(&Communicator, Start) -> Result<()>>,
+}
+
+type AtEnd = Box<dyn FnOnce(&Outcome) + Send>;
+
+/// A communicator that is made when the group ends.
+struct Making {
+    place: Place,
+    make: Box<dyn FnOnce() -> Result<Communicator> + Send>,
+}
+
+/// Where C wants a handle.
+struct Place(*mut cclComm_t);
+
+// SAFETY: an address; whoever writes there has the promise of the caller of the function that was given it.
+unsafe impl Send for Place {}
+
+/// The calls of this thread since the outermost cclGroupStart.
+#[derive(Default)]
+struct Group {
+    depth: u32,
+    deferred: Vec<Deferred>,
+    makings: Vec<Making>,
+    /// The first of the calls that was refused.
+    refused: Option<Error>,
+}
+
+thread_local! {
+    static GROUP: RefCell<Group> = RefCell::default();
+}
+
+/// Has `begin` begin an operation: now in its stream, or at the end of the group.
+pub(super) fn later(
+    entry: &Arc<Entry>,
+    stream: Option<Arc<Stream>>,
+    at_end: impl FnOnce(&Outcome) + Send + 'static,
+    begin: impl FnOnce(&Communicator, Start) -> Result<()> + 'static,
+) -> Result<()> {
+    let deferred = Deferred {
+        entry: Arc::clone(entry),
+        stream,
+        at_end: Box::new(at_end),
+        begin: Box::new(begin),
+    };
+    let now = GROUP.with_borrow_mut(|group| match group.depth {
+        0 => Some(deferred),
+        _ => {
+            group.deferred.push(deferred);
+            None
+        }
+    });
+    now.map_or(Ok(()), |deferred| deferred.begin(false).map(|_| ()))
+}
+
+/// Makes a communicator and puts its handle at `place`: now, or at the end of the group, where all that are made are made
+/// together.
+///
+/// # Safety
+/// `place` may be written, until the group ends if there is one.
+pub(super) unsafe fn make(
+    place: *mut cclComm_t,
+    make: impl FnOnce() -> Result<Communicator> + Send + 'static,
+) -> Result<()> {
+    let making = Making {
+        place: Place(place),
+        make: Box::new(make),
+    };
+    let now = GROUP.with_borrow_mut(|group| match group.depth {
+        0 => Some(making),
+        _ => {
+            group.makings.push(making);
+            None
+        }
+    });
+    let Some(making) = now else { return Ok(()) };
+    let entry = Entry::new((making.make)()?);
+    // SAFETY: the caller's promise.
+    unsafe { put("comm", place, COMMUNICATORS.insert(entry)?) }
+}
+
+/// Keeps in mind that a call of this group was refused: then none of its calls is carried out.
+pub(super) fn refused(error: &Error) {
+    GROUP.with_borrow_mut(|group| {
+        if group.depth > 0 && group.refused.is_none() {
+            let what = format!("a call of the group was refused, so that none was carried out: {error}");
+            group.refused = Some(match error {
+                Error::Invalid { .. } => Error::invalid(what),
+                _ => Error::usage(what),
+            });
+        }
+    });
+}
+
+impl Deferred {
+    /// Begins it. `attended`: whoever waits for it does so at once.
+    fn begin(self, attended: bool) -> Result<(Arc<Entry>, Arc<Completion>)> {
+        let Deferred {
+            entry,
+            stream,
+            at_end,
+            begin,
+        } = self;
+        let (start, completion) = match stream {
+            Some(stream) => entry.communicator.enter(&stream, at_end),
+            None => {
+                let completion = Completion::with_hook(at_end);
+                (Start::now(Arc::clone(&completion), attended), completion)
+            }
+        };
+        // What is refused has no place in the stream.
+        begin(&entry.communicator, start).inspect_err(|error| {
+            entry.remember(error);
+            completion.finish(Ok(None));
+        })?;
+        Ok((entry, completion))
+    }
+}
+
+impl Group {
+    /// Carries out all its calls.
+    fn run(self) -> Result<()> {
+        if let Some(error) = self.refused {
+            return Err(error);
+        }
+        make_together(self.makings)?;
+        let first = self.deferred.first().map(|first| Arc::clone(&first.entry));
+        let is_alike = |deferred: &Deferred| {
+            deferred.stream.is_none()
+                && first
+                    .as_ref()
+                    .is_some_and(|first| Arc::ptr_eq(first, &deferred.entry))
+        };
+        let attended = self.deferred.iter().all(is_alike);
+        let (mut begun, mut failure) = (Vec::new(), None);
+        for deferred in self.deferred {
+            let blocks = deferred.stream.is_none();
+            match deferred.begin(attended) {
+                Ok(one) if blocks => begun.push(one),
+                Ok(_) => {}
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        for (entry, completion) in begun {
+            if let Err(error) = entry.communicator.wait_for(&completion) {
+                entry.remember(&error);
+                failure = failure.or(Some(error));
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+/// Makes communicators side by side: each may wait for the others. If one fails all are given up.
+fn make_together(makings: Vec<Making>) -> Result<()> {
+    let made: Vec<(Place, Result<Communicator>)> = thread::scope(|scope| {
+        let start = |Making { place, make }| (place, scope.spawn(make));
+        let threads: Vec<_> = makings.into_iter().map(start).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, Result<Communicator>>| {
+            thread
+                .join()
+                .unwrap_or_else(|panic| Err(super::panicked(&*panic)))
+        };
+        threads
+            .into_iter()
+            .map(|(place, thread)| (place, join(thread)))
+            .collect()
+    });
+    let (mut comms, mut failure) = (Vec::new(), None);
+    for (place, made) in made {
+        match made {
+            Ok(comm) => comms.push((place, comm)),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    for (Place(place), comm) in comms {
+        // SAFETY: the promise of `make`'s caller.
+        unsafe { put("comm", place, COMMUNICATORS.insert(Entry::new(comm))?)? };
+    }
+    Ok(())
+}
+
+/// Begins a group: the calls of this thread until cclGroupEnd are carried out together, at its end.
+///
+/// Operations on any number of communicators, sends and receives in any order, and cclCommInitRank may be in a group.
+/// Arguments are checked at once; one call that is refused makes cclGroupEnd refuse all. Groups may lie in each other:
+/// the outermost one counts.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclGroupStart() -> cclResult_t {
+    guard(|| {
+        GROUP.with_borrow_mut(|group| group.depth += 1);
+        Ok(())
+    })
+}
+
+/// Ends a group, and with the outermost one carries out its calls. Returns when those with stream NULL are over.
+///
+/// @return cclSuccess; otherwise the first failure: of a call that was refused, then nothing was carried out, or of an
+/// operation.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclGroupEnd() -> cclResult_t {
+    guard(|| {
+        let group = GROUP.with_borrow_mut(|group| match group.depth {
+            0 => Err(Error::usage(
+                "cclGroupEnd without cclGroupStart on this thread: each ends one",
+            )),
+            1 => Ok(mem::take(group)),
+            _ => {
+                group.depth -= 1;
+                Ok(Group::default())
+            }
+        })?;
+        group.run()
+    })
+}
+
+/// Something from C that an operation uses when it goes on by itself.
+pub(super) struct FromC<T>(pub(super) *mut T);
+
+// SAFETY: an address; who uses it answers for that.
+unsafe impl<T> Send for FromC<T> {}
+
+impl<T> FromC<T> {
+    /// Puts `value` there, unless it is NULL.
+    ///
+    /// # Safety
+    /// It is NULL or may be written.
+    pub(super) unsafe fn put(&self, value: T) {
+        if !ptr::eq(self.0, ptr::null()) {
+            // SAFETY: the caller's promise.
+            unsafe { self.0.write(value) };
+        }
+    }
+}
