@@ -138,6 +138,16 @@ enum {
 #define CCL_UNIQUE_ID_BYTES 128
 
 /**
+ * For cclRecvTag: from any rank.
+ */
+#define CCL_ANY_SOURCE -1
+
+/**
+ * For cclRecvTag: with any tag.
+ */
+#define CCL_ANY_TAG -1
+
+/**
  * What a communicator's handle seems to point at. There is no such thing: handles are numbers.
  */
 typedef struct cclComm cclComm;
@@ -232,10 +242,9 @@ typedef int cclDataType_t;
 typedef int cclRedOp_t;
 
 /**
- * A stream: the order in which operations are carried out.
+ * A stream: an order in which operations are carried out, made by cclStreamCreate.
  *
- * So far only NULL: the call returns when the operation is over. The type is a plain pointer, so that a CUDA stream
- * can be passed as it is.
+ * NULL: the call returns when the operation is over. The type is a plain pointer, so that a CUDA stream passes as it is.
  */
 typedef void *cclStream_t;
 
@@ -286,10 +295,11 @@ cclResult_t cclGetUniqueId(struct cclUniqueId *uniqueId);
  *
  * All ranks call it, each with its own number and the same id; it returns when all have, or with an error that names
  * the ranks that did not come in time. `*comm` is then a handle, to be given back with cclCommDestroy or cclCommAbort;
- * after an error it is NULL, and cclGetLastError(NULL) tells why.
+ * after an error it is NULL, and cclGetLastError(NULL) tells why. In a group it is NULL until cclGroupEnd, which makes all
+ * of the group's communicators side by side.
  *
  * # Safety
- * `comm` is NULL, which is an invalid argument, or may be written.
+ * `comm` is NULL, which is an invalid argument, or may be written, in a group until that ends.
  */
 cclResult_t cclCommInitRank(cclComm_t *comm,
                             int nranks,

@@ -131,6 +131,11 @@ fn the_other_collectives_between_forked_processes() {
 }
 
 #[test]
+fn groups_messages_and_streams() {
+    build_and_run("tests/c/groups.c", C);
+}
+
+#[test]
 fn barriers_between_forked_processes() {
     build_and_run("tests/c/barrier.c", C);
 }

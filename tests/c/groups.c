@@ -1,0 +1,194 @@
+/* Groups, messages between two ranks, and streams, between 4 forked processes and within one. */
+#include "ranks.h"
+#include <pthread.h>
+
+enum { RANKS = 4, LONG = 50001 };
+
+static cclComm_t comm;
+static int ranks, me;
+
+static int64_t value(int from, int to, size_t i) { return ((int64_t)from << 40) + ((int64_t)to << 32) + (int64_t)i; }
+
+static int64_t *filled(int from, int to, size_t count) {
+    int64_t *data = malloc((count + 1) * sizeof *data);
+    CHECK(data != NULL);
+    for (size_t i = 0; i < count; i++) {
+        data[i] = value(from, to, i);
+    }
+    return data;
+}
+
+static void check(const int64_t *data, int from, int to, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        CHECK(data[i] == value(from, to, i));
+    }
+}
+
+/* Everybody to everybody, itself included, each rank in another order, with collectives between. */
+static void exchange(size_t count, cclStream_t stream) {
+    int64_t *sent[RANKS], *got[RANKS];
+    int32_t sum = 1, token = me;
+    OK(cclGroupStart());
+    for (int k = 0; k < ranks; k++) {
+        int peer = (me * 3 + k) % ranks;
+        sent[peer] = filled(me, peer, count);
+        got[peer] = calloc(count + 1, sizeof *got[peer]);
+        OK(cclSend(count > 0 ? sent[peer] : NULL, count, cclInt64, peer, comm, stream));
+        if (k == 1) {
+            OK(cclAllReduce(&sum, &sum, 1, cclInt32, cclSum, comm, stream));
+        }
+    }
+    OK(cclGroupStart());
+    for (int peer = 0; peer < ranks; peer++) {
+        OK(cclRecv(got[peer], count, cclInt64, peer, comm, NULL));
+    }
+    OK(cclGroupEnd());
+    OK(cclBcast(&token, 1, cclInt32, ranks - 1, comm, NULL));
+    OK(cclBarrier(comm, NULL));
+    CHECK(sum == 1); /* nothing is carried out before the outermost end */
+    OK(cclGroupEnd());
+    OK(stream == NULL ? cclSuccess : cclStreamSynchronize(stream));
+    CHECK(sum == ranks && token == ranks - 1);
+    for (int peer = 0; peer < ranks; peer++) {
+        check(got[peer], peer, me, count);
+        free(sent[peer]);
+        free(got[peer]);
+    }
+}
+
+static void messages(void) {
+    cclRecvInfo_t info;
+    int64_t few[8];
+    if (me > 0) {
+        int64_t *data = filled(me, 0, LONG);
+        OK(cclGroupStart());
+        OK(cclSendTag(data, LONG, cclInt64, 0, 5, comm, NULL));
+        OK(cclSendTag(data, (size_t)me, cclInt64, 0, 6, comm, NULL));
+        OK(cclGroupEnd());
+        free(data);
+        return;
+    }
+    /* A long message that nobody takes yet holds up no other. */
+    for (int k = 1; k < ranks; k++) {
+        OK(cclRecvTag(few, 8, cclInt64, CCL_ANY_SOURCE, 6, &info, comm, NULL));
+        CHECK(info.tag == 6 && info.source > 0 && info.count == (size_t)info.source);
+        check(few, info.source, 0, info.count);
+    }
+    int64_t *data = calloc(LONG, sizeof *data);
+    for (int from = ranks - 1; from > 0; from--) {
+        OK(cclRecvTag(data, LONG, cclInt64, from, CCL_ANY_TAG, &info, comm, NULL));
+        CHECK(info.tag == 5 && info.source == from && info.count == LONG);
+        check(data, from, 0, LONG);
+    }
+    free(data);
+}
+
+static void refusals(void) {
+    int32_t x = 0;
+    cclStream_t stream;
+    REFUSED(cclInvalidArgument, "peer is -1", cclSend(&x, 1, cclInt32, -1, comm, NULL));
+    REFUSED(cclInvalidArgument, "rank 4", cclRecv(&x, 1, cclInt32, ranks, comm, NULL));
+    REFUSED(cclInvalidArgument, "tag -7", cclSendTag(&x, 1, cclInt32, 0, -7, comm, NULL));
+    REFUSED(cclInvalidArgument, "sendbuff is NULL", cclSend(NULL, 1, cclInt32, 0, comm, NULL));
+    REFUSED(cclInvalidUsage, "itself", cclSend(&x, 1, cclInt32, me, comm, NULL));
+    REFUSED(cclInvalidUsage, "cclGroupStart", cclGroupEnd());
+    REFUSED(cclInvalidArgument, "stream", cclBarrier(comm, &x));
+    /* One call that is refused makes the group refuse all. */
+    OK(cclGroupStart());
+    OK(cclBarrier(comm, NULL));
+    REFUSED(cclInvalidArgument, "root", cclBcast(&x, 1, cclInt32, 99, comm, NULL));
+    REFUSED(cclInvalidArgument, "none was carried out", cclGroupEnd());
+    OK(cclGroupStart());
+    OK(cclGroupEnd());
+    OK(cclStreamCreate(&stream));
+    REFUSED(cclInvalidArgument, "root", cclBcast(&x, 1, cclInt32, 99, comm, stream));
+    REFUSED(cclInvalidArgument, "callback", cclStreamAddCallback(stream, NULL, NULL));
+    OK(cclStreamSynchronize(stream));
+    OK(cclStreamDestroy(stream));
+    REFUSED(cclInvalidArgument, "stream", cclStreamQuery(stream));
+    REFUSED(cclInvalidArgument, "stream", cclStreamDestroy(NULL));
+    REFUSED(cclInvalidArgument, "NULL", cclStreamCreate(NULL));
+    OK(cclBarrier(comm, NULL));
+}
+
+static int order[3];
+static int called;
+
+static void note(void *data, cclResult_t result) {
+    CHECK(result == cclSuccess);
+    order[called++] = *(int *)data;
+}
+
+static void streams(void) {
+    static int numbers[3] = {10, 20, 30};
+    float *x = malloc(LONG * sizeof *x);
+    cclStream_t stream, other;
+    OK(cclStreamCreate(&stream));
+    OK(cclStreamCreate(&other));
+    for (int i = 0; i < LONG; i++) {
+        x[i] = 1;
+    }
+    /* Each step needs the one before it. */
+    for (int k = 0; k < 3; k++) {
+        OK(cclAllReduce(x, x, LONG, cclFloat32, cclSum, comm, stream));
+        OK(cclStreamAddCallback(stream, note, &numbers[k]));
+    }
+    exchange(3000, other);
+    OK(cclStreamSynchronize(stream));
+    CHECK(called == 3 && order[0] == 10 && order[1] == 20 && order[2] == 30);
+    for (int i = 0; i < LONG; i++) {
+        CHECK(x[i] == (float)(ranks * ranks * ranks));
+    }
+    OK(cclStreamQuery(stream));
+    OK(cclStreamDestroy(stream));
+    OK(cclStreamDestroy(other));
+    free(x);
+}
+
+static void work(cclUniqueId id, int all, int rank) {
+    ranks = all;
+    me = rank;
+    OK(cclCommInitRank(&comm, all, id, rank));
+    exchange(0, NULL);
+    exchange(1, NULL);
+    exchange(LONG, NULL);
+    messages();
+    refusals();
+    streams();
+    OK(cclCommDestroy(comm));
+}
+
+/* One thread drives all ranks of a process. */
+static void one_thread(void) {
+    cclComm_t comms[3];
+    cclUniqueId id;
+    int32_t x[3] = {1, 2, 3};
+    OK(cclGetUniqueId(&id));
+    OK(cclGroupStart());
+    for (int rank = 0; rank < 3; rank++) {
+        OK(cclCommInitRank(&comms[rank], 3, id, rank));
+    }
+    OK(cclGroupEnd());
+    for (int k = 0; k < 10; k++) {
+        OK(cclGroupStart());
+        for (int rank = 2; rank >= 0; rank--) {
+            OK(cclAllReduce(&x[rank], &x[rank], 1, cclInt32, cclMax, comms[rank], NULL));
+        }
+        OK(cclGroupEnd());
+        CHECK(x[0] == 3 && x[1] == 3 && x[2] == 3);
+    }
+    /* A failure gives no handle. */
+    OK(cclGroupStart());
+    OK(cclCommInitRank(&comms[0], 3, id, 3));
+    EXPECT(cclInvalidArgument, cclGroupEnd());
+    CHECK(comms[0] == NULL);
+    for (int rank = 1; rank < 3; rank++) {
+        OK(cclCommDestroy(comms[rank]));
+    }
+}
+
+int main(void) {
+    CHECK(run_ranks(RANKS, work) == 0);
+    one_thread();
+    return 0;
+}

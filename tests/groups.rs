@@ -1,0 +1,365 @@
+//! Operations that go on side by side: scopes, owned buffers, streams, and messages between two ranks.
+
+mod common;
+
+use ccl::{Cause, Communicator, Error, Op, Operation, Stream, Transfer, UniqueId};
+use common::{config, with_ranks};
+use std::{
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What rank `rank` sends in message `k`.
+fn message(rank: usize, k: usize, len: usize) -> Vec<u64> {
+    (0..len)
+        .map(|i| (rank as u64) << 48 | (k as u64) << 32 | i as u64)
+        .collect()
+}
+
+/// Lengths around what travels ahead (8 KiB), a piece (32 KiB) and several.
+const LENGTHS: [usize; 9] = [0, 1, 5, 1023, 1024, 1025, 4096, 4097, 100_000];
+
+#[test]
+fn messages_of_any_length_arrive_in_their_order() {
+    with_ranks(2, &config(), |comm| {
+        for (k, len) in LENGTHS.into_iter().enumerate() {
+            if comm.rank() == 0 {
+                comm.send(&message(0, k, len), 1).unwrap();
+                let mut back = vec![0; len];
+                comm.recv(&mut back, 1).unwrap();
+                assert!(back == message(1, k, len));
+            } else {
+                let mut got = vec![0; len];
+                comm.recv(&mut got, 0).unwrap();
+                assert!(got == message(0, k, len));
+                comm.send(&message(1, k, len), 0).unwrap();
+            }
+        }
+        // Many short ones ahead of their receives, more than are kept.
+        for k in 0..200 {
+            if comm.rank() == 0 {
+                comm.send(&message(0, k, 3), 1).unwrap();
+            } else {
+                let mut got = [0; 3];
+                comm.recv(&mut got, 0).unwrap();
+                assert_eq!(got.to_vec(), message(0, k, 3));
+            }
+        }
+    });
+}
+
+#[test]
+fn tags_and_senders_choose_the_message() {
+    with_ranks(4, &config(), |comm| {
+        let (long, short) = (message(comm.rank(), 7, 5000), message(comm.rank(), 8, 2));
+        if comm.rank() > 0 {
+            let both = comm.scope(|scope| {
+                scope.send_tagged(&long, 0, 7)?;
+                scope.send_tagged(&short, 0, 8)
+            });
+            return both.unwrap();
+        }
+        // A long one that waits for its receive holds up no other.
+        for (from, tag) in [(2, 8), (1, 7), (3, 8), (1, 8), (3, 7), (2, 7)] {
+            let mut got = vec![0; 6000];
+            let came = comm.recv_tagged(&mut got, Some(from), Some(tag)).unwrap();
+            assert_eq!((came.source, came.tag), (from, tag));
+            assert!(got[..came.count] == message(from, tag as usize, if tag == 7 { 5000 } else { 2 }));
+        }
+    });
+}
+
+#[test]
+fn any_rank_and_any_tag_take_what_comes() {
+    with_ranks(4, &config(), |comm| {
+        if comm.rank() > 0 {
+            for tag in 0..5 {
+                let data = message(comm.rank(), tag as usize, 100 * comm.rank() + tag as usize);
+                comm.send_tagged(&data, 0, tag).unwrap();
+            }
+            return;
+        }
+        let mut next = [0; 4];
+        for _ in 0..15 {
+            let mut got = vec![u64::MAX; 1000];
+            let came = comm.recv_tagged(&mut got, None, None).unwrap();
+            // Those of one rank come in their order.
+            assert_eq!(came.tag, next[came.source]);
+            next[came.source] += 1;
+            let sent = message(came.source, came.tag as usize, came.count);
+            assert_eq!(came.count, 100 * came.source + came.tag as usize);
+            assert!(got[..came.count] == sent && got[came.count..].iter().all(|&x| x == u64::MAX));
+        }
+        assert_eq!(next, [0, 5, 5, 5]);
+    });
+}
+
+#[test]
+fn a_scope_takes_sends_and_receives_in_any_order() {
+    with_ranks(4, &config(), |comm| {
+        let (rank, ranks) = (comm.rank(), comm.ranks());
+        for len in LENGTHS {
+            let sent: Vec<Vec<u64>> = (0..ranks).map(|to| message(rank, to, len)).collect();
+            let mut got: Vec<Vec<u64>> = vec![vec![0; len]; ranks];
+            let mut sum = vec![1u64; 1000];
+            let mut all = vec![rank as u32; 3];
+            comm.scope(|scope| {
+                // Each rank in another order, itself included.
+                for k in 0..ranks {
+                    scope.send(&sent[(rank + k) % ranks], (rank + k) % ranks)?;
+                }
+                scope.all_reduce_in_place(&mut sum, Op::Sum)?;
+                for (from, got) in got.iter_mut().enumerate() {
+                    scope.recv(got, from)?;
+                }
+                scope.broadcast_in_place(&mut all, 2)
+            })
+            .unwrap();
+            for (from, got) in got.iter().enumerate() {
+                assert!(*got == message(from, rank, len), "rank {rank} from {from}, {len}");
+            }
+            assert!(sum.iter().all(|&x| x == ranks as u64) && all == [2; 3]);
+        }
+    });
+}
+
+#[test]
+fn thousands_of_operations_are_under_way_at_once() {
+    with_ranks(3, &config(), |comm| {
+        let rank = comm.rank();
+        let sums: Vec<_> = (0..3000u64)
+            .map(|k| {
+                comm.begin()
+                    .all_reduce(vec![k + rank as u64; 7], Op::Sum)
+                    .unwrap()
+            })
+            .collect();
+        let sends: Vec<_> = (0..1000)
+            .map(|k| comm.begin().send(vec![k; 5], (rank + 1) % 3, k).unwrap())
+            .collect();
+        let receives: Vec<_> = (0..1000)
+            .rev() // the other way round
+            .map(|k| {
+                comm.begin()
+                    .recv(vec![0; 5], Some((rank + 2) % 3), Some(k))
+                    .unwrap()
+            })
+            .collect();
+        for (k, sum) in sums.into_iter().enumerate() {
+            assert_eq!(sum.wait().unwrap(), [3 * k as u64 + 3; 7]);
+        }
+        for (k, receive) in (0..1000).rev().zip(receives) {
+            let (data, came) = receive.wait().unwrap();
+            assert_eq!((data, came.tag), (vec![k; 5], k));
+        }
+        sends.into_iter().for_each(|send| drop(send.wait().unwrap()));
+    });
+}
+
+#[test]
+fn calls_of_several_threads_go_on_side_by_side() {
+    with_ranks(2, &config(), |comm| {
+        // A receive that blocks holds up no send of another thread, which the peer needs first.
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut got = vec![0; 9000];
+                comm.recv_tagged(&mut got, Some(1 - comm.rank()), Some(1))
+                    .unwrap();
+            });
+            for k in 0..50 {
+                let mut sum = [1u32; 10];
+                comm.all_reduce_in_place(&mut sum, Op::Sum).unwrap();
+                assert_eq!(sum, [2; 10], "{k}");
+            }
+            comm.send_tagged(&[1u64; 9000], 1 - comm.rank(), 1).unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_pending_operation_goes_on_while_nobody_waits() {
+    with_ranks(2, &config(), |comm| {
+        let begun = comm.begin().all_reduce(vec![1.5f32; 100_000], Op::Sum).unwrap();
+        let end = Instant::now() + Duration::from_secs(30);
+        while !begun.is_over() {
+            assert!(Instant::now() < end);
+            thread::yield_now();
+        }
+        assert!(begun.wait().unwrap().iter().all(|&x| x == 3.0));
+        // One that is dropped goes on all the same.
+        drop(comm.begin().all_reduce(vec![1u8; 1000], Op::Sum).unwrap());
+        comm.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_stream_keeps_its_order_across_communicators() {
+    let (first, second) = (UniqueId::new().unwrap(), UniqueId::new().unwrap());
+    let rank = |rank: usize| {
+        let one = Communicator::init(2, &first, rank, &config()).unwrap();
+        let two = Communicator::init(2, &second, rank, &config()).unwrap();
+        let (stream, other) = (Stream::new(), Stream::new());
+        let order = Arc::new(AtomicUsize::new(0));
+        let (mut waits, mut sums) = (Vec::new(), Vec::new());
+        for k in 0..20usize {
+            sums.push(
+                one.begin()
+                    .on(&stream)
+                    .all_reduce(vec![k; 1000], Op::Sum)
+                    .unwrap(),
+            );
+            waits.push((
+                two.begin()
+                    .on(&other)
+                    .all_reduce(vec![k + 1; 10], Op::Sum)
+                    .unwrap(),
+                k + 1,
+            ));
+            let order = Arc::clone(&order);
+            stream
+                .add_callback(move |outcome| {
+                    outcome.unwrap();
+                    assert_eq!(order.fetch_add(1, SeqCst), k);
+                })
+                .unwrap();
+        }
+        stream.synchronize().unwrap();
+        assert_eq!(order.load(SeqCst), 20);
+        assert!(stream.is_over().unwrap());
+        for (k, sum) in sums.into_iter().enumerate() {
+            assert_eq!(sum.wait().unwrap(), vec![2 * k; 1000]);
+        }
+        for (sum, k) in waits {
+            assert_eq!(sum.wait().unwrap(), vec![2 * k; 10]);
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| rank(0));
+        rank(1);
+    });
+}
+
+#[test]
+fn communicators_are_used_in_different_orders() {
+    let (first, second) = (UniqueId::new().unwrap(), UniqueId::new().unwrap());
+    let rank = |rank: usize| {
+        let comms = [&first, &second].map(|id| Communicator::init(2, id, rank, &config()).unwrap());
+        for _ in 0..100 {
+            let order = if rank == 0 { [0, 1] } else { [1, 0] };
+            let begun = order.map(|k| comms[k].begin().all_reduce(vec![k; 500], Op::Sum).unwrap());
+            for (k, sum) in order.into_iter().zip(begun) {
+                assert_eq!(sum.wait().unwrap(), vec![2 * k; 500]);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| rank(0));
+        rank(1);
+    });
+}
+
+#[test]
+fn messages_that_do_not_fit_name_both_calls() {
+    let unlike = |send: fn(&Communicator), receive: fn(&Communicator) -> ccl::Result<()>| {
+        let outcomes = with_ranks(3, &config(), |comm| match comm.rank() {
+            0 => {
+                send(comm);
+                comm.barrier()
+            }
+            1 => receive(comm),
+            _ => comm.barrier(),
+        });
+        for outcome in outcomes {
+            let Err(Error::Failed(Cause::Mismatch { here, there })) = outcome else {
+                panic!("{outcome:?}");
+            };
+            assert_eq!((here.0, there.0), (1, 0));
+            assert!(
+                matches!(here.1, Operation::Transfer(Transfer::Recv { .. })),
+                "{here:?}"
+            );
+            assert!(
+                matches!(there.1, Operation::Transfer(Transfer::Send { .. })),
+                "{there:?}"
+            );
+        }
+    };
+    unlike(
+        |comm| comm.send(&[1u32; 5], 1).unwrap(),
+        |comm| comm.recv(&mut [0u32; 4], 0),
+    );
+    unlike(
+        |comm| comm.send(&[1u32; 5], 1).unwrap(),
+        |comm| comm.recv(&mut [0f32; 5], 0),
+    );
+    unlike(
+        |comm| comm.send_tagged(&[1u32; 5], 1, 3).unwrap(),
+        |comm| comm.recv_tagged(&mut [0u32; 4], None, Some(3)).map(|_| ()),
+    );
+    // Long ones wait for their receive, and fail with it.
+    unlike(
+        |comm| assert!(comm.send(&[1u64; 5000], 1).is_err()),
+        |comm| comm.recv(&mut [0u64; 4999], 0),
+    );
+}
+
+#[test]
+fn wrong_arguments_are_refused_and_change_nothing() {
+    with_ranks(2, &config(), |comm| {
+        let refused = |outcome: ccl::Result<()>, text: &str| {
+            let error = outcome.unwrap_err();
+            assert!(
+                matches!(error, Error::Invalid { .. } | Error::Usage { .. }),
+                "{error:?}"
+            );
+            assert!(error.to_string().contains(text), "{error}");
+        };
+        refused(comm.send(&[1], 2), "rank 2, which is outside");
+        refused(comm.recv(&mut [1], 9), "rank 9, which is outside");
+        refused(comm.send_tagged(&[1], 0, -1), "tag -1");
+        refused(comm.send(&[1], comm.rank()), "wait for itself");
+        refused(comm.recv(&mut [1], comm.rank()), "wait for itself");
+        let (mut small, data) = ([0u8; 3], [1u8; 4]);
+        refused(
+            comm.scope(|scope| scope.all_reduce(&data, &mut small, Op::Sum)),
+            "same number",
+        );
+        refused(comm.begin().broadcast(vec![1u8], 7).map(drop), "root 7");
+        let stream = Stream::new();
+        refused(
+            comm.begin().on(&stream).broadcast(vec![1u8], 7).map(drop),
+            "root 7",
+        );
+        stream.synchronize().unwrap();
+        comm.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_failure_ends_all_that_is_under_way() {
+    let gone = Barrier::new(2);
+    with_ranks(2, &config(), |comm| {
+        if comm.rank() == 1 {
+            comm.abort();
+            gone.wait();
+            return;
+        }
+        let stream = Stream::new();
+        let sum = comm.begin().on(&stream).all_reduce(vec![1u8; 10], Op::Sum);
+        let receive = comm.begin().recv(vec![0u8; 10], Some(1), None);
+        let ended = |outcome: ccl::Result<()>| {
+            let aborted = Cause::Aborted { rank: 1 };
+            match outcome {
+                Err(Error::Failed(cause) | Error::Closed(cause)) => assert_eq!(cause, aborted),
+                other => panic!("{other:?}"),
+            }
+        };
+        ended(receive.and_then(|receive| receive.wait().map(drop)));
+        ended(sum.and_then(|sum| sum.wait().map(drop)));
+        gone.wait();
+    });
+}
