@@ -138,6 +138,11 @@ enum {
 #define CCL_UNIQUE_ID_BYTES 128
 
 /**
+ * The color of a rank that gets no communicator from cclCommSplit.
+ */
+#define CCL_SPLIT_NOCOLOR -1
+
+/**
  * What a communicator's handle seems to point at. There is no such thing: handles are numbers.
  */
 typedef struct cclComm cclComm;
@@ -385,6 +390,51 @@ cclResult_t cclCommUserRank(cclComm_t comm, int *rank);
  */
 cclResult_t cclCommSetTimeout(cclComm_t comm,
                               int milliseconds);
+
+/**
+ * Makes a communicator of the ranks that pass the same `color`, in the order of their `key`, and of their ranks in
+ * `comm` where keys are equal.
+ *
+ * It is an operation: all ranks of `comm` call it, at the same place among the others; with CCL_SPLIT_NOCOLOR a rank
+ * takes part, and gets NULL. `*newcomm` is a handle as cclCommInitRank makes it, to be given back like that, before or
+ * after `comm`; after an error it is NULL. All ranks must pass valid arguments: one whose arguments are refused takes no
+ * part, and the others wait for it as in any operation. If a rank is lost once the colors are known, or does not come,
+ * the call fails on all ranks of its color with cclRemoteError or cclTimeout and leaves `comm` as it is.
+ *
+ * @param color 0 or more, or CCL_SPLIT_NOCOLOR.
+ * @param config Ranks of one color pass settings that fit; NULL means the settings of `comm` with its present timeout.
+ *
+ * # Safety
+ * `newcomm` is NULL, which is an invalid argument, or may be written. `config` as for cclCommInitRankConfig.
+ */
+cclResult_t cclCommSplit(cclComm_t comm,
+                         int color,
+                         int key,
+                         cclComm_t *newcomm,
+                         struct cclConfig_t *config);
+
+/**
+ * Makes another communicator of the same ranks: cclCommSplit with one color for all, and one key.
+ *
+ * # Safety
+ * As cclCommSplit.
+ */
+cclResult_t cclCommDup(cclComm_t comm, cclComm_t *newcomm, struct cclConfig_t *config);
+
+/**
+ * Makes a communicator whose `ndev` ranks are all in this process: their handles, by rank, in `comms`.
+ *
+ * Each is as cclCommInitRank makes it and is given back by itself. An operation needs all of them, so that each rank calls
+ * it on a thread of its own. After an error all of `comms` are NULL.
+ *
+ * @param devlist NULL: the ranks' buffers are host memory. Devices are not supported yet.
+ *
+ * # Safety
+ * `comms` is NULL, which is an invalid argument, or `ndev` handles may be written there.
+ */
+cclResult_t cclCommInitAll(cclComm_t *comms,
+                           int ndev,
+                           const int *devlist);
 
 /**
  * Reduces the `count` elements of `sendbuff` over all ranks and leaves the result in `recvbuff` on every rank.

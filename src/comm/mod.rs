@@ -5,12 +5,15 @@ mod collectives;
 mod config;
 mod drive;
 mod env;
+mod init_all;
+mod memory;
 mod plans;
+mod split;
 
 pub use config::Config;
 
 use crate::{
-    bootstrap::{self, Joining, Membership, Network, UniqueId},
+    bootstrap::{self, Child, Joining, Membership, Network, UniqueId},
     exec::{Work, wait::Patience},
     log,
     mem::Region,
@@ -58,6 +61,8 @@ pub struct Communicator {
     timeout_ns: AtomicU64,
     /// The failure that closed it, as its calls report it. Others than those that run may ask.
     closed: OnceLock<Cause>,
+    /// How many splits there were.
+    splits: Mutex<u64>,
     inner: Mutex<Inner>,
 }
 
@@ -82,11 +87,18 @@ impl Communicator {
     /// past the deadline, naming the ranks that are missing.
     pub fn init(ranks: usize, id: &UniqueId, rank: usize, config: &Config) -> Result<Communicator> {
         log::begin();
-        Communicator::join(ranks, id, rank, config)
+        Communicator::join(ranks, id, rank, config, None)
             .inspect_err(|error| warn!(rank, ranks, "init: failed: {error}"))
     }
 
-    fn join(ranks: usize, id: &UniqueId, rank: usize, config: &Config) -> Result<Communicator> {
+    /// `child` is what it is made of, where that is another communicator.
+    fn join(
+        ranks: usize,
+        id: &UniqueId,
+        rank: usize,
+        config: &Config,
+        child: Option<&Child<'_>>,
+    ) -> Result<Communicator> {
         let mut config = config.clone();
         let timeout = config.check()?;
         let (choice, streams) = (config.choice()?, config.streams()?);
@@ -94,6 +106,7 @@ impl Communicator {
         let wake = Arc::clone(&bell);
         let membership = Arc::new(bootstrap::join(Joining {
             id,
+            child,
             ranks,
             rank,
             timeout,
@@ -130,6 +143,7 @@ impl Communicator {
                 false => "",
             }
         );
+        inner.tell_memory(rank, ranks);
         let machine = machine(choice, membership.one_host(), membership.cores());
         Ok(Communicator {
             transport,
@@ -138,6 +152,7 @@ impl Communicator {
             config,
             timeout_ns,
             closed: OnceLock::new(),
+            splits: Mutex::new(0),
             inner: Mutex::new(inner),
         })
     }
@@ -358,6 +373,7 @@ impl Drop for Communicator {
             let (rank, ranks) = (self.membership.rank(), self.membership.ranks());
             let (calls, took) = (inner.seq, began.elapsed());
             info!(rank, ranks, "end: left in {took:.1?} after {calls} calls");
+            inner.tell_memory(rank, ranks);
         }
     }
 }

@@ -17,6 +17,7 @@ mod communicator;
 mod config;
 mod handle;
 mod memory;
+mod split;
 mod text;
 mod types;
 

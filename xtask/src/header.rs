@@ -5,10 +5,11 @@ use std::{fs, path::Path};
 const HEADER: &str = "include/ccl.h";
 
 /// The files that C's types and functions come from, in the order in which the header shows them.
-const SOURCES: [&str; 4] = [
+const SOURCES: [&str; 5] = [
     "src/ffi/types.rs",
     "src/ffi/text.rs",
     "src/ffi/communicator.rs",
+    "src/ffi/split.rs",
     "src/ffi/collectives.rs",
 ];
 

@@ -1,0 +1,51 @@
+//! How much memory a communicator holds, for the log.
+
+use super::Inner;
+use tracing::debug;
+
+impl Inner {
+    /// Tells what this rank holds for the communicator. Links are made on first use and keep their size; scratch is that of
+    /// the operation that needed most, a few tiles for each rank however long its vector was.
+    pub(super) fn tell_memory(&self, rank: usize, ranks: usize) {
+        let (links, scratch) = (self.links.memory(), self.scratch_bytes());
+        debug!(
+            rank,
+            ranks, "memory: {links} bytes of address space for links, {scratch} bytes of scratch"
+        );
+    }
+
+    fn scratch_bytes(&self) -> usize {
+        self.scratch.capacity() * size_of::<u64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Communicator, Op};
+    use std::thread;
+
+    #[test]
+    fn memory_does_not_grow_with_calls_nor_with_the_length_of_vectors() {
+        let comms = Communicator::init_all(3).unwrap();
+        let memory = |comm: &Communicator| {
+            let inner = comm.inner.lock().unwrap();
+            (inner.links.memory(), inner.scratch_bytes())
+        };
+        thread::scope(|scope| {
+            for comm in &comms {
+                scope.spawn(move || {
+                    let mut data = vec![1u64; 3_000_000];
+                    let mut call = |len: usize| {
+                        comm.all_reduce_in_place(&mut data[..len], Op::Max).unwrap();
+                        comm.all_gather_in_place(&mut data[..len]).unwrap();
+                        comm.broadcast_in_place(&mut data[..len], 1).unwrap();
+                        memory(comm)
+                    };
+                    let begun = call(300_000);
+                    (0..20).for_each(|i| _ = call(3 * i));
+                    assert_eq!(call(3_000_000), begun);
+                });
+            }
+        });
+    }
+}
