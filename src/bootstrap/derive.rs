@@ -73,25 +73,31 @@ impl<'p> Child<'p> {
         if !parent.trouble() && !parent.departures() {
             return None;
         }
+        let before = "before all ranks had joined the new communicator";
+        let lost = || {
+            self.members.iter().find_map(|&rank| match parent.peer(rank) {
+                Peer::Dead { how, .. } => {
+                    Some(format!("rank {rank} of the parent was lost ({how}) {before}"))
+                }
+                Peer::Alive | Peer::Left { .. } => None,
+            })
+        };
         // Who does not hold the meeting is told of the others there.
         let awaited = match self.holds_the_meeting() {
             true => self.members,
             false => &self.members[..1],
         };
-        let gone = awaited.iter().find_map(|&rank| match parent.peer(rank) {
-            _ if rank == parent.rank() => None,
-            Peer::Alive => None,
-            Peer::Left { .. } => Some(format!(
-                "rank {rank} of the parent left it before all ranks had joined the new communicator"
-            )),
-            Peer::Dead { how, .. } => Some(format!(
-                "rank {rank} of the parent was lost ({how}) before all ranks had joined the new communicator"
-            )),
-        });
-        gone.or_else(|| {
-            let cause = parent.verdict()?;
-            Some(format!("the parent communicator was stopped: {cause}"))
-        })
+        let others = awaited.iter().filter(|&&rank| rank != parent.rank());
+        let gone = others.copied().find(|&rank| parent.peer(rank) != Peer::Alive);
+        match (gone, parent.verdict()) {
+            (Some(rank), _) => {
+                Some(lost().unwrap_or_else(|| format!("rank {rank} of the parent left it {before}")))
+            }
+            (None, Some(cause)) => {
+                Some(lost().unwrap_or_else(|| format!("the parent communicator was stopped: {cause}")))
+            }
+            (None, None) => None,
+        }
     }
 
     /// Whether to wait no longer for the meeting's answer. Asked again and again by who waits.

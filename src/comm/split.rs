@@ -23,7 +23,8 @@ impl Communicator {
     /// wait for this one, so that all must pass what is valid. [`Error::Failed`] and [`Error::Closed`] as any operation, when
     /// a rank was lost or called something else. Once the colors are known, [`Error::Init`] and [`Error::InitTimeout`] as
     /// [`Communicator::init`], on all ranks of that color; this communicator is then as good as before, unless what was
-    /// wrong concerns it, too.
+    /// wrong concerns it, too. Only where a rank dies while the last word goes round may some get a communicator: its first
+    /// operation then fails.
     pub fn split(
         &self,
         color: Option<u32>,
