@@ -425,7 +425,8 @@ cclResult_t cclCommDup(cclComm_t comm, cclComm_t *newcomm, struct cclConfig_t *c
  * Makes a communicator whose `ndev` ranks are all in this process: their handles, by rank, in `comms`.
  *
  * Each is as cclCommInitRank makes it and is given back by itself. An operation needs all of them, so that each rank calls
- * it on a thread of its own. After an error all of `comms` are NULL.
+ * it on a thread of its own. After an error all of `comms` are NULL, unless
+ * it was about `ndev`.
  *
  * @param devlist NULL: the ranks' buffers are host memory. Devices are not supported yet.
  *

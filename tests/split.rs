@@ -218,9 +218,12 @@ fn settings_that_do_not_fit_are_told_in_both_numberings() {
     }
 }
 
+/// A call that is no split.
+type Other = fn(&Communicator) -> ccl::Result<()>;
+
 #[test]
 fn a_split_and_another_call_differ() {
-    let others: [(&str, fn(&Communicator) -> ccl::Result<()>); 3] = [
+    let others: [(&str, Other); 3] = [
         // What a split sends looks like this.
         ("allgather(2 x int64)", |comm| {
             comm.all_gather(&[0i64; 2], &mut vec![0; 2 * comm.ranks()])

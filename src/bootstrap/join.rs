@@ -192,7 +192,9 @@ fn go_there(id: &UniqueId, key: Key, patience: &Patience<'_>) -> Result<Channel,
                 && Instant::now() < patience.deadline - GRACE
                 && !(patience.stop)() =>
             {
-                target.addresses.rotate_left(1); // the owner's host may have several, and listen at some
+                if id.owner == Owner::AppointedRank0 {
+                    target.addresses.rotate_left(1); // its host may have several, and it may listen at some
+                }
                 thread::sleep(pause);
                 pause = RETRY.min(2 * pause);
             }
