@@ -175,7 +175,7 @@ mod tests {
         // RFC 5869, appendix A.1: the first 32 bytes of the output.
         let key: [u8; 32] = bytes("077709362c2e32df0ddc3f0dc47bba6390b6c73bb50f9c3122ec844ad7c2b3e5");
         let info: [u8; 10] = bytes("f0f1f2f3f4f5f6f7f8f9");
-        let wanted: [u8; 32] = bytes("3cb25f25faacd57a90434f64d0362f2d2d2d0a90cf1a5a4c5db02d56ecc4c5bf");
+        let wanted: [u8; 32] = bytes("3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf");
         assert_eq!(*expand(&key, &[&info[..3], &info[3..]]).unwrap(), wanted);
     }
 
