@@ -138,6 +138,11 @@ enum {
 #define CCL_UNIQUE_ID_BYTES 128
 
 /**
+ * The color of a rank that gets no communicator from cclCommSplit.
+ */
+#define CCL_SPLIT_NOCOLOR -1
+
+/**
  * For cclRecvTag: from any rank.
  */
 #define CCL_ANY_SOURCE -1
@@ -247,6 +252,29 @@ typedef int cclRedOp_t;
  * NULL: the call returns when the operation is over. The type is a plain pointer, so that a CUDA stream passes as it is.
  */
 typedef void *cclStream_t;
+
+/**
+ * What a receive got.
+ */
+typedef struct cclRecvInfo_t {
+    /**
+     * The rank that sent it.
+     */
+    int source;
+    /**
+     * The tag it was sent with.
+     */
+    int tag;
+    /**
+     * Elements, not bytes.
+     */
+    size_t count;
+} cclRecvInfo_t;
+
+/**
+ * A function of C's that a stream calls.
+ */
+typedef void (*cclStreamCallback_t)(void*, cclResult_t);
 
 #ifdef __cplusplus
 extern "C" {
@@ -395,6 +423,53 @@ cclResult_t cclCommUserRank(cclComm_t comm, int *rank);
  */
 cclResult_t cclCommSetTimeout(cclComm_t comm,
                               int milliseconds);
+
+/**
+ * Makes a communicator of the ranks that pass the same `color`, in the order of their `key`, and of their ranks in
+ * `comm` where keys are equal.
+ *
+ * It is an operation: all ranks of `comm` call it, at the same place among the others; with CCL_SPLIT_NOCOLOR a rank
+ * takes part, and gets NULL. `*newcomm` is a handle as cclCommInitRank makes it, to be given back like that, before or
+ * after `comm`; after an error it is NULL. All ranks must pass valid arguments: one whose arguments are refused takes no
+ * part, and the others wait for it as in any operation. If a rank is lost once the colors are known, or does not come,
+ * the call fails on all ranks of its color with cclRemoteError or cclTimeout and leaves `comm` as it is. In a group it is
+ * carried out at the end, before the group's operations, beside the other communicators that the group makes.
+ *
+ * @param color 0 or more, or CCL_SPLIT_NOCOLOR.
+ * @param config Ranks of one color pass settings that fit; NULL means the settings of `comm` with its present timeout.
+ *
+ * # Safety
+ * `newcomm` is NULL, which is an invalid argument, or may be written. `config` as for cclCommInitRankConfig.
+ */
+cclResult_t cclCommSplit(cclComm_t comm,
+                         int color,
+                         int key,
+                         cclComm_t *newcomm,
+                         struct cclConfig_t *config);
+
+/**
+ * Makes another communicator of the same ranks: cclCommSplit with one color for all, and one key.
+ *
+ * # Safety
+ * As cclCommSplit.
+ */
+cclResult_t cclCommDup(cclComm_t comm, cclComm_t *newcomm, struct cclConfig_t *config);
+
+/**
+ * Makes a communicator whose `ndev` ranks are all in this process: their handles, by rank, in `comms`.
+ *
+ * Each is as cclCommInitRank makes it and is given back by itself. An operation needs all of them, so that each rank calls
+ * it on a thread of its own, or one thread calls it for all in a group. After an error all of `comms` are NULL, unless
+ * it was about `ndev`.
+ *
+ * @param devlist NULL: the ranks' buffers are host memory. Devices are not supported yet.
+ *
+ * # Safety
+ * `comms` is NULL, which is an invalid argument, or `ndev` handles may be written there.
+ */
+cclResult_t cclCommInitAll(cclComm_t *comms,
+                           int ndev,
+                           const int *devlist);
 
 /**
  * Reduces the `count` elements of `sendbuff` over all ranks and leaves the result in `recvbuff` on every rank.
@@ -592,6 +667,135 @@ cclResult_t cclAlltoAll(const void *sendbuff,
  * @return As cclAllReduce.
  */
 cclResult_t cclBarrier(cclComm_t comm, cclStream_t stream);
+
+/**
+ * Sends the `count` elements of `sendbuff` to rank `peer`, which calls cclRecv with the same count and type.
+ *
+ * Messages to one rank arrive in the order of the calls. It may return before the message was received: short ones travel
+ * ahead. To itself a rank sends only in a group or a stream.
+ *
+ * @param count Elements, not bytes. May be 0; then `sendbuff` may be NULL.
+ * @param stream NULL: the call returns when `sendbuff` may be changed.
+ * @return As cclAllReduce; a receive of another count or type is a call that differs.
+ *
+ * # Safety
+ * `sendbuff` holds `count` elements, which nobody changes until the operation is over.
+ */
+cclResult_t cclSend(const void *sendbuff,
+                    size_t count,
+                    cclDataType_t datatype,
+                    int peer,
+                    cclComm_t comm,
+                    cclStream_t stream);
+
+/**
+ * cclSend with a tag of 0 or more, by which the receiver can tell messages apart. cclSend's have tag 0.
+ *
+ * # Safety
+ * As for cclSend.
+ */
+cclResult_t cclSendTag(const void *sendbuff,
+                       size_t count,
+                       cclDataType_t datatype,
+                       int peer,
+                       int tag,
+                       cclComm_t comm,
+                       cclStream_t stream);
+
+/**
+ * Receives the `count` elements that rank `peer` sends with cclSend into `recvbuff`.
+ *
+ * @param count Elements, not bytes: as many as are sent. May be 0; then `recvbuff` may be NULL.
+ * @param stream NULL: the call returns when `recvbuff` is complete.
+ * @return As cclSend.
+ *
+ * # Safety
+ * `recvbuff` has room for `count` elements, which nobody uses until the operation is over.
+ */
+cclResult_t cclRecv(void *recvbuff,
+                    size_t count,
+                    cclDataType_t datatype,
+                    int peer,
+                    cclComm_t comm,
+                    cclStream_t stream);
+
+/**
+ * Receives a message of at most `count` elements, from rank `peer` or CCL_ANY_SOURCE, with tag `tag` or CCL_ANY_TAG.
+ *
+ * A message goes to the first receive, in the order of the calls, that takes its sender and its tag.
+ *
+ * @param count Elements that `recvbuff` has room for. A longer message is a call that differs.
+ * @param info What came: sender, tag and count. May be NULL. It is written when the operation is over.
+ * @return As cclSend.
+ *
+ * # Safety
+ * As for cclRecv; `info` is NULL or may be written until the operation is over.
+ */
+cclResult_t cclRecvTag(void *recvbuff,
+                       size_t count,
+                       cclDataType_t datatype,
+                       int peer,
+                       int tag,
+                       struct cclRecvInfo_t *info,
+                       cclComm_t comm,
+                       cclStream_t stream);
+
+/**
+ * Begins a group: the calls of this thread until cclGroupEnd are carried out together, at its end.
+ *
+ * Operations on any number of communicators, sends and receives in any order, and cclCommInitRank may be in a group.
+ * Arguments are checked at once; one call that is refused makes cclGroupEnd refuse all. Groups may lie in each other:
+ * the outermost one counts.
+ */
+cclResult_t cclGroupStart(void);
+
+/**
+ * Ends a group, and with the outermost one carries out its calls. Returns when those with stream NULL are over.
+ *
+ * @return cclSuccess; otherwise the first failure: of a call that was refused, then nothing was carried out, or of an
+ * operation.
+ */
+cclResult_t cclGroupEnd(void);
+
+/**
+ * Makes a stream for host memory: operations in it are carried out one after the other, while the caller goes on.
+ *
+ * Give it back with cclStreamDestroy.
+ *
+ * # Safety
+ * `stream` is NULL, which is an invalid argument, or may be written.
+ */
+cclResult_t cclStreamCreate(cclStream_t *stream);
+
+/**
+ * Waits until all that is in the stream is over.
+ *
+ * @return cclSuccess, or the first failure of an operation in the stream, from then on each time.
+ */
+cclResult_t cclStreamSynchronize(cclStream_t stream);
+
+/**
+ * Tells whether all that is in the stream is over: cclSuccess, cclInProgress, or the first failure.
+ */
+cclResult_t cclStreamQuery(cclStream_t stream);
+
+/**
+ * Gives the stream back. What is in it goes on to its end.
+ */
+cclResult_t cclStreamDestroy(cclStream_t stream);
+
+/**
+ * Has `callback(data, result)` called after all that is in the stream now, also after a failure, which `result` tells.
+ *
+ * It is called on a thread of the library's; what comes later in the stream waits for it. It may call ccl, but nothing
+ * that waits for this stream.
+ *
+ * # Safety
+ * `callback` may be called with `data` on another thread.
+ */
+cclResult_t cclStreamAddCallback(cclStream_t stream,
+                                 cclStreamCallback_t callback,
+                                 void *data);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -156,6 +156,11 @@ fn ranks_whose_calls_differ_are_told_both() {
 }
 
 #[test]
+fn communicators_are_made_of_others_and_of_one_process() {
+    build_and_run("tests/c/split.c", C);
+}
+
+#[test]
 fn strange_programs_are_served() {
     build_and_run("tests/c/strange.c", C);
 }
@@ -266,6 +271,12 @@ fn ccl_debug_tells_on_standard_error_and_nowhere_else() {
     let (_, told) = log_of(&[("CCL_DEBUG", "trace")]);
     let some = |text: &str| told.iter().any(|line| line.contains(text));
     assert!(some("DEBUG link: to rank") && some("TRACE call: "), "{told:#?}");
+    let memory = |line: &&String| line.contains("DEBUG memory: ");
+    assert_eq!(
+        told.iter().filter(memory).count(),
+        8,
+        "at the beginning and the end of each rank: {told:#?}"
+    );
 }
 
 /// It loses lines instead: this pipe is full before the first one.

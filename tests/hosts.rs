@@ -208,7 +208,7 @@ fn a_port_in_use_and_a_rank_that_is_alone_are_named() {
     );
 }
 
-/// The id of one host's process reaches ranks on both.
+/// The id of one host's process reaches ranks on both, and so does what is made of their communicator.
 #[test]
 fn an_id_reaches_other_hosts() {
     if let Ok(role) = env::var("CCL_TEST_ROLE") {
@@ -216,10 +216,10 @@ fn an_id_reaches_other_hosts() {
     }
     let Some(hosts) = Hosts::new("id") else { return };
     let id = hosts.folder.path().join("id");
-    let ranks = [0, 1].map(|rank| {
+    let ranks = [0, 1, 2].map(|rank| {
         let test = env::current_exe().unwrap();
         hosts
-            .command(rank, test.to_str().unwrap())
+            .command(ON[rank], test.to_str().unwrap())
             .args(["--exact", "an_id_reaches_other_hosts", "--nocapture"])
             .env("CCL_TEST_ROLE", format!("{rank} {}", id.display()))
             .stdout(Stdio::piped())
@@ -237,9 +237,12 @@ fn an_id_reaches_other_hosts() {
     }
 }
 
+/// The hosts of the ranks.
+const ON: [usize; 3] = [0, 1, 1];
+
 fn take_part(role: &str) {
     let (rank, path) = role.split_once(' ').unwrap();
-    let (rank, path) = (rank.parse().unwrap(), PathBuf::from(path));
+    let (rank, path): (usize, _) = (rank.parse().unwrap(), PathBuf::from(path));
     let mut config = Config::default();
     config.timeout = Some(Duration::from_secs(60));
     let id = if rank == 0 {
@@ -257,8 +260,25 @@ fn take_part(role: &str) {
             std::thread::sleep(Duration::from_millis(5));
         }
     };
-    let comm = Communicator::init(2, &id, rank, &config).unwrap();
-    let mut data = [rank as i64 + 1; 1000];
-    comm.all_reduce_in_place(&mut data, Op::Sum).unwrap();
-    assert!(data == [3; 1000] && comm.transport() == "tcp");
+    let check = |comm: &Communicator, new_rank, transport, sum| {
+        let mut data = [rank as i64; 1000];
+        comm.all_reduce_in_place(&mut data, Op::Sum).unwrap();
+        assert!(data == [sum; 1000], "{}", data[0]);
+        assert_eq!((comm.rank(), comm.transport()), (new_rank, transport));
+    };
+    let comm = Communicator::init(3, &id, rank, &config).unwrap();
+    check(&comm, rank, "shm+tcp", 3);
+    // Met by the other host than before, and by each for itself.
+    let reversed = comm.split(Some(0), -(rank as i32), None).unwrap().unwrap();
+    drop(comm);
+    check(&reversed, 2 - rank, "shm+tcp", 3);
+    let host = reversed
+        .split(Some(ON[rank] as u32), rank as i32, None)
+        .unwrap()
+        .unwrap();
+    check(&host, [0, 0, 1][rank], "shm", [0, 3, 3][rank]);
+    let odd = (rank != 1).then_some(7);
+    if let Some(between) = reversed.split(odd, rank as i32, None).unwrap() {
+        check(&between, rank / 2, "tcp", 2);
+    }
 }

@@ -3,16 +3,18 @@
 use super::{
     MAX_TIMEOUT, UniqueId,
     control::{self, Command, Key},
+    derive::Child,
     health::{Shared, Wake},
     membership::Membership,
     messages::{Answer, Join, Seat, Table},
+    unique_id::Owner,
 };
 use crate::{
     net::{
         Channel, DialError, Failure, FrameError, MEETING, Packed, Parcel, Patience, Refused, Role, Target,
     },
     sys::{host, tcp},
-    types::{Error, MAX_RANKS},
+    types::{Error, check_ranks},
 };
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -25,6 +27,8 @@ use tracing::{debug, info};
 /// What a rank brings.
 pub(crate) struct Joining<'a> {
     pub(crate) id: &'a UniqueId,
+    /// What it is made of, where that is another communicator.
+    pub(crate) child: Option<&'a Child<'a>>,
     /// How many ranks the communicator has.
     pub(crate) ranks: usize,
     /// Which of them this is.
@@ -103,7 +107,7 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
         "init: going to the meeting of the ranks at {}",
         id.places()
     );
-    match request().and_then(|request| meet(id, key, deadline, request)) {
+    match request().and_then(|request| meet(id, joining.child, key, deadline, request)) {
         Ok(table) => {
             let total = began.elapsed();
             info!(
@@ -125,11 +129,7 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
 }
 
 fn numbers(rank: usize, ranks: usize) -> Result<(u32, u32), Error> {
-    if ranks == 0 || ranks > MAX_RANKS {
-        return Err(Error::invalid(format!(
-            "a communicator of {ranks} ranks: there must be 1 to {MAX_RANKS}"
-        )));
-    }
+    check_ranks(ranks)?;
     if rank >= ranks {
         return Err(Error::invalid(format!(
             "rank {rank} of {ranks}: ranks are numbered 0 to {}",
@@ -141,13 +141,22 @@ fn numbers(rank: usize, ranks: usize) -> Result<(u32, u32), Error> {
 
 /// Goes to the meeting place and waits for its answer, a little longer than the deadline, so that it is the meeting
 /// place that says who is missing.
-fn meet(id: &UniqueId, key: Key, deadline: Instant, mut request: Join) -> Result<Table, Error> {
+fn meet(
+    id: &UniqueId,
+    child: Option<&Child<'_>>,
+    key: Key,
+    deadline: Instant,
+    mut request: Join,
+) -> Result<Table, Error> {
     let patience = Patience {
         deadline: deadline + GRACE,
-        stop: &|| false,
+        stop: &|| child.is_some_and(Child::hopeless),
     };
     let (ranks, timeout) = (request.ranks, request.timeout);
-    let explain = |failure| explain(failure, id, key.rank, timeout);
+    let explain = |failure| match child.and_then(Child::obstacle) {
+        Some(what) => Error::Init { what },
+        None => explain(failure, id, key.rank, timeout),
+    };
     let mut channel = go_there(id, key, &patience).map_err(explain)?;
     if let (Some(at), Ok(ours)) = (&mut request.seat.tcp, tcp::local_address(&channel)) {
         // Where the way from here to the meeting place begins is where others find the way back.
@@ -174,13 +183,20 @@ fn go_there(id: &UniqueId, key: Key, patience: &Patience<'_>) -> Result<Channel,
         comm: key.comm,
         secret: id.secret.clone(),
     };
+    let mut pause = FIRST_RETRY;
     loop {
         match patience.dial(&target) {
             Err(Failure::Dial(
                 DialError::Nobody | DialError::Io(_) | DialError::Refused(Refused::Unknown),
-            )) if id.owner_may_be_late && Instant::now() < patience.deadline - GRACE => {
-                target.addresses.rotate_left(1); // the owner's host may have several, and listen at some
-                thread::sleep(RETRY);
+            )) if id.owner.may_be_late()
+                && Instant::now() < patience.deadline - GRACE
+                && !(patience.stop)() =>
+            {
+                if id.owner == Owner::AppointedRank0 {
+                    target.addresses.rotate_left(1); // its host may have several, and it may listen at some
+                }
+                thread::sleep(pause);
+                pause = RETRY.min(2 * pause);
             }
             done => return done,
         }
@@ -189,7 +205,7 @@ fn go_there(id: &UniqueId, key: Key, patience: &Patience<'_>) -> Result<Channel,
 
 fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration) -> Error {
     let (waited, place) = (timeout.as_secs_f64(), id.places());
-    let owner = match id.is_rank_0_s {
+    let owner = match id.owner.is_rank_0() {
         true => "rank 0",
         false => "the process that made the unique id",
     };
@@ -201,7 +217,16 @@ fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration) -> Err
                 ),
             };
         }
-        Failure::Dial(DialError::Nobody | DialError::Refused(Refused::Unknown)) if id.owner_may_be_late => {
+        Failure::Dial(DialError::Nobody | DialError::Refused(Refused::Unknown))
+            if id.owner == Owner::SplitRank0 =>
+        {
+            return Error::InitTimeout {
+                what: format!(
+                    "init timed out after {waited:.1} s on rank {rank}: rank 0 never came to {place} to meet the others"
+                ),
+            };
+        }
+        Failure::Dial(DialError::Nobody | DialError::Refused(Refused::Unknown)) if id.owner.may_be_late() => {
             return Error::InitTimeout {
                 what: format!(
                     "init timed out after {waited:.1} s on rank {rank}: rank 0 never came to {place}: see to it that \
@@ -210,14 +235,14 @@ fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration) -> Err
                 ),
             };
         }
-        Failure::Dial(DialError::Nobody) if id.is_rank_0_s => {
+        Failure::Dial(DialError::Nobody) if id.owner.is_rank_0() => {
             format!("rank 0 ended before all ranks had joined (nobody listens at {place} any more)")
         }
         Failure::Dial(DialError::Nobody) => format!(
             "the process that made the unique id has ended (nobody listens at {place}): it must live until all \
              ranks have joined, and ranks of other hosts need a network between them"
         ),
-        Failure::Dial(DialError::Refused(Refused::Unknown)) if id.is_rank_0_s => {
+        Failure::Dial(DialError::Refused(Refused::Unknown)) if id.owner.is_rank_0() => {
             format!("rank 0, at {place}, has given up, or rank {rank} came twice: look at rank 0's error")
         }
         Failure::Dial(DialError::Refused(Refused::Unknown)) => {
@@ -225,8 +250,10 @@ fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration) -> Err
              new one"
                 .to_owned()
         }
-        Failure::Dial(DialError::Refused(Refused::ProofRejected | Refused::WrongProof)) => {
-            match id.owner_may_be_late {
+        Failure::Dial(DialError::Refused(Refused::ProofRejected | Refused::WrongProof))
+            if id.owner != Owner::SplitRank0 =>
+        {
+            match id.owner.may_be_late() {
                 true => format!(
                     "rank {rank} and rank 0 (at {place}) have different secrets: give all ranks the same CCL_SECRET_FILE \
                      or CCL_SECRET"
@@ -242,5 +269,6 @@ fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration) -> Err
 
 /// How much longer than its deadline a rank waits for the meeting place to say who is missing.
 const GRACE: Duration = Duration::from_millis(500);
-/// How long to leave a place alone where nobody listens yet.
+/// How long to leave a place alone where nobody listens yet: at first, and in the end.
+const FIRST_RETRY: Duration = Duration::from_micros(500);
 const RETRY: Duration = Duration::from_millis(20);

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{
     net::{
-        Address, DialError, Failure, Frame, FrameError, Packed, Parcel, Patience, Refused, Role, Secret,
-        Target,
+        Address, CommId, DialError, Failure, Frame, FrameError, Packed, Parcel, Patience, Refused, Role,
+        Secret, Target,
     },
     sys::fork::ProcessFd,
     transport::links::Opener,
@@ -51,6 +51,20 @@ impl Membership {
         };
         membership.set_timeout(timeout);
         membership
+    }
+
+    /// The communicator's name, and its secret.
+    pub(super) fn comm(&self) -> CommId {
+        self.health.0.key.comm
+    }
+
+    pub(super) fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    /// Where `rank` is, if there is such a rank.
+    pub(super) fn seat(&self, rank: usize) -> Option<&Seat> {
+        self.table.seats.get(rank)
     }
 
     /// Whether on some host the ranks outnumber the processors that they may use together. The same on all ranks.

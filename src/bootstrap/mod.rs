@@ -5,11 +5,13 @@
 //! membership      what a rank holds afterwards: links to the others; health: who is alive, the first cause
 //! control/        the process's control thread: the only one that touches bootstrap sockets after init
 //! meeting, view, tree, messages    what it says and decides, without sockets and clocks
+//! derive          a communicator that is made of another one: its name, its secret, its meeting
 //! env/            how the ranks that a launcher started come to a common unique id
 //! ```
 
 mod calls;
 mod control;
+mod derive;
 pub(crate) mod env;
 mod health;
 mod join;
@@ -23,6 +25,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use derive::Child;
 pub(crate) use health::Peer;
 pub(crate) use join::{Joining, Network, join};
 pub(crate) use membership::Membership;

@@ -28,10 +28,32 @@ pub struct UniqueId {
     pub(super) addresses: Vec<Address>,
     pub(super) comm: CommId,
     pub(super) secret: Secret,
-    /// Whether ranks may come before its owner listens, as where all of them work out the same id.
-    pub(super) owner_may_be_late: bool,
-    /// Whether the ranks know their meeting place as rank 0's and have never seen an id.
-    pub(super) is_rank_0_s: bool,
+    pub(super) owner: Owner,
+}
+
+/// Who holds the meeting, as the ranks know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// The process that made the id.
+    Maker,
+    /// Rank 0, which has handed the id out: the ranks' programs have never seen it.
+    Rank0,
+    /// Rank 0, to whom all ranks were sent by the environment. Each works out the same id, so that rank 0 may be late.
+    AppointedRank0,
+    /// Rank 0 of a communicator that is split off another one. The same holds.
+    SplitRank0,
+}
+
+impl Owner {
+    /// Whether ranks may come before it listens.
+    pub(super) fn may_be_late(self) -> bool {
+        matches!(self, Owner::AppointedRank0 | Owner::SplitRank0)
+    }
+
+    /// Whether ranks know it as rank 0.
+    pub(super) fn is_rank_0(self) -> bool {
+        self != Owner::Maker
+    }
 }
 
 impl UniqueId {
@@ -67,8 +89,7 @@ impl UniqueId {
             addresses: [control.address()].into_iter().chain(tcp).collect(),
             comm,
             secret: Secret::new(&secret),
-            owner_may_be_late: false,
-            is_rank_0_s: false,
+            owner: Owner::Maker,
         };
         control.post(Command::Meet {
             comm,
@@ -85,8 +106,7 @@ impl UniqueId {
             addresses: at.iter().copied().map(Address::Tcp).collect(),
             comm,
             secret,
-            owner_may_be_late: true,
-            is_rank_0_s: true,
+            owner: Owner::AppointedRank0,
         }
     }
 
@@ -115,9 +135,18 @@ impl UniqueId {
             addresses: vec![control.address(), network],
             comm,
             secret,
-            owner_may_be_late: false,
-            is_rank_0_s: false,
+            owner: Owner::Maker,
         })
+    }
+
+    /// Ends the meeting, if it is held by this process and not over: all who have come and will come are told `why` there is
+    /// no communicator.
+    ///
+    /// # Errors
+    /// [`Error::System`], [`Error::Internal`] when there is no control thread.
+    pub(crate) fn adjourn(&self, why: String) -> Result<()> {
+        let comm = self.comm;
+        control::start()?.post(Command::Adjourn { comm, why })
     }
 
     /// Whether ranks can come by TCP.
@@ -171,8 +200,7 @@ impl UniqueId {
             addresses,
             comm: part(&bytes, COMM)?,
             secret: Secret::new(&secret),
-            owner_may_be_late: false,
-            is_rank_0_s: false,
+            owner: Owner::Maker,
         })
     }
 }

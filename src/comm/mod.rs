@@ -5,9 +5,12 @@ mod collectives;
 mod config;
 mod engine;
 mod env;
+mod init_all;
+mod memory;
 mod pending;
 mod plans;
 mod scope;
+mod split;
 mod stream;
 mod transfers;
 
@@ -18,7 +21,7 @@ pub use scope::{Message, Scope};
 pub use stream::Stream;
 
 use crate::{
-    bootstrap::{self, Joining, Membership, Network, UniqueId},
+    bootstrap::{self, Child, Joining, Membership, Network, UniqueId},
     exec::{Completion, Outcome},
     log,
     plan::{
@@ -37,7 +40,7 @@ use buffers::Buffers;
 use engine::Engine;
 use std::{
     fmt,
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 use tracing::{info, warn};
@@ -54,6 +57,9 @@ use tracing::{info, warn};
 pub struct Communicator {
     /// What the ranks' bytes travel over as far as init can tell, and why.
     transport: (&'static str, &'static str),
+    config: Config,
+    /// How many splits there were.
+    splits: Mutex<u64>,
     engine: Arc<Engine>,
 }
 
@@ -67,11 +73,18 @@ impl Communicator {
     /// past the deadline, naming the ranks that are missing.
     pub fn init(ranks: usize, id: &UniqueId, rank: usize, config: &Config) -> Result<Communicator> {
         log::begin();
-        Communicator::join(ranks, id, rank, config)
+        Communicator::join(ranks, id, rank, config, None)
             .inspect_err(|error| warn!(rank, ranks, "init: failed: {error}"))
     }
 
-    fn join(ranks: usize, id: &UniqueId, rank: usize, config: &Config) -> Result<Communicator> {
+    /// `child` is what it is made of, where that is another communicator.
+    fn join(
+        ranks: usize,
+        id: &UniqueId,
+        rank: usize,
+        config: &Config,
+        child: Option<&Child<'_>>,
+    ) -> Result<Communicator> {
         let mut config = config.clone();
         let timeout = config.check()?;
         let (choice, streams) = (config.choice()?, config.streams()?);
@@ -79,6 +92,7 @@ impl Communicator {
         let wake = Arc::clone(&bell);
         let membership = Arc::new(bootstrap::join(Joining {
             id,
+            child,
             ranks,
             rank,
             timeout,
@@ -107,10 +121,13 @@ impl Communicator {
             }
         );
         let machine = machine(choice, membership.one_host(), membership.cores());
-        let forced = config.algorithm.take();
+        let forced = config.algorithm.clone();
         let engine = Engine::new(membership, machine, forced, timeout, links, bell);
+        engine.tell_memory();
         Ok(Communicator {
             transport,
+            config,
+            splits: Mutex::new(0),
             engine: Arc::new(engine),
         })
     }
@@ -162,6 +179,10 @@ impl Communicator {
     pub fn explain(&self, collective: Collective, count: usize, dtype: DType) -> Result<Explanation> {
         self.engine
             .explain(&Load::new(collective, self.ranks(), count, dtype))
+    }
+
+    fn timeout(&self) -> Duration {
+        self.engine.timeout()
     }
 
     /// Ends the communicator's use: no call is accepted any more. Waits until those that go on by themselves have ended.
@@ -238,6 +259,7 @@ impl Drop for Communicator {
         let (rank, ranks) = (membership.rank(), membership.ranks());
         let (calls, took) = (self.engine.calls(), began.elapsed());
         info!(rank, ranks, "end: left in {took:.1?} after {calls} calls");
+        self.engine.tell_memory();
     }
 }
 

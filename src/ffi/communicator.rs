@@ -103,7 +103,11 @@ unsafe fn init(
     let config = unsafe { read(config)? };
     let id = UniqueId::from_bytes(id.internal.map(|byte| byte as u8))?;
     // SAFETY: the caller's promise about `comm`.
-    unsafe { make(comm, move || Communicator::init(ranks, &id, rank, &config)) }
+    unsafe {
+        make(comm, move || {
+            Communicator::init(ranks, &id, rank, &config).map(Some)
+        })
+    }
 }
 
 /// Makes the communicator of all ranks that a launcher started (torchrun, mpirun of Open MPI or MPICH, srun), with
@@ -131,7 +135,7 @@ pub unsafe extern "C" fn cclCommInitEnv(comm: *mut cclComm_t, config: *mut cclCo
         // SAFETY: the caller's promise about `config`.
         let config = unsafe { read(config)? };
         // SAFETY: the caller's promise about `comm`.
-        unsafe { make(comm, move || Communicator::init_turn(turn, &config)) }
+        unsafe { make(comm, move || Communicator::init_turn(turn, &config).map(Some)) }
     })
 }
 

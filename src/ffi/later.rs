@@ -45,10 +45,10 @@ struct Deferred {
 
 type AtEnd = Box<dyn FnOnce(&Outcome) + Send>;
 
-/// A communicator that is made when the group ends.
+/// A communicator that is made when the group ends, if it is.
 struct Making {
     place: Place,
-    make: Box<dyn FnOnce() -> Result<Communicator> + Send>,
+    make: Box<dyn FnOnce() -> Result<Option<Communicator>> + Send>,
 }
 
 /// Where C wants a handle.
@@ -94,14 +94,14 @@ pub(super) fn later(
     now.map_or(Ok(()), |deferred| deferred.begin(false).map(|_| ()))
 }
 
-/// Makes a communicator and puts its handle at `place`: now, or at the end of the group, where all that are made are made
-/// together.
+/// Makes a communicator and puts its handle at `place`, if it is one: now, or at the end of the group, where all that are
+/// made are made together.
 ///
 /// # Safety
 /// `place` may be written, until the group ends if there is one.
 pub(super) unsafe fn make(
     place: *mut cclComm_t,
-    make: impl FnOnce() -> Result<Communicator> + Send + 'static,
+    make: impl FnOnce() -> Result<Option<Communicator>> + Send + 'static,
 ) -> Result<()> {
     let making = Making {
         place: Place(place),
@@ -115,9 +115,11 @@ pub(super) unsafe fn make(
         }
     });
     let Some(making) = now else { return Ok(()) };
-    let entry = Entry::new((making.make)()?);
-    // SAFETY: the caller's promise.
-    unsafe { put("comm", place, COMMUNICATORS.insert(entry)?) }
+    match (making.make)()? {
+        // SAFETY: the caller's promise.
+        Some(comm) => unsafe { put("comm", place, COMMUNICATORS.insert(Entry::new(comm))?) },
+        None => Ok(()),
+    }
 }
 
 /// Keeps in mind that a call of this group was refused: then none of its calls is carried out.
@@ -194,10 +196,10 @@ impl Group {
 
 /// Makes communicators side by side: each may wait for the others. If one fails all are given up.
 fn make_together(makings: Vec<Making>) -> Result<()> {
-    let made: Vec<(Place, Result<Communicator>)> = thread::scope(|scope| {
+    let made: Vec<(Place, Result<Option<Communicator>>)> = thread::scope(|scope| {
         let start = |Making { place, make }| (place, scope.spawn(make));
         let threads: Vec<_> = makings.into_iter().map(start).collect();
-        let join = |thread: thread::ScopedJoinHandle<'_, Result<Communicator>>| {
+        let join = |thread: thread::ScopedJoinHandle<'_, Result<Option<Communicator>>>| {
             thread
                 .join()
                 .unwrap_or_else(|panic| Err(super::panicked(&*panic)))
@@ -210,7 +212,7 @@ fn make_together(makings: Vec<Making>) -> Result<()> {
     let (mut comms, mut failure) = (Vec::new(), None);
     for (place, made) in made {
         match made {
-            Ok(comm) => comms.push((place, comm)),
+            Ok(comm) => comms.extend(comm.map(|comm| (place, comm))),
             Err(error) => failure = failure.or(Some(error)),
         }
     }

@@ -18,6 +18,7 @@ mod config;
 mod handle;
 mod later;
 mod memory;
+mod split;
 mod stream;
 mod text;
 mod transfers;

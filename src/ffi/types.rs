@@ -15,6 +15,9 @@ pub const CCL_PATCH: c_int = 0;
 /// Bytes of a unique id.
 pub const CCL_UNIQUE_ID_BYTES: usize = 128;
 
+/// The color of a rank that gets no communicator from cclCommSplit.
+pub const CCL_SPLIT_NOCOLOR: c_int = -1;
+
 /// What a `cclConfig_t` that CCL_CONFIG_INITIALIZER filled in holds in `magic`.
 pub(super) const CONFIG_MAGIC: c_uint = 0x0cc1_c0f6;
 

@@ -1,6 +1,6 @@
 //! What a rank calls: the collective and everything that the ranks must agree on.
 
-use super::{DType, Op};
+use super::{DType, Error, Op, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -138,12 +138,16 @@ pub struct Call {
     pub count: u64,
     /// Type of the elements; [`DType::Uint8`] where there is no vector.
     pub dtype: DType,
-    /// The reduction; [`Op::Sum`] where the collective does not reduce.
+    /// The reduction; [`Op::Sum`] where the collective does not reduce. By another one an all-gather is told to be that of a
+    /// split ([`Call::is_split`]).
     pub op: Op,
 }
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_split() {
+            return write!(f, "call #{} split()", self.seq);
+        }
         write!(f, "call #{} {}(", self.seq, self.collective.name())?;
         if self.collective.has_vector() {
             write!(f, "{} x {}", self.count, self.dtype)?;
@@ -159,6 +163,15 @@ impl fmt::Display for Call {
 }
 
 impl Call {
+    /// The operation of the all-gather by which a split hands round colours and keys. No program's all-gather has one, so that
+    /// the two differ.
+    pub(crate) const SPLIT: Op = Op::BitXor;
+
+    /// Whether this is the all-gather of a split or a duplication, and not one of the program's.
+    pub fn is_split(&self) -> bool {
+        self.collective == Collective::AllGather && self.op == Call::SPLIT
+    }
+
     /// The call in the sixteen bytes that each of its messages carries: number; collective, type, operation and root;
     /// count. Calls that differ have signatures that differ.
     pub(crate) fn signature(&self) -> [u32; 4] {
@@ -273,6 +286,19 @@ impl From<Transfer> for Operation {
 /// call's signature has for it.
 pub(crate) const MAX_RANKS: usize = 8192;
 
+/// Checks that there can be a communicator of `ranks` ranks.
+///
+/// # Errors
+/// [`Error::Invalid`] when there cannot.
+pub(crate) fn check_ranks(ranks: usize) -> Result<()> {
+    if (1..=MAX_RANKS).contains(&ranks) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "a communicator of {ranks} ranks: there must be 1 to {MAX_RANKS}"
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,5 +315,25 @@ mod tests {
             let call = Call { seq, collective, count, dtype, op };
             prop_assert_eq!(Call::from_signature(call.signature()), Some(call));
         }
+    }
+
+    #[test]
+    fn a_split_is_no_all_gather() {
+        let gather = Call {
+            seq: 3,
+            collective: Collective::AllGather,
+            count: 2,
+            dtype: DType::Int64,
+            op: Op::Sum,
+        };
+        let split = Call {
+            op: Call::SPLIT,
+            ..gather
+        };
+        assert_ne!(gather.signature(), split.signature());
+        assert_eq!(
+            [gather, split].map(|call| call.to_string()),
+            ["call #3 allgather(2 x int64)", "call #3 split()"]
+        );
     }
 }

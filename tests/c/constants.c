@@ -3,6 +3,8 @@
 
 #define IS(constant, number) _Static_assert((constant) == (number), #constant " is " #number)
 
+IS(CCL_SPLIT_NOCOLOR, -1);
+
 IS(cclSuccess, 0);
 IS(cclUnhandledCudaError, 1);
 IS(cclSystemError, 2);

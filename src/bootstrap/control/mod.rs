@@ -50,6 +50,8 @@ pub(super) struct Key {
 pub(super) enum Command {
     /// Be the meeting place of a new id.
     Meet { comm: CommId, secret: Secret },
+    /// End that meeting, if it is not over.
+    Adjourn { comm: CommId, why: String },
     /// A rank of this process is about to join: let its early peers in.
     Enlist {
         shared: Arc<Shared>,

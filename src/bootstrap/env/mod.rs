@@ -24,7 +24,7 @@ mod tests;
 pub(crate) use launcher::Launch;
 pub(crate) use variables::Variables;
 
-use super::{MAX_TIMEOUT, UniqueId};
+use super::{MAX_TIMEOUT, UniqueId, unique_id::Owner};
 use crate::{
     net::{VERSION, hex},
     types::{Error, Result},
@@ -139,7 +139,7 @@ fn visit<T>(
             ),
         });
     };
-    id.is_rank_0_s = true;
+    id.owner = Owner::Rank0;
     // Nothing left is as good as very little: the meeting says who is missing.
     let left = deadline.saturating_duration_since(Instant::now());
     join(&id, left.max(LEAST_TIME))

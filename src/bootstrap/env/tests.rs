@@ -39,6 +39,7 @@ fn rank_of(job: &str, rank: usize, ranks: usize) -> Launch {
 fn arrive(launch: &Launch, turn: Turn, timeout: Duration) -> Result<Membership> {
     meet(launch, turn, timeout, |id, left| {
         join(Joining {
+            child: None,
             id,
             ranks: launch.ranks,
             rank: launch.rank,

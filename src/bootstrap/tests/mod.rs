@@ -1,5 +1,6 @@
 //! Tests of init and of the control thread, with ranks as threads and as processes.
 
+mod children;
 mod processes;
 mod ranks;
 mod refusals;
@@ -20,6 +21,7 @@ const LONG: Duration = Duration::from_secs(60);
 fn joining(id: &UniqueId, ranks: usize, rank: usize) -> Joining<'_> {
     Joining {
         id,
+        child: None,
         ranks,
         rank,
         timeout: LONG,

@@ -18,7 +18,7 @@ use std::{
 };
 
 /// A process with a role; killed when dropped.
-struct Actor {
+pub(super) struct Actor {
     child: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -46,12 +46,12 @@ impl Actor {
         actor
     }
 
-    fn order(&mut self, line: &str) {
+    pub(super) fn order(&mut self, line: &str) {
         writeln!(self.orders, "{line}").unwrap();
     }
 
     /// The next answer. Lines of the test harness are skipped.
-    fn answer(&mut self) -> String {
+    pub(super) fn answer(&mut self) -> String {
         loop {
             let mut line = String::new();
             assert!(
@@ -64,17 +64,17 @@ impl Actor {
         }
     }
 
-    fn ask(&mut self, line: &str) -> String {
+    pub(super) fn ask(&mut self, line: &str) -> String {
         self.order(line);
         self.answer()
     }
 
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    fn pid(&self) -> u32 {
+    pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 }
@@ -87,7 +87,7 @@ impl Drop for Actor {
 }
 
 /// Processes that have joined.
-fn actors(ranks: usize) -> Vec<Actor> {
+pub(super) fn actors(ranks: usize) -> Vec<Actor> {
     let id = UniqueId::new().unwrap();
     let mut actors: Vec<Actor> = (0..ranks).map(|rank| Actor::rank(&id, ranks, rank)).collect();
     for actor in &mut actors {
@@ -153,6 +153,7 @@ fn play_rank() {
             "exit" => exit(0),
             "timeout" => member.set_timeout(Duration::from_millis(number as u64)),
             "switches" => answer(switches()),
+            "split" => answer(children::split(&member, number)),
             "trouble" => answer(member.trouble()),
             "peer" => answer(describe(&member, number)),
             "verdict" => {

@@ -1,7 +1,10 @@
 //! Ranks that do not fit together, or do not come.
 
 use super::*;
-use crate::net::{Address, Secret};
+use crate::{
+    bootstrap::unique_id::Owner,
+    net::{Address, Secret},
+};
 
 /// All ranks fail, with the same text; what it is.
 fn refused(joinings: Vec<Joining<'_>>) -> String {
@@ -123,8 +126,7 @@ fn an_id_that_nobody_knows() {
     assert!(text.contains("does not know it any more"), "{text}");
     let nowhere = UniqueId {
         addresses: vec![Address::Unix([4; 16])],
-        owner_may_be_late: false,
-        is_rank_0_s: false,
+        owner: Owner::Maker,
         ..id
     };
     let text = join(joining(&nowhere, 2, 0)).err().unwrap().to_string();

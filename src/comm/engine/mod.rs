@@ -85,7 +85,7 @@ struct Desk {
 pub(super) struct Floor {
     pub(super) links: Links,
     patience: Patience,
-    scratch: Vec<u64>,
+    pub(super) scratch: Vec<u64>,
     jobs: Jobs,
     /// When the leader last looked at the clock, and time in which nobody looked, as when the process was stopped: that
     /// does not count as waiting.
@@ -197,7 +197,7 @@ impl Engine {
         self.timeout_ns.store(timeout, Relaxed);
     }
 
-    fn timeout(&self) -> Duration {
+    pub(super) fn timeout(&self) -> Duration {
         Duration::from_nanos(self.timeout_ns.load(Relaxed))
     }
 

@@ -181,6 +181,13 @@ impl EventLoop {
         for command in self.control.take() {
             match command {
                 Command::Meet { comm, secret } => self.places.open(comm, secret),
+                Command::Adjourn { comm, why } => self.answers.push((
+                    comm,
+                    Answer::Refused {
+                        late: false,
+                        what: why,
+                    },
+                )),
                 Command::Enlist {
                     shared,
                     secret,

@@ -1,0 +1,200 @@
+//! [`Child`]: a communicator that is made of another one. Its name and its secret follow from the parent's, so that every
+//! rank has them and nothing secret travels.
+
+use super::{
+    Membership, Peer, UniqueId,
+    control::{self, Command},
+    unique_id::Owner,
+};
+use crate::{
+    net::{CommId, Secret},
+    types::{Error, Result},
+};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+use zeroize::Zeroizing;
+
+/// A communicator in the making, of ranks of another one. They meet in the process of the first.
+///
+/// While they do, what happens to their parent is known here: a rank that dies would be awaited in vain.
+pub(crate) struct Child<'p> {
+    id: UniqueId,
+    parent: &'p Membership,
+    /// Its ranks, by the numbers that they have in the parent.
+    members: &'p [usize],
+    /// Since when it has been hopeless, as far as this rank knows.
+    hopeless_since: OnceLock<Instant>,
+}
+
+impl<'p> Child<'p> {
+    /// The child that all `members` derive alike from split number `split` of `parent` and their `color`. From here on the
+    /// first of them holds the meeting, until the child is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Internal`].
+    pub(crate) fn derive(
+        parent: &'p Membership,
+        split: u64,
+        color: u32,
+        members: &'p [usize],
+    ) -> Result<Child<'p>> {
+        let (comm, secret) = keys(parent.secret(), &parent.comm(), split, color)?;
+        let owner = members.first().and_then(|&rank| parent.seat(rank));
+        let seat = owner.ok_or_else(|| Error::internal("a split without ranks"))?;
+        let child = Child {
+            id: UniqueId {
+                addresses: seat.addresses(),
+                comm,
+                secret: secret.clone(),
+                owner: Owner::SplitRank0,
+            },
+            parent,
+            members,
+            hopeless_since: OnceLock::new(),
+        };
+        if child.holds_the_meeting() {
+            control::start()?.post(Command::Meet { comm, secret })?;
+        }
+        Ok(child)
+    }
+
+    /// By what its ranks join.
+    pub(crate) fn id(&self) -> &UniqueId {
+        &self.id
+    }
+
+    /// Why it will not come about, if something has happened in the parent; in the parent's numbers.
+    pub(super) fn obstacle(&self) -> Option<String> {
+        let parent = self.parent;
+        if !parent.trouble() && !parent.departures() {
+            return None;
+        }
+        let before = "before all ranks had joined the new communicator";
+        let lost = || {
+            self.members.iter().find_map(|&rank| match parent.peer(rank) {
+                Peer::Dead { how, .. } => {
+                    Some(format!("rank {rank} of the parent was lost ({how}) {before}"))
+                }
+                Peer::Alive | Peer::Left { .. } => None,
+            })
+        };
+        // Who does not hold the meeting is told of the others there.
+        let awaited = match self.holds_the_meeting() {
+            true => self.members,
+            false => &self.members[..1],
+        };
+        let others = awaited.iter().filter(|&&rank| rank != parent.rank());
+        let gone = others.copied().find(|&rank| parent.peer(rank) != Peer::Alive);
+        match (gone, parent.verdict()) {
+            (Some(rank), _) => {
+                Some(lost().unwrap_or_else(|| format!("rank {rank} of the parent left it {before}")))
+            }
+            (None, Some(cause)) => {
+                Some(lost().unwrap_or_else(|| format!("the parent communicator was stopped: {cause}")))
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// Whether to wait no longer for the meeting's answer. Asked again and again by who waits.
+    ///
+    /// Who holds the meeting ends it, so that all are answered alike. The others give that some time: an answer may be under
+    /// way of a rank that got it, too, and has left the parent since.
+    pub(super) fn hopeless(&self) -> bool {
+        if let Some(since) = self.hopeless_since.get() {
+            return since.elapsed() >= ANSWER_WAIT;
+        }
+        if let Some(why) = self.obstacle() {
+            self.hopeless_since.get_or_init(Instant::now);
+            if self.holds_the_meeting() {
+                self.adjourn(why);
+            }
+        }
+        false
+    }
+
+    fn holds_the_meeting(&self) -> bool {
+        self.members.first() == Some(&self.parent.rank())
+    }
+
+    fn adjourn(&self, why: String) {
+        // If that fails the control thread has ended, and with it the meeting.
+        let _ = self.id.adjourn(why);
+    }
+}
+
+impl Drop for Child<'_> {
+    /// Nobody waits for a rank 0 that has failed.
+    fn drop(&mut self) {
+        if self.holds_the_meeting() {
+            self.adjourn("rank 0 gave up before all ranks had joined: look at its error".to_owned());
+        }
+    }
+}
+
+/// The name of a child, and its secret.
+fn keys(parent: &Secret, name: &CommId, split: u64, color: u32) -> Result<(CommId, Secret)> {
+    let derive = |what: &[u8]| {
+        let (split, color) = (split.to_le_bytes(), color.to_le_bytes());
+        expand(parent.bytes(), &[b"ccl split 1 ", what, name, &split, &color])
+    };
+    let mut comm = CommId::default();
+    comm.copy_from_slice(&derive(b"name  ")?[..16]);
+    Ok((comm, Secret::new(&*derive(b"secret")?)))
+}
+
+/// The first block of HKDF-Expand with HMAC-SHA-256; the key is uniformly random, so that there is nothing to extract.
+///
+/// Source: RFC 5869, section 2.3.
+fn expand(key: &[u8], info: &[&[u8]]) -> Result<Zeroizing<[u8; 32]>> {
+    // HMAC takes keys of any length.
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).map_err(|_| Error::internal("HMAC refused a key"))?;
+    info.iter().for_each(|part| mac.update(part));
+    mac.update(&[1]);
+    Ok(Zeroizing::new(mac.finalize().into_bytes().into()))
+}
+
+/// How long the meeting's answer is awaited after it has become known that the parent is in trouble.
+const ANSWER_WAIT: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn bytes<const N: usize>(hex: &str) -> [u8; N] {
+        std::array::from_fn(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap())
+    }
+
+    #[test]
+    fn expand_is_that_of_the_rfc() {
+        // RFC 5869, appendix A.1: the first 32 bytes of the output.
+        let key: [u8; 32] = bytes("077709362c2e32df0ddc3f0dc47bba6390b6c73bb50f9c3122ec844ad7c2b3e5");
+        let info: [u8; 10] = bytes("f0f1f2f3f4f5f6f7f8f9");
+        let wanted: [u8; 32] = bytes("3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf");
+        assert_eq!(*expand(&key, &[&info[..3], &info[3..]]).unwrap(), wanted);
+    }
+
+    #[test]
+    fn children_differ_in_name_and_secret_by_all_that_they_are_made_of() {
+        let secrets = [Secret::new(&[1; 32]), Secret::new(&[2; 32])];
+        let mut seen = HashSet::new();
+        for (secret, name) in secrets
+            .iter()
+            .flat_map(|s| [[3; 16], [4; 16]].map(|name| (s, name)))
+        {
+            for (split, color) in [(0, 0), (0, 1), (1, 0), (1 << 32, 0), (0, u32::MAX)] {
+                let (comm, child) = keys(secret, &name, split, color).unwrap();
+                let again = keys(secret, &name, split, color).unwrap();
+                assert_eq!((comm, child.bytes()), (again.0, again.1.bytes()));
+                let halves = child.bytes().split_at(16);
+                assert!(seen.insert(comm) && seen.insert(halves.0.try_into().unwrap()));
+                assert!(seen.insert(halves.1.try_into().unwrap()));
+            }
+        }
+    }
+}

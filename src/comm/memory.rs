@@ -1,0 +1,53 @@
+//! How much memory a communicator holds, for the log.
+
+use super::engine::Engine;
+use tracing::debug;
+
+impl Engine {
+    /// Tells what this rank holds for the communicator. Links are made on first use and keep their size; scratch is that of
+    /// the operation that needed most, a few tiles for each rank however long its vector was.
+    pub(super) fn tell_memory(&self) {
+        let (rank, ranks) = (self.membership.rank(), self.membership.ranks());
+        if let Some((links, scratch)) = self.memory() {
+            debug!(
+                rank,
+                ranks, "memory: {links} bytes of address space for links, {scratch} bytes of scratch"
+            );
+        }
+    }
+
+    /// Bytes of links and of scratch, unless the communicator cannot be used.
+    fn memory(&self) -> Option<(usize, usize)> {
+        let floor = self.floor().ok()?;
+        Some((floor.links.memory(), floor.scratch.capacity() * size_of::<u64>()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Communicator, Op};
+    use std::thread;
+
+    #[test]
+    fn calls_that_were_made_before_take_no_more_and_long_ones_little() {
+        let comms = Communicator::init_all(3).unwrap();
+        thread::scope(|scope| {
+            for comm in &comms {
+                scope.spawn(move || {
+                    let mut data = vec![1u64; 3_000_000];
+                    let mut calls = || {
+                        for len in (0..20).map(|i| 3 * i).chain([3_000, 300_000, 3_000_000]) {
+                            comm.all_reduce_in_place(&mut data[..len], Op::Max).unwrap();
+                            comm.all_gather_in_place(&mut data[..len]).unwrap();
+                            comm.broadcast_in_place(&mut data[..len], 1).unwrap();
+                        }
+                        comm.engine.memory().unwrap()
+                    };
+                    let first = calls();
+                    assert_eq!(calls(), first);
+                    assert!(first.1 < size_of_val(&data[..]) / 4, "{first:?}");
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,159 @@
+//! Communicators of the ranks of another one: [`Communicator::split`] and [`Communicator::duplicate`].
+
+use super::{Communicator, Config};
+use crate::{
+    bootstrap::Child,
+    mem::Region,
+    types::{Call, Collective, DType, Error, Result},
+};
+use tracing::{debug, warn};
+
+/// # More communicators
+impl Communicator {
+    /// Makes a communicator of the ranks that pass the same `color`, in the order of their `key`, and of their ranks here
+    /// where keys are equal. Without a color (`None`) a rank takes part, and gets none.
+    ///
+    /// It is an operation of all ranks, at the same place among the others. The new communicators have nothing in common
+    /// with this one, which may be used, finalized and dropped in any order with them. Without `config` they have this
+    /// one's settings and its present timeout; ranks of the same color pass settings that fit, as for
+    /// [`Communicator::init`]. The timeout also bounds how long the ranks wait for one another.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for settings that do not exist, before anything was sent: as with any operation the other ranks then
+    /// wait for this one, so that all must pass what is valid. [`Error::Failed`] and [`Error::Closed`] as any operation, when
+    /// a rank was lost or called something else. Once the colors are known, [`Error::Init`] and [`Error::InitTimeout`] as
+    /// [`Communicator::init`], on all ranks of that color; this communicator is then as good as before, unless what was
+    /// wrong concerns it, too. Only where a rank dies while the last word goes round may some get a communicator: its first
+    /// operation then fails.
+    pub fn split(
+        &self,
+        color: Option<u32>,
+        key: i32,
+        config: Option<&Config>,
+    ) -> Result<Option<Communicator>> {
+        let config = self.settings(config)?;
+        let (number, ranks) = self.exchange(color, key)?;
+        let Some(color) = color else {
+            return Ok(None);
+        };
+        self.meet(number, color, &members(&ranks, color), &config)
+            .map(Some)
+            .inspect_err(|error| {
+                let (rank, ranks) = (self.rank(), self.ranks());
+                warn!(rank, ranks, "split: failed: {error}");
+            })
+    }
+
+    /// Makes another communicator of the same ranks: [`Communicator::split`] where all have one color and no order of their
+    /// own.
+    ///
+    /// # Errors
+    /// As [`Communicator::split`].
+    pub fn duplicate(&self, config: Option<&Config>) -> Result<Communicator> {
+        self.split(Some(0), 0, config)?
+            .ok_or_else(|| Error::internal("a split with a color made nothing"))
+    }
+
+    /// The settings of a communicator that is made of this one.
+    fn settings(&self, config: Option<&Config>) -> Result<Config> {
+        let mut config = config.cloned().unwrap_or_else(|| Config {
+            timeout: Some(self.timeout()),
+            ..self.config.clone()
+        });
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Tells all ranks this one's color and key: returns theirs, by rank, and how many splits there were before.
+    fn exchange(&self, color: Option<u32>, key: i32) -> Result<(u64, Vec<Told>)> {
+        self.engine.membership.check()?;
+        // Held meanwhile, so that splits are numbered as they are carried out.
+        let mut splits = (self.splits.lock())
+            .map_err(|_| Error::internal("an earlier call on this communicator panicked"))?;
+        let send = [color.map_or(NO_COLOR, i64::from), key.into()];
+        let mut recv = vec![0; send.len() * self.ranks()];
+        let (input, output) = (Region::of(&send), Region::of_mut(&mut recv));
+        let (collective, count) = (Collective::AllGather, send.len());
+        self.collective(
+            collective,
+            Some(input),
+            Some(output),
+            count,
+            DType::Int64,
+            Call::SPLIT,
+        )?;
+        let number = *splits;
+        *splits += 1;
+        let told = recv.chunks_exact(send.len()).map(|told| Told {
+            color: told[0],
+            key: told[1],
+        });
+        Ok((number, told.collect()))
+    }
+
+    /// Joins the communicator of `members` that split `number` makes.
+    fn meet(&self, number: u64, color: u32, members: &[usize], config: &Config) -> Result<Communicator> {
+        let (rank, ranks) = (self.rank(), self.ranks());
+        let new = (members.iter().position(|&member| member == rank))
+            .ok_or_else(|| Error::internal("a split without the rank that called it"))?;
+        debug!(
+            rank,
+            ranks,
+            "split: to be rank {new} of {}, which are {}",
+            members.len(),
+            list(members)
+        );
+        let child = Child::derive(&self.engine.membership, number, color, members)?;
+        // Ranks that wait for this one in a later call are to blame those that keep it here.
+        let others: Vec<usize> = members.iter().copied().filter(|&member| member != rank).collect();
+        self.engine.membership.set_waits(&others, None);
+        let made = Communicator::join(members.len(), child.id(), new, config, Some(&child));
+        self.engine.membership.set_waits(&[], None);
+        made.map_err(|error| in_both_numbers(error, members))
+    }
+}
+
+/// What a rank told the others.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    color: i64,
+    key: i64,
+}
+
+/// The ranks that told this color, as they are numbered in its communicator.
+fn members(ranks: &[Told], color: u32) -> Vec<usize> {
+    let all = 0..ranks.len();
+    let mut members: Vec<usize> = all
+        .filter(|&rank| ranks[rank].color == i64::from(color))
+        .collect();
+    members.sort_by_key(|&rank| ranks[rank].key); // stable: by rank where keys are equal
+    members
+}
+
+/// Says whom the numbers of the new communicator mean, which the text is about.
+fn in_both_numbers(error: Error, members: &[usize]) -> Error {
+    let tell = |what: String| {
+        format!(
+            "{what} (ranks {} of the parent are ranks 0 to {} of the new communicator)",
+            list(members),
+            members.len() - 1
+        )
+    };
+    match error {
+        Error::Init { what } => Error::Init { what: tell(what) },
+        Error::InitTimeout { what } => Error::InitTimeout { what: tell(what) },
+        other => other,
+    }
+}
+
+/// Rank numbers for a message, not all of them if there are very many.
+fn list(ranks: &[usize]) -> String {
+    let shown = ranks.iter().take(SHOWN).map(usize::to_string);
+    let more = (ranks.len() > SHOWN).then(|| "...".to_owned());
+    shown.chain(more).collect::<Vec<_>>().join(", ")
+}
+
+/// What a rank tells that wants no communicator.
+const NO_COLOR: i64 = -1;
+/// The most ranks that a message lists.
+const SHOWN: usize = 32;

@@ -1,0 +1,149 @@
+//! Making communicators of another one, and of one process.
+
+use super::{
+    COMMUNICATORS, Entry,
+    config::read,
+    guard, later,
+    memory::{index, put},
+    on_entry,
+    types::{CCL_SPLIT_NOCOLOR, Code, cclComm_t, cclConfig_t, cclResult_t},
+};
+use crate::{
+    comm::{Communicator, Config},
+    types::{Error, Result, check_ranks},
+};
+use std::{ffi::c_int, ptr, sync::Arc};
+
+/// Makes a communicator of the ranks that pass the same `color`, in the order of their `key`, and of their ranks in
+/// `comm` where keys are equal.
+///
+/// It is an operation: all ranks of `comm` call it, at the same place among the others; with CCL_SPLIT_NOCOLOR a rank
+/// takes part, and gets NULL. `*newcomm` is a handle as cclCommInitRank makes it, to be given back like that, before or
+/// after `comm`; after an error it is NULL. All ranks must pass valid arguments: one whose arguments are refused takes no
+/// part, and the others wait for it as in any operation. If a rank is lost once the colors are known, or does not come,
+/// the call fails on all ranks of its color with cclRemoteError or cclTimeout and leaves `comm` as it is. In a group it is
+/// carried out at the end, before the group's operations, beside the other communicators that the group makes.
+///
+/// @param color 0 or more, or CCL_SPLIT_NOCOLOR.
+/// @param config Ranks of one color pass settings that fit; NULL means the settings of `comm` with its present timeout.
+///
+/// # Safety
+/// `newcomm` is NULL, which is an invalid argument, or may be written. `config` as for cclCommInitRankConfig.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclCommSplit(
+    comm: cclComm_t,
+    color: c_int,
+    key: c_int,
+    newcomm: *mut cclComm_t,
+    config: *mut cclConfig_t,
+) -> cclResult_t {
+    let make = move |comm: &Communicator, config: Option<&Config>| {
+        let color = match color {
+            CCL_SPLIT_NOCOLOR => None,
+            color => Some(u32::try_from(color).map_err(|_| {
+                Error::invalid(format!(
+                    "color is {color}: it must be 0 or more, or CCL_SPLIT_NOCOLOR ({CCL_SPLIT_NOCOLOR}) for no communicator"
+                ))
+            })?),
+        };
+        comm.split(color, key, config)
+    };
+    // SAFETY: the caller's promises.
+    unsafe { derive(comm, newcomm, config, make) }
+}
+
+/// Makes another communicator of the same ranks: cclCommSplit with one color for all, and one key.
+///
+/// # Safety
+/// As cclCommSplit.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclCommDup(
+    comm: cclComm_t,
+    newcomm: *mut cclComm_t,
+    config: *mut cclConfig_t,
+) -> cclResult_t {
+    // SAFETY: the caller's promises.
+    unsafe {
+        derive(comm, newcomm, config, |comm, config| {
+            comm.duplicate(config).map(Some)
+        })
+    }
+}
+
+/// # Safety
+/// As cclCommSplit.
+unsafe fn derive(
+    comm: cclComm_t,
+    newcomm: *mut cclComm_t,
+    config: *const cclConfig_t,
+    make: impl FnOnce(&Communicator, Option<&Config>) -> Result<Option<Communicator>> + Send + 'static,
+) -> cclResult_t {
+    // SAFETY: the caller's promise about `newcomm`.
+    let cleared = guard(|| unsafe { put("newcomm", newcomm, ptr::null_mut()) });
+    if cleared != Code::Success as cclResult_t {
+        return cleared;
+    }
+    on_entry(comm, |entry| {
+        let config = match config.is_null() {
+            true => None,
+            // SAFETY: the caller's promise about `config`.
+            false => Some(unsafe { read(config)? }),
+        };
+        let entry = Arc::clone(entry);
+        // SAFETY: the caller's promise about `newcomm`.
+        unsafe { later::make(newcomm, move || make(&entry.communicator, config.as_ref())) }
+    })
+}
+
+/// Makes a communicator whose `ndev` ranks are all in this process: their handles, by rank, in `comms`.
+///
+/// Each is as cclCommInitRank makes it and is given back by itself. An operation needs all of them, so that each rank calls
+/// it on a thread of its own, or one thread calls it for all in a group. After an error all of `comms` are NULL, unless
+/// it was about `ndev`.
+///
+/// @param devlist NULL: the ranks' buffers are host memory. Devices are not supported yet.
+///
+/// # Safety
+/// `comms` is NULL, which is an invalid argument, or `ndev` handles may be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclCommInitAll(
+    comms: *mut cclComm_t,
+    ndev: c_int,
+    devlist: *const c_int,
+) -> cclResult_t {
+    guard(|| {
+        let ranks = index("ndev", ndev)?;
+        check_ranks(ranks)?;
+        for rank in 0..ranks {
+            // SAFETY: the caller's promise; NULL is refused at the first.
+            unsafe { put("comms", comms.wrapping_add(rank), ptr::null_mut())? };
+        }
+        if !devlist.is_null() {
+            return Err(Error::usage(
+                "devices are not supported yet: pass NULL for devlist, which means host memory",
+            ));
+        }
+        let made = Communicator::init_all(ranks)?;
+        let mut handles = Vec::with_capacity(ranks);
+        for communicator in made {
+            match handle(communicator) {
+                Ok(handle) => handles.push(handle),
+                Err(error) => {
+                    // They are in the table: nobody else knows them.
+                    handles.iter().for_each(|&handle| _ = COMMUNICATORS.take(handle));
+                    return Err(error);
+                }
+            }
+        }
+        for (rank, handle) in handles.into_iter().enumerate() {
+            // SAFETY: the caller's promise; it was not NULL before.
+            unsafe { put("comms", comms.wrapping_add(rank), handle)? };
+        }
+        Ok(())
+    })
+}
+
+/// A new handle.
+fn handle(communicator: Communicator) -> Result<cclComm_t> {
+    COMMUNICATORS.insert(Entry::new(communicator))
+}
