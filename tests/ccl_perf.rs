@@ -61,6 +61,8 @@ fn mistakes_are_one_line_with_status_2() {
         ("alltoall --ranks 3 -e 100T", "lower -e"),
         ("allgather --algo guess", "--algo guess"),
         ("allreduce --ranks 0", "--ranks"),
+        ("allreduce --ranks 2,x", "--ranks"),
+        ("allreduce --ranks 2,3 --json x", "--ranks one number"),
         ("allreduce --ranks 3 -e 100T", "lower -e"),
         ("allreduce -e 100T", "lower -e"),
         ("allreduce --algo guess", "ring"),

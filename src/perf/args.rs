@@ -19,7 +19,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 /// Started by mpirun, torchrun or srun, each process is itself a rank; the first one prints.
 ///
 /// Exit status: 0 if all went well, 1 if an element was wrong or something failed, 2 for a mistake on the command line.
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Parser)]
 #[command(name = "ccl-perf", version, allow_negative_numbers = true)]
 pub(super) struct Args {
     /// What to measure: allreduce, broadcast, reduce, allgather, reducescatter, gather, scatter, alltoall, barrier
@@ -62,9 +62,10 @@ pub(super) struct Args {
     #[arg(short = 'r', value_name = "ROOT", value_parser = root)]
     pub(super) root: Option<Root>,
 
-    /// Processes to start [default: one per usable core, 2 to 8, fewer where memory is short; a launcher's]
-    #[arg(long, value_name = "N", value_parser = ranks)]
-    pub(super) ranks: Option<usize>,
+    /// Processes to start, several numbers with commas for one run after the other [default: one per usable core, 2 to 8,
+    /// fewer where memory is short; a launcher's]
+    #[arg(long, value_name = "N", value_parser = ranks, value_delimiter = ',')]
+    pub(super) ranks: Vec<usize>,
 
     /// What the bytes travel over: shm, tcp, or auto, which shares memory where that is possible
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = ["auto", "shm", "tcp"])]
@@ -120,6 +121,24 @@ pub(super) enum Stop {
 }
 
 impl Args {
+    /// A command line for each number of ranks that was given.
+    ///
+    /// # Errors
+    /// One line, when there are several and a file that would hold the last one only.
+    pub(super) fn each(self) -> Result<Vec<Args>, String> {
+        if self.ranks.len() < 2 {
+            return Ok(vec![self]);
+        }
+        if self.json.is_some() || self.csv.is_some() {
+            return Err("--json and --csv take one run: give --ranks one number".to_owned());
+        }
+        let one = |ranks: &usize| Args {
+            ranks: vec![*ranks],
+            ..self.clone()
+        };
+        Ok(self.ranks.iter().map(one).collect())
+    }
+
     /// Reads a command line, the program's name first.
     pub(super) fn read(line: impl IntoIterator<Item = OsString>) -> Result<Args, Stop> {
         Args::try_parse_from(line).map_err(|error| match error.kind() {
@@ -305,7 +324,7 @@ mod tests {
         );
         assert_eq!(
             (args.iterations, args.warmup, args.ranks),
-            (Some(7), Some(0), Some(5))
+            (Some(7), Some(0), vec![5])
         );
         assert_eq!(args.dtypes.items, [DType::Float16, DType::Float64]);
         assert!(args.ops.unwrap().all && args.in_place && args.no_check);

@@ -64,19 +64,30 @@ pub fn main() -> ExitCode {
         Err(error) => return complain(&error.to_string(), 2),
     }
     let host = Host::read(Path::new("/"));
-    let setup = match Setup::new(args, &host) {
-        Ok(setup) => setup,
+    let setups =
+        (args.each()).and_then(|each| each.into_iter().map(|args| Setup::new(args, &host)).collect());
+    let setups: Vec<Setup> = match setups {
+        Ok(setups) => setups,
         Err(line) => return complain(&line, 2),
     };
+    let codes = setups.iter().map(|setup| run(setup, &host));
+    codes
+        .into_iter()
+        .find(|code| *code != ExitCode::SUCCESS)
+        .unwrap_or(ExitCode::SUCCESS)
+}
+
+/// One run, of ranks that are started for it.
+fn run(setup: &Setup, host: &Host) -> ExitCode {
     if setup.explain {
         return match explain::text(&setup.job) {
-            Ok(text) => show(&text, first),
+            Ok(text) => show(&text, true),
             Err(error) => complain(&error.to_string(), 1),
         };
     }
-    let result = Files::open(&setup)
+    let result = Files::open(setup)
         .map_err(Trouble::Failed)
-        .and_then(|files| launch::run(&setup, &host, files));
+        .and_then(|files| launch::run(setup, host, files));
     match result {
         Ok(0) => ExitCode::SUCCESS,
         Ok(wrong) => complain(&wrong_elements(wrong), 1),

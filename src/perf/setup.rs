@@ -216,9 +216,7 @@ impl Memory {
 /// The number of ranks: the launcher's.
 fn launched_ranks(args: &Args, memory: &Memory, launch: &Launch) -> Result<usize, String> {
     let ranks = launch.ranks;
-    if let Some(told) = args.ranks
-        && told != ranks
-    {
+    if let Some(told) = args.ranks.iter().find(|&&told| told != ranks) {
         return Err(format!(
             "--ranks {told}, but {} started {ranks}: leave --ranks away, or start {told}",
             launch.launcher
@@ -230,7 +228,7 @@ fn launched_ranks(args: &Args, memory: &Memory, launch: &Launch) -> Result<usize
 
 /// The number of ranks: as told, or one per core as far as memory goes.
 fn ranks(args: &Args, memory: &Memory, host: &Host, notes: &mut Vec<String>) -> Result<usize, String> {
-    if let Some(ranks) = args.ranks {
+    if let Some(&ranks) = args.ranks.first() {
         memory.check(ranks, "lower -e or --ranks")?;
         return Ok(ranks);
     }
