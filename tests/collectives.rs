@@ -170,6 +170,21 @@ fn gather_puts_each_rank_s_at_its_place_on_every_root() {
         } else {
             case.assert("the unused output", &recv, vec![UNTOUCHED; case.total()]);
         }
+        let own = case.block(comm.rank());
+        let mut data = match case.is_root() {
+            true => vec![UNTOUCHED; case.total()],
+            false => vec![UNTOUCHED; case.count],
+        };
+        let at = if case.is_root() { own.start } else { 0 };
+        data[at..][..case.count].copy_from_slice(&part(comm.rank(), own.clone()));
+        comm.gather_in_place(&mut data, case.root).unwrap();
+        match case.is_root() {
+            true => {
+                let wanted = (0..comm.ranks()).flat_map(|rank| part(rank, case.block(rank)));
+                case.assert("gather in place", &data, wanted);
+            }
+            false => case.assert("what was sent in place", &data, part(comm.rank(), own)),
+        }
     });
 }
 
@@ -187,6 +202,16 @@ fn scatter_hands_out_the_blocks_of_every_root() {
         comm.scatter(given, &mut recv, case.root).unwrap();
         case.assert("scatter", &recv, part(case.root, own));
         case.assert("the input", &send, part(comm.rank(), 0..case.total()));
+        let own = case.block(comm.rank());
+        let mut data = match case.is_root() {
+            true => part(comm.rank(), 0..case.total()),
+            false => vec![UNTOUCHED; case.count],
+        };
+        comm.scatter_in_place(&mut data, case.root).unwrap();
+        match case.is_root() {
+            true => case.assert("the root's in place", &data, part(comm.rank(), 0..case.total())),
+            false => case.assert("scatter in place", &data, part(case.root, own)),
+        }
     });
 }
 

@@ -134,6 +134,15 @@ impl Communicator {
         )
     }
 
+    /// [`Communicator::gather`] where the root's part lies in its `data` at its place; that of the others is what they send.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn gather_in_place<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
+        let count = self.part_at(root, data.len())?;
+        self.run_in_place(Collective::Gather { root: rank(root) }, data, count, Op::Sum)
+    }
+
     /// Hands block r of `root`'s `send` to rank r, into `recv`. Only the root's `send` is looked at.
     ///
     /// # Errors
@@ -147,6 +156,15 @@ impl Communicator {
             count,
             Op::Sum,
         )
+    }
+
+    /// [`Communicator::scatter`] where the root keeps its part in `data`, at its place; that of the others is what they get.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn scatter_in_place<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
+        let count = self.part_at(root, data.len())?;
+        self.run_in_place(Collective::Scatter { root: rank(root) }, data, count, Op::Sum)
     }
 
     /// Hands block r of `send` to rank r, and gets into block r of `recv` what rank r has for this one.
@@ -226,10 +244,16 @@ impl Communicator {
             _ => held.input.start.min(held.output.start),
         };
         Ok([held.input, held.output].map(|of| {
+            if of.is_empty() {
+                return None;
+            }
             let (at, len) = ((of.start - begin) * dtype.size(), of.len() * dtype.size());
             // What does not fit is not cut, so that the check of its length tells.
-            let (at, len) = if at + len <= bytes { (at, len) } else { (0, bytes) };
-            (!of.is_empty()).then(|| part(at, len))
+            Some(if at + len <= bytes {
+                part(at, len)
+            } else {
+                part(0, bytes)
+            })
         }))
     }
 
@@ -327,6 +351,14 @@ impl Communicator {
             )));
         }
         Ok(definition::held(collective, ranks, self.rank(), count))
+    }
+
+    /// The length of one rank's block where the root's buffer, and nobody else's, has all.
+    fn part_at(&self, root: usize, len: usize) -> Result<usize> {
+        match self.rank() == root {
+            true => self.block_of(len),
+            false => Ok(len),
+        }
     }
 
     /// The length of one rank's block of a vector.

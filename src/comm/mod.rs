@@ -47,9 +47,10 @@ use tracing::{info, warn};
 
 /// A rank's membership in a group of ranks that communicate collectively.
 ///
-/// Every rank makes the same calls in the same order. A call returns when this rank's part is done: its output is
-/// complete and its input may be changed. Calls on one communicator from several threads are served one after the
-/// other; whoever does that makes sure that their order is the same on all ranks.
+/// Every rank makes the same calls of all ranks in the same order. A call returns when this rank's part is done: its output is
+/// complete and its input may be changed. Any thread may call anything at any time, and what several threads call goes on
+/// side by side; they see to it that the order of their calls of all ranks is the same on all ranks. Operations that go on
+/// by themselves are begun with [`Communicator::scope`] and [`Communicator::begin`].
 ///
 /// After a failure (a rank died, was silent past the deadline, called something else) every rank's running or next
 /// call returns [`Error::Failed`] with the same [`Cause`], and all later ones [`Error::Closed`]. Dropping a communicator
