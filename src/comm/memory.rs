@@ -8,18 +8,12 @@ impl Engine {
     /// the operation that needed most, a few tiles for each rank however long its vector was.
     pub(super) fn tell_memory(&self) {
         let (rank, ranks) = (self.membership.rank(), self.membership.ranks());
-        if let Some((links, scratch)) = self.memory() {
+        if let Ok((links, scratch)) = self.memory() {
             debug!(
                 rank,
                 ranks, "memory: {links} bytes of address space for links, {scratch} bytes of scratch"
             );
         }
-    }
-
-    /// Bytes of links and of scratch, unless the communicator cannot be used.
-    fn memory(&self) -> Option<(usize, usize)> {
-        let floor = self.floor().ok()?;
-        Some((floor.links.memory(), floor.scratch.capacity() * size_of::<u64>()))
     }
 }
 

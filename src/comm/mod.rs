@@ -155,7 +155,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::Usage`] in a forked child.
     pub fn link_memory(&self) -> Result<usize> {
-        Ok(self.engine.floor()?.links.memory())
+        Ok(self.engine.memory()?.0)
     }
 
     /// Sets how long an operation may wait for another rank. It holds from the next wait on.

@@ -17,8 +17,10 @@ use std::{
 /// What goes on by itself: collective calls, and messages to single ranks.
 #[derive(Debug)]
 pub(super) struct Jobs {
-    /// In the order of their calls. Messages leave it as soon as they may begin.
-    list: VecDeque<Job>,
+    /// Collective calls, in their order.
+    calls: VecDeque<Job>,
+    /// Messages that have not begun.
+    messages: Vec<Job>,
     transfers: Transfers,
 }
 
@@ -26,18 +28,24 @@ impl Jobs {
     /// None yet, of `rank` among `ranks`.
     pub(super) fn new(rank: usize, ranks: usize) -> Self {
         Jobs {
-            list: VecDeque::new(),
+            calls: VecDeque::new(),
+            messages: Vec::new(),
             transfers: Transfers::new(rank, ranks),
         }
     }
 
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
-        self.list.is_empty() && self.transfers.is_idle()
+        self.calls.is_empty() && self.messages.is_empty() && self.transfers.is_idle()
     }
 
     pub(super) fn extend(&mut self, jobs: impl Iterator<Item = Job>) {
-        self.list.extend(jobs);
+        for job in jobs {
+            match job.what {
+                What::Collective(_) => self.calls.push_back(job),
+                What::Send(..) | What::Receive(_) => self.messages.push(job),
+            }
+        }
     }
 
     /// Moves on what can be moved without waiting: whether anything moved, and whether anything ended. `lanes` are those of a
@@ -47,39 +55,23 @@ impl Jobs {
         wires: &W,
         mut lanes: u32,
     ) -> Result<(bool, bool), (Fault, Option<Operation>)> {
-        let (mut moved, mut ended) = (false, false);
-        // Calls begin in their order, and none uses the lanes of an earlier one.
-        let mut may_begin = true;
+        let begun = self.begin_messages().map_err(|fault| (fault, None))?;
+        let (mut moved, mut ended) = (begun, begun);
         let mut at = 0;
-        while let Some(job) = self.list.get_mut(at) {
+        while let Some(job) = self.calls.get_mut(at) {
             let gate_open = job.may_begin();
             let What::Collective(call) = &mut job.what else {
-                if !gate_open {
-                    at += 1;
-                    continue;
-                }
-                if let Some(job) = self.list.remove(at) {
-                    match job.what {
-                        What::Send(peer, sending) => self.transfers.send(peer, sending),
-                        What::Receive(posted) => self.transfers.receive(posted),
-                        What::Collective(_) => Ok(()),
-                    }
-                    .map_err(|fault| (fault, None))?;
-                }
-                (moved, ended) = (true, true);
-                continue;
+                break;
             };
-            let begins = may_begin && gate_open && lanes & call.placed.lanes() == 0;
-            if !call.has_begun() && !begins {
-                may_begin = false;
-                at += 1;
-                continue;
+            // Calls begin in their order, and none uses the lanes of an earlier one.
+            if !call.has_begun() && !(gate_open && lanes & call.placed.lanes() == 0) {
+                break;
             }
             lanes |= call.placed.lanes();
             let operation = call.placed.call.into();
             match call.poll(wires).map_err(|fault| (fault, Some(operation)))? {
                 Progress::Done => {
-                    if let Some(job) = self.list.remove(at) {
+                    if let Some(job) = self.calls.remove(at) {
                         job.end(Ok(None));
                     }
                     (moved, ended) = (true, true);
@@ -97,6 +89,28 @@ impl Jobs {
         Ok((moved, ended))
     }
 
+    /// Begins the messages that may begin; whether there were any.
+    fn begin_messages(&mut self) -> Result<bool, Fault> {
+        if self.messages.is_empty() {
+            return Ok(false);
+        }
+        let (mut any, mut fault) = (false, None);
+        for job in std::mem::take(&mut self.messages) {
+            if fault.is_some() || !job.may_begin() {
+                self.messages.push(job);
+                continue;
+            }
+            any = true;
+            let begun = match job.what {
+                What::Send(peer, sending) => self.transfers.send(peer, sending),
+                What::Receive(posted) => self.transfers.receive(posted),
+                What::Collective(_) => Ok(()),
+            };
+            fault = begun.err();
+        }
+        fault.map_or(Ok(any), Err)
+    }
+
     /// Adds what stands still, where `elapsed` says how long.
     pub(super) fn stuck(&self, all: &mut Vec<Stuck>, elapsed: impl Fn(Instant) -> Duration) {
         let job = |job: &Job| {
@@ -110,7 +124,7 @@ impl Jobs {
                 waited: elapsed(since),
             })
         };
-        all.extend(self.list.iter().filter_map(job));
+        all.extend(self.calls.iter().filter_map(job));
         all.extend(self.transfers.oldest().map(|oldest| Stuck {
             operation: Some(oldest.transfer.into()),
             waits_for: oldest.waits_for,
@@ -120,7 +134,8 @@ impl Jobs {
 
     /// Ends all because of `cause`.
     pub(super) fn fail(&mut self, cause: &Cause) {
-        for job in std::mem::take(&mut self.list) {
+        let messages = std::mem::take(&mut self.messages);
+        for job in std::mem::take(&mut self.calls).into_iter().chain(messages) {
             job.end(Err(cause.clone()));
         }
         self.transfers.fail(cause);

@@ -34,7 +34,7 @@ use jobs::Jobs;
 use lead::{Own, Until};
 use std::{
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{
             AtomicBool, AtomicU32, AtomicU64,
             Ordering::{Relaxed, SeqCst},
@@ -83,9 +83,9 @@ struct Desk {
 
 /// What one thread at a time moves.
 pub(super) struct Floor {
-    pub(super) links: Links,
+    links: Links,
     patience: Patience,
-    pub(super) scratch: Vec<u64>,
+    scratch: Vec<u64>,
     jobs: Jobs,
     /// When the leader last looked at the clock, and time in which nobody looked, as when the process was stopped: that
     /// does not count as waiting.
@@ -368,14 +368,16 @@ impl Engine {
         self.desk.lock().map_err(|_| panicked())
     }
 
-    /// The floor, once whoever leads steps back.
-    pub(super) fn floor(&self) -> Result<MutexGuard<'_, Floor>> {
+    /// Bytes of links and of scratch. Waits until whoever leads steps back.
+    pub(super) fn memory(&self) -> Result<(usize, usize)> {
         self.membership.check()?;
         self.waiting.fetch_add(1, SeqCst);
         self.bell.wake();
-        let floor = self.floor.lock().map_err(|_| panicked());
+        let floor = self.floor.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = (floor.links.memory(), floor.scratch.capacity() * size_of::<u64>());
         self.waiting.fetch_sub(1, SeqCst);
-        floor
+        self.step_back(floor);
+        Ok(memory)
     }
 
     /// Gives a call its place: from here on the ranks' call numbers go on together.
