@@ -24,6 +24,7 @@ struct Trial<'a> {
     count: usize,
     in_place: bool,
     tile: usize,
+    /// Tiles in flight: fewer where the lanes do not suffice for the channels of so many.
     copies: usize,
     /// With it, sends that it marks are offered where the simulation takes offers (0 slots).
     proof: Option<&'a Proof>,
@@ -93,6 +94,8 @@ impl Trial<'_> {
         let mut outputs: Vec<Vec<u64>> = (0..n).map(|r| self.before(r)).collect();
         let world = sim::World::new(n, slots, seed);
         let first = &self.schedules[0];
+        let channels = Extent::of_all(self.schedules.iter().map(Schedule::extent)).channels;
+        let copies = self.copies.min(CALL_LANES / channels);
         let layout = Layout {
             count: self.total(),
             blocks: first.blocks as usize,
@@ -102,7 +105,7 @@ impl Trial<'_> {
         let mut scratch: Vec<Vec<u64>> = self
             .schedules
             .iter()
-            .map(|s| vec![0; Work::scratch_bytes(s, &tiling, self.copies, DType::Uint64) / 8])
+            .map(|s| vec![0; Work::scratch_bytes(s, &tiling, copies, DType::Uint64) / 8])
             .collect();
         let call = Call {
             seq: 3,
@@ -123,8 +126,8 @@ impl Trial<'_> {
                 schedule: &self.schedules[r],
                 layout,
                 tiling,
-                copies: self.copies,
-                channels: Extent::of_all(self.schedules.iter().map(Schedule::extent)).channels,
+                copies,
+                channels,
                 first_lane: seed as usize % CALL_LANES,
                 dtype: DType::Uint64,
                 op: Op::Sum,

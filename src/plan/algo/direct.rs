@@ -56,7 +56,7 @@ fn others(me: usize) -> Affine {
 }
 
 /// The reduction of what all ranks have, this one's in `mine`, in the order of the ranks.
-fn sum(n: usize, me: usize, mine: Slice) -> Step {
+pub(super) fn sum(n: usize, me: usize, mine: Slice) -> Step {
     let from = |rank: usize| match rank == me {
         true => Source::Slice(mine),
         false => Source::Recv(Affine::fixed(rank)),
@@ -65,7 +65,7 @@ fn sum(n: usize, me: usize, mine: Slice) -> Step {
 }
 
 /// Sends each other rank the block `what` of it.
-fn hand_out(n: usize, me: usize, what: impl Fn(Affine) -> Slice) -> Item {
+pub(super) fn hand_out(n: usize, me: usize, what: impl Fn(Affine) -> Slice) -> Item {
     let others = others(me);
     super::repeat(n - 1, Step::copy(Source::Slice(what(others))).send(others))
 }

@@ -3,8 +3,11 @@
 mod bruck;
 mod chain;
 mod direct;
+mod doubletree;
 mod doubling;
 mod halving;
+mod oneshot;
+mod pairwise;
 mod ring;
 mod tree;
 
@@ -38,12 +41,16 @@ pub(crate) struct Algorithm {
 /// Every algorithm, in the order in which those that are about as fast are preferred: fewer roundings first.
 pub(crate) const ALGORITHMS: &[Algorithm] = &[
     doubling::DOUBLING,
+    oneshot::ONESHOT,
     direct::DIRECT,
+    pairwise::PAIRWISE,
     ring::RING,
     halving::HALVING,
     bruck::BRUCK,
     tree::TREE,
+    tree::KNOMIAL,
     chain::CHAIN,
+    doubletree::DOUBLETREE,
 ];
 
 /// The algorithms that can carry out `collective`.

@@ -1,17 +1,18 @@
-//! Binomial tree: in each round every rank that has something hands it to one that has not, or the other way round.
+//! k-nomial tree: in each round every rank that has something hands it to k − 1 that have not, or the other way round. With k = 2
+//! it is the binomial tree.
 //!
-//! ceil(log2(n)) messages one after the other, so that something short is everywhere soonest; but the root is busy with all
-//! rounds. Ranks are counted from the root on: the parent of the v-th is v without its lowest bit, and its children are
-//! v + 2^j for each 2^j below that bit. Of a broadcast and a scatter the farthest child is served first, because the most
-//! ranks are behind it.
+//! ceil(log_k(n)) messages one after the other, so that something short is everywhere soonest; but the root is busy with all
+//! rounds, and with k − 1 ranks in each. Ranks are counted from the root on: the parent of the v-th is v without its last digit
+//! to the base k that is not 0, and its children are v + d·k^j for each digit d and each k^j below the unit of that digit. Of a
+//! broadcast and a scatter the farthest child is served first, because the most ranks are behind it.
 //!
-//! The ranks behind v, with itself, are those from v to before v + its lowest bit: what a gather or a scatter carries for them
+//! The ranks behind v, with itself, are those from v to before v + that unit: what a gather or a scatter carries for them
 //! is one message. Blocks that pass through a rank lie in its scratch memory.
 //! A reduction adds a rank's own vector and those of its children in the order of their numbers, in one pass; 16- and 8-bit
 //! floats are rounded at each rank.
 //!
 //! Source: the binomial trees in R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of collective communication
-//! operations in MPICH", 2005.
+//! operations in MPICH", 2005; with other bases, the k-nomial algorithms of UCC (openucx/ucc, src/components/tl/ucp).
 
 use super::{Algorithm, Request, whole};
 use crate::plan::cost::{Counts, Load, Work};
@@ -26,48 +27,91 @@ pub(super) const TREE: Algorithm = Algorithm {
     name: "tree",
     about: "from or to the root in rounds, with twice as many ranks in each (binomial tree)",
     fits: |collective| collective.root().is_some(),
-    build,
-    counts,
+    build: |request| build(request, 2),
+    counts: |load| counts(load, 2),
 };
 
-fn build(request: &Request) -> Schedule {
-    let place = Place::of(request);
+pub(super) const KNOMIAL: Algorithm = Algorithm {
+    name: "knomial",
+    about: "from or to the root in rounds, with four times as many ranks in each (k-nomial tree, k = 4)",
+    build: |request| build(request, 4),
+    counts: |load| counts(load, 4),
+    ..TREE
+};
+
+fn build(request: &Request, radix: usize) -> Schedule {
+    let place = Place::of(request, radix);
     match request.collective {
-        Collective::Reduce { .. } if place.ranks == 1 => Schedule::plain(1, 1, vec![super::alone()]),
-        Collective::Reduce { .. } => Schedule::plain(place.ranks, 1, vec![Item::Step(place.reduce())]),
+        Collective::Reduce { .. } if request.ranks == 1 => Schedule::plain(1, 1, vec![super::alone()]),
+        Collective::Reduce { .. } => place.with_vector(place.reduce()),
         Collective::Gather { .. } => place.with_blocks(place.gather()),
         Collective::Scatter { .. } => place.with_blocks(place.scatter()),
-        _ => Schedule::plain(place.ranks, 1, vec![Item::Step(place.broadcast())]),
+        _ => place.with_vector(place.broadcast()),
+    }
+}
+
+/// The tree over all ranks, counted from the root on.
+#[derive(Clone, Copy)]
+struct Tree {
+    ranks: usize,
+    radix: usize,
+}
+
+impl Tree {
+    /// The unit of the last digit of `v` that is not 0; of 0, which is the root, the first that is at least n.
+    fn unit(&self, v: usize) -> usize {
+        let Tree { ranks, radix } = *self;
+        let mut unit = 1;
+        while if v == 0 {
+            unit < ranks
+        } else {
+            v.is_multiple_of(unit * radix)
+        } {
+            unit *= radix;
+        }
+        unit
+    }
+
+    fn parent(&self, v: usize) -> usize {
+        v - v % (self.unit(v) * self.radix)
+    }
+
+    /// The children of `v`, the nearest first.
+    fn children(&self, v: usize) -> impl DoubleEndedIterator<Item = usize> + use<> {
+        let Tree { ranks, radix } = *self;
+        (0..self.unit(v).ilog(radix))
+            .flat_map(move |level| (1..radix).map(move |digit| v + digit * radix.pow(level)))
+            .filter(move |&child| child < ranks)
+    }
+
+    /// How many ranks there are from `v` on up to those behind it.
+    fn behind(&self, v: usize) -> usize {
+        self.unit(v).min(self.ranks - v)
     }
 }
 
 /// A rank's place in the tree.
 struct Place {
-    ranks: usize,
+    tree: Tree,
     root: usize,
     /// How far after the root it comes.
     v: usize,
-    /// The lowest bit of `v`.
-    lowest: usize,
 }
 
 impl Place {
-    fn of(request: &Request) -> Place {
+    fn of(request: &Request, radix: usize) -> Place {
         let (ranks, me) = (request.ranks, request.rank);
         let root = request.collective.root().map_or(0, |root| root as usize);
-        let v = (me + ranks - root) % ranks;
-        let lowest = lowest_bit(v, ranks);
         Place {
-            ranks,
+            tree: Tree { ranks, radix },
             root,
-            v,
-            lowest,
+            v: (me + ranks - root) % ranks,
         }
     }
 
     /// The rank that comes `v` after the root.
     fn rank(&self, v: usize) -> usize {
-        (self.root + v) % self.ranks
+        (self.root + v) % self.tree.ranks
     }
 
     fn peer(&self, v: usize) -> Affine {
@@ -79,20 +123,17 @@ impl Place {
     }
 
     fn parent(&self) -> Affine {
-        self.peer(self.v - self.lowest)
+        self.peer(self.tree.parent(self.v))
     }
 
     /// Its children, the nearest first.
-    fn children(&self) -> impl DoubleEndedIterator<Item = usize> {
-        let (v, ranks) = (self.v, self.ranks);
-        (0..self.lowest.ilog2())
-            .map(move |j| v + (1 << j))
-            .filter(move |&child| child < ranks)
+    fn children(&self) -> impl DoubleEndedIterator<Item = usize> + use<> {
+        self.tree.children(self.v)
     }
 
     /// The blocks of the ranks from `v` on up to those behind it.
     fn blocks(&self, buffer: Buffer, v: usize) -> Slice {
-        Slice::run(buffer, self.at(buffer, v), behind(v, self.ranks))
+        Slice::run(buffer, self.at(buffer, v), self.tree.behind(v))
     }
 
     fn own(&self, buffer: Buffer) -> Slice {
@@ -163,56 +204,48 @@ impl Place {
         steps
     }
 
+    /// A schedule with one block.
+    fn with_vector(&self, step: Step) -> Schedule {
+        Schedule::plain(self.tree.ranks, 1, vec![Item::Step(step)])
+    }
+
     /// A schedule with a block for each rank, and scratch memory if it is used.
     fn with_blocks(&self, steps: Vec<Step>) -> Schedule {
         let uses_scratch = steps
             .iter()
             .any(|step| step.slices().any(|slice| slice.buffer == Scratch));
+        let (ranks, items) = (self.tree.ranks, steps.into_iter().map(Item::Step).collect());
         Schedule {
             scratch: if uses_scratch {
-                behind(self.v, self.ranks) as u32
+                self.tree.behind(self.v) as u32
             } else {
                 0
             },
-            ..Schedule::plain(
-                self.ranks,
-                self.ranks,
-                steps.into_iter().map(Item::Step).collect(),
-            )
+            ..Schedule::plain(ranks, ranks, items)
         }
-    }
-}
-
-/// How many ranks there are from `v` on up to those behind it.
-fn behind(v: usize, ranks: usize) -> usize {
-    lowest_bit(v, ranks).min(ranks - v)
-}
-
-/// The lowest bit of `v`; of 0, which is the root, the first that is more than all of 0..n.
-fn lowest_bit(v: usize, n: usize) -> usize {
-    match v {
-        0 => n.next_power_of_two(),
-        _ => 1 << v.trailing_zeros(),
     }
 }
 
 /// The root is the busiest: it has something to do in each round. In a gather or a scatter a rank's message has the blocks of
 /// all ranks behind it.
-fn counts(load: &Load) -> Counts {
+fn counts(load: &Load, radix: usize) -> Counts {
     if load.ranks == 1 {
         return Counts::ALONE;
     }
     let (ranks, others) = (load.ranks, load.ranks as f64 - 1.0);
-    let rounds = f64::from(ranks.next_power_of_two().ilog2());
+    let tree = Tree { ranks, radix };
+    let rounds = f64::from(tree.unit(0).ilog(radix));
+    let children = tree.children(0).count() as f64;
     let (block, _) = load.blocks(ranks);
     if load.collective.has_blocks() {
-        let passed: usize = (1..ranks).map(|v| behind(v, ranks)).sum();
+        let passed: usize = (1..ranks).map(|v| tree.behind(v)).sum();
+        let longest = tree.children(0).map(|child| tree.behind(child)).max();
         return Counts {
             rounds,
-            peers: rounds,
-            message: block * behind(ranks.next_power_of_two() / 2, ranks) as f64,
-            lead: block * others,
-            busiest: busiest_of_blocks(ranks, block),
+            peers: children,
+            message: block * longest.unwrap_or(0) as f64,
+            lead: block * others / (radix as f64 - 1.0),
+            busiest: busiest_of_blocks(tree, block),
             all: Work {
                 messages: 2.0 * others,
                 bytes: 2.0 * passed as f64 * block,
@@ -224,13 +257,13 @@ fn counts(load: &Load) -> Counts {
     let bytes = load.bytes();
     Counts {
         rounds,
-        peers: rounds,
+        peers: children,
         message: bytes,
         lead: 0.0,
         busiest: Work {
-            messages: rounds,
-            bytes: rounds * bytes,
-            reduced: adds * rounds * bytes,
+            messages: children,
+            bytes: children * bytes,
+            reduced: adds * children * bytes,
         },
         all: Work {
             reduced: adds * others * bytes,
@@ -239,24 +272,19 @@ fn counts(load: &Load) -> Counts {
     }
 }
 
-/// The most messages, and the most bytes, of a rank: the root's, but for the child of most, which passes on all it has.
-fn busiest_of_blocks(ranks: usize, block: f64) -> Work {
-    let of = |v: usize| {
-        let lowest = lowest_bit(v, ranks);
-        let children = (0..lowest.ilog2())
-            .map(|j| v + (1 << j))
-            .filter(|&child| child < ranks);
-        let passed: Vec<usize> = children.map(|child| behind(child, ranks)).collect();
-        let up = if v == 0 { (0, 0) } else { (1, behind(v, ranks)) };
-        (up.0 + passed.len(), up.1 + passed.iter().sum::<usize>())
-    };
-    // Beyond the root's first child nobody has more than it.
-    let candidates =
-        [0, ranks.next_power_of_two() / 2, ranks.next_power_of_two() / 4].map(|v| of(v.min(ranks - 1)));
-    let most = |pick: fn(&(usize, usize)) -> usize| candidates.iter().map(pick).max().unwrap_or(0) as f64;
-    Work {
-        messages: most(|one| one.0),
-        bytes: most(|one| one.1) * block,
-        reduced: 0.0,
+/// The most messages, and the most bytes, of a rank: the root's, but for a child of most, which passes on all it has.
+fn busiest_of_blocks(tree: Tree, block: f64) -> Work {
+    let mut busiest = Work::NONE;
+    // Nobody has more than the root's child with the same unit.
+    for v in tree.children(0).chain([0]) {
+        let mut work = Work::NONE;
+        if v != 0 {
+            work.pass(1.0, tree.behind(v) as f64 * block);
+        }
+        for child in tree.children(v) {
+            work.pass(1.0, tree.behind(child) as f64 * block);
+        }
+        busiest.raise_to(&work);
     }
+    busiest
 }

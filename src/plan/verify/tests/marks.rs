@@ -115,7 +115,8 @@ fn algorithms_lend_all_that_has_a_place() {
             let collective = collectives
                 .find(|&collective| (algorithm.fits)(collective))
                 .unwrap();
-            let proof = verify_all(collective, &built(algorithm, collective, ranks)).unwrap();
+            let schedules = built(algorithm, collective, ranks);
+            let proof = verify_all(collective, &schedules).unwrap();
             for in_place in [false, true] {
                 let staged: Vec<_> = proof.staged(in_place).cloned().collect();
                 let expected: Vec<_> = match algorithm.name {
@@ -129,6 +130,10 @@ fn algorithms_lend_all_that_has_a_place() {
                         (0..ranks).flat_map(of_rank).collect()
                     }
                     "doubling" => continue,
+                    // Everyone overwrites what everyone is to fetch.
+                    "oneshot" if in_place => (0..ranks).map(|rank| site(rank, &[0, 0])).collect(),
+                    // As a ring, where there are children.
+                    "doubletree" => placeless(&schedules),
                     _ => vec![],
                 };
                 assert_eq!(
@@ -139,4 +144,23 @@ fn algorithms_lend_all_that_has_a_place() {
             }
         }
     }
+}
+
+/// The first items of channels that send a sum which they do not store.
+fn placeless(schedules: &[Schedule]) -> Vec<SendSite> {
+    let mut sites = Vec::new();
+    for (rank, schedule) in schedules.iter().enumerate() {
+        for (channel, items) in (0..).zip(&schedule.channels) {
+            if let Item::Step(step) = &items[0]
+                && step.how != How::Copy
+                && step.stores.is_empty()
+            {
+                sites.push(SendSite {
+                    channel,
+                    ..site(rank, &[0])
+                });
+            }
+        }
+    }
+    sites
 }
