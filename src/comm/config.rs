@@ -134,7 +134,7 @@ mod tests {
         let error = checked(|c| c.algorithm = Some("rings".into())).unwrap_err();
         assert_eq!(
             error,
-            "algorithm \"rings\" does not exist: use one of doubling, direct, ring, halving, bruck, tree, chain"
+            "algorithm \"rings\" does not exist: use one of doubling, direct, ring, halving, bruck, pat, tree, chain, hierarchical"
         );
     }
 

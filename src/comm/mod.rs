@@ -18,6 +18,7 @@ use crate::{
         choose,
         cost::{Load, Machine},
         explain::{self, Explanation},
+        groups::Groups,
     },
     sys::host::usable_cpus,
     transport::{
@@ -130,7 +131,12 @@ impl Communicator {
                 false => "",
             }
         );
-        let machine = machine(choice, membership.one_host(), membership.cores());
+        let machine = machine(
+            choice,
+            membership.one_host(),
+            Groups::listed(membership.hosts()),
+            membership.cores(),
+        );
         Ok(Communicator {
             transport,
             machine,
@@ -253,7 +259,7 @@ impl Communicator {
         let (choose, why) = (|| self.choose(&load), || self.why(&load));
         let plan = inner
             .plans
-            .prepare(load, self.rank(), self.machine.tile, choose, why)?;
+            .prepare(load, self.rank(), &self.machine, choose, why)?;
         // From here on data moves, and the ranks' call numbers go on together.
         inner.seq = inner.seq.wrapping_add(1);
         trace!(
@@ -385,7 +391,8 @@ pub fn explain(
         return Err(Error::invalid("a communicator has at least 1 rank"));
     }
     let cores: u32 = usable_cpus().iter().map(|byte| byte.count_ones()).sum();
-    let machine = machine(config.choice()?, true, cores.max(1) as usize);
+    let one = Groups::Rows { ranks, size: ranks };
+    let machine = machine(config.choice()?, true, one, cores.max(1) as usize);
     let load = Load::new(collective, ranks, count, dtype);
     let forced = config.algorithm.as_deref();
     explain::explain(&load, &machine, forced, MAX_MESSAGE, LANES)
@@ -406,10 +413,12 @@ fn transport(choice: Choice, membership: &Membership) -> (&'static str, &'static
     }
 }
 
-/// What the planner reckons with where ranks use `choice` and share `one_host` or not.
-fn machine(choice: Choice, one_host: bool, cores: usize) -> Machine {
+/// What the planner reckons with where ranks use `choice` and share `one_host`, or several as `hosts` says.
+fn machine(choice: Choice, one_host: bool, hosts: Groups, cores: usize) -> Machine {
     match choice {
         Choice::Auto | Choice::Shm if one_host => Machine::shared_memory(cores),
+        Choice::Auto if hosts.has_levels() => Machine::hosts(cores, hosts),
+        _ if hosts.has_levels() => Machine::tcp(cores).with_groups(hosts),
         _ => Machine::tcp(cores),
     }
 }

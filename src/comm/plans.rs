@@ -3,8 +3,9 @@
 use crate::{
     plan::{
         algo::{Algorithm, Request},
-        choose::{self, TileBytes},
-        cost::Load,
+        choose,
+        cost::{Load, Machine},
+        groups::Groups,
         layout::{Layout, Tiling},
         schedule::{Extent, Schedule},
         verify::verify,
@@ -38,8 +39,7 @@ pub(super) struct Prepared {
 }
 
 impl Plans {
-    /// The plan for `load` by the algorithm that `choose` gives, in tiles of that length;
-    /// `why` says why that one.
+    /// The plan for `load` on `machine` by the algorithm that `choose` gives; `why` says why that one.
     ///
     /// # Errors
     /// [`Error::Internal`] when the proof of its schedule fails; [`Error::Usage`] when it does not fit the links.
@@ -47,19 +47,20 @@ impl Plans {
         &mut self,
         load: Load,
         rank: usize,
-        tile: TileBytes,
+        machine: &Machine,
         choose: impl FnOnce() -> Result<&'static Algorithm, Error>,
         why: impl FnOnce() -> String,
     ) -> Result<&Prepared, Error> {
         if self.last.as_ref().is_none_or(|last| last.load != load) {
             let algorithm = choose()?;
-            let (schedule, extent) = self.get(algorithm, load.collective, load.ranks, rank, why)?;
+            let (schedule, extent) = self.get(algorithm, &load, rank, machine.groups(), why)?;
             let layout = Layout {
                 count: load.count,
                 blocks: schedule.blocks as usize,
                 grains: schedule.grains as usize,
             };
-            let (tiling, copies) = choose::tiling(extent, &layout, load.element, MAX_MESSAGE, LANES, tile)?;
+            let (tiling, copies) =
+                choose::tiling(extent, &layout, load.element, MAX_MESSAGE, LANES, machine.tile)?;
             self.last = Some(Prepared {
                 load,
                 algorithm: algorithm.name,
@@ -73,7 +74,7 @@ impl Plans {
         last.ok_or_else(|| Error::internal("a call that was just planned has no plan"))
     }
 
-    /// This rank's schedule for `collective` by `algorithm`, which is proved with all other ranks' when it is new; and
+    /// This rank's schedule for a call by `algorithm` among `groups`, which is proved with all other ranks' when it is new; and
     /// what the ranks' tiles depend on. `why` says what made it be used.
     ///
     /// # Errors
@@ -81,9 +82,11 @@ impl Plans {
     fn get(
         &mut self,
         algorithm: &Algorithm,
-        collective: Collective,
-        ranks: usize,
+        &Load {
+            collective, ranks, ..
+        }: &Load,
         rank: usize,
+        groups: Option<&Groups>,
         why: impl FnOnce() -> String,
     ) -> Result<(Arc<Schedule>, Extent), Error> {
         let key = (algorithm.name, collective);
@@ -92,11 +95,12 @@ impl Plans {
             Some(at) => self.recent[..=at].rotate_right(1),
             None => {
                 let of = |rank| {
-                    (algorithm.build)(&Request {
+                    let request = Request {
                         collective,
                         ranks,
                         rank,
-                    })
+                    };
+                    algorithm.schedule(&request, groups)
                 };
                 let began = Instant::now();
                 let proof = verify(collective, ranks, of).map_err(|flaw| {

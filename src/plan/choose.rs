@@ -23,15 +23,25 @@ pub(crate) fn algorithm(
     if let Some(algorithm) = fitting(load.collective).find(|algorithm| Some(algorithm.name) == forced) {
         return Ok(algorithm);
     }
-    let timed = fitting(load.collective).map(|algorithm| {
-        let time = machine.predict(load.ranks, &(algorithm.counts)(load));
-        (algorithm, time)
-    });
+    let timed =
+        candidates(load, machine, None).map(|algorithm| (algorithm, algorithm.predicted(load, machine).1));
     let timed: SmallVec<[_; 8]> = timed.collect();
     let least = timed.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min);
     let good = timed.into_iter().find(|(_, time)| *time <= least * AS_GOOD);
     good.map(|(algorithm, _)| algorithm)
         .ok_or_else(|| Error::internal(format!("no algorithm for {}", load.collective.name())))
+}
+
+/// The algorithms among which a call's is chosen: all that fit, but for one that is about groups where there are none and it
+/// is not forced.
+pub(crate) fn candidates(
+    load: &Load,
+    machine: &Machine,
+    forced: Option<&str>,
+) -> impl Iterator<Item = &'static Algorithm> {
+    let has_groups = machine.groups().is_some();
+    fitting(load.collective)
+        .filter(move |algorithm| has_groups || !algorithm.knows_groups() || Some(algorithm.name) == forced)
 }
 
 /// How many times as long as the best an algorithm may take and still be as good.

@@ -18,6 +18,7 @@
 use super::{
     choose::{self, TileBytes},
     definition,
+    groups::Groups,
 };
 use crate::types::{Collective, DType};
 
@@ -98,6 +99,59 @@ impl Counts {
     };
 }
 
+/// What an algorithm does in a call at each of two levels: inside groups of ranks, and between them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Levels {
+    pub(crate) inner: Counts,
+    pub(crate) outer: Counts,
+}
+
+impl Levels {
+    pub(crate) const ALONE: Levels = Levels {
+        inner: Counts::ALONE,
+        outer: Counts::ALONE,
+    };
+
+    /// What it does at both.
+    pub(crate) fn together(&self) -> Counts {
+        self.inner.then(&self.outer)
+    }
+}
+
+impl Counts {
+    /// This and then `next`.
+    pub(crate) fn then(&self, next: &Counts) -> Counts {
+        let mut sum = self.beside(next);
+        sum.rounds = self.rounds + next.rounds;
+        sum.lead = self.lead + next.lead;
+        sum.busiest = self.busiest;
+        sum.busiest.add(&next.busiest);
+        sum
+    }
+
+    /// This and at the same time `other`, which other ranks do.
+    pub(crate) fn beside(&self, other: &Counts) -> Counts {
+        let mut sum = Counts {
+            rounds: self.rounds.max(other.rounds),
+            peers: self.peers.max(other.peers),
+            message: self.message.max(other.message),
+            lead: self.lead.max(other.lead),
+            ..*self
+        };
+        sum.busiest.raise_to(&other.busiest);
+        sum.all.add(&other.all);
+        sum
+    }
+
+    /// The same done by `teams` teams of ranks at once.
+    pub(crate) fn times(&self, teams: usize) -> Counts {
+        Counts {
+            all: self.all.times(teams as f64),
+            ..*self
+        }
+    }
+}
+
 impl Work {
     pub(crate) const NONE: Work = Work {
         messages: 0.0,
@@ -110,6 +164,15 @@ impl Work {
         if bytes > 0.0 {
             self.messages += messages;
             self.bytes += messages * bytes;
+        }
+    }
+
+    /// The work of as many that do the same.
+    pub(crate) fn times(&self, ranks: f64) -> Work {
+        Work {
+            messages: ranks * self.messages,
+            bytes: ranks * self.bytes,
+            reduced: ranks * self.reduced,
         }
     }
 
@@ -128,7 +191,7 @@ impl Work {
 }
 
 /// What things cost where the ranks run: the same on all ranks of a communicator. Times are in nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Machine {
     /// Cores that the ranks may use together.
     cores: usize,
@@ -139,6 +202,10 @@ pub(crate) struct Machine {
     costs: Costs,
     /// The same with more ranks than cores, where a rank that waits has others take their turns, and finds the caches cold.
     crowded: Costs,
+    /// Which ranks are near each other, where some are and others are not.
+    groups: Option<Groups>,
+    /// What messages inside a group cost, if not as much as others: `costs` and `crowded`.
+    inner: Option<[Costs; 2]>,
     /// Adding a byte to others.
     reduced: f64,
     /// Bytes of messages in flight that stay in a core's cache, and how many times as much a byte costs beyond.
@@ -181,6 +248,8 @@ impl Machine {
                 message: 120.0,
                 byte: 0.03,
             },
+            groups: None,
+            inner: None,
             reduced: 0.018,
             tile: TileBytes::SHARED_MEMORY,
             cache: 1.25e6,
@@ -211,25 +280,59 @@ impl Machine {
         }
     }
 
+    /// Ranks in groups, as on several hosts: they share memory inside a group and talk over TCP otherwise. The constants are
+    /// those of [`Machine::shared_memory`] and of [`Machine::tcp`]. An algorithm that knows no groups is reckoned as if
+    /// all its messages went between hosts: in nearly every round some do, and the others wait for them.
+    pub(crate) fn hosts(cores: usize, groups: Groups) -> Self {
+        let inside = Machine::shared_memory(cores);
+        Machine {
+            inner: Some([inside.costs, inside.crowded]),
+            ..Machine::tcp(cores).with_groups(groups)
+        }
+    }
+
+    /// The same where it matters which ranks are together.
+    pub(crate) fn with_groups(self, groups: Groups) -> Self {
+        Machine {
+            groups: Some(groups),
+            ..self
+        }
+    }
+
     pub(crate) fn cores(&self) -> usize {
         self.cores
     }
 
+    /// Which ranks are near each other, if not all are alike.
+    pub(crate) fn groups(&self) -> Option<&Groups> {
+        self.groups.as_ref()
+    }
+
     /// Nanoseconds that a call takes.
     pub(crate) fn predict(&self, ranks: usize, counts: &Counts) -> f64 {
-        let ranks_a_core = (ranks as f64 / self.cores as f64).max(1.0);
-        let costs = if ranks > self.cores {
-            &self.crowded
-        } else {
-            &self.costs
+        self.call + self.spent(ranks, counts, [&self.costs, &self.crowded])
+    }
+
+    /// Nanoseconds that a call takes by an algorithm that knows groups.
+    pub(crate) fn predict_levels(&self, ranks: usize, levels: &Levels) -> f64 {
+        let inner = match &self.inner {
+            Some([costs, crowded]) => [costs, crowded],
+            None => [&self.costs, &self.crowded],
         };
+        self.predict(ranks, &levels.outer) + self.spent(ranks, &levels.inner, inner)
+    }
+
+    /// Nanoseconds that messages take, with as many cores as ranks or with fewer.
+    fn spent(&self, ranks: usize, counts: &Counts, [costs, crowded]: [&Costs; 2]) -> f64 {
+        let ranks_a_core = (ranks as f64 / self.cores as f64).max(1.0);
+        let costs = if ranks > self.cores { crowded } else { costs };
         let in_flight =
             counts.peers * ranks_a_core * counts.message.min((self.tile.most * choose::IN_FLIGHT) as f64);
         let byte = costs.byte * if in_flight > self.cache { self.cold } else { 1.0 };
         let time =
             |work: &Work| work.messages * costs.message + work.bytes * byte + work.reduced * self.reduced;
         let work = time(&counts.busiest).max(time(&counts.all) / self.cores as f64);
-        self.call + counts.rounds * costs.round * ranks_a_core.powi(2) + counts.lead * byte + work
+        counts.rounds * costs.round * ranks_a_core.powi(2) + counts.lead * byte + work
     }
 }
 

@@ -1,7 +1,7 @@
 //! Why a call gets the algorithm that it gets.
 
 use super::{
-    algo::{Algorithm, Request, fitting},
+    algo::{Algorithm, Request},
     choose,
     cost::{Counts, Load, Machine},
     layout::Layout,
@@ -121,15 +121,16 @@ pub(crate) fn explain(
     lanes: usize,
 ) -> Result<Explanation, Error> {
     let chosen = choose::algorithm(load, machine, forced)?;
-    let candidates: Vec<_> = fitting(load.collective)
+    let candidates: Vec<_> = choose::candidates(load, machine, forced)
         .map(|algorithm| candidate(algorithm, load, machine))
         .collect();
     let of = |rank| {
-        (chosen.build)(&Request {
+        let request = Request {
             collective: load.collective,
             ranks: load.ranks,
             rank,
-        })
+        };
+        chosen.schedule(&request, machine.groups())
     };
     let (schedule, extent) = (
         of(0),
@@ -161,11 +162,10 @@ pub(crate) fn explain(
 }
 
 fn candidate(algorithm: &Algorithm, load: &Load, machine: &Machine) -> Candidate {
-    let counts = (algorithm.counts)(load);
-    let Counts { rounds, busiest, .. } = counts;
+    let (Counts { rounds, busiest, .. }, time) = algorithm.predicted(load, machine);
     Candidate {
         algorithm: algorithm.name,
-        predicted: Duration::from_secs_f64(machine.predict(load.ranks, &counts) * 1e-9),
+        predicted: Duration::from_secs_f64(time * 1e-9),
         rounds,
         messages: busiest.messages,
         bytes: busiest.bytes,

@@ -7,6 +7,7 @@ pub(crate) mod choose;
 pub(crate) mod cost;
 pub(crate) mod definition;
 pub(crate) mod explain;
+pub(crate) mod groups;
 pub(crate) mod layout;
 pub(crate) mod schedule;
 pub(crate) mod verify;

@@ -91,7 +91,7 @@ fn slices(step: &Step, schedule: &Schedule) -> Result<(), Kind> {
     if step.stores.iter().any(|slice| slice.buffer == Buffer::Input) {
         return Err(Kind::StoresInput);
     }
-    match step.slices().find_map(|slice| outside(slice, schedule.scratch)) {
+    match step.slices().find_map(|slice| outside(slice, schedule)) {
         None => Ok(()),
         Some(position) => Err(Kind::OutsideScratch {
             position,
@@ -101,21 +101,24 @@ fn slices(step: &Step, schedule: &Schedule) -> Result<(), Kind> {
 }
 
 /// A position of a slice of scratch memory that is not in it. One that moves with a loop goes round and is inside as
-/// long as there is any.
-fn outside(slice: &Slice, scratch: u32) -> Option<i64> {
+/// long as there is any; and the runs of one that lies still go round where that keeps grains as long as the blocks'.
+fn outside(slice: &Slice, schedule: &Schedule) -> Option<i64> {
     if slice.buffer != Buffer::Scratch {
         return None;
     }
-    let first = slice.first.base;
+    let scratch = schedule.scratch as usize;
+    let (first, inside) = (slice.first.base, 0..scratch as i64);
     let moves = slice.first.step.iter().any(|&step| step != 0);
     if moves && scratch > 0 {
         return None;
     }
+    let goes_round = scratch.is_multiple_of(schedule.total_grains()) && slice.grains() <= scratch;
+    if goes_round && inside.contains(&first) {
+        return None;
+    }
     let (run, last_rep) = (i64::from(slice.run), (i64::from(slice.reps) - 1) * slice.stride);
     let (low, high) = (first + last_rep.min(0), first + last_rep.max(0) + run - 1);
-    [low, high]
-        .into_iter()
-        .find(|at| !(0..i64::from(scratch)).contains(at))
+    [low, high].into_iter().find(|at| !inside.contains(at))
 }
 
 fn after(step: &Step, own: usize, schedule: &Schedule) -> Result<(), Kind> {

@@ -76,8 +76,9 @@ fn every_algorithm_is_proved_and_folding_says_the_same() {
 fn folds(algorithm: &Algorithm, collective: Collective, ranks: usize) -> bool {
     match algorithm.name {
         _ if collective.root().is_some() => false,
-        "direct" | "ring" | "bruck" => true,
+        "direct" | "ring" | "bruck" | "pat" => true,
         "doubling" | "halving" => ranks <= 2,
+        "hierarchical" => ranks == 1,
         _ => false,
     }
 }
