@@ -3,6 +3,7 @@
 use crate::{
     plan::{
         algo::{Algorithm, Request},
+        bounds::Bounds,
         choose,
         cost::{Load, Machine},
         groups::Groups,
@@ -102,7 +103,7 @@ impl Plans {
                     };
                     algorithm.schedule(&request, groups)
                 };
-                let began = Instant::now();
+                let (bounds, began) = (Bounds::of(collective, ranks), Instant::now());
                 let proof = verify(collective, ranks, of).map_err(|flaw| {
                     Error::internal(format!(
                         "the {} schedule of {} is wrong: {flaw}",
@@ -113,13 +114,16 @@ impl Plans {
                 info!(
                     rank,
                     ranks,
-                    "schedule: {} by {}, {}; proved in {:.1?}: {} steps and {} messages of all ranks",
+                    "schedule: {} by {}, {}; proved in {:.1?}: {} steps and {} messages of all ranks, {:.2} times the \
+                     least bytes and {:.2} times the fewest rounds",
                     collective.name(),
                     algorithm.name,
                     why(),
                     began.elapsed(),
                     proof.steps,
                     proof.messages,
+                    proof.certificate.times_passed(&bounds),
+                    proof.certificate.times_rounds(&bounds),
                 );
                 let schedule = of(rank);
                 self.recent.truncate(CAPACITY - 1);

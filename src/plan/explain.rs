@@ -2,6 +2,7 @@
 
 use super::{
     algo::{Algorithm, Request},
+    bounds::Bounds,
     choose,
     cost::{Counts, Load, Machine},
     layout::Layout,
@@ -48,6 +49,10 @@ pub struct Candidate {
     pub bytes: f64,
     /// Bytes that it adds to others.
     pub reduced: f64,
+    /// How many times as many bytes that is as some rank must send and receive by any algorithm.
+    pub times_least_bytes: f64,
+    /// How many times the fewest rounds there would be if a rank could send only one message and receive one in each.
+    pub times_least_rounds: f64,
 }
 
 /// Why an algorithm was chosen.
@@ -83,12 +88,15 @@ impl fmt::Display for Explanation {
                 messages,
                 bytes,
                 reduced,
+                times_least_bytes,
+                times_least_rounds,
             } = candidate;
             let time = predicted.as_secs_f64() * 1e6;
             write!(
                 f,
-                "  {mark} {algorithm:<10} {time:>12.2} us {rounds:>7} rounds {messages:>8} messages {bytes:>12} bytes \
-                 {reduced:>12} reduced"
+                "  {mark} {algorithm:<12} {time:>12.2} us {rounds:>7} rounds {messages:>8} messages {bytes:>12} bytes \
+                 {reduced:>12} reduced; {times_least_bytes:.2} times the least bytes, {times_least_rounds:.2} times the \
+                 fewest rounds"
             )?;
             if i == self.chosen {
                 let Explanation {
@@ -100,7 +108,7 @@ impl fmt::Display for Explanation {
                 } = self;
                 write!(
                     f,
-                    "  {why}; {tiles} tiles, {in_flight} in flight, {channels} channels"
+                    "; {why}; {tiles} tiles, {in_flight} in flight, {channels} channels"
                 )?;
             }
             writeln!(f)?;
@@ -162,7 +170,9 @@ pub(crate) fn explain(
 }
 
 fn candidate(algorithm: &Algorithm, load: &Load, machine: &Machine) -> Candidate {
-    let (Counts { rounds, busiest, .. }, time) = algorithm.predicted(load, machine);
+    let (counts, time) = algorithm.predicted(load, machine);
+    let Counts { rounds, busiest, .. } = counts;
+    let bounds = Bounds::of(load.collective, load.ranks);
     Candidate {
         algorithm: algorithm.name,
         predicted: Duration::from_secs_f64(time * 1e-9),
@@ -170,5 +180,7 @@ fn candidate(algorithm: &Algorithm, load: &Load, machine: &Machine) -> Candidate
         messages: busiest.messages,
         bytes: busiest.bytes,
         reduced: busiest.reduced,
+        times_least_bytes: bounds.times_passed(busiest.bytes, load.bytes()),
+        times_least_rounds: bounds.times_rounds(counts.rounds_one_by_one(load.collective)),
     }
 }

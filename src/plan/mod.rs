@@ -3,6 +3,7 @@
 //! Everything here is a pure function of its arguments: no I/O, no environment, no clock.
 
 pub(crate) mod algo;
+pub(crate) mod bounds;
 pub(crate) mod choose;
 pub(crate) mod cost;
 pub(crate) mod definition;
