@@ -19,6 +19,7 @@ use super::{
     choose::{self, TileBytes},
     definition,
     groups::Groups,
+    levels::Levels,
 };
 use crate::types::{Collective, DType};
 
@@ -97,65 +98,12 @@ impl Counts {
         busiest: Work::NONE,
         all: Work::NONE,
     };
-}
 
-/// What an algorithm does in a call at each of two levels: inside groups of ranks, and between them.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Levels {
-    pub(crate) inner: Counts,
-    pub(crate) outer: Counts,
-}
-
-impl Levels {
-    pub(crate) const ALONE: Levels = Levels {
-        inner: Counts::ALONE,
-        outer: Counts::ALONE,
-    };
-
-    /// What it does at both.
-    pub(crate) fn together(&self) -> Counts {
-        self.inner.then(&self.outer)
-    }
-}
-
-impl Counts {
     /// Rounds if a rank sends no more than one message and receives no more than one in each: the rounds, or, if they are
     /// more, what the busiest rank sends or receives. A collective with a root keeps it busy in one way only.
     pub(crate) fn rounds_one_by_one(&self, collective: Collective) -> f64 {
         let ways = if collective.root().is_some() { 1.0 } else { 2.0 };
         self.rounds.max(self.busiest.messages / ways)
-    }
-
-    /// This and then `next`.
-    pub(crate) fn then(&self, next: &Counts) -> Counts {
-        let mut sum = self.beside(next);
-        sum.rounds = self.rounds + next.rounds;
-        sum.lead = self.lead + next.lead;
-        sum.busiest = self.busiest;
-        sum.busiest.add(&next.busiest);
-        sum
-    }
-
-    /// This and at the same time `other`, which other ranks do.
-    pub(crate) fn beside(&self, other: &Counts) -> Counts {
-        let mut sum = Counts {
-            rounds: self.rounds.max(other.rounds),
-            peers: self.peers.max(other.peers),
-            message: self.message.max(other.message),
-            lead: self.lead.max(other.lead),
-            ..*self
-        };
-        sum.busiest.raise_to(&other.busiest);
-        sum.all.add(&other.all);
-        sum
-    }
-
-    /// The same done by `teams` teams of ranks at once.
-    pub(crate) fn times(&self, teams: usize) -> Counts {
-        Counts {
-            all: self.all.times(teams as f64),
-            ..*self
-        }
     }
 }
 

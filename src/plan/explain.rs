@@ -184,3 +184,51 @@ fn candidate(algorithm: &Algorithm, load: &Load, machine: &Machine) -> Candidate
         times_least_rounds: bounds.times_rounds(counts.rounds_one_by_one(load.collective)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        plan::groups::Groups,
+        types::{Collective, DType},
+    };
+
+    fn said(machine: &Machine, forced: Option<&str>) -> Explanation {
+        let load = Load::new(Collective::AllReduce, 8, 1 << 20, DType::Float32);
+        explain(&load, machine, forced, 64 << 10, 8).unwrap()
+    }
+
+    #[test]
+    fn a_candidate_is_held_against_the_least_there_can_be() {
+        let explanation = said(&Machine::shared_memory(8), None);
+        let times = |name| {
+            let mut named = explanation.candidates.iter().filter(|one| one.algorithm == name);
+            let one = named.next().unwrap();
+            (one.times_least_bytes, one.times_least_rounds)
+        };
+        assert_eq!(times("ring"), (1.0, 14.0 / 3.0));
+        assert_eq!(times("direct"), (1.0, 14.0 / 3.0));
+        assert_eq!(times("doubling"), (3.0 / 1.75, 1.0));
+        assert_eq!(times("halving"), (1.0, 2.0));
+        let text = explanation.to_string();
+        assert!(
+            text.contains("1.71 times the least bytes, 1.00 times the fewest rounds"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_hierarchy_is_a_candidate_where_there_are_hosts() {
+        let chosen = |explanation: &Explanation| {
+            let name = explanation.candidates[explanation.chosen].algorithm;
+            (name, explanation.why)
+        };
+        let hosts = Machine::hosts(8, Groups::Rows { ranks: 8, size: 4 });
+        assert_eq!(chosen(&said(&hosts, None)), ("hierarchical", Why::Least));
+        let host = Machine::shared_memory(8);
+        let text = said(&host, None).to_string();
+        assert!(!text.contains("hierarchical"), "{text}");
+        let forced = said(&host, Some("hierarchical"));
+        assert_eq!(chosen(&forced), ("hierarchical", Why::Forced));
+    }
+}

@@ -10,5 +10,6 @@ pub(crate) mod definition;
 pub(crate) mod explain;
 pub(crate) mod groups;
 pub(crate) mod layout;
+pub(crate) mod levels;
 pub(crate) mod schedule;
 pub(crate) mod verify;

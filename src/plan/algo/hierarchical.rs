@@ -30,8 +30,9 @@ use super::{
     pat::PAT,
     tree::TREE,
 };
-use crate::plan::cost::{Counts, Levels, Load};
+use crate::plan::cost::{Counts, Load};
 use crate::plan::groups::{Groups, Seat};
+use crate::plan::levels::Levels;
 use crate::plan::schedule::{
     Buffer::{self, Input, Output, Scratch},
     Item, Schedule, Step,
@@ -335,7 +336,10 @@ fn levels_of_leaders(load: &Load, groups: &Groups) -> Levels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{definition, verify::verify_all};
+    use crate::{
+        plan::{bounds::Bounds, definition, verify::verify_all},
+        types::DType,
+    };
     use proptest::prelude::*;
 
     fn schedules(collective: Collective, groups: &Groups, ranks: usize) -> Vec<Schedule> {
@@ -354,12 +358,26 @@ mod tests {
 
     /// Proves all that fits, with these groups.
     fn prove(groups: &Groups, ranks: usize, root: usize) {
-        for collective in definition::every([root])
-            .into_iter()
-            .filter(|&c| (HIERARCHICAL.fits)(c))
-        {
-            verify_all(collective, &schedules(collective, groups, ranks))
-                .unwrap_or_else(|flaw| panic!("{collective:?}, {groups:?}: {flaw}"));
+        let fits = |collective: &Collective| (HIERARCHICAL.fits)(*collective);
+        for collective in definition::every([root]).into_iter().filter(fits) {
+            let what = format!("{collective:?}, {groups:?}");
+            let proof = verify_all(collective, &schedules(collective, groups, ranks))
+                .unwrap_or_else(|flaw| panic!("{what}: {flaw}"));
+            let found = proof.certificate;
+            let load = Load {
+                collective,
+                ranks,
+                count: found.vector as usize,
+                element: 1,
+            };
+            let counts = levels(&load, groups).together();
+            assert_eq!(counts.all.messages, 2.0 * proof.messages as f64, "{what}");
+            assert_eq!(counts.all.bytes, 2.0 * found.total as f64, "{what}");
+            let busiest = found.passed as f64..=2.0 * found.passed as f64;
+            assert!(
+                busiest.contains(&counts.busiest.bytes) && counts.rounds >= found.chain as f64,
+                "{what}: {counts:?} where {found:?}"
+            );
         }
     }
 
@@ -382,6 +400,33 @@ mod tests {
             let groups = Groups::listed(labels);
             prop_assert_eq!(groups.even(), Some(size));
             prove(&groups, ranks, root % ranks);
+        }
+    }
+
+    /// Of equal groups no rank passes more than it must, but where groups are many and no power of two; and no more than its
+    /// part leaves its group.
+    #[test]
+    fn rails_are_as_good_as_a_ring() {
+        for (size, count) in [(2, 2), (4, 3), (8, 8), (3, 16), (12, 10)] {
+            let (ranks, collective) = (size * count, Collective::AllReduce);
+            let groups = Groups::Rows { ranks, size };
+            let proof = verify_all(collective, &schedules(collective, &groups, ranks)).unwrap();
+            let times = proof.certificate.times_passed(&Bounds::of(collective, ranks));
+            let most = if count <= FEW || count.is_power_of_two() {
+                1.0
+            } else {
+                1.2
+            };
+            assert!(
+                (1.0..=most + 1e-9).contains(&times),
+                "{size} x {count}: {times} times the least bytes"
+            );
+            let load = Load::new(collective, ranks, ranks * ranks, DType::Uint8);
+            let outer = levels(&load, &groups).outer.busiest.bytes;
+            assert!(
+                outer <= most * 5.0 * load.bytes() / size as f64,
+                "{size} x {count}: {outer}"
+            );
         }
     }
 
