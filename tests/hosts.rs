@@ -137,6 +137,21 @@ fn ranks_of_a_host_share_memory_and_the_others_use_tcp() {
     check_table(&outputs(ranks.collect()), "shm+tcp");
 }
 
+/// Two ranks on each host, in turn: what is long goes inside the hosts first.
+#[test]
+fn ranks_of_several_hosts_use_the_hierarchy() {
+    let Some(hosts) = Hosts::new("levels") else { return };
+    ip(&format!("-n {} link set lo up", hosts.names[0])).unwrap();
+    let file = hosts.secret("secret");
+    let more = [("CCL_SECRET_FILE", file.as_str())];
+    let ranks = (0..4).map(|rank| hosts.rank(rank % 2, rank, 4, &more));
+    let outputs = outputs(ranks.collect());
+    check_table(&outputs, "shm+tcp");
+    let table = text(&outputs[0].stdout);
+    let longest = table.lines().rfind(|line| line.contains("float32")).unwrap_or("");
+    assert!(longest.contains("hierarchical"), "{table}");
+}
+
 #[test]
 fn without_a_secret_every_rank_is_refused_and_told_how_to_make_one() {
     let Some(hosts) = Hosts::new("none") else { return };

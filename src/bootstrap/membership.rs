@@ -89,6 +89,14 @@ impl Membership {
         !self.one_host() && self.table.seats.iter().all(apart)
     }
 
+    /// Each rank's host, equal for those that seem to share one. The same on all ranks. A machine may be several hosts, in
+    /// which ranks see other networks and share nothing.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = impl Ord> + use<'_> {
+        let one_host = self.one_host();
+        let host = move |seat: &Seat| (!one_host).then(|| (seat.boot, seat.tcp.map(|at| at.ip())));
+        self.table.seats.iter().map(host)
+    }
+
     /// Sets the deadline of [`Opener::open`]; at first it is that of init.
     pub(crate) fn set_timeout(&self, timeout: Duration) {
         let ms = timeout.min(MAX_TIMEOUT).as_millis();

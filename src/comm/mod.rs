@@ -27,6 +27,7 @@ use crate::{
     plan::{
         cost::{Load, Machine},
         explain::{self, Explanation},
+        groups::Groups,
     },
     sys::host::usable_cpus,
     transport::{
@@ -121,7 +122,12 @@ impl Communicator {
                 false => "",
             }
         );
-        let machine = machine(choice, membership.one_host(), membership.cores());
+        let machine = machine(
+            choice,
+            membership.one_host(),
+            Groups::listed(membership.hosts()),
+            membership.cores(),
+        );
         let forced = config.algorithm.clone();
         let engine = Engine::new(membership, machine, forced, timeout, links, bell);
         engine.tell_memory();
@@ -287,7 +293,8 @@ pub fn explain(
         return Err(Error::invalid("a communicator has at least 1 rank"));
     }
     let cores: u32 = usable_cpus().iter().map(|byte| byte.count_ones()).sum();
-    let machine = machine(config.choice()?, true, cores.max(1) as usize);
+    let one = Groups::Rows { ranks, size: ranks };
+    let machine = machine(config.choice()?, true, one, cores.max(1) as usize);
     let load = Load::new(collective, ranks, count, dtype);
     let forced = config.algorithm.as_deref();
     explain::explain(&load, &machine, forced, MAX_MESSAGE, CALL_LANES)
@@ -304,10 +311,12 @@ fn transport(choice: Choice, membership: &Membership) -> (&'static str, &'static
     }
 }
 
-/// What the planner reckons with where ranks use `choice` and share `one_host` or not.
-fn machine(choice: Choice, one_host: bool, cores: usize) -> Machine {
+/// What the planner reckons with where ranks use `choice` and share `one_host`, or several as `hosts` says.
+fn machine(choice: Choice, one_host: bool, hosts: Groups, cores: usize) -> Machine {
     match choice {
         Choice::Auto | Choice::Shm if one_host => Machine::shared_memory(cores),
+        Choice::Auto if hosts.has_levels() => Machine::hosts(cores, hosts),
+        _ if hosts.has_levels() => Machine::tcp(cores).with_groups(hosts),
         _ => Machine::tcp(cores),
     }
 }

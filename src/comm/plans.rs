@@ -3,8 +3,10 @@
 use crate::{
     plan::{
         algo::{Algorithm, Request},
-        choose::{self, TileBytes},
-        cost::Load,
+        bounds::Bounds,
+        choose,
+        cost::{Load, Machine},
+        groups::Groups,
         layout::{Layout, Tiling},
         schedule::{Extent, Schedule},
         verify::verify,
@@ -40,8 +42,7 @@ pub(super) struct Prepared {
 }
 
 impl Plans {
-    /// The plan for `load` by the algorithm that `choose` gives, in tiles of that length;
-    /// `why` says why that one.
+    /// The plan for `load` on `machine` by the algorithm that `choose` gives; `why` says why that one.
     ///
     /// # Errors
     /// [`Error::Internal`] when the proof of its schedule fails; [`Error::Usage`] when it does not fit the links.
@@ -49,20 +50,26 @@ impl Plans {
         &mut self,
         load: Load,
         rank: usize,
-        tile: TileBytes,
+        machine: &Machine,
         choose: impl FnOnce() -> Result<&'static Algorithm, Error>,
         why: impl FnOnce() -> String,
     ) -> Result<Arc<Prepared>, Error> {
         if self.last.as_ref().is_none_or(|last| last.load != load) {
             let algorithm = choose()?;
-            let (schedule, extent) = self.get(algorithm, load.collective, load.ranks, rank, why)?;
+            let (schedule, extent) = self.get(algorithm, &load, rank, machine.groups(), why)?;
             let layout = Layout {
                 count: load.count,
                 blocks: schedule.blocks as usize,
                 grains: schedule.grains as usize,
             };
-            let (tiling, copies) =
-                choose::tiling(extent, &layout, load.element, MAX_MESSAGE, CALL_LANES, tile)?;
+            let (tiling, copies) = choose::tiling(
+                extent,
+                &layout,
+                load.element,
+                MAX_MESSAGE,
+                CALL_LANES,
+                machine.tile,
+            )?;
             self.last = Some(Arc::new(Prepared {
                 load,
                 algorithm: algorithm.name,
@@ -77,7 +84,7 @@ impl Plans {
         last.ok_or_else(|| Error::internal("a call that was just planned has no plan"))
     }
 
-    /// This rank's schedule for `collective` by `algorithm`, which is proved with all other ranks' when it is new; and
+    /// This rank's schedule for a call by `algorithm` among `groups`, which is proved with all other ranks' when it is new; and
     /// what the ranks' tiles depend on. `why` says what made it be used.
     ///
     /// # Errors
@@ -85,9 +92,11 @@ impl Plans {
     fn get(
         &mut self,
         algorithm: &Algorithm,
-        collective: Collective,
-        ranks: usize,
+        &Load {
+            collective, ranks, ..
+        }: &Load,
         rank: usize,
+        groups: Option<&Groups>,
         why: impl FnOnce() -> String,
     ) -> Result<(Arc<Schedule>, Extent), Error> {
         let key = (algorithm.name, collective);
@@ -96,13 +105,14 @@ impl Plans {
             Some(at) => self.recent[..=at].rotate_right(1),
             None => {
                 let of = |rank| {
-                    (algorithm.build)(&Request {
+                    let request = Request {
                         collective,
                         ranks,
                         rank,
-                    })
+                    };
+                    algorithm.schedule(&request, groups)
                 };
-                let began = Instant::now();
+                let (bounds, began) = (Bounds::of(collective, ranks), Instant::now());
                 let proof = verify(collective, ranks, of).map_err(|flaw| {
                     Error::internal(format!(
                         "the {} schedule of {} is wrong: {flaw}",
@@ -113,13 +123,16 @@ impl Plans {
                 info!(
                     rank,
                     ranks,
-                    "schedule: {} by {}, {}; proved in {:.1?}: {} steps and {} messages of all ranks",
+                    "schedule: {} by {}, {}; proved in {:.1?}: {} steps and {} messages of all ranks, {:.2} times the \
+                     least bytes and {:.2} times the fewest rounds",
                     collective.name(),
                     algorithm.name,
                     why(),
                     began.elapsed(),
                     proof.steps,
                     proof.messages,
+                    proof.certificate.times_passed(&bounds),
+                    proof.certificate.times_rounds(&bounds),
                 );
                 let schedule = of(rank);
                 self.recent.truncate(CAPACITY - 1);

@@ -254,7 +254,7 @@ fn the_planners_tiles_are_right_too() {
             let layout = Layout {
                 count,
                 blocks: schedules[0].blocks as usize,
-                grains: 1,
+                grains: schedules[0].grains as usize,
             };
             let extent = Extent::of_all(schedules.iter().map(Schedule::extent));
             let (tiling, copies) =

@@ -129,7 +129,7 @@ fn list() -> String {
     let mut lines = Vec::new();
     for collective in OPERATIONS {
         lines.push(format!("{}, with --algo", collective.name()));
-        lines.extend(algorithms(collective).map(|(name, about)| format!("  {name:<10} {about}")));
+        lines.extend(algorithms(collective).map(|(name, about)| format!("  {name:<12} {about}")));
     }
     lines.push(format!(
         "types, with -d\n  {}",

@@ -23,15 +23,25 @@ pub(crate) fn algorithm(
     if let Some(algorithm) = fitting(load.collective).find(|algorithm| Some(algorithm.name) == forced) {
         return Ok(algorithm);
     }
-    let timed = fitting(load.collective).map(|algorithm| {
-        let time = machine.predict(load.ranks, &(algorithm.counts)(load));
-        (algorithm, time)
-    });
+    let timed =
+        candidates(load, machine, None).map(|algorithm| (algorithm, algorithm.predicted(load, machine).1));
     let timed: SmallVec<[_; 8]> = timed.collect();
     let least = timed.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min);
     let good = timed.into_iter().find(|(_, time)| *time <= least * AS_GOOD);
     good.map(|(algorithm, _)| algorithm)
         .ok_or_else(|| Error::internal(format!("no algorithm for {}", load.collective.name())))
+}
+
+/// The algorithms among which a call's is chosen: all that fit, but for one that is about groups where there are none and it
+/// is not forced.
+pub(crate) fn candidates(
+    load: &Load,
+    machine: &Machine,
+    forced: Option<&str>,
+) -> impl Iterator<Item = &'static Algorithm> {
+    let has_groups = machine.groups().is_some();
+    fitting(load.collective)
+        .filter(move |algorithm| has_groups || !algorithm.knows_groups() || Some(algorithm.name) == forced)
 }
 
 /// How many times as long as the best an algorithm may take and still be as good.
@@ -110,7 +120,7 @@ pub(crate) const IN_FLIGHT: usize = 4;
 mod tests {
     use super::*;
     use crate::{
-        plan::algo::Request,
+        plan::{algo::Request, groups::Groups},
         types::{Collective, DType},
     };
 
@@ -148,6 +158,50 @@ mod tests {
         assert_eq!(of(8), ["doubling", "direct", "direct"]);
         assert_eq!(of(16), ["doubling", "direct", "ring"]);
         assert_eq!(of(64), ["doubling", "halving", "ring"]);
+    }
+
+    /// What stays inside hosts is worth more than a few rounds; where hosts have a rank each, or there is one host, there is
+    /// nothing to gain.
+    #[test]
+    fn ranks_of_several_hosts_choose_the_hierarchy() {
+        let sizes = [64, 32 << 10, 1 << 20, 64 << 20];
+        let of = |collective, machine: &Machine, ranks| {
+            sizes.map(|bytes| {
+                let load = Load::new(collective, ranks, bytes / 4, DType::Float32);
+                algorithm(&load, machine, None).unwrap().name
+            })
+        };
+        let collectives = [
+            Collective::AllReduce,
+            Collective::Reduce { root: 3 },
+            Collective::Broadcast { root: 3 },
+        ];
+        for collective in collectives {
+            let even = [(2, 2), (4, 2), (8, 4), (8, 16), (4, 100)].map(|(size, count)| Groups::Rows {
+                ranks: size * count,
+                size,
+            });
+            for groups in even
+                .into_iter()
+                .chain([Groups::listed([0, 0, 0, 1, 1, 2, 2, 2, 2])])
+            {
+                let ranks = (0..groups.count()).map(|group| groups.size(group)).sum();
+                let chosen = of(collective, &Machine::hosts(ranks, groups.clone()), ranks);
+                // The shortest all-reduce takes fewer rounds without, and a chain sends the longest vector only once.
+                let levelled = match collective {
+                    Collective::AllReduce => &chosen[1..],
+                    _ => &chosen[..2],
+                };
+                assert_eq!(
+                    levelled,
+                    &["hierarchical"; 4][..levelled.len()],
+                    "{collective:?}, {groups:?}"
+                );
+            }
+            for machine in [Machine::tcp(16), Machine::shared_memory(16)] {
+                assert!(!of(collective, &machine, 16).contains(&"hierarchical"));
+            }
+        }
     }
 
     #[test]

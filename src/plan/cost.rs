@@ -18,6 +18,8 @@
 use super::{
     choose::{self, TileBytes},
     definition,
+    groups::Groups,
+    levels::Levels,
 };
 use crate::types::{Collective, DType};
 
@@ -96,6 +98,13 @@ impl Counts {
         busiest: Work::NONE,
         all: Work::NONE,
     };
+
+    /// Rounds if a rank sends no more than one message and receives no more than one in each: the rounds, or, if they are
+    /// more, what the busiest rank sends or receives. A collective with a root keeps it busy in one way only.
+    pub(crate) fn rounds_one_by_one(&self, collective: Collective) -> f64 {
+        let ways = if collective.root().is_some() { 1.0 } else { 2.0 };
+        self.rounds.max(self.busiest.messages / ways)
+    }
 }
 
 impl Work {
@@ -110,6 +119,15 @@ impl Work {
         if bytes > 0.0 {
             self.messages += messages;
             self.bytes += messages * bytes;
+        }
+    }
+
+    /// The work of as many that do the same.
+    pub(crate) fn times(&self, ranks: f64) -> Work {
+        Work {
+            messages: ranks * self.messages,
+            bytes: ranks * self.bytes,
+            reduced: ranks * self.reduced,
         }
     }
 
@@ -128,7 +146,7 @@ impl Work {
 }
 
 /// What things cost where the ranks run: the same on all ranks of a communicator. Times are in nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Machine {
     /// Cores that the ranks may use together.
     cores: usize,
@@ -139,6 +157,10 @@ pub(crate) struct Machine {
     costs: Costs,
     /// The same with more ranks than cores, where a rank that waits has others take their turns, and finds the caches cold.
     crowded: Costs,
+    /// Which ranks are near each other, where some are and others are not.
+    groups: Option<Groups>,
+    /// What messages inside a group cost, if not as much as others: `costs` and `crowded`.
+    inner: Option<[Costs; 2]>,
     /// Adding a byte to others.
     reduced: f64,
     /// Bytes of messages in flight that stay in a core's cache, and how many times as much a byte costs beyond.
@@ -181,6 +203,8 @@ impl Machine {
                 message: 120.0,
                 byte: 0.03,
             },
+            groups: None,
+            inner: None,
             reduced: 0.018,
             tile: TileBytes::SHARED_MEMORY,
             cache: 1.25e6,
@@ -211,25 +235,59 @@ impl Machine {
         }
     }
 
+    /// Ranks in groups, as on several hosts: they share memory inside a group and talk over TCP otherwise. The constants are
+    /// those of [`Machine::shared_memory`] and of [`Machine::tcp`]. An algorithm that knows no groups is reckoned as if
+    /// all its messages went between hosts: in nearly every round some do, and the others wait for them.
+    pub(crate) fn hosts(cores: usize, groups: Groups) -> Self {
+        let inside = Machine::shared_memory(cores);
+        Machine {
+            inner: Some([inside.costs, inside.crowded]),
+            ..Machine::tcp(cores).with_groups(groups)
+        }
+    }
+
+    /// The same where it matters which ranks are together.
+    pub(crate) fn with_groups(self, groups: Groups) -> Self {
+        Machine {
+            groups: Some(groups),
+            ..self
+        }
+    }
+
     pub(crate) fn cores(&self) -> usize {
         self.cores
     }
 
+    /// Which ranks are near each other, if not all are alike.
+    pub(crate) fn groups(&self) -> Option<&Groups> {
+        self.groups.as_ref()
+    }
+
     /// Nanoseconds that a call takes.
     pub(crate) fn predict(&self, ranks: usize, counts: &Counts) -> f64 {
-        let ranks_a_core = (ranks as f64 / self.cores as f64).max(1.0);
-        let costs = if ranks > self.cores {
-            &self.crowded
-        } else {
-            &self.costs
+        self.call + self.spent(ranks, counts, [&self.costs, &self.crowded])
+    }
+
+    /// Nanoseconds that a call takes by an algorithm that knows groups.
+    pub(crate) fn predict_levels(&self, ranks: usize, levels: &Levels) -> f64 {
+        let inner = match &self.inner {
+            Some([costs, crowded]) => [costs, crowded],
+            None => [&self.costs, &self.crowded],
         };
+        self.predict(ranks, &levels.outer) + self.spent(ranks, &levels.inner, inner)
+    }
+
+    /// Nanoseconds that messages take, with as many cores as ranks or with fewer.
+    fn spent(&self, ranks: usize, counts: &Counts, [costs, crowded]: [&Costs; 2]) -> f64 {
+        let ranks_a_core = (ranks as f64 / self.cores as f64).max(1.0);
+        let costs = if ranks > self.cores { crowded } else { costs };
         let in_flight =
             counts.peers * ranks_a_core * counts.message.min((self.tile.most * choose::IN_FLIGHT) as f64);
         let byte = costs.byte * if in_flight > self.cache { self.cold } else { 1.0 };
         let time =
             |work: &Work| work.messages * costs.message + work.bytes * byte + work.reduced * self.reduced;
         let work = time(&counts.busiest).max(time(&counts.all) / self.cores as f64);
-        self.call + counts.rounds * costs.round * ranks_a_core.powi(2) + counts.lead * byte + work
+        counts.rounds * costs.round * ranks_a_core.powi(2) + counts.lead * byte + work
     }
 }
 
@@ -320,7 +378,12 @@ mod tests {
                             counts.busiest.reduced,
                         ];
                         // Of fewer blocks than ranks a ring's rank may meet some only once.
-                        let exact = count >= ranks || algorithm.name != "ring";
+                        // The busiest of the stages of a hierarchy need not be one rank.
+                        let exact = match algorithm.name {
+                            "ring" => count >= ranks,
+                            "hierarchical" => false,
+                            _ => true,
+                        };
                         for (counted, found) in counted.into_iter().zip(busiest) {
                             let at_most = if exact { found } else { 2.0 * found };
                             assert!((found..=at_most).contains(&counted), "{what}: {counted}, {found}");

@@ -1,7 +1,8 @@
 //! Why a call gets the algorithm that it gets.
 
 use super::{
-    algo::{Algorithm, Request, fitting},
+    algo::{Algorithm, Request},
+    bounds::Bounds,
     choose,
     cost::{Counts, Load, Machine},
     layout::Layout,
@@ -48,6 +49,10 @@ pub struct Candidate {
     pub bytes: f64,
     /// Bytes that it adds to others.
     pub reduced: f64,
+    /// How many times as many bytes that is as some rank must send and receive by any algorithm.
+    pub times_least_bytes: f64,
+    /// How many times the fewest rounds there would be if a rank could send only one message and receive one in each.
+    pub times_least_rounds: f64,
 }
 
 /// Why an algorithm was chosen.
@@ -83,12 +88,15 @@ impl fmt::Display for Explanation {
                 messages,
                 bytes,
                 reduced,
+                times_least_bytes,
+                times_least_rounds,
             } = candidate;
             let time = predicted.as_secs_f64() * 1e6;
             write!(
                 f,
-                "  {mark} {algorithm:<10} {time:>12.2} us {rounds:>7} rounds {messages:>8} messages {bytes:>12} bytes \
-                 {reduced:>12} reduced"
+                "  {mark} {algorithm:<12} {time:>12.2} us {rounds:>7} rounds {messages:>8} messages {bytes:>12} bytes \
+                 {reduced:>12} reduced; {times_least_bytes:.2} times the least bytes, {times_least_rounds:.2} times the \
+                 fewest rounds"
             )?;
             if i == self.chosen {
                 let Explanation {
@@ -100,7 +108,7 @@ impl fmt::Display for Explanation {
                 } = self;
                 write!(
                     f,
-                    "  {why}; {tiles} tiles, {in_flight} in flight, {channels} channels"
+                    "; {why}; {tiles} tiles, {in_flight} in flight, {channels} channels"
                 )?;
             }
             writeln!(f)?;
@@ -121,15 +129,16 @@ pub(crate) fn explain(
     lanes: usize,
 ) -> Result<Explanation, Error> {
     let chosen = choose::algorithm(load, machine, forced)?;
-    let candidates: Vec<_> = fitting(load.collective)
+    let candidates: Vec<_> = choose::candidates(load, machine, forced)
         .map(|algorithm| candidate(algorithm, load, machine))
         .collect();
     let of = |rank| {
-        (chosen.build)(&Request {
+        let request = Request {
             collective: load.collective,
             ranks: load.ranks,
             rank,
-        })
+        };
+        chosen.schedule(&request, machine.groups())
     };
     let (schedule, extent) = (
         of(0),
@@ -161,14 +170,65 @@ pub(crate) fn explain(
 }
 
 fn candidate(algorithm: &Algorithm, load: &Load, machine: &Machine) -> Candidate {
-    let counts = (algorithm.counts)(load);
+    let (counts, time) = algorithm.predicted(load, machine);
     let Counts { rounds, busiest, .. } = counts;
+    let bounds = Bounds::of(load.collective, load.ranks);
     Candidate {
         algorithm: algorithm.name,
-        predicted: Duration::from_secs_f64(machine.predict(load.ranks, &counts) * 1e-9),
+        predicted: Duration::from_secs_f64(time * 1e-9),
         rounds,
         messages: busiest.messages,
         bytes: busiest.bytes,
         reduced: busiest.reduced,
+        times_least_bytes: bounds.times_passed(busiest.bytes, load.bytes()),
+        times_least_rounds: bounds.times_rounds(counts.rounds_one_by_one(load.collective)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        plan::groups::Groups,
+        types::{Collective, DType},
+    };
+
+    fn said(machine: &Machine, forced: Option<&str>) -> Explanation {
+        let load = Load::new(Collective::AllReduce, 8, 1 << 20, DType::Float32);
+        explain(&load, machine, forced, 64 << 10, 8).unwrap()
+    }
+
+    #[test]
+    fn a_candidate_is_held_against_the_least_there_can_be() {
+        let explanation = said(&Machine::shared_memory(8), None);
+        let times = |name| {
+            let mut named = explanation.candidates.iter().filter(|one| one.algorithm == name);
+            let one = named.next().unwrap();
+            (one.times_least_bytes, one.times_least_rounds)
+        };
+        assert_eq!(times("ring"), (1.0, 14.0 / 3.0));
+        assert_eq!(times("direct"), (1.0, 14.0 / 3.0));
+        assert_eq!(times("doubling"), (3.0 / 1.75, 1.0));
+        assert_eq!(times("halving"), (1.0, 2.0));
+        let text = explanation.to_string();
+        assert!(
+            text.contains("1.71 times the least bytes, 1.00 times the fewest rounds"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_hierarchy_is_a_candidate_where_there_are_hosts() {
+        let chosen = |explanation: &Explanation| {
+            let name = explanation.candidates[explanation.chosen].algorithm;
+            (name, explanation.why)
+        };
+        let hosts = Machine::hosts(8, Groups::Rows { ranks: 8, size: 4 });
+        assert_eq!(chosen(&said(&hosts, None)), ("hierarchical", Why::Least));
+        let host = Machine::shared_memory(8);
+        let text = said(&host, None).to_string();
+        assert!(!text.contains("hierarchical"), "{text}");
+        let forced = said(&host, Some("hierarchical"));
+        assert_eq!(chosen(&forced), ("hierarchical", Why::Forced));
     }
 }

@@ -3,10 +3,13 @@
 //! Everything here is a pure function of its arguments: no I/O, no environment, no clock.
 
 pub(crate) mod algo;
+pub(crate) mod bounds;
 pub(crate) mod choose;
 pub(crate) mod cost;
 pub(crate) mod definition;
 pub(crate) mod explain;
+pub(crate) mod groups;
 pub(crate) mod layout;
+pub(crate) mod levels;
 pub(crate) mod schedule;
 pub(crate) mod verify;

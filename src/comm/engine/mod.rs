@@ -403,7 +403,7 @@ impl Engine {
         let (choose, why) = (|| self.choose(&load), || self.why(&load));
         let plan = desk
             .plans
-            .prepare(load, self.membership.rank(), self.machine.tile, choose, why)?;
+            .prepare(load, self.membership.rank(), &self.machine, choose, why)?;
         desk.seq = desk.seq.wrapping_add(1);
         self.membership.record(&call);
         let first_lane = desk.lane;

@@ -5,13 +5,17 @@ mod chain;
 mod direct;
 mod doubletree;
 mod doubling;
+mod embed;
 mod halving;
+mod hierarchical;
 mod oneshot;
 mod pairwise;
+mod pat;
 mod ring;
 mod tree;
 
-use super::cost::{Counts, Load, Work};
+use super::cost::{Counts, Load, Machine, Work};
+use super::groups::Groups;
 use super::schedule::{Affine, Buffer, How, Item, Schedule, Slice, Source, Step};
 use crate::types::Collective;
 
@@ -32,10 +36,37 @@ pub(crate) struct Algorithm {
     pub(crate) about: &'static str,
     /// Whether it can carry out a collective.
     pub(crate) fits: fn(Collective) -> bool,
-    /// Writes a rank's schedule. Any number of ranks ≥ 1.
+    /// Writes a rank's schedule where nothing is known of groups. Any number of ranks ≥ 1.
     pub(crate) build: fn(&Request) -> Schedule,
     /// What that comes to in a call: exactly what the schedules of all ranks do, tiles left aside.
     pub(crate) counts: fn(&Load) -> Counts,
+}
+
+impl Algorithm {
+    /// A rank's schedule where the ranks lie in `groups`, if it is known that they do.
+    pub(crate) fn schedule(&self, request: &Request, groups: Option<&Groups>) -> Schedule {
+        match groups {
+            Some(groups) if self.knows_groups() => hierarchical::among(request, groups),
+            _ => (self.build)(request),
+        }
+    }
+
+    /// What that comes to on a machine, and the nanoseconds that it takes there.
+    pub(crate) fn predicted(&self, load: &Load, machine: &Machine) -> (Counts, f64) {
+        if self.knows_groups() {
+            let square = Groups::square(load.ranks);
+            let levels = hierarchical::levels(load, machine.groups().unwrap_or(&square));
+            return (levels.together(), machine.predict_levels(load.ranks, &levels));
+        }
+        let counts = (self.counts)(load);
+        (counts, machine.predict(load.ranks, &counts))
+    }
+
+    /// Whether its schedules depend on which ranks are near each other. Where nothing is known of that, such an algorithm
+    /// works, but has no advantage.
+    pub(crate) fn knows_groups(&self) -> bool {
+        self.name == hierarchical::HIERARCHICAL.name
+    }
 }
 
 /// Every algorithm, in the order in which those that are about as fast are preferred: fewer roundings first.
@@ -47,10 +78,12 @@ pub(crate) const ALGORITHMS: &[Algorithm] = &[
     ring::RING,
     halving::HALVING,
     bruck::BRUCK,
+    pat::PAT,
     tree::TREE,
     tree::KNOMIAL,
     chain::CHAIN,
     doubletree::DOUBLETREE,
+    hierarchical::HIERARCHICAL,
 ];
 
 /// The algorithms that can carry out `collective`.
@@ -86,8 +119,12 @@ fn alone() -> Item {
 
 /// From block `me` of the input to that of the output.
 fn keep(me: usize) -> Item {
+    Item::Step(keep_step(me))
+}
+
+fn keep_step(me: usize) -> Step {
     let own = |buffer| Slice::grain(buffer, Affine::fixed(me));
-    Item::Step(Step::copy(Source::Slice(own(Buffer::Input))).store(own(Buffer::Output)))
+    Step::copy(Source::Slice(own(Buffer::Input))).store(own(Buffer::Output))
 }
 
 /// `step`, `count` times.

@@ -10,6 +10,8 @@
 //! executor might. It also tells which sends are *zero-copy-safe*: the data may stay where it lies until the
 //! receiver has taken it, because no step that would overwrite it has to wait for that in a circle.
 //!
+//! What was proved is also counted ([`Certificate`]), to be held against what the collective needs at least.
+//!
 //! What an executor owes in return: it honours the `after` of a step that is empty in a tile; a step is over for
 //! `after` when its results are stored and its messages sent or posted; and scratch memory goes to another tile when
 //! all channels of this one are over and nothing in it is lent.
@@ -17,6 +19,7 @@
 //! If the ranks' schedules are turned copies of each other, rank 0 is run for all ([`fold`]). Else each is run: up to
 //! [`EXACT`] ranks the multisets are kept as they are, above hashes stand for them.
 
+mod certificate;
 mod compute;
 mod flaw;
 mod fold;
@@ -35,6 +38,7 @@ mod team;
 mod tests;
 mod value;
 
+pub(crate) use certificate::Certificate;
 pub(crate) use flaw::Flaw;
 pub(crate) use program::Path;
 
@@ -104,6 +108,8 @@ pub(crate) struct Proof {
     pub(crate) messages: u64,
     /// What the ranks' tiles depend on.
     pub(crate) extent: Extent,
+    /// What it costs.
+    pub(crate) certificate: Certificate,
     /// With rank 0 run for all: how many ranks' schedules were compared with its own.
     pub(crate) folded: Option<usize>,
     /// The sends to be copied, out of place and in place.
@@ -256,11 +262,18 @@ fn prove<D: Domain>(
         }
         staged[usize::from(in_place)] = to_be_staged(team, &blocking);
     }
+    let certificate = certificate::certify(team, turn.is_some());
+    debug_assert!(
+        certificate.is_possible(collective, team.ranks),
+        "{certificate:?} is less than {collective:?} needs among {} ranks",
+        team.ranks
+    );
     Ok(Proof {
         ranks: team.ranks,
         steps: tally.steps,
         messages: tally.messages,
         extent: Extent::of_all(team.schedules.iter().map(Schedule::extent)),
+        certificate,
         folded: None,
         staged,
     })

@@ -10,8 +10,7 @@ use crate::{
     mem::Owned,
     plan::{
         algo::{Algorithm, fitting},
-        choose::TileBytes,
-        cost::Load,
+        cost::{Load, Machine},
         definition::{self, Wanted as Content},
     },
     transport::{CALL_LANES, sim},
@@ -137,7 +136,7 @@ impl Rank {
         let plan = self.plans.prepare(
             load,
             rank,
-            TileBytes::SHARED_MEMORY,
+            &Machine::shared_memory(ranks),
             || Ok(algorithm),
             String::new,
         );

@@ -1,5 +1,6 @@
 //! Tests of the verifier, and with it of every algorithm.
 
+mod certificates;
 mod flaws;
 mod marks;
 mod mutants;
