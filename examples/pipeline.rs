@@ -43,9 +43,9 @@ fn train(comm: &Communicator, weights: &[f32]) -> Result<Vec<f32>> {
     let (mut outputs, mut before);
     let (mut after, mut gradients) = (vec![0.0; WIDTH], vec![0.0; WIDTH]);
 
-    for batch in 0..ahead {
-        exchange(comm, previous, None, Some(&mut inputs[batch]))?;
-        outputs = times(&inputs[batch], weights);
+    for input in &mut inputs[..ahead] {
+        exchange(comm, previous, None, Some(input))?;
+        outputs = times(input, weights);
         exchange(comm, next, Some(&outputs), None)?;
     }
     exchange(comm, previous, None, inputs.get_mut(ahead))?;
@@ -99,10 +99,10 @@ fn check(comm: &Communicator, gradients: &[f32]) -> Result<()> {
     let [error] = error;
     assert!(
         error < 1e-6,
-        "the gradients differ from those of the whole model: {error}"
+        "the gradients differ from those of the whole model: {error:e}"
     );
     if rank == 0 {
-        println!("{ranks} stages, {BATCHES} batches: squared error to the whole model's gradients {error}");
+        println!("{ranks} stages, {BATCHES} batches: squared error to the whole model's gradients {error:e}");
     }
     Ok(())
 }
