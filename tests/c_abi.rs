@@ -1,4 +1,4 @@
-//! The C ABI as C and C++ programs meet it: `tests/c/*` and the README's example, compiled against `include/ccl.h`,
+//! The C ABI as C and C++ programs meet it: `tests/c/*` and the examples, compiled against `include/ccl.h`,
 //! linked with `libccl.so` and run.
 
 use std::{
@@ -199,9 +199,59 @@ fn cxx_programs_build_and_run() {
     build_and_run("tests/c/allreduce.cpp", CXX);
 }
 
+/// Builds and runs the examples whose files have this extension.
+fn examples_build_and_run(extension: &str, language: (&str, &str)) {
+    let files = fs::read_dir(Path::new(ROOT).join("examples")).unwrap();
+    let files = files.map(|entry| entry.unwrap().path());
+    let mut examples: Vec<PathBuf> = files
+        .filter(|file| file.extension().is_some_and(|of| of == extension))
+        .collect();
+    examples.sort();
+    assert!(examples.len() >= 3, "{examples:?}");
+    for example in examples {
+        let name = example.strip_prefix(ROOT).unwrap().to_str().unwrap();
+        build_and_run(name, language);
+    }
+}
+
 #[test]
-fn the_readme_s_program_builds_and_runs() {
-    build_and_run("examples/allreduce.c", C);
+fn the_examples_in_c_build_and_run() {
+    examples_build_and_run("c", C);
+}
+
+#[test]
+fn the_examples_in_cxx_build_and_run() {
+    examples_build_and_run("cpp", CXX);
+}
+
+/// Three processes are one pipeline, and not three of forked ranks.
+#[test]
+fn an_example_is_a_launcher_s_rank() {
+    let program = build_with("examples/pipeline.c", C, &["-DLAUNCHED"]);
+    let start = |rank: usize| {
+        let mut command = Command::new(&program);
+        command
+            .env_remove("LD_LIBRARY_PATH")
+            .env("CCL_TIMEOUT", "60")
+            .envs([("RANK", rank.to_string()), ("WORLD_SIZE", "3".into())])
+            // A name of the job like a port's; no port is used on one host.
+            .env("MASTER_PORT", std::process::id().to_string());
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let ranks: Vec<_> = (0..3).map(start).collect();
+    let outputs: Vec<_> = ranks
+        .into_iter()
+        .map(|rank| rank.wait_with_output().unwrap())
+        .collect();
+    assert!(
+        outputs.iter().all(|output| output.status.success()),
+        "{outputs:?}"
+    );
+    assert!(outputs[0].stdout.starts_with(b"3 stages,"), "{outputs:?}");
+    assert!(
+        outputs[1..].iter().all(|output| output.stdout.is_empty()),
+        "{outputs:?}"
+    );
 }
 
 /// Runs the README's program, whose ranks are forked, with these settings: what it says on standard output and on error.

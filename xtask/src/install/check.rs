@@ -1,6 +1,6 @@
 //! What `cargo xtask install` leaves, as other builds meet it: moved elsewhere, and used from outside the repository.
 
-use super::{Place, SONAME, library, run};
+use super::{DOCUMENTATION, EXAMPLES, Place, SONAME, library, run};
 use crate::{
     run::{output_of, succeed},
     tally::Tally,
@@ -12,7 +12,7 @@ use std::{
     process::Command,
 };
 
-/// Installs into a temporary folder and builds the README's program against it, by pkg-config and by CMake.
+/// Installs into a temporary folder and builds examples against it, by pkg-config and by CMake.
 pub(crate) fn check(root: &Path) -> Tally {
     let mut tally = Tally::default();
     let temporary = match tempfile::tempdir() {
@@ -44,11 +44,17 @@ pub(crate) fn check(root: &Path) -> Tally {
     tally
 }
 
-/// Somebody who has the installed files and a program, and no repository.
+/// Somebody who has the installed files and a folder for programs, and no repository.
 struct User {
     prefix: PathBuf,
     folder: PathBuf,
 }
+
+/// The examples that are built: name, source, compiler and its standard.
+const PROGRAMS: [(&str, &str, &str, &str); 2] = [
+    ("in_c", "pipeline.c", "cc", "-std=gnu11"),
+    ("in_cxx", "data_parallel.cpp", "c++", "-std=gnu++17"),
+];
 
 const PREFIX: &str = "/opt/ccl";
 
@@ -64,11 +70,6 @@ fn user(root: &Path, temporary: &Path) -> Result<User, String> {
     run(root, &place)?;
     fs::rename(place.folder(), &prefix).map_err(failed)?;
     fs::create_dir(&folder).map_err(failed)?;
-    fs::copy(
-        prefix.join("share/doc/ccl/allreduce.c"),
-        folder.join("allreduce.c"),
-    )
-    .map_err(failed)?;
     Ok(User { prefix, folder })
 }
 
@@ -106,32 +107,50 @@ impl User {
         if version.trim() != super::VERSION {
             return Err(format!("it says version {version}"));
         }
-        let program = self.folder.join("allreduce");
-        let mut cc = self.command("cc");
-        cc.args(["-Wall", "-Werror", "allreduce.c", "-o"]).arg(&program);
-        output_of(cc.args(flags.split_whitespace()))?;
-        let needed = output_of(self.command("readelf").arg("--dynamic").arg(&program))?;
-        if !needed.contains(&format!("Shared library: [{SONAME}]")) {
-            return Err(format!("the program does not ask for {SONAME}:\n{needed}"));
-        }
-        let lib = self.prefix.join("lib");
-        succeed(self.command(&program).env("LD_LIBRARY_PATH", lib))
+        PROGRAMS
+            .iter()
+            .try_for_each(|(name, source, compiler, standard)| {
+                let program = self.folder.join(name);
+                let mut compile = self.command(compiler);
+                compile
+                    .args([standard, "-Wall", "-Werror"])
+                    .arg(self.source(source));
+                compile.arg("-o").arg(&program).args(flags.split_whitespace());
+                output_of(&mut compile)?;
+                let needed = output_of(self.command("readelf").arg("--dynamic").arg(&program))?;
+                if !needed.contains(&format!("Shared library: [{SONAME}]")) {
+                    return Err(format!("the program does not ask for {SONAME}:\n{needed}"));
+                }
+                let lib = self.prefix.join("lib");
+                succeed(self.command(&program).env("LD_LIBRARY_PATH", lib))
+            })
+    }
+
+    /// An installed example.
+    fn source(&self, name: &str) -> PathBuf {
+        self.prefix.join(DOCUMENTATION).join(EXAMPLES).join(name)
     }
 
     /// CMake writes the library's folder into programs that run from the build tree.
     fn cmake(&self) -> Result<(), String> {
-        let lists = format!(
+        let mut lists = format!(
             "cmake_minimum_required(VERSION 3.16)\n\
-             project(user C)\n\
-             find_package(ccl {} REQUIRED)\n\
-             add_executable(allreduce allreduce.c)\n\
-             target_link_libraries(allreduce PRIVATE ccl::ccl)\n",
+             project(user C CXX)\n\
+             set(CMAKE_CXX_STANDARD 17)\n\
+             find_package(ccl {} REQUIRED)\n",
             super::VERSION
         );
+        for (name, source, ..) in PROGRAMS {
+            let source = self.source(source);
+            lists += &format!("add_executable({name} \"{}\")\n", source.display());
+            lists += &format!("target_link_libraries({name} PRIVATE ccl::ccl)\n");
+        }
         fs::write(self.folder.join("CMakeLists.txt"), lists).map_err(|error| error.to_string())?;
         let prefix = format!("-DCMAKE_PREFIX_PATH={}", self.prefix.display());
         output_of(self.command("cmake").args(["-S", ".", "-B", "build", &prefix]))?;
         output_of(self.command("cmake").args(["--build", "build"]))?;
-        succeed(&mut self.command(self.folder.join("build/allreduce")))
+        PROGRAMS
+            .iter()
+            .try_for_each(|(name, ..)| succeed(&mut self.command(self.folder.join("build").join(name))))
     }
 }

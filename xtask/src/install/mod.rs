@@ -9,22 +9,24 @@ pub(crate) use place::Place;
 
 use crate::cargo::{self, Built};
 use files::Folder;
-use std::path::Path;
+use std::{fs, path::Path};
 
 /// The library's own version.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What programs ask the loader for; build.rs puts it into the library.
 const SONAME: &str = "libccl.so.0";
 
-/// What goes into the documentation's folder as it is.
-const DOCUMENTS: [&str; 6] = [
+/// The documentation's folder, and what goes there as it is.
+const DOCUMENTATION: &str = "share/doc/ccl";
+const DOCUMENTS: [&str; 5] = [
     "LICENSE-APACHE",
     "LICENSE-MIT",
     "README.md",
     "CHANGELOG.md",
     "SECURITY.md",
-    "examples/allreduce.c",
 ];
+/// Where the README finds the examples, here and where it is installed.
+const EXAMPLES: &str = "examples";
 
 /// Builds and installs. To do it again changes nothing; programs that run from an older version's files keep them.
 pub(crate) fn run(root: &Path, place: &Place) -> Result<(), String> {
@@ -39,7 +41,8 @@ fn write(root: &Path, built: &Built, prefix: &Path) -> Result<(), String> {
     let folder = |path: &str| Folder::make(prefix, path);
     let (bin, include, lib) = (folder("bin")?, folder("include")?, folder("lib")?);
     let (pkgconfig, cmake) = (folder("lib/pkgconfig")?, folder("lib/cmake/ccl")?);
-    let documents = folder("share/doc/ccl")?;
+    let documents = folder(DOCUMENTATION)?;
+    let examples = folder(&format!("{DOCUMENTATION}/{EXAMPLES}"))?;
 
     let library = library();
     lib.copy(&built.library, &library, 0o755)?;
@@ -54,10 +57,27 @@ fn write(root: &Path, built: &Built, prefix: &Path) -> Result<(), String> {
         &fill(include_str!("cclConfigVersion.cmake.in")),
     )?;
     for document in DOCUMENTS {
-        let name = document.rsplit('/').next().unwrap_or(document);
-        documents.copy(&root.join(document), name, 0o644)?;
+        documents.copy(&root.join(document), document, 0o644)?;
+    }
+    for example in examples_in_c(root)? {
+        examples.copy(&root.join(EXAMPLES).join(&example), &example, 0o644)?;
     }
     Ok(())
+}
+
+/// The names of the examples in C and C++, and of their headers.
+fn examples_in_c(root: &Path) -> Result<Vec<String>, String> {
+    let folder = root.join(EXAMPLES);
+    let read = || -> std::io::Result<Vec<String>> {
+        let entries = fs::read_dir(&folder)?;
+        entries
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
+    };
+    let mut names = read().map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
+    let extensions = [".c", ".cpp", ".h", ".hpp"];
+    names.retain(|name| extensions.iter().any(|extension| name.ends_with(extension)));
+    Ok(names)
 }
 
 /// The library's file, with the full version.
@@ -121,7 +141,14 @@ mod tests {
         assert_eq!(at("lib/libccl.so.0"), Some(format!("-> {}", library()).as_str()));
         assert_eq!(at(&format!("lib/{}", library())), Some("755 a library"));
         assert_eq!(at("bin/ccl-perf"), Some("755 a program"));
-        assert_eq!(first.len(), 8 + DOCUMENTS.len());
+        for name in ["pipeline.c", "pipeline.cpp", "ranks.h", "ranks.hpp"] {
+            assert!(
+                first.contains_key(&format!("share/doc/ccl/examples/{name}")),
+                "{name}"
+            );
+        }
+        let examples = examples_in_c(crate::root()).unwrap().len();
+        assert_eq!(first.len(), 8 + DOCUMENTS.len() + examples);
         assert!(
             first
                 .values()
