@@ -26,7 +26,7 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     pub(crate) fn of(collective: Collective, ranks: usize) -> Bounds {
-        let (ranks, others) = (ranks as u64, ranks as u64 - 1);
+        let (ranks, others) = (ranks as u64, (ranks as u64).saturating_sub(1));
         let (sent, received, passed) = match collective {
             _ if others == 0 => (0, 0, 0),
             Collective::AllReduce | Collective::Barrier => (2 * others, 2 * others, 4 * others),
