@@ -220,7 +220,8 @@ fn counts(load: &Load) -> Counts {
     let tile = TileBytes::SHARED_MEMORY.of_message(half, load.element) as f64;
     Counts {
         rounds,
-        peers: (2.0 * ways).min(n as f64 - 1.0),
+        // Its neighbours in both trees, whose messages are in flight at the same time.
+        peers: 4_f64.min(n as f64 - 1.0),
         message: (half * load.element) as f64,
         // Each rank on the way receives it once and sends it twice.
         lead: 3.0 * (rounds - 1.0) * tile,
