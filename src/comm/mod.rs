@@ -10,12 +10,14 @@ mod plans;
 mod scope;
 mod stream;
 mod transfers;
+mod vector;
 
 pub use config::Config;
 pub(crate) use engine::Start;
 pub use pending::{Begin, Pending};
 pub use scope::{Message, Scope};
 pub use stream::Stream;
+pub(crate) use vector::Side;
 
 use crate::{
     bootstrap::{self, Joining, Membership, Network, UniqueId},

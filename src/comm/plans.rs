@@ -32,6 +32,7 @@ pub(super) struct Prepared {
     pub(super) algorithm: &'static str,
     pub(super) schedule: Arc<Schedule>,
     pub(super) layout: Layout,
+    /// Of given blocks only the length of the tiles counts.
     pub(super) tiling: Tiling,
     /// Tiles in flight.
     pub(super) copies: usize,
@@ -61,8 +62,7 @@ impl Plans {
                 blocks: schedule.blocks as usize,
                 grains: schedule.grains as usize,
             };
-            let (tiling, copies) =
-                choose::tiling(extent, &layout, load.element, MAX_MESSAGE, CALL_LANES, tile)?;
+            let (tiling, copies) = choose::tiling(extent, &layout, &load, MAX_MESSAGE, CALL_LANES, tile)?;
             self.last = Some(Arc::new(Prepared {
                 load,
                 algorithm: algorithm.name,

@@ -15,7 +15,7 @@ use crate::types::Collective;
 pub(super) const BRUCK: Algorithm = Algorithm {
     name: "bruck",
     about: "in each round ranks pass on all blocks that they have, twice as many as before; the fewest rounds",
-    fits: |collective| matches!(collective, Collective::AllGather),
+    fits: |collective| collective.plain() == Collective::AllGather,
     build,
     counts,
 };
