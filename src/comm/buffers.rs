@@ -1,19 +1,50 @@
 //! [`Buffers`]: a call's memory, checked before anything moves.
 
 use crate::{
-    mem::Region,
-    plan::definition::Held,
-    types::{Collective, DType, Error, Result},
+    mem::{Hold, Region},
+    plan::{
+        definition::Held,
+        layout::{Blocks, Grains, Layout},
+    },
+    types::{Collective, DType, Error, Op, Result},
 };
-use std::{cmp::Ordering, ops::Range};
+use std::{cmp::Ordering, ops::Range, sync::Arc};
 
 /// A call's memory on this rank: what it holds of the vector that is sent and of the one that is received.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Buffers<'m> {
     pub(super) input: Region<'m>,
     pub(super) output: Region<'m>,
-    /// The elements of the vector at which the two begin.
-    pub(super) begins: [usize; 2],
+    pub(super) places: Places,
+}
+
+/// Which part of a call's vector lies where in a rank's buffers.
+#[derive(Debug, Clone)]
+pub(super) enum Places {
+    /// All from these elements on in the input and in the output.
+    From([usize; 2]),
+    Given(Arc<Blocks>),
+}
+
+impl Places {
+    /// The same as the executor wants it, with the vector cut as `layout` says.
+    pub(super) fn grains(&self, layout: Layout) -> Grains<'_> {
+        match self {
+            &Places::From(begins) => Grains::Cut { layout, begins },
+            Places::Given(blocks) => Grains::Given {
+                blocks,
+                grains: layout.grains,
+            },
+        }
+    }
+
+    /// The blocks, where they are given.
+    pub(super) fn given(&self) -> Option<&Blocks> {
+        match self {
+            Places::From(_) => None,
+            Places::Given(blocks) => Some(blocks),
+        }
+    }
 }
 
 impl<'m> Buffers<'m> {
@@ -31,32 +62,49 @@ impl<'m> Buffers<'m> {
     ) -> Result<Self> {
         let input = checked(collective, "send buffer", input, &held.input, dtype)?;
         let output = checked(collective, "receive buffer", output, &held.output, dtype)?;
-        let buffers = Buffers {
+        let begins = [held.input.start, held.output.start];
+        lie_right(&input, &output, begins.map(|begin| begin * dtype.size()))?;
+        Ok(Buffers {
             input,
             output,
-            begins: [held.input.start, held.output.start],
-        };
-        buffers.lie_right(dtype)?;
-        Ok(buffers)
+            places: Places::From(begins),
+        })
     }
+}
 
-    /// Refuses buffers that share memory, unless each part of the vector lies at the same place in both.
-    fn lie_right(&self, dtype: DType) -> Result<()> {
-        if !self.input.overlaps(&self.output) {
-            return Ok(());
-        }
-        let [sent, received] = self.begins.map(|begin| begin * dtype.size());
-        let (input, output) = (self.input.as_ptr().addr(), self.output.as_ptr().addr());
-        if input.wrapping_sub(sent) == output.wrapping_sub(received) {
-            return Ok(());
-        }
-        let is = from(input, output);
-        let wanted = from(sent, received);
-        Err(Error::invalid(format!(
-            "the send and receive buffers overlap: the receive buffer begins {is} the send buffer. In place it must begin \
-             {wanted} it; otherwise the two must lie apart"
-        )))
+/// Refuses a reduction that is not for elements of this type.
+pub(super) fn check_op(collective: Collective, dtype: DType, op: Op) -> Result<()> {
+    if !collective.reduces() || op.accepts(dtype) {
+        return Ok(());
     }
+    Err(Error::invalid(format!(
+        "{op} is for integers only: {dtype} elements cannot be combined by it"
+    )))
+}
+
+/// Of memory for a call that goes on by itself what is used.
+pub(super) fn keep(memory: [Option<Hold>; 2], is_used: [bool; 2]) -> [Hold; 2] {
+    let [input, output] = memory;
+    let kept = |hold: Option<Hold>, is_used: bool| hold.filter(|_| is_used).unwrap_or_else(Hold::empty);
+    [kept(input, is_used[0]), kept(output, is_used[1])]
+}
+
+/// Refuses buffers that share memory, unless each part of the vector lies at the same place in both, which begin at these
+/// bytes of it.
+fn lie_right(input: &Region<'_>, output: &Region<'_>, [sent, received]: [usize; 2]) -> Result<()> {
+    if !input.overlaps(output) {
+        return Ok(());
+    }
+    let (input, output) = (input.as_ptr().addr(), output.as_ptr().addr());
+    if input.wrapping_sub(sent) == output.wrapping_sub(received) {
+        return Ok(());
+    }
+    let is = from(input, output);
+    let wanted = from(sent, received);
+    Err(Error::invalid(format!(
+        "the send and receive buffers overlap: the receive buffer begins {is} the send buffer. In place it must begin \
+         {wanted} it; otherwise the two must lie apart"
+    )))
 }
 
 /// Where `there` is, seen from `here`.

@@ -1,6 +1,10 @@
 //! The operations of a [`Communicator`]: every rank calls each, with the same count, type, operation and root.
 
-use super::{Communicator, buffers::Buffers, engine::Start};
+use super::{
+    Communicator,
+    buffers::{self, Buffers},
+    engine::Start,
+};
 use crate::{
     mem::{Hold, Owned, Region},
     plan::definition,
@@ -283,14 +287,12 @@ impl Communicator {
         let Buffers {
             input,
             output,
-            begins,
+            places,
         } = self.checked(collective, regions, (count, dtype, op))?;
         let is_used = [input.len() > 0, output.len() > 0];
-        let [input, output] = memory;
-        let kept = |hold: Option<Hold>, is_used: bool| hold.filter(|_| is_used).unwrap_or_else(Hold::empty);
-        let memory = [kept(input, is_used[0]), kept(output, is_used[1])];
+        let memory = buffers::keep(memory, is_used);
         self.engine
-            .start(collective, memory, begins, (count, dtype, op), start)
+            .start(collective, (memory, places), (count, dtype, op), start)
     }
 
     /// Checks an operation and does nothing.
@@ -310,11 +312,7 @@ impl Communicator {
         [input, output]: [Option<Region<'m>>; 2],
         (count, dtype, op): (usize, DType, Op),
     ) -> Result<Buffers<'m>> {
-        if collective.reduces() && !op.accepts(dtype) {
-            return Err(Error::invalid(format!(
-                "{op} is for integers only: {dtype} elements cannot be combined by it"
-            )));
-        }
+        buffers::check_op(collective, dtype, op)?;
         let held = self.held(collective, count, dtype)?;
         Buffers::new(collective, &held, input, output, dtype)
     }
@@ -329,13 +327,8 @@ impl Communicator {
         count: usize,
         dtype: DType,
     ) -> Result<definition::Held> {
+        self.check_root(collective)?;
         let ranks = self.ranks();
-        if let Some(root) = collective.root().filter(|&root| root as usize >= ranks) {
-            return Err(Error::invalid(format!(
-                "root {root} is outside the communicator: its ranks are 0 to {}",
-                ranks - 1
-            )));
-        }
         let bytes =
             definition::total(collective, ranks, count).and_then(|total| total.checked_mul(dtype.size()));
         if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
@@ -358,6 +351,18 @@ impl Communicator {
         match self.rank() == root {
             true => self.block_of(len),
             false => Ok(len),
+        }
+    }
+
+    /// # Errors
+    /// [`Error::Invalid`] for a root that is no rank.
+    pub(super) fn check_root(&self, collective: Collective) -> Result<()> {
+        match collective.root().filter(|&root| root as usize >= self.ranks()) {
+            None => Ok(()),
+            Some(root) => Err(Error::invalid(format!(
+                "root {root} is outside the communicator: its ranks are 0 to {}",
+                self.ranks() - 1
+            ))),
         }
     }
 

@@ -13,12 +13,14 @@ mod scope;
 mod split;
 mod stream;
 mod transfers;
+mod vector;
 
 pub use config::Config;
 pub(crate) use engine::Start;
 pub use pending::{Begin, Pending};
 pub use scope::{Message, Scope};
 pub use stream::Stream;
+pub(crate) use vector::Side;
 
 use crate::{
     bootstrap::{self, Child, Joining, Membership, Network, UniqueId},

@@ -1,13 +1,13 @@
 //! [`Pending`]: an operation that goes on by itself, with the buffers that were moved into it.
 
 use super::{
-    Communicator, Stream,
+    Communicator, Side, Stream,
     collectives::{rank, same_length},
     engine::{Engine, Start},
 };
 use crate::{
     exec::{Completion, Received, Wanted},
-    mem::Owned,
+    mem::{Hold, Owned},
     types::{Collective, Element, Error, Op, Result},
 };
 use std::{fmt, sync::Arc};
@@ -125,6 +125,48 @@ impl<'c> Begin<'c> {
         self.apart(Collective::AlltoAll, send, recv, count, Op::Sum)
     }
 
+    /// See [`Communicator::all_gather_v`]; gives back what was sent and what was received.
+    pub fn all_gather_v<T: Element>(
+        self,
+        send: Vec<T>,
+        recv: Vec<T>,
+        recv_counts: &[usize],
+        recv_displs: &[usize],
+    ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
+        let sides = [Side::Own(send.len()), Side::each(recv_counts, recv_displs)];
+        self.vector(Collective::AllGatherV, sides, [send, recv], Op::Sum)
+    }
+
+    /// See [`Communicator::reduce_scatter_v`]; gives back what was sent and what was received.
+    pub fn reduce_scatter_v<T: Element>(
+        self,
+        send: Vec<T>,
+        send_counts: &[usize],
+        send_displs: &[usize],
+        recv: Vec<T>,
+        op: Op,
+    ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
+        let sides = [Side::each(send_counts, send_displs), Side::Own(recv.len())];
+        self.vector(Collective::ReduceScatterV, sides, [send, recv], op)
+    }
+
+    /// See [`Communicator::all_to_all_v`]; gives back what was sent and what was received.
+    pub fn all_to_all_v<T: Element>(
+        self,
+        send: Vec<T>,
+        send_counts: &[usize],
+        send_displs: &[usize],
+        recv: Vec<T>,
+        recv_counts: &[usize],
+        recv_displs: &[usize],
+    ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
+        let sides = [
+            Side::each(send_counts, send_displs),
+            Side::each(recv_counts, recv_displs),
+        ];
+        self.vector(Collective::AlltoAllV, sides, [send, recv], Op::Sum)
+    }
+
     /// See [`Communicator::barrier`].
     pub fn barrier(self) -> Result<Pending<()>> {
         self.pending(|start| self.comm.begin_barrier(start), |_| Some(()))
@@ -185,16 +227,42 @@ impl<'c> Begin<'c> {
         count: usize,
         op: Op,
     ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
-        let owned = [send, recv].map(Owned::new);
-        let memory = owned.each_ref().map(|owned| Some(owned.hold()));
-        let begin = |start| {
+        self.on_both([send, recv], |memory, start| {
+            let what = (count, T::DTYPE, op);
             self.comm
-                .begin_collective(collective, memory, (count, T::DTYPE, op), start)
-        };
-        self.pending(begin, |_| {
-            let [send, recv] = owned.map(Owned::into_vec);
-            Some((send?, recv?))
+                .begin_collective(collective, memory.map(Some), what, start)
         })
+    }
+
+    fn vector<T: Element>(
+        self,
+        collective: Collective,
+        sides: [Side<'_>; 2],
+        vectors: [Vec<T>; 2],
+        op: Op,
+    ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
+        let blocks = self.comm.given(collective, sides, T::DTYPE)?;
+        self.on_both(vectors, |memory, start| {
+            self.comm
+                .begin_given(collective, blocks, memory, (T::DTYPE, op), start)
+        })
+    }
+
+    /// Has `begin` begin an operation on what is sent and what is received.
+    fn on_both<T: Element>(
+        self,
+        vectors: [Vec<T>; 2],
+        begin: impl FnOnce([Hold; 2], Start) -> Result<()>,
+    ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
+        let owned = vectors.map(Owned::new);
+        let memory = owned.each_ref().map(|owned| owned.hold());
+        self.pending(
+            |start| begin(memory, start),
+            |_| {
+                let [send, recv] = owned.map(Owned::into_vec);
+                Some((send?, recv?))
+            },
+        )
     }
 
     fn pending<B>(

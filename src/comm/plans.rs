@@ -34,6 +34,7 @@ pub(super) struct Prepared {
     pub(super) algorithm: &'static str,
     pub(super) schedule: Arc<Schedule>,
     pub(super) layout: Layout,
+    /// Of given blocks only the length of the tiles counts.
     pub(super) tiling: Tiling,
     /// Tiles in flight.
     pub(super) copies: usize,
@@ -62,14 +63,8 @@ impl Plans {
                 blocks: schedule.blocks as usize,
                 grains: schedule.grains as usize,
             };
-            let (tiling, copies) = choose::tiling(
-                extent,
-                &layout,
-                load.element,
-                MAX_MESSAGE,
-                CALL_LANES,
-                machine.tile,
-            )?;
+            let (tiling, copies) =
+                choose::tiling(extent, &layout, &load, MAX_MESSAGE, CALL_LANES, machine.tile)?;
             self.last = Some(Arc::new(Prepared {
                 load,
                 algorithm: algorithm.name,

@@ -1,7 +1,7 @@
 //! [`Scope`]: operations that go on side by side, on borrowed buffers.
 
 use super::{
-    Communicator,
+    Communicator, Side,
     collectives::{rank, same_length},
     engine::Start,
 };
@@ -152,6 +152,48 @@ impl<'env> Scope<'_, 'env> {
         self.apart(Collective::AlltoAll, Some(send), Some(recv), count, Op::Sum)
     }
 
+    /// See [`Communicator::all_gather_v`].
+    pub fn all_gather_v<T: Element>(
+        &self,
+        send: &'env [T],
+        recv: &'env mut [T],
+        recv_counts: &[usize],
+        recv_displs: &[usize],
+    ) -> Result<()> {
+        let sides = [Side::Own(send.len()), Side::each(recv_counts, recv_displs)];
+        self.vector(Collective::AllGatherV, sides, (send, recv), Op::Sum)
+    }
+
+    /// See [`Communicator::reduce_scatter_v`].
+    pub fn reduce_scatter_v<T: Element>(
+        &self,
+        send: &'env [T],
+        send_counts: &[usize],
+        send_displs: &[usize],
+        recv: &'env mut [T],
+        op: Op,
+    ) -> Result<()> {
+        let sides = [Side::each(send_counts, send_displs), Side::Own(recv.len())];
+        self.vector(Collective::ReduceScatterV, sides, (send, recv), op)
+    }
+
+    /// See [`Communicator::all_to_all_v`].
+    pub fn all_to_all_v<T: Element>(
+        &self,
+        send: &'env [T],
+        send_counts: &[usize],
+        send_displs: &[usize],
+        recv: &'env mut [T],
+        recv_counts: &[usize],
+        recv_displs: &[usize],
+    ) -> Result<()> {
+        let sides = [
+            Side::each(send_counts, send_displs),
+            Side::each(recv_counts, recv_displs),
+        ];
+        self.vector(Collective::AlltoAllV, sides, (send, recv), Op::Sum)
+    }
+
     /// See [`Communicator::send`].
     pub fn send<T: Element>(&self, data: &'env [T], to: usize) -> Result<()> {
         self.send_tagged(data, to, 0)
@@ -189,6 +231,22 @@ impl<'env> Scope<'_, 'env> {
     fn receive<T: Element>(&self, data: &'env mut [T], wanted: Wanted) -> Result<Arc<Completion>> {
         let hold = self.lender.lend(Region::of_mut(data));
         self.begin(|start| self.comm.begin_receive(hold, wanted, start))
+    }
+
+    fn vector<T: Element>(
+        &self,
+        collective: Collective,
+        sides: [Side<'_>; 2],
+        (send, recv): (&'env [T], &'env mut [T]),
+        op: Op,
+    ) -> Result<()> {
+        let blocks = self.comm.given(collective, sides, T::DTYPE)?;
+        let memory = [Region::of(send), Region::of_mut(recv)].map(|region| self.lender.lend(region));
+        self.begin(|start| {
+            self.comm
+                .begin_given(collective, blocks, memory, (T::DTYPE, op), start)
+        })
+        .map(|_| ())
     }
 
     fn apart<T: Element>(

@@ -34,8 +34,12 @@ pub(crate) enum Progress {
 /// Why a run cannot go on.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// `peer`'s message belongs to another call.
-    Mismatch { peer: usize, header: Header },
+    /// `peer`'s message belongs to another call: it does not carry what this rank's would.
+    Mismatch {
+        peer: usize,
+        header: Header,
+        ours: Header,
+    },
     /// `peer`'s message has not the length that this rank's schedule expects.
     Length { peer: usize, got: usize, want: usize },
     /// The message that `peer` sent is not what this rank's receive takes.
@@ -111,8 +115,10 @@ impl Run {
             unsent: SmallVec::new(),
             staging: Vec::new(),
         };
-        let mut tracks = SmallVec::with_capacity(work.copies * channels);
-        for copy in 0..work.copies {
+        // A rank whose given blocks are short may have fewer tiles than others have in flight.
+        let copies = work.copies.min(work.tiling.tiles);
+        let mut tracks = SmallVec::with_capacity(copies * channels);
+        for copy in 0..copies {
             for channel in 0..channels {
                 tracks.push(track(copy, channel));
             }
@@ -218,10 +224,16 @@ impl Run {
             return Ok(());
         };
         let is_later = header[0].wrapping_sub(work.header[0]).cast_signed() > 0;
-        if header == work.header || is_later {
+        // How long a block is that goes the other way is looked at when it is received.
+        let is_same = match work.grains.are_told() {
+            true => header[..2] == work.header[..2],
+            false => header == work.header,
+        };
+        if is_same || is_later {
             return Ok(());
         }
-        Err(Fault::Mismatch { peer, header })
+        let ours = work.header;
+        Err(Fault::Mismatch { peer, header, ours })
     }
 
     /// Whether track `i` has work left, moving it to its next tile when it has finished one.
@@ -270,12 +282,12 @@ impl Run {
             return Ok(Outcome::Later);
         }
         let (lane, bytes) = (track.lane, work.bytes_of(step, track));
-        if bytes == 0 {
+        if bytes == 0 && !work.sends_empty(track) {
             return Ok(Outcome::Done);
         }
         let mut received: SmallVec<[Message<'_>; 2]> = SmallVec::new();
         for peer in track.receives(step, work.ranks()) {
-            match self.look(work, wires, peer, lane, bytes)? {
+            match look(work.header_of(step, track), wires, peer, lane, bytes)? {
                 Some(message) => received.push(message),
                 None => return Ok(Outcome::Needs(Wait::Message(peer))),
             }
@@ -317,7 +329,7 @@ impl Run {
         routes: &[Route<'_, '_>],
         wires: &W,
     ) -> Result<(), Fault> {
-        let (lane, header) = (self.tracks[i].lane, work.header);
+        let (lane, header) = (self.tracks[i].lane, work.header_of(step, &self.tracks[i]));
         for (k, (peer, route)) in self.tracks[i].sends(step, work.ranks()).zip(routes).enumerate() {
             let wire = |error| Fault::Wire { peer, error };
             let link = wires.to(peer).map_err(wire)?;
@@ -355,6 +367,7 @@ impl Run {
     ) -> Result<Outcome, Fault> {
         let track = &self.tracks[i];
         let (lane, bytes) = (track.lane, work.bytes_of(step, track));
+        let header = work.header_of(step, track);
         let before = std::mem::take(&mut self.tracks[i].unsent);
         for &k in &before {
             let Some(peer) = self.tracks[i].sends(step, work.ranks()).nth(k) else {
@@ -363,7 +376,7 @@ impl Run {
             match (route(wires, peer, lane, bytes, None)?, wires.to(peer)) {
                 (Route::Room(room), Ok(Some(link))) => {
                     self.refill(work, i, step, &room);
-                    link.commit(lane, work.header);
+                    link.commit(lane, header);
                 }
                 _ => self.tracks[i].unsent.push(k),
             }
@@ -412,38 +425,6 @@ impl Run {
             .iter()
             .find(first)
             .is_none_or(|t| t.tile > track.tile || t.tile == track.tile && t.cursor.item() > item as usize)
-    }
-
-    /// The message from `peer`, if it is there, checked against what this rank's schedule expects.
-    fn look<'w, W: Wires>(
-        &self,
-        work: &Work<'_>,
-        wires: &'w W,
-        peer: usize,
-        lane: usize,
-        want: usize,
-    ) -> Result<Option<Message<'w>>, Fault> {
-        let wire = |error| Fault::Wire { peer, error };
-        let Some(link) = wires.from(peer).map_err(wire)? else {
-            return Ok(None);
-        };
-        let Some(message) = link.peek(lane).map_err(wire)? else {
-            return Ok(None);
-        };
-        if message.header != work.header {
-            return Err(Fault::Mismatch {
-                peer,
-                header: message.header,
-            });
-        }
-        if message.body.len() != want {
-            return Err(Fault::Length {
-                peer,
-                got: message.body.len(),
-                want,
-            });
-        }
-        Ok(Some(message))
     }
 
     /// Reads the sources of `step` and writes its stores and the rooms of its messages; into staging as well when a
@@ -558,6 +539,35 @@ impl Run {
         }
         Ok(())
     }
+}
+
+/// The message from `peer`, if it is there, checked against what this rank's schedule expects.
+fn look<W: Wires>(
+    ours: Header,
+    wires: &W,
+    peer: usize,
+    lane: usize,
+    want: usize,
+) -> Result<Option<Message<'_>>, Fault> {
+    let wire = |error| Fault::Wire { peer, error };
+    let Some(link) = wires.from(peer).map_err(wire)? else {
+        return Ok(None);
+    };
+    let Some(message) = link.peek(lane).map_err(wire)? else {
+        return Ok(None);
+    };
+    let header = message.header;
+    if header != ours {
+        return Err(Fault::Mismatch { peer, header, ours });
+    }
+    if message.body.len() != want {
+        return Err(Fault::Length {
+            peer,
+            got: message.body.len(),
+            want,
+        });
+    }
+    Ok(Some(message))
 }
 
 /// How a message of `bytes` bytes to `peer` can leave now, if it may be offered or not.

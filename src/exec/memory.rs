@@ -4,7 +4,7 @@ use super::track::Track;
 use crate::{
     mem::Region,
     plan::{
-        layout::{Layout, Tiling},
+        layout::{Grains, Tiling},
         schedule::{Buffer, How, Schedule, Slice, Source, Step},
         verify::Proof,
     },
@@ -17,7 +17,7 @@ use crate::{
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work<'m> {
     pub(crate) schedule: &'m Schedule,
-    pub(crate) layout: Layout,
+    pub(crate) grains: Grains<'m>,
     pub(crate) tiling: Tiling,
     /// Tiles in flight.
     pub(crate) copies: usize,
@@ -27,12 +27,11 @@ pub(crate) struct Work<'m> {
     pub(crate) first_lane: usize,
     pub(crate) dtype: DType,
     pub(crate) op: Op,
-    /// What each message of the call carries, first the call's number. A message with another header is a mismatch.
+    /// What each message of the call carries, first the call's number. A message with another header is a mismatch. See
+    /// also [`Work::header_of`].
     pub(crate) header: Header,
     pub(crate) input: Region<'m>,
     pub(crate) output: Region<'m>,
-    /// The elements of the vector at which input and output begin: a rank may have a part of it only.
-    pub(crate) begins: [usize; 2],
     /// At least [`Work::scratch_bytes`].
     pub(crate) scratch: Region<'m>,
     /// Which sends may be left where they lie until the peer takes them; `None`: none, all are copied.
@@ -57,16 +56,10 @@ impl<'m> Work<'m> {
         self.schedule.ranks as usize
     }
 
-    /// The track's tile's part of the `k`-th grain of `slice`.
+    /// The position of the `k`-th grain of `slice` in its buffer, and the grain as long as which it is.
     #[inline]
-    pub(super) fn piece(&self, slice: &Slice, k: usize, track: &Track) -> Region<'m> {
-        let Work {
-            schedule,
-            layout,
-            tiling,
-            dtype,
-            ..
-        } = self;
+    fn position(&self, slice: &Slice, k: usize, track: &Track) -> (usize, usize) {
+        let schedule = self.schedule;
         let position = slice.position(k, track.cursor.vars(), schedule.grains_of(slice.buffer));
         let total = schedule.total_grains();
         let grain = if position < total {
@@ -74,17 +67,53 @@ impl<'m> Work<'m> {
         } else {
             position % total
         };
-        let range = tiling.cut(layout.grain(grain), track.tile);
-        let len = range.len() * dtype.size();
-        let at = |begin: usize| (range.start - begin) * dtype.size();
+        (position, grain)
+    }
+
+    /// The track's tile's part of the `k`-th grain of `slice`.
+    #[inline]
+    pub(super) fn piece(&self, slice: &Slice, k: usize, track: &Track) -> Region<'m> {
+        let Work {
+            schedule,
+            grains,
+            tiling,
+            dtype,
+            ..
+        } = self;
+        let (position, grain) = self.position(slice, k, track);
+        let range = tiling.cut(grains.place(slice.buffer, grain), track.tile);
+        let (at, len) = (range.start * dtype.size(), range.len() * dtype.size());
         match slice.buffer {
-            Buffer::Input => self.input.part(at(self.begins[0]), len),
-            Buffer::Output => self.output.part(at(self.begins[1]), len),
+            Buffer::Input => self.input.part(at, len),
+            Buffer::Output => self.output.part(at, len),
             Buffer::Scratch => {
                 let slot = track.copy * schedule.scratch as usize + position;
                 self.scratch.part(slot * tiling.elements * dtype.size(), len)
             }
         }
+    }
+
+    /// What the messages of `step` carry: of given blocks that only the two ends of a message know, the length of its grains
+    /// in the place of the count.
+    #[inline]
+    pub(super) fn header_of(&self, step: &Step, track: &Track) -> Header {
+        let (Some(slice), true) = (step.shape(), self.grains.are_told()) else {
+            return self.header;
+        };
+        let len = |k| {
+            self.grains
+                .place(slice.buffer, self.position(slice, k, track).1)
+                .len()
+        };
+        let count = (0..slice.grains()).map(len).sum::<usize>();
+        [self.header[0], self.header[1], count as u32, (count >> 32) as u32]
+    }
+
+    /// Whether a message of no elements is sent in this tile. It is in the first one of given blocks, so that a rank that
+    /// counts on more, or on none, learns of the difference.
+    #[inline]
+    pub(super) fn sends_empty(&self, track: &Track) -> bool {
+        matches!(self.grains, Grains::Given { .. }) && track.tile == 0
     }
 
     /// Bytes that `step` moves in the track's tile.

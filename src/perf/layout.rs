@@ -19,10 +19,16 @@ pub(super) fn origin(collective: Collective, rank: usize, block: usize) -> Optio
         Collective::AllReduce
         | Collective::Reduce { .. }
         | Collective::ReduceScatter
+        | Collective::ReduceScatterV
         | Collective::Barrier => None,
-        Collective::Broadcast { root } | Collective::Scatter { root } => Some((root as usize, block)),
-        Collective::AllGather | Collective::Gather { .. } => Some((block, block)),
-        Collective::AlltoAll => Some((block, rank)),
+        Collective::Broadcast { root } | Collective::Scatter { root } | Collective::ScatterV { root } => {
+            Some((root as usize, block))
+        }
+        Collective::AllGather
+        | Collective::AllGatherV
+        | Collective::Gather { .. }
+        | Collective::GatherV { .. } => Some((block, block)),
+        Collective::AlltoAll | Collective::AlltoAllV => Some((block, rank)),
     }
 }
 
@@ -47,13 +53,15 @@ impl Layout {
             false => 0..0,
         };
         let (input, output) = match collective {
-            Collective::AllReduce | Collective::Barrier | Collective::AlltoAll => (all.clone(), all),
+            Collective::AllReduce | Collective::Barrier | Collective::AlltoAll | Collective::AlltoAllV => {
+                (all.clone(), all)
+            }
             Collective::Broadcast { .. } => (at_root, all),
             Collective::Reduce { .. } => (all, at_root),
-            Collective::AllGather => (own, all),
-            Collective::ReduceScatter => (all, own),
-            Collective::Gather { .. } => (own, at_root),
-            Collective::Scatter { .. } => (at_root, own),
+            Collective::AllGather | Collective::AllGatherV => (own, all),
+            Collective::ReduceScatter | Collective::ReduceScatterV => (all, own),
+            Collective::Gather { .. } | Collective::GatherV { .. } => (own, at_root),
+            Collective::Scatter { .. } | Collective::ScatterV { .. } => (at_root, own),
         };
         let (send, recv) = match placement {
             Placement::OutOfPlace => (input.clone(), output.clone()),

@@ -57,7 +57,12 @@ pub(super) fn bus_factor(collective: Collective, ranks: usize) -> f64 {
         | Collective::ReduceScatter
         | Collective::Gather { .. }
         | Collective::Scatter { .. }
-        | Collective::AlltoAll => (ranks as f64 - 1.0) / ranks as f64,
+        | Collective::AlltoAll
+        | Collective::AllGatherV
+        | Collective::ReduceScatterV
+        | Collective::GatherV { .. }
+        | Collective::ScatterV { .. }
+        | Collective::AlltoAllV => (ranks as f64 - 1.0) / ranks as f64,
         Collective::Barrier => 0.0,
     }
 }

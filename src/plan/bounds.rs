@@ -30,13 +30,16 @@ impl Bounds {
         let (sent, received, passed) = match collective {
             _ if others == 0 => (0, 0, 0),
             Collective::AllReduce | Collective::Barrier => (2 * others, 2 * others, 4 * others),
-            Collective::AllGather | Collective::ReduceScatter | Collective::AlltoAll => {
-                (others, others, 2 * others)
-            }
+            Collective::AllGather
+            | Collective::AllGatherV
+            | Collective::ReduceScatter
+            | Collective::ReduceScatterV
+            | Collective::AlltoAll
+            | Collective::AlltoAllV => (others, others, 2 * others),
             // Some rank sends all of the vector, and some rank receives it.
             Collective::Broadcast { .. } | Collective::Reduce { .. } => (ranks, ranks, 2 * others),
-            Collective::Gather { .. } => (1, others, others),
-            Collective::Scatter { .. } => (others, 1, others),
+            Collective::Gather { .. } | Collective::GatherV { .. } => (1, others, others),
+            Collective::Scatter { .. } | Collective::ScatterV { .. } => (others, 1, others),
         };
         Bounds {
             ranks,

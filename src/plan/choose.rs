@@ -50,28 +50,33 @@ const AS_GOOD: f64 = 1.1;
 /// Cuts a call of schedules with this `extent` into tiles for a link whose messages hold up to `max_message` bytes, with up to `lanes` lanes. Returns
 /// the tiling and how many tiles are in flight.
 ///
+/// Of given blocks no rank may know the longest: tiles are as long as they can be, and as many in flight, whatever it is.
+///
 /// # Errors
 /// [`Error::Usage`] when the schedule's messages do not fit a link.
 pub(crate) fn tiling(
     extent: Extent,
     layout: &Layout,
-    element: usize,
+    load: &Load,
     max_message: usize,
     lanes: usize,
     tile: TileBytes,
 ) -> Result<(Tiling, usize), Error> {
-    let message_grains = extent.message.max(1);
+    let (message_grains, element) = (extent.message.max(1), load.element);
     let room = max_message / message_grains / element;
     if room == 0 {
         return Err(Error::usage(format!(
             "a message of {message_grains} blocks does not fit the {max_message} bytes of a link's slot: force another algorithm"
         )));
     }
-    let longest = layout.longest();
+    let (longest, copies) = (layout.longest(), (lanes / extent.channels.max(1)).min(IN_FLIGHT));
+    if load.collective.has_given_blocks() {
+        let pieces = (tile.most / element).clamp(1, room);
+        return Ok((Tiling::of_pieces(pieces, longest), copies.max(1)));
+    }
     let most = tile.of(longest, element).min(room);
     let tiling = Tiling::new(longest, most, (64 / element).min(room));
-    let copies = (lanes / extent.channels.max(1)).min(IN_FLIGHT).min(tiling.tiles);
-    Ok((tiling, copies.max(1)))
+    Ok((tiling, copies.min(tiling.tiles).max(1)))
 }
 
 /// How long tiles are, in bytes.
@@ -234,8 +239,7 @@ mod tests {
                         blocks: schedule.blocks as usize,
                         grains: 1,
                     };
-                    let (tiling, copies) =
-                        tiling(schedule.extent(), &layout, element, 4096, 8, tile).unwrap();
+                    let (tiling, copies) = tiling(schedule.extent(), &layout, &load, 4096, 8, tile).unwrap();
                     assert!(tiling.elements * element * schedule.extent().message <= 4096);
                     assert!(copies >= 1 && copies <= tiling.tiles && copies * schedule.channels.len() <= 8);
                 }

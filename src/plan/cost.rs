@@ -19,6 +19,7 @@ use super::{
     choose::{self, TileBytes},
     definition,
     groups::Groups,
+    layout::Blocks,
     levels::Levels,
 };
 use crate::types::{Collective, DType};
@@ -35,14 +36,29 @@ pub(crate) struct Load {
 }
 
 impl Load {
+    /// Of given blocks `count` is the mean length.
     pub(crate) fn new(collective: Collective, ranks: usize, count: usize, dtype: DType) -> Self {
+        // Of vectors that no memory holds any large number will do.
+        let total = definition::total(collective, ranks, count).unwrap_or(usize::MAX);
+        Load::of_total(collective, ranks, total, dtype)
+    }
+
+    /// Of blocks that a rank was given.
+    pub(crate) fn given(collective: Collective, ranks: usize, blocks: &Blocks, dtype: DType) -> Self {
+        // Where all ranks know all blocks, one side of each has them.
+        Load::of_total(collective, ranks, blocks.total(0).max(blocks.total(1)), dtype)
+    }
+
+    /// With so many elements of the whole vector. Where no rank knows them they are taken for a tile's in each block, so
+    /// that all ranks plan alike.
+    fn of_total(collective: Collective, ranks: usize, total: usize, dtype: DType) -> Self {
         Load {
             collective,
             ranks,
-            // A barrier's token is the library's own. Of vectors that no memory holds any large number will do.
-            count: match collective.has_vector() {
-                true => definition::total(collective, ranks, count).unwrap_or(usize::MAX),
-                false => 1,
+            count: match collective {
+                Collective::Barrier => 1, // the token is the library's own
+                _ if collective.counts_by_pair() => ranks * TileBytes::SHARED_MEMORY.most / dtype.size(),
+                _ => total,
             },
             element: dtype.size(),
         }

@@ -4,6 +4,8 @@
 //! of them only (its own block of a gather's input, say), the others are not there: a schedule neither reads nor stores
 //! them.
 //!
+//! The V forms mean what the plain ones mean; their blocks are not equally long.
+//!
 //! A barrier is an all-reduce whose values nobody looks at: a rank that holds everybody's contribution knows that everybody
 //! has arrived.
 
@@ -27,10 +29,19 @@ pub(crate) fn input(collective: Collective, rank: usize, blocks: usize) -> Range
         | Collective::Barrier
         | Collective::Reduce { .. }
         | Collective::ReduceScatter
-        | Collective::AlltoAll => 0..blocks,
-        Collective::Broadcast { root } | Collective::Scatter { root } if at(root) => 0..blocks,
-        Collective::Broadcast { .. } | Collective::Scatter { .. } => 0..0,
-        Collective::AllGather | Collective::Gather { .. } => rank..rank + 1,
+        | Collective::ReduceScatterV
+        | Collective::AlltoAll
+        | Collective::AlltoAllV => 0..blocks,
+        Collective::Broadcast { root } | Collective::Scatter { root } | Collective::ScatterV { root }
+            if at(root) =>
+        {
+            0..blocks
+        }
+        Collective::Broadcast { .. } | Collective::Scatter { .. } | Collective::ScatterV { .. } => 0..0,
+        Collective::AllGather
+        | Collective::AllGatherV
+        | Collective::Gather { .. }
+        | Collective::GatherV { .. } => rank..rank + 1,
     }
 }
 
@@ -42,10 +53,19 @@ pub(crate) fn output(collective: Collective, rank: usize, blocks: usize) -> Rang
         | Collective::Barrier
         | Collective::Broadcast { .. }
         | Collective::AllGather
-        | Collective::AlltoAll => 0..blocks,
-        Collective::Reduce { root } | Collective::Gather { root } if at(root) => 0..blocks,
-        Collective::Reduce { .. } | Collective::Gather { .. } => 0..0,
-        Collective::ReduceScatter | Collective::Scatter { .. } => rank..rank + 1,
+        | Collective::AllGatherV
+        | Collective::AlltoAll
+        | Collective::AlltoAllV => 0..blocks,
+        Collective::Reduce { root } | Collective::Gather { root } | Collective::GatherV { root }
+            if at(root) =>
+        {
+            0..blocks
+        }
+        Collective::Reduce { .. } | Collective::Gather { .. } | Collective::GatherV { .. } => 0..0,
+        Collective::ReduceScatter
+        | Collective::ReduceScatterV
+        | Collective::Scatter { .. }
+        | Collective::ScatterV { .. } => rank..rank + 1,
     }
 }
 
@@ -55,13 +75,19 @@ pub(crate) fn wanted(collective: Collective, rank: usize, block: usize) -> Wante
         Collective::AllReduce
         | Collective::Barrier
         | Collective::Reduce { .. }
-        | Collective::ReduceScatter => Wanted::ReductionOf { block },
-        Collective::Broadcast { root } | Collective::Scatter { root } => Wanted::CopyOf {
-            rank: root as usize,
-            block,
-        },
-        Collective::AllGather | Collective::Gather { .. } => Wanted::CopyOf { rank: block, block },
-        Collective::AlltoAll => Wanted::CopyOf {
+        | Collective::ReduceScatter
+        | Collective::ReduceScatterV => Wanted::ReductionOf { block },
+        Collective::Broadcast { root } | Collective::Scatter { root } | Collective::ScatterV { root } => {
+            Wanted::CopyOf {
+                rank: root as usize,
+                block,
+            }
+        }
+        Collective::AllGather
+        | Collective::AllGatherV
+        | Collective::Gather { .. }
+        | Collective::GatherV { .. } => Wanted::CopyOf { rank: block, block },
+        Collective::AlltoAll | Collective::AlltoAllV => Wanted::CopyOf {
             rank: block,
             block: rank,
         },
@@ -98,7 +124,7 @@ pub(crate) fn held(collective: Collective, ranks: usize, rank: usize, count: usi
 
 /// Whether all blocks are equally long, so that what comes from one may lie where another belongs.
 pub(crate) fn has_equal_blocks(collective: Collective) -> bool {
-    collective.has_blocks()
+    collective.has_blocks() && !collective.has_given_blocks()
 }
 
 /// Every collective, with each of these roots where it has one.
@@ -111,6 +137,8 @@ pub(crate) fn every(roots: impl IntoIterator<Item = usize>) -> Vec<Collective> {
             Collective::Reduce { root },
             Collective::Gather { root },
             Collective::Scatter { root },
+            Collective::GatherV { root },
+            Collective::ScatterV { root },
         ]
     });
     [
@@ -119,6 +147,9 @@ pub(crate) fn every(roots: impl IntoIterator<Item = usize>) -> Vec<Collective> {
         Collective::AllGather,
         Collective::ReduceScatter,
         Collective::AlltoAll,
+        Collective::AllGatherV,
+        Collective::ReduceScatterV,
+        Collective::AlltoAllV,
     ]
     .into_iter()
     .chain(rooted)

@@ -149,8 +149,7 @@ pub(crate) fn explain(
         blocks: schedule.blocks as usize,
         grains: schedule.grains as usize,
     };
-    let (tiling, in_flight) =
-        choose::tiling(extent, &layout, load.element, max_message, lanes, machine.tile)?;
+    let (tiling, in_flight) = choose::tiling(extent, &layout, load, max_message, lanes, machine.tile)?;
     Ok(Explanation {
         chosen: candidates
             .iter()

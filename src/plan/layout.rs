@@ -1,8 +1,13 @@
-//! Where grains and tiles lie in a vector of `count` elements.
+//! Where grains and tiles lie in a vector of `count` elements, or in buffers whose blocks the caller gives.
 //!
 //! The vector is cut into blocks and each block into grains, always by the same rule: part i of a length L is
 //! `i·L/n .. (i+1)·L/n`. Tile t of a call is the t-th piece of *every* grain, so that all collectives tile alike.
 
+#[cfg(test)]
+use super::definition;
+use super::schedule::Buffer;
+#[cfg(test)]
+use crate::types::Collective;
 use std::ops::Range;
 
 /// Elements of each grain of a call's vector.
@@ -45,6 +50,126 @@ fn part(i: usize, n: usize, len: usize) -> Range<usize> {
     at(i)..at(i + 1)
 }
 
+/// Blocks that the caller of a V form gives, on one rank: the elements of its buffers where each lies, in any order and with
+/// gaps. Those without elements, and those that the rank has not, are `0..0`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Blocks {
+    /// Of the input and of the output.
+    pub(crate) sides: [Vec<Range<usize>>; 2],
+    /// Whether no rank knows more than its own, so that each message says how long its block is.
+    pub(crate) by_pair: bool,
+}
+
+impl Blocks {
+    /// Elements of the longest block.
+    pub(crate) fn longest(&self) -> usize {
+        let lengths = self.sides.iter().flatten().map(Range::len);
+        lengths.max().unwrap_or(0)
+    }
+
+    /// Elements of all blocks of a side: see [`Blocks::sides`].
+    pub(crate) fn total(&self, side: usize) -> usize {
+        self.sides[side].iter().map(Range::len).sum()
+    }
+
+    /// Elements of a buffer up to the end of the last of its blocks.
+    pub(crate) fn span(&self, side: usize) -> usize {
+        let ends = self.sides[side].iter().filter(|block| !block.is_empty());
+        ends.map(|block| block.end).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+impl Blocks {
+    /// Blocks of up to `most` elements that fit together on all ranks, as `rank` gives them: some empty, in any order and with
+    /// gaps, what is sent perhaps twice from the same place.
+    pub(crate) fn random(collective: Collective, ranks: usize, rank: usize, most: usize, seed: u64) -> Self {
+        // Of a block, or of what goes from one rank to another.
+        let len = |from: usize, to: usize| {
+            let mut random = fastrand::Rng::with_seed(seed ^ (from << 20 | to) as u64);
+            match random.u8(..4) {
+                0 => 0,
+                1 => most,
+                _ => random.usize(..=most),
+            }
+        };
+        let of = |block: usize, side: usize| match (collective, side) {
+            (Collective::AlltoAllV, 0) => len(rank, block),
+            (Collective::AlltoAllV, _) => len(block, rank),
+            _ => len(0, block),
+        };
+        let mut random = fastrand::Rng::with_seed(seed ^ (rank as u64) << 40);
+        let mut side = |side: usize, has: Range<usize>| {
+            let (mut blocks, mut order) = (vec![0..0; ranks], has.collect::<Vec<_>>());
+            random.shuffle(&mut order);
+            let mut at = 0;
+            for block in order {
+                at += random.usize(..3);
+                let len = of(block, side);
+                if len > 0 {
+                    blocks[block] = at..at + len;
+                }
+                if side == 1 || random.u8(..4) > 0 {
+                    at += len;
+                }
+            }
+            blocks
+        };
+        Blocks {
+            sides: [
+                side(0, definition::input(collective, rank, ranks)),
+                side(1, definition::output(collective, rank, ranks)),
+            ],
+            by_pair: collective.counts_by_pair(),
+        }
+    }
+}
+
+/// Where the grains of a call lie in a rank's buffers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Grains<'m> {
+    /// The vector is cut evenly; the rank's input and output begin at these elements of it.
+    Cut { layout: Layout, begins: [usize; 2] },
+    /// Each block lies where the caller says, and is cut into so many grains.
+    Given { blocks: &'m Blocks, grains: usize },
+}
+
+impl Grains<'_> {
+    /// The elements of `buffer` where grain `index` lies; of scratch memory only their number matters.
+    #[inline]
+    pub(crate) fn place(&self, buffer: Buffer, index: usize) -> Range<usize> {
+        match self {
+            Grains::Cut { layout, begins } => {
+                let begin = match buffer {
+                    Buffer::Input => begins[0],
+                    Buffer::Output => begins[1],
+                    Buffer::Scratch => 0,
+                };
+                let grain = layout.grain(index);
+                grain.start - begin..grain.end - begin
+            }
+            Grains::Given { blocks, grains } => {
+                let [input, output] = blocks.sides.each_ref().map(|side| &side[index / grains]);
+                let block = match buffer {
+                    Buffer::Input => input,
+                    Buffer::Output => output,
+                    // A rank may have a block on one side only.
+                    Buffer::Scratch if input.is_empty() => output,
+                    Buffer::Scratch => input,
+                };
+                let inner = part(index % grains, *grains, block.len());
+                block.start + inner.start..block.start + inner.end
+            }
+        }
+    }
+
+    /// Whether each message says how long its grains are.
+    #[inline]
+    pub(crate) fn are_told(&self) -> bool {
+        matches!(self, Grains::Given { blocks, .. } if blocks.by_pair)
+    }
+}
+
 /// How a call is cut into tiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tiling {
@@ -61,6 +186,15 @@ impl Tiling {
         let most = most.max(1);
         let even = longest.div_ceil(longest.div_ceil(most).max(1)).max(1);
         let elements = even.next_multiple_of(multiple).min(most);
+        Tiling {
+            elements,
+            tiles: longest.div_ceil(elements).max(1),
+        }
+    }
+
+    /// Cuts grains of up to `longest` elements into pieces of `elements` elements, however many that are: where no rank knows
+    /// the longest grain of all.
+    pub(crate) fn of_pieces(elements: usize, longest: usize) -> Self {
         Tiling {
             elements,
             tiles: longest.div_ceil(elements).max(1),

@@ -37,6 +37,22 @@ pub enum Collective {
     },
     /// Every rank ends with its block of each rank's vector, one after the other.
     AlltoAll,
+    /// [`Collective::AllGather`] of blocks that are not equally long.
+    AllGatherV,
+    /// [`Collective::ReduceScatter`] of blocks that are not equally long.
+    ReduceScatterV,
+    /// [`Collective::Gather`] of blocks that are not equally long.
+    GatherV {
+        /// The rank that gets them.
+        root: u32,
+    },
+    /// [`Collective::Scatter`] of blocks that are not equally long.
+    ScatterV {
+        /// The rank whose data the others get.
+        root: u32,
+    },
+    /// [`Collective::AlltoAll`] of blocks that are not equally long.
+    AlltoAllV,
 }
 
 impl Collective {
@@ -52,21 +68,48 @@ impl Collective {
             Collective::Gather { .. } => "gather",
             Collective::Scatter { .. } => "scatter",
             Collective::AlltoAll => "alltoall",
+            Collective::AllGatherV => "allgatherv",
+            Collective::ReduceScatterV => "reducescatterv",
+            Collective::GatherV { .. } => "gatherv",
+            Collective::ScatterV { .. } => "scatterv",
+            Collective::AlltoAllV => "alltoallv",
         }
+    }
+
+    /// The collective that does the same with blocks that are equally long; itself if it is none of the V forms.
+    pub fn plain(self) -> Collective {
+        match self {
+            Collective::AllGatherV => Collective::AllGather,
+            Collective::ReduceScatterV => Collective::ReduceScatter,
+            Collective::GatherV { root } => Collective::Gather { root },
+            Collective::ScatterV { root } => Collective::Scatter { root },
+            Collective::AlltoAllV => Collective::AlltoAll,
+            plain => plain,
+        }
+    }
+
+    /// Whether it is one of the V forms: the caller says how long each block is and where it lies.
+    pub fn has_given_blocks(self) -> bool {
+        self != self.plain()
+    }
+
+    /// Whether it is a V form in which a rank knows only the blocks that it has itself, so that two ranks can differ in
+    /// what goes between them.
+    pub(crate) fn counts_by_pair(self) -> bool {
+        matches!(
+            self,
+            Collective::GatherV { .. } | Collective::ScatterV { .. } | Collective::AlltoAllV
+        )
     }
 
     /// The root, where there is one.
     pub fn root(self) -> Option<u32> {
-        match self {
-            Collective::AllReduce
-            | Collective::Barrier
-            | Collective::AllGather
-            | Collective::ReduceScatter
-            | Collective::AlltoAll => None,
+        match self.plain() {
             Collective::Broadcast { root }
             | Collective::Reduce { root }
             | Collective::Gather { root }
             | Collective::Scatter { root } => Some(root),
+            _ => None,
         }
     }
 
@@ -78,15 +121,16 @@ impl Collective {
     /// Whether the caller's values are combined on the way, so that the reduction operation matters.
     pub fn reduces(self) -> bool {
         matches!(
-            self,
+            self.plain(),
             Collective::AllReduce | Collective::Reduce { .. } | Collective::ReduceScatter
         )
     }
 
-    /// Whether a vector has a block for each rank, `count` elements each; else it is `count` elements in all.
+    /// Whether a vector has a block for each rank, `count` elements each but for the V forms; else it is `count` elements
+    /// in all.
     pub fn has_blocks(self) -> bool {
         matches!(
-            self,
+            self.plain(),
             Collective::AllGather
                 | Collective::ReduceScatter
                 | Collective::Gather { .. }
@@ -107,6 +151,11 @@ impl Collective {
             6 => Collective::Gather { root },
             7 => Collective::Scatter { root },
             8 => Collective::AlltoAll,
+            9 => Collective::AllGatherV,
+            10 => Collective::ReduceScatterV,
+            11 => Collective::GatherV { root },
+            12 => Collective::ScatterV { root },
+            13 => Collective::AlltoAllV,
             _ => return None,
         })
     }
@@ -122,6 +171,11 @@ impl Collective {
             Collective::Gather { .. } => 6,
             Collective::Scatter { .. } => 7,
             Collective::AlltoAll => 8,
+            Collective::AllGatherV => 9,
+            Collective::ReduceScatterV => 10,
+            Collective::GatherV { .. } => 11,
+            Collective::ScatterV { .. } => 12,
+            Collective::AlltoAllV => 13,
         }
     }
 }
@@ -134,7 +188,9 @@ pub struct Call {
     pub seq: u32,
     /// What is called.
     pub collective: Collective,
-    /// Elements of the vector, or of a block of it (see [`Collective::has_blocks`]); 1 where there is none.
+    /// Elements of the vector, or of a block of it (see [`Collective::has_blocks`]); 1 where there is none. Of an
+    /// all-gather or reduce-scatter of given blocks the sum of all counts, with a hash of them in the upper 24 bits. Of the
+    /// other V forms what the rank sends; in a message, and where two ranks' calls differ, what goes between the two.
     pub count: u64,
     /// Type of the elements; [`DType::Uint8`] where there is no vector.
     pub dtype: DType,
@@ -149,7 +205,10 @@ impl fmt::Display for Call {
             return write!(f, "call #{} split()", self.seq);
         }
         write!(f, "call #{} {}(", self.seq, self.collective.name())?;
-        if self.collective.has_vector() {
+        if self.collective.has_given_blocks() && !self.collective.counts_by_pair() {
+            let (sum, hash) = (self.count & SUM, self.count >> SUM.count_ones());
+            write!(f, "{sum} x {} in all, counts #{hash:06x}", self.dtype)?;
+        } else if self.collective.has_vector() {
             write!(f, "{} x {}", self.count, self.dtype)?;
         }
         if self.collective.reduces() {
@@ -162,6 +221,21 @@ impl fmt::Display for Call {
     }
 }
 
+/// The bits of a call's count that hold the sum of the counts that all ranks pass.
+const SUM: u64 = (1 << 40) - 1;
+
+/// A call's count where all ranks pass the same counts: their sum, and a hash by which others with this sum differ.
+pub(crate) fn count_of_all(counts: impl Iterator<Item = usize>) -> u64 {
+    // FNV-1a, a count at a time; its upper bits depend on all of what came before.
+    let (mut sum, mut hash) = (0u64, 0xcbf2_9ce4_8422_2325u64);
+    for count in counts {
+        sum = sum.wrapping_add(count as u64);
+        hash = (hash ^ count as u64).wrapping_mul(0x0000_0100_0000_01b3);
+        hash ^= hash >> 32;
+    }
+    sum & SUM | hash & !SUM
+}
+
 impl Call {
     /// The operation of the all-gather by which a split hands round colours and keys. No program's all-gather has one, so that
     /// the two differ.
@@ -170,6 +244,15 @@ impl Call {
     /// Whether this is the all-gather of a split or a duplication, and not one of the program's.
     pub fn is_split(&self) -> bool {
         self.collective == Collective::AllGather && self.op == Call::SPLIT
+    }
+
+    /// Whether this may be the same call as `other`, another rank's with the same number.
+    pub(crate) fn agrees_with(&self, other: &Call) -> bool {
+        let count = match self.collective.counts_by_pair() {
+            true => self.count,
+            false => other.count,
+        };
+        *self == Call { count, ..*other }
     }
 
     /// The call in the sixteen bytes that each of its messages carries: number; collective, type, operation and root;
@@ -307,13 +390,25 @@ mod tests {
     proptest! {
         #[test]
         fn a_signature_tells_the_whole_call(
-            seq: u32, count: u64, dtype in 0i32..14, op in 0i32..8, kind in 0u32..9, root in 0..MAX_RANKS as u32,
+            seq: u32, count: u64, dtype in 0i32..14, op in 0i32..8, kind in 0u32..14, root in 0..MAX_RANKS as u32,
         ) {
             let collective = Collective::of_kind(kind, root).unwrap();
             let dtype = DType::from_number(dtype).unwrap();
             let op = Op::from_number(op).unwrap();
             let call = Call { seq, collective, count, dtype, op };
             prop_assert_eq!(Call::from_signature(call.signature()), Some(call));
+        }
+
+        #[test]
+        fn counts_that_differ_have_another_hash(
+            counts in proptest::collection::vec(0usize..9, 2..20), one: usize, other: usize,
+        ) {
+            let (one, other) = (one % counts.len(), other % counts.len());
+            let mut swapped = counts.clone();
+            swapped.swap(one, other);
+            let [count, after] = [&counts, &swapped].map(|counts| count_of_all(counts.iter().copied()));
+            prop_assert_eq!(count & SUM, counts.iter().sum::<usize>() as u64);
+            prop_assert_eq!(count == after, counts == swapped);
         }
     }
 

@@ -185,10 +185,24 @@ impl fmt::Display for Cause {
                 write!(
                     f,
                     "the ranks' calls differ: rank {a} made {ours}, rank {b} made {theirs}"
-                )
+                )?;
+                match differ_by_pair(ours, theirs) {
+                    true => write!(f, "; the counts are of what goes between the two"),
+                    false => Ok(()),
+                }
             }
             Cause::Aborted { rank } => write!(f, "rank {rank} aborted the communicator"),
             Cause::Broken { rank, what } => write!(f, "rank {rank} failed: {what}"),
         }
+    }
+}
+
+/// Whether two ranks' calls differ in what goes between the two.
+fn differ_by_pair(ours: &Operation, theirs: &Operation) -> bool {
+    match (ours, theirs) {
+        (Operation::Collective(ours), Operation::Collective(theirs)) => {
+            ours.collective.counts_by_pair() && ours.count != theirs.count && ours.agrees_with(theirs)
+        }
+        _ => false,
     }
 }

@@ -1,9 +1,10 @@
 //! [`Job`]: an operation that goes on by itself, with all that it needs.
 
 use crate::{
-    comm::plans::Prepared,
+    comm::{buffers::Places, plans::Prepared},
     exec::{Completion, Fault, Outcome, Posted, Progress, Run, Sending, Work},
     mem::{Hold, Region},
+    plan::layout::Tiling,
     transport::{CALL_LANES, Header, Wires},
     types::Call,
 };
@@ -78,32 +79,57 @@ impl Job {
 #[derive(Debug, Clone)]
 pub(in crate::comm) struct Placed {
     pub(super) plan: Arc<Prepared>,
+    pub(super) tiling: Tiling,
+    pub(super) places: Places,
     pub(super) call: Call,
     /// The first of its lanes.
     pub(super) first_lane: usize,
 }
 
 impl Placed {
-    /// What is to be done with these buffers, which begin at these elements of the vector.
+    pub(in crate::comm) fn new(plan: Arc<Prepared>, places: Places, call: Call, first_lane: usize) -> Self {
+        let tiling = match places.given() {
+            None => plan.tiling,
+            Some(blocks) => {
+                let longest = blocks.longest().div_ceil(plan.layout.grains);
+                Tiling::of_pieces(plan.tiling.elements, longest)
+            }
+        };
+        Placed {
+            plan,
+            tiling,
+            places,
+            call,
+            first_lane,
+        }
+    }
+
+    /// Whether there is nothing to do on any rank. Of given blocks a rank says also that it has none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.call.count == 0 && self.places.given().is_none()
+    }
+
+    /// What is to be done with these buffers.
     pub(super) fn work<'m>(
         &'m self,
         [input, output]: [Region<'m>; 2],
-        begins: [usize; 2],
         scratch: &'m mut Vec<u64>,
     ) -> Work<'m> {
         let Placed {
             plan,
+            tiling,
+            places,
             call,
             first_lane,
         } = self;
-        let words = Work::scratch_bytes(&plan.schedule, &plan.tiling, plan.copies, call.dtype).div_ceil(8);
+        let words = Work::scratch_bytes(&plan.schedule, tiling, plan.copies, call.dtype).div_ceil(8);
         if scratch.len() < words {
             scratch.resize(words, 0);
         }
         Work {
             schedule: &plan.schedule,
-            layout: plan.layout,
-            tiling: plan.tiling,
+            grains: places.grains(plan.layout),
+            tiling: *tiling,
             copies: plan.copies,
             channels: plan.channels,
             first_lane: *first_lane,
@@ -112,7 +138,6 @@ impl Placed {
             header: self.header(),
             input,
             output,
-            begins,
             scratch: Region::of_mut(scratch),
             lend: None,
         }
@@ -133,7 +158,6 @@ impl Placed {
 pub(in crate::comm) struct Collecting {
     pub(super) placed: Placed,
     pub(super) memory: [Hold; 2],
-    pub(super) begins: [usize; 2],
     pub(super) completion: Arc<Completion>,
     scratch: Vec<u64>,
     /// Once it has begun.
@@ -145,16 +169,10 @@ pub(in crate::comm) struct Collecting {
 }
 
 impl Collecting {
-    pub(super) fn new(
-        placed: Placed,
-        memory: [Hold; 2],
-        begins: [usize; 2],
-        completion: Arc<Completion>,
-    ) -> Self {
+    pub(super) fn new(placed: Placed, memory: [Hold; 2], completion: Arc<Completion>) -> Self {
         Collecting {
             placed,
             memory,
-            begins,
             completion,
             scratch: Vec::new(),
             run: None,
@@ -170,7 +188,7 @@ impl Collecting {
     /// Does what can be done without waiting.
     pub(super) fn poll<W: Wires>(&mut self, wires: &W) -> Result<Progress, Fault> {
         let memory = [self.memory[0].region(), self.memory[1].region()];
-        let work = self.placed.work(memory, self.begins, &mut self.scratch);
+        let work = self.placed.work(memory, &mut self.scratch);
         let progress = self
             .run
             .get_or_insert_with(|| Run::new(&work))

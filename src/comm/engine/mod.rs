@@ -44,7 +44,7 @@ use std::{
 };
 use tracing::{trace, warn};
 
-use super::buffers::Buffers;
+use super::buffers::{Buffers, Places};
 
 /// All operations of a rank in one communicator.
 pub(super) struct Engine {
@@ -221,8 +221,13 @@ impl Engine {
         op: Op,
     ) -> Result<()> {
         let mut desk = self.open_desk()?;
-        let placed = self.place(&mut desk, collective, count, dtype, op)?;
-        if count == 0 {
+        let Buffers {
+            input,
+            output,
+            places,
+        } = buffers;
+        let placed = self.place(&mut desk, collective, (count, dtype, op), places)?;
+        if placed.is_empty() {
             return Ok(());
         }
         // Nothing else is under way: this thread leads, and works on the caller's memory.
@@ -232,7 +237,7 @@ impl Engine {
         {
             drop(desk);
             let mut scratch = std::mem::take(&mut floor.scratch);
-            let work = placed.work([buffers.input, buffers.output], buffers.begins, &mut scratch);
+            let work = placed.work([input, output], &mut scratch);
             let own = Own {
                 run: Run::new(&work),
                 work,
@@ -247,8 +252,8 @@ impl Engine {
         let completion = Completion::new();
         crate::mem::scope(
             |lender| {
-                let memory = [lender.lend(buffers.input), lender.lend(buffers.output)];
-                let collecting = Collecting::new(placed, memory, buffers.begins, completion.clone());
+                let memory = [lender.lend(input), lender.lend(output)];
+                let collecting = Collecting::new(placed, memory, completion.clone());
                 self.post(
                     desk,
                     Job {
@@ -266,19 +271,18 @@ impl Engine {
     pub(super) fn start(
         self: &Arc<Self>,
         collective: Collective,
-        memory: [Hold; 2],
-        begins: [usize; 2],
-        (count, dtype, op): (usize, DType, Op),
+        (memory, places): ([Hold; 2], Places),
+        what: (usize, DType, Op),
         start: Start,
     ) -> Result<()> {
         let mut desk = self.open_desk()?;
-        let placed = self.place(&mut desk, collective, count, dtype, op)?;
-        if count == 0 && start.gate.is_none() {
+        let placed = self.place(&mut desk, collective, what, places)?;
+        if placed.is_empty() && start.gate.is_none() {
             drop((memory, desk));
             start.completion.finish(Ok(None));
             return Ok(());
         }
-        let collecting = Collecting::new(placed, memory, begins, start.completion);
+        let collecting = Collecting::new(placed, memory, start.completion);
         let job = Job {
             what: What::Collective(Box::new(collecting)),
             gate: start.gate,
@@ -385,9 +389,8 @@ impl Engine {
         &self,
         desk: &mut Desk,
         collective: Collective,
-        count: usize,
-        dtype: DType,
-        op: Op,
+        (count, dtype, op): (usize, DType, Op),
+        places: Places,
     ) -> Result<Placed> {
         let call = Call {
             seq: desk.seq,
@@ -399,30 +402,31 @@ impl Engine {
         if let Some(cause) = self.lost_before(&call) {
             return Err(Error::Failed(self.close(cause)));
         }
-        let load = Load::new(collective, self.membership.ranks(), count, dtype);
+        let ranks = self.membership.ranks();
+        let load = match places.given() {
+            None => Load::new(collective, ranks, count, dtype),
+            Some(blocks) => Load::given(collective, ranks, blocks, dtype),
+        };
         let (choose, why) = (|| self.choose(&load), || self.why(&load));
         let plan = desk
             .plans
             .prepare(load, self.membership.rank(), &self.machine, choose, why)?;
         desk.seq = desk.seq.wrapping_add(1);
         self.membership.record(&call);
-        let first_lane = desk.lane;
-        if count > 0 {
-            desk.lane = (first_lane + plan.copies * plan.channels) % CALL_LANES;
+        let placed = Placed::new(plan, places, call, desk.lane);
+        let plan = &placed.plan;
+        if !placed.is_empty() {
+            desk.lane = (desk.lane + plan.copies * plan.channels) % CALL_LANES;
         }
         trace!(
             rank = self.membership.rank(),
-            ranks = self.membership.ranks(),
+            ranks,
             "call: {call} by {}, tiles: {}, in flight: {}",
             plan.algorithm,
-            plan.tiling.tiles,
+            placed.tiling.tiles,
             plan.copies
         );
-        Ok(Placed {
-            plan,
-            call,
-            first_lane,
-        })
+        Ok(placed)
     }
 
     /// Closes the communicator, once.

@@ -81,7 +81,7 @@ pub(super) fn difference(membership: &Membership, stuck: &Stuck) -> Option<Cause
     };
     stuck.waits_for.iter().take(MOST_ASKED).find_map(|&rank| {
         let answer = membership.calls_of(rank)?;
-        let made = answer.made(ours.seq).filter(|made| *made != ours);
+        let made = answer.made(ours.seq).filter(|made| !made.agrees_with(&ours));
         let waits_in = match answer.waits_in {
             Some(Operation::Collective(call)) => Some(call),
             Some(Operation::Transfer(_)) | None => None,
@@ -161,9 +161,9 @@ pub(super) fn raise(membership: &Membership, cause: Cause) -> Cause {
 pub(super) fn cause_of(fault: Fault, rank: u32, during: Option<Operation>) -> Cause {
     let within = || during.map_or_else(String::new, |operation| format!(" in {operation}"));
     match fault {
-        Fault::Mismatch { peer, header } => match (Call::from_signature(header), during) {
-            (Some(theirs), Some(ours)) => Cause::Mismatch {
-                here: (rank, ours),
+        Fault::Mismatch { peer, header, ours } => match [header, ours].map(Call::from_signature) {
+            [Some(theirs), Some(ours)] => Cause::Mismatch {
+                here: (rank, ours.into()),
                 there: (peer as u32, theirs.into()),
             },
             _ => Cause::Broken {

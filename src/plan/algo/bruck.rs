@@ -25,7 +25,7 @@ use crate::types::Collective;
 pub(super) const BRUCK: Algorithm = Algorithm {
     name: "bruck",
     about: "in each round ranks pass on many blocks at once, to ranks twice as far away as before; the fewest rounds",
-    fits: |collective| matches!(collective, Collective::AllGather | Collective::AlltoAll),
+    fits: |collective| collective.plain() == Collective::AllGather || collective == Collective::AlltoAll,
     build: |request| match request.collective {
         Collective::AlltoAll => all_to_all(request),
         _ => all_gather(request),

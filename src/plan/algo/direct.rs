@@ -34,14 +34,14 @@ fn build(request: &Request) -> Schedule {
         Collective::Barrier if n == 1 => Schedule::plain(1, 1, vec![super::alone()]),
         Collective::AllReduce | Collective::Barrier | Collective::Broadcast { .. } => two_shot(n, me),
         Collective::Reduce { root } => reduce(n, me, root as usize),
-        Collective::AllGather => everybody(n, me, |_| own(me)),
-        Collective::AlltoAll => everybody(n, me, |to| Slice::grain(Input, to)),
-        Collective::ReduceScatter => {
+        Collective::AllGather | Collective::AllGatherV => everybody(n, me, |_| own(me)),
+        Collective::AlltoAll | Collective::AlltoAllV => everybody(n, me, |to| Slice::grain(Input, to)),
+        Collective::ReduceScatter | Collective::ReduceScatterV => {
             let (scatter, reduce) = reduce_scatter(n, me);
             Schedule::plain(n, n, vec![scatter, Item::Step(reduce)])
         }
-        Collective::Gather { root } => gather(n, me, root as usize),
-        Collective::Scatter { root } => scatter(n, me, root as usize),
+        Collective::Gather { root } | Collective::GatherV { root } => gather(n, me, root as usize),
+        Collective::Scatter { root } | Collective::ScatterV { root } => scatter(n, me, root as usize),
     }
 }
 
@@ -153,7 +153,7 @@ fn counts(load: &Load) -> Counts {
         all,
     };
     let pairs = load.ranks as f64 * others;
-    match load.collective {
+    match load.collective.plain() {
         Collective::AllReduce | Collective::Barrier | Collective::Broadcast { .. } => two_shot_counts(load),
         Collective::Reduce { .. } => {
             let (bytes, reduced) = (load.bytes(), others * load.bytes());
@@ -163,12 +163,11 @@ fn counts(load: &Load) -> Counts {
             let work = all(2.0 * pairs, block, pairs * block);
             one_shot(block, 2.0 * others, others * block, work)
         }
-        Collective::AllGather | Collective::AlltoAll => {
-            one_shot(block, 2.0 * others, 0.0, all(2.0 * pairs, block, 0.0))
-        }
         Collective::Gather { .. } | Collective::Scatter { .. } => {
             one_shot(block, others, 0.0, all(2.0 * others, block, 0.0))
         }
+        // An all-gather or an all-to-all.
+        _ => one_shot(block, 2.0 * others, 0.0, all(2.0 * pairs, block, 0.0)),
     }
 }
 

@@ -27,14 +27,14 @@ use crate::types::Collective;
 pub(super) const PAIRWISE: Algorithm = Algorithm {
     name: "pairwise",
     about: "every block goes straight to the rank that needs it, to and from one or two ranks at a time",
-    fits: |collective| matches!(collective, Collective::AlltoAll | Collective::ReduceScatter),
+    fits: |collective| matches!(collective.plain(), Collective::AlltoAll | Collective::ReduceScatter),
     build,
     counts,
 };
 
 fn build(request: &Request) -> Schedule {
     let (n, me) = (request.ranks, request.rank);
-    let items = match request.collective {
+    let items = match request.collective.plain() {
         Collective::ReduceScatter if n == 1 => vec![super::alone()],
         Collective::ReduceScatter => reduce_scatter(n, me),
         _ => all_to_all(n, me),
@@ -96,7 +96,7 @@ fn counts(load: &Load) -> Counts {
     }
     let (ranks, others) = (load.ranks as f64, load.ranks as f64 - 1.0);
     let (block, _) = load.blocks(load.ranks);
-    let (rounds, adds) = match load.collective {
+    let (rounds, adds) = match load.collective.plain() {
         Collective::ReduceScatter => (others, 1.0),
         _ => ((ranks / 2.0).floor(), 0.0),
     };

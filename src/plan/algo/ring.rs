@@ -20,7 +20,7 @@ pub(super) const RING: Algorithm = Algorithm {
     about: "every rank sends to the next one only; the least traffic",
     fits: |collective| {
         matches!(
-            collective,
+            collective.plain(),
             Collective::AllReduce | Collective::AllGather | Collective::ReduceScatter
         )
     },
@@ -30,7 +30,7 @@ pub(super) const RING: Algorithm = Algorithm {
 
 fn build(request: &Request) -> Schedule {
     let (n, me) = (request.ranks, request.rank);
-    let items = match request.collective {
+    let items = match request.collective.plain() {
         Collective::AllGather if n == 1 => vec![super::keep(me)],
         _ if n == 1 => vec![super::alone()],
         Collective::AllGather => all_gather(n, me),
@@ -112,7 +112,7 @@ fn counts(load: &Load) -> Counts {
     } else {
         1.0
     };
-    let adds = if load.collective == Collective::AllGather {
+    let adds = if load.collective.plain() == Collective::AllGather {
         0.0
     } else {
         1.0

@@ -26,7 +26,8 @@ use crate::types::Collective;
 pub(super) const TREE: Algorithm = Algorithm {
     name: "tree",
     about: "from or to the root in rounds, with twice as many ranks in each (binomial tree)",
-    fits: |collective| collective.root().is_some(),
+    // Of blocks that are not equally long the ranks between know no lengths.
+    fits: |collective| collective.root().is_some() && !collective.has_given_blocks(),
     build: |request| build(request, 2),
     counts: |load| counts(load, 2),
 };

@@ -10,6 +10,7 @@ use super::team::Team;
 use super::value::{Domain, Value};
 use crate::plan::definition;
 use crate::plan::schedule::{Buffer, How, LoopVars, Source, Step};
+use crate::types::Collective;
 use smallvec::SmallVec;
 
 impl<'j, D: Domain> Machine<'j, D> {
@@ -34,7 +35,8 @@ impl<'j, D: Domain> Machine<'j, D> {
                 if buffer == Buffer::Output && !self.memories[rank].has_output(position) {
                     return Err(self.flaw_at_grain(id, position, Kind::StoresNoOutput));
                 }
-                let (Some(cell), true) = (cell, self.is_as_long(position % total, grain)) else {
+                let is_as_long = self.is_as_long(rank, (buffer, position % total), value);
+                let (Some(cell), true) = (cell, is_as_long) else {
                     let kind = Kind::Misplaced { buffer, position };
                     return Err(self.flaw_at_grain(id, grain, kind));
                 };
@@ -48,10 +50,24 @@ impl<'j, D: Domain> Machine<'j, D> {
         Ok(result)
     }
 
-    /// Whether two grains are equally long whatever the count.
-    fn is_as_long(&self, one: usize, other: usize) -> bool {
-        let grains = self.job.team.schedules[0].grains as usize;
-        one == other || definition::has_equal_blocks(self.job.collective) && one % grains == other % grains
+    /// Whether a place of `rank`'s is as long as `value` whatever the counts, and the rank can know it.
+    fn is_as_long(&self, rank: usize, (buffer, position): (Buffer, usize), value: &Value<D::Sum>) -> bool {
+        let (collective, memory) = (self.job.collective, &self.memories[rank]);
+        let (grain, grains) = (value.grain as usize, self.job.team.schedules[0].grains as usize);
+        let is_same_part = grain % grains == position % grains;
+        if definition::has_equal_blocks(collective) {
+            return is_same_part;
+        }
+        if collective == Collective::AlltoAllV {
+            // Two ranks know what goes between them: a block of the one's input, of the other's output.
+            let (from, block) = match buffer {
+                Buffer::Output => (position / grains, rank),
+                Buffer::Input | Buffer::Scratch => (rank, position / grains),
+            };
+            return is_same_part && grain / grains == block && value.ranks == self.job.domain.one(from);
+        }
+        let knows = !collective.counts_by_pair() || memory.has_input(position) || memory.has_output(position);
+        grain == position && knows
     }
 
     /// Takes one message for each source that is one, as this rank sees them.

@@ -70,7 +70,7 @@ pub(crate) enum Kind {
     MixesBlocks { block: usize },
     #[error("reduces a value that is finished already")]
     ReducesFinished,
-    #[error("stores it at position {position} of {buffer:?}, whose length is that of another block")]
+    #[error("stores it at position {position} of {buffer:?}, which the rank does not know to be as long")]
     Misplaced { buffer: Buffer, position: usize },
     #[error("the output holds {holds} where {wants} is wanted")]
     WrongOutput { holds: String, wants: String },

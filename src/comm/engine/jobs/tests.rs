@@ -5,13 +5,14 @@ use super::{
     *,
 };
 use crate::{
-    comm::plans::Plans,
+    comm::{buffers::Places, plans::Plans},
     exec::{Completion, Posted, Sending, Wanted},
     mem::Owned,
     plan::{
         algo::{Algorithm, fitting},
         cost::{Load, Machine},
-        definition::{self, Wanted as Content},
+        definition::{self, Held, Wanted as Content},
+        layout::Blocks,
     },
     transport::{CALL_LANES, sim},
     types::{Call, Collective, DType, Op},
@@ -46,6 +47,48 @@ struct Part {
 /// A contribution that no other element has.
 fn value(operation: usize, rank: usize, i: usize) -> u64 {
     (operation as u64) << 40 | (rank as u64) << 32 | i as u64
+}
+
+/// What element i of a rank's output must be where blocks are equally long.
+fn wanted(
+    operation: usize,
+    (rank, ranks): (usize, usize),
+    collective: Collective,
+    count: usize,
+) -> impl Fn(usize) -> u64 {
+    let block = if collective.has_blocks() {
+        count
+    } else {
+        usize::MAX
+    };
+    move |i| match definition::wanted(collective, rank, i / block) {
+        Content::ReductionOf { .. } => {
+            (0..ranks).fold(0u64, |sum, r| sum.wrapping_add(value(operation, r, i)))
+        }
+        Content::CopyOf { rank, block: from } => {
+            value(operation, rank, from.wrapping_mul(block).wrapping_add(i % block))
+        }
+    }
+}
+
+/// What a rank's output must be with these blocks of all ranks.
+fn wanted_of(operation: usize, rank: usize, collective: Collective, blocks: &[Blocks]) -> Vec<u64> {
+    let value = |rank: usize, block: usize, i: usize| {
+        let at = blocks[rank].sides[0][block].start;
+        value(operation, rank, at + i)
+    };
+    let mut wanted = vec![0; blocks[rank].span(1)];
+    for (block, at) in blocks[rank].sides[1].iter().enumerate() {
+        for i in 0..at.len() {
+            wanted[at.start + i] = match definition::wanted(collective, rank, block) {
+                Content::ReductionOf { block } => {
+                    (0..blocks.len()).fold(0u64, |sum, r| sum.wrapping_add(value(r, block, i)))
+                }
+                Content::CopyOf { rank, block } => value(rank, block, i),
+            };
+        }
+    }
+    wanted
 }
 
 fn random_operation(random: &mut fastrand::Rng, ranks: usize, tag: i32) -> Operation {
@@ -132,7 +175,15 @@ impl Rank {
         (collective, algorithm, count): (Collective, &'static Algorithm, usize),
         gate: Option<Arc<Gate>>,
     ) {
-        let load = Load::new(collective, ranks, count, DType::Uint64);
+        // Of all ranks, where they are given.
+        let blocks: Vec<Blocks> = (0..ranks)
+            .map(|rank| Blocks::random(collective, ranks, rank, count, index as u64))
+            .collect();
+        let given = blocks.get(rank).filter(|_| collective.has_given_blocks());
+        let load = match given {
+            None => Load::new(collective, ranks, count, DType::Uint64),
+            Some(blocks) => Load::given(collective, ranks, blocks, DType::Uint64),
+        };
         let plan = self.plans.prepare(
             load,
             rank,
@@ -150,33 +201,31 @@ impl Rank {
             dtype: DType::Uint64,
             op: Op::Sum,
         };
-        let held = definition::held(collective, ranks, rank, count);
+        let held = match given {
+            None => definition::held(collective, ranks, rank, count),
+            Some(blocks) => Held {
+                input: 0..blocks.span(0),
+                output: 0..blocks.span(1),
+            },
+        };
         let input = Owned::new(held.input.clone().map(|i| value(index, rank, i)).collect());
         let output = Owned::new(vec![0; held.output.len()]);
         let completion = Completion::new();
-        let placed = Placed {
-            plan,
-            call,
-            first_lane,
+        let places = match given {
+            None => Places::From([held.input.start, held.output.start]),
+            Some(blocks) => Places::Given(Arc::new(blocks.clone())),
         };
-        let begins = [held.input.start, held.output.start];
+        let wanted = match given {
+            None => held
+                .output
+                .map(wanted(index, (rank, ranks), collective, count))
+                .collect(),
+            Some(_) => wanted_of(index, rank, collective, &blocks),
+        };
+        let placed = Placed::new(plan, places, call, first_lane);
         let memory = [input.hold(), output.hold()];
-        let collecting = Collecting::new(placed, memory, begins, completion.clone());
+        let collecting = Collecting::new(placed, memory, completion.clone());
         self.push(What::Collective(Box::new(collecting)), gate.clone());
-        let block = if collective.has_blocks() {
-            count
-        } else {
-            usize::MAX
-        };
-        let of = |i: usize| match definition::wanted(collective, rank, i / block) {
-            Content::ReductionOf { .. } => {
-                (0..ranks).fold(0u64, |sum, r| sum.wrapping_add(value(index, r, i)))
-            }
-            Content::CopyOf { rank, block: from } => {
-                value(index, rank, from.wrapping_mul(block).wrapping_add(i % block))
-            }
-        };
-        let wanted = held.output.map(of).collect();
         self.keep(output, wanted, completion, gate);
     }
 

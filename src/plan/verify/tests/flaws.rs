@@ -339,7 +339,7 @@ fn a_reduction_after_the_last() {
 #[test]
 fn a_store_at_another_block() {
     let of = |at| vec![Step::copy(input(0)).store(output(at))];
-    let text = "rank 0, channel 0, item 0, block 0: stores it at position 1 of Output, whose length is that of another block";
+    let text = "rank 0, channel 0, item 0, block 0: stores it at position 1 of Output, which the rank does not know to be as long";
     rejected(SUM, &plain(2, [of(1)]), text);
     let mut schedules = plain(
         2,
@@ -349,7 +349,7 @@ fn a_store_at_another_block() {
         ]],
     );
     schedules[0].scratch = 4;
-    let text = "rank 0, channel 0, item 1, block 0: stores it at position 3 of Scratch, whose length is that of another block";
+    let text = "rank 0, channel 0, item 1, block 0: stores it at position 3 of Scratch, which the rank does not know to be as long";
     rejected(SUM, &schedules, text);
 }
 
@@ -491,8 +491,53 @@ fn runs_strides_and_scratch() {
     let flaw = verify_all(SUM, &schedules).unwrap_err().to_string();
     assert_eq!(
         flaw,
-        "rank 1, channel 0, item 4, block 0, grain 1: stores it at position 3 of Output, whose length is that of another block"
+        "rank 1, channel 0, item 4, block 0, grain 1: stores it at position 3 of Output, which the rank does not know to be as long"
     );
+}
+
+/// What passes on others' blocks is right for equal ones. Of given ones a rank knows its own, but in an all-gather.
+#[test]
+fn lengths_that_a_rank_does_not_know() {
+    let mut algorithms = crate::plan::algo::ALGORITHMS.iter();
+    let bruck = algorithms.find(|algorithm| algorithm.name == "bruck").unwrap();
+    let passed_on = super::built(bruck, Collective::AllGather, 4);
+    verify_all(Collective::AllGatherV, &passed_on).unwrap();
+    // Rank 2's block goes to the root by way of rank 1.
+    let root = vec![
+        Step::copy(input(0)).store(output(0)),
+        Step::copy(recv(1)).store(output(1)),
+        Step::copy(recv(1)).store(output(2)),
+    ];
+    let middle = vec![
+        Step::copy(input(1)).send(to(0)),
+        Step::copy(recv(2)).store(scratch(2)).send(to(0)),
+    ];
+    let mut schedules = plain(3, [root, middle, vec![Step::copy(input(2)).send(to(1))]]);
+    schedules[1].scratch = 3;
+    verify_all(Collective::Gather { root: 0 }, &schedules).unwrap();
+    let text = "rank 1, channel 0, item 1, block 2: stores it at position 2 of Scratch, which the rank does not know to be as long";
+    rejected(Collective::GatherV { root: 0 }, &schedules, text);
+    // Rank 0 has its block for rank 1 lie where that for rank 0 would, before it is sent.
+    let by_way_of = |place| {
+        let first = vec![
+            Step::copy(input(0)).store(output(0)),
+            Step::copy(input(1)).store(place),
+            Step::copy(Source::Slice(place)).send(to(1)),
+            Step::copy(recv(1)).store(output(1)),
+        ];
+        let second = vec![
+            Step::copy(input(0)).send(to(0)),
+            Step::copy(input(1)).store(output(1)),
+            Step::copy(recv(0)).store(output(0)),
+        ];
+        let mut schedules = plain(2, [first, second]);
+        schedules[0].scratch = 2;
+        schedules
+    };
+    verify_all(Collective::AlltoAll, &by_way_of(scratch(0))).unwrap();
+    verify_all(Collective::AlltoAllV, &by_way_of(scratch(1))).unwrap();
+    let text = "rank 0, channel 0, item 1, block 1: stores it at position 0 of Scratch, which the rank does not know to be as long";
+    rejected(Collective::AlltoAllV, &by_way_of(scratch(0)), text);
 }
 
 #[test]
