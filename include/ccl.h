@@ -138,6 +138,16 @@ enum {
 #define CCL_UNIQUE_ID_BYTES 128
 
 /**
+ * For cclRecvTag: from any rank.
+ */
+#define CCL_ANY_SOURCE -1
+
+/**
+ * For cclRecvTag: with any tag.
+ */
+#define CCL_ANY_TAG -1
+
+/**
  * What a communicator's handle seems to point at. There is no such thing: handles are numbers.
  */
 typedef struct cclComm cclComm;
@@ -232,12 +242,34 @@ typedef int cclDataType_t;
 typedef int cclRedOp_t;
 
 /**
- * A stream: the order in which operations are carried out.
+ * A stream: an order in which operations are carried out, made by cclStreamCreate.
  *
- * So far only NULL: the call returns when the operation is over. The type is a plain pointer, so that a CUDA stream
- * can be passed as it is.
+ * NULL: the call returns when the operation is over. The type is a plain pointer, so that a CUDA stream passes as it is.
  */
 typedef void *cclStream_t;
+
+/**
+ * What a receive got.
+ */
+typedef struct cclRecvInfo_t {
+    /**
+     * The rank that sent it.
+     */
+    int source;
+    /**
+     * The tag it was sent with.
+     */
+    int tag;
+    /**
+     * Elements, not bytes.
+     */
+    size_t count;
+} cclRecvInfo_t;
+
+/**
+ * A function of C's that a stream calls.
+ */
+typedef void (*cclStreamCallback_t)(void*, cclResult_t);
 
 #ifdef __cplusplus
 extern "C" {
@@ -286,10 +318,11 @@ cclResult_t cclGetUniqueId(struct cclUniqueId *uniqueId);
  *
  * All ranks call it, each with its own number and the same id; it returns when all have, or with an error that names
  * the ranks that did not come in time. `*comm` is then a handle, to be given back with cclCommDestroy or cclCommAbort;
- * after an error it is NULL, and cclGetLastError(NULL) tells why.
+ * after an error it is NULL, and cclGetLastError(NULL) tells why. In a group it is NULL until cclGroupEnd, which makes all
+ * of the group's communicators side by side.
  *
  * # Safety
- * `comm` is NULL, which is an invalid argument, or may be written.
+ * `comm` is NULL, which is an invalid argument, or may be written, in a group until that ends.
  */
 cclResult_t cclCommInitRank(cclComm_t *comm,
                             int nranks,
@@ -582,6 +615,255 @@ cclResult_t cclAlltoAll(const void *sendbuff,
  * @return As cclAllReduce.
  */
 cclResult_t cclBarrier(cclComm_t comm, cclStream_t stream);
+
+/**
+ * Copies `sendcounts[r]` elements of `sendbuff` from `sdispls[r]` on to rank r, and what rank r has for this one into
+ * `recvbuff`: `recvcounts[r]` elements from `rdispls[r]` on.
+ *
+ * `sendcounts[b]` on rank a and `recvcounts[a]` on rank b are the same. Blocks lie in any order and with gaps, which stay
+ * untouched; those of `recvbuff` do not overlap. There is no form in place: no block that is received may overlap one that is
+ * sent. Counts and displacements are elements, not bytes; the arrays have an element for each rank and are read during the
+ * call. The displacement of a block without elements is not looked at.
+ *
+ * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+ * @return As cclAllReduce. Ranks whose counts for each other differ have made calls that differ; some may hear of it only from
+ * their next call.
+ *
+ * # Safety
+ * As for cclAllReduce, with the elements of the blocks; the arrays hold an element for each rank.
+ */
+cclResult_t cclAlltoAllV(const void *sendbuff,
+                         const size_t *sendcounts,
+                         const size_t *sdispls,
+                         void *recvbuff,
+                         const size_t *recvcounts,
+                         const size_t *rdispls,
+                         cclDataType_t datatype,
+                         cclComm_t comm,
+                         cclStream_t stream);
+
+/**
+ * Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on every rank: those of rank r are the
+ * `recvcounts[r]` elements from `rdispls[r]` on.
+ *
+ * All ranks pass the same counts, each its own displacements; sendcount is the rank's own recvcounts[rank]. In place where
+ * sendbuff == recvbuff + rdispls[rank]; any other overlap is an invalid argument. Blocks and arrays are as in cclAlltoAllV.
+ *
+ * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+ * @return As cclAlltoAllV.
+ *
+ * # Safety
+ * As for cclAlltoAllV.
+ */
+cclResult_t cclAllGatherV(const void *sendbuff,
+                          size_t sendcount,
+                          void *recvbuff,
+                          const size_t *recvcounts,
+                          const size_t *rdispls,
+                          cclDataType_t datatype,
+                          cclComm_t comm,
+                          cclStream_t stream);
+
+/**
+ * Reduces over all ranks the `sendcounts[r]` elements of `sendbuff` from `sdispls[r]` on, and leaves the result in `recvbuff`
+ * of rank r.
+ *
+ * All ranks pass the same counts, type and operation, each its own displacements; recvcount is the rank's own
+ * sendcounts[rank]. In place where recvbuff == sendbuff + sdispls[rank]; any other overlap is an invalid argument. Blocks and
+ * arrays are as in cclAlltoAllV.
+ *
+ * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+ * @return As cclAlltoAllV.
+ *
+ * # Safety
+ * As for cclAlltoAllV.
+ */
+cclResult_t cclReduceScatterV(const void *sendbuff,
+                              const size_t *sendcounts,
+                              const size_t *sdispls,
+                              void *recvbuff,
+                              size_t recvcount,
+                              cclDataType_t datatype,
+                              cclRedOp_t op,
+                              cclComm_t comm,
+                              cclStream_t stream);
+
+/**
+ * Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on rank `root`: those of rank r are the
+ * `recvcounts[r]` elements from `rdispls[r]` on.
+ *
+ * All ranks pass the same type and root; `recvbuff` and the arrays are looked at on the root alone and may be anything
+ * elsewhere. recvcounts[r] is the sendcount of rank r. In place on the root where sendbuff == recvbuff + rdispls[root]; any
+ * other overlap is an invalid argument. Blocks and arrays are as in cclAlltoAllV.
+ *
+ * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+ * @return As cclAlltoAllV.
+ *
+ * # Safety
+ * As for cclAlltoAllV, with what this rank uses.
+ */
+cclResult_t cclGatherV(const void *sendbuff,
+                       size_t sendcount,
+                       void *recvbuff,
+                       const size_t *recvcounts,
+                       const size_t *rdispls,
+                       cclDataType_t datatype,
+                       int root,
+                       cclComm_t comm,
+                       cclStream_t stream);
+
+/**
+ * Copies the `sendcounts[r]` elements of `sendbuff` on rank `root` from `sdispls[r]` on into `recvbuff` on rank r, the root
+ * included.
+ *
+ * All ranks pass the same type and root; `sendbuff` and the arrays are looked at on the root alone and may be anything
+ * elsewhere. sendcounts[r] is the recvcount of rank r. In place on the root where recvbuff == sendbuff + sdispls[root]; any
+ * other overlap is an invalid argument. Blocks and arrays are as in cclAlltoAllV.
+ *
+ * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+ * @return As cclAlltoAllV.
+ *
+ * # Safety
+ * As for cclAlltoAllV, with what this rank uses.
+ */
+cclResult_t cclScatterV(const void *sendbuff,
+                        const size_t *sendcounts,
+                        const size_t *sdispls,
+                        void *recvbuff,
+                        size_t recvcount,
+                        cclDataType_t datatype,
+                        int root,
+                        cclComm_t comm,
+                        cclStream_t stream);
+
+/**
+ * Sends the `count` elements of `sendbuff` to rank `peer`, which calls cclRecv with the same count and type.
+ *
+ * Messages to one rank arrive in the order of the calls. It may return before the message was received: short ones travel
+ * ahead. To itself a rank sends only in a group or a stream.
+ *
+ * @param count Elements, not bytes. May be 0; then `sendbuff` may be NULL.
+ * @param stream NULL: the call returns when `sendbuff` may be changed.
+ * @return As cclAllReduce; a receive of another count or type is a call that differs.
+ *
+ * # Safety
+ * `sendbuff` holds `count` elements, which nobody changes until the operation is over.
+ */
+cclResult_t cclSend(const void *sendbuff,
+                    size_t count,
+                    cclDataType_t datatype,
+                    int peer,
+                    cclComm_t comm,
+                    cclStream_t stream);
+
+/**
+ * cclSend with a tag of 0 or more, by which the receiver can tell messages apart. cclSend's have tag 0.
+ *
+ * # Safety
+ * As for cclSend.
+ */
+cclResult_t cclSendTag(const void *sendbuff,
+                       size_t count,
+                       cclDataType_t datatype,
+                       int peer,
+                       int tag,
+                       cclComm_t comm,
+                       cclStream_t stream);
+
+/**
+ * Receives the `count` elements that rank `peer` sends with cclSend into `recvbuff`.
+ *
+ * @param count Elements, not bytes: as many as are sent. May be 0; then `recvbuff` may be NULL.
+ * @param stream NULL: the call returns when `recvbuff` is complete.
+ * @return As cclSend.
+ *
+ * # Safety
+ * `recvbuff` has room for `count` elements, which nobody uses until the operation is over.
+ */
+cclResult_t cclRecv(void *recvbuff,
+                    size_t count,
+                    cclDataType_t datatype,
+                    int peer,
+                    cclComm_t comm,
+                    cclStream_t stream);
+
+/**
+ * Receives a message of at most `count` elements, from rank `peer` or CCL_ANY_SOURCE, with tag `tag` or CCL_ANY_TAG.
+ *
+ * A message goes to the first receive, in the order of the calls, that takes its sender and its tag.
+ *
+ * @param count Elements that `recvbuff` has room for. A longer message is a call that differs.
+ * @param info What came: sender, tag and count. May be NULL. It is written when the operation is over.
+ * @return As cclSend.
+ *
+ * # Safety
+ * As for cclRecv; `info` is NULL or may be written until the operation is over.
+ */
+cclResult_t cclRecvTag(void *recvbuff,
+                       size_t count,
+                       cclDataType_t datatype,
+                       int peer,
+                       int tag,
+                       struct cclRecvInfo_t *info,
+                       cclComm_t comm,
+                       cclStream_t stream);
+
+/**
+ * Begins a group: the calls of this thread until cclGroupEnd are carried out together, at its end.
+ *
+ * Operations on any number of communicators, sends and receives in any order, and cclCommInitRank may be in a group.
+ * Arguments are checked at once; one call that is refused makes cclGroupEnd refuse all. Groups may lie in each other:
+ * the outermost one counts.
+ */
+cclResult_t cclGroupStart(void);
+
+/**
+ * Ends a group, and with the outermost one carries out its calls. Returns when those with stream NULL are over.
+ *
+ * @return cclSuccess; otherwise the first failure: of a call that was refused, then nothing was carried out, or of an
+ * operation.
+ */
+cclResult_t cclGroupEnd(void);
+
+/**
+ * Makes a stream for host memory: operations in it are carried out one after the other, while the caller goes on.
+ *
+ * Give it back with cclStreamDestroy.
+ *
+ * # Safety
+ * `stream` is NULL, which is an invalid argument, or may be written.
+ */
+cclResult_t cclStreamCreate(cclStream_t *stream);
+
+/**
+ * Waits until all that is in the stream is over.
+ *
+ * @return cclSuccess, or the first failure of an operation in the stream, from then on each time.
+ */
+cclResult_t cclStreamSynchronize(cclStream_t stream);
+
+/**
+ * Tells whether all that is in the stream is over: cclSuccess, cclInProgress, or the first failure.
+ */
+cclResult_t cclStreamQuery(cclStream_t stream);
+
+/**
+ * Gives the stream back. What is in it goes on to its end.
+ */
+cclResult_t cclStreamDestroy(cclStream_t stream);
+
+/**
+ * Has `callback(data, result)` called after all that is in the stream now, also after a failure, which `result` tells.
+ *
+ * It is called on a thread of the library's; what comes later in the stream waits for it. It may call ccl, but nothing
+ * that waits for this stream.
+ *
+ * # Safety
+ * `callback` may be called with `data` on another thread.
+ */
+cclResult_t cclStreamAddCallback(cclStream_t stream,
+                                 cclStreamCallback_t callback,
+                                 void *data);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -131,6 +131,11 @@ fn the_other_collectives_between_forked_processes() {
 }
 
 #[test]
+fn blocks_of_any_length_between_forked_processes() {
+    build_and_run("tests/c/vector.c", C);
+}
+
+#[test]
 fn barriers_between_forked_processes() {
     build_and_run("tests/c/barrier.c", C);
 }

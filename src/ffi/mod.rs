@@ -22,6 +22,7 @@ mod stream;
 mod text;
 mod transfers;
 mod types;
+mod vector;
 
 use crate::{
     comm::Communicator,
