@@ -669,6 +669,126 @@ cclResult_t cclAlltoAll(const void *sendbuff,
 cclResult_t cclBarrier(cclComm_t comm, cclStream_t stream);
 
 /**
+ * Copies `sendcounts[r]` elements of `sendbuff` from `sdispls[r]` on to rank r, and what rank r has for this one into
+ * `recvbuff`: `recvcounts[r]` elements from `rdispls[r]` on.
+ *
+ * `sendcounts[b]` on rank a and `recvcounts[a]` on rank b are the same. Blocks lie in any order and with gaps, which stay
+ * untouched; those of `recvbuff` do not overlap. There is no form in place: no block that is received may overlap one that is
+ * sent. Counts and displacements are elements, not bytes; the arrays have an element for each rank and are read during the
+ * call. The displacement of a block without elements is not looked at.
+ *
+ * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+ * @return As cclAllReduce. Ranks whose counts for each other differ have made calls that differ; some may hear of it only from
+ * their next call.
+ *
+ * # Safety
+ * As for cclAllReduce, with the elements of the blocks; the arrays hold an element for each rank.
+ */
+cclResult_t cclAlltoAllV(const void *sendbuff,
+                         const size_t *sendcounts,
+                         const size_t *sdispls,
+                         void *recvbuff,
+                         const size_t *recvcounts,
+                         const size_t *rdispls,
+                         cclDataType_t datatype,
+                         cclComm_t comm,
+                         cclStream_t stream);
+
+/**
+ * Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on every rank: those of rank r are the
+ * `recvcounts[r]` elements from `rdispls[r]` on.
+ *
+ * All ranks pass the same counts, each its own displacements; sendcount is the rank's own recvcounts[rank]. In place where
+ * sendbuff == recvbuff + rdispls[rank]; any other overlap is an invalid argument. Blocks and arrays are as in cclAlltoAllV.
+ *
+ * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+ * @return As cclAlltoAllV.
+ *
+ * # Safety
+ * As for cclAlltoAllV.
+ */
+cclResult_t cclAllGatherV(const void *sendbuff,
+                          size_t sendcount,
+                          void *recvbuff,
+                          const size_t *recvcounts,
+                          const size_t *rdispls,
+                          cclDataType_t datatype,
+                          cclComm_t comm,
+                          cclStream_t stream);
+
+/**
+ * Reduces over all ranks the `sendcounts[r]` elements of `sendbuff` from `sdispls[r]` on, and leaves the result in `recvbuff`
+ * of rank r.
+ *
+ * All ranks pass the same counts, type and operation, each its own displacements; recvcount is the rank's own
+ * sendcounts[rank]. In place where recvbuff == sendbuff + sdispls[rank]; any other overlap is an invalid argument. Blocks and
+ * arrays are as in cclAlltoAllV.
+ *
+ * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+ * @return As cclAlltoAllV.
+ *
+ * # Safety
+ * As for cclAlltoAllV.
+ */
+cclResult_t cclReduceScatterV(const void *sendbuff,
+                              const size_t *sendcounts,
+                              const size_t *sdispls,
+                              void *recvbuff,
+                              size_t recvcount,
+                              cclDataType_t datatype,
+                              cclRedOp_t op,
+                              cclComm_t comm,
+                              cclStream_t stream);
+
+/**
+ * Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on rank `root`: those of rank r are the
+ * `recvcounts[r]` elements from `rdispls[r]` on.
+ *
+ * All ranks pass the same type and root; `recvbuff` and the arrays are looked at on the root alone and may be anything
+ * elsewhere. recvcounts[r] is the sendcount of rank r. In place on the root where sendbuff == recvbuff + rdispls[root]; any
+ * other overlap is an invalid argument. Blocks and arrays are as in cclAlltoAllV.
+ *
+ * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+ * @return As cclAlltoAllV.
+ *
+ * # Safety
+ * As for cclAlltoAllV, with what this rank uses.
+ */
+cclResult_t cclGatherV(const void *sendbuff,
+                       size_t sendcount,
+                       void *recvbuff,
+                       const size_t *recvcounts,
+                       const size_t *rdispls,
+                       cclDataType_t datatype,
+                       int root,
+                       cclComm_t comm,
+                       cclStream_t stream);
+
+/**
+ * Copies the `sendcounts[r]` elements of `sendbuff` on rank `root` from `sdispls[r]` on into `recvbuff` on rank r, the root
+ * included.
+ *
+ * All ranks pass the same type and root; `sendbuff` and the arrays are looked at on the root alone and may be anything
+ * elsewhere. sendcounts[r] is the recvcount of rank r. In place on the root where recvbuff == sendbuff + sdispls[root]; any
+ * other overlap is an invalid argument. Blocks and arrays are as in cclAlltoAllV.
+ *
+ * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+ * @return As cclAlltoAllV.
+ *
+ * # Safety
+ * As for cclAlltoAllV, with what this rank uses.
+ */
+cclResult_t cclScatterV(const void *sendbuff,
+                        const size_t *sendcounts,
+                        const size_t *sdispls,
+                        void *recvbuff,
+                        size_t recvcount,
+                        cclDataType_t datatype,
+                        int root,
+                        cclComm_t comm,
+                        cclStream_t stream);
+
+/**
  * Sends the `count` elements of `sendbuff` to rank `peer`, which calls cclRecv with the same count and type.
  *
  * Messages to one rank arrive in the order of the calls. It may return before the message was received: short ones travel

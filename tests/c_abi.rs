@@ -136,6 +136,11 @@ fn groups_messages_and_streams() {
 }
 
 #[test]
+fn blocks_of_any_length_between_forked_processes() {
+    build_and_run("tests/c/vector.c", C);
+}
+
+#[test]
 fn barriers_between_forked_processes() {
     build_and_run("tests/c/barrier.c", C);
 }

@@ -187,6 +187,25 @@ fn sizes_are_divided_between_the_ranks() {
 }
 
 #[test]
+fn blocks_of_any_length() {
+    for operation in ["allgatherv", "reducescatterv", "gatherv", "scatterv", "alltoallv"] {
+        for skew in ["balanced", "hot", "zero", "random:5"] {
+            for ranks in [1, 4] {
+                // Of a few elements, of a message's, and of several tiles.
+                let found = rows(&format!(
+                    "{operation} --skew {skew} -b 60 -e 2000000 -f 180 --ranks {ranks} -n 2 -w 0"
+                ));
+                let wanted = [60, 10_800, 1_944_000].map(|size| size / 4 / ranks);
+                let counts = found.iter().map(|row| row[2].parse().unwrap());
+                assert_eq!(counts.collect::<Vec<usize>>(), wanted, "{operation} {skew}");
+            }
+        }
+    }
+    let mistake = output("alltoallv --in-place");
+    assert!(text(&mistake.stderr).contains("--in-place: alltoallv has no form in place"));
+}
+
+#[test]
 fn every_root_and_type() {
     for (operation, ranks) in [("reduce", 4), ("gather", 3), ("scatter", 3), ("scatter", 7)] {
         let found = rows(&format!(

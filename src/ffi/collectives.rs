@@ -68,7 +68,7 @@ impl Given {
 }
 
 /// A root from C.
-fn rooted(root: c_int, collective: impl FnOnce(u32) -> Collective) -> Result<Collective> {
+pub(super) fn rooted(root: c_int, collective: impl FnOnce(u32) -> Collective) -> Result<Collective> {
     // It is not negative.
     Ok(collective(index("root", root)? as u32))
 }

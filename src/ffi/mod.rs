@@ -23,6 +23,7 @@ mod stream;
 mod text;
 mod transfers;
 mod types;
+mod vector;
 
 use crate::{
     comm::Communicator,

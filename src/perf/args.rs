@@ -1,6 +1,6 @@
 //! The command line as it is written, before anything is checked against the machine or against each other.
 
-use super::size;
+use super::{size, skew::Skew};
 use crate::types::{Collective, DType, Op};
 use clap::{Parser, error::ErrorKind};
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -14,7 +14,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 ///
 /// A size is that of the largest buffer a rank has. In allgather and gather (the receive buffer), scatter and
 /// reducescatter (the send buffer) and alltoall (each) it has a block for each rank, size / ranks rounded down to whole
-/// elements, and column count is a block's; where a size is too small for that, nothing is moved.
+/// elements, and column count is a block's; where a size is too small for that, nothing is moved. In allgatherv, gatherv,
+/// scatterv, reducescatterv and alltoallv blocks have that many elements in the mean: --skew.
 ///
 /// Started by mpirun, torchrun or srun, each process is itself a rank; the first one prints.
 ///
@@ -22,7 +23,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 #[derive(Debug, Clone, Parser)]
 #[command(name = "ccl-perf", version, allow_negative_numbers = true)]
 pub(super) struct Args {
-    /// What to measure: allreduce, broadcast, reduce, allgather, reducescatter, gather, scatter, alltoall, barrier
+    /// What to measure: allreduce, broadcast, reduce, allgather, reducescatter, gather, scatter, alltoall, barrier; allgatherv,
+    /// reducescatterv, gatherv, scatterv, alltoallv
     #[arg(value_name = "OP", required_unless_present = "list", value_parser = operation)]
     pub(super) operation: Option<Collective>,
 
@@ -74,6 +76,11 @@ pub(super) struct Args {
     /// Algorithm to use for all sizes; --list names them [default: the library's choice]
     #[arg(long, value_name = "NAME")]
     pub(super) algo: Option<String>,
+
+    /// How unequal the blocks of allgatherv, reducescatterv, gatherv, scatterv and alltoallv are: balanced, hot (rank 0's is
+    /// three quarters of all), zero (the last rank has none), random or random:SEED [default: balanced]
+    #[arg(long, value_name = "HOW", value_parser = Skew::parse)]
+    pub(super) skew: Option<Skew>,
 
     /// Measure with one buffer only
     #[arg(long, conflicts_with_all = ["out_of_place", "both"])]
@@ -167,7 +174,7 @@ fn one_line(rendered: &str) -> String {
 }
 
 /// What can be measured; the root, where there is one, is an argument of its own.
-pub(super) const OPERATIONS: [Collective; 9] = [
+pub(super) const OPERATIONS: [Collective; 14] = [
     Collective::AllReduce,
     Collective::Broadcast { root: 0 },
     Collective::Reduce { root: 0 },
@@ -176,6 +183,11 @@ pub(super) const OPERATIONS: [Collective; 9] = [
     Collective::Gather { root: 0 },
     Collective::Scatter { root: 0 },
     Collective::AlltoAll,
+    Collective::AllGatherV,
+    Collective::ReduceScatterV,
+    Collective::GatherV { root: 0 },
+    Collective::ScatterV { root: 0 },
+    Collective::AlltoAllV,
     Collective::Barrier,
 ];
 

@@ -1,6 +1,6 @@
 //! [`Buffer`]: memory for the largest size of a run, with guards that show when somebody writes past an end.
 
-use super::pattern::Sample;
+use super::{layout::Whole, pattern::Sample};
 use std::ops::Range;
 
 /// Where user data begins: a cache line, as careful callers have it.
@@ -46,20 +46,19 @@ impl<T: Sample> Buffer<T> {
         &mut self.elements[self.start..][..count]
     }
 
-    /// The buffer as these blocks of `count` elements each, one after the other; each with its number.
-    pub(super) fn blocks(&self, blocks: &Range<usize>, count: usize) -> impl Iterator<Item = (usize, &[T])> {
-        let data = self.data(blocks.len() * count);
-        // Of blocks without elements there are none.
-        blocks.clone().zip(data.chunks(count.max(1)))
+    /// The blocks that the buffer consists of, each with its number.
+    pub(super) fn blocks(&self, whole: &Whole) -> impl Iterator<Item = (usize, &[T])> {
+        let data = self.data(whole.len());
+        whole.blocks().map(move |(block, at)| (block, &data[at]))
     }
 
-    pub(super) fn blocks_mut(
-        &mut self,
-        blocks: &Range<usize>,
-        count: usize,
-    ) -> impl Iterator<Item = (usize, &mut [T])> {
-        let data = self.data_mut(blocks.len() * count);
-        blocks.clone().zip(data.chunks_mut(count.max(1)))
+    pub(super) fn blocks_mut(&mut self, whole: &Whole) -> impl Iterator<Item = (usize, &mut [T])> {
+        let mut rest = self.data_mut(whole.len());
+        whole.blocks().map(move |(block, at)| {
+            let data;
+            (data, rest) = std::mem::take(&mut rest).split_at_mut(at.len());
+            (block, data)
+        })
     }
 
     /// Puts guards around the first `count` elements.

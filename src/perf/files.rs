@@ -98,7 +98,7 @@ impl Finished<'_> {
     fn csv(&self) -> String {
         let mut text = String::from(
             "operation,ranks,transport,algorithm,placement,bytes,count,type,redop,root,batch,samples,min_us,\
-             median_us,mean_us,p99_us,max_us,algbw_GBps,busbw_GBps,wrong\n",
+             median_us,mean_us,p99_us,max_us,algbw_GBps,busbw_GBps,wrong,skew\n",
         );
         for row in self.rows {
             for (placement, name) in PLACEMENTS {
@@ -128,6 +128,7 @@ impl Finished<'_> {
                     measured.algorithm_bandwidth.to_string(),
                     measured.bus_bandwidth.to_string(),
                     measured.wrong.map(|wrong| wrong.to_string()).unwrap_or_default(),
+                    row.skew.clone().unwrap_or_default(),
                 ];
                 text.push_str(&fields.join(","));
                 text.push('\n');

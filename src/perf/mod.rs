@@ -22,6 +22,7 @@ mod rank;
 mod report;
 mod setup;
 mod size;
+mod skew;
 mod stats;
 mod table;
 

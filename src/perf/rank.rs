@@ -2,7 +2,7 @@
 
 use super::{
     buffer::Buffer,
-    layout::{Layout, within},
+    layout::{Layout, Whole},
     measure::{self, Team},
     pattern::{Pattern, Sample},
     puzzle::{Puzzle, hash},
@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     Communicator, Config, UniqueId,
+    comm::Side,
     mem::Region,
     types::{DType, F8E4M3, F8E5M2, Result},
 };
@@ -166,12 +167,22 @@ impl Session<'_> {
     }
 
     fn run<T: Sample>(&self, run: Run) -> Outcome<u64> {
-        let largest = self.job.counts(run).last().unwrap_or(0);
-        // A buffer that is long enough for all placements.
-        let room = |blocks: fn(&Layout) -> &Range<usize>| {
-            let placements = self.job.placements.iter();
-            let most = placements.map(|&placement| blocks(&self.layout(run, placement)).len());
-            Buffer::new(largest * most.max().unwrap_or(0))
+        // A buffer that is long enough for all sizes and placements. What is drawn at random may be less of more.
+        let room = |whole: fn(&Layout) -> &Whole| {
+            let mut most = 0;
+            for count in self.job.counts(run) {
+                let layouts = self
+                    .job
+                    .placements
+                    .iter()
+                    .map(|&placement| self.layout(run, placement, count));
+                most = layouts
+                    .map(|layout| whole(&layout).len())
+                    .max()
+                    .max(Some(most))
+                    .unwrap_or(0);
+            }
+            Buffer::new(most)
         };
         let mut buffers = Buffers::<T> {
             send: room(|layout| &layout.send)?,
@@ -195,6 +206,10 @@ impl Session<'_> {
             dtype: run.dtype_name().to_owned(),
             op: run.collective.reduces().then(|| run.op.to_string()),
             root: run.collective.root(),
+            skew: run
+                .collective
+                .has_given_blocks()
+                .then(|| self.job.skew.to_string()),
             algorithm: self
                 .comm
                 .algorithm_for(run.collective, count, run.dtype)?
@@ -240,10 +255,10 @@ impl Session<'_> {
             // What is left in a buffer from another size or placement is wrong here.
             seed: hash(SEED, 2 * index as u64 + placement as u64),
         };
-        let (rank, layout) = (self.comm.rank(), self.layout(run, placement));
-        buffers.fill(&puzzle, rank, &layout, count);
+        let (rank, layout) = (self.comm.rank(), self.layout(run, placement, count));
+        buffers.fill(&puzzle, rank, &layout);
         self.call(size, &layout, buffers)?;
-        Ok(buffers.count_wrong(&puzzle, rank, &layout, count))
+        Ok(buffers.count_wrong(&puzzle, rank, &layout))
     }
 
     /// Times calls on zeros. They are a fixed point of every operation, so that calls in place, each on the last one's
@@ -255,9 +270,9 @@ impl Session<'_> {
         buffers: &mut Buffers<T>,
     ) -> Result<stats::Stats> {
         let Size { run, count, .. } = size;
-        let layout = self.layout(run, placement);
-        (buffers.send.data_mut(layout.send.len() * count)).fill(T::from_raw(0));
-        (buffers.recv.data_mut(layout.recv.len() * count)).fill(T::from_raw(0));
+        let layout = self.layout(run, placement, count);
+        buffers.send.data_mut(layout.send.len()).fill(T::from_raw(0));
+        buffers.recv.data_mut(layout.recv.len()).fill(T::from_raw(0));
         let bytes = self.job.bytes(run, count);
         measure::time(self.team, self.job, bytes, || self.call(size, &layout, buffers))
     }
@@ -269,19 +284,44 @@ impl Session<'_> {
         if !run.collective.has_vector() {
             return self.comm.barrier();
         }
-        let recv = Region::of_mut(buffers.recv.data_mut(layout.recv.len() * count));
-        let input = match layout.has_one_buffer() {
-            true => part::<T>(recv, within(&layout.recv, &layout.input, count)),
-            false => Region::of(buffers.send.data(layout.send.len() * count)),
+        let recv = Region::of_mut(buffers.recv.data_mut(layout.recv.len()));
+        let (send, sent) = match layout.has_one_buffer() {
+            true => (recv, &layout.recv),
+            false => (Region::of(buffers.send.data(layout.send.len())), &layout.send),
         };
-        let output = part::<T>(recv, within(&layout.recv, &layout.output, count));
+        let input = part::<T>(send, sent.within(&layout.input));
+        let output = part::<T>(recv, layout.recv.within(&layout.output));
+        if run.collective.has_given_blocks() {
+            let ranks = self.job.ranks;
+            let sides = [
+                side(sent, &layout.input, ranks),
+                side(&layout.recv, &layout.output, ranks),
+            ];
+            let blocks = self.comm.given(run.collective, sides, T::DTYPE)?;
+            return self
+                .comm
+                .run_given(run.collective, blocks, [input, output], T::DTYPE, run.op);
+        }
         // Not every operation in place has a function of its own; this is what those that have one do.
         self.comm
             .collective(run.collective, Some(input), Some(output), count, T::DTYPE, run.op)
     }
 
-    fn layout(&self, run: Run, placement: Placement) -> Layout {
-        Layout::new(run.collective, self.job.ranks, self.comm.rank(), placement)
+    fn layout(&self, run: Run, placement: Placement, count: usize) -> Layout {
+        let what = (run.collective, self.job.skew);
+        Layout::new(what, self.job.ranks, self.comm.rank(), placement, count)
+    }
+}
+
+/// What a call is told of the blocks of one of its buffers.
+fn side<'l>(whole: &'l Whole, blocks: &Range<usize>, ranks: usize) -> Side<'l> {
+    match blocks.len() {
+        0 => Side::None,
+        all if all == ranks => Side::Each {
+            counts: &whole.counts,
+            displs: &whole.displs,
+        },
+        _ => Side::Own(whole.within(blocks).len()),
     }
 }
 
@@ -306,34 +346,34 @@ struct Buffers<T> {
 
 impl<T: Sample> Buffers<T> {
     /// Has the buffers hold what `rank` puts in, and where it gets something the opposite of that.
-    fn fill(&mut self, puzzle: &Puzzle, rank: usize, layout: &Layout, count: usize) {
-        for (block, data) in self.recv.blocks_mut(&layout.recv, count) {
+    fn fill(&mut self, puzzle: &Puzzle, rank: usize, layout: &Layout) {
+        for (block, data) in self.recv.blocks_mut(&layout.recv) {
             match layout.has_one_buffer() && layout.input.contains(&block) {
                 true => Pattern::input(puzzle, rank, block).fill(data),
                 false => Pattern::opposite(puzzle, rank, block).fill(data),
             }
         }
-        for (block, data) in self.send.blocks_mut(&layout.send, count) {
+        for (block, data) in self.send.blocks_mut(&layout.send) {
             Pattern::input(puzzle, rank, block).fill(data);
         }
-        self.recv.set_guards(layout.recv.len() * count);
-        self.send.set_guards(layout.send.len() * count);
+        self.recv.set_guards(layout.recv.len());
+        self.send.set_guards(layout.send.len());
     }
 
     /// The elements that are not what the call must have left: results, what it only reads, and guards.
-    fn count_wrong(&self, puzzle: &Puzzle, rank: usize, layout: &Layout, count: usize) -> u64 {
+    fn count_wrong(&self, puzzle: &Puzzle, rank: usize, layout: &Layout) -> u64 {
         let received =
             self.recv
-                .blocks(&layout.recv, count)
+                .blocks(&layout.recv)
                 .map(|(block, data)| match layout.output.contains(&block) {
                     true => Pattern::expected(puzzle, rank, block).count_wrong(data),
                     false => Pattern::input(puzzle, rank, block).count_wrong(data),
                 });
-        let sent = (self.send.blocks(&layout.send, count))
+        let sent = (self.send.blocks(&layout.send))
             .map(|(block, data)| Pattern::input(puzzle, rank, block).count_wrong(data));
         received.sum::<u64>()
             + sent.sum::<u64>()
-            + self.recv.count_broken_guards(layout.recv.len() * count)
-            + self.send.count_broken_guards(layout.send.len() * count)
+            + self.recv.count_broken_guards(layout.recv.len())
+            + self.send.count_broken_guards(layout.send.len())
     }
 }

@@ -1,6 +1,6 @@
 //! What the ranks' processes are told, and what they report: the parent reads it from pipes, a line of JSON each.
 
-use super::{layout, size::Sweep, stats::Stats};
+use super::{layout, size::Sweep, skew::Skew, stats::Stats};
 use crate::types::{Collective, DType, Op};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -18,6 +18,8 @@ pub(super) struct Job {
     pub(super) timeout: Option<Duration>,
     pub(super) transport: Option<String>,
     pub(super) algorithm: Option<String>,
+    /// How unequal blocks are that are given.
+    pub(super) skew: Skew,
 }
 
 impl Job {
@@ -92,13 +94,15 @@ pub(super) struct Row {
     pub(super) operation: String,
     /// The whole vector.
     pub(super) bytes: u64,
-    /// Elements of the vector, or of a rank's block of it: what the call is told.
+    /// Elements of the vector, or of a rank's block of it: what the call is told; of blocks that are given the mean.
     pub(super) count: u64,
     #[serde(rename = "type")]
     pub(super) dtype: String,
     #[serde(rename = "redop")]
     pub(super) op: Option<String>,
     pub(super) root: Option<u32>,
+    /// How unequal the blocks are, where they are given.
+    pub(super) skew: Option<String>,
     pub(super) algorithm: String,
     pub(super) out_of_place: Option<Measured>,
     pub(super) in_place: Option<Measured>,

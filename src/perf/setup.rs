@@ -70,11 +70,7 @@ impl Setup {
         let mut notes = Vec::new();
         let barrier = !collective.has_vector();
         let sweep = if barrier { NO_VECTOR } else { sweep(&args)? };
-        let placements = if barrier {
-            vec![Placement::OutOfPlace]
-        } else {
-            placements(&args)
-        };
+        let placements = placements(collective, &args)?;
         let memory = Memory::new(&args, sweep.max, placements.len() as u64, host);
         let ranks = match launch {
             Some(launch) => launched_ranks(&args, &memory, launch)?,
@@ -83,6 +79,9 @@ impl Setup {
         let runs = runs(collective, &args, ranks, &mut notes)?;
         if let Some(name) = &args.algo {
             check_algorithm(name, runs[0].collective)?;
+        }
+        if collective.has_given_blocks() {
+            notes.push(format!("blocks are {}", args.skew.unwrap_or_default()));
         }
         if args.json.is_some() && args.json == args.csv {
             return Err("--json and --csv name the same file: give each its own".to_owned());
@@ -99,6 +98,7 @@ impl Setup {
             timeout: args.timeout,
             transport: (args.transport != "auto").then_some(args.transport),
             algorithm: args.algo,
+            skew: args.skew.unwrap_or_default(),
         };
         let mut setup = Setup {
             job,
@@ -153,12 +153,17 @@ fn sweep(args: &Args) -> Result<Sweep, String> {
     Ok(sweep)
 }
 
-fn placements(args: &Args) -> Vec<Placement> {
-    match (args.out_of_place, args.in_place) {
+fn placements(collective: Collective, args: &Args) -> Result<Vec<Placement>, String> {
+    Ok(match (args.out_of_place, args.in_place) {
+        _ if !collective.has_vector() => vec![Placement::OutOfPlace],
+        (_, true) if collective == Collective::AlltoAllV => {
+            return Err("--in-place: alltoallv has no form in place, leave it out".to_owned());
+        }
+        _ if collective == Collective::AlltoAllV => vec![Placement::OutOfPlace],
         (true, _) => vec![Placement::OutOfPlace],
         (_, true) => vec![Placement::InPlace],
         _ => vec![Placement::OutOfPlace, Placement::InPlace],
-    }
+    })
 }
 
 /// What ranks need of this host's memory.
@@ -312,6 +317,7 @@ fn meaningless(collective: Collective, args: &Args) -> impl Iterator<Item = &'st
         ("-i", args.step.is_some() && no_vector),
         ("-o", args.ops.is_some() && !collective.reduces()),
         ("-r", args.root.is_some() && collective.root().is_none()),
+        ("--skew", args.skew.is_some() && !collective.has_given_blocks()),
     ]
     .into_iter()
     .filter_map(|(flag, meaningless)| meaningless.then_some(flag))
@@ -341,6 +347,8 @@ fn with_root(collective: Collective, root: u32) -> Collective {
         Collective::Reduce { .. } => Collective::Reduce { root },
         Collective::Gather { .. } => Collective::Gather { root },
         Collective::Scatter { .. } => Collective::Scatter { root },
+        Collective::GatherV { .. } => Collective::GatherV { root },
+        Collective::ScatterV { .. } => Collective::ScatterV { root },
         rootless => rootless,
     }
 }

@@ -227,6 +227,7 @@ mod tests {
             dtype: "float8e4m3".to_owned(),
             op: Some("bitand".to_owned()),
             root: None,
+            skew: None,
             algorithm: "direct".to_owned(),
             out_of_place,
             in_place,

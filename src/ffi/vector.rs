@@ -1,0 +1,310 @@
+//! The V forms of the operations: blocks whose lengths and places the caller gives.
+
+use super::{
+    collectives::rooted,
+    later::{When, later, when},
+    memory::region,
+    on_entry,
+    types::{cclComm_t, cclDataType_t, cclRedOp_t, cclResult_t, cclStream_t},
+};
+use crate::{
+    comm::{Communicator, Side},
+    mem::Hold,
+    types::{Collective, DType, Error, Op, Result},
+};
+use std::{
+    ffi::{c_int, c_void},
+    sync::Arc,
+};
+
+/// What a call from C sends, or what it receives.
+struct Given {
+    /// The names of buffer, counts and displacements.
+    names: [&'static str; 3],
+    buffer: *const c_void,
+    blocks: Blocks,
+}
+
+enum Blocks {
+    /// This rank's own, of so many elements.
+    Own(usize),
+    /// One for each rank: counts and displacements.
+    Each([*const usize; 2]),
+}
+
+impl Given {
+    fn send(buffer: *const c_void, blocks: Blocks) -> Self {
+        Given {
+            names: ["sendbuff", "sendcounts", "sdispls"],
+            buffer,
+            blocks,
+        }
+    }
+
+    fn recv(buffer: *mut c_void, blocks: Blocks) -> Self {
+        Given {
+            names: ["recvbuff", "recvcounts", "rdispls"],
+            buffer: buffer.cast_const(),
+            blocks,
+        }
+    }
+
+    /// The counts and displacements, where the rank uses them.
+    ///
+    /// # Safety
+    /// Arrays that are used hold an element for each of `ranks` ranks.
+    unsafe fn arrays(&self, ranks: usize, is_used: bool) -> Result<[Vec<usize>; 2]> {
+        let Blocks::Each([counts, displs]) = self.blocks else {
+            return Ok(Default::default());
+        };
+        if !is_used {
+            return Ok(Default::default());
+        }
+        // SAFETY: the caller's promise.
+        Ok(unsafe {
+            [
+                array(self.names[1], counts, ranks)?,
+                array(self.names[2], displs, ranks)?,
+            ]
+        })
+    }
+}
+
+impl Blocks {
+    fn side<'a>(&self, [counts, displs]: &'a [Vec<usize>; 2]) -> Side<'a> {
+        match *self {
+            Blocks::Own(count) => Side::Own(count),
+            Blocks::Each(_) => Side::Each { counts, displs },
+        }
+    }
+}
+
+/// A copy of the `len` elements at `at`, which `name` names.
+///
+/// # Safety
+/// They are readable.
+unsafe fn array(name: &str, at: *const usize, len: usize) -> Result<Vec<usize>> {
+    if at.is_null() {
+        return Err(Error::invalid(format!(
+            "{name} is NULL: it must have an element for each of {len} ranks"
+        )));
+    }
+    // SAFETY: the caller's promise; any alignment will do.
+    Ok((0..len)
+        .map(|i| unsafe { at.wrapping_add(i).read_unaligned() })
+        .collect())
+}
+
+/// Runs a V form, with the reduction `op` if it reduces.
+///
+/// # Safety
+/// Buffers hold the blocks that this rank uses, as [`region`] wants them, and arrays that it uses an element for each rank.
+unsafe fn run(
+    [send, recv]: [Given; 2],
+    datatype: cclDataType_t,
+    collective: impl FnOnce() -> Result<Collective>,
+    op: Option<cclRedOp_t>,
+    comm: cclComm_t,
+    stream: cclStream_t,
+) -> cclResult_t {
+    on_entry(comm, |entry| {
+        let comm = &entry.communicator;
+        let dtype = DType::from_number(datatype)?;
+        let op = op.map_or(Ok(Op::Sum), Op::from_number)?;
+        let collective = collective()?;
+        let (is_root, ranks) = (is_root(comm, collective), comm.ranks());
+        // SAFETY: the caller's promise.
+        let arrays = unsafe { [send.arrays(ranks, is_root)?, recv.arrays(ranks, is_root)?] };
+        let sides = [send.blocks.side(&arrays[0]), recv.blocks.side(&arrays[1])];
+        let blocks = comm.given(collective, sides, dtype)?;
+        let part = |side: usize, given: &Given| {
+            // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise, who leaves the buffers alone
+            // until the operation is over.
+            unsafe { region(given.names[0], given.buffer, blocks.span(side), dtype) }
+        };
+        let memory = [part(0, &send)?, part(1, &recv)?];
+        match when(stream)? {
+            When::Now => comm.run_given(collective, blocks, memory, dtype, op),
+            When::Later(stream) => {
+                comm.check_given(collective, &blocks, memory, (dtype, op))?;
+                let memory = memory.map(Hold::raw);
+                later(
+                    entry,
+                    stream,
+                    |_| (),
+                    move |comm, start| {
+                        comm.begin_given(collective, Arc::clone(&blocks), memory, (dtype, op), start)
+                    },
+                )
+            }
+        }
+    })
+}
+
+/// Whether the arrays of a call are this rank's to give: of a gather or a scatter only the root's are.
+fn is_root(comm: &Communicator, collective: Collective) -> bool {
+    collective.root().is_none_or(|root| root as usize == comm.rank())
+}
+
+/// Copies `sendcounts[r]` elements of `sendbuff` from `sdispls[r]` on to rank r, and what rank r has for this one into
+/// `recvbuff`: `recvcounts[r]` elements from `rdispls[r]` on.
+///
+/// `sendcounts[b]` on rank a and `recvcounts[a]` on rank b are the same. Blocks lie in any order and with gaps, which stay
+/// untouched; those of `recvbuff` do not overlap. There is no form in place: no block that is received may overlap one that is
+/// sent. Counts and displacements are elements, not bytes; the arrays have an element for each rank and are read during the
+/// call. The displacement of a block without elements is not looked at.
+///
+/// @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+/// @return As cclAllReduce. Ranks whose counts for each other differ have made calls that differ; some may hear of it only from
+/// their next call.
+///
+/// # Safety
+/// As for cclAllReduce, with the elements of the blocks; the arrays hold an element for each rank.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclAlltoAllV(
+    sendbuff: *const c_void,
+    sendcounts: *const usize,
+    sdispls: *const usize,
+    recvbuff: *mut c_void,
+    recvcounts: *const usize,
+    rdispls: *const usize,
+    datatype: cclDataType_t,
+    comm: cclComm_t,
+    stream: cclStream_t,
+) -> cclResult_t {
+    let given = [
+        Given::send(sendbuff, Blocks::Each([sendcounts, sdispls])),
+        Given::recv(recvbuff, Blocks::Each([recvcounts, rdispls])),
+    ];
+    // SAFETY: the caller's promise.
+    unsafe { run(given, datatype, || Ok(Collective::AlltoAllV), None, comm, stream) }
+}
+
+/// Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on every rank: those of rank r are the
+/// `recvcounts[r]` elements from `rdispls[r]` on.
+///
+/// All ranks pass the same counts, each its own displacements; sendcount is the rank's own recvcounts[rank]. In place where
+/// sendbuff == recvbuff + rdispls[rank]; any other overlap is an invalid argument. Blocks and arrays are as in cclAlltoAllV.
+///
+/// @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+/// @return As cclAlltoAllV.
+///
+/// # Safety
+/// As for cclAlltoAllV.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclAllGatherV(
+    sendbuff: *const c_void,
+    sendcount: usize,
+    recvbuff: *mut c_void,
+    recvcounts: *const usize,
+    rdispls: *const usize,
+    datatype: cclDataType_t,
+    comm: cclComm_t,
+    stream: cclStream_t,
+) -> cclResult_t {
+    let given = [
+        Given::send(sendbuff, Blocks::Own(sendcount)),
+        Given::recv(recvbuff, Blocks::Each([recvcounts, rdispls])),
+    ];
+    // SAFETY: the caller's promise.
+    unsafe { run(given, datatype, || Ok(Collective::AllGatherV), None, comm, stream) }
+}
+
+/// Reduces over all ranks the `sendcounts[r]` elements of `sendbuff` from `sdispls[r]` on, and leaves the result in `recvbuff`
+/// of rank r.
+///
+/// All ranks pass the same counts, type and operation, each its own displacements; recvcount is the rank's own
+/// sendcounts[rank]. In place where recvbuff == sendbuff + sdispls[rank]; any other overlap is an invalid argument. Blocks and
+/// arrays are as in cclAlltoAllV.
+///
+/// @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+/// @return As cclAlltoAllV.
+///
+/// # Safety
+/// As for cclAlltoAllV.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclReduceScatterV(
+    sendbuff: *const c_void,
+    sendcounts: *const usize,
+    sdispls: *const usize,
+    recvbuff: *mut c_void,
+    recvcount: usize,
+    datatype: cclDataType_t,
+    op: cclRedOp_t,
+    comm: cclComm_t,
+    stream: cclStream_t,
+) -> cclResult_t {
+    let given = [
+        Given::send(sendbuff, Blocks::Each([sendcounts, sdispls])),
+        Given::recv(recvbuff, Blocks::Own(recvcount)),
+    ];
+    let collective = || Ok(Collective::ReduceScatterV);
+    // SAFETY: the caller's promise.
+    unsafe { run(given, datatype, collective, Some(op), comm, stream) }
+}
+
+/// Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on rank `root`: those of rank r are the
+/// `recvcounts[r]` elements from `rdispls[r]` on.
+///
+/// All ranks pass the same type and root; `recvbuff` and the arrays are looked at on the root alone and may be anything
+/// elsewhere. recvcounts[r] is the sendcount of rank r. In place on the root where sendbuff == recvbuff + rdispls[root]; any
+/// other overlap is an invalid argument. Blocks and arrays are as in cclAlltoAllV.
+///
+/// @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+/// @return As cclAlltoAllV.
+///
+/// # Safety
+/// As for cclAlltoAllV, with what this rank uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclGatherV(
+    sendbuff: *const c_void,
+    sendcount: usize,
+    recvbuff: *mut c_void,
+    recvcounts: *const usize,
+    rdispls: *const usize,
+    datatype: cclDataType_t,
+    root: c_int,
+    comm: cclComm_t,
+    stream: cclStream_t,
+) -> cclResult_t {
+    let given = [
+        Given::send(sendbuff, Blocks::Own(sendcount)),
+        Given::recv(recvbuff, Blocks::Each([recvcounts, rdispls])),
+    ];
+    let collective = || rooted(root, |root| Collective::GatherV { root });
+    // SAFETY: the caller's promise.
+    unsafe { run(given, datatype, collective, None, comm, stream) }
+}
+
+/// Copies the `sendcounts[r]` elements of `sendbuff` on rank `root` from `sdispls[r]` on into `recvbuff` on rank r, the root
+/// included.
+///
+/// All ranks pass the same type and root; `sendbuff` and the arrays are looked at on the root alone and may be anything
+/// elsewhere. sendcounts[r] is the recvcount of rank r. In place on the root where recvbuff == sendbuff + sdispls[root]; any
+/// other overlap is an invalid argument. Blocks and arrays are as in cclAlltoAllV.
+///
+/// @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
+/// @return As cclAlltoAllV.
+///
+/// # Safety
+/// As for cclAlltoAllV, with what this rank uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclScatterV(
+    sendbuff: *const c_void,
+    sendcounts: *const usize,
+    sdispls: *const usize,
+    recvbuff: *mut c_void,
+    recvcount: usize,
+    datatype: cclDataType_t,
+    root: c_int,
+    comm: cclComm_t,
+    stream: cclStream_t,
+) -> cclResult_t {
+    let given = [
+        Given::send(sendbuff, Blocks::Each([sendcounts, sdispls])),
+        Given::recv(recvbuff, Blocks::Own(recvcount)),
+    ];
+    let collective = || rooted(root, |root| Collective::ScatterV { root });
+    // SAFETY: the caller's promise.
+    unsafe { run(given, datatype, collective, None, comm, stream) }
+}

@@ -1,0 +1,147 @@
+//! [`Skew`]: how unequal the blocks of the V forms are.
+
+use super::puzzle::hash;
+use crate::types::Collective;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How unequal the blocks of a V form are. The mean is always the same, so that sizes can be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Skew {
+    /// All are as long.
+    #[default]
+    Balanced,
+    /// Rank 0's is most of all, about three quarters; in an all-to-all what each rank sends to it.
+    Hot,
+    /// The last rank has nothing; in an all-to-all it sends and gets nothing.
+    Zero,
+    /// Drawn by this seed, one in four empty.
+    Random(u64),
+}
+
+impl Skew {
+    pub(super) fn parse(text: &str) -> Result<Skew, String> {
+        let (name, seed) = text
+            .split_once(':')
+            .map_or((text, None), |(name, seed)| (name, Some(seed)));
+        match (name, seed.map(str::parse)) {
+            ("balanced", None) => Ok(Skew::Balanced),
+            ("hot", None) => Ok(Skew::Hot),
+            ("zero", None) => Ok(Skew::Zero),
+            ("random", None) => Ok(Skew::Random(0)),
+            ("random", Some(Ok(seed))) => Ok(Skew::Random(seed)),
+            _ => Err("there are balanced, hot, zero, random and random:SEED, e.g. random:7".to_owned()),
+        }
+    }
+
+    /// The elements of each block of a call with `count` in the mean; of an all-to-all of given blocks the elements from rank
+    /// a to rank b, at a · ranks + b.
+    pub(super) fn lengths(self, collective: Collective, ranks: usize, count: usize) -> Vec<usize> {
+        let from = if collective == Collective::AlltoAllV {
+            ranks
+        } else {
+            1
+        };
+        let places = super::layout::blocks(collective, ranks) * from;
+        if !collective.has_given_blocks() {
+            return vec![count; places];
+        }
+        let last = ranks - 1;
+        let weight = |place: usize| {
+            let (from, to) = (place / ranks, place % ranks);
+            match self {
+                Skew::Balanced => 1,
+                // With those of the n - 1 others 4 n.
+                Skew::Hot if to == 0 => 3 * ranks as u64 + 1,
+                Skew::Hot => 1,
+                Skew::Zero => u64::from(to != last && (collective != Collective::AlltoAllV || from != last)),
+                Skew::Random(seed) => match hash(seed, place as u64) % 1024 {
+                    few if few < 256 => 0,
+                    weight => weight,
+                },
+            }
+        };
+        let mut weights: Vec<u64> = (0..places).map(weight).collect();
+        if weights.iter().all(|&weight| weight == 0) {
+            weights.fill(1); // there has to be somebody
+        }
+        // Each place ends where its share of the whole does, so that nothing is lost by rounding.
+        let (all, total) = (weights.iter().sum::<u64>(), (count * places) as u128);
+        let end = |sum: u64| (total * u128::from(sum) / u128::from(all)) as usize;
+        let mut sum = 0;
+        let length = |weight| {
+            let begin = end(sum);
+            sum += weight;
+            end(sum) - begin
+        };
+        weights.into_iter().map(length).collect()
+    }
+}
+
+impl fmt::Display for Skew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Skew::Balanced => f.write_str("balanced"),
+            Skew::Hot => f.write_str("hot"),
+            Skew::Zero => f.write_str("zero"),
+            Skew::Random(seed) => write!(f, "random:{seed}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Skew; 4] = [Skew::Balanced, Skew::Hot, Skew::Zero, Skew::Random(3)];
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for skew in ALL {
+            assert_eq!(Skew::parse(&skew.to_string()), Ok(skew));
+        }
+        assert_eq!(Skew::parse("random"), Ok(Skew::Random(0)));
+        for text in ["", "cold", "hot:1", "random:", "random:x"] {
+            assert!(Skew::parse(text).unwrap_err().contains("random:SEED"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_mean_is_kept() {
+        for ranks in 1..9 {
+            for count in [0, 1, 7, 1000] {
+                for skew in ALL {
+                    let of = |collective| skew.lengths(collective, ranks, count);
+                    for collective in [Collective::AllGatherV, Collective::ScatterV { root: 0 }] {
+                        let lengths = of(collective);
+                        assert_eq!((lengths.len(), lengths.iter().sum()), (ranks, ranks * count));
+                    }
+                    let lengths = of(Collective::AlltoAllV);
+                    assert_eq!(lengths.len(), ranks * ranks);
+                    assert_eq!(lengths.iter().sum::<usize>(), ranks * ranks * count);
+                    assert_eq!(of(Collective::AlltoAll), vec![count; ranks]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_are_as_unequal_as_the_name_says() {
+        assert_eq!(
+            Skew::Hot.lengths(Collective::AllGatherV, 4, 100),
+            [325, 25, 25, 25]
+        );
+        let swapped = Skew::Hot.lengths(Collective::AlltoAllV, 2, 4);
+        assert_eq!(swapped, [7, 1, 7, 1]);
+        assert_eq!(
+            Skew::Zero.lengths(Collective::GatherV { root: 0 }, 3, 2),
+            [3, 3, 0]
+        );
+        assert_eq!(Skew::Zero.lengths(Collective::AlltoAllV, 2, 4), [16, 0, 0, 0]);
+        let drawn = |seed| Skew::Random(seed).lengths(Collective::AlltoAllV, 4, 100);
+        assert_eq!(drawn(1), drawn(1));
+        assert_ne!(drawn(1), drawn(2));
+        assert!(drawn(1).contains(&0));
+    }
+}
