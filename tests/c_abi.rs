@@ -212,7 +212,7 @@ fn examples_build_and_run(extension: &str, language: (&str, &str)) {
         .filter(|file| file.extension().is_some_and(|of| of == extension))
         .collect();
     examples.sort();
-    assert!(examples.len() >= 3, "{examples:?}");
+    assert!(examples.len() >= 4, "{examples:?}");
     for example in examples {
         let name = example.strip_prefix(ROOT).unwrap().to_str().unwrap();
         build_and_run(name, language);

@@ -49,7 +49,7 @@ fn lines_of(command: &mut Command) -> Vec<String> {
 #[test]
 fn they_run() {
     let examples = examples();
-    assert!(examples.len() >= 3, "{examples:?}");
+    assert!(examples.len() >= 4, "{examples:?}");
     for name in examples {
         let lines = lines_of(&mut command(program(&name)));
         assert!(
