@@ -10,7 +10,7 @@ use std::{
 /// The values of each factor of a case, by their places in [`Factors`].
 type Case = [usize; FACTORS];
 
-const FACTORS: usize = 9;
+const FACTORS: usize = 10;
 const OPERATION: usize = 0;
 const ALGORITHM: usize = 1;
 const DTYPE: usize = 2;
@@ -34,6 +34,11 @@ impl Factors {
             Collective::Gather { root },
             Collective::Scatter { root },
             Collective::AlltoAll,
+            Collective::AllGatherV,
+            Collective::ReduceScatterV,
+            Collective::GatherV { root },
+            Collective::ScatterV { root },
+            Collective::AlltoAllV,
         ];
         let names: BTreeSet<&str> = operations
             .iter()
@@ -55,6 +60,7 @@ impl Factors {
             // In bytes: less than an element a rank, odd, a line, a slot, a tile, several tiles, many.
             text(&["0", "8", "72", "1000", "9000", "70001", "300000", "2097160"]),
             text(&["first", "middle", "last"]),
+            text(&["balanced", "hot", "zero", "random"]),
         ];
         Factors {
             operations,
@@ -154,7 +160,12 @@ impl Factors {
             value(ALGORITHM),
             value(DTYPE),
             value(5),
-            value(6),
+            // Blocks that are given have no place in both buffers of an all-to-all.
+            if collective == Collective::AlltoAllV {
+                "--out-of-place"
+            } else {
+                value(6)
+            },
             size = value(7),
         );
         if collective.reduces() {
@@ -162,6 +173,9 @@ impl Factors {
         }
         if collective.root().is_some() {
             line += &format!(" -r {root}");
+        }
+        if collective.has_given_blocks() {
+            line += &format!(" --skew {}", value(9));
         }
         line.split(' ').map(str::to_owned).collect()
     }

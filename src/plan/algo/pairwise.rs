@@ -27,7 +27,12 @@ use crate::types::Collective;
 pub(super) const PAIRWISE: Algorithm = Algorithm {
     name: "pairwise",
     about: "every block goes straight to the rank that needs it, to and from one or two ranks at a time",
-    fits: |collective| matches!(collective.plain(), Collective::AlltoAll | Collective::ReduceScatter),
+    fits: |collective| {
+        matches!(
+            collective.plain(),
+            Collective::AlltoAll | Collective::ReduceScatter
+        )
+    },
     build,
     counts,
 };
