@@ -79,6 +79,8 @@ impl Job {
 pub(in crate::comm) struct Placed {
     pub(super) plan: Arc<Prepared>,
     pub(super) call: Call,
+    /// What this rank's input is multiplied by, if it is: other ranks may have another.
+    pub(super) scalar: Option<u64>,
     /// The first of its lanes.
     pub(super) first_lane: usize,
 }
@@ -94,6 +96,7 @@ impl Placed {
         let Placed {
             plan,
             call,
+            scalar,
             first_lane,
         } = self;
         let words = Work::scratch_bytes(&plan.schedule, &plan.tiling, plan.copies, call.dtype).div_ceil(8);
@@ -109,6 +112,7 @@ impl Placed {
             first_lane: *first_lane,
             dtype: call.dtype,
             op: call.op,
+            scalar: *scalar,
             header: self.header(),
             input,
             output,

@@ -27,7 +27,7 @@ use crate::{
     mem::Hold,
     plan::{algo::Algorithm, choose, cost::Load, cost::Machine, explain, explain::Explanation},
     transport::{CALL_LANES, MAX_MESSAGE, links::Links, shm::Bell},
-    types::{Call, Cause, Collective, DType, Error, Op, Result},
+    types::{Call, Cause, Collective, DType, Error, Reducing, Result},
 };
 use job::{Collecting, Placed};
 use jobs::Jobs;
@@ -218,7 +218,7 @@ impl Engine {
         buffers: Buffers<'_>,
         count: usize,
         dtype: DType,
-        op: Op,
+        op: Reducing,
     ) -> Result<()> {
         let mut desk = self.open_desk()?;
         let placed = self.place(&mut desk, collective, count, dtype, op)?;
@@ -268,7 +268,7 @@ impl Engine {
         collective: Collective,
         memory: [Hold; 2],
         begins: [usize; 2],
-        (count, dtype, op): (usize, DType, Op),
+        (count, dtype, op): (usize, DType, Reducing),
         start: Start,
     ) -> Result<()> {
         let mut desk = self.open_desk()?;
@@ -385,14 +385,14 @@ impl Engine {
         collective: Collective,
         count: usize,
         dtype: DType,
-        op: Op,
+        op: Reducing,
     ) -> Result<Placed> {
         let call = Call {
             seq: desk.seq,
             collective,
             count: count as u64,
             dtype,
-            op,
+            op: op.op,
         };
         if let Some(cause) = self.lost_before(&call) {
             return Err(Error::Failed(self.close(cause)));
@@ -419,6 +419,7 @@ impl Engine {
         Ok(Placed {
             plan,
             call,
+            scalar: op.scalar,
             first_lane,
         })
     }

@@ -158,6 +158,7 @@ impl Rank {
         let placed = Placed {
             plan,
             call,
+            scalar: None,
             first_lane,
         };
         let begins = [held.input.start, held.output.start];
