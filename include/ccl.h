@@ -87,8 +87,16 @@ enum {
     cclBitAnd = 5,
     cclBitOr = 6,
     cclBitXor = 7,
-    /** How many there are. */
+    /** How many there are, but for those that cclRedOpCreatePreMulSum makes. */
     cclNumOps = 8
+};
+
+/** Where the scalar of a reduction lies (cclScalarResidence_t). */
+enum {
+    /** In a device's memory. Not supported yet. */
+    cclScalarDevice = 0,
+    /** In host memory; it is read during the call. */
+    cclScalarHostImmediate = 1
 };
 
 /** What CCL_CONFIG_INITIALIZER puts into `magic`. */
@@ -242,7 +250,7 @@ typedef struct cclConfig_t {
 typedef int cclDataType_t;
 
 /**
- * A reduction: cclSum and so on.
+ * A reduction: cclSum and so on, or what cclRedOpCreatePreMulSum made.
  */
 typedef int cclRedOp_t;
 
@@ -252,6 +260,11 @@ typedef int cclRedOp_t;
  * NULL: the call returns when the operation is over. The type is a plain pointer, so that a CUDA stream passes as it is.
  */
 typedef void *cclStream_t;
+
+/**
+ * Where the scalar of a reduction lies: cclScalarDevice or cclScalarHostImmediate.
+ */
+typedef int cclScalarResidence_t;
 
 /**
  * What a receive got.
@@ -787,6 +800,33 @@ cclResult_t cclScatterV(const void *sendbuff,
                         int root,
                         cclComm_t comm,
                         cclStream_t stream);
+
+/**
+ * Makes a reduction that multiplies this rank's elements by `*scalar` when they are read, and adds what the ranks have.
+ *
+ * Each rank makes its own, at any time, and may have another scalar. `*op` may be passed to calls on `comm` with elements
+ * of type `datatype`, until cclRedOpDestroy; a call that was made keeps what it needs. 16- and 8-bit floats are multiplied
+ * in float32; integers wrap.
+ *
+ * @param scalar An element of type `datatype`, of any alignment. It is read during the call.
+ * @param residence cclScalarHostImmediate. cclScalarDevice is not supported yet.
+ * @return cclSuccess; cclInvalidArgument; cclInvalidUsage for cclScalarDevice.
+ *
+ * # Safety
+ * `op` is NULL, which is an invalid argument, or may be written. `scalar` is NULL, too, or holds an element.
+ */
+cclResult_t cclRedOpCreatePreMulSum(cclRedOp_t *op,
+                                    void *scalar,
+                                    cclDataType_t datatype,
+                                    cclScalarResidence_t residence,
+                                    cclComm_t comm);
+
+/**
+ * Gives back what cclRedOpCreatePreMulSum made on `comm`. Calls that were made with it go on. What is not given back goes
+ * with the communicator.
+ */
+cclResult_t cclRedOpDestroy(cclRedOp_t op,
+                            cclComm_t comm);
 
 /**
  * Sends the `count` elements of `sendbuff` to rank `peer`, which calls cclRecv with the same count and type.

@@ -100,7 +100,8 @@ pub use comm::{Begin, Communicator, Config, Message, Pending, Scope, Stream, alg
 pub use exec::Received;
 pub use plan::explain::{Candidate, Explanation, Why};
 pub use types::{
-    Call, Cause, Collective, DType, Element, Error, F8E4M3, F8E5M2, Op, Operation, Result, Transfer,
+    Call, Cause, Collective, DType, Element, Error, F8E4M3, F8E5M2, Op, Operation, PreMulSum, Reduction,
+    Result, Transfer,
 };
 
 /// The README's Rust example is a test.

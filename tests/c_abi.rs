@@ -116,6 +116,11 @@ fn all_reduce_between_forked_processes() {
 }
 
 #[test]
+fn pre_multiplied_sums_between_forked_processes() {
+    build_and_run("tests/c/premulsum.c", C);
+}
+
+#[test]
 fn broadcast_between_forked_processes() {
     build_and_run("tests/c/broadcast.c", C);
 }

@@ -6,7 +6,7 @@ use crate::{
         definition::Held,
         layout::{Blocks, Grains, Layout},
     },
-    types::{Collective, DType, Error, Op, Result},
+    types::{Collective, DType, Error, Op, Reducing, Result},
 };
 use std::{cmp::Ordering, ops::Range, sync::Arc};
 
@@ -73,7 +73,16 @@ impl<'m> Buffers<'m> {
 }
 
 /// Refuses a reduction that is not for elements of this type.
-pub(super) fn check_op(collective: Collective, dtype: DType, op: Op) -> Result<()> {
+pub(super) fn check_op(
+    collective: Collective,
+    dtype: DType,
+    Reducing { op, scalar }: Reducing,
+) -> Result<()> {
+    if op == Op::PreMulSum && scalar.is_none() {
+        return Err(Error::invalid(
+            "premulsum is no operation without its scalar: pass ccl::PreMulSum(scalar)",
+        ));
+    }
     if !collective.reduces() || op.accepts(dtype) {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     mem::{Hold, Owned, Region},
     plan::definition,
-    types::{Collective, DType, Element, Error, Op, Result},
+    types::{Collective, DType, Element, Error, Op, Reducing, Reduction, Result},
 };
 
 /// # Operations
@@ -26,7 +26,7 @@ impl Communicator {
     ///
     /// # Errors
     /// See [operations](#operations).
-    pub fn all_reduce<T: Element>(&self, send: &[T], recv: &mut [T], op: Op) -> Result<()> {
+    pub fn all_reduce<T: Element>(&self, send: &[T], recv: &mut [T], op: impl Reduction<T>) -> Result<()> {
         let count = same_length(send.len(), recv.len())?;
         self.run(Collective::AllReduce, Some(send), Some(recv), count, op)
     }
@@ -35,7 +35,7 @@ impl Communicator {
     ///
     /// # Errors
     /// See [operations](#operations).
-    pub fn all_reduce_in_place<T: Element>(&self, data: &mut [T], op: Op) -> Result<()> {
+    pub fn all_reduce_in_place<T: Element>(&self, data: &mut [T], op: impl Reduction<T>) -> Result<()> {
         let count = data.len();
         self.run_in_place(Collective::AllReduce, data, count, op)
     }
@@ -44,7 +44,13 @@ impl Communicator {
     ///
     /// # Errors
     /// See [operations](#operations).
-    pub fn reduce<T: Element>(&self, send: &[T], recv: Option<&mut [T]>, op: Op, root: usize) -> Result<()> {
+    pub fn reduce<T: Element>(
+        &self,
+        send: &[T],
+        recv: Option<&mut [T]>,
+        op: impl Reduction<T>,
+        root: usize,
+    ) -> Result<()> {
         self.run(
             Collective::Reduce { root: rank(root) },
             Some(send),
@@ -58,7 +64,12 @@ impl Communicator {
     ///
     /// # Errors
     /// See [operations](#operations).
-    pub fn reduce_in_place<T: Element>(&self, data: &mut [T], op: Op, root: usize) -> Result<()> {
+    pub fn reduce_in_place<T: Element>(
+        &self,
+        data: &mut [T],
+        op: impl Reduction<T>,
+        root: usize,
+    ) -> Result<()> {
         let count = data.len();
         self.run_in_place(Collective::Reduce { root: rank(root) }, data, count, op)
     }
@@ -110,7 +121,12 @@ impl Communicator {
     ///
     /// # Errors
     /// See [operations](#operations).
-    pub fn reduce_scatter<T: Element>(&self, send: &[T], recv: &mut [T], op: Op) -> Result<()> {
+    pub fn reduce_scatter<T: Element>(
+        &self,
+        send: &[T],
+        recv: &mut [T],
+        op: impl Reduction<T>,
+    ) -> Result<()> {
         let count = recv.len();
         self.run(Collective::ReduceScatter, Some(send), Some(recv), count, op)
     }
@@ -119,7 +135,7 @@ impl Communicator {
     ///
     /// # Errors
     /// See [operations](#operations).
-    pub fn reduce_scatter_in_place<T: Element>(&self, data: &mut [T], op: Op) -> Result<()> {
+    pub fn reduce_scatter_in_place<T: Element>(&self, data: &mut [T], op: impl Reduction<T>) -> Result<()> {
         let count = self.block_of(data.len())?;
         self.run_in_place(Collective::ReduceScatter, data, count, op)
     }
@@ -210,10 +226,10 @@ impl Communicator {
         send: Option<&[T]>,
         recv: Option<&mut [T]>,
         count: usize,
-        op: Op,
+        op: impl Reduction<T>,
     ) -> Result<()> {
         let (input, output) = (send.map(Region::of), recv.map(Region::of_mut));
-        self.collective(collective, input, output, count, T::DTYPE, op)
+        self.collective(collective, input, output, count, T::DTYPE, erased(op))
     }
 
     /// With one buffer, which holds both of this rank's parts of the vector.
@@ -222,12 +238,12 @@ impl Communicator {
         collective: Collective,
         data: &mut [T],
         count: usize,
-        op: Op,
+        op: impl Reduction<T>,
     ) -> Result<()> {
         let data = Region::of_mut(data);
         let part = |at, len| data.part(at, len);
         let [input, output] = self.in_place(collective, data.len(), (count, T::DTYPE), part)?;
-        self.collective(collective, input, output, count, T::DTYPE, op)
+        self.collective(collective, input, output, count, T::DTYPE, erased(op))
     }
 
     /// The parts of one buffer of `bytes` bytes that hold this rank's parts of the vector, as `part` makes them.
@@ -269,8 +285,9 @@ impl Communicator {
         output: Option<Region<'_>>,
         count: usize,
         dtype: DType,
-        op: Op,
+        op: impl Into<Reducing>,
     ) -> Result<()> {
+        let op = op.into();
         let buffers = self.checked(collective, [input, output], (count, dtype, op))?;
         self.call(collective, buffers, count, dtype, op)
     }
@@ -280,9 +297,10 @@ impl Communicator {
         &self,
         collective: Collective,
         memory: [Option<Hold>; 2],
-        (count, dtype, op): (usize, DType, Op),
+        (count, dtype, op): (usize, DType, impl Into<Reducing>),
         start: Start,
     ) -> Result<()> {
+        let op = op.into();
         let regions = memory.each_ref().map(|hold| hold.as_ref().map(Hold::region));
         let Buffers {
             input,
@@ -300,9 +318,10 @@ impl Communicator {
         &self,
         collective: Collective,
         memory: [Option<Region<'_>>; 2],
-        what: (usize, DType, Op),
+        (count, dtype, op): (usize, DType, impl Into<Reducing>),
     ) -> Result<()> {
-        self.checked(collective, memory, what).map(|_| ())
+        self.checked(collective, memory, (count, dtype, op.into()))
+            .map(|_| ())
     }
 
     /// What a call works on, if all its arguments are right.
@@ -310,7 +329,7 @@ impl Communicator {
         &self,
         collective: Collective,
         [input, output]: [Option<Region<'m>>; 2],
-        (count, dtype, op): (usize, DType, Op),
+        (count, dtype, op): (usize, DType, Reducing),
     ) -> Result<Buffers<'m>> {
         buffers::check_op(collective, dtype, op)?;
         let held = self.held(collective, count, dtype)?;
@@ -375,6 +394,21 @@ impl Communicator {
         Err(Error::invalid(format!(
             "the buffer has {len} elements: it must have as many for each of {ranks} ranks"
         )))
+    }
+}
+
+/// A reduction without the type of its elements.
+pub(super) fn erased<T: Element>(reduction: impl Reduction<T>) -> Reducing {
+    let (op, scalar) = reduction.parts();
+    let bits = |scalar: T| {
+        let mut bits = [0u64];
+        let place = Region::of_mut(&mut bits).part(0, size_of::<T>());
+        place.copy_from(&Region::of(&[scalar]));
+        bits[0]
+    };
+    Reducing {
+        op,
+        scalar: scalar.map(bits),
     }
 }
 

@@ -37,7 +37,7 @@ use crate::{
         links::{Choice, Links},
         shm,
     },
-    types::{Cause, Collective, DType, Error, Op, Result},
+    types::{Cause, Collective, DType, Error, Reducing, Result},
 };
 use buffers::Buffers;
 use engine::Engine;
@@ -243,7 +243,7 @@ impl Communicator {
         buffers: Buffers<'_>,
         count: usize,
         dtype: DType,
-        op: Op,
+        op: Reducing,
     ) -> Result<()> {
         self.engine.run(collective, buffers, count, dtype, op)
     }

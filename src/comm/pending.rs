@@ -2,13 +2,13 @@
 
 use super::{
     Communicator, Side, Stream,
-    collectives::{rank, same_length},
+    collectives::{erased, rank, same_length},
     engine::{Engine, Start},
 };
 use crate::{
     exec::{Completion, Received, Wanted},
     mem::{Hold, Owned},
-    types::{Collective, Element, Error, Op, Result},
+    types::{Collective, Element, Error, Op, Reduction, Result},
 };
 use std::{fmt, sync::Arc};
 
@@ -85,13 +85,18 @@ impl<'c> Begin<'c> {
     }
 
     /// See [`Communicator::all_reduce_in_place`].
-    pub fn all_reduce<T: Element>(self, data: Vec<T>, op: Op) -> Result<Pending<Vec<T>>> {
+    pub fn all_reduce<T: Element>(self, data: Vec<T>, op: impl Reduction<T>) -> Result<Pending<Vec<T>>> {
         let count = data.len();
         self.in_place(Collective::AllReduce, data, count, op)
     }
 
     /// See [`Communicator::reduce_in_place`].
-    pub fn reduce<T: Element>(self, data: Vec<T>, op: Op, root: usize) -> Result<Pending<Vec<T>>> {
+    pub fn reduce<T: Element>(
+        self,
+        data: Vec<T>,
+        op: impl Reduction<T>,
+        root: usize,
+    ) -> Result<Pending<Vec<T>>> {
         let (root, count) = (rank(root), data.len());
         self.in_place(Collective::Reduce { root }, data, count, op)
     }
@@ -113,7 +118,7 @@ impl<'c> Begin<'c> {
         self,
         send: Vec<T>,
         recv: Vec<T>,
-        op: Op,
+        op: impl Reduction<T>,
     ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
         let count = recv.len();
         self.apart(Collective::ReduceScatter, send, recv, count, op)
@@ -144,7 +149,7 @@ impl<'c> Begin<'c> {
         send_counts: &[usize],
         send_displs: &[usize],
         recv: Vec<T>,
-        op: Op,
+        op: impl Reduction<T>,
     ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
         let sides = [Side::each(send_counts, send_displs), Side::Own(recv.len())];
         self.vector(Collective::ReduceScatterV, sides, [send, recv], op)
@@ -204,7 +209,7 @@ impl<'c> Begin<'c> {
         collective: Collective,
         data: Vec<T>,
         count: usize,
-        op: Op,
+        op: impl Reduction<T>,
     ) -> Result<Pending<Vec<T>>> {
         let owned = Owned::new(data);
         let whole = owned.hold();
@@ -214,7 +219,7 @@ impl<'c> Begin<'c> {
         drop(whole);
         let begin = |start| {
             self.comm
-                .begin_collective(collective, memory, (count, T::DTYPE, op), start)
+                .begin_collective(collective, memory, (count, T::DTYPE, erased(op)), start)
         };
         self.pending(begin, |_| owned.into_vec())
     }
@@ -225,10 +230,10 @@ impl<'c> Begin<'c> {
         send: Vec<T>,
         recv: Vec<T>,
         count: usize,
-        op: Op,
+        op: impl Reduction<T>,
     ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
         self.on_both([send, recv], |memory, start| {
-            let what = (count, T::DTYPE, op);
+            let what = (count, T::DTYPE, erased(op));
             self.comm
                 .begin_collective(collective, memory.map(Some), what, start)
         })
@@ -239,12 +244,12 @@ impl<'c> Begin<'c> {
         collective: Collective,
         sides: [Side<'_>; 2],
         vectors: [Vec<T>; 2],
-        op: Op,
+        op: impl Reduction<T>,
     ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
         let blocks = self.comm.given(collective, sides, T::DTYPE)?;
         self.on_both(vectors, |memory, start| {
             self.comm
-                .begin_given(collective, blocks, memory, (T::DTYPE, op), start)
+                .begin_given(collective, blocks, memory, (T::DTYPE, erased(op)), start)
         })
     }
 

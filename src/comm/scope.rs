@@ -2,13 +2,13 @@
 
 use super::{
     Communicator, Side,
-    collectives::{rank, same_length},
+    collectives::{erased, rank, same_length},
     engine::Start,
 };
 use crate::{
     exec::{Completion, Received, Wanted},
     mem::{self, Lender, Region},
-    types::{Collective, Element, Op, Result},
+    types::{Collective, Element, Op, Reduction, Result},
 };
 use std::{cell::RefCell, sync::Arc};
 
@@ -73,13 +73,18 @@ impl Communicator {
 
 impl<'env> Scope<'_, 'env> {
     /// See [`Communicator::all_reduce`].
-    pub fn all_reduce<T: Element>(&self, send: &'env [T], recv: &'env mut [T], op: Op) -> Result<()> {
+    pub fn all_reduce<T: Element>(
+        &self,
+        send: &'env [T],
+        recv: &'env mut [T],
+        op: impl Reduction<T>,
+    ) -> Result<()> {
         let count = same_length(send.len(), recv.len())?;
         self.apart(Collective::AllReduce, Some(send), Some(recv), count, op)
     }
 
     /// See [`Communicator::all_reduce_in_place`].
-    pub fn all_reduce_in_place<T: Element>(&self, data: &'env mut [T], op: Op) -> Result<()> {
+    pub fn all_reduce_in_place<T: Element>(&self, data: &'env mut [T], op: impl Reduction<T>) -> Result<()> {
         let count = data.len();
         self.in_place(Collective::AllReduce, data, count, op)
     }
@@ -89,7 +94,7 @@ impl<'env> Scope<'_, 'env> {
         &self,
         send: &'env [T],
         recv: Option<&'env mut [T]>,
-        op: Op,
+        op: impl Reduction<T>,
         root: usize,
     ) -> Result<()> {
         let root = rank(root);
@@ -119,7 +124,12 @@ impl<'env> Scope<'_, 'env> {
     }
 
     /// See [`Communicator::reduce_scatter`].
-    pub fn reduce_scatter<T: Element>(&self, send: &'env [T], recv: &'env mut [T], op: Op) -> Result<()> {
+    pub fn reduce_scatter<T: Element>(
+        &self,
+        send: &'env [T],
+        recv: &'env mut [T],
+        op: impl Reduction<T>,
+    ) -> Result<()> {
         let count = recv.len();
         self.apart(Collective::ReduceScatter, Some(send), Some(recv), count, op)
     }
@@ -171,7 +181,7 @@ impl<'env> Scope<'_, 'env> {
         send_counts: &[usize],
         send_displs: &[usize],
         recv: &'env mut [T],
-        op: Op,
+        op: impl Reduction<T>,
     ) -> Result<()> {
         let sides = [Side::each(send_counts, send_displs), Side::Own(recv.len())];
         self.vector(Collective::ReduceScatterV, sides, (send, recv), op)
@@ -238,13 +248,13 @@ impl<'env> Scope<'_, 'env> {
         collective: Collective,
         sides: [Side<'_>; 2],
         (send, recv): (&'env [T], &'env mut [T]),
-        op: Op,
+        op: impl Reduction<T>,
     ) -> Result<()> {
         let blocks = self.comm.given(collective, sides, T::DTYPE)?;
         let memory = [Region::of(send), Region::of_mut(recv)].map(|region| self.lender.lend(region));
         self.begin(|start| {
             self.comm
-                .begin_given(collective, blocks, memory, (T::DTYPE, op), start)
+                .begin_given(collective, blocks, memory, (T::DTYPE, erased(op)), start)
         })
         .map(|_| ())
     }
@@ -255,13 +265,13 @@ impl<'env> Scope<'_, 'env> {
         send: Option<&'env [T]>,
         recv: Option<&'env mut [T]>,
         count: usize,
-        op: Op,
+        op: impl Reduction<T>,
     ) -> Result<()> {
         let input = send.map(|send| self.lender.lend(Region::of(send)));
         let output = recv.map(|recv| self.lender.lend(Region::of_mut(recv)));
         self.begin(|start| {
             self.comm
-                .begin_collective(collective, [input, output], (count, T::DTYPE, op), start)
+                .begin_collective(collective, [input, output], (count, T::DTYPE, erased(op)), start)
         })
         .map(|_| ())
     }
@@ -271,7 +281,7 @@ impl<'env> Scope<'_, 'env> {
         collective: Collective,
         data: &'env mut [T],
         count: usize,
-        op: Op,
+        op: impl Reduction<T>,
     ) -> Result<()> {
         let hold = self.lender.lend(Region::of_mut(data));
         let memory = self
@@ -281,7 +291,7 @@ impl<'env> Scope<'_, 'env> {
             })?;
         self.begin(|start| {
             self.comm
-                .begin_collective(collective, memory, (count, T::DTYPE, op), start)
+                .begin_collective(collective, memory, (count, T::DTYPE, erased(op)), start)
         })
         .map(|_| ())
     }

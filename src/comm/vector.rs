@@ -3,13 +3,13 @@
 use super::{
     Communicator,
     buffers::{self, Buffers, Places},
-    collectives::rank,
+    collectives::{erased, rank},
     engine::Start,
 };
 use crate::{
     mem::{Hold, Region},
     plan::{definition, layout::Blocks},
-    types::{Collective, DType, Element, Error, Op, Result, count_of_all},
+    types::{Collective, DType, Element, Error, Op, Reducing, Reduction, Result, count_of_all},
 };
 use std::{ops::Range, sync::Arc};
 
@@ -65,7 +65,7 @@ impl Communicator {
             Side::each(recv_counts, recv_displs),
         ];
         let memory = [Region::of(send), Region::of_mut(recv)];
-        self.vector(Collective::AlltoAllV, sides, memory, T::DTYPE, Op::Sum)
+        self.vector(Collective::AlltoAllV, sides, memory, T::DTYPE, Op::Sum.into())
     }
 
     /// Gathers `send` of every rank into `recv` on all ranks: that of rank r is block r. All ranks give the same counts; where
@@ -82,7 +82,7 @@ impl Communicator {
     ) -> Result<()> {
         let sides = [Side::Own(send.len()), Side::each(recv_counts, recv_displs)];
         let memory = [Region::of(send), Region::of_mut(recv)];
-        self.vector(Collective::AllGatherV, sides, memory, T::DTYPE, Op::Sum)
+        self.vector(Collective::AllGatherV, sides, memory, T::DTYPE, Op::Sum.into())
     }
 
     /// [`Communicator::all_gather_v`] where this rank's block lies in `data`, at its place.
@@ -99,7 +99,7 @@ impl Communicator {
         let (collective, data) = (Collective::AllGatherV, Region::of_mut(data));
         let blocks = self.given(collective, sides, T::DTYPE)?;
         let own = part(data, &blocks.sides[1][self.rank()], T::DTYPE);
-        self.run_given(collective, blocks, [own, data], T::DTYPE, Op::Sum)
+        self.run_given(collective, blocks, [own, data], T::DTYPE, Op::Sum.into())
     }
 
     /// Reduces the ranks' `send` block by block; of the result this rank's block is left in `recv`. All ranks give the same
@@ -113,11 +113,11 @@ impl Communicator {
         send_counts: &[usize],
         send_displs: &[usize],
         recv: &mut [T],
-        op: Op,
+        op: impl Reduction<T>,
     ) -> Result<()> {
         let sides = [Side::each(send_counts, send_displs), Side::Own(recv.len())];
         let memory = [Region::of(send), Region::of_mut(recv)];
-        self.vector(Collective::ReduceScatterV, sides, memory, T::DTYPE, op)
+        self.vector(Collective::ReduceScatterV, sides, memory, T::DTYPE, erased(op))
     }
 
     /// [`Communicator::reduce_scatter_v`] with this rank's block of `data` for the result. The rest of `data` stays as it is.
@@ -129,13 +129,13 @@ impl Communicator {
         data: &mut [T],
         counts: &[usize],
         displs: &[usize],
-        op: Op,
+        op: impl Reduction<T>,
     ) -> Result<()> {
         let sides = [Side::each(counts, displs), Side::own(counts, self.rank())];
         let (collective, data) = (Collective::ReduceScatterV, Region::of_mut(data));
         let blocks = self.given(collective, sides, T::DTYPE)?;
         let own = part(data, &blocks.sides[0][self.rank()], T::DTYPE);
-        self.run_given(collective, blocks, [data, own], T::DTYPE, op)
+        self.run_given(collective, blocks, [data, own], T::DTYPE, erased(op))
     }
 
     /// Gathers `send` of every rank into `root`'s buffer: that of rank r is block r. Only the root's `recv` is looked at: the
@@ -155,7 +155,13 @@ impl Communicator {
         };
         let (root, sides) = (rank(root), [Side::Own(send.len()), side]);
         let memory = [Region::of(send), output];
-        self.vector(Collective::GatherV { root }, sides, memory, T::DTYPE, Op::Sum)
+        self.vector(
+            Collective::GatherV { root },
+            sides,
+            memory,
+            T::DTYPE,
+            Op::Sum.into(),
+        )
     }
 
     /// Hands block r of `root`'s buffer to rank r, into `recv`. Only the root's `send` is looked at: the buffer, the counts and
@@ -175,7 +181,13 @@ impl Communicator {
         };
         let (root, sides) = (rank(root), [side, Side::Own(recv.len())]);
         let memory = [input, Region::of_mut(recv)];
-        self.vector(Collective::ScatterV { root }, sides, memory, T::DTYPE, Op::Sum)
+        self.vector(
+            Collective::ScatterV { root },
+            sides,
+            memory,
+            T::DTYPE,
+            Op::Sum.into(),
+        )
     }
 
     fn vector(
@@ -184,7 +196,7 @@ impl Communicator {
         sides: [Side<'_>; 2],
         memory: [Region<'_>; 2],
         dtype: DType,
-        op: Op,
+        op: Reducing,
     ) -> Result<()> {
         let blocks = self.given(collective, sides, dtype)?;
         self.run_given(collective, blocks, memory, dtype, op)
@@ -197,7 +209,7 @@ impl Communicator {
         blocks: Arc<Blocks>,
         memory: [Region<'_>; 2],
         dtype: DType,
-        op: Op,
+        op: Reducing,
     ) -> Result<()> {
         let count = count(collective, &blocks);
         let buffers = checked(collective, blocks, memory, (dtype, op))?;
@@ -210,7 +222,7 @@ impl Communicator {
         collective: Collective,
         blocks: Arc<Blocks>,
         memory: [Hold; 2],
-        (dtype, op): (DType, Op),
+        (dtype, op): (DType, Reducing),
         start: Start,
     ) -> Result<()> {
         let count = count(collective, &blocks);
@@ -232,7 +244,7 @@ impl Communicator {
         collective: Collective,
         blocks: &Arc<Blocks>,
         memory: [Region<'_>; 2],
-        what: (DType, Op),
+        what: (DType, Reducing),
     ) -> Result<()> {
         checked(collective, Arc::clone(blocks), memory, what).map(|_| ())
     }
@@ -356,7 +368,7 @@ fn checked<'m>(
     collective: Collective,
     blocks: Arc<Blocks>,
     [input, output]: [Region<'m>; 2],
-    (dtype, op): (DType, Op),
+    (dtype, op): (DType, Reducing),
 ) -> Result<Buffers<'m>> {
     buffers::check_op(collective, dtype, op)?;
     let spanned = |name: &str, side: usize, region: Region<'m>| {

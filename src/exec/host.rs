@@ -6,7 +6,7 @@
 
 use super::{
     cursor::Cursor,
-    memory::{Lend, Work, result_slice},
+    memory::{Lend, Work},
     track::{Track, Wait},
 };
 use crate::{
@@ -401,7 +401,7 @@ impl Run {
     /// Copies the result of a step that has run into the room of a message.
     fn refill(&mut self, work: &Work<'_>, i: usize, step: &Step, room: &Region<'_>) {
         let mut staging = std::mem::take(&mut self.tracks[i].staging);
-        match result_slice(step) {
+        match work.result_slice(step) {
             None => room.copy_from(&Region::of_mut(&mut staging).part(0, room.len())),
             Some(slice) => {
                 let mut at = 0;
@@ -439,7 +439,8 @@ impl Run {
         bytes: usize,
     ) {
         let mut staging = std::mem::take(&mut self.tracks[i].staging);
-        let stage = result_slice(step).is_none() && routes.iter().any(|route| matches!(route, Route::Wait));
+        let stage =
+            work.result_slice(step).is_none() && routes.iter().any(|route| matches!(route, Route::Wait));
         if stage {
             staging.resize(staging.len().max(bytes.div_ceil(8)), 0);
         }
@@ -467,7 +468,7 @@ impl Run {
                 Route::Offer(_) | Route::Wait => None,
             });
             let staged = staged.iter().map(|whole| whole.part(at, len));
-            work.combine(step.how, &sources, stores.chain(staged).chain(rooms));
+            work.combine(step, &sources, stores.chain(staged).chain(rooms));
             at += len;
         }
         self.tracks[i].staging = staging;
@@ -480,7 +481,7 @@ impl Run {
             rank,
             in_place,
         } = work.lend?;
-        let slice = result_slice(step).filter(|slice| slice.grains() == 1)?;
+        let slice = work.result_slice(step).filter(|slice| slice.grains() == 1)?;
         let item = track.cursor.path();
         let site = SendSite {
             rank,

@@ -8,7 +8,7 @@ use crate::{
         schedule::{Buffer, How, Schedule, Slice, Source, Step},
         verify::Proof,
     },
-    reduce::reduce,
+    reduce::{Manner, reduce_as},
     transport::Header,
     types::{DType, Op},
 };
@@ -27,6 +27,8 @@ pub(crate) struct Work<'m> {
     pub(crate) first_lane: usize,
     pub(crate) dtype: DType,
     pub(crate) op: Op,
+    /// What this rank's input is multiplied by when it is read, if it is.
+    pub(crate) scalar: Option<u64>,
     /// What each message of the call carries, first the call's number. A message with another header is a mismatch. See
     /// also [`Work::header_of`].
     pub(crate) header: Header,
@@ -126,31 +128,43 @@ impl<'m> Work<'m> {
         step.shape().map_or(0, of)
     }
 
-    /// Copies or reduces `sources` into each of `targets`.
+    /// Which of a step's sources is this rank's input, if that is multiplied. There is one at most: a result has each
+    /// contribution once.
+    fn scaled(&self, step: &Step) -> Option<(usize, u64)> {
+        let scalar = self.scalar?;
+        let is_input =
+            |source: &Source| matches!(source, Source::Slice(slice) if slice.buffer == Buffer::Input);
+        Some((step.sources.iter().position(is_input)?, scalar))
+    }
+
+    /// The memory that holds the result of `step` once it has run, if there is any.
+    pub(super) fn result_slice<'s>(&self, step: &'s Step) -> Option<&'s Slice> {
+        match (step.stores.first(), step.how, step.sources.as_slice()) {
+            (Some(store), ..) => Some(store),
+            (None, How::Copy, [Source::Slice(slice)]) if self.scaled(step).is_none() => Some(slice),
+            _ => None,
+        }
+    }
+
+    /// Copies or reduces the `sources` of `step` into each of `targets`.
     pub(super) fn combine<'t>(
         &self,
-        how: How,
+        step: &Step,
         sources: &[Region<'_>],
         mut targets: impl Iterator<Item = Region<'t>>,
     ) {
-        let finish = (how == How::ReduceLast).then_some(self.schedule.ranks as usize);
-        let result = match (how, sources) {
-            (How::Copy, [only]) => *only,
+        let manner = Manner {
+            scaled: self.scaled(step),
+        };
+        let finish = (step.how == How::ReduceLast).then_some(self.schedule.ranks as usize);
+        let result = match (step.how, sources) {
+            (How::Copy, [only]) if manner.scaled.is_none() => *only,
             _ => {
                 let Some(target) = targets.next() else { return };
-                reduce(self.op, self.dtype, finish, sources, &target);
+                reduce_as(self.op, self.dtype, finish, manner, sources, &target);
                 target
             }
         };
         targets.for_each(|target| target.copy_from(&result));
-    }
-}
-
-/// The memory that holds the result of `step` once it has run, if there is any.
-pub(super) fn result_slice(step: &Step) -> Option<&Slice> {
-    match (step.stores.first(), step.how, step.sources.as_slice()) {
-        (Some(store), ..) => Some(store),
-        (None, How::Copy, [Source::Slice(slice)]) => Some(slice),
-        _ => None,
     }
 }

@@ -137,6 +137,7 @@ impl Trial<'_> {
                 first_lane: seed as usize % CALL_LANES,
                 dtype: DType::Uint64,
                 op: Op::Sum,
+                scalar: None,
                 header: call.signature(),
                 input,
                 output,

@@ -35,7 +35,7 @@ impl Given {
         on_entry(comm, |entry| {
             let comm = &entry.communicator;
             let dtype = DType::from_number(self.datatype)?;
-            let op = op.map_or(Ok(Op::Sum), Op::from_number)?;
+            let op = op.map_or(Ok(Op::Sum.into()), |op| entry.made.reducing(op, dtype))?;
             let (collective, count) = (collective()?, self.count);
             let held = comm.held(collective, count, dtype)?;
             let part = |name, at, len| {

@@ -18,6 +18,7 @@ mod config;
 mod handle;
 mod later;
 mod memory;
+mod reductions;
 mod split;
 mod stream;
 mod text;
@@ -42,6 +43,8 @@ struct Entry {
     communicator: Communicator,
     /// The text of the last call on it that failed, on whichever thread.
     last_error: Mutex<String>,
+    /// Reductions that C has made.
+    made: reductions::Made,
 }
 
 impl Entry {
@@ -49,6 +52,7 @@ impl Entry {
         Entry {
             communicator,
             last_error: Mutex::default(),
+            made: reductions::Made::default(),
         }
     }
 

@@ -197,10 +197,7 @@ fn a_panic_is_an_internal_error() {
 #[test]
 fn a_panic_closes_its_communicator() {
     let id = crate::UniqueId::new().unwrap();
-    let entry = Entry {
-        communicator: Communicator::init(1, &id, 0, &crate::Config::default()).unwrap(),
-        last_error: Mutex::default(),
-    };
+    let entry = Entry::new(Communicator::init(1, &id, 0, &crate::Config::default()).unwrap());
     let comm: cclComm_t = COMMUNICATORS.insert(entry).unwrap();
     assert_eq!(on(comm, |_| Err(Error::invalid("not so"))), 4);
     assert_eq!(last_error(comm), "not so");

@@ -30,8 +30,11 @@ pub type cclResult_t = c_int;
 /// The type of an element: cclInt8 and so on.
 pub type cclDataType_t = c_int;
 
-/// A reduction: cclSum and so on.
+/// A reduction: cclSum and so on, or what cclRedOpCreatePreMulSum made.
 pub type cclRedOp_t = c_int;
+
+/// Where the scalar of a reduction lies: cclScalarDevice or cclScalarHostImmediate.
+pub type cclScalarResidence_t = c_int;
 
 /// What a communicator's handle seems to point at. There is no such thing: handles are numbers.
 pub struct cclComm {

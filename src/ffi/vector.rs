@@ -110,7 +110,7 @@ unsafe fn run(
     on_entry(comm, |entry| {
         let comm = &entry.communicator;
         let dtype = DType::from_number(datatype)?;
-        let op = op.map_or(Ok(Op::Sum), Op::from_number)?;
+        let op = op.map_or(Ok(Op::Sum.into()), |op| entry.made.reducing(op, dtype))?;
         let collective = collective()?;
         let (is_root, ranks) = (is_root(comm, collective), comm.ranks());
         // SAFETY: the caller's promise.

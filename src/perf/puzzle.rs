@@ -210,6 +210,7 @@ mod tests {
                     Op::BitAnd => a & b,
                     Op::BitOr => a | b,
                     Op::BitXor => a ^ b,
+                    Op::PreMulSum => unreachable!("it is not in Op::ALL"),
                 }) as u64
             }};
         }

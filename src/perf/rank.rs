@@ -300,7 +300,7 @@ impl Session<'_> {
             let blocks = self.comm.given(run.collective, sides, T::DTYPE)?;
             return self
                 .comm
-                .run_given(run.collective, blocks, [input, output], T::DTYPE, run.op);
+                .run_given(run.collective, blocks, [input, output], T::DTYPE, run.op.into());
         }
         // Not every operation in place has a function of its own; this is what those that have one do.
         self.comm

@@ -1,7 +1,8 @@
 //! The combinations of type and operation, compiled for several instruction sets.
 
+use super::Manner;
 use super::number::{Arithmetic, Number};
-use super::operator::{And, Average, Max, Min, Or, Prod, Sum, Xor};
+use super::operator::{And, Average, Max, Min, Or, Prod, Scaled, Sum, Xor};
 use super::walk::walk;
 use crate::mem::Region;
 use crate::types::{DType, F8E4M3, F8E5M2, Op};
@@ -18,12 +19,13 @@ const SHORT_BLOCK: usize = 32;
 /// Elements of a block of a short vector whose elements are converted: an AVX-512 register of float32.
 const FEW: usize = 16;
 
-/// What a kernel is to do: the arguments of [`super::reduce`], checked.
+/// What a kernel is to do: the arguments of [`super::reduce_as`], checked.
 #[derive(Clone, Copy)]
 pub(super) struct Pass<'r> {
     pub(super) op: Op,
     pub(super) dtype: DType,
     pub(super) finish: Option<NonZero<usize>>,
+    pub(super) manner: Manner,
     pub(super) sources: &'r [Region<'r>],
     pub(super) dst: &'r Region<'r>,
 }
@@ -125,9 +127,23 @@ fn bytes<T: Number<Wide = u8>, const N: usize>(pass: Pass<'_>) {
 fn arithmetic<T: Number<Wide: Arithmetic>, const N: usize>(pass: Pass<'_>) {
     match (pass.op, pass.finish) {
         (Op::Sum, _) | (Op::Avg, None) => walk::<T, _, N>(Sum, pass.sources, pass.dst),
+        (Op::PreMulSum, _) => match pass.manner.scaled {
+            Some((source, scalar)) => {
+                let scalar = element::<T>(scalar).widen();
+                walk::<T, _, N>(Scaled { source, scalar }, pass.sources, pass.dst);
+            }
+            None => walk::<T, _, N>(Sum, pass.sources, pass.dst),
+        },
         (Op::Prod, _) => walk::<T, _, N>(Prod, pass.sources, pass.dst),
         _ => ordered::<T, N>(pass),
     }
+}
+
+/// The element that lies at the lowest address of `bits`.
+fn element<T: Number>(bits: u64) -> T {
+    const { assert!(size_of::<T>() <= size_of::<u64>()) }
+    // SAFETY: `bits` has as many bytes, just checked, and any bytes are an element.
+    unsafe { (&raw const bits).cast::<T>().read_unaligned() }
 }
 
 /// The same for types that are converted to be accumulated: short vectors, too, gain from special instructions then.

@@ -17,6 +17,19 @@ use crate::types::{DType, Op};
 use kernels::Pass;
 use std::num::NonZero;
 
+/// What a reduction does beside combining its sources.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Manner {
+    /// Of a [`Op::PreMulSum`]: the source whose elements are multiplied as they are read, and by what: the element that lies
+    /// at the lowest address of these bytes.
+    pub(crate) scaled: Option<(usize, u64)>,
+}
+
+/// [`reduce_as`] without anything beside.
+pub(crate) fn reduce(op: Op, dtype: DType, finish: Option<usize>, sources: &[Region<'_>], dst: &Region<'_>) {
+    reduce_as(op, dtype, finish, Manner::default(), sources, dst);
+}
+
 /// Reduces `sources` into `dst`, element by element, as `((s0 op s1) op s2) op …`.
 ///
 /// 16- and 8-bit floats are accumulated in float32 over all sources and rounded once, to nearest, ties to even. Integer
@@ -25,7 +38,7 @@ use std::num::NonZero;
 ///
 /// `finish` is `Some(ranks)` when the result holds the contributions of all `ranks` ranks: an average is divided then,
 /// integers toward zero, 16- and 8-bit floats before they are rounded. It changes nothing for other operations. With
-/// one source and nothing to finish this is a copy.
+/// one source and nothing to finish or to multiply this is a copy.
 ///
 /// All regions have the same length, at any address. `dst` may be one or several of the sources, exactly; any other
 /// overlap gives undefined values (but is memory-safe). So does a peer that writes a source meanwhile.
@@ -33,7 +46,14 @@ use std::num::NonZero;
 /// # Panics
 /// When there is no source, the lengths differ or are not whole elements, `op` is not defined for `dtype`, or `finish`
 /// is `Some(0)`.
-pub(crate) fn reduce(op: Op, dtype: DType, finish: Option<usize>, sources: &[Region<'_>], dst: &Region<'_>) {
+pub(crate) fn reduce_as(
+    op: Op,
+    dtype: DType,
+    finish: Option<usize>,
+    manner: Manner,
+    sources: &[Region<'_>],
+    dst: &Region<'_>,
+) {
     assert!(op.accepts(dtype), "{op} of {dtype}");
     let finish = finish.map(|ranks| NonZero::new(ranks).expect("a reduction over no ranks"));
     assert!(
@@ -48,11 +68,12 @@ pub(crate) fn reduce(op: Op, dtype: DType, finish: Option<usize>, sources: &[Reg
     let divides = op == Op::Avg && finish.is_some();
     match sources {
         [] => panic!("a reduction of nothing"),
-        [only] if !divides => dst.copy_from(only),
+        [only] if !divides && manner.scaled.is_none() => dst.copy_from(only),
         _ => kernels::run(Pass {
             op,
             dtype,
             finish,
+            manner,
             sources,
             dst,
         }),

@@ -9,6 +9,12 @@ pub(super) trait Operator<W>: Copy {
     /// Two contributions, the earlier one first, as one.
     fn combine(self, so_far: W, next: W) -> W;
 
+    /// A contribution of the `source`-th source, as it is read.
+    #[inline(always)]
+    fn read(self, _source: usize, value: W) -> W {
+        value
+    }
+
     /// What is done once, after the last contribution.
     #[inline(always)]
     fn finish(self, total: W) -> W {
@@ -31,6 +37,28 @@ impl<W: Arithmetic> Operator<W> for Average {
     #[inline(always)]
     fn finish(self, total: W) -> W {
         total.over(self.ranks)
+    }
+}
+
+/// Addition, with the contributions of one source multiplied by a scalar first.
+#[derive(Clone, Copy)]
+pub(super) struct Scaled<W> {
+    pub(super) source: usize,
+    pub(super) scalar: W,
+}
+
+impl<W: Arithmetic> Operator<W> for Scaled<W> {
+    #[inline(always)]
+    fn read(self, source: usize, value: W) -> W {
+        match source == self.source {
+            true => value.times(self.scalar),
+            false => value,
+        }
+    }
+
+    #[inline(always)]
+    fn combine(self, so_far: W, next: W) -> W {
+        so_far.plus(next)
     }
 }
 

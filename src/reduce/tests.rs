@@ -2,7 +2,7 @@
 
 use super::kernels::{self, Pass};
 use super::number::{Arithmetic, Number};
-use super::reduce;
+use super::{Manner, reduce, reduce_as};
 use crate::mem::Region;
 use crate::types::{DType, F8E4M3, F8E5M2, Op};
 use half::{bf16, f16};
@@ -17,26 +17,40 @@ enum Value {
 }
 
 /// What the element at one place must become.
-fn expected(op: Op, dtype: DType, finish: Option<usize>, elements: &[u64]) -> Value {
+fn expected(op: Op, dtype: DType, finish: Option<usize>, manner: Manner, elements: &[u64]) -> Value {
     let ranks = finish.filter(|_| op == Op::Avg);
     match (dtype, elements) {
-        (_, [only]) if ranks.is_none() => Value::Bits(*only),
+        (_, [only]) if ranks.is_none() && manner.scaled.is_none() => Value::Bits(*only),
         (DType::Float64, _) => {
-            let total = fold_f64(op, elements.iter().map(|&bits| f64::from_bits(bits)));
+            let mut numbers: Vec<f64> = elements.iter().map(|&bits| f64::from_bits(bits)).collect();
+            if let Some((source, scalar)) = manner.scaled {
+                numbers[source] *= f64::from_bits(scalar);
+            }
+            let total = fold_f64(op, numbers.into_iter());
             value_of(dtype, ranks.map_or(total, |n| total / n as f64).to_bits())
         }
-        _ if dtype.is_integer() => Value::Bits(truncate(dtype, fold_integers(op, dtype, ranks, elements))),
+        _ if dtype.is_integer() => {
+            Value::Bits(truncate(dtype, fold_integers(op, dtype, ranks, manner, elements)))
+        }
         _ => {
-            let total = fold_f32(op, elements.iter().map(|&bits| to_f32(dtype, bits)));
+            let mut numbers: Vec<f32> = elements.iter().map(|&bits| to_f32(dtype, bits)).collect();
+            if let Some((source, scalar)) = manner.scaled {
+                numbers[source] *= to_f32(dtype, scalar);
+            }
+            let total = fold_f32(op, numbers.into_iter());
             value_of(dtype, from_f32(dtype, ranks.map_or(total, |n| total / n as f32)))
         }
     }
 }
 
-fn fold_integers(op: Op, dtype: DType, ranks: Option<usize>, elements: &[u64]) -> i128 {
-    let numbers = elements.iter().map(|&bits| integer(dtype, bits));
+fn fold_integers(op: Op, dtype: DType, ranks: Option<usize>, manner: Manner, elements: &[u64]) -> i128 {
+    let mut numbers: Vec<i128> = elements.iter().map(|&bits| integer(dtype, bits)).collect();
+    if let Some((source, scalar)) = manner.scaled {
+        numbers[source] = numbers[source].wrapping_mul(integer(dtype, scalar));
+    }
+    let numbers = numbers.into_iter();
     match op {
-        Op::Sum => numbers.sum(),
+        Op::Sum | Op::PreMulSum => numbers.fold(0, i128::wrapping_add),
         Op::Avg => integer(dtype, truncate(dtype, numbers.sum())) / ranks.unwrap_or(1) as i128,
         Op::Prod => numbers.fold(1, i128::wrapping_mul),
         Op::Max => numbers.max().unwrap(),
@@ -56,7 +70,7 @@ macro_rules! fold_floats {
                 () => b,
             };
             let combine = |a, b| match op {
-                Op::Sum | Op::Avg => a + b,
+                Op::Sum | Op::Avg | Op::PreMulSum => a + b,
                 Op::Prod => a * b,
                 Op::Max => best(a, b, std::cmp::Ordering::Greater),
                 Op::Min => best(a, b, std::cmp::Ordering::Less),
@@ -133,6 +147,8 @@ struct Case {
     gaps: Vec<usize>,
     /// The source that is the destination too.
     in_place: Option<usize>,
+    /// The source that a pre-multiplied sum multiplies.
+    scaled: Option<usize>,
     finish: Option<usize>,
     seed: u64,
 }
@@ -143,12 +159,14 @@ impl Case {
             prop_oneof![0usize..70, 0usize..1200],
             proptest::collection::vec(0usize..80, 2..=10),
             proptest::option::of(0usize..9),
+            proptest::option::of(0usize..9),
             proptest::option::of(prop_oneof![1usize..=10, Just(1000), Just(1 << 40)]),
             any::<u64>(),
         );
-        shape.prop_map(|(count, gaps, in_place, finish, seed)| Case {
+        shape.prop_map(|(count, gaps, in_place, scaled, finish, seed)| Case {
             count,
             in_place: in_place.map(|source| source % (gaps.len() - 1)),
+            scaled: scaled.map(|source| source % (gaps.len() - 1)),
             gaps,
             finish,
             seed,
@@ -204,9 +222,13 @@ impl Case {
         memory
     }
 
-    fn check(&self, op: Op, dtype: DType, run: fn(Op, DType, Option<usize>, &[Region<'_>], &Region<'_>)) {
+    fn check(&self, op: Op, dtype: DType, run: Run) {
         let (mut places, len) = self.places(dtype);
         let before = self.memory(dtype, len);
+        let scaled = self.scaled.filter(|_| op == Op::PreMulSum);
+        let manner = Manner {
+            scaled: scaled.map(|source| (source, element(&before, dtype, len - 8, 0))),
+        };
         let out = places.pop().unwrap();
         let out = self.in_place.map_or(out, |source| places[source]);
         let bytes = self.count * dtype.size();
@@ -214,11 +236,11 @@ impl Case {
         let mut after = before.clone();
         let whole = Region::of_mut(&mut after);
         let sources: Vec<Region<'_>> = places.iter().map(|&at| whole.part(at, bytes)).collect();
-        run(op, dtype, self.finish, &sources, &whole.part(out, bytes));
+        run(op, dtype, self.finish, manner, &sources, &whole.part(out, bytes));
 
         for i in 0..self.count {
             let elements: Vec<u64> = places.iter().map(|&at| element(&before, dtype, at, i)).collect();
-            let want = expected(op, dtype, self.finish, &elements);
+            let want = expected(op, dtype, self.finish, manner, &elements);
             let got = element(&after, dtype, out, i);
             let got = if want == Value::NaN {
                 value_of(dtype, got)
@@ -239,23 +261,35 @@ impl Case {
         );
     }
 
-    fn check_all(&self, run: fn(Op, DType, Option<usize>, &[Region<'_>], &Region<'_>)) {
+    fn check_all(&self, run: Run) {
         for dtype in DType::ALL {
-            for op in Op::ALL.into_iter().filter(|op| op.accepts(dtype)) {
+            let all = Op::ALL.into_iter().chain([Op::PreMulSum]);
+            for op in all.filter(|op| op.accepts(dtype)) {
                 self.check(op, dtype, run);
             }
         }
     }
 }
 
-/// [`reduce`] with the portable kernels, whatever the length.
-fn reduce_portably(op: Op, dtype: DType, finish: Option<usize>, sources: &[Region<'_>], dst: &Region<'_>) {
+/// [`reduce_as`], or something like it.
+type Run = fn(Op, DType, Option<usize>, Manner, &[Region<'_>], &Region<'_>);
+
+/// [`reduce_as`] with the portable kernels, whatever the length.
+fn reduce_portably(
+    op: Op,
+    dtype: DType,
+    finish: Option<usize>,
+    manner: Manner,
+    sources: &[Region<'_>],
+    dst: &Region<'_>,
+) {
     match sources {
-        [only] if op != Op::Avg || finish.is_none() => dst.copy_from(only),
+        [only] if (op != Op::Avg || finish.is_none()) && manner.scaled.is_none() => dst.copy_from(only),
         _ => kernels::portable(Pass {
             op,
             dtype,
             finish: finish.and_then(NonZero::new),
+            manner,
             sources,
             dst,
         }),
@@ -267,7 +301,7 @@ proptest! {
 
     #[test]
     fn every_type_and_operation_is_right(case in Case::any()) {
-        case.check_all(reduce);
+        case.check_all(reduce_as);
     }
 
     #[test]
@@ -290,10 +324,11 @@ fn every_length_around_a_block_is_right() {
                 count,
                 gaps: vec![1, 3, 5],
                 in_place,
+                scaled: Some(count % 2),
                 finish: Some(2),
                 seed: count as u64,
             };
-            case.check_all(reduce);
+            case.check_all(reduce_as);
         }
     }
 }

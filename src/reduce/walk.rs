@@ -66,9 +66,9 @@ unsafe fn reduce_at<T: Number, O: Operator<T::Wide>, const N: usize>(
     // SAFETY: `N` elements lie at `at`, by this function's contract, in memory that is mapped for as long as the region
     // lives (`Region::from_raw`). Each is copied out by a raw read: a peer that writes meanwhile makes its value
     // arbitrary, no more.
-    unsafe { T::load::<N>(from(first), |i, value| total[i] = value) };
-    for source in others {
-        let combine = |i: usize, value| total[i] = operator.combine(total[i], value);
+    unsafe { T::load::<N>(from(first), |i, value| total[i] = operator.read(0, value)) };
+    for (k, source) in (1..).zip(others) {
+        let combine = |i: usize, value| total[i] = operator.combine(total[i], operator.read(k, value));
         // SAFETY: as above.
         unsafe { T::load::<N>(from(source), combine) };
     }

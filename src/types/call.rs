@@ -268,7 +268,10 @@ impl Call {
         let root = what >> 12;
         let collective = Collective::of_kind(what & 0xf, root)?;
         let dtype = DType::from_number((what >> 4 & 0xf) as i32).ok()?;
-        let op = Op::from_number((what >> 8 & 0xf) as i32).ok()?;
+        let op = match what >> 8 & 0xf {
+            8 => Op::PreMulSum,
+            op => Op::from_number(op as i32).ok()?,
+        };
         Some(Call {
             seq,
             collective,
@@ -390,11 +393,11 @@ mod tests {
     proptest! {
         #[test]
         fn a_signature_tells_the_whole_call(
-            seq: u32, count: u64, dtype in 0i32..14, op in 0i32..8, kind in 0u32..14, root in 0..MAX_RANKS as u32,
+            seq: u32, count: u64, dtype in 0i32..14, op in 0..9usize, kind in 0u32..14, root in 0..MAX_RANKS as u32,
         ) {
             let collective = Collective::of_kind(kind, root).unwrap();
             let dtype = DType::from_number(dtype).unwrap();
-            let op = Op::from_number(op).unwrap();
+            let op = Op::ALL.get(op).copied().unwrap_or(Op::PreMulSum);
             let call = Call { seq, collective, count, dtype, op };
             prop_assert_eq!(Call::from_signature(call.signature()), Some(call));
         }

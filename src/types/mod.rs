@@ -11,4 +11,5 @@ pub(crate) use call::{MAX_RANKS, check_ranks, count_of_all};
 pub use dtype::{DType, Element};
 pub use error::{Cause, Error, Result};
 pub use float8::{F8E4M3, F8E5M2};
-pub use op::Op;
+pub(crate) use op::Reducing;
+pub use op::{Op, PreMulSum, Reduction};

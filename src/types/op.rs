@@ -1,6 +1,6 @@
 //! The reduction operations.
 
-use super::{DType, Error};
+use super::{DType, Element, Error};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -26,10 +26,13 @@ pub enum Op {
     BitOr = 6,
     /// Bitwise exclusive or; integers only.
     BitXor = 7,
+    /// The sum of elements that each rank multiplies by a scalar of its own: how messages name a [`PreMulSum`]. Without the
+    /// scalar no call takes it.
+    PreMulSum = 8,
 }
 
 impl Op {
-    /// Every operation, in the order of its number.
+    /// Every operation that needs no scalar, in the order of its number.
     pub const ALL: [Op; 8] = [
         Op::Sum,
         Op::Prod,
@@ -58,7 +61,17 @@ impl Op {
 
     /// The operation's short name, as `ccl-perf -o` takes it.
     pub fn name(self) -> &'static str {
-        ["sum", "prod", "max", "min", "avg", "bitand", "bitor", "bitxor"][self as usize]
+        [
+            "sum",
+            "prod",
+            "max",
+            "min",
+            "avg",
+            "bitand",
+            "bitor",
+            "bitxor",
+            "premulsum",
+        ][self as usize]
     }
 
     /// Whether the operation is defined for `dtype`: the bitwise ones are for integers only.
@@ -70,5 +83,57 @@ impl Op {
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// The sum of elements that are multiplied by this scalar when they are read. Each rank may have another.
+///
+/// 16- and 8-bit floats are multiplied in `f32`, and rounded only with what they are added to, or when they leave the rank.
+/// Integers wrap.
+///
+/// ```no_run
+/// # fn weigh(comm: &ccl::Communicator, gradients: &mut [f32], weight: f32) -> ccl::Result<()> {
+/// comm.all_reduce_in_place(gradients, ccl::PreMulSum(weight))
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PreMulSum<T>(pub T);
+
+/// How elements of type `T` are reduced: an [`Op`], or a [`PreMulSum`] with a scalar of that type.
+pub trait Reduction<T: Element>: Copy + sealed::Sealed {
+    /// The operation, and its scalar if it has one.
+    #[doc(hidden)]
+    fn parts(self) -> (Op, Option<T>);
+}
+
+impl<T: Element> Reduction<T> for Op {
+    fn parts(self) -> (Op, Option<T>) {
+        (self, None)
+    }
+}
+
+impl<T: Element> Reduction<T> for PreMulSum<T> {
+    fn parts(self) -> (Op, Option<T>) {
+        (Op::PreMulSum, Some(self.0))
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Op {}
+    impl<T> Sealed for super::PreMulSum<T> {}
+}
+
+/// A reduction of elements whose type is told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reducing {
+    pub(crate) op: Op,
+    /// What this rank's elements are multiplied by: an element as it lies in memory, at the lowest address.
+    pub(crate) scalar: Option<u64>,
+}
+
+impl From<Op> for Reducing {
+    fn from(op: Op) -> Self {
+        Reducing { op, scalar: None }
     }
 }

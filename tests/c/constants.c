@@ -47,6 +47,9 @@ IS(cclBitOr, 6);
 IS(cclBitXor, 7);
 IS(cclNumOps, 8);
 
+IS(cclScalarDevice, 0);
+IS(cclScalarHostImmediate, 1);
+
 IS(CCL_UNIQUE_ID_BYTES, 128);
 IS(CCL_CONFIG_MAGIC, 0x0cc1c0f6);
 IS(CCL_CONFIG_UNDEF_INT, INT_MIN);
@@ -55,6 +58,7 @@ IS(CCL_VERSION(1, 2, 3), 10203);
 IS(sizeof(cclResult_t), sizeof(int));
 IS(sizeof(cclDataType_t), sizeof(int));
 IS(sizeof(cclRedOp_t), sizeof(int));
+IS(sizeof(cclScalarResidence_t), sizeof(int));
 IS(sizeof(cclComm_t), sizeof(void *));
 IS(sizeof(cclStream_t), sizeof(void *));
 IS(sizeof(cclUniqueId), 128);

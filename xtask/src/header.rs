@@ -5,13 +5,14 @@ use std::{fs, path::Path};
 const HEADER: &str = "include/ccl.h";
 
 /// The files that C's types and functions come from, in the order in which the header shows them.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     "src/ffi/types.rs",
     "src/ffi/text.rs",
     "src/ffi/communicator.rs",
     "src/ffi/split.rs",
     "src/ffi/collectives.rs",
     "src/ffi/vector.rs",
+    "src/ffi/reductions.rs",
     "src/ffi/transfers.rs",
     "src/ffi/later.rs",
     "src/ffi/stream.rs",

@@ -82,6 +82,8 @@ pub(in crate::comm) struct Placed {
     pub(super) tiling: Tiling,
     pub(super) places: Places,
     pub(super) call: Call,
+    /// What this rank's input is multiplied by, if it is: other ranks may have another.
+    pub(super) scalar: Option<u64>,
     /// The first of its lanes.
     pub(super) first_lane: usize,
 }
@@ -100,6 +102,7 @@ impl Placed {
             tiling,
             places,
             call,
+            scalar: None,
             first_lane,
         }
     }
@@ -120,6 +123,7 @@ impl Placed {
             tiling,
             places,
             call,
+            scalar,
             first_lane,
         } = self;
         let words = Work::scratch_bytes(&plan.schedule, tiling, plan.copies, call.dtype).div_ceil(8);
@@ -135,6 +139,7 @@ impl Placed {
             first_lane: *first_lane,
             dtype: call.dtype,
             op: call.op,
+            scalar: *scalar,
             header: self.header(),
             input,
             output,

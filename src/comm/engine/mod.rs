@@ -27,7 +27,7 @@ use crate::{
     mem::Hold,
     plan::{algo::Algorithm, choose, cost::Load, cost::Machine, explain, explain::Explanation},
     transport::{CALL_LANES, MAX_MESSAGE, links::Links, shm::Bell},
-    types::{Call, Cause, Collective, DType, Error, Op, Result},
+    types::{Call, Cause, Collective, DType, Error, Reducing, Result},
 };
 use job::{Collecting, Placed};
 use jobs::Jobs;
@@ -218,7 +218,7 @@ impl Engine {
         buffers: Buffers<'_>,
         count: usize,
         dtype: DType,
-        op: Op,
+        op: Reducing,
     ) -> Result<()> {
         let mut desk = self.open_desk()?;
         let Buffers {
@@ -272,7 +272,7 @@ impl Engine {
         self: &Arc<Self>,
         collective: Collective,
         (memory, places): ([Hold; 2], Places),
-        what: (usize, DType, Op),
+        what: (usize, DType, Reducing),
         start: Start,
     ) -> Result<()> {
         let mut desk = self.open_desk()?;
@@ -389,7 +389,7 @@ impl Engine {
         &self,
         desk: &mut Desk,
         collective: Collective,
-        (count, dtype, op): (usize, DType, Op),
+        (count, dtype, op): (usize, DType, Reducing),
         places: Places,
     ) -> Result<Placed> {
         let call = Call {
@@ -397,7 +397,7 @@ impl Engine {
             collective,
             count: count as u64,
             dtype,
-            op,
+            op: op.op,
         };
         if let Some(cause) = self.lost_before(&call) {
             return Err(Error::Failed(self.close(cause)));
@@ -426,7 +426,10 @@ impl Engine {
             placed.tiling.tiles,
             plan.copies
         );
-        Ok(placed)
+        Ok(Placed {
+            scalar: op.scalar,
+            ..placed
+        })
     }
 
     /// Closes the communicator, once.

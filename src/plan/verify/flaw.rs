@@ -66,6 +66,10 @@ pub(crate) enum Kind {
 
     #[error("reads a grain of {buffer:?} that nothing has written")]
     Unwritten { buffer: Buffer },
+    #[error(
+        "reads a grain of the input where in place a step has stored a result: it would be multiplied twice"
+    )]
+    ReadsResult,
     #[error("reduces a value of block {block} with one of this block")]
     MixesBlocks { block: usize },
     #[error("reduces a value that is finished already")]

@@ -2,9 +2,9 @@
 //!
 //! All ranks' schedules are run symbolically: a grain holds a multiset of contributions (whose input, which position)
 //! instead of numbers. The run shows that every output ends with what [`super::definition`] asks for, that every
-//! message is received where it should be, that no unwritten grain is read, and that nobody waits for ever. Accesses
-//! of different channels of a rank to the same grain must be ordered by `after` ([`races`]), so that one run stands
-//! for all possible orders ([`machine`]).
+//! message is received where it should be, that no unwritten grain is read, that in place a reduction reads its input
+//! before it stores there, and that nobody waits for ever. Accesses of different channels of a rank to the same grain
+//! must be ordered by `after` ([`races`]), so that one run stands for all possible orders ([`machine`]).
 //!
 //! Nobody waits for ever, and that on any executor that does what a [`Mode`] says or less: the run waits wherever an
 //! executor might. It also tells which sends are *zero-copy-safe*: the data may stay where it lies until the
