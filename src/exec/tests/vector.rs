@@ -134,7 +134,7 @@ fn lay_in_place(collective: Collective, blocks: &mut Blocks, rank: usize) {
     };
     // What is sent may lie one over the other; what is received must not.
     let mut at = 1;
-    for block in whole.iter_mut().filter(|block| block.len() > 0) {
+    for block in whole.iter_mut().filter(|block| block.start < block.end) {
         *block = at..at + block.len();
         at = block.end + 1;
     }
