@@ -28,6 +28,10 @@ struct Scalar {
     bits: u64,
 }
 
+/// Where a scalar lies.
+pub(super) const DEVICE: cclScalarResidence_t = 0;
+pub(super) const HOST_IMMEDIATE: cclScalarResidence_t = 1;
+
 /// The first number of a reduction that C makes.
 const FIRST: cclRedOp_t = 4096;
 
@@ -85,7 +89,7 @@ fn unknown(op: cclRedOp_t) -> Error {
 ///
 /// Each rank makes its own, at any time, and may have another scalar. `*op` may be passed to calls on `comm` with elements
 /// of type `datatype`, until cclRedOpDestroy; a call that was made keeps what it needs. 16- and 8-bit floats are multiplied
-/// in float32; integers wrap.
+/// in float32, and rounded when they leave the rank; integers wrap.
 ///
 /// @param scalar An element of type `datatype`, of any alignment. It is read during the call.
 /// @param residence cclScalarHostImmediate. cclScalarDevice is not supported yet.
@@ -104,15 +108,15 @@ pub unsafe extern "C" fn cclRedOpCreatePreMulSum(
     on_entry(comm, |entry| {
         let dtype = DType::from_number(datatype)?;
         match residence {
-            1 => {}
-            0 => {
+            HOST_IMMEDIATE => {}
+            DEVICE => {
                 return Err(Error::usage(
                     "cclScalarDevice is not supported yet: pass a scalar in host memory and cclScalarHostImmediate",
                 ));
             }
             other => {
                 return Err(Error::invalid(format!(
-                    "residence is {other}: it must be cclScalarHostImmediate (1)"
+                    "residence is {other}: it must be cclScalarHostImmediate ({HOST_IMMEDIATE})"
                 )));
             }
         }

@@ -58,6 +58,8 @@ fn the_header_s_numbers_are_those_of_the_rust_types() {
     wanted.insert("cclNumTypes".into(), DType::ALL.len() as i32);
     wanted.insert("cclNumOps".into(), Op::ALL.len() as i32);
     wanted.insert("cclNumResults".into(), codes.len() as i32);
+    wanted.insert("cclScalarDevice".into(), reductions::DEVICE);
+    wanted.insert("cclScalarHostImmediate".into(), reductions::HOST_IMMEDIATE);
     let found: BTreeMap<String, i32> = enumerators()
         .into_iter()
         .map(|(k, v)| (k.to_owned(), v))

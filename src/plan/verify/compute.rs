@@ -174,7 +174,7 @@ impl<'j, D: Domain> Machine<'j, D> {
         if slice.buffer == Buffer::Input && !memory.has_input(place.0) {
             return Err(self.flaw_at_grain(id, place.0, Kind::ReadsNoInput));
         }
-        // What a pre-multiplied sum has stored is multiplied already.
+        // A pre-multiplied sum would multiply what it has multiplied before.
         let stored = |cell: usize| memory.writer(cell).is_some();
         if slice.buffer == Buffer::Input && self.job.collective.reduces() && place.1.is_some_and(stored) {
             return Err(self.flaw_at_grain(id, place.0, Kind::ReadsResult));

@@ -66,9 +66,7 @@ pub(crate) enum Kind {
 
     #[error("reads a grain of {buffer:?} that nothing has written")]
     Unwritten { buffer: Buffer },
-    #[error(
-        "reads a grain of the input where in place a step has stored a result: it would be multiplied twice"
-    )]
+    #[error("reads a grain of the input where in place a step has stored a result")]
     ReadsResult,
     #[error("reduces a value of block {block} with one of this block")]
     MixesBlocks { block: usize },

@@ -314,8 +314,12 @@ fn an_input_that_was_overwritten() {
         sum([Source::Slice(output(0)), input(0)]).store(output(0)),
     ];
     run(SUM, &against(second.clone()), false, Mode::buffered(1)).unwrap();
-    let text = "rank 1, channel 0, item 2, block 0: the output holds the finished block 0 of ranks 0 x2 where the finished block 0 of ranks 0..=1 is wanted";
+    let text = "rank 1, channel 0, item 2, block 0: reads a grain of the input where in place a step has stored a result";
     rejected(SUM, &against(second), text);
+    // The same value, unless it is multiplied when it is read.
+    let [send, add] = self::second();
+    let keep = Step::copy(input(0)).store(output(0));
+    rejected(SUM, &against(vec![send, keep, add]), text);
 }
 
 #[test]
