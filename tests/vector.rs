@@ -490,8 +490,8 @@ fn counts_that_are_not_the_same_on_all_ranks_fail_on_all() {
     let scatter = |comm: &Communicator, counts: &[usize]| {
         comm.reduce_scatter_v_in_place(&mut [0i32; 60], counts, &[0, 20, 40], Op::Sum)
     };
-    let calls: [(&str, fn(&Communicator, &[usize]) -> Result<()>); 2] =
-        [("allgatherv", gather), ("reducescatterv", scatter)];
+    type Made = fn(&Communicator, &[usize]) -> Result<()>;
+    let calls: [(&str, Made); 2] = [("allgatherv", gather), ("reducescatterv", scatter)];
     for (name, call) in calls {
         for (algorithm, _) in algorithms(Collective::AllGatherV) {
             for counts in [[5, 5, 6], [6, 5, 4], [0, 0, 0], [0, 0, 15]] {

@@ -40,9 +40,10 @@ struct Deferred {
     entry: Arc<Entry>,
     stream: Option<Arc<Stream>>,
     at_end: AtEnd,
-    begin: Box<dyn FnOnce(&Communicator, Start) -> Result<()>>,
+    begin: Begin,
 }
 
+type Begin = Box<dyn FnOnce(&Communicator, Start) -> Result<()>>;
 type AtEnd = Box<dyn FnOnce(&Outcome) + Send>;
 
 /// A communicator that is made when the group ends, if it is.

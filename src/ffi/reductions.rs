@@ -7,7 +7,7 @@ use super::{
 };
 use crate::types::{DType, Error, Op, Reducing, Result};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     ffi::{c_int, c_void},
     ptr,
     sync::{
@@ -50,8 +50,8 @@ impl Made {
             let after = |n| Some(if n == c_int::MAX { FIRST } else { n + 1 });
             // The closure never says `None`. After 2^31 numbers they come again; those in use are passed over.
             let (Ok(number) | Err(number)) = NEXT.fetch_update(Relaxed, Relaxed, after);
-            if !all.contains_key(&number) {
-                all.insert(number, scalar);
+            if let Entry::Vacant(place) = all.entry(number) {
+                place.insert(scalar);
                 return number;
             }
         }

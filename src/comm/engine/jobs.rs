@@ -24,6 +24,13 @@ pub(super) struct Jobs {
     transfers: Transfers,
 }
 
+/// A fault, and the operation that met it, if it is one.
+pub(super) type Met = (Fault, Option<Operation>);
+
+fn met(operation: Option<Operation>) -> impl FnOnce(Fault) -> Box<Met> {
+    move |fault| Box::new((fault, operation))
+}
+
 impl Jobs {
     /// None yet, of `rank` among `ranks`.
     pub(super) fn new(rank: usize, ranks: usize) -> Self {
@@ -50,12 +57,8 @@ impl Jobs {
 
     /// Moves on what can be moved without waiting: whether anything moved, and whether anything ended. `lanes` are those of a
     /// call that all these come after.
-    pub(super) fn poll<W: Wires>(
-        &mut self,
-        wires: &W,
-        mut lanes: u32,
-    ) -> Result<(bool, bool), (Fault, Option<Operation>)> {
-        let begun = self.begin_messages().map_err(|fault| (fault, None))?;
+    pub(super) fn poll<W: Wires>(&mut self, wires: &W, mut lanes: u32) -> Result<(bool, bool), Box<Met>> {
+        let begun = self.begin_messages().map_err(met(None))?;
         let (mut moved, mut ended) = (begun, begun);
         let mut at = 0;
         while let Some(job) = self.calls.get_mut(at) {
@@ -64,12 +67,13 @@ impl Jobs {
                 break;
             };
             // Calls begin in their order, and none uses the lanes of an earlier one.
-            if !call.has_begun() && !(gate_open && lanes & call.placed.lanes() == 0) {
+            let may_begin = gate_open && lanes & call.placed.lanes() == 0;
+            if !call.has_begun() && !may_begin {
                 break;
             }
             lanes |= call.placed.lanes();
             let operation = call.placed.call.into();
-            match call.poll(wires).map_err(|fault| (fault, Some(operation)))? {
+            match call.poll(wires).map_err(met(Some(operation)))? {
                 Progress::Done => {
                     if let Some(job) = self.calls.remove(at) {
                         job.end(Ok(None));
@@ -83,7 +87,7 @@ impl Jobs {
             }
         }
         if !self.transfers.is_idle() {
-            let went = self.transfers.poll(wires).map_err(|fault| (fault, None))?;
+            let went = self.transfers.poll(wires).map_err(met(None))?;
             (moved, ended) = (moved | went, ended | went);
         }
         Ok((moved, ended))

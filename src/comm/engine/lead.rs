@@ -150,7 +150,7 @@ impl Engine {
         if !floor.is_idle() {
             let lanes = own.as_ref().map_or(0, |own| own.lanes);
             let polled = floor.jobs.poll(&floor.links, lanes);
-            let (any, ended) = polled.map_err(|(fault, op)| failed(fault, op))?;
+            let (any, ended) = polled.map_err(|met| failed(met.0, met.1))?;
             moved |= any;
             if ended && self.waiting.load(SeqCst) > 0 {
                 self.turned_over();
