@@ -235,7 +235,8 @@ typedef struct cclConfig_t {
      */
     int threads;
     /**
-     * 1: the bits of a result depend on the inputs and the number of ranks alone. Not supported yet.
+     * 1: the bits of a reduction depend on the inputs and the number of ranks alone, not on count or transport. Then
+     * "direct" and "doubling" are the only algorithms of reductions.
      */
     int reproducible;
     /**

@@ -205,3 +205,144 @@ fn check_roundings<T: Float>(comm: &Communicator) {
         .collect();
     assert_eq!(data, wanted, "{}", T::DTYPE);
 }
+
+/// The configuration for results that depend on inputs and ranks alone.
+fn reproducible() -> ccl::Config {
+    let mut config = config();
+    config.reproducible = true;
+    config
+}
+
+/// An element that rounds in every sum, among them some that are no numbers.
+fn uneven<T: Float>(rank: usize, at: usize) -> T {
+    let hash = (rank as u64 * 0x9e37_79b9 + at as u64 + 1).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 11;
+    let special = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -0.0];
+    let element = match hash % 500 {
+        0 => T::of(special[rank % 4]),
+        _ => T::of((hash as f64 / (1u64 << 52) as f64 - 1.0) * [0.01, 0.4, 3.0][at % 3]),
+    };
+    // A type without infinities has a NaN for each.
+    if element.value().is_nan() {
+        T::of(f64::NAN)
+    } else {
+        element
+    }
+}
+
+/// The bits of an element, by way of the widest float, whose NaN are told apart by their sign alone.
+fn bits<T: Float>(element: T) -> u64 {
+    element.value().to_bits()
+}
+
+/// The sum over ranks `a` to `b` by the one tree, in the type that elements are accumulated in.
+fn tree<T: Float>(at: usize, a: usize, b: usize) -> f64 {
+    if b - a == 1 {
+        return uneven::<T>(a, at).value();
+    }
+    let powers = (0..).map(|k| 1usize << k).take_while(|&power| power < b - a);
+    let middle = a + powers.last().unwrap();
+    let sum = tree::<T>(at, a, middle) + tree::<T>(at, middle, b);
+    if T::DTYPE == DType::Float64 {
+        sum
+    } else {
+        f64::from(sum as f32)
+    }
+}
+
+#[test]
+fn reproducible_results_have_the_same_bits_whatever_the_count_and_the_transport() {
+    for transport in ["shm", "tcp"] {
+        let mut config = reproducible();
+        config.transport = Some(transport.to_owned());
+        for n in [1, 2, 3, 4, 6] {
+            with_ranks(n, &config, |comm| every_float!(check_the_tree, comm));
+        }
+    }
+}
+
+fn check_the_tree<T: Float>(comm: &Communicator) {
+    let (n, me) = (comm.ranks(), comm.rank());
+    const MOST: usize = 30_001;
+    let send: Vec<T> = (0..MOST).map(|at| uneven(me, at)).collect();
+    let sum = |at| {
+        let sum = tree::<T>(at, 0, n);
+        bits(T::of(if sum.is_nan() { f64::NAN } else { sum }))
+    };
+    let wanted: Vec<u64> = (0..MOST).map(sum).collect();
+    let check = |what: &str, got: &[T], first: usize| {
+        let differs = got
+            .iter()
+            .zip(&wanted[first..])
+            .position(|(got, wanted)| bits(*got) != *wanted);
+        assert_eq!(differs, None, "{what} of {} x {} among {n}", got.len(), T::DTYPE);
+    };
+    for count in [1, 2, 5, 1000, MOST] {
+        let mut data = send[..count].to_vec();
+        comm.all_reduce_in_place(&mut data, Op::Sum).unwrap();
+        check("all-reduce", &data, 0);
+        data.copy_from_slice(&send[..count]);
+        comm.reduce_in_place(&mut data, Op::Sum, n / 2).unwrap();
+        if me == n / 2 {
+            check("reduce", &data, 0);
+        }
+        let block = count / n;
+        let mut data = vec![T::of(0.0); block];
+        comm.reduce_scatter(&send[..n * block], &mut data, Op::Sum)
+            .unwrap();
+        check("reduce-scatter", &data, me * block);
+    }
+}
+
+#[test]
+fn reproducible_ranks_use_algorithms_of_the_one_order_alone() {
+    with_ranks(4, &reproducible(), |comm| {
+        let names = |collective, dtype| -> Vec<&str> {
+            let said = comm.explain(collective, 1 << 20, dtype).unwrap();
+            said.candidates.iter().map(|one| one.algorithm).collect()
+        };
+        let able = names(Collective::AllReduce, DType::Float32);
+        assert!(
+            able.contains(&"direct") && able.contains(&"doubling") && !able.contains(&"ring"),
+            "{able:?}"
+        );
+        let able = names(Collective::AllReduce, DType::Float16);
+        assert!(
+            able.contains(&"direct") && !able.contains(&"doubling"),
+            "{able:?}"
+        );
+        // What combines nothing is free.
+        let able = names(Collective::AllGather, DType::Float16);
+        assert_eq!(able.len(), algorithms(Collective::AllGather).count());
+    });
+    let explained =
+        |config: ccl::Config| ccl::explain(Collective::AllReduce, 4, 1 << 24, DType::Float32, &config);
+    assert!(
+        explained(reproducible()).unwrap().candidates.len() < explained(config()).unwrap().candidates.len()
+    );
+    let mut ring = reproducible();
+    ring.algorithm = Some("ring".to_owned());
+    let refused = explained(ring).unwrap_err();
+    assert!(matches!(refused, Error::Usage { .. }), "{refused:?}");
+    assert!(
+        refused.to_string().contains("\"ring\" combines them in another"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn an_algorithm_that_cannot_now_is_refused_before_anything_moves() {
+    let mut doubling = reproducible();
+    doubling.algorithm = Some("doubling".to_owned());
+    with_ranks(3, &doubling, |comm| {
+        let refused = comm.all_reduce_in_place(&mut [1.0f32], Op::Sum).unwrap_err();
+        assert!(matches!(refused, Error::Usage { .. }), "{refused:?}");
+        comm.barrier().unwrap();
+    });
+    with_ranks(2, &doubling, |comm| {
+        let refused = comm.all_reduce_in_place(&mut [f16::ONE], Op::Sum).unwrap_err();
+        assert!(matches!(refused, Error::Usage { .. }), "{refused:?}");
+        let mut data = [1.0f32];
+        comm.all_reduce_in_place(&mut data, Op::Sum).unwrap();
+        assert_eq!(data, [2.0]);
+    });
+}

@@ -1,13 +1,16 @@
 //! What a user may set for a communicator.
 
 use crate::{
-    plan::algo::ALGORITHMS,
+    plan::{
+        algo::{ALGORITHMS, has_no_order},
+        choose,
+    },
     transport::{links::Choice, tcp},
     types::{Error, Result},
 };
 use std::{env, time::Duration};
 
-/// Settings of a communicator. Ranks must agree on `transport` and `algorithm`: init compares them.
+/// Settings of a communicator. Ranks must agree on `transport`, `algorithm` and `reproducible`: init compares them.
 ///
 /// ```
 /// let mut config = ccl::Config::default();
@@ -27,6 +30,11 @@ pub struct Config {
     /// The algorithm for every operation that it fits, as [`crate::algorithms`] names it; `None` lets the planner
     /// choose.
     pub algorithm: Option<String>,
+    /// Whether the bits of a reduction depend on its inputs and the number of ranks alone: not on the count, the transport,
+    /// nor on how the ranks are placed. All contributions to an element are then combined in one order, by the binary tree
+    /// that splits ranks a to b at a plus the largest power of two below b − a, 16- and 8-bit floats in `f32` with one
+    /// rounding at the end. It leaves the planner fewer algorithms, so that long vectors may take longer.
+    pub reproducible: bool,
 }
 
 impl Config {
@@ -50,6 +58,13 @@ impl Config {
                 "algorithm {name:?} does not exist: use one of {}",
                 names.join(", ")
             )));
+        }
+        if let Some(name) = self.algorithm.as_deref().filter(|_| self.reproducible)
+            && ALGORITHMS.iter().any(|one| one.name == name && has_no_order(one))
+        {
+            let able = ALGORITHMS.iter().filter(|one| (one.in_order)(2, false));
+            let able: Vec<&str> = able.map(|one| one.name).collect();
+            return Err(choose::out_of_order(name, &able));
         }
         if let Some(timeout) = self.timeout {
             return Ok(timeout);
@@ -96,6 +111,7 @@ impl Config {
         vec![
             knob("transport", &self.transport),
             knob("algorithm", &self.algorithm),
+            ("reproducible".to_owned(), self.reproducible.to_string()),
         ]
     }
 }
@@ -136,6 +152,30 @@ mod tests {
             error,
             "algorithm \"rings\" does not exist: use one of doubling, oneshot, direct, pairwise, ring, halving, bruck, pat, tree, knomial, chain, doubletree, hierarchical"
         );
+    }
+
+    #[test]
+    fn reproducible_leaves_the_algorithms_of_one_order() {
+        let of = |name: &str| {
+            let mut config = Config {
+                reproducible: true,
+                algorithm: Some(name.into()),
+                ..Config::default()
+            };
+            config
+                .check()
+                .map(|_| config.knobs())
+                .map_err(|error| error.to_string())
+        };
+        let error = of("chain").unwrap_err();
+        assert!(
+            error.contains("\"chain\" combines them in another: force none, or doubling or direct"),
+            "{error}"
+        );
+        // It never combines anything.
+        assert!(of("bruck").is_ok());
+        let knobs = of("direct").unwrap();
+        assert!(knobs.contains(&("reproducible".into(), "true".into())));
     }
 
     #[test]

@@ -130,8 +130,7 @@ impl Communicator {
             Groups::listed(membership.hosts()),
             membership.cores(),
         );
-        let forced = config.algorithm.clone();
-        let engine = Engine::new(membership, machine, forced, timeout, links, bell);
+        let engine = Engine::new(membership, machine, &config, timeout, links, bell);
         engine.tell_memory();
         Ok(Communicator {
             transport,
@@ -177,7 +176,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::Usage`] when the configuration forces one that does not exist.
     pub fn algorithm_for(&self, collective: Collective, count: usize, dtype: DType) -> Result<&'static str> {
-        let load = Load::new(collective, self.ranks(), count, dtype);
+        let load = self.engine.load(collective, count, dtype, None);
         Ok(self.engine.choose(&load)?.name)
     }
 
@@ -187,7 +186,7 @@ impl Communicator {
     /// [`Error::Usage`] when the chosen schedule does not fit the links.
     pub fn explain(&self, collective: Collective, count: usize, dtype: DType) -> Result<Explanation> {
         self.engine
-            .explain(&Load::new(collective, self.ranks(), count, dtype))
+            .explain(&self.engine.load(collective, count, dtype, None))
     }
 
     fn timeout(&self) -> Duration {
@@ -297,7 +296,10 @@ pub fn explain(
     let cores: u32 = usable_cpus().iter().map(|byte| byte.count_ones()).sum();
     let one = Groups::Rows { ranks, size: ranks };
     let machine = machine(config.choice()?, true, one, cores.max(1) as usize);
-    let load = Load::new(collective, ranks, count, dtype);
+    let mut load = Load::new(collective, ranks, count, dtype);
+    if config.reproducible {
+        load = load.in_order(dtype);
+    }
     let forced = config.algorithm.as_deref();
     explain::explain(&load, &machine, forced, MAX_MESSAGE, CALL_LANES)
 }

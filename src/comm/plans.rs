@@ -5,11 +5,11 @@ use crate::{
         algo::{Algorithm, Request},
         bounds::Bounds,
         choose,
-        cost::{Load, Machine},
+        cost::{Load, Machine, Order},
         groups::Groups,
         layout::{Layout, Tiling},
         schedule::{Extent, Schedule},
-        verify::verify,
+        verify::verify_in_order,
     },
     transport::{CALL_LANES, MAX_MESSAGE},
     types::{Collective, Error},
@@ -25,12 +25,12 @@ pub(super) struct Plans {
     last: Option<Arc<Prepared>>,
 }
 
-type Key = (&'static str, Collective);
+type Key = (&'static str, Collective, Order);
 
 /// What the planner says of a call.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    load: Load,
+    pub(super) load: Load,
     pub(super) algorithm: &'static str,
     pub(super) schedule: Arc<Schedule>,
     pub(super) layout: Layout,
@@ -87,14 +87,18 @@ impl Plans {
     fn get(
         &mut self,
         algorithm: &Algorithm,
-        &Load {
-            collective, ranks, ..
-        }: &Load,
+        load: &Load,
         rank: usize,
         groups: Option<&Groups>,
         why: impl FnOnce() -> String,
     ) -> Result<(Arc<Schedule>, Extent), Error> {
-        let key = (algorithm.name, collective);
+        let Load {
+            collective,
+            ranks,
+            order,
+            ..
+        } = *load;
+        let key = (algorithm.name, collective, order);
         match self.recent.iter().position(|(k, ..)| *k == key) {
             Some(0) => {}
             Some(at) => self.recent[..=at].rotate_right(1),
@@ -108,7 +112,7 @@ impl Plans {
                     algorithm.schedule(&request, groups)
                 };
                 let (bounds, began) = (Bounds::of(collective, ranks), Instant::now());
-                let proof = verify(collective, ranks, of).map_err(|flaw| {
+                let proof = verify_in_order(collective, ranks, order, of).map_err(|flaw| {
                     Error::internal(format!(
                         "the {} schedule of {} is wrong: {flaw}",
                         algorithm.name,

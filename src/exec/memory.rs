@@ -27,6 +27,8 @@ pub(crate) struct Work<'m> {
     pub(crate) first_lane: usize,
     pub(crate) dtype: DType,
     pub(crate) op: Op,
+    /// Whether floats are combined by the tree of [`Manner::tree`].
+    pub(crate) tree: bool,
     /// What this rank's input is multiplied by when it is read, if it is.
     pub(crate) scalar: Option<u64>,
     /// What each message of the call carries, first the call's number. A message with another header is a mismatch. See
@@ -154,6 +156,7 @@ impl<'m> Work<'m> {
         mut targets: impl Iterator<Item = Region<'t>>,
     ) {
         let manner = Manner {
+            tree: self.tree,
             scaled: self.scaled(step),
         };
         let finish = (step.how == How::ReduceLast).then_some(self.schedule.ranks as usize);

@@ -1,5 +1,6 @@
 //! The host executor over the simulated transport: results under adversarial orders, offers, and mutants.
 
+mod reproducible;
 mod vector;
 
 use super::{Lend, Progress, Run, Work};
@@ -137,6 +138,7 @@ impl Trial<'_> {
                 first_lane: seed as usize % CALL_LANES,
                 dtype: DType::Uint64,
                 op: Op::Sum,
+                tree: false,
                 scalar: None,
                 header: call.signature(),
                 input,

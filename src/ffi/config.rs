@@ -38,6 +38,7 @@ pub(super) unsafe fn read(config: *const cclConfig_t) -> Result<Config> {
         name: text("name", config.name)?,
         transport: text("transport", config.transport)?,
         algorithm: text("algorithm", config.algorithm)?,
+        reproducible: config.reproducible == 1,
         ..Config::default()
     })
 }
@@ -104,11 +105,6 @@ fn supported(config: &cclConfig_t) -> Result<()> {
     if config.bufferBytes != 0 {
         return missing("a limit of buffer memory is not supported yet: leave bufferBytes at 0");
     }
-    if config.reproducible == 1 {
-        return missing(
-            "reproducible = 1 is not supported yet: leave reproducible at its default or set it to 0",
-        );
-    }
     Ok(())
 }
 
@@ -159,11 +155,12 @@ mod tests {
     #[test]
     fn fields_arrive() {
         let config = of(|c| {
-            (c.blocking, c.timeout, c.reproducible) = (1, 1500, 0);
+            (c.blocking, c.timeout, c.reproducible) = (1, 1500, 1);
             (c.name, c.transport, c.algorithm) = (c"trainer".as_ptr(), c"shm".as_ptr(), c"ring".as_ptr());
         });
         let config = config.unwrap();
         assert_eq!(config.timeout, Some(Duration::from_millis(1500)));
+        assert!(config.reproducible && !of(|c| c.reproducible = 0).unwrap().reproducible);
         assert_eq!(config.name.as_deref(), Some("trainer"));
         assert_eq!(
             (config.transport.as_deref(), config.algorithm.as_deref()),
@@ -222,6 +219,5 @@ mod tests {
         missing(|c| c.blocking = 0, "blocking = 0");
         missing(|c| c.threads = 4, "threads");
         missing(|c| c.bufferBytes = 1 << 20, "bufferBytes");
-        missing(|c| c.reproducible = 1, "reproducible = 1");
     }
 }

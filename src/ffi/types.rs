@@ -108,7 +108,8 @@ pub struct cclConfig_t {
     pub algorithm: *const c_char,
     /// The most threads that the library may start. Not supported yet.
     pub threads: c_int,
-    /// 1: the bits of a result depend on the inputs and the number of ranks alone. Not supported yet.
+    /// 1: the bits of a reduction depend on the inputs and the number of ranks alone, not on count or transport. Then
+    /// "direct" and "doubling" are the only algorithms of reductions.
     pub reproducible: c_int,
     /// The most bytes of buffers that the library may hold; 0 leaves it to the library, the rest is not supported yet.
     pub bufferBytes: usize,

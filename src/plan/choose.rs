@@ -1,7 +1,7 @@
 //! Which algorithm, tiles and channels a call gets: a pure function of what all ranks know alike.
 
 use super::{
-    algo::{Algorithm, fitting},
+    algo::{Algorithm, able, fitting},
     cost::{Load, Machine},
     layout::{Layout, Tiling},
     schedule::Extent,
@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 /// is preferred otherwise.
 ///
 /// # Errors
+/// [`Error::Usage`] when the one that is forced combines in an order of its own and the call asks for another;
 /// [`Error::Internal`] when there is none at all.
 pub(crate) fn algorithm(
     load: &Load,
@@ -21,6 +22,11 @@ pub(crate) fn algorithm(
     forced: Option<&str>,
 ) -> Result<&'static Algorithm, Error> {
     if let Some(algorithm) = fitting(load.collective).find(|algorithm| Some(algorithm.name) == forced) {
+        let mut names = able(load).map(|candidate| candidate.name);
+        if !names.any(|name| name == algorithm.name) {
+            let able: Vec<_> = able(load).map(|candidate| candidate.name).collect();
+            return Err(out_of_order(algorithm.name, &able));
+        }
         return Ok(algorithm);
     }
     let timed =
@@ -40,8 +46,16 @@ pub(crate) fn candidates(
     forced: Option<&str>,
 ) -> impl Iterator<Item = &'static Algorithm> {
     let has_groups = machine.groups().is_some();
-    fitting(load.collective)
+    able(load)
         .filter(move |algorithm| has_groups || !algorithm.knows_groups() || Some(algorithm.name) == forced)
+}
+
+/// Why reproducible mode has no use for an algorithm, and which it has one for.
+pub(crate) fn out_of_order(name: &str, able: &[&str]) -> Error {
+    Error::usage(format!(
+        "reproducible results need one order for all contributions, and {name:?} combines them in another: force none, or {}",
+        able.join(" or ")
+    ))
 }
 
 /// How many times as long as the best an algorithm may take and still be as good.
@@ -125,7 +139,7 @@ pub(crate) const IN_FLIGHT: usize = 4;
 mod tests {
     use super::*;
     use crate::{
-        plan::{algo::Request, groups::Groups},
+        plan::{algo::Request, cost::Order, groups::Groups},
         types::{Collective, DType},
     };
 
@@ -231,6 +245,7 @@ mod tests {
                         ranks,
                         count,
                         element,
+                        order: Order::Any,
                     };
                     let algorithm = algorithm(&load, &Machine::shared_memory(8), None).unwrap();
                     let schedule = (algorithm.build)(&request);

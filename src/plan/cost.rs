@@ -33,6 +33,18 @@ pub(crate) struct Load {
     pub(crate) count: usize,
     /// Bytes of one.
     pub(crate) element: usize,
+    pub(crate) order: Order,
+}
+
+/// What a call asks of the order in which contributions are combined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Nothing.
+    Any,
+    /// That it is the tree over ranks that splits [a, b) at a plus the largest power of two below b − a, whatever the count
+    /// and whoever combines. `narrow`: elements are not of the type that they are accumulated in, so that no partial result
+    /// may leave the rank that computes it.
+    Tree { narrow: bool },
 }
 
 impl Load {
@@ -61,7 +73,19 @@ impl Load {
                 _ => total,
             },
             element: dtype.size(),
+            order: Order::Any,
         }
+    }
+
+    /// The same call with one order for all its contributions, where they are combined.
+    pub(crate) fn in_order(self, dtype: DType) -> Self {
+        let narrow = !dtype.is_integer() && dtype.size() < size_of::<f32>();
+        let order = if self.collective.reduces() {
+            Order::Tree { narrow }
+        } else {
+            Order::Any
+        };
+        Load { order, ..self }
     }
 
     /// Bytes of the vector.

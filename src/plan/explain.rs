@@ -17,7 +17,7 @@ use std::{fmt, time::Duration};
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// The algorithms that can carry out the collective, in the planner's order.
+    /// The algorithms that can carry out the call, in the planner's order.
     pub candidates: Vec<Candidate>,
     /// The index of the one that the call gets.
     pub chosen: usize,
@@ -61,7 +61,7 @@ pub struct Candidate {
 pub enum Why {
     /// The configuration forces it.
     Forced,
-    /// No other can carry out the collective.
+    /// No other can carry out the call.
     Only,
     /// It is predicted to take the least time, or comes before another that takes hardly less.
     Least,

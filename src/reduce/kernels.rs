@@ -2,7 +2,7 @@
 
 use super::Manner;
 use super::number::{Arithmetic, Number};
-use super::operator::{And, Average, Max, Min, Or, Prod, Scaled, Sum, Xor};
+use super::operator::{And, Average, Canonical, Max, Min, Operator, Or, Prod, Scaled, Sum, Xor};
 use super::walk::walk;
 use crate::mem::Region;
 use crate::types::{DType, F8E4M3, F8E5M2, Op};
@@ -90,18 +90,18 @@ macro_rules! kernels {
 }
 
 kernels! {
-    int8: Int8, ordered, i8;
-    int16: Int16, ordered, i16;
-    int32: Int32, ordered, i32;
-    int64: Int64, ordered, i64;
+    int8: Int8, signed, i8;
+    int16: Int16, signed, i16;
+    int32: Int32, signed, i32;
+    int64: Int64, signed, i64;
     uint8: Uint8, bytes, u8;
-    uint16: Uint16, arithmetic, u16;
-    uint32: Uint32, arithmetic, u32;
-    uint64: Uint64, arithmetic, u64;
+    uint16: Uint16, integers, u16;
+    uint32: Uint32, integers, u32;
+    uint64: Uint64, integers, u64;
     float16: Float16, converted, f16;
     bfloat16: Bfloat16, converted, bf16;
-    float32: Float32, arithmetic, f32;
-    float64: Float64, arithmetic, f64;
+    float32: Float32, floats, f32;
+    float64: Float64, floats, f64;
     float8e4m3: Float8e4m3, converted, F8E4M3;
     float8e5m2: Float8e5m2, converted, F8E5M2;
 }
@@ -111,31 +111,86 @@ const fn block<T: Number>(bytes: usize) -> usize {
     bytes / size_of::<T::Wide>()
 }
 
-/// All operations.
+/// All operations, of bytes.
 #[inline(always)]
 fn bytes<T: Number<Wide = u8>, const N: usize>(pass: Pass<'_>) {
     match pass.op {
-        Op::BitAnd => walk::<T, _, N>(And, pass.sources, pass.dst),
-        Op::BitOr => walk::<T, _, N>(Or, pass.sources, pass.dst),
-        Op::BitXor => walk::<T, _, N>(Xor, pass.sources, pass.dst),
-        _ => arithmetic::<T, N>(pass),
+        Op::BitAnd => walk::<T, _, N, false>(And, pass.sources, pass.dst),
+        Op::BitOr => walk::<T, _, N, false>(Or, pass.sources, pass.dst),
+        Op::BitXor => walk::<T, _, N, false>(Xor, pass.sources, pass.dst),
+        _ => integers::<T, N>(pass),
+    }
+}
+
+/// All but the bitwise operations, of integers: in any order they come to the same.
+#[inline(always)]
+fn integers<T: Number<Wide: Arithmetic>, const N: usize>(pass: Pass<'_>) {
+    arithmetic::<T, N, false>(pass);
+}
+
+/// The operations for which signed and unsigned integers differ.
+#[inline(always)]
+fn signed<T: Number<Wide: Arithmetic>, const N: usize>(pass: Pass<'_>) {
+    ordered::<T, N, false>(pass);
+}
+
+/// The same operations, of floats, in the order that is asked for.
+#[inline(always)]
+fn floats<T: Number<Wide: Arithmetic>, const N: usize>(pass: Pass<'_>) {
+    if pass.manner.tree {
+        arithmetic::<T, N, true>(pass);
+    } else {
+        arithmetic::<T, N, false>(pass);
+    }
+}
+
+/// The same for types that are converted to be accumulated: short vectors, too, gain from special instructions then.
+#[inline(always)]
+fn converted<T: Number<Wide: Arithmetic>, const N: usize>(pass: Pass<'_>) {
+    if pass.dst.len() < size_of::<[T; N]>() {
+        floats::<T, FEW>(pass);
+    } else {
+        floats::<T, N>(pass);
     }
 }
 
 /// All but the bitwise operations.
 #[inline(always)]
-fn arithmetic<T: Number<Wide: Arithmetic>, const N: usize>(pass: Pass<'_>) {
+fn arithmetic<T: Number<Wide: Arithmetic>, const N: usize, const TREE: bool>(pass: Pass<'_>) {
     match (pass.op, pass.finish) {
-        (Op::Sum, _) | (Op::Avg, None) => walk::<T, _, N>(Sum, pass.sources, pass.dst),
         (Op::PreMulSum, _) => match pass.manner.scaled {
             Some((source, scalar)) => {
-                let scalar = element::<T>(scalar).widen();
-                walk::<T, _, N>(Scaled { source, scalar }, pass.sources, pass.dst);
+                let scalar = element::<T>(scalar);
+                go::<T, _, N, TREE>(Scaled::<T, TREE> { source, scalar }, pass);
             }
-            None => walk::<T, _, N>(Sum, pass.sources, pass.dst),
+            None => go::<T, _, N, TREE>(Sum, pass),
         },
-        (Op::Prod, _) => walk::<T, _, N>(Prod, pass.sources, pass.dst),
-        _ => ordered::<T, N>(pass),
+        (Op::Sum, _) | (Op::Avg, None) => go::<T, _, N, TREE>(Sum, pass),
+        (Op::Prod, _) => go::<T, _, N, TREE>(Prod, pass),
+        _ => ordered::<T, N, TREE>(pass),
+    }
+}
+
+/// Those that [`same_bits`] leaves to each type.
+#[inline(always)]
+fn ordered<T: Number<Wide: Arithmetic>, const N: usize, const TREE: bool>(pass: Pass<'_>) {
+    match (pass.op, pass.finish) {
+        (Op::Max, _) => go::<T, _, N, TREE>(Max, pass),
+        (Op::Min, _) => go::<T, _, N, TREE>(Min, pass),
+        (Op::Avg, Some(ranks)) => go::<T, _, N, TREE>(Average { ranks }, pass),
+        _ => unreachable!("`same_bits` sent {} elsewhere", pass.op),
+    }
+}
+
+#[inline(always)]
+fn go<T: Number<Wide: Arithmetic>, O: Operator<T::Wide>, const N: usize, const TREE: bool>(
+    operator: O,
+    pass: Pass<'_>,
+) {
+    if TREE {
+        walk::<T, _, N, true>(Canonical(operator), pass.sources, pass.dst);
+    } else {
+        walk::<T, _, N, false>(operator, pass.sources, pass.dst);
     }
 }
 
@@ -144,25 +199,4 @@ fn element<T: Number>(bits: u64) -> T {
     const { assert!(size_of::<T>() <= size_of::<u64>()) }
     // SAFETY: `bits` has as many bytes, just checked, and any bytes are an element.
     unsafe { (&raw const bits).cast::<T>().read_unaligned() }
-}
-
-/// The same for types that are converted to be accumulated: short vectors, too, gain from special instructions then.
-#[inline(always)]
-fn converted<T: Number<Wide: Arithmetic>, const N: usize>(pass: Pass<'_>) {
-    if pass.dst.len() < size_of::<[T; N]>() {
-        arithmetic::<T, FEW>(pass);
-    } else {
-        arithmetic::<T, N>(pass);
-    }
-}
-
-/// The operations for which signed and unsigned integers differ.
-#[inline(always)]
-fn ordered<T: Number<Wide: Arithmetic>, const N: usize>(pass: Pass<'_>) {
-    match (pass.op, pass.finish) {
-        (Op::Max, _) => walk::<T, _, N>(Max, pass.sources, pass.dst),
-        (Op::Min, _) => walk::<T, _, N>(Min, pass.sources, pass.dst),
-        (Op::Avg, Some(ranks)) => walk::<T, _, N>(Average { ranks }, pass.sources, pass.dst),
-        _ => unreachable!("`same_bits` sent {} elsewhere", pass.op),
-    }
 }

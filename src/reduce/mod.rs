@@ -20,6 +20,10 @@ use std::num::NonZero;
 /// What a reduction does beside combining its sources.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Manner {
+    /// Whether the sources of floats are combined by the tree that splits [a, b) at a plus the largest power of two below
+    /// b − a, what is multiplied is rounded as it would be on its way to another rank, and NaN comes out as one and the
+    /// same: then the bits of a result do not depend on where its parts were combined. Of integers no order changes them.
+    pub(crate) tree: bool,
     /// Of a [`Op::PreMulSum`]: the source whose elements are multiplied as they are read, and by what: the element that lies
     /// at the lowest address of these bytes.
     pub(crate) scaled: Option<(usize, u64)>,
@@ -30,7 +34,7 @@ pub(crate) fn reduce(op: Op, dtype: DType, finish: Option<usize>, sources: &[Reg
     reduce_as(op, dtype, finish, Manner::default(), sources, dst);
 }
 
-/// Reduces `sources` into `dst`, element by element, as `((s0 op s1) op s2) op …`.
+/// Reduces `sources` into `dst`, element by element, as `((s0 op s1) op s2) op …`, or as [`Manner::tree`] says.
 ///
 /// 16- and 8-bit floats are accumulated in float32 over all sources and rounded once, to nearest, ties to even. Integer
 /// sums and products wrap. NaN wins in max and min (which NaN comes out of an operation is not specified), and +0 is

@@ -55,6 +55,11 @@ pub(super) trait Arithmetic: Copy {
     fn smaller(self, other: Self) -> Self;
     /// The quotient; integers are rounded toward zero.
     fn over(self, ranks: NonZero<usize>) -> Self;
+    /// The same, with one NaN for all.
+    #[inline(always)]
+    fn canonical(self) -> Self {
+        self
+    }
 }
 
 /// Types that are their own accumulator.
@@ -179,6 +184,11 @@ macro_rules! floats {
             #[inline(always)]
             fn over(self, ranks: NonZero<usize>) -> Self {
                 self / ranks.get() as Self
+            }
+
+            #[inline(always)]
+            fn canonical(self) -> Self {
+                if self.is_nan() { Self::NAN } else { self }
             }
         }
     )*};

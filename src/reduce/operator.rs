@@ -1,6 +1,6 @@
 //! The operations, each as a small type.
 
-use super::number::Arithmetic;
+use super::number::{Arithmetic, Number};
 use std::num::NonZero;
 use std::ops::{BitAnd, BitOr, BitXor};
 
@@ -40,24 +40,50 @@ impl<W: Arithmetic> Operator<W> for Average {
     }
 }
 
-/// Addition, with the contributions of one source multiplied by a scalar first.
+/// An operator whose results have one NaN for all.
 #[derive(Clone, Copy)]
-pub(super) struct Scaled<W> {
-    pub(super) source: usize,
-    pub(super) scalar: W,
-}
+pub(super) struct Canonical<O>(pub(super) O);
 
-impl<W: Arithmetic> Operator<W> for Scaled<W> {
+impl<W: Arithmetic, O: Operator<W>> Operator<W> for Canonical<O> {
     #[inline(always)]
     fn read(self, source: usize, value: W) -> W {
-        match source == self.source {
-            true => value.times(self.scalar),
-            false => value,
-        }
+        self.0.read(source, value)
     }
 
     #[inline(always)]
     fn combine(self, so_far: W, next: W) -> W {
+        self.0.combine(so_far, next)
+    }
+
+    #[inline(always)]
+    fn finish(self, total: W) -> W {
+        self.0.finish(total).canonical()
+    }
+}
+
+/// Addition, with the contributions of one source multiplied by a scalar first, and rounded to elements or not.
+#[derive(Clone, Copy)]
+pub(super) struct Scaled<T, const ROUNDED: bool> {
+    pub(super) source: usize,
+    pub(super) scalar: T,
+}
+
+impl<T: Number<Wide: Arithmetic>, const ROUNDED: bool> Operator<T::Wide> for Scaled<T, ROUNDED> {
+    #[inline(always)]
+    fn read(self, source: usize, value: T::Wide) -> T::Wide {
+        if source != self.source {
+            return value;
+        }
+        let product = value.times(self.scalar.widen());
+        if ROUNDED {
+            T::narrow(product).widen()
+        } else {
+            product
+        }
+    }
+
+    #[inline(always)]
+    fn combine(self, so_far: T::Wide, next: T::Wide) -> T::Wide {
         so_far.plus(next)
     }
 }

@@ -26,7 +26,7 @@ fn expected(op: Op, dtype: DType, finish: Option<usize>, manner: Manner, element
             if let Some((source, scalar)) = manner.scaled {
                 numbers[source] *= f64::from_bits(scalar);
             }
-            let total = fold_f64(op, numbers.into_iter());
+            let total = fold_f64(op, manner.tree, &numbers);
             value_of(dtype, ranks.map_or(total, |n| total / n as f64).to_bits())
         }
         _ if dtype.is_integer() => {
@@ -36,8 +36,11 @@ fn expected(op: Op, dtype: DType, finish: Option<usize>, manner: Manner, element
             let mut numbers: Vec<f32> = elements.iter().map(|&bits| to_f32(dtype, bits)).collect();
             if let Some((source, scalar)) = manner.scaled {
                 numbers[source] *= to_f32(dtype, scalar);
+                if manner.tree {
+                    numbers[source] = to_f32(dtype, from_f32(dtype, numbers[source]));
+                }
             }
-            let total = fold_f32(op, numbers.into_iter());
+            let total = fold_f32(op, manner.tree, &numbers);
             value_of(dtype, from_f32(dtype, ranks.map_or(total, |n| total / n as f32)))
         }
     }
@@ -63,7 +66,7 @@ fn fold_integers(op: Op, dtype: DType, ranks: Option<usize>, manner: Manner, ele
 
 macro_rules! fold_floats {
     ($name:ident, $t:ty) => {
-        fn $name(op: Op, numbers: impl Iterator<Item = $t>) -> $t {
+        fn $name(op: Op, tree: bool, numbers: &[$t]) -> $t {
             let best = |a: $t, b: $t, better: std::cmp::Ordering| match () {
                 () if a.is_nan() || b.is_nan() => <$t>::NAN,
                 () if a.total_cmp(&b) == better => a, // orders −0 before +0
@@ -76,7 +79,14 @@ macro_rules! fold_floats {
                 Op::Min => best(a, b, std::cmp::Ordering::Less),
                 _ => unreachable!("{op} of floats"),
             };
-            numbers.reduce(combine).unwrap()
+            match numbers {
+                [only] => *only,
+                _ if tree => {
+                    let (low, high) = numbers.split_at(numbers.len().next_power_of_two() / 2);
+                    combine($name(op, tree, low), $name(op, tree, high))
+                }
+                _ => numbers.iter().copied().reduce(combine).unwrap(),
+            }
         }
     };
 }
@@ -150,6 +160,7 @@ struct Case {
     /// The source that a pre-multiplied sum multiplies.
     scaled: Option<usize>,
     finish: Option<usize>,
+    tree: bool,
     seed: u64,
 }
 
@@ -157,18 +168,20 @@ impl Case {
     fn any() -> impl Strategy<Value = Case> {
         let shape = (
             prop_oneof![0usize..70, 0usize..1200],
-            proptest::collection::vec(0usize..80, 2..=10),
+            proptest::collection::vec(0usize..80, 2..=20),
             proptest::option::of(0usize..9),
             proptest::option::of(0usize..9),
             proptest::option::of(prop_oneof![1usize..=10, Just(1000), Just(1 << 40)]),
+            any::<bool>(),
             any::<u64>(),
         );
-        shape.prop_map(|(count, gaps, in_place, scaled, finish, seed)| Case {
+        shape.prop_map(|(count, gaps, in_place, scaled, finish, tree, seed)| Case {
             count,
             in_place: in_place.map(|source| source % (gaps.len() - 1)),
             scaled: scaled.map(|source| source % (gaps.len() - 1)),
             gaps,
             finish,
+            tree,
             seed,
         })
     }
@@ -227,6 +240,7 @@ impl Case {
         let before = self.memory(dtype, len);
         let scaled = self.scaled.filter(|_| op == Op::PreMulSum);
         let manner = Manner {
+            tree: self.tree,
             scaled: scaled.map(|source| (source, element(&before, dtype, len - 8, 0))),
         };
         let out = places.pop().unwrap();
@@ -326,6 +340,7 @@ fn every_length_around_a_block_is_right() {
                 in_place,
                 scaled: Some(count % 2),
                 finish: Some(2),
+                tree: count % 3 == 0,
                 seed: count as u64,
             };
             case.check_all(reduce_as);
@@ -431,6 +446,64 @@ fn nan_wins_and_zeros_are_ordered() {
     for (a, b) in [(0.0f64, -0.0f64), (-0.0, 0.0)] {
         assert!(of(Op::Max, None, &[&[a][..], &[b]])[0].is_sign_positive());
         assert!(of(Op::Min, None, &[&[a][..], &[b]])[0].is_sign_negative());
+    }
+}
+
+/// By the tree, sums of floats come out as one, however many ranks' sums are in a source.
+#[test]
+fn a_tree_of_trees_is_the_tree() {
+    let values: Vec<[f32; 33]> = (0..4100u32)
+        .map(|rank| {
+            std::array::from_fn(|i| ((rank * 7919 + i as u32 * 104_729) % 100_003) as f32 / 7.0 - 5000.0)
+        })
+        .collect();
+    let manner = Manner {
+        tree: true,
+        scaled: None,
+    };
+    let of = |sources: &[[f32; 33]]| {
+        let mut sum = [0f32; 33];
+        let regions: Vec<Region<'_>> = sources.iter().map(|source| Region::of(source)).collect();
+        reduce_as(
+            Op::Sum,
+            DType::Float32,
+            None,
+            manner,
+            &regions,
+            &Region::of_mut(&mut sum),
+        );
+        sum
+    };
+    for ranks in (2..70).chain([127, 128, 129, 1000, 4100]) {
+        let values = &values[..ranks];
+        let (low, high) = values.split_at(ranks.next_power_of_two() / 2);
+        assert_eq!(of(values), of(&[of(low), of(high)]), "{ranks} ranks");
+    }
+}
+
+#[test]
+fn a_tree_has_one_nan() {
+    let manner = Manner {
+        tree: true,
+        scaled: None,
+    };
+    for op in [Op::Sum, Op::Prod, Op::Max, Op::Min, Op::Avg] {
+        for bits in [0x7fc0_0000u32, 0xffc0_1234, 0x7f80_0001] {
+            for (a, b) in [(f32::from_bits(bits), 1.0), (-2.0, f32::from_bits(bits))] {
+                let mut result = [0f32; 200];
+                let (a, b) = ([a; 200], [b; 200]);
+                let sources = [Region::of(&a), Region::of(&b)];
+                reduce_as(
+                    op,
+                    DType::Float32,
+                    Some(2),
+                    manner,
+                    &sources,
+                    &Region::of_mut(&mut result),
+                );
+                assert!(result.iter().all(|x| x.to_bits() == f32::NAN.to_bits()), "{op}");
+            }
+        }
     }
 }
 

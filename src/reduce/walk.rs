@@ -1,20 +1,30 @@
-//! The way through memory.
+//! The way through memory, in one of two orders.
 
 use super::{number::Number, operator::Operator};
 use crate::mem::Region;
 use std::mem::MaybeUninit;
+
+/// One more than the bits of the largest number of sources that a tree may have.
+const LEVELS: usize = 14;
 
 /// Reduces `sources` into `dst`, all equally long, in blocks of `N` elements; one by one where there are not so many.
 ///
 /// The last block ends with the last element and may overlap the one before it. So that it sees the sources as they
 /// were, even when `dst` is one of them, it is computed first and written last.
 #[inline(always)]
-pub(super) fn walk<T: Number, O: Operator<T::Wide>, const N: usize>(
+pub(super) fn walk<T: Number, O: Operator<T::Wide>, const N: usize, const TREE: bool>(
     operator: O,
     sources: &[Region<'_>],
     dst: &Region<'_>,
 ) {
-    let [first, others @ ..] = sources else { return };
+    if sources.is_empty() {
+        return;
+    }
+    assert!(
+        !TREE || sources.len() < 1 << LEVELS,
+        "a tree of {} sources",
+        sources.len()
+    );
     let (element, block) = (size_of::<T>(), size_of::<[T; N]>());
     let len = dst.len();
     assert!(len.is_multiple_of(element) && sources.iter().all(|source| source.len() == len));
@@ -23,7 +33,7 @@ pub(super) fn walk<T: Number, O: Operator<T::Wide>, const N: usize>(
         for at in (0..len).step_by(element) {
             // SAFETY: `at` is a multiple of the element's size, as `len` is, so that an element lies there in every
             // source and in `dst`, which is writable, being written.
-            unsafe { reduce_at::<T, O, 1>(operator, first, others, at, to(at)) }
+            unsafe { reduce_at::<T, O, 1, TREE>(operator, sources, at, to(at)) }
         }
         return;
     }
@@ -31,11 +41,11 @@ pub(super) fn walk<T: Number, O: Operator<T::Wide>, const N: usize>(
     let mut last = MaybeUninit::<[T; N]>::uninit();
     if whole < len {
         // SAFETY: the last `block` bytes are elements of every source; `last` has room for as many.
-        unsafe { reduce_at::<T, O, N>(operator, first, others, tail, last.as_mut_ptr().cast()) }
+        unsafe { reduce_at::<T, O, N, TREE>(operator, sources, tail, last.as_mut_ptr().cast()) }
     }
     for at in (0..whole).step_by(block) {
         // SAFETY: a block lies at `at` in every source and in `dst`, since `whole` counts whole blocks.
-        unsafe { reduce_at::<T, O, N>(operator, first, others, at, to(at)) }
+        unsafe { reduce_at::<T, O, N, TREE>(operator, sources, at, to(at)) }
     }
     if whole < len {
         // SAFETY: `last` was written above, by the same condition; the last `block` bytes of `dst` are elements.
@@ -43,7 +53,7 @@ pub(super) fn walk<T: Number, O: Operator<T::Wide>, const N: usize>(
     }
 }
 
-/// Reduces the `N` elements at byte `at` of the sources and writes the results to `to`.
+/// Reduces the `N` elements at byte `at` of the sources, of which there is at least one, and writes the results to `to`.
 ///
 /// `N` is a constant so that the compiler makes vector instructions of each loop, without a remainder, and then keeps
 /// `total` in registers; going over all sources with each block lets it stay there. For that `N` must not be so small
@@ -54,13 +64,18 @@ pub(super) fn walk<T: Number, O: Operator<T::Wide>, const N: usize>(
 /// All sources have `N` elements at `at`; `to` points to room for `N` elements, at any address. The room may be the
 /// elements of a source: it is written after all sources were read.
 #[inline(always)]
-unsafe fn reduce_at<T: Number, O: Operator<T::Wide>, const N: usize>(
+unsafe fn reduce_at<T: Number, O: Operator<T::Wide>, const N: usize, const TREE: bool>(
     operator: O,
-    first: &Region<'_>,
-    others: &[Region<'_>],
+    sources: &[Region<'_>],
     at: usize,
     to: *mut T,
 ) {
+    // Of up to three the tree is ((s0 op s1) op s2), too.
+    if TREE && sources.len() > 3 {
+        // SAFETY: the caller's promises.
+        return unsafe { tree_at::<T, O, N>(operator, sources, at, to) };
+    }
+    let [first, others @ ..] = sources else { return };
     let from = |source: &Region<'_>| source.as_ptr().wrapping_add(at).cast::<T>();
     let mut total = [T::Wide::default(); N];
     // SAFETY: `N` elements lie at `at`, by this function's contract, in memory that is mapped for as long as the region
@@ -72,6 +87,47 @@ unsafe fn reduce_at<T: Number, O: Operator<T::Wide>, const N: usize>(
         // SAFETY: as above.
         unsafe { T::load::<N>(from(source), combine) };
     }
+    // SAFETY: the caller gave room for `N` elements.
+    unsafe { T::store::<N>(to, |i| operator.finish(total[i])) };
+}
+
+/// [`reduce_at`] by the tree of [`Manner::tree`](super::Manner::tree).
+///
+/// # Safety
+/// As for [`reduce_at`]; there are fewer than 2^[`LEVELS`] sources.
+#[inline(always)]
+unsafe fn tree_at<T: Number, O: Operator<T::Wide>, const N: usize>(
+    operator: O,
+    sources: &[Region<'_>],
+    at: usize,
+    to: *mut T,
+) {
+    // A binary counter of the sources read: where it has bit l set, `levels[l]` is the total of 2^l sources, and those of
+    // higher bits come before. No other is written.
+    let mut levels = [const { MaybeUninit::<[T::Wide; N]>::uninit() }; LEVELS];
+    let mut total = [T::Wide::default(); N];
+    let add = |level: &MaybeUninit<[T::Wide; N]>, total: &mut [T::Wide; N]| {
+        // SAFETY: called for levels whose bit is set alone.
+        let before = unsafe { level.assume_init_ref() };
+        for i in 0..N {
+            total[i] = operator.combine(before[i], total[i]);
+        }
+    };
+    for (k, source) in sources.iter().enumerate() {
+        let from = source.as_ptr().wrapping_add(at).cast::<T>();
+        // SAFETY: as in `reduce_at`.
+        unsafe { T::load::<N>(from, |i, value| total[i] = operator.read(k, value)) };
+        let carries = k.trailing_ones() as usize;
+        levels[..carries].iter().for_each(|level| add(level, &mut total));
+        levels[carries].write(total);
+    }
+    let bits = |l: &usize| sources.len() >> l & 1 == 1;
+    let mut rest = (0..LEVELS).filter(bits);
+    if let Some(lowest) = rest.next() {
+        // SAFETY: its bit is set.
+        total = unsafe { levels[lowest].assume_init() };
+    }
+    rest.for_each(|l| add(&levels[l], &mut total));
     // SAFETY: the caller gave room for `N` elements.
     unsafe { T::store::<N>(to, |i| operator.finish(total[i])) };
 }

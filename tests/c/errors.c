@@ -43,7 +43,11 @@ static void bad_init(cclUniqueId id) {
     REFUSED(cclInvalidUsage, "blocking = 0", cclCommInitRankConfig(&none, 2, id, 0, &config));
     config = (cclConfig_t)CCL_CONFIG_INITIALIZER;
     config.reproducible = 1;
-    REFUSED(cclInvalidUsage, "reproducible = 1", cclCommInitRankConfig(&none, 2, id, 0, &config));
+    config.algorithm = "ring";
+    REFUSED(cclInvalidUsage, "reproducible", cclCommInitRankConfig(&none, 2, id, 0, &config));
+    config.algorithm = "direct";
+    config.threads = 4;
+    REFUSED(cclInvalidUsage, "threads", cclCommInitRankConfig(&none, 2, id, 0, &config));
     config = (cclConfig_t)CCL_CONFIG_INITIALIZER;
     config.transport = "pigeon";
     REFUSED(cclInvalidUsage, "pigeon", cclCommInitRankConfig(&none, 2, id, 0, &config));

@@ -4,7 +4,7 @@ use crate::{
     comm::{buffers::Places, plans::Prepared},
     exec::{Completion, Fault, Outcome, Posted, Progress, Run, Sending, Work},
     mem::{Hold, Region},
-    plan::layout::Tiling,
+    plan::{cost::Order, layout::Tiling},
     transport::{CALL_LANES, Header, Wires},
     types::Call,
 };
@@ -139,6 +139,7 @@ impl Placed {
             first_lane: *first_lane,
             dtype: call.dtype,
             op: call.op,
+            tree: plan.load.order != Order::Any,
             scalar: *scalar,
             header: self.header(),
             input,

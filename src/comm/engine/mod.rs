@@ -20,12 +20,18 @@ mod thread;
 
 pub(super) use job::{Gate, Job, What};
 
-use super::plans::Plans;
+use super::{Config, plans::Plans};
 use crate::{
     bootstrap::Membership,
     exec::{Completion, Outcome, Posted, Run, Sending, Wanted, wait::Patience},
     mem::Hold,
-    plan::{algo::Algorithm, choose, cost::Load, cost::Machine, explain, explain::Explanation},
+    plan::{
+        algo::Algorithm,
+        choose,
+        cost::{Load, Machine},
+        explain::{self, Explanation},
+        layout::Blocks,
+    },
     transport::{CALL_LANES, MAX_MESSAGE, links::Links, shm::Bell},
     types::{Call, Cause, Collective, DType, Error, Reducing, Result},
 };
@@ -53,6 +59,8 @@ pub(super) struct Engine {
     machine: Machine,
     /// The algorithm that the configuration forces.
     forced: Option<String>,
+    /// Whether the bits of results depend on inputs and ranks alone.
+    reproducible: bool,
     timeout_ns: AtomicU64,
     /// The failure that closed the communicator, as its calls report it.
     closed: OnceLock<Cause>,
@@ -153,7 +161,7 @@ impl Engine {
     pub(super) fn new(
         membership: Arc<Membership>,
         machine: Machine,
-        forced: Option<String>,
+        config: &Config,
         timeout: Duration,
         links: Links,
         bell: Arc<Bell>,
@@ -176,7 +184,8 @@ impl Engine {
         let engine = Engine {
             membership,
             machine,
-            forced,
+            forced: config.algorithm.clone(),
+            reproducible: config.reproducible,
             timeout_ns: AtomicU64::new(0),
             closed: OnceLock::new(),
             desk: Mutex::new(desk),
@@ -402,11 +411,7 @@ impl Engine {
         if let Some(cause) = self.lost_before(&call) {
             return Err(Error::Failed(self.close(cause)));
         }
-        let ranks = self.membership.ranks();
-        let load = match places.given() {
-            None => Load::new(collective, ranks, count, dtype),
-            Some(blocks) => Load::given(collective, ranks, blocks, dtype),
-        };
+        let load = self.load(collective, count, dtype, places.given());
         let (choose, why) = (|| self.choose(&load), || self.why(&load));
         let plan = desk
             .plans
@@ -420,7 +425,7 @@ impl Engine {
         }
         trace!(
             rank = self.membership.rank(),
-            ranks,
+            ranks = self.membership.ranks(),
             "call: {call} by {}, tiles: {}, in flight: {}",
             plan.algorithm,
             placed.tiling.tiles,
@@ -440,6 +445,26 @@ impl Engine {
             cause
         });
         cause.clone()
+    }
+
+    /// A call as the planner sees it.
+    pub(super) fn load(
+        &self,
+        collective: Collective,
+        count: usize,
+        dtype: DType,
+        given: Option<&Blocks>,
+    ) -> Load {
+        let ranks = self.membership.ranks();
+        let load = match given {
+            None => Load::new(collective, ranks, count, dtype),
+            Some(blocks) => Load::given(collective, ranks, blocks, dtype),
+        };
+        if self.reproducible {
+            load.in_order(dtype)
+        } else {
+            load
+        }
     }
 
     pub(super) fn choose(&self, load: &Load) -> Result<&'static Algorithm> {

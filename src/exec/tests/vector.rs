@@ -109,6 +109,7 @@ impl<'a> Trial<'a> {
                 first_lane: seed as usize % CALL_LANES,
                 dtype: DType::Uint64,
                 op: Op::Sum,
+                tree: false,
                 scalar: None,
                 header: header.signature(),
                 input: if is_one[rank] { output } else { Region::of(input) },

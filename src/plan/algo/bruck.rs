@@ -26,6 +26,7 @@ pub(super) const BRUCK: Algorithm = Algorithm {
     name: "bruck",
     about: "in each round ranks pass on many blocks at once, to ranks twice as far away as before; the fewest rounds",
     fits: |collective| collective.plain() == Collective::AllGather || collective == Collective::AlltoAll,
+    in_order: |_, _| false,
     build: |request| match request.collective {
         Collective::AlltoAll => all_to_all(request),
         _ => all_gather(request),

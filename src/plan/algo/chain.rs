@@ -26,6 +26,7 @@ pub(super) const CHAIN: Algorithm = Algorithm {
             Collective::Broadcast { .. } | Collective::Reduce { .. }
         )
     },
+    in_order: |_, _| false,
     build,
     counts,
 };

@@ -5,7 +5,7 @@
 //!
 //! All-reduce is *two-shot*: everyone sends block q to rank q, which adds the n blocks in one pass and sends the result to
 //! everyone. Whoever reduces sees all contributions, so that 16- and 8-bit floats are added in float32 and rounded once, and
-//! the order is always rank 0, 1, 2, ….
+//! the order is always rank 0, 1, 2, …, which is that of the leaves of [`Order::Tree`](crate::plan::cost::Order).
 //!
 //! Source: the reduce-scatter and all-gather composition in R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of
 //! collective communication operations in MPICH", 2005, with both halves done by direct exchange.
@@ -23,6 +23,7 @@ pub(super) const DIRECT: Algorithm = Algorithm {
     name: "direct",
     about: "every block goes straight to the rank that needs it; whoever reduces does so from all inputs at once",
     fits: |collective| !matches!(collective, Collective::Broadcast { .. }),
+    in_order: |_, _| true,
     build,
     counts,
 };

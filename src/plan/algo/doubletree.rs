@@ -34,6 +34,7 @@ pub(super) const DOUBLETREE: Algorithm = Algorithm {
             Collective::AllReduce | Collective::Broadcast { .. } | Collective::Reduce { .. }
         )
     },
+    in_order: |_, _| false,
     build,
     counts,
 };

@@ -6,7 +6,7 @@
 //!
 //! Groups that meet hold ranks that follow each other, and the lower group's part is always the first source, so that both
 //! partners compute the same expression: the result has the same bits on all ranks. 16- and 8-bit floats are rounded
-//! in each round.
+//! in each round. With 2^k ranks that expression is [`Order::Tree`](crate::plan::cost::Order).
 //!
 //! Partial sums lie in the output, where the next round overwrites them: their messages are copied, which is the
 //! cheapest for those that are short.
@@ -25,6 +25,7 @@ pub(super) const DOUBLING: Algorithm = Algorithm {
     name: "doubling",
     about: "in each round ranks exchange all they have with a partner twice as far away; the fewest rounds",
     fits: super::reduces_to_all,
+    in_order: |ranks, narrow| ranks.is_power_of_two() && !narrow,
     build,
     counts,
 };

@@ -26,6 +26,7 @@ pub(super) const HALVING: Algorithm = Algorithm {
     name: "halving",
     about: "partners halve what each has to reduce, then hand results back (Rabenseifner); few rounds and little traffic",
     fits: |collective| collective == Collective::AllReduce,
+    in_order: |_, _| false,
     build,
     counts,
 };

@@ -51,6 +51,7 @@ pub(super) const HIERARCHICAL: Algorithm = Algorithm {
                 | Collective::Reduce { .. }
         )
     },
+    in_order: |_, _| false,
     build: |request| among(request, &Groups::square(request.ranks)),
     counts: |load| levels(load, &Groups::square(load.ranks)).together(),
 };
@@ -336,6 +337,7 @@ fn levels_of_leaders(load: &Load, groups: &Groups) -> Levels {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::cost::Order;
     use crate::{
         plan::{bounds::Bounds, definition, verify::verify_all},
         types::DType,
@@ -369,6 +371,7 @@ mod tests {
                 ranks,
                 count: found.vector as usize,
                 element: 1,
+                order: Order::Any,
             };
             let counts = levels(&load, groups).together();
             assert_eq!(counts.all.messages, 2.0 * proof.messages as f64, "{what}");

@@ -14,7 +14,7 @@ mod pat;
 mod ring;
 mod tree;
 
-use super::cost::{Counts, Load, Machine, Work};
+use super::cost::{Counts, Load, Machine, Order, Work};
 use super::groups::Groups;
 use super::schedule::{Affine, Buffer, How, Item, Schedule, Slice, Source, Step};
 use crate::types::Collective;
@@ -36,6 +36,8 @@ pub(crate) struct Algorithm {
     pub(crate) about: &'static str,
     /// Whether it can carry out a collective.
     pub(crate) fits: fn(Collective) -> bool,
+    /// Whether its reductions among so many ranks are in one order for all elements: [`Order::Tree`], narrow or not.
+    pub(crate) in_order: fn(ranks: usize, narrow: bool) -> bool,
     /// Writes a rank's schedule where nothing is known of groups. Any number of ranks ≥ 1.
     pub(crate) build: fn(&Request) -> Schedule,
     /// What that comes to in a call: exactly what the schedules of all ranks do, tiles left aside.
@@ -91,6 +93,25 @@ pub(crate) fn fitting(collective: Collective) -> impl Iterator<Item = &'static A
     ALGORITHMS
         .iter()
         .filter(move |algorithm| (algorithm.fits)(collective))
+}
+
+/// Those of them that do `load` in the order that it asks for.
+pub(crate) fn able(load: &Load) -> impl Iterator<Item = &'static Algorithm> {
+    let (ranks, order) = (load.ranks, load.order);
+    fitting(load.collective).filter(move |algorithm| match order {
+        Order::Any => true,
+        Order::Tree { narrow } => (algorithm.in_order)(ranks, narrow),
+    })
+}
+
+/// The algorithms that combine contributions, and never in one order for all elements.
+pub(crate) fn has_no_order(algorithm: &Algorithm) -> bool {
+    let reducing = [
+        Collective::AllReduce,
+        Collective::Reduce { root: 0 },
+        Collective::ReduceScatter,
+    ];
+    reducing.into_iter().any(algorithm.fits) && !(algorithm.in_order)(2, false)
 }
 
 /// The collectives that end with the reduction of all inputs everywhere.

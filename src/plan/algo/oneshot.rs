@@ -22,6 +22,7 @@ pub(super) const ONESHOT: Algorithm = Algorithm {
     name: "oneshot",
     about: "everyone sends its vector to everyone, and each rank adds all of them at once; a single round",
     fits: super::reduces_to_all,
+    in_order: |_, _| true,
     build,
     counts,
 };

@@ -33,6 +33,7 @@ pub(super) const PAIRWISE: Algorithm = Algorithm {
             Collective::AlltoAll | Collective::ReduceScatter
         )
     },
+    in_order: |_, _| false,
     build,
     counts,
 };

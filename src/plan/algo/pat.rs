@@ -29,6 +29,7 @@ pub(super) const PAT: Algorithm = Algorithm {
     name: "pat",
     about: "in each round what is passed on for all ranks is one message, long ones go to near ranks; the fewest rounds",
     fits: |collective| matches!(collective, Collective::AllGather | Collective::ReduceScatter),
+    in_order: |_, _| false,
     build,
     counts,
 };

@@ -24,6 +24,7 @@ pub(super) const RING: Algorithm = Algorithm {
             Collective::AllReduce | Collective::AllGather | Collective::ReduceScatter
         )
     },
+    in_order: |_, _| false,
     build,
     counts,
 };

@@ -28,6 +28,7 @@ pub(super) const TREE: Algorithm = Algorithm {
     about: "from or to the root in rounds, with twice as many ranks in each (binomial tree)",
     // Of blocks that are not equally long the ranks between know no lengths.
     fits: |collective| collective.root().is_some() && !collective.has_given_blocks(),
+    in_order: |_, _| false,
     build: |request| build(request, 2),
     counts: |load| counts(load, 2),
 };

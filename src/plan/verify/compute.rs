@@ -159,6 +159,10 @@ impl<'j, D: Domain> Machine<'j, D> {
             let (how, count) = (step.how, 0);
             return Err(self.flaw(id, Kind::SourceCount { how, count })); // not reached: see `shape`
         };
+        if step.how != How::Copy && !self.job.domain.close(&mut result.ranks) {
+            let parts = self.job.domain.text(&result.ranks);
+            return Err(self.flaw_at_grain(id, result.grain as usize, Kind::OutOfOrder { parts }));
+        }
         result.finished |= step.how == How::ReduceLast;
         Ok(result)
     }

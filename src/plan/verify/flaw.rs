@@ -70,6 +70,10 @@ pub(crate) enum Kind {
     ReadsResult,
     #[error("reduces a value of block {block} with one of this block")]
     MixesBlocks { block: usize },
+    #[error(
+        "reduces {parts}, which are no neighbours in the tree over ranks or would be rounded before it is complete"
+    )]
+    OutOfOrder { parts: String },
     #[error("reduces a value that is finished already")]
     ReducesFinished,
     #[error("stores it at position {position} of {buffer:?}, which the rank does not know to be as long")]

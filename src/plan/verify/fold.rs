@@ -12,8 +12,8 @@ pub(super) struct Symmetry {
     pub(super) schedule: Schedule,
     /// Grains by which positions move on from one rank to the next.
     pub(super) shift: usize,
-    /// How many ranks' schedules were compared, rank 0's included.
-    pub(super) compared: usize,
+    /// The ranks whose schedules were compared with rank 0's.
+    pub(super) sample: Vec<usize>,
 }
 
 /// About how many sources, stores and sends are compared. All ranks if that suffices, else as many as it does for.
@@ -51,7 +51,7 @@ pub(super) fn symmetry(
     Some(Symmetry {
         schedule: first,
         shift,
-        compared: sample.len() + 1,
+        sample,
     })
 }
 
@@ -84,16 +84,39 @@ fn size(schedule: &Schedule) -> usize {
 /// What `schedule` would be for the rank `by` further on if positions move by `shift` grains a rank, written in one
 /// way only: indices reduced, and the sources of a reduction sorted, whose order does not matter to what it holds.
 fn turned(schedule: &Schedule, by: usize, shift: usize) -> Schedule {
+    let mut schedule = as_rank(schedule, by, by * shift);
+    schedule.channels.iter_mut().for_each(|items| sort(items));
+    schedule
+}
+
+/// What `rank`'s schedule would be for rank 0 where positions move by `shift` grains a rank. Sources stay in their order.
+pub(super) fn as_rank_0(schedule: &Schedule, rank: usize, shift: usize) -> Schedule {
+    let back = schedule.ranks as usize - rank;
+    as_rank(schedule, back, back * shift)
+}
+
+/// The schedule with peers `by` further on and positions `grains` further on.
+fn as_rank(schedule: &Schedule, by: usize, grains: usize) -> Schedule {
     let mut schedule = schedule.clone();
     let turn = Turn {
         ranks: schedule.ranks as usize,
         by,
         total: schedule.total_grains(),
         scratch: schedule.scratch as usize,
-        grains: by * shift,
+        grains,
     };
     schedule.channels.iter_mut().for_each(|items| turn.items(items));
     schedule
+}
+
+/// Sorts the sources of each step.
+fn sort(items: &mut [Item]) {
+    for item in items {
+        match item {
+            Item::Step(step) => step.sources.sort_unstable_by_key(key),
+            Item::Repeat { items, .. } => sort(items),
+        }
+    }
 }
 
 struct Turn {
@@ -121,7 +144,6 @@ impl Turn {
                 Source::Recv(peer) => turn(peer, self.by, self.ranks),
             }
         }
-        step.sources.sort_unstable_by_key(key);
         step.stores.iter_mut().for_each(|slice| self.slice(slice));
         step.sends
             .iter_mut()

@@ -16,6 +16,8 @@
 //! `after` when its results are stored and its messages sent or posted; and scratch memory goes to another tile when
 //! all channels of this one are over and nothing in it is lent.
 //!
+//! Where one order of all contributions is asked for, [`ordered`] proves that as well.
+//!
 //! If the ranks' schedules are turned copies of each other, rank 0 is run for all ([`fold`]). Else each is run: up to
 //! [`EXACT`] ranks the multisets are kept as they are, above hashes stand for them.
 
@@ -28,6 +30,7 @@ mod machine;
 mod memory;
 #[cfg(test)]
 pub(crate) mod mutate;
+mod ordered;
 mod outcome;
 mod program;
 mod races;
@@ -40,6 +43,7 @@ mod value;
 
 pub(crate) use certificate::Certificate;
 pub(crate) use flaw::Flaw;
+pub(crate) use ordered::verify_in_order;
 pub(crate) use program::Path;
 
 use super::schedule::{Extent, How, Schedule, Slice, Source, Step};
@@ -203,7 +207,7 @@ pub(crate) fn verify_folded(
     Ok(Some(Proof {
         steps: proof.steps * ranks as u64,
         messages: proof.messages * ranks as u64,
-        folded: Some(symmetry.compared),
+        folded: Some(symmetry.sample.len() + 1),
         ..proof
     }))
 }

@@ -29,6 +29,11 @@ pub(super) trait Domain {
     /// Adds `more` to `sum`, with multiplicity.
     fn add(&self, sum: &mut Self::Sum, more: &Self::Sum);
 
+    /// Makes one of the multisets that a reduction has added, if they may be combined in their order.
+    fn close(&self, _sum: &mut Self::Sum) -> bool {
+        true
+    }
+
     /// Every rank once.
     fn everyone(&self) -> &Self::Sum;
 

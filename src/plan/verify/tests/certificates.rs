@@ -3,7 +3,7 @@
 use super::{built, exchange, named};
 use crate::plan::algo::{self, Algorithm};
 use crate::plan::bounds::Bounds;
-use crate::plan::cost::Load;
+use crate::plan::cost::{Load, Order};
 use crate::plan::definition;
 use crate::plan::verify::{Certificate, Proof, verify_all};
 use crate::types::Collective;
@@ -20,6 +20,7 @@ fn each(numbers: impl IntoIterator<Item = usize>, check: impl Fn(&str, &Algorith
                     ranks,
                     count: proof.certificate.vector as usize,
                     element: 1,
+                    order: Order::Any,
                 };
                 let what = format!("{}: {}, {ranks} ranks", algorithm.name, named(collective));
                 check(&what, algorithm, &load, &proof);

@@ -4,6 +4,7 @@ mod certificates;
 mod flaws;
 mod marks;
 mod mutants;
+mod ordered;
 mod sweep;
 
 use crate::plan::algo::{Algorithm, Request};
