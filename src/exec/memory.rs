@@ -101,7 +101,10 @@ impl<'m> Work<'m> {
     /// in the place of the count.
     #[inline]
     pub(super) fn header_of(&self, step: &Step, track: &Track) -> Header {
-        let (Some(slice), true) = (step.shape(), self.grains.are_told()) else {
+        if !self.grains.are_told() {
+            return self.header;
+        }
+        let Some(slice) = step.shape() else {
             return self.header;
         };
         let len = |k| {

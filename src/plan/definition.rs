@@ -110,6 +110,7 @@ pub(crate) fn total(collective: Collective, ranks: usize, count: usize) -> Optio
 }
 
 /// What `rank` holds in a call whose vector has a [`total`].
+#[inline]
 pub(crate) fn held(collective: Collective, ranks: usize, rank: usize, count: usize) -> Held {
     let blocks = if collective.has_blocks() { ranks } else { 1 };
     let elements = |blocks: Range<usize>| match blocks.is_empty() {

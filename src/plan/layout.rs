@@ -67,6 +67,21 @@ impl Blocks {
         lengths.max().unwrap_or(0)
     }
 
+    /// The elements of `buffer` where grain `index` lies; of scratch memory only their number matters.
+    #[inline(never)] // so that evenly cut vectors do not pay for it
+    fn place(&self, grains: usize, buffer: Buffer, index: usize) -> Range<usize> {
+        let [input, output] = self.sides.each_ref().map(|side| &side[index / grains]);
+        let block = match buffer {
+            Buffer::Input => input,
+            Buffer::Output => output,
+            // A rank may have a block on one side only.
+            Buffer::Scratch if input.is_empty() => output,
+            Buffer::Scratch => input,
+        };
+        let inner = part(index % grains, grains, block.len());
+        block.start + inner.start..block.start + inner.end
+    }
+
     /// Elements of all blocks of a side: see [`Blocks::sides`].
     pub(crate) fn total(&self, side: usize) -> usize {
         self.sides[side].iter().map(Range::len).sum()
@@ -136,7 +151,7 @@ pub(crate) enum Grains<'m> {
 
 impl Grains<'_> {
     /// The elements of `buffer` where grain `index` lies; of scratch memory only their number matters.
-    #[inline]
+    #[inline(always)] // in the path of each step
     pub(crate) fn place(&self, buffer: Buffer, index: usize) -> Range<usize> {
         match self {
             Grains::Cut { layout, begins } => {
@@ -148,18 +163,7 @@ impl Grains<'_> {
                 let grain = layout.grain(index);
                 grain.start - begin..grain.end - begin
             }
-            Grains::Given { blocks, grains } => {
-                let [input, output] = blocks.sides.each_ref().map(|side| &side[index / grains]);
-                let block = match buffer {
-                    Buffer::Input => input,
-                    Buffer::Output => output,
-                    // A rank may have a block on one side only.
-                    Buffer::Scratch if input.is_empty() => output,
-                    Buffer::Scratch => input,
-                };
-                let inner = part(index % grains, *grains, block.len());
-                block.start + inner.start..block.start + inner.end
-            }
+            Grains::Given { blocks, grains } => blocks.place(*grains, buffer, index),
         }
     }
 
