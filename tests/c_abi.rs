@@ -121,6 +121,11 @@ fn pre_multiplied_sums_between_forked_processes() {
 }
 
 #[test]
+fn more_elements_than_32_bits_count() {
+    build_and_run("tests/c/large.c", C);
+}
+
+#[test]
 fn broadcast_between_forked_processes() {
     build_and_run("tests/c/broadcast.c", C);
 }

@@ -157,15 +157,15 @@ floats! {
     F8E5M2: |x| F8E5M2::from_f32(x as f32), |x: F8E5M2| x.to_f32().into();
 }
 
-/// Calls `$check::<T>($comm)` for every float type.
+/// Calls `$check::<T>($arg, ...)` for every float type.
 macro_rules! every_float {
-    ($check:ident, $comm:expr) => {{
-        $check::<f32>($comm);
-        $check::<f64>($comm);
-        $check::<f16>($comm);
-        $check::<bf16>($comm);
-        $check::<F8E4M3>($comm);
-        $check::<F8E5M2>($comm);
+    ($check:ident, $comm:expr $(, $all:expr)?) => {{
+        $check::<f32>($comm $(, $all)?);
+        $check::<f64>($comm $(, $all)?);
+        $check::<f16>($comm $(, $all)?);
+        $check::<bf16>($comm $(, $all)?);
+        $check::<F8E4M3>($comm $(, $all)?);
+        $check::<F8E5M2>($comm $(, $all)?);
     }};
 }
 
@@ -345,4 +345,133 @@ fn an_algorithm_that_cannot_now_is_refused_before_anything_moves() {
         comm.all_reduce_in_place(&mut data, Op::Sum).unwrap();
         assert_eq!(data, [2.0]);
     });
+}
+
+/// Calls `$check::<T>($comm)` for every integer type.
+macro_rules! every_integer {
+    ($check:ident, $comm:expr) => {{
+        $check::<i8>($comm);
+        $check::<u8>($comm);
+        $check::<i16>($comm);
+        $check::<u16>($comm);
+        $check::<i32>($comm);
+        $check::<u32>($comm);
+        $check::<i64>($comm);
+        $check::<u64>($comm);
+    }};
+}
+
+/// By every algorithm and operation: all ranks get the same bits, again when they call again, and those of integers are
+/// what wrapping arithmetic gives, divided once, toward zero.
+#[test]
+fn all_ranks_get_the_same_bits_each_time() {
+    for (algorithm, _) in algorithms(Collective::AllReduce) {
+        for n in [1, 2, 3, 5, 8] {
+            let of_ranks = with_ranks(n, &with_algorithm(algorithm), |comm| {
+                every_integer!(check_integers, comm);
+                let mut all = Vec::new();
+                every_float!(check_floats, comm, &mut all);
+                all
+            });
+            assert!(
+                of_ranks.iter().all(|all| *all == of_ranks[0]),
+                "{algorithm}, {n} ranks"
+            );
+        }
+    }
+}
+
+/// An integer type.
+trait Integer: Element {
+    /// The number that has these low bits.
+    fn wrapped(bits: u64) -> Self;
+    fn integer(self) -> i128;
+}
+
+macro_rules! integers {
+    ($($t:ty)*) => {$(
+        impl Integer for $t {
+            fn wrapped(bits: u64) -> Self {
+                bits as $t
+            }
+            fn integer(self) -> i128 {
+                self.into()
+            }
+        }
+    )*};
+}
+
+integers! { i8 u8 i16 u16 i32 u32 i64 u64 }
+
+/// Random bits for an element of a rank.
+fn random(rank: usize, at: usize) -> u64 {
+    let x = (rank as u64 * 1_000_003 + at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+/// Reduces `send` twice: what comes of it has the same `bits`.
+fn twice<T: Element>(comm: &Communicator, send: &[T], op: Op, bits: impl Fn(T) -> u64) -> Vec<T> {
+    let (mut once, mut again) = (send.to_vec(), send.to_vec());
+    comm.all_reduce_in_place(&mut once, op).unwrap();
+    comm.all_reduce(send, &mut again, op).unwrap();
+    let of = |vector: &[T]| -> Vec<u64> { vector.iter().map(|&x| bits(x)).collect() };
+    assert!(of(&once) == of(&again), "{op} of {}", T::DTYPE);
+    once
+}
+
+fn check_integers<T: Integer>(comm: &Communicator) {
+    let (n, me) = (comm.ranks(), comm.rank());
+    let vector = |rank: usize| (0..777).map(move |at| T::wrapped(random(rank, at)));
+    let (send, all): (Vec<T>, Vec<Vec<T>>) = (
+        vector(me).collect(),
+        (0..n).map(|r| vector(r).collect()).collect(),
+    );
+    for op in Op::ALL {
+        let got = twice(comm, &send, op, |x| x.integer() as u64);
+        for (at, got) in got.into_iter().enumerate() {
+            let numbers = all.iter().map(|vector| vector[at].integer());
+            let total = match op {
+                Op::Prod => numbers.fold(1, |a: i128, b| T::wrapped(a.wrapping_mul(b) as u64).integer()),
+                Op::Max => numbers.max().unwrap(),
+                Op::Min => numbers.min().unwrap(),
+                Op::BitAnd => numbers.reduce(|a, b| a & b).unwrap(),
+                Op::BitOr => numbers.reduce(|a, b| a | b).unwrap(),
+                Op::BitXor => numbers.reduce(|a, b| a ^ b).unwrap(),
+                Op::Avg => T::wrapped(numbers.sum::<i128>() as u64).integer() / n as i128,
+                _ => T::wrapped(numbers.sum::<i128>() as u64).integer(),
+            };
+            assert_eq!(got.integer(), total, "{op} of {} at {at}", T::DTYPE);
+        }
+    }
+}
+
+fn check_floats<T: Float>(comm: &Communicator, all: &mut Vec<u64>) {
+    let (n, me) = (comm.ranks(), comm.rank());
+    let send: Vec<T> = (0..777).map(|at| uneven(me, at)).collect();
+    for op in [Op::Sum, Op::Prod, Op::Max, Op::Min, Op::Avg] {
+        let got: Vec<u64> = twice(comm, &send, op, bits).into_iter().map(bits).collect();
+        for (at, got) in got.iter().enumerate().filter(|_| matches!(op, Op::Max | Op::Min)) {
+            let numbers = (0..n).map(|rank| uneven::<T>(rank, at).value());
+            let is_nan = numbers.clone().any(f64::is_nan);
+            assert_eq!(
+                f64::from_bits(*got).is_nan(),
+                is_nan,
+                "{op} of {} at {at}",
+                T::DTYPE
+            );
+            let best = numbers.reduce(|a, b| {
+                if (op == Op::Max) == a.total_cmp(&b).is_gt() {
+                    a
+                } else {
+                    b
+                }
+            });
+            assert!(
+                is_nan || best.unwrap().to_bits() == *got,
+                "{op} of {} at {at}",
+                T::DTYPE
+            );
+        }
+        all.extend(got);
+    }
 }

@@ -216,6 +216,14 @@ impl Tiling {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        plan::{
+            choose::{self, TileBytes},
+            schedule::Extent,
+        },
+        transport::{CALL_LANES, MAX_MESSAGE},
+        types::MAX_RANKS,
+    };
     use proptest::prelude::*;
 
     proptest! {
@@ -239,6 +247,37 @@ mod tests {
                 prop_assert_eq!(at, grain.end);
             }
             prop_assert_eq!(next, count);
+        }
+    }
+
+    proptest! {
+        /// Counts up to the last whose bytes are a number. (Arithmetic that overflows panics in tests.)
+        #[test]
+        fn huge_vectors_are_cut_like_others(
+            bytes in 1usize << 32..=isize::MAX as usize, element in 0..4u32, ranks in 1..=MAX_RANKS, blocks in 1..=2usize,
+            grains in 1usize..5, at: prop::sample::Index, tile: prop::sample::Index,
+        ) {
+            let size = 1 << element;
+            let (count, blocks) = (bytes / size, if blocks == 1 { 1 } else { ranks });
+            let layout = Layout { count, blocks, grains };
+            let index = at.index(blocks * grains);
+            let grain = layout.grain(index);
+            let block = |i: usize| (i as u128 * count as u128 / blocks as u128) as usize;
+            if grains == 1 {
+                prop_assert_eq!(grain.clone(), block(index)..block(index + 1));
+            }
+            let end = if index + 1 < blocks * grains { layout.grain(index + 1).start } else { count };
+            prop_assert!(grain.start <= grain.end && grain.end == end && grain.len() <= layout.longest());
+            for ways in [TileBytes::SHARED_MEMORY, TileBytes::TCP] {
+                let extent = Extent { message: 1, channels: 1 };
+                let (tiling, _) = choose::tiling(extent, &layout, size, MAX_MESSAGE, CALL_LANES, ways).unwrap();
+                prop_assert!(tiling.elements * size <= MAX_MESSAGE);
+                let tile = tile.index(tiling.tiles);
+                let piece = tiling.cut(grain.clone(), tile);
+                prop_assert!(piece.len() <= tiling.elements);
+                prop_assert_eq!(piece.start, grain.end.min(grain.start + tile * tiling.elements));
+                prop_assert_eq!(tiling.cut(grain.clone(), tiling.tiles - 1).end, grain.end);
+            }
         }
     }
 
