@@ -33,6 +33,7 @@ impl<B> Pending<B> {
     /// # Errors
     /// Why the operation failed; its buffers are freed.
     pub fn wait(self) -> Result<B> {
+        self.engine.membership.check()?;
         self.engine.wait_for(&self.completion);
         let received = self.engine.result(&self.completion)?;
         (self.back)(received)

@@ -9,6 +9,7 @@ use crate::{
 use std::{
     collections::VecDeque,
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         mpsc::{Sender, channel},
@@ -103,8 +104,10 @@ impl Stream {
     /// As [`Stream::synchronize`].
     pub fn is_over(&self) -> Result<bool> {
         let queue = self.0.queue();
-        queue.outcome()?;
-        Ok(queue.entries.is_empty())
+        if !queue.entries.is_empty() {
+            return Ok(false);
+        }
+        queue.outcome().map(|()| true)
     }
 
     /// Runs `callback` after all that is in the stream, on a thread of the stream's own, with the first failure of an
@@ -226,7 +229,8 @@ fn callback_thread() -> Result<Sender<Call>> {
     spawn_quiet(c"ccl-callbacks", calls, |calls| {
         for call in calls.iter() {
             let outcome = call.failure.map_or(Ok(()), |cause| Err(Error::Failed(cause)));
-            (call.callback)(outcome);
+            // What it throws is its own affair; the stream goes on.
+            let _ = catch_unwind(AssertUnwindSafe(|| (call.callback)(outcome)));
             call.stream.ended(call.number, None);
         }
     })

@@ -76,7 +76,8 @@ impl Completion {
         self.lock().outcome.clone()
     }
 
-    /// The operation has ended and all that it held is given back. Later outcomes change nothing.
+    /// The operation has ended and all that it held is given back. Later outcomes change nothing. Who waits for the end finds
+    /// the hook done.
     pub(crate) fn finish(&self, outcome: Outcome) {
         let mut inner = self.lock();
         if inner.outcome.is_some() {
@@ -84,11 +85,11 @@ impl Completion {
         }
         let hook = inner.hook.take();
         inner.outcome = Some(outcome.clone());
-        self.over.store(true, Release);
         drop(inner);
         if let Some(hook) = hook {
             hook(&outcome);
         }
+        self.over.store(true, Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -4,7 +4,7 @@ use super::{
     COMMUNICATORS, cause_code,
     config::{deadline, read},
     guard,
-    later::make,
+    later::{make, refused},
     memory::{index, put},
     on,
     types::{Code, cclComm_t, cclConfig_t, cclResult_t, cclUniqueId, version},
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn cclCommInitRank(
     rank: c_int,
 ) -> cclResult_t {
     // SAFETY: the caller's promise; no config is the default one.
-    guard(|| unsafe { init(comm, nranks, commId, rank, ptr::null()) })
+    guard(|| unsafe { init(comm, nranks, commId, rank, ptr::null()) }.inspect_err(refused))
 }
 
 /// The same with a configuration; NULL is the default one.
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn cclCommInitRankConfig(
     config: *mut cclConfig_t,
 ) -> cclResult_t {
     // SAFETY: the caller's promise.
-    guard(|| unsafe { init(comm, nranks, commId, rank, config) })
+    guard(|| unsafe { init(comm, nranks, commId, rank, config) }.inspect_err(refused))
 }
 
 /// # Safety
@@ -104,7 +104,7 @@ unsafe fn init(
     let id = UniqueId::from_bytes(id.internal.map(|byte| byte as u8))?;
     // SAFETY: the caller's promise about `comm`.
     unsafe {
-        make(comm, move || {
+        make(comm, None, move || {
             Communicator::init(ranks, &id, rank, &config).map(Some)
         })
     }
@@ -135,7 +135,11 @@ pub unsafe extern "C" fn cclCommInitEnv(comm: *mut cclComm_t, config: *mut cclCo
         // SAFETY: the caller's promise about `config`.
         let config = unsafe { read(config)? };
         // SAFETY: the caller's promise about `comm`.
-        unsafe { make(comm, move || Communicator::init_turn(turn, &config).map(Some)) }
+        unsafe {
+            make(comm, None, move || {
+                Communicator::init_turn(turn, &config).map(Some)
+            })
+        }
     })
 }
 

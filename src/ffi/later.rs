@@ -11,7 +11,7 @@ use crate::{
     exec::{Completion, Outcome},
     types::{Error, Result},
 };
-use std::{cell::RefCell, mem, ptr, sync::Arc, thread};
+use std::{cell::RefCell, io, mem, ptr, sync::Arc, thread};
 
 /// When a call's operation is carried out.
 pub(super) enum When {
@@ -49,6 +49,8 @@ type AtEnd = Box<dyn FnOnce(&Outcome) + Send>;
 /// A communicator that is made when the group ends, if it is.
 struct Making {
     place: Place,
+    /// The communicator that it is made of: what is made of one is made in the order of the calls.
+    parent: Option<Arc<Entry>>,
     make: Box<dyn FnOnce() -> Result<Option<Communicator>> + Send>,
 }
 
@@ -102,10 +104,12 @@ pub(super) fn later(
 /// `place` may be written, until the group ends if there is one.
 pub(super) unsafe fn make(
     place: *mut cclComm_t,
+    parent: Option<Arc<Entry>>,
     make: impl FnOnce() -> Result<Option<Communicator>> + Send + 'static,
 ) -> Result<()> {
     let making = Making {
         place: Place(place),
+        parent,
         make: Box::new(make),
     };
     let now = GROUP.with_borrow_mut(|group| match group.depth {
@@ -197,23 +201,43 @@ impl Group {
 
 /// Makes communicators side by side: each may wait for the others. If one fails all are given up.
 fn make_together(makings: Vec<Making>) -> Result<()> {
-    let made: Vec<(Place, Result<Option<Communicator>>)> = thread::scope(|scope| {
-        let start = |Making { place, make }| (place, scope.spawn(make));
-        let threads: Vec<_> = makings.into_iter().map(start).collect();
-        let join = |thread: thread::ScopedJoinHandle<'_, Result<Option<Communicator>>>| {
-            thread
-                .join()
-                .unwrap_or_else(|panic| Err(super::panicked(&*panic)))
+    let mut rows: Vec<Vec<Making>> = Vec::new();
+    for making in makings {
+        let is_of_one = |row: &&mut Vec<Making>| match (&row[0].parent, &making.parent) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
         };
-        threads
-            .into_iter()
-            .map(|(place, thread)| (place, join(thread)))
+        match rows.iter_mut().find(is_of_one) {
+            Some(row) => row.push(making),
+            None => rows.push(vec![making]),
+        }
+    }
+    type Made = Vec<(Place, Result<Option<Communicator>>)>;
+    let in_turn = |row: Vec<Making>| -> Made {
+        row.into_iter()
+            .map(|making| (making.place, (making.make)()))
             .collect()
+    };
+    let made: Vec<Result<Made>> = thread::scope(|scope| {
+        let start = |row| thread::Builder::new().spawn_scoped(scope, move || in_turn(row));
+        let threads: Vec<_> = rows.into_iter().map(start).collect();
+        let join = |thread: io::Result<thread::ScopedJoinHandle<'_, Made>>| {
+            let thread = thread.map_err(|e| Error::system("cannot start a thread for a communicator", e))?;
+            thread.join().map_err(|panic| super::panicked(&*panic))
+        };
+        threads.into_iter().map(join).collect()
     });
     let (mut comms, mut failure) = (Vec::new(), None);
-    for (place, made) in made {
+    for made in made {
         match made {
-            Ok(comm) => comms.extend(comm.map(|comm| (place, comm))),
+            Ok(made) => {
+                for (place, made) in made {
+                    match made {
+                        Ok(comm) => comms.extend(comm.map(|comm| (place, comm))),
+                        Err(error) => failure = failure.or(Some(error)),
+                    }
+                }
+            }
             Err(error) => failure = failure.or(Some(error)),
         }
     }

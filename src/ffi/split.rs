@@ -79,7 +79,7 @@ unsafe fn derive(
     make: impl FnOnce(&Communicator, Option<&Config>) -> Result<Option<Communicator>> + Send + 'static,
 ) -> cclResult_t {
     // SAFETY: the caller's promise about `newcomm`.
-    let cleared = guard(|| unsafe { put("newcomm", newcomm, ptr::null_mut()) });
+    let cleared = guard(|| unsafe { put("newcomm", newcomm, ptr::null_mut()) }.inspect_err(later::refused));
     if cleared != Code::Success as cclResult_t {
         return cleared;
     }
@@ -89,9 +89,13 @@ unsafe fn derive(
             // SAFETY: the caller's promise about `config`.
             false => Some(unsafe { read(config)? }),
         };
-        let entry = Arc::clone(entry);
+        let (parent, entry) = (Some(Arc::clone(entry)), Arc::clone(entry));
         // SAFETY: the caller's promise about `newcomm`.
-        unsafe { later::make(newcomm, move || make(&entry.communicator, config.as_ref())) }
+        unsafe {
+            later::make(newcomm, parent, move || {
+                make(&entry.communicator, config.as_ref())
+            })
+        }
     })
 }
 

@@ -67,11 +67,11 @@ impl Engine {
             }
             rounds = rounds.wrapping_add(1);
             // While something moves, something else may stand still.
-            if rounds.is_multiple_of(LOOK_EVERY)
-                && !floor.is_idle()
-                && self.give_up(floor, own, until, Duration::ZERO, false)? == Progress::Done
-            {
-                break;
+            if rounds.is_multiple_of(LOOK_EVERY) && !floor.is_idle() {
+                floor.look();
+                if self.give_up(floor, own, until, Duration::ZERO, false)? == Progress::Done {
+                    break;
+                }
             }
             if progress == Progress::Moved {
                 floor.patience.refresh();
@@ -238,7 +238,10 @@ impl Engine {
                 }
             }
             let reason = reasons::failure(membership, &floor.links, &one)
-                .or_else(|| ask.then(|| reasons::difference(membership, &one)).flatten())
+                .or_else(|| {
+                    ask.then(|| reasons::difference(membership, &floor.links, &one))
+                        .flatten()
+                })
                 .or_else(|| (one.waited >= limit).then(|| reasons::late(membership, &one, limit)));
             let Some(cause) = reason else { continue };
             let progress = self.round(floor, own, until)?;
@@ -273,11 +276,11 @@ fn stuck(floor: &Floor, own: Option<&Own<'_>>, waited: Duration) -> Vec<Stuck> {
     let mut all: Vec<Stuck> = own.into_iter().collect();
     floor.jobs.stuck(&mut all, |since| floor.elapsed(since));
     if all.is_empty() {
-        // All is over, but for what the system has not taken yet.
+        // All is over, but for what the system has not taken yet; or nothing may begin yet, which is no other rank's fault.
         all.push(Stuck {
             operation: None,
             waits_for: floor.links.unsent_to(),
-            waited,
+            waited: if floor.is_idle() { waited } else { Duration::ZERO },
         });
     }
     all

@@ -39,6 +39,7 @@ use job::{Collecting, Placed};
 use jobs::Jobs;
 use lead::{Own, Until};
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{
@@ -109,8 +110,10 @@ impl Floor {
     /// Somebody begins to lead.
     fn begin(&mut self) {
         self.patience.refresh();
-        self.looked = None;
-        self.lost = Duration::ZERO;
+        if self.is_idle() {
+            self.looked = None;
+            self.lost = Duration::ZERO;
+        }
     }
 
     /// The leader looks at the clock.
@@ -253,10 +256,17 @@ impl Engine {
                 call: placed.call,
                 lanes: placed.lanes(),
             };
-            let outcome = self.lead(&mut floor, Some(own), Until::OwnDone);
+            let lead = || self.lead(&mut floor, Some(own), Until::OwnDone);
+            let led = catch_unwind(AssertUnwindSafe(lead));
+            if led.is_err() {
+                self.break_down(&mut floor);
+            }
             floor.scratch = scratch;
             self.step_back(floor);
-            return outcome.map_err(Error::Failed);
+            return match led {
+                Ok(outcome) => outcome.map_err(Error::Failed),
+                Err(panic) => resume_unwind(panic),
+            };
         }
         let completion = Completion::new();
         crate::mem::scope(
@@ -284,6 +294,9 @@ impl Engine {
         what: (usize, DType, Reducing),
         start: Start,
     ) -> Result<()> {
+        if !start.attended {
+            self.need_thread()?; // before the call has its place
+        }
         let mut desk = self.open_desk()?;
         let placed = self.place(&mut desk, collective, what, places)?;
         if placed.is_empty() && start.gate.is_none() {
@@ -355,7 +368,8 @@ impl Engine {
     pub(super) fn finalize(&self) -> Result<()> {
         self.open_desk_anyway()?.finalized = true;
         self.drain();
-        Ok(())
+        // A call that another thread has running ends first.
+        self.memory().map(|_| ())
     }
 
     /// Waits until nothing is under way.

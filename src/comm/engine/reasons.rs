@@ -3,7 +3,7 @@
 use crate::{
     bootstrap::{Membership, Peer},
     exec::Fault,
-    transport::links::Links,
+    transport::{Wires, links::Links},
     types::{Call, Cause, Error, Operation},
 };
 use std::time::{Duration, Instant};
@@ -75,10 +75,11 @@ pub(super) fn under_way(membership: &Membership, links: &Links, cause: &Cause) -
 
 /// Whether one of the ranks that a call waits for has made a different call in its place, or waits in a later one: what
 /// it has sent in this one came before it went on, so that nothing more will come.
-pub(super) fn difference(membership: &Membership, stuck: &Stuck) -> Option<Cause> {
+pub(super) fn difference(membership: &Membership, links: &Links, stuck: &Stuck) -> Option<Cause> {
     let Some(Operation::Collective(ours)) = stuck.operation else {
         return None;
     };
+    let unsent = links.unsent_to();
     stuck.waits_for.iter().take(MOST_ASKED).find_map(|&rank| {
         let answer = membership.calls_of(rank)?;
         let made = answer.made(ours.seq).filter(|made| !made.agrees_with(&ours));
@@ -87,6 +88,9 @@ pub(super) fn difference(membership: &Membership, stuck: &Stuck) -> Option<Cause
             Some(Operation::Transfer(_)) | None => None,
         };
         let later = waits_in.filter(|call| call.seq.wrapping_sub(ours.seq).cast_signed() > 0);
+        // What it waits for may still be here, and what it has sent under way.
+        let may_come = links.may_bring_more(rank) && stuck.waited < UNDER_WAY;
+        let later = later.filter(|_| !may_come && !unsent.contains(&rank));
         let here = (membership.rank() as u32, ours.into());
         made.or(later).map(|theirs| Cause::Mismatch {
             here,

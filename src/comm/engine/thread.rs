@@ -77,7 +77,7 @@ impl Engine {
     }
 
     /// Ends all that is under way after a panic.
-    fn break_down(&self, floor: &mut Floor) {
+    pub(super) fn break_down(&self, floor: &mut Floor) {
         let cause = Cause::Broken {
             rank: self.membership.rank() as u32,
             what: "a call on the communicator panicked".to_owned(),

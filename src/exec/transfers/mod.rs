@@ -32,7 +32,7 @@ pub(crate) struct Sending {
     envelope: Envelope,
     data: Hold,
     completion: Arc<Completion>,
-    /// When it was posted.
+    /// When it began.
     since: Instant,
 }
 
@@ -281,8 +281,9 @@ impl Transfers {
     }
 
     /// Sends a message to `peer`, which may be this rank.
-    pub(crate) fn send(&mut self, peer: usize, sending: Sending) -> Result<(), Fault> {
+    pub(crate) fn send(&mut self, peer: usize, mut sending: Sending) -> Result<(), Fault> {
         self.busy = true;
+        sending.since = Instant::now();
         if peer != self.rank {
             self.pairs.entry(peer).or_default().unsaid.push_back(sending);
             return Ok(());
@@ -307,6 +308,7 @@ impl Transfers {
     pub(crate) fn receive(&mut self, mut posted: Posted) -> Result<(), Fault> {
         self.busy = true;
         self.receives += 1;
+        posted.since = Instant::now();
         posted.number = self.receives;
         let from = posted.wanted.from;
         let of = |(&peer, pair): (&usize, &Pair)| {
@@ -353,7 +355,7 @@ impl Transfers {
             if peer == self.rank || !pair.is_open() && self.anyone.is_empty() {
                 continue;
             }
-            moved |= pair.send(peer, wires)?;
+            let mut went = pair.send(peer, wires)?;
             let (rank, anyone, arrivals) = (self.rank, &mut self.anyone, &mut self.arrivals);
             let mut accept = |pair: &mut Pair, envelope: Envelope, payload: Payload<'_>| {
                 let taker = first_taker(anyone, &mut pair.posted, rank, peer, &envelope)?;
@@ -377,11 +379,15 @@ impl Transfers {
                 Ok(())
             };
             while pair.hear(peer, wires, &mut accept)? {
+                went = true;
+            }
+            went |= pair.receive(peer, wires)?;
+            // What it just heard may let it send.
+            went |= pair.send(peer, wires)?;
+            if went {
+                pair.moved = Some(Instant::now());
                 moved = true;
             }
-            moved |= pair.receive(peer, wires)?;
-            // What it just heard may let it send.
-            moved |= pair.send(peer, wires)?;
         }
         let open = |pair: &Pair| pair.is_open() || pair.holds_own();
         self.busy = !self.anyone.is_empty() || self.pairs.values().any(open);

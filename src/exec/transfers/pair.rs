@@ -46,6 +46,8 @@ pub(super) struct Pair {
     coming: VecDeque<(u32, Flow<Posted>)>,
     /// Its short messages that were handed on since it was told so.
     handed_on: u32,
+    /// When something last moved here.
+    pub(super) moved: Option<Instant>,
 }
 
 impl Pair {
@@ -65,6 +67,11 @@ impl Pair {
             .any(|arrival| matches!(arrival.data, Kept::Own(_)))
     }
 
+    /// Since when a message on its way stands still: those before it go first.
+    fn stands_since<T>(&self, flow: &Flow<T>) -> Instant {
+        self.moved.map_or(flow.since, |moved| moved.max(flow.since))
+    }
+
     /// What is under way, in no order: what it is, and since when it stands still.
     pub(super) fn under_way(&self, peer: usize) -> impl Iterator<Item = (Transfer, Instant)> {
         let sending = move |sending: &Sending, since| (sending.transfer(peer), since);
@@ -73,12 +80,12 @@ impl Pair {
         let flowing = self
             .flowing
             .iter()
-            .map(move |(_, flow)| sending(&flow.what, flow.since));
+            .map(move |(_, flow)| sending(&flow.what, self.stands_since(flow)));
         let posted = self.posted.iter().map(|one| (one.transfer(), one.since));
         let coming = self
             .coming
             .iter()
-            .map(|(_, flow)| (flow.what.transfer(), flow.since));
+            .map(|(_, flow)| (flow.what.transfer(), self.stands_since(flow)));
         unsaid.chain(announced).chain(flowing).chain(posted).chain(coming)
     }
 
