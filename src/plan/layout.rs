@@ -219,10 +219,11 @@ mod tests {
     use crate::{
         plan::{
             choose::{self, TileBytes},
+            cost::Load,
             schedule::Extent,
         },
         transport::{CALL_LANES, MAX_MESSAGE},
-        types::MAX_RANKS,
+        types::{Collective, DType, MAX_RANKS},
     };
     use proptest::prelude::*;
 
@@ -254,10 +255,11 @@ mod tests {
         /// Counts up to the last whose bytes are a number. (Arithmetic that overflows panics in tests.)
         #[test]
         fn huge_vectors_are_cut_like_others(
-            bytes in 1usize << 32..=isize::MAX as usize, element in 0..4u32, ranks in 1..=MAX_RANKS, blocks in 1..=2usize,
+            bytes in 1usize << 32..=isize::MAX as usize, element in 0..4usize, ranks in 1..=MAX_RANKS, blocks in 1..=2usize,
             grains in 1usize..5, at: prop::sample::Index, tile: prop::sample::Index,
         ) {
-            let size = 1 << element;
+            let dtype = [DType::Int8, DType::Int16, DType::Int32, DType::Int64][element];
+            let size = dtype.size();
             let (count, blocks) = (bytes / size, if blocks == 1 { 1 } else { ranks });
             let layout = Layout { count, blocks, grains };
             let index = at.index(blocks * grains);
@@ -268,9 +270,14 @@ mod tests {
             }
             let end = if index + 1 < blocks * grains { layout.grain(index + 1).start } else { count };
             prop_assert!(grain.start <= grain.end && grain.end == end && grain.len() <= layout.longest());
-            for ways in [TileBytes::SHARED_MEMORY, TileBytes::TCP] {
+            for (ways, collective) in [
+                (TileBytes::SHARED_MEMORY, Collective::AllReduce),
+                (TileBytes::TCP, Collective::AllReduce),
+                (TileBytes::SHARED_MEMORY, Collective::AllGatherV),
+            ] {
                 let extent = Extent { message: 1, channels: 1 };
-                let (tiling, _) = choose::tiling(extent, &layout, size, MAX_MESSAGE, CALL_LANES, ways).unwrap();
+                let load = Load::new(collective, ranks, count, dtype);
+                let (tiling, _) = choose::tiling(extent, &layout, &load, MAX_MESSAGE, CALL_LANES, ways).unwrap();
                 prop_assert!(tiling.elements * size <= MAX_MESSAGE);
                 let tile = tile.index(tiling.tiles);
                 let piece = tiling.cut(grain.clone(), tile);

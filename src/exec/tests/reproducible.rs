@@ -121,7 +121,7 @@ impl Dice {
     /// An element whose sums are rounded; now and then an infinity, a NaN or a zero with a sign.
     fn element(&mut self, dtype: DType) -> u64 {
         let special = [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
-        let sign = if self.roll() % 2 == 0 { 1.0 } else { -1.0 };
+        let sign = if self.roll().is_multiple_of(2) { 1.0 } else { -1.0 };
         let scale = [0.01, 0.3, 1.0, 7.0][self.roll() as usize % 4];
         let x = match self.roll() % 300 {
             0 => special[self.roll() as usize % special.len()],
