@@ -169,7 +169,8 @@ mod tests {
         };
         let error = of("chain").unwrap_err();
         assert!(
-            error.contains("\"chain\" combines them in another: force none, or doubling or direct"),
+            error
+                .contains("\"chain\" combines them in another: force none, or doubling or oneshot or direct"),
             "{error}"
         );
         // It never combines anything.
