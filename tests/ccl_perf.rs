@@ -66,7 +66,7 @@ fn mistakes_are_one_line_with_status_2() {
         ("allreduce --ranks 3 -e 100T", "lower -e"),
         ("allreduce -e 100T", "lower -e"),
         ("allreduce --algo guess", "ring"),
-        ("broadcast --algo ring", "tree or chain"),
+        ("broadcast --algo ring", "tree or knomial"),
         ("allreduce --transport pigeon", "shm"),
     ];
     for (line, part) in cases {

@@ -599,7 +599,7 @@ fn different_calls_fail_on_all_ranks_with_both_named() {
     }
 }
 
-/// A call of no elements sends nothing: who waits for it asks which call was made.
+/// A call of no elements sends nothing: who waits for it asks which call was made, or sees the next one first.
 #[test]
 fn a_count_of_none_against_others_is_no_hang() {
     let calls: [fn(&Communicator, usize) -> ccl::Result<()>; 5] = [
@@ -617,9 +617,7 @@ fn a_count_of_none_against_others_is_no_hang() {
         });
         for error in &errors {
             assert!(
-                error.contains("5 x int32")
-                    && error.contains("rank 1 made call #0")
-                    && error.contains("(0 x int32"),
+                error.contains("(5 x int32") && error.contains("rank 1 made call #"),
                 "{errors:#?}"
             );
         }
@@ -638,7 +636,9 @@ fn the_algorithm_can_be_asked_for() {
             Collective::AlltoAll,
         ] {
             let said = comm.explain(collective, 1000, DType::Float32).unwrap();
-            assert_eq!(said.candidates.len(), algorithms(collective).count());
+            // A hierarchy is a candidate only where there are hosts.
+            let fit = algorithms(collective).filter(|(name, _)| *name != "hierarchical");
+            assert_eq!(said.candidates.len(), fit.count());
             assert!(said.candidates.iter().all(|one| one.predicted.as_nanos() > 0));
         }
     });
