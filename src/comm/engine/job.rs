@@ -17,7 +17,7 @@ use std::{
             Ordering::{Acquire, Release},
         },
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// Whether what comes before an operation in its stream is over.
@@ -170,8 +170,6 @@ pub(in crate::comm) struct Collecting {
     run: Option<Run>,
     /// Since when it stands still, if it does.
     since: Option<Instant>,
-    /// How long it stands still before the ranks that it waits for are asked which call they are in.
-    pub(super) ask_after: Duration,
 }
 
 impl Collecting {
@@ -183,7 +181,6 @@ impl Collecting {
             scratch: Vec::new(),
             run: None,
             since: None,
-            ask_after: super::reasons::FIRST_QUESTION,
         }
     }
 
@@ -203,10 +200,7 @@ impl Collecting {
             Progress::Blocked => {
                 self.since.get_or_insert_with(Instant::now);
             }
-            Progress::Moved | Progress::Done => {
-                self.since = None;
-                self.ask_after = super::reasons::FIRST_QUESTION;
-            }
+            Progress::Moved | Progress::Done => self.since = None,
         }
         Ok(progress)
     }

@@ -294,10 +294,7 @@ impl Engine {
         what: (usize, DType, Reducing),
         start: Start,
     ) -> Result<()> {
-        if !start.attended {
-            self.need_thread()?; // before the call has its place
-        }
-        let mut desk = self.open_desk()?;
+        let mut desk = self.open_desk_for(&start)?;
         let placed = self.place(&mut desk, collective, what, places)?;
         if placed.is_empty() && start.gate.is_none() {
             drop((memory, desk));
@@ -309,7 +306,8 @@ impl Engine {
             what: What::Collective(Box::new(collecting)),
             gate: start.gate,
         };
-        self.begin(desk, job, start.attended)
+        self.begin(desk, job, start.attended);
+        Ok(())
     }
 
     /// Begins to send a message.
@@ -320,33 +318,39 @@ impl Engine {
         (to, tag): (usize, i32),
         start: Start,
     ) -> Result<()> {
-        let desk = self.open_desk()?;
+        let desk = self.open_desk_for(&start)?;
         let job = Job {
             what: What::Send(to, Sending::new(data, tag, dtype, start.completion)),
             gate: start.gate,
         };
-        self.begin(desk, job, start.attended)
+        self.begin(desk, job, start.attended);
+        Ok(())
     }
 
     /// Begins to receive a message.
     pub(super) fn receive(self: &Arc<Self>, data: Hold, wanted: Wanted, start: Start) -> Result<()> {
-        let desk = self.open_desk()?;
+        let desk = self.open_desk_for(&start)?;
         let job = Job {
             what: What::Receive(Posted::new(data, wanted, start.completion)),
             gate: start.gate,
         };
-        self.begin(desk, job, start.attended)
+        self.begin(desk, job, start.attended);
+        Ok(())
     }
 
-    fn begin(self: &Arc<Self>, desk: MutexGuard<'_, Desk>, job: Job, attended: bool) -> Result<()> {
-        if !attended {
+    /// The desk for something that goes on by itself. The thread that leads it is there before it gets its place.
+    fn open_desk_for(self: &Arc<Self>, start: &Start) -> Result<MutexGuard<'_, Desk>> {
+        if !start.attended {
             self.need_thread()?;
         }
+        self.open_desk()
+    }
+
+    fn begin(&self, desk: MutexGuard<'_, Desk>, job: Job, attended: bool) {
         self.post(desk, job);
         if !attended {
             self.nudge();
         }
-        Ok(())
     }
 
     /// Hands a job to whoever leads.
