@@ -96,7 +96,7 @@ impl Health {
         if self.0.check().is_err() || !self.trouble() {
             return None;
         }
-        self.0.lock().verdict.clone()
+        self.0.verdict()
     }
 
     /// Keeps `call`, which this rank makes, for others that ask: the last [`KEPT`](super::calls::KEPT) are kept.
@@ -217,6 +217,10 @@ impl Shared {
         self.tell(TROUBLE, |inner| {
             inner.verdict.get_or_insert(cause);
         });
+    }
+
+    pub(super) fn verdict(&self) -> Option<Cause> {
+        self.lock().verdict.clone()
     }
 
     pub(super) fn settled(&self) {

@@ -107,7 +107,7 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
         "init: going to the meeting of the ranks at {}",
         id.places()
     );
-    match request().and_then(|request| meet(id, joining.child, key, deadline, request)) {
+    match request().and_then(|request| meet(id, joining.child, &shared, deadline, request)) {
         Ok(table) => {
             let total = began.elapsed();
             info!(
@@ -144,18 +144,22 @@ fn numbers(rank: usize, ranks: usize) -> Result<(u32, u32), Error> {
 fn meet(
     id: &UniqueId,
     child: Option<&Child<'_>>,
-    key: Key,
+    shared: &Shared,
     deadline: Instant,
     mut request: Join,
 ) -> Result<Table, Error> {
     let patience = Patience {
         deadline: deadline + GRACE,
-        stop: &|| child.is_some_and(Child::hopeless),
+        stop: &|| shared.verdict().is_some() || child.is_some_and(Child::hopeless),
     };
+    let key = shared.key;
     let (ranks, timeout) = (request.ranks, request.timeout);
-    let explain = |failure| match child.and_then(Child::obstacle) {
-        Some(what) => Error::Init { what },
-        None => explain(failure, id, key.rank, timeout),
+    let explain = |failure| match (shared.verdict(), child.and_then(Child::obstacle)) {
+        (Some(cause), _) => Error::Init {
+            what: cause.to_string(),
+        },
+        (None, Some(what)) => Error::Init { what },
+        (None, None) => explain(failure, id, key.rank, timeout),
     };
     let mut channel = go_there(id, key, &patience).map_err(explain)?;
     if let (Some(at), Ok(ours)) = (&mut request.seat.tcp, tcp::local_address(&channel)) {

@@ -108,6 +108,11 @@ impl Places {
         late.filter_map(|(comm, m)| Some((*comm, m.expire()?))).collect()
     }
 
+    /// Those that are under way.
+    pub(super) fn open_meetings(&self) -> impl Iterator<Item = CommId> {
+        self.meetings().map(|(comm, _)| *comm)
+    }
+
     fn meetings(&self) -> impl Iterator<Item = (&CommId, &Meeting)> {
         self.all.iter().filter_map(|(comm, place)| match &place.state {
             State::Open { meeting, .. } => Some((comm, meeting)),

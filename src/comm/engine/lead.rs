@@ -88,7 +88,10 @@ impl Engine {
                 Pause::Sleep(nap) => {
                     asleep = true;
                     say_waits(membership, &stuck(floor, own.as_ref(), waited));
-                    match self.sleep(floor, own, until, nap.min(self.timeout().saturating_sub(waited)))? {
+                    // Not past the deadline; but behind it, where only what nobody waits for is left, as long as ever.
+                    let left = self.timeout().saturating_sub(waited);
+                    let nap = if left.is_zero() { nap } else { nap.min(left) };
+                    match self.sleep(floor, own, until, nap)? {
                         Progress::Done => break,
                         Progress::Moved => {
                             floor.patience.refresh();
@@ -196,6 +199,10 @@ impl Engine {
                 };
                 Err(reasons::raise(&self.membership, cause))
             }
+        };
+        let progress = match progress {
+            Ok(Progress::Blocked) if !floor.links.doze() => self.round(floor, own, until),
+            progress => progress,
         };
         if matches!(progress, Ok(Progress::Blocked)) {
             let nap = if self.membership.trouble() {

@@ -16,6 +16,11 @@
 //! whether its owner does that; a peer fences for itself if it does not, or if the peer's own process could not be
 //! registered for it.
 //!
+//! The kernel's barrier can miss a processor: one that idled at the moment when its last process registered, and that has run
+//! no other process since (it is not told of the registration; seen on Linux 6.18). A ring may then be lost, but only to a
+//! peer that published in the moment of `arm()`: a store leaves its processor within a fraction of a microsecond. So the
+//! sleeper's first sleep is short ([`Bell::doze`]), and it looks at the links once more after it.
+//!
 //! Source of the asymmetric barrier: `folly/synchronization/AsymmetricThreadFence.h`.
 
 #[cfg(test)]
@@ -89,6 +94,12 @@ impl Bell {
             // It had worked when the process was registered; without it a ring may be missed. `sleep` will not.
             self.page.state.store(AWAKE, SeqCst);
         }
+    }
+
+    /// The first sleep after [`Bell::arm`], as long as a store may be on its way and much longer. `false` when nobody has rung:
+    /// then the caller looks at its links again, which finds what a lost ring was for, before [`Bell::sleep`].
+    pub(crate) fn doze(&self) -> bool {
+        self.sleep(DOZE)
     }
 
     /// Sleeps until the armed bell is rung, for at most `timeout`; not at all if it was rung since it was armed. `false`
@@ -173,6 +184,8 @@ unsafe impl Layout for Page {}
 
 const AWAKE: u32 = 0;
 const ARMED: u32 = 1;
+
+const DOZE: Duration = Duration::from_millis(1);
 
 impl Page {
     #[inline]

@@ -277,7 +277,8 @@ fn soak(links: &Links, me: usize, seed: u64) {
             thread::yield_now();
         } else if !moved {
             links.arm().unwrap();
-            if let (false, false) = pump(&mut random, true) {
+            let mut stuck = || pump(&mut random, true) == (false, false);
+            if stuck() && !links.doze() && stuck() {
                 assert!(
                     links.sleep(Duration::from_secs(60)),
                     "rank {me} was not woken, seed {seed}"

@@ -411,9 +411,20 @@ impl EventLoop {
         );
         for (key, member) in &mut self.members {
             let (rank, what) = (key.rank, what.clone());
-            member.view.raise(Cause::Broken { rank, what });
-            self.stirred.push(*key);
+            let cause = Cause::Broken { rank, what };
+            match member.table {
+                Some(_) => {
+                    member.view.raise(cause);
+                    self.stirred.push(*key);
+                }
+                // Whom it waits for may be one that is not let in.
+                None => member.shared.conclude(cause),
+            }
         }
+        let what = format!("the process where the ranks meet failed: {what}");
+        let refusal = Answer::Refused { late: false, what };
+        let open = self.places.open_meetings().map(|comm| (comm, refusal.clone()));
+        self.answers.extend(open);
     }
 
     /// The next connection, of each listener in turn.

@@ -17,7 +17,8 @@ fn pin(which: usize) {
 }
 
 /// The race itself, over and over: one arms and looks while the other publishes and rings. Either the look finds
-/// what was published or the bell was rung.
+/// what was published or the bell was rung; or, where the kernel's barrier missed a processor, the look after the doze
+/// finds it.
 fn race(asymmetric: bool) {
     const ROUNDS: u64 = 5000;
     let bells = [Bell::with(asymmetric).unwrap(), Bell::with(asymmetric).unwrap()];
@@ -49,10 +50,14 @@ fn race(asymmetric: bool) {
                 bell.arm();
                 let found = find();
                 meet(0, &mut random, &find);
-                lost += u32::from(!found && bell.page.state.load(Relaxed) == ARMED);
+                if !found && bell.page.state.load(Relaxed) == ARMED {
+                    lost += 1;
+                    assert!(!asymmetric || bell.doze() || find(), "nor is it found later");
+                }
                 bell.disarm();
             }
-            assert_eq!(lost, 0, "rings lost in {ROUNDS} rounds");
+            println!("{lost} rings lost in {ROUNDS} rounds");
+            assert!(asymmetric || lost == 0);
         });
         scope.spawn(|| {
             pin(1);
@@ -92,7 +97,8 @@ fn hand_over(asymmetric: bool) {
         while token.load(Acquire) < TURNS {
             bells[me].arm();
             let at = token.load(Acquire);
-            if at < TURNS && !mine(at) {
+            let came = |at| at >= TURNS || mine(at);
+            if !came(at) && !bells[me].doze() && !came(token.load(Acquire)) {
                 assert!(bells[me].sleep(LONG), "a ring was missed at turn {at}");
             }
             bells[me].disarm();
