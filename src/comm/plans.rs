@@ -1,13 +1,15 @@
 //! The schedules that a communicator has used lately, each proved before it is run, and the last call as it was made ready.
 
 use crate::{
+    exec::Straight,
     plan::{
         algo::{Algorithm, Request},
         bounds::Bounds,
         choose,
         cost::{Load, Machine, Order},
+        definition,
         groups::Groups,
-        layout::{Layout, Tiling},
+        layout::{Grains, Layout, Tiling},
         schedule::{Extent, Schedule},
         verify::verify_in_order,
     },
@@ -40,6 +42,8 @@ pub(super) struct Prepared {
     pub(super) copies: usize,
     /// Channels of the rank that has the most of them.
     pub(super) channels: usize,
+    /// The way of a short call.
+    pub(super) straight: Option<Straight>,
 }
 
 impl Plans {
@@ -65,6 +69,14 @@ impl Plans {
             };
             let (tiling, copies) =
                 choose::tiling(extent, &layout, &load, MAX_MESSAGE, CALL_LANES, machine.tile)?;
+            let straight = || {
+                let held = definition::held(load.collective, load.ranks, rank, load.count);
+                let begins = [held.input.start, held.output.start];
+                let grains = Grains::Cut { layout, begins };
+                Straight::new(&schedule, &grains, &tiling, load.element)
+            };
+            let is_given = load.collective.has_given_blocks();
+            let straight = if is_given { None } else { straight() };
             self.last = Some(Arc::new(Prepared {
                 load,
                 algorithm: algorithm.name,
@@ -73,6 +85,7 @@ impl Plans {
                 tiling,
                 copies,
                 channels: extent.channels,
+                straight,
             }));
         }
         let last = self.last.clone();

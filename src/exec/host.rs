@@ -130,6 +130,15 @@ impl Run {
         }
     }
 
+    /// The same after its first `steps` steps, which have been done by its [`Straight`](super::Straight) way.
+    pub(crate) fn after(work: &Work<'_>, steps: usize) -> Self {
+        let mut run = Run::new(work);
+        for _ in 0..steps {
+            run.advance(work, 0);
+        }
+        run
+    }
+
     /// The peers that the last poll found itself waiting for.
     pub(crate) fn waits_for(&self) -> Vec<usize> {
         let peer = |wait| match wait {

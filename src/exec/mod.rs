@@ -7,6 +7,7 @@ mod completion;
 mod cursor;
 mod host;
 mod memory;
+mod straight;
 mod track;
 mod transfers;
 pub(crate) mod wait;
@@ -17,6 +18,7 @@ pub(crate) use host::{Fault, Progress, Run};
 #[cfg(test)]
 pub(crate) use memory::Lend;
 pub(crate) use memory::Work;
+pub(crate) use straight::Straight;
 pub(crate) use transfers::{Posted, Sending, Transfers, Wanted};
 
 #[cfg(test)]

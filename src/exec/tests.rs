@@ -3,7 +3,7 @@
 mod reproducible;
 mod vector;
 
-use super::{Lend, Progress, Run, Work};
+use super::{Lend, Progress, Run, Straight, Work};
 use crate::{
     mem::Region,
     plan::{
@@ -168,7 +168,24 @@ impl Trial<'_> {
 
 /// Polls the runs in the world's order until all are done.
 fn finish(world: &sim::World, works: &[Work<'_>]) -> Result<(), String> {
-    let mut runs: Vec<Run> = works.iter().map(Run::new).collect();
+    // Half of the ranks go straight where they can, from their first turn on until something is not there; they offer nothing.
+    let straight: Vec<bool> = works.iter().map(|_| world.next_rank() % 2 == 0).collect();
+    let works = works.iter().zip(&straight).map(|(work, &straight)| Work {
+        lend: work.lend.filter(|_| !straight),
+        ..*work
+    });
+    let works: Vec<Work<'_>> = works.collect();
+    let begin = |rank: usize| {
+        let work = &works[rank];
+        if !straight[rank] || work.scalar.is_some() || matches!(work.grains, Grains::Given { .. }) {
+            return Run::new(work);
+        }
+        match Straight::new(work.schedule, &work.grains, &work.tiling, work.dtype.size()) {
+            Some(straight) => Run::after(work, straight.run(work, &world.wires(rank), |again| !again)),
+            None => Run::new(work),
+        }
+    };
+    let mut runs: Vec<Option<Run>> = works.iter().map(|_| None).collect();
     let mut open: Vec<bool> = vec![true; runs.len()];
     let mut idle = 0;
     while open.contains(&true) {
@@ -177,6 +194,7 @@ fn finish(world: &sim::World, works: &[Work<'_>]) -> Result<(), String> {
             continue;
         }
         match runs[rank]
+            .get_or_insert_with(|| begin(rank))
             .poll(&works[rank], &world.wires(rank))
             .map_err(|fault| format!("rank {rank}: {fault:?}"))?
         {
@@ -187,7 +205,7 @@ fn finish(world: &sim::World, works: &[Work<'_>]) -> Result<(), String> {
         if idle > STUCK * runs.len() {
             return Err(format!(
                 "stuck: rank {rank} waits for {:?}",
-                runs[rank].waits_for()
+                runs[rank].as_ref().map(Run::waits_for)
             ));
         }
     }

@@ -1,7 +1,9 @@
 //! How to wait: spin, then yield, then sleep.
 
 use std::{
+    hint,
     ops::Range,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -61,6 +63,18 @@ impl Patience {
         self.clock = None;
     }
 
+    /// After another fruitless look of a wait that is over soon or given up: pauses and says whether to look again. Reads no clock.
+    #[inline]
+    pub(crate) fn brief(&mut self) -> bool {
+        self.looks = self.looks.saturating_add(1);
+        if self.looks <= self.spins {
+            hint::spin_loop();
+        } else {
+            thread::yield_now();
+        }
+        self.looks <= self.spins + YIELDS
+    }
+
     /// After another fruitless look: what to do now, and how long this wait has lasted (zero while it spins).
     #[inline]
     pub(crate) fn next(&mut self, now: impl FnOnce() -> Instant) -> (Pause, Duration) {
@@ -82,6 +96,8 @@ impl Patience {
 
 /// Looks before the first yield: the fewest, also where ranks share cores, and the most, some tens of microseconds.
 const SPINS: Range<u32> = 32..2048;
+/// Yields of a brief wait: enough for each of many ranks on a core to have its turn.
+const YIELDS: u32 = 256;
 /// How long a wait stays awake: long against a wake-up, short against a human.
 const AWAKE: Duration = Duration::from_millis(5);
 /// The most that counts as waiting between two looks: a process that was itself stopped did not wait for its peers.

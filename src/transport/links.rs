@@ -110,6 +110,12 @@ impl Links {
         }
     }
 
+    /// Whether what is sent goes and comes without [`Wires::progress`].
+    #[inline]
+    pub(crate) fn move_alone(&self) -> bool {
+        self.hub.get().is_none()
+    }
+
     /// Says that this rank is going to sleep. Whatever changes on a link from now on (a message, a credit, a link that a
     /// peer opens) ends the sleep; so look at everything once more before it.
     ///

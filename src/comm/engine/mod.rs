@@ -20,10 +20,13 @@ mod thread;
 
 pub(super) use job::{Gate, Job, What};
 
-use super::{Config, plans::Plans};
+use super::{
+    Config,
+    plans::{Plans, Prepared},
+};
 use crate::{
     bootstrap::Membership,
-    exec::{Completion, Outcome, Posted, Run, Sending, Wanted, wait::Patience},
+    exec::{Completion, Outcome, Posted, Run, Sending, Wanted, Work, wait::Patience},
     mem::Hold,
     plan::{
         algo::Algorithm,
@@ -105,6 +108,26 @@ pub(super) struct Floor {
 impl Floor {
     fn is_idle(&self) -> bool {
         self.jobs.is_idle()
+    }
+
+    /// Takes the straight way of a call, if it has one: `None` if that was all of it, and else the steps that are done.
+    #[inline]
+    fn dash(&mut self, plan: &Prepared, work: &Work<'_>) -> Option<usize> {
+        let Some(straight) = &plan.straight else {
+            return Some(0);
+        };
+        if work.scalar.is_some() || !self.links.move_alone() {
+            return Some(0);
+        }
+        let Floor { links, patience, .. } = self;
+        let steps = straight.run(work, links, |again| {
+            if again {
+                return patience.brief();
+            }
+            patience.refresh();
+            true
+        });
+        (steps < straight.steps()).then_some(steps)
     }
 
     /// Somebody begins to lead.
@@ -250,13 +273,20 @@ impl Engine {
             drop(desk);
             let mut scratch = std::mem::take(&mut floor.scratch);
             let work = placed.work([input, output], &mut scratch);
-            let own = Own {
-                run: Run::new(&work),
-                work,
-                call: placed.call,
-                lanes: placed.lanes(),
+            let lead = || {
+                let run = match floor.dash(&placed.plan, &work) {
+                    None => return Ok(()),
+                    Some(0) => Run::new(&work),
+                    Some(steps) => Run::after(&work, steps),
+                };
+                let own = Own {
+                    run,
+                    work,
+                    call: placed.call,
+                    lanes: placed.lanes(),
+                };
+                self.lead(&mut floor, Some(own), Until::OwnDone)
             };
-            let lead = || self.lead(&mut floor, Some(own), Until::OwnDone);
             let led = catch_unwind(AssertUnwindSafe(lead));
             if led.is_err() {
                 self.break_down(&mut floor);
