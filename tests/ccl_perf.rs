@@ -68,6 +68,15 @@ fn mistakes_are_one_line_with_status_2() {
         ("allreduce --algo guess", "ring"),
         ("broadcast --algo ring", "tree or knomial"),
         ("allreduce --transport pigeon", "shm"),
+        ("sendrecv --in-place", "--in-place: sendrecv has no form in place"),
+        (
+            "sendrecv --algo ring",
+            "--algo ring: send and receive have no algorithms",
+        ),
+        (
+            "sendrecv --explain",
+            "--explain: send and receive have no algorithms",
+        ),
     ];
     for (line, part) in cases {
         let output = output(line);
@@ -92,6 +101,7 @@ fn help_and_version_and_list() {
         ("--help", "--ranks"),
         ("--version", "ccl-perf 0."),
         ("--list", "ring"),
+        ("--list", "sendrecv, which has no algorithms"),
     ] {
         let output = output(line);
         assert_eq!(output.status.code(), Some(0), "{line}");
@@ -206,6 +216,48 @@ fn blocks_of_any_length() {
 }
 
 #[test]
+fn messages_to_the_next_rank() {
+    for transport in ["auto", "tcp"] {
+        for ranks in [1, 2, 5] {
+            // Less than an element, one, some that travel ahead, and several messages' worth.
+            let found = rows(&format!(
+                "sendrecv -b 1 -e 3000000 -f 131 --ranks {ranks} --transport {transport} -n 2 -w 0"
+            ));
+            let wanted = [1, 131, 17161, 2_248_091].map(|size| size / 4);
+            assert_eq!(found.len(), wanted.len(), "{transport} {ranks}");
+            for (row, count) in found.iter().zip(wanted) {
+                assert_eq!(
+                    (row[0].parse(), row[2].parse()),
+                    (Ok(4 * count), Ok(count)),
+                    "{row:?}"
+                );
+                assert_eq!(row[4..7], ["none", "-1", "-"], "{row:?}");
+                assert_eq!((&row[9], row[11].as_str()), (&row[10], "0"), "{row:?}");
+                assert_eq!(row[12..], ["-"; 5], "{row:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn files_have_no_algorithm_of_messages() {
+    let folder = tempfile::tempdir().unwrap();
+    let (json, csv) = (folder.path().join("a.json"), folder.path().join("a.csv"));
+    let files = format!("--json {} --csv {}", json.display(), csv.display());
+    rows(&format!("send-recv -b 1K -e 1K --ranks 3 -n 2 {files}"));
+    let document: serde_json::Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    let row = &document["rows"][0];
+    assert_eq!(row["operation"], "sendrecv");
+    assert!(row["algorithm"].is_null() && row["in_place"].is_null(), "{row}");
+    let csv = fs::read_to_string(csv).unwrap();
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), 2, "{csv}");
+    let transport = document["transport"].as_str().unwrap();
+    let begin = format!("sendrecv,3,{transport},,out_of_place,1024,256,float32,,,");
+    assert!(lines[1].starts_with(&begin), "{csv}");
+}
+
+#[test]
 fn every_root_and_type() {
     for (operation, ranks) in [("reduce", 4), ("gather", 3), ("scatter", 3), ("scatter", 7)] {
         let found = rows(&format!(
@@ -214,7 +266,7 @@ fn every_root_and_type() {
         let roots: Vec<usize> = found.iter().map(|row| row[5].parse().unwrap()).collect();
         assert_eq!(roots, (0..ranks).collect::<Vec<_>>(), "{operation}");
     }
-    for operation in ["allgather", "gather", "scatter", "alltoall"] {
+    for operation in ["allgather", "gather", "scatter", "alltoall", "sendrecv"] {
         let line = format!("{operation} -d all -b 5000 -e 5000 --ranks 3 -n 1 -w 0");
         assert_eq!(rows(&line).len(), 14, "{operation}");
     }

@@ -1,11 +1,11 @@
 //! The command line as it is written, before anything is checked against the machine or against each other.
 
-use super::{size, skew::Skew};
-use crate::types::{Collective, DType, Op};
+use super::{operation::Operation, size, skew::Skew};
+use crate::types::{DType, Op};
 use clap::{Parser, error::ErrorKind};
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-/// Measures collectives between processes and checks their results.
+/// Measures collectives and messages between processes and checks their results.
 ///
 /// Starts one process per rank on this machine, runs the operation at every size from MIN to MAX and prints a line
 /// for each: the time of one call (median and p99 over samples; a sample is a batch of calls of at least 50 us and
@@ -17,6 +17,10 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 /// elements, and column count is a block's; where a size is too small for that, nothing is moved. In allgatherv, gatherv,
 /// scatterv, reducescatterv and alltoallv blocks have that many elements in the mean: --skew.
 ///
+/// In sendrecv each rank sends a message to the next rank, the last to rank 0, and receives one from the rank before, both
+/// at once; a size is that of one message. It needs two buffers and has no algorithms: --in-place, --algo and --explain are
+/// for collectives.
+///
 /// Started by mpirun, torchrun or srun, each process is itself a rank; the first one prints.
 ///
 /// Exit status: 0 if all went well, 1 if an element was wrong or something failed, 2 for a mistake on the command line.
@@ -24,9 +28,9 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 #[command(name = "ccl-perf", version, allow_negative_numbers = true)]
 pub(super) struct Args {
     /// What to measure: allreduce, broadcast, reduce, allgather, reducescatter, gather, scatter, alltoall, barrier; allgatherv,
-    /// reducescatterv, gatherv, scatterv, alltoallv
+    /// reducescatterv, gatherv, scatterv, alltoallv; sendrecv
     #[arg(value_name = "OP", required_unless_present = "list", value_parser = operation)]
-    pub(super) operation: Option<Collective>,
+    pub(super) operation: Option<Operation>,
 
     /// Smallest size in bytes [default: 8]
     #[arg(short = 'b', value_name = "MIN", value_parser = size::parse)]
@@ -173,24 +177,6 @@ fn one_line(rendered: &str) -> String {
     line
 }
 
-/// What can be measured; the root, where there is one, is an argument of its own.
-pub(super) const OPERATIONS: [Collective; 14] = [
-    Collective::AllReduce,
-    Collective::Broadcast { root: 0 },
-    Collective::Reduce { root: 0 },
-    Collective::AllGather,
-    Collective::ReduceScatter,
-    Collective::Gather { root: 0 },
-    Collective::Scatter { root: 0 },
-    Collective::AlltoAll,
-    Collective::AllGatherV,
-    Collective::ReduceScatterV,
-    Collective::GatherV { root: 0 },
-    Collective::ScatterV { root: 0 },
-    Collective::AlltoAllV,
-    Collective::Barrier,
-];
-
 /// One, several or all of something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Choice<T> {
@@ -206,13 +192,15 @@ pub(super) enum Root {
     All,
 }
 
-fn operation(text: &str) -> Result<Collective, String> {
+fn operation(text: &str) -> Result<Operation, String> {
     let name = match text.to_ascii_lowercase().replace(['-', '_'], "") {
         short if short == "bcast" => "broadcast".to_owned(),
         name => name,
     };
-    (OPERATIONS.into_iter().find(|operation| operation.name() == name))
-        .ok_or_else(|| format!("there are {}", OPERATIONS.map(Collective::name).join(", ")))
+    (Operation::all().find(|operation| operation.name() == name)).ok_or_else(|| {
+        let names: Vec<&str> = Operation::all().map(Operation::name).collect();
+        format!("there are {}", names.join(", "))
+    })
 }
 
 fn factor(text: &str) -> Result<f64, String> {
@@ -314,6 +302,7 @@ fn choose<T: Copy + ToString>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Collective;
 
     fn read(line: &str) -> Result<Args, String> {
         let words = std::iter::once("ccl-perf").chain(line.split_whitespace());
@@ -329,7 +318,7 @@ mod tests {
              --algo ring --in-place --json a --csv b --no-check --timeout 2.5",
         )
         .unwrap();
-        assert_eq!(args.operation, Some(Collective::AllReduce));
+        assert_eq!(args.operation, Some(Operation::Collective(Collective::AllReduce)));
         assert_eq!(
             (args.min, args.max, args.factor),
             (Some(8), Some(3 << 19), Some(8.0))
@@ -343,18 +332,22 @@ mod tests {
         assert_eq!(args.root, Some(Root::Rank(3)));
         assert_eq!(args.timeout, Some(Duration::from_millis(2500)));
         for name in ["bcast", "Broadcast", "BROAD_CAST"] {
-            let broadcast = Collective::Broadcast { root: 0 };
+            let broadcast = Operation::Collective(Collective::Broadcast { root: 0 });
             assert_eq!(read(name).unwrap().operation, Some(broadcast));
         }
         for name in ["alltoall", "all-to-all", "AllToAll", "all_to_all"] {
-            assert_eq!(read(name).unwrap().operation, Some(Collective::AlltoAll));
+            let all_to_all = Operation::Collective(Collective::AlltoAll);
+            assert_eq!(read(name).unwrap().operation, Some(all_to_all));
+        }
+        for name in ["sendrecv", "send-recv", "send_recv", "SendRecv"] {
+            assert_eq!(read(name).unwrap().operation, Some(Operation::SendRecv));
         }
     }
 
     #[test]
     fn the_manual_names_every_operation() {
         let help = read("--help").unwrap_err();
-        for operation in OPERATIONS {
+        for operation in Operation::all() {
             assert_eq!(read(operation.name()).unwrap().operation, Some(operation));
             assert!(
                 help.contains(&format!(" {}", operation.name())),

@@ -8,7 +8,7 @@ use super::{
 use crate::{Config, explain, types::Result};
 use std::fmt::Write;
 
-/// A paragraph for each size of each run, as the ranks' processes would see it.
+/// A paragraph for each size of each run of a collective, as the ranks' processes would see it.
 pub(super) fn text(job: &Job) -> Result<String> {
     let config = Config {
         timeout: job.timeout,
@@ -17,9 +17,10 @@ pub(super) fn text(job: &Job) -> Result<String> {
         ..Config::default()
     };
     let mut text = "# what the planner predicts; counts are the busiest rank's; nothing is run\n".to_owned();
-    for run in &job.runs {
+    let runs = job.runs.iter();
+    for (run, collective) in runs.filter_map(|run| Some((run, run.operation.collective()?))) {
         for count in job.counts(*run) {
-            let said = explain(run.collective, job.ranks, count, run.dtype, &config)?;
+            let said = explain(collective, job.ranks, count, run.dtype, &config)?;
             // Writing to a text does not fail.
             let _ = write!(
                 text,
@@ -34,13 +35,13 @@ pub(super) fn text(job: &Job) -> Result<String> {
 }
 
 fn title(job: &Job, run: &Run, count: usize) -> String {
-    let name = run.collective.name();
-    if !run.collective.has_vector() {
+    let name = run.operation.name();
+    if !run.operation.has_vector() {
         return name.to_owned();
     }
     let size = readable(job.bytes(*run, count));
     let root = run
-        .collective
+        .operation
         .root()
         .map_or(String::new(), |root| format!(", root {root}"));
     format!("{name} {size} ({count} x {}{root})", run.dtype)

@@ -111,7 +111,7 @@ impl Finished<'_> {
                     row.operation.clone(),
                     self.job.ranks.to_string(),
                     self.transport.to_owned(),
-                    row.algorithm.clone(),
+                    row.algorithm.clone().unwrap_or_default(),
                     name.to_owned(),
                     row.bytes.to_string(),
                     row.count.to_string(),

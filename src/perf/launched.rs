@@ -55,7 +55,7 @@ pub(super) fn main(args: Args, launch: &Launch) -> ExitCode {
     };
     match run() {
         Ok(0) => ExitCode::SUCCESS,
-        Ok(wrong) if launch.rank == 0 => complain(&super::wrong_elements(wrong), 1),
+        Ok(wrong) if launch.rank == 0 => complain(&super::wrong_elements(wrong, &setup.job), 1),
         Ok(_) => ExitCode::FAILURE,
         Err(error) => fail(&*error),
     }

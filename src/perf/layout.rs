@@ -1,20 +1,24 @@
 //! [`Layout`]: the blocks of a call's vector that a rank has, and where in its buffers they lie.
 //!
-//! The vector has a block for each rank where the collective has blocks ([`Collective::has_blocks`]), and else one. What
-//! each rank brings and gets is said once more here, and not taken from the planner, so that a mistake there shows.
+//! How many blocks the vector has is told by [`Operation::blocks`]. What each rank brings and gets is said once more here,
+//! and not taken from the planner, so that a mistake there shows.
 
-use super::{report::Placement, skew::Skew};
+use super::{operation::Operation, report::Placement, skew::Skew};
 use crate::types::Collective;
 use std::ops::Range;
 
-/// How many blocks the vector of a call between `ranks` ranks has.
-pub(super) fn blocks(collective: Collective, ranks: usize) -> usize {
-    if collective.has_blocks() { ranks } else { 1 }
-}
-
-/// The rank and the block of its input that `block` of `rank`'s output is a copy of; nothing where it is the reduction of
-/// this block of all ranks.
-pub(super) fn origin(collective: Collective, rank: usize, block: usize) -> Option<(usize, usize)> {
+/// The rank and the block of its input that `block` of `rank`'s output is a copy of, in a call between `ranks` ranks; nothing
+/// where it is the reduction of this block of all ranks.
+pub(super) fn origin(
+    operation: Operation,
+    ranks: usize,
+    rank: usize,
+    block: usize,
+) -> Option<(usize, usize)> {
+    let collective = match operation {
+        Operation::Collective(collective) => collective,
+        Operation::SendRecv => return Some(((rank + ranks - 1) % ranks, block)),
+    };
     match collective {
         Collective::AllReduce
         | Collective::Reduce { .. }
@@ -58,27 +62,31 @@ pub(super) struct Whole {
 impl Layout {
     /// With blocks of `count` elements, or of as many in the mean and as unequal as `skew` says.
     pub(super) fn new(
-        (collective, skew): (Collective, Skew),
+        (operation, skew): (Operation, Skew),
         ranks: usize,
         rank: usize,
         placement: Placement,
         count: usize,
     ) -> Layout {
-        let (all, own) = (0..blocks(collective, ranks), rank..rank + 1);
-        let at_root = match collective.root() == Some(rank as u32) {
+        let (all, own) = (0..operation.blocks(ranks), rank..rank + 1);
+        let at_root = match operation.root() == Some(rank as u32) {
             true => all.clone(),
             false => 0..0,
         };
-        let (input, output) = match collective {
-            Collective::AllReduce | Collective::Barrier | Collective::AlltoAll | Collective::AlltoAllV => {
-                (all.clone(), all)
-            }
-            Collective::Broadcast { .. } => (at_root, all),
-            Collective::Reduce { .. } => (all, at_root),
-            Collective::AllGather | Collective::AllGatherV => (own, all),
-            Collective::ReduceScatter | Collective::ReduceScatterV => (all, own),
-            Collective::Gather { .. } | Collective::GatherV { .. } => (own, at_root),
-            Collective::Scatter { .. } | Collective::ScatterV { .. } => (at_root, own),
+        let (input, output) = match operation {
+            Operation::SendRecv => (all.clone(), all),
+            Operation::Collective(collective) => match collective {
+                Collective::AllReduce
+                | Collective::Barrier
+                | Collective::AlltoAll
+                | Collective::AlltoAllV => (all.clone(), all),
+                Collective::Broadcast { .. } => (at_root, all),
+                Collective::Reduce { .. } => (all, at_root),
+                Collective::AllGather | Collective::AllGatherV => (own, all),
+                Collective::ReduceScatter | Collective::ReduceScatterV => (all, own),
+                Collective::Gather { .. } | Collective::GatherV { .. } => (own, at_root),
+                Collective::Scatter { .. } | Collective::ScatterV { .. } => (at_root, own),
+            },
         };
         let (send, recv) = match placement {
             Placement::OutOfPlace => (input.clone(), output.clone()),
@@ -86,11 +94,11 @@ impl Layout {
             Placement::InPlace if input.len() > output.len() => (0..0, input.clone()),
             Placement::InPlace => (0..0, output.clone()),
         };
-        let lengths = skew.lengths(collective, ranks, count);
+        let lengths = skew.lengths(operation, ranks, count);
         let whole = |blocks: Range<usize>, is_sent: bool| {
-            let length = |block: usize| match (collective, is_sent) {
-                (Collective::AlltoAllV, true) => lengths[rank * ranks + block],
-                (Collective::AlltoAllV, false) => lengths[block * ranks + rank],
+            let length = |block: usize| match (operation.collective(), is_sent) {
+                (Some(Collective::AlltoAllV), true) => lengths[rank * ranks + block],
+                (Some(Collective::AlltoAllV), false) => lengths[block * ranks + rank],
                 _ => lengths[block],
             };
             Whole::of(blocks, length)
@@ -150,35 +158,30 @@ impl Whole {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::args::OPERATIONS;
 
     const RANKS: usize = 4;
 
-    fn layout(collective: Collective, rank: usize, placement: Placement) -> Layout {
-        Layout::new((collective, Skew::Hot), RANKS, rank, placement, 10)
+    fn layout(operation: Operation, rank: usize, placement: Placement) -> Layout {
+        Layout::new((operation, Skew::Hot), RANKS, rank, placement, 10)
     }
 
-    fn layouts(placement: Placement) -> impl Iterator<Item = (Collective, usize, Layout)> {
-        let each = move |collective| {
-            (0..RANKS).map(move |rank| (collective, rank, layout(collective, rank, placement)))
+    fn layouts(placement: Placement) -> impl Iterator<Item = (Operation, usize, Layout)> {
+        let each = move |operation| {
+            (0..RANKS).map(move |rank| (operation, rank, layout(operation, rank, placement)))
         };
-        let has_placement = move |collective: &Collective| {
-            placement == Placement::OutOfPlace || *collective != Collective::AlltoAllV
-        };
-        OPERATIONS.into_iter().filter(has_placement).flat_map(each)
+        let has_placement =
+            move |operation: &Operation| placement == Placement::OutOfPlace || operation.has_form_in_place();
+        Operation::all().filter(has_placement).flat_map(each)
     }
 
     #[test]
     fn in_place_one_buffer_has_the_input_and_the_output() {
-        for (collective, rank, layout) in layouts(Placement::InPlace) {
-            assert!(
-                layout.send.len() == 0 && layout.has_one_buffer(),
-                "{collective:?}"
-            );
+        for (operation, rank, layout) in layouts(Placement::InPlace) {
+            assert!(layout.send.len() == 0 && layout.has_one_buffer(), "{operation:?}");
             for part in [&layout.input, &layout.output] {
                 assert!(
                     part.clone().all(|block| layout.recv.blocks.contains(&block)),
-                    "{collective:?} rank {rank}: {layout:?}"
+                    "{operation:?} rank {rank}: {layout:?}"
                 );
             }
         }
@@ -186,32 +189,55 @@ mod tests {
 
     #[test]
     fn what_is_copied_was_there() {
-        for (collective, rank, layout) in layouts(Placement::OutOfPlace) {
+        for (operation, rank, layout) in layouts(Placement::OutOfPlace) {
             for (block, at) in layout.recv.blocks() {
-                let Some((from, sent)) = origin(collective, rank, block) else {
+                let Some((from, sent)) = origin(operation, RANKS, rank, block) else {
                     continue;
                 };
-                let there = self::layout(collective, from, Placement::OutOfPlace).send;
+                let there = self::layout(operation, from, Placement::OutOfPlace).send;
                 let is_there =
                     |(other, place): (usize, Range<usize>)| other == sent && place.len() == at.len();
                 assert!(
                     there.blocks().any(is_there),
-                    "{collective:?} rank {rank} block {block}"
+                    "{operation:?} rank {rank} block {block}"
                 );
             }
         }
     }
 
     #[test]
+    fn messages_come_from_the_rank_before() {
+        for (ranks, rank, from) in [(1, 0, 0), (2, 0, 1), (2, 1, 0), (5, 0, 4), (5, 3, 2)] {
+            assert_eq!(origin(Operation::SendRecv, ranks, rank, 0), Some((from, 0)));
+        }
+    }
+
+    #[test]
     fn parts_are_counted_from_their_buffer_s_begin() {
-        let own = layout(Collective::AllGather, 2, Placement::OutOfPlace);
+        let own = layout(
+            Operation::Collective(Collective::AllGather),
+            2,
+            Placement::OutOfPlace,
+        );
         assert_eq!(own.send.within(&own.input), 0..10);
         assert_eq!(own.recv.within(&own.output), 0..40);
-        let own = layout(Collective::AllGather, 2, Placement::InPlace);
+        let own = layout(
+            Operation::Collective(Collective::AllGather),
+            2,
+            Placement::InPlace,
+        );
         assert_eq!(own.recv.within(&own.input), 20..30);
-        let own = layout(Collective::AllGatherV, 2, Placement::InPlace);
+        let own = layout(
+            Operation::Collective(Collective::AllGatherV),
+            2,
+            Placement::InPlace,
+        );
         assert_eq!((own.recv.within(&own.input), own.recv.len()), (35..37, 40));
-        let other = layout(Collective::Gather { root: 0 }, 2, Placement::InPlace);
+        let other = layout(
+            Operation::Collective(Collective::Gather { root: 0 }),
+            2,
+            Placement::InPlace,
+        );
         assert_eq!(other.recv.within(&other.input), 0..10);
         assert_eq!(other.recv.within(&other.output), 0..0);
     }

@@ -1,9 +1,9 @@
-//! The `ccl-perf` benchmark: runs a collective between processes of this machine, checks its results and times it.
+//! The `ccl-perf` benchmark: runs an operation between processes of this machine, checks its results and times it.
 //!
 //! The parent (`launch`) starts one process per rank and is no rank itself. It gives each the unique ids and the job
-//! through standard input, and gets reports back through standard output. `rank` is such a process; `puzzle` makes
-//! inputs whose results are known, `layout` says which of them each rank has, `measure` times. Under mpirun, torchrun or srun there is no parent: every process is
-//! a rank (`launched`), and rank 0 has the `console`.
+//! through standard input, and gets reports back through standard output. `rank` is such a process; `operation` is what can
+//! be measured, `puzzle` makes inputs whose results are known, `layout` says which of them each rank has, `measure` times.
+//! Under mpirun, torchrun or srun there is no parent: every process is a rank (`launched`), and rank 0 has the `console`.
 
 mod args;
 mod buffer;
@@ -15,6 +15,7 @@ mod launched;
 mod layout;
 mod measure;
 mod number;
+mod operation;
 mod pattern;
 mod processes;
 mod puzzle;
@@ -32,9 +33,11 @@ use crate::{
     topo::host::Host,
     types::{DType, Op},
 };
-use args::{Args, OPERATIONS, Stop};
+use args::{Args, Stop};
 use console::Trouble;
 use files::Files;
+use operation::Operation;
+use report::Job;
 use setup::Setup;
 use std::{io::Write, path::Path, process::ExitCode};
 
@@ -91,7 +94,7 @@ fn run(setup: &Setup, host: &Host) -> ExitCode {
         .and_then(|files| launch::run(setup, host, files));
     match result {
         Ok(0) => ExitCode::SUCCESS,
-        Ok(wrong) => complain(&wrong_elements(wrong), 1),
+        Ok(wrong) => complain(&wrong_elements(wrong, &setup.job), 1),
         Err(Trouble::Failed(line)) => complain(&line, 1),
         Err(Trouble::Unread) => ExitCode::FAILURE,
         Err(Trouble::Signal(signal)) => {
@@ -121,15 +124,24 @@ fn complain(line: &str, status: u8) -> ExitCode {
     ExitCode::from(status)
 }
 
-fn wrong_elements(wrong: u64) -> String {
-    format!("{wrong} elements are wrong: --algo shows whether only one algorithm is; please report it")
+fn wrong_elements(wrong: u64, job: &Job) -> String {
+    let advice = match job.has_algorithms() {
+        true => "--algo shows whether only one algorithm is; ",
+        false => "",
+    };
+    format!("{wrong} elements are wrong: {advice}please report it")
 }
 
 /// What `--list` prints.
 fn list() -> String {
     let mut lines = Vec::new();
-    for collective in OPERATIONS {
-        lines.push(format!("{}, with --algo", collective.name()));
+    for operation in Operation::all() {
+        let name = operation.name();
+        let Some(collective) = operation.collective() else {
+            lines.push(format!("{name}, which has no algorithms"));
+            continue;
+        };
+        lines.push(format!("{name}, with --algo"));
         lines.extend(algorithms(collective).map(|(name, about)| format!("  {name:<12} {about}")));
     }
     lines.push(format!(

@@ -87,7 +87,7 @@ impl<T: Sample> Pattern<T> {
 
     /// What `rank` must get in `block`, with the bits of `flip` inverted.
     fn output(puzzle: &Puzzle, rank: usize, block: usize, flip: u64) -> Self {
-        match layout::origin(puzzle.collective, rank, block) {
+        match layout::origin(puzzle.operation, puzzle.ranks, rank, block) {
             Some((from, sent)) => Self::copy_of(puzzle, from, sent, flip),
             None => Self::of(hash(puzzle.seed, block as u64), |entry| {
                 puzzle.reduced(entry) ^ flip
@@ -140,7 +140,7 @@ impl<T: Sample> Pattern<T> {
 mod tests {
     use super::*;
     use crate::{
-        perf::args::OPERATIONS,
+        perf::operation::Operation,
         types::{Collective, DType, Op},
     };
 
@@ -148,7 +148,7 @@ mod tests {
 
     fn counts_what_is_wrong<T: Sample>() {
         let puzzle = Puzzle {
-            collective: Collective::AllReduce,
+            operation: Operation::Collective(Collective::AllReduce),
             dtype: T::DTYPE,
             op: Op::Max,
             ranks: 3,
@@ -189,33 +189,27 @@ mod tests {
             pattern.fill(&mut buffer);
             buffer
         };
-        for collective in OPERATIONS
-            .into_iter()
-            .filter(|collective| collective.has_vector())
-        {
+        for operation in Operation::all().filter(|operation| operation.has_vector()) {
             let puzzle = Puzzle {
-                collective,
+                operation,
                 dtype: DType::Uint32,
                 op: Op::Sum,
                 ranks: 4,
                 seed: SEED,
             };
-            let blocks = layout::blocks(collective, puzzle.ranks);
+            let blocks = operation.blocks(puzzle.ranks);
             for (rank, block) in
                 (0..puzzle.ranks).flat_map(|rank| (0..blocks).map(move |block| (rank, block)))
             {
                 let expected = Pattern::expected(&puzzle, rank, block);
-                let origin = layout::origin(collective, rank, block);
+                let origin = layout::origin(operation, puzzle.ranks, rank, block);
                 for (from, sent) in
                     (0..puzzle.ranks).flat_map(|rank| (0..blocks).map(move |block| (rank, block)))
                 {
                     let wrong = expected.count_wrong(&filled(&Pattern::input(&puzzle, from, sent)));
                     match origin == Some((from, sent)) {
-                        true => assert_eq!(wrong, 0, "{collective:?} {rank} {block} {from} {sent}"),
-                        false => assert!(
-                            wrong > 900,
-                            "{collective:?} {rank} {block} {from} {sent}: {wrong}"
-                        ),
+                        true => assert_eq!(wrong, 0, "{operation:?} {rank} {block} {from} {sent}"),
+                        false => assert!(wrong > 900, "{operation:?} {rank} {block} {from} {sent}: {wrong}"),
                     }
                 }
             }

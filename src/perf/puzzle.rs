@@ -1,4 +1,4 @@
-//! What the ranks put into a collective and what must come out, known beforehand whatever the order of reduction.
+//! What the ranks put into an operation and what must come out, known beforehand whatever the order of reduction.
 //!
 //! A value is drawn by a hash of (seed, rank, entry). The numbers are held so small that every partial result, of
 //! whichever ranks, is exact in the narrowest type that an algorithm may round it to; then the order cannot matter and
@@ -15,13 +15,16 @@
 //! | bitand, bitor | few bits of a rank decide, so that many of the result's bits depend on a single rank |
 //! | bitxor, and where nothing is reduced | any bits |
 
-use super::number::{self, Kind};
-use crate::types::{Collective, DType, Op};
+use super::{
+    number::{self, Kind},
+    operation::Operation,
+};
+use crate::types::{DType, Op};
 
-/// One collective's inputs and results, entry by entry.
+/// One operation's inputs and results, entry by entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Puzzle {
-    pub(super) collective: Collective,
+    pub(super) operation: Operation,
     pub(super) dtype: DType,
     pub(super) op: Op,
     pub(super) ranks: usize,
@@ -33,7 +36,7 @@ impl Puzzle {
     /// The bits that `rank` puts in.
     pub(super) fn input(&self, rank: usize, entry: usize) -> u64 {
         let draw = hash(hash(self.seed, rank as u64), entry as u64);
-        if !self.collective.reduces() {
+        if !self.operation.reduces() {
             return draw;
         }
         match Kind::of(self.dtype) {
@@ -176,18 +179,19 @@ pub(super) fn hash(seed: u64, number: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Collective;
 
     const SEED: u64 = 7;
     const ENTRIES: usize = 40;
 
-    fn puzzles(collective: Collective) -> impl Iterator<Item = Puzzle> {
+    fn puzzles() -> impl Iterator<Item = Puzzle> {
         (1..=20).chain([33, 64, 200]).flat_map(move |ranks| {
             DType::ALL.into_iter().flat_map(move |dtype| {
                 Op::ALL
                     .into_iter()
                     .filter(move |op| op.accepts(dtype))
                     .map(move |op| Puzzle {
-                        collective,
+                        operation: Operation::Collective(Collective::AllReduce),
                         dtype,
                         op,
                         ranks,
@@ -304,7 +308,7 @@ mod tests {
 
     #[test]
     fn any_order_of_reduction_gives_the_expected_value() {
-        for puzzle in puzzles(Collective::AllReduce) {
+        for puzzle in puzzles() {
             let bits = 8 * puzzle.dtype.size() as u32;
             for entry in 0..ENTRIES {
                 let expected = number::low(puzzle.reduced(entry), bits);
@@ -335,7 +339,7 @@ mod tests {
     fn no_rank_can_be_left_out_or_counted_twice() {
         // The average of more 8-bit integers than such a type can count to is 0.
         let known = |puzzle: &Puzzle| puzzle.ranks <= 127;
-        for puzzle in puzzles(Collective::AllReduce).filter(|puzzle| puzzle.ranks > 1 && known(puzzle)) {
+        for puzzle in puzzles().filter(|puzzle| puzzle.ranks > 1 && known(puzzle)) {
             let bits = 8 * puzzle.dtype.size() as u32;
             let twice_matters = matches!(puzzle.op, Op::Sum | Op::Prod | Op::Avg | Op::BitXor);
             for rank in 0..puzzle.ranks.min(8) {

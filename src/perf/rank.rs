@@ -4,6 +4,7 @@ use super::{
     buffer::Buffer,
     layout::{Layout, Whole},
     measure::{self, Team},
+    operation::Operation,
     pattern::{Pattern, Sample},
     puzzle::{Puzzle, hash},
     report::{Job, Measured, Order, Placement, Report, Row, Run},
@@ -13,7 +14,7 @@ use crate::{
     Communicator, Config, UniqueId,
     comm::Side,
     mem::Region,
-    types::{DType, F8E4M3, F8E5M2, Result},
+    types::{Collective, DType, F8E4M3, F8E5M2, Result},
 };
 use std::{
     error::Error,
@@ -200,20 +201,20 @@ impl Session<'_> {
     fn size<T: Sample>(&self, size: Size, buffers: &mut Buffers<T>) -> Outcome<u64> {
         let Size { run, count, .. } = size;
         let mut row = Row {
-            operation: run.collective.name().to_owned(),
+            operation: run.operation.name().to_owned(),
             bytes: self.job.bytes(run, count),
             count: count as u64,
             dtype: run.dtype_name().to_owned(),
-            op: run.collective.reduces().then(|| run.op.to_string()),
-            root: run.collective.root(),
+            op: run.operation.reduces().then(|| run.op.to_string()),
+            root: run.operation.root(),
             skew: run
-                .collective
+                .operation
                 .has_given_blocks()
                 .then(|| self.job.skew.to_string()),
-            algorithm: self
-                .comm
-                .algorithm_for(run.collective, count, run.dtype)?
-                .to_owned(),
+            algorithm: (run.operation.collective())
+                .map(|collective| self.comm.algorithm_for(collective, count, run.dtype))
+                .transpose()?
+                .map(str::to_owned),
             out_of_place: None,
             in_place: None,
         };
@@ -228,7 +229,7 @@ impl Session<'_> {
             let stats = self.time(size, placement, buffers)?;
             let algorithm_bandwidth = stats.algorithm_bandwidth(row.bytes);
             let measured = Measured {
-                bus_bandwidth: algorithm_bandwidth * stats::bus_factor(run.collective, self.job.ranks),
+                bus_bandwidth: algorithm_bandwidth * stats::bus_factor(run.operation, self.job.ranks),
                 algorithm_bandwidth,
                 wrong,
                 stats,
@@ -248,7 +249,7 @@ impl Session<'_> {
     fn check<T: Sample>(&self, size: Size, placement: Placement, buffers: &mut Buffers<T>) -> Result<u64> {
         let Size { run, count, index } = size;
         let puzzle = Puzzle {
-            collective: run.collective,
+            operation: run.operation,
             dtype: run.dtype,
             op: run.op,
             ranks: self.job.ranks,
@@ -281,9 +282,11 @@ impl Session<'_> {
     #[inline]
     fn call<T: Sample>(&self, size: Size, layout: &Layout, buffers: &mut Buffers<T>) -> Result<()> {
         let Size { run, count, .. } = size;
-        if !run.collective.has_vector() {
-            return self.comm.barrier();
-        }
+        let collective = match run.operation {
+            Operation::SendRecv => return self.pass_on(layout, buffers),
+            Operation::Collective(Collective::Barrier) => return self.comm.barrier(),
+            Operation::Collective(collective) => collective,
+        };
         let recv = Region::of_mut(buffers.recv.data_mut(layout.recv.len()));
         let (send, sent) = match layout.has_one_buffer() {
             true => (recv, &layout.recv),
@@ -291,24 +294,35 @@ impl Session<'_> {
         };
         let input = part::<T>(send, sent.within(&layout.input));
         let output = part::<T>(recv, layout.recv.within(&layout.output));
-        if run.collective.has_given_blocks() {
+        if collective.has_given_blocks() {
             let ranks = self.job.ranks;
             let sides = [
                 side(sent, &layout.input, ranks),
                 side(&layout.recv, &layout.output, ranks),
             ];
-            let blocks = self.comm.given(run.collective, sides, T::DTYPE)?;
+            let blocks = self.comm.given(collective, sides, T::DTYPE)?;
             return self
                 .comm
-                .run_given(run.collective, blocks, [input, output], T::DTYPE, run.op.into());
+                .run_given(collective, blocks, [input, output], T::DTYPE, run.op.into());
         }
         // Not every operation in place has a function of its own; this is what those that have one do.
         self.comm
-            .collective(run.collective, Some(input), Some(output), count, T::DTYPE, run.op)
+            .collective(collective, Some(input), Some(output), count, T::DTYPE, run.op)
+    }
+
+    /// Sends to the next rank and receives from the one before, both at once.
+    fn pass_on<T: Sample>(&self, layout: &Layout, buffers: &mut Buffers<T>) -> Result<()> {
+        let (rank, ranks) = (self.comm.rank(), self.job.ranks);
+        let send = buffers.send.data(layout.send.len());
+        let recv = buffers.recv.data_mut(layout.recv.len());
+        self.comm.scope(|scope| {
+            scope.send(send, (rank + 1) % ranks)?;
+            scope.recv(recv, (rank + ranks - 1) % ranks)
+        })
     }
 
     fn layout(&self, run: Run, placement: Placement, count: usize) -> Layout {
-        let what = (run.collective, self.job.skew);
+        let what = (run.operation, self.job.skew);
         Layout::new(what, self.job.ranks, self.comm.rank(), placement, count)
     }
 }

@@ -1,7 +1,7 @@
 //! What the ranks' processes are told, and what they report: the parent reads it from pipes, a line of JSON each.
 
-use super::{layout, size::Sweep, skew::Skew, stats::Stats};
-use crate::types::{Collective, DType, Op};
+use super::{operation::Operation, size::Sweep, skew::Skew, stats::Stats};
+use crate::types::{DType, Op};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -23,33 +23,38 @@ pub(super) struct Job {
 }
 
 impl Job {
+    /// Whether the operation has algorithms to choose from.
+    pub(super) fn has_algorithms(&self) -> bool {
+        self.runs.iter().any(|run| run.operation.collective().is_some())
+    }
+
     /// The counts of a run's calls: as many elements as the sizes hold, for each rank where the vector has a block for each.
     /// As in nccl-tests, a size is that of the whole vector, which is the largest buffer that a rank has.
     pub(super) fn counts(&self, run: Run) -> impl Iterator<Item = usize> {
         self.sweep
-            .counts(run.dtype.size() * layout::blocks(run.collective, self.ranks))
+            .counts(run.dtype.size() * run.operation.blocks(self.ranks))
     }
 
     /// The size of the whole vector of a call with this count.
     pub(super) fn bytes(&self, run: Run, count: usize) -> u64 {
-        (count * run.dtype.size() * layout::blocks(run.collective, self.ranks)) as u64
+        (count * run.dtype.size() * run.operation.blocks(self.ranks)) as u64
     }
 }
 
 /// One series of sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Run {
-    pub(super) collective: Collective,
-    /// [`DType::Uint8`] where the collective has no vector.
+    pub(super) operation: Operation,
+    /// [`DType::Uint8`] where the operation has no vector.
     pub(super) dtype: DType,
-    /// [`Op::Sum`] where the collective does not reduce.
+    /// [`Op::Sum`] where the operation does not reduce.
     pub(super) op: Op,
 }
 
 impl Run {
     /// The type as the table names it.
     pub(super) fn dtype_name(&self) -> &'static str {
-        match self.collective.has_vector() {
+        match self.operation.has_vector() {
             true => self.dtype.name(),
             false => "none",
         }
@@ -103,7 +108,8 @@ pub(super) struct Row {
     pub(super) root: Option<u32>,
     /// How unequal the blocks are, where they are given.
     pub(super) skew: Option<String>,
-    pub(super) algorithm: String,
+    /// Nothing where the operation has no algorithms.
+    pub(super) algorithm: Option<String>,
     pub(super) out_of_place: Option<Measured>,
     pub(super) in_place: Option<Measured>,
 }

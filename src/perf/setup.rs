@@ -2,6 +2,7 @@
 
 use super::{
     args::{Args, Choice, Root},
+    operation::Operation,
     report::{Job, Placement, Run},
     size::{Step, Sweep, readable},
 };
@@ -64,23 +65,21 @@ impl Setup {
     }
 
     fn with(args: Args, host: &Host, launch: Option<&Launch>) -> Result<Setup, String> {
-        let collective = args
+        let operation = args
             .operation
             .ok_or("say what to measure, e.g. ccl-perf allreduce")?;
         let mut notes = Vec::new();
-        let barrier = !collective.has_vector();
+        let barrier = !operation.has_vector();
         let sweep = if barrier { NO_VECTOR } else { sweep(&args)? };
-        let placements = placements(collective, &args)?;
+        let placements = placements(operation, &args)?;
         let memory = Memory::new(&args, sweep.max, placements.len() as u64, host);
         let ranks = match launch {
             Some(launch) => launched_ranks(&args, &memory, launch)?,
             None => ranks(&args, &memory, host, &mut notes)?,
         };
-        let runs = runs(collective, &args, ranks, &mut notes)?;
-        if let Some(name) = &args.algo {
-            check_algorithm(name, runs[0].collective)?;
-        }
-        if collective.has_given_blocks() {
+        let runs = runs(operation, &args, ranks, &mut notes)?;
+        check_planner(operation, &args)?;
+        if operation.has_given_blocks() {
             notes.push(format!("blocks are {}", args.skew.unwrap_or_default()));
         }
         if args.json.is_some() && args.json == args.csv {
@@ -153,13 +152,14 @@ fn sweep(args: &Args) -> Result<Sweep, String> {
     Ok(sweep)
 }
 
-fn placements(collective: Collective, args: &Args) -> Result<Vec<Placement>, String> {
+fn placements(operation: Operation, args: &Args) -> Result<Vec<Placement>, String> {
     Ok(match (args.out_of_place, args.in_place) {
-        _ if !collective.has_vector() => vec![Placement::OutOfPlace],
-        (_, true) if collective == Collective::AlltoAllV => {
-            return Err("--in-place: alltoallv has no form in place, leave it out".to_owned());
+        _ if !operation.has_vector() => vec![Placement::OutOfPlace],
+        (_, true) if !operation.has_form_in_place() => {
+            let name = operation.name();
+            return Err(format!("--in-place: {name} has no form in place, leave it out"));
         }
-        _ if collective == Collective::AlltoAllV => vec![Placement::OutOfPlace],
+        _ if !operation.has_form_in_place() => vec![Placement::OutOfPlace],
         (true, _) => vec![Placement::OutOfPlace],
         (_, true) => vec![Placement::InPlace],
         _ => vec![Placement::OutOfPlace, Placement::InPlace],
@@ -261,7 +261,7 @@ fn ranks(args: &Args, memory: &Memory, host: &Host, notes: &mut Vec<String>) -> 
 
 /// Every combination of type, reduction and root that was asked for; at least one.
 fn runs(
-    collective: Collective,
+    operation: Operation,
     args: &Args,
     ranks: usize,
     notes: &mut Vec<String>,
@@ -276,30 +276,30 @@ fn runs(
         Root::Rank(root) => vec![root],
         Root::All => (0..ranks as u32).collect(),
     };
-    let roots = collective.root().map_or(vec![0], |_| roots);
+    let roots = operation.root().map_or(vec![0], |_| roots);
     let sum = Choice {
         items: vec![Op::Sum],
         all: false,
     };
-    let ops = (args.ops.as_ref().filter(|_| collective.reduces())).unwrap_or(&sum);
+    let ops = (args.ops.as_ref().filter(|_| operation.reduces())).unwrap_or(&sum);
     let bytes = Choice {
         items: vec![DType::Uint8],
         all: false,
     };
-    let dtypes = if collective.has_vector() {
+    let dtypes = if operation.has_vector() {
         &args.dtypes
     } else {
         &bytes
     };
     notes.extend(
-        (meaningless(collective, args))
-            .map(|flag| format!("{flag} has no meaning for {} and is left out", collective.name())),
+        (meaningless(operation, args))
+            .map(|flag| format!("{flag} has no meaning for {} and is left out", operation.name())),
     );
     Ok(reductions(dtypes, ops)?
         .into_iter()
         .flat_map(|(dtype, op)| {
             roots.iter().map(move |&root| Run {
-                collective: with_root(collective, root),
+                operation: with_root(operation, root),
                 dtype,
                 op,
             })
@@ -307,17 +307,17 @@ fn runs(
         .collect())
 }
 
-/// The flags that were given and say nothing about this collective.
-fn meaningless(collective: Collective, args: &Args) -> impl Iterator<Item = &'static str> {
-    let no_vector = !collective.has_vector();
+/// The flags that were given and say nothing about this operation.
+fn meaningless(operation: Operation, args: &Args) -> impl Iterator<Item = &'static str> {
+    let no_vector = !operation.has_vector();
     [
         ("-b", args.min.is_some() && no_vector),
         ("-e", args.max.is_some() && no_vector),
         ("-f", args.factor.is_some() && no_vector),
         ("-i", args.step.is_some() && no_vector),
-        ("-o", args.ops.is_some() && !collective.reduces()),
-        ("-r", args.root.is_some() && collective.root().is_none()),
-        ("--skew", args.skew.is_some() && !collective.has_given_blocks()),
+        ("-o", args.ops.is_some() && !operation.reduces()),
+        ("-r", args.root.is_some() && operation.root().is_none()),
+        ("--skew", args.skew.is_some() && !operation.has_given_blocks()),
     ]
     .into_iter()
     .filter_map(|(flag, meaningless)| meaningless.then_some(flag))
@@ -340,9 +340,12 @@ fn reductions(dtypes: &Choice<DType>, ops: &Choice<Op>) -> Result<Vec<(DType, Op
     Ok(pairs)
 }
 
-/// The collective, with this root if it has one.
-fn with_root(collective: Collective, root: u32) -> Collective {
-    match collective {
+/// The operation, with this root if it has one.
+fn with_root(operation: Operation, root: u32) -> Operation {
+    let Operation::Collective(collective) = operation else {
+        return operation;
+    };
+    Operation::Collective(match collective {
         Collective::Broadcast { .. } => Collective::Broadcast { root },
         Collective::Reduce { .. } => Collective::Reduce { root },
         Collective::Gather { .. } => Collective::Gather { root },
@@ -350,12 +353,26 @@ fn with_root(collective: Collective, root: u32) -> Collective {
         Collective::GatherV { .. } => Collective::GatherV { root },
         Collective::ScatterV { .. } => Collective::ScatterV { root },
         rootless => rootless,
-    }
+    })
 }
 
-fn check_algorithm(name: &str, collective: Collective) -> Result<(), String> {
+/// Checks what is asked of the planner, which knows collectives only.
+fn check_planner(operation: Operation, args: &Args) -> Result<(), String> {
+    let Some(collective) = operation.collective() else {
+        let flag = match &args.algo {
+            Some(name) => format!("--algo {name}"),
+            None if args.explain => "--explain".to_owned(),
+            None => return Ok(()),
+        };
+        return Err(format!(
+            "{flag}: send and receive have no algorithms, leave it out"
+        ));
+    };
+    let Some(name) = &args.algo else {
+        return Ok(());
+    };
     let names: Vec<&str> = algorithms(collective).map(|(name, _)| name).collect();
-    if names.contains(&name) {
+    if names.contains(&name.as_str()) {
         return Ok(());
     }
     Err(format!(
@@ -422,6 +439,16 @@ mod tests {
             ("alltoall --algo magic", "--algo magic"),
             ("allreduce --json a --csv a", "--csv"),
             ("allreduce --algo magic", "--algo magic"),
+            ("alltoallv --in-place", "alltoallv has no form in place"),
+            ("sendrecv --in-place", "sendrecv has no form in place"),
+            (
+                "sendrecv --algo ring",
+                "--algo ring: send and receive have no algorithms",
+            ),
+            (
+                "sendrecv --explain",
+                "--explain: send and receive have no algorithms",
+            ),
         ];
         for (line, part) in cases {
             let mistake = setup_on(4, 24 * GIB, line).unwrap_err();
@@ -477,6 +504,7 @@ mod tests {
         assert_eq!(runs("reduce -d all -o all -r all --ranks 3"), (8 * 8 + 6 * 5) * 3);
         assert_eq!(runs("reducescatter -d f32,i32 -o all"), 5 + 8);
         assert_eq!(runs("alltoall -d all"), 14);
+        assert_eq!(runs("sendrecv -d all"), 14);
         let setup = setup_on(4, 4 * GIB, "broadcast -o sum").unwrap();
         assert!(setup.notes[0].contains("-o"), "{:?}", setup.notes);
         let setup = setup_on(4, 4 * GIB, "allgather -o sum -r 1").unwrap();
@@ -487,7 +515,10 @@ mod tests {
             setup.notes
         );
         let run = setup_on(4, 4 * GIB, "scatter -r 2").unwrap().job.runs[0];
-        assert_eq!(run.collective, Collective::Scatter { root: 2 });
+        assert_eq!(
+            run.operation,
+            Operation::Collective(Collective::Scatter { root: 2 })
+        );
     }
 
     #[test]
@@ -507,6 +538,23 @@ mod tests {
             [(0, 0), (1, 12), (5, 60)]
         );
         assert_eq!(sizes("alltoall --ranks 4 -b 4 -e 15 -d f32"), [(0, 0)]);
+        // One message's.
+        assert_eq!(sizes("sendrecv --ranks 3 -b 4 -e 16 -f 4"), [(1, 4), (4, 16)]);
+    }
+
+    #[test]
+    fn messages_are_out_of_place_only() {
+        for line in ["sendrecv", "sendrecv --both", "sendrecv --out-of-place"] {
+            let setup = setup_on(4, 4 * GIB, line).unwrap();
+            assert_eq!(setup.job.placements, [Placement::OutOfPlace], "{line}");
+        }
+        let setup = setup_on(4, 4 * GIB, "sendrecv -o sum -r 1 --skew hot").unwrap();
+        assert_eq!(
+            (setup.notes.len(), setup.job.runs.len()),
+            (3, 1),
+            "{:?}",
+            setup.notes
+        );
     }
 
     #[test]

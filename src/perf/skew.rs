@@ -1,6 +1,6 @@
 //! [`Skew`]: how unequal the blocks of the V forms are.
 
-use super::puzzle::hash;
+use super::{operation::Operation, puzzle::hash};
 use crate::types::Collective;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -37,14 +37,11 @@ impl Skew {
 
     /// The elements of each block of a call with `count` in the mean; of an all-to-all of given blocks the elements from rank
     /// a to rank b, at a · ranks + b.
-    pub(super) fn lengths(self, collective: Collective, ranks: usize, count: usize) -> Vec<usize> {
-        let from = if collective == Collective::AlltoAllV {
-            ranks
-        } else {
-            1
-        };
-        let places = super::layout::blocks(collective, ranks) * from;
-        if !collective.has_given_blocks() {
+    pub(super) fn lengths(self, operation: Operation, ranks: usize, count: usize) -> Vec<usize> {
+        let is_all_to_all = operation == Operation::Collective(Collective::AlltoAllV);
+        let from = if is_all_to_all { ranks } else { 1 };
+        let places = operation.blocks(ranks) * from;
+        if !operation.has_given_blocks() {
             return vec![count; places];
         }
         let last = ranks - 1;
@@ -55,7 +52,7 @@ impl Skew {
                 // With those of the n - 1 others 4 n.
                 Skew::Hot if to == 0 => 3 * ranks as u64 + 1,
                 Skew::Hot => 1,
-                Skew::Zero => u64::from(to != last && (collective != Collective::AlltoAllV || from != last)),
+                Skew::Zero => u64::from(to != last && (!is_all_to_all || from != last)),
                 Skew::Random(seed) => match hash(seed, place as u64) % 1024 {
                     few if few < 256 => 0,
                     weight => weight,
@@ -96,6 +93,10 @@ mod tests {
 
     const ALL: [Skew; 4] = [Skew::Balanced, Skew::Hot, Skew::Zero, Skew::Random(3)];
 
+    fn lengths(skew: Skew, collective: Collective, ranks: usize, count: usize) -> Vec<usize> {
+        skew.lengths(Operation::Collective(collective), ranks, count)
+    }
+
     #[test]
     fn names_are_read_as_they_are_written() {
         for skew in ALL {
@@ -112,7 +113,7 @@ mod tests {
         for ranks in 1..9 {
             for count in [0, 1, 7, 1000] {
                 for skew in ALL {
-                    let of = |collective| skew.lengths(collective, ranks, count);
+                    let of = |collective| lengths(skew, collective, ranks, count);
                     for collective in [Collective::AllGatherV, Collective::ScatterV { root: 0 }] {
                         let lengths = of(collective);
                         assert_eq!((lengths.len(), lengths.iter().sum()), (ranks, ranks * count));
@@ -121,6 +122,7 @@ mod tests {
                     assert_eq!(lengths.len(), ranks * ranks);
                     assert_eq!(lengths.iter().sum::<usize>(), ranks * ranks * count);
                     assert_eq!(of(Collective::AlltoAll), vec![count; ranks]);
+                    assert_eq!(skew.lengths(Operation::SendRecv, ranks, count), [count]);
                 }
             }
         }
@@ -129,17 +131,17 @@ mod tests {
     #[test]
     fn blocks_are_as_unequal_as_the_name_says() {
         assert_eq!(
-            Skew::Hot.lengths(Collective::AllGatherV, 4, 100),
+            lengths(Skew::Hot, Collective::AllGatherV, 4, 100),
             [325, 25, 25, 25]
         );
-        let swapped = Skew::Hot.lengths(Collective::AlltoAllV, 2, 4);
+        let swapped = lengths(Skew::Hot, Collective::AlltoAllV, 2, 4);
         assert_eq!(swapped, [7, 1, 7, 1]);
         assert_eq!(
-            Skew::Zero.lengths(Collective::GatherV { root: 0 }, 3, 2),
+            lengths(Skew::Zero, Collective::GatherV { root: 0 }, 3, 2),
             [3, 3, 0]
         );
-        assert_eq!(Skew::Zero.lengths(Collective::AlltoAllV, 2, 4), [16, 0, 0, 0]);
-        let drawn = |seed| Skew::Random(seed).lengths(Collective::AlltoAllV, 4, 100);
+        assert_eq!(lengths(Skew::Zero, Collective::AlltoAllV, 2, 4), [16, 0, 0, 0]);
+        let drawn = |seed| lengths(Skew::Random(seed), Collective::AlltoAllV, 4, 100);
         assert_eq!(drawn(1), drawn(1));
         assert_ne!(drawn(1), drawn(2));
         assert!(drawn(1).contains(&0));

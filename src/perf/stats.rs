@@ -1,5 +1,6 @@
 //! Statistics over the samples of one measurement, and the bandwidths that follow from them.
 
+use super::operation::Operation;
 use crate::types::Collective;
 use serde::{Deserialize, Serialize};
 
@@ -45,11 +46,15 @@ impl Stats {
     }
 }
 
-/// What turns algorithm bandwidth into bus bandwidth: the traffic per rank that `collective` cannot do without, in
+/// What turns algorithm bandwidth into bus bandwidth: the traffic per rank that `operation` cannot do without, in
 /// vectors. Bus bandwidth is comparable with what the memory or the wire can carry, whatever the number of ranks.
 ///
 /// Source: nccl-tests, `doc/PERFORMANCE.md`.
-pub(super) fn bus_factor(collective: Collective, ranks: usize) -> f64 {
+pub(super) fn bus_factor(operation: Operation, ranks: usize) -> f64 {
+    let collective = match operation {
+        Operation::Collective(collective) => collective,
+        Operation::SendRecv => return 1.0,
+    };
     match collective {
         Collective::AllReduce => 2.0 * (ranks as f64 - 1.0) / ranks as f64,
         Collective::Broadcast { .. } | Collective::Reduce { .. } => 1.0,
@@ -93,8 +98,10 @@ mod tests {
         let stats = Stats::of(&mut [1_000_000], 1);
         assert_eq!(stats.algorithm_bandwidth(5_000_000), 5.0);
         assert_eq!(stats.algorithm_bandwidth(0), 0.0);
-        let factors = [1, 2, 4, 8].map(|ranks| bus_factor(Collective::AllReduce, ranks));
-        assert_eq!(factors, [0.0, 1.0, 1.5, 1.75]);
-        assert_eq!(bus_factor(Collective::Broadcast { root: 0 }, 5), 1.0);
+        let factors = |operation| [1, 2, 4, 8].map(|ranks| bus_factor(operation, ranks));
+        let all_reduce = Operation::Collective(Collective::AllReduce);
+        assert_eq!(factors(all_reduce), [0.0, 1.0, 1.5, 1.75]);
+        let broadcast = Operation::Collective(Collective::Broadcast { root: 0 });
+        assert_eq!([broadcast, Operation::SendRecv].map(factors), [[1.0; 4]; 2]);
     }
 }

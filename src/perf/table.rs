@@ -44,6 +44,7 @@ fn origin(setup: &Setup) -> String {
 fn algorithm(job: &Job) -> String {
     match &job.algorithm {
         Some(name) => format!("{name}, as told by --algo"),
+        None if !job.has_algorithms() => "none: send and receive have no algorithms".to_owned(),
         None => "the library's choice at each size, in column algo".to_owned(),
     }
 }
@@ -91,7 +92,7 @@ pub(super) fn row(row: &Row) -> String {
         row.count,
         row.dtype,
         row.op.as_deref().unwrap_or("none"),
-        row.algorithm,
+        row.algorithm.as_deref().unwrap_or("-"),
     );
     let [out_of_place, in_place] =
         PLACEMENTS.map(|placement| row.placement(placement).map_or(absent(), measured));
@@ -228,7 +229,7 @@ mod tests {
             op: Some("bitand".to_owned()),
             root: None,
             skew: None,
-            algorithm: "direct".to_owned(),
+            algorithm: Some("direct".to_owned()),
             out_of_place,
             in_place,
         }
