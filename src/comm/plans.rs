@@ -1,4 +1,4 @@
-//! The schedules that a communicator has used lately, each proved before it is run, and the last call as it was made ready.
+//! The schedules that a communicator has used lately, each proved before it is run, and the last calls as they were made ready.
 
 use crate::{
     exec::Straight,
@@ -24,7 +24,7 @@ use tracing::info;
 pub(super) struct Plans {
     recent: Vec<(Key, Arc<Schedule>, Extent)>,
     /// Programs repeat their calls, and a short call is over in less time than it takes to plan it.
-    last: Option<Arc<Prepared>>,
+    ready: Vec<Arc<Prepared>>,
 }
 
 type Key = (&'static str, Collective, Order);
@@ -59,7 +59,10 @@ impl Plans {
         choose: impl FnOnce() -> Result<&'static Algorithm, Error>,
         why: impl FnOnce() -> String,
     ) -> Result<Arc<Prepared>, Error> {
-        if self.last.as_ref().is_none_or(|last| last.load != load) {
+        let known = self.ready.iter().position(|plan| plan.load == load);
+        if let Some(at) = known {
+            self.ready[..=at].rotate_right(1);
+        } else {
             let algorithm = choose()?;
             let (schedule, extent) = self.get(algorithm, &load, rank, machine.groups(), why)?;
             let layout = Layout {
@@ -77,7 +80,8 @@ impl Plans {
             };
             let is_given = load.collective.has_given_blocks();
             let straight = if is_given { None } else { straight() };
-            self.last = Some(Arc::new(Prepared {
+            self.ready.truncate(READY - 1);
+            let prepared = Prepared {
                 load,
                 algorithm: algorithm.name,
                 schedule,
@@ -86,10 +90,10 @@ impl Plans {
                 copies,
                 channels: extent.channels,
                 straight,
-            }));
+            };
+            self.ready.insert(0, Arc::new(prepared));
         }
-        let last = self.last.clone();
-        last.ok_or_else(|| Error::internal("a call that was just planned has no plan"))
+        Ok(self.ready[0].clone())
     }
 
     /// This rank's schedule for a call by `algorithm` among `groups`, which is proved with all other ranks' when it is new; and
@@ -156,5 +160,7 @@ impl Plans {
     }
 }
 
+/// Calls kept ready.
+const READY: usize = 8;
 /// Schedules kept: a broadcast has one for each root.
 const CAPACITY: usize = 64;

@@ -169,7 +169,7 @@ impl Trial<'_> {
 /// Polls the runs in the world's order until all are done.
 fn finish(world: &sim::World, works: &[Work<'_>]) -> Result<(), String> {
     // Half of the ranks go straight where they can, from their first turn on until something is not there; they offer nothing.
-    let straight: Vec<bool> = works.iter().map(|_| world.next_rank() % 2 == 0).collect();
+    let straight: Vec<bool> = works.iter().map(|_| world.next_rank().is_multiple_of(2)).collect();
     let works = works.iter().zip(&straight).map(|(work, &straight)| Work {
         lend: work.lend.filter(|_| !straight),
         ..*work
