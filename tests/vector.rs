@@ -194,6 +194,17 @@ fn gather_v_puts_each_rank_s_at_its_place_on_every_root() {
             false => blocks.buffer(),
         };
         assert!(recv == wanted, "root {root}: {blocks:?}");
+        let (mut data, wanted, given) = match me % 2 {
+            _ if me == root => {
+                recv.fill(UNTOUCHED);
+                recv[blocks.block(me)].copy_from_slice(&send);
+                (recv, wanted, Some((&blocks.counts[..], &blocks.displs[..])))
+            }
+            0 => (send.clone(), send, Some((&blocks.counts[..1], &[][..]))),
+            _ => (send.clone(), send, None),
+        };
+        comm.gather_v_in_place(&mut data, given, root).unwrap();
+        assert!(data == wanted, "in place, root {root}: {blocks:?}");
     });
 }
 
@@ -210,6 +221,17 @@ fn scatter_v_hands_out_the_blocks_of_every_root() {
         let mut recv = vec![UNTOUCHED; blocks.counts[me]];
         comm.scatter_v(given, &mut recv, root).unwrap();
         assert!(recv == vector(root, me, recv.len()), "root {root}: {blocks:?}");
+        let (mut data, wanted, given) = match me % 2 {
+            _ if me == root => (send.clone(), send, Some((&blocks.counts[..], &blocks.displs[..]))),
+            0 => (
+                vec![UNTOUCHED; recv.len()],
+                recv,
+                Some((&blocks.counts[..1], &[][..])),
+            ),
+            _ => (vec![UNTOUCHED; recv.len()], recv, None),
+        };
+        comm.scatter_v_in_place(&mut data, given, root).unwrap();
+        assert!(data == wanted, "in place, root {root}: {blocks:?}");
     });
 }
 
@@ -267,6 +289,88 @@ fn they_go_on_side_by_side() {
         assert!(sum.unwrap().wait().unwrap().1 == reduced);
         assert!(got.unwrap().wait().unwrap().1 == swapped);
     });
+}
+
+/// The same with every rank as the root of a gather and of a scatter at once, each of blocks of its own.
+#[test]
+fn those_with_a_root_go_on_side_by_side() {
+    for n in [1, 2, 3, 5] {
+        with_ranks(n, &config(), |comm| {
+            let me = comm.rank();
+            for seed in 0..10 {
+                let all: Vec<Blocks> = (0..n)
+                    .map(|root| {
+                        let seed = seed << 40 | root as u64;
+                        Case {
+                            comm,
+                            seed,
+                            most: 5000,
+                        }
+                        .common()
+                    })
+                    .collect();
+                let sent: Vec<_> = all
+                    .iter()
+                    .map(|blocks| vector(me, 0, blocks.counts[me]))
+                    .collect();
+                let handed = all[me].filled(|to, i| element(me, to, i));
+                let gathered = all[me].filled(|from, i| element(from, 0, i));
+                let got: Vec<_> = (0..n)
+                    .map(|root| vector(root, me, all[root].counts[me]))
+                    .collect();
+                let fresh = || {
+                    got.iter()
+                        .map(|got| vec![UNTOUCHED; got.len()])
+                        .collect::<Vec<_>>()
+                };
+                let Blocks { counts, displs } = &all[me];
+
+                let (mut parts, mut whole) = (fresh(), all[me].buffer());
+                comm.scope(|scope| {
+                    let mut whole = Some((&mut whole[..], &counts[..], &displs[..]));
+                    for (root, part) in parts.iter_mut().enumerate() {
+                        let is_root = root == me;
+                        scope.gather_v(&sent[root], whole.take_if(|_| is_root), root)?;
+                        let handed = is_root.then_some((&handed[..], &counts[..], &displs[..]));
+                        scope.scatter_v(handed, part, root)?;
+                    }
+                    Ok(())
+                })
+                .unwrap();
+                assert!((&parts, &whole) == (&got, &gathered), "in a scope, {all:?}");
+
+                let begun: Vec<_> = fresh()
+                    .into_iter()
+                    .enumerate()
+                    .map(|(root, part)| {
+                        let whole = (root == me).then(|| (all[me].buffer(), &counts[..], &displs[..]));
+                        let handed = (root == me).then(|| (handed.clone(), &counts[..], &displs[..]));
+                        let gather = comm.begin().gather_v(sent[root].clone(), whole, root);
+                        (
+                            gather.unwrap(),
+                            comm.begin().scatter_v(handed, part, root).unwrap(),
+                        )
+                    })
+                    .collect();
+                for (root, (gather, scatter)) in begun.into_iter().enumerate() {
+                    let (whole, handed) = match root == me {
+                        true => (&gathered[..], &handed[..]),
+                        false => (&[][..], &[][..]),
+                    };
+                    let (send, recv) = gather.wait().unwrap();
+                    assert!(
+                        (&send[..], &recv[..]) == (&sent[root], whole),
+                        "gather_v, {all:?}"
+                    );
+                    let (send, recv) = scatter.wait().unwrap();
+                    assert!(
+                        (&send[..], &recv[..]) == (handed, &got[root]),
+                        "scatter_v, {all:?}"
+                    );
+                }
+            }
+        });
+    }
 }
 
 /// Copies values that `of` makes of a byte, r + 1 of them from rank r to each.
@@ -381,22 +485,29 @@ fn wrong_arguments_are_refused_and_the_communicator_goes_on() {
         let outside = "root 2 is outside the communicator: its ranks are 0 to 1";
         assert_eq!(said(comm.gather_v(&send, None, 2)), outside);
         assert_eq!(said(comm.scatter_v(None, &mut recv, 2)), outside);
-        if me == 0 {
-            assert_eq!(
-                said(comm.gather_v(&send, None, 0)),
-                "the root of a gatherv needs a receive buffer with its counts and displacements"
-            );
-            assert_eq!(
-                said(comm.scatter_v(None, &mut recv, 0)),
-                "the root of a scatterv needs a send buffer with its counts and displacements"
-            );
-        }
+        // Each rank is the root of its own.
+        assert_eq!(
+            said(comm.gather_v(&send, None, me)),
+            "the root of a gatherv needs a receive buffer with its counts and displacements"
+        );
+        let no_send_buffer = "the root of a scatterv needs a send buffer with its counts and displacements";
+        assert_eq!(said(comm.scatter_v(None, &mut recv, me)), no_send_buffer);
         let mut floats = [1.0f32; 4];
         assert_eq!(
             said(comm.reduce_scatter_v_in_place(&mut floats, &[2, 2], &[0, 2], Op::BitOr)),
             "bitor is for integers only: float32 elements cannot be combined by it"
         );
         assert!(said(comm.all_gather_v_in_place(&mut floats, &[2, 3], &[0, 2])).contains("reach up to 5"));
+        assert_eq!(said(comm.begin().gather_v(vec![1u8], None, 2).map(drop)), outside);
+        assert_eq!(said(comm.scope(|scope| scope.gather_v(&send, None, 2))), outside);
+        assert_eq!(said(comm.gather_v_in_place(&mut floats, None, 2)), outside);
+        assert_eq!(
+            said(comm.scatter_v_in_place(&mut floats, None, me)),
+            no_send_buffer
+        );
+        let far = Some((&[2, 2][..], &[0, 3][..]));
+        assert!(said(comm.gather_v_in_place(&mut floats, far, me)).contains("reach up to 5"));
+        assert!(said(comm.scatter_v_in_place(&mut floats, far, me)).contains("reach up to 5"));
         // The place of a block without elements does not matter.
         comm.all_gather_v_in_place(&mut floats, &[4, 0], &[0, usize::MAX])
             .unwrap();

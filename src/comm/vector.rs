@@ -32,9 +32,12 @@ impl<'a> Side<'a> {
         Side::Each { counts, displs }
     }
 
-    /// The elements of `rank`'s block.
-    pub(super) fn own(counts: &[usize], rank: usize) -> Self {
-        Side::Own(counts.get(rank).copied().unwrap_or(0)) // too few counts are refused
+    /// What only the root gives: its buffer, and the blocks in it.
+    pub(super) fn of_root<B>(given: Option<(B, &'a [usize], &'a [usize])>) -> (Option<B>, Self) {
+        match given {
+            Some((buffer, counts, displs)) => (Some(buffer), Side::each(counts, displs)),
+            None => (None, Side::None),
+        }
     }
 }
 
@@ -95,11 +98,13 @@ impl Communicator {
         counts: &[usize],
         displs: &[usize],
     ) -> Result<()> {
-        let sides = [Side::own(counts, self.rank()), Side::each(counts, displs)];
-        let (collective, data) = (Collective::AllGatherV, Region::of_mut(data));
-        let blocks = self.given(collective, sides, T::DTYPE)?;
-        let own = part(data, &blocks.sides[1][self.rank()], T::DTYPE);
-        self.run_given(collective, blocks, [own, data], T::DTYPE, Op::Sum.into())
+        let data = (Region::of_mut(data), T::DTYPE);
+        self.vector_in_place(
+            Collective::AllGatherV,
+            data,
+            Some([counts, displs]),
+            Op::Sum.into(),
+        )
     }
 
     /// Reduces the ranks' `send` block by block; of the result this rank's block is left in `recv`. All ranks give the same
@@ -131,11 +136,13 @@ impl Communicator {
         displs: &[usize],
         op: impl Reduction<T>,
     ) -> Result<()> {
-        let sides = [Side::each(counts, displs), Side::own(counts, self.rank())];
-        let (collective, data) = (Collective::ReduceScatterV, Region::of_mut(data));
-        let blocks = self.given(collective, sides, T::DTYPE)?;
-        let own = part(data, &blocks.sides[0][self.rank()], T::DTYPE);
-        self.run_given(collective, blocks, [data, own], T::DTYPE, erased(op))
+        let data = (Region::of_mut(data), T::DTYPE);
+        self.vector_in_place(
+            Collective::ReduceScatterV,
+            data,
+            Some([counts, displs]),
+            erased(op),
+        )
     }
 
     /// Gathers `send` of every rank into `root`'s buffer: that of rank r is block r. Only the root's `recv` is looked at: the
@@ -149,19 +156,27 @@ impl Communicator {
         recv: Option<(&mut [T], &[usize], &[usize])>,
         root: usize,
     ) -> Result<()> {
-        let (output, side) = match recv {
-            Some((recv, counts, displs)) => (Region::of_mut(recv), Side::each(counts, displs)),
-            None => (Region::empty(), Side::None),
-        };
-        let (root, sides) = (rank(root), [Side::Own(send.len()), side]);
-        let memory = [Region::of(send), output];
-        self.vector(
-            Collective::GatherV { root },
-            sides,
-            memory,
-            T::DTYPE,
-            Op::Sum.into(),
-        )
+        let (root, (recv, side)) = (rank(root), Side::of_root(recv));
+        let sides = [Side::Own(send.len()), side];
+        let memory = [Region::of(send), recv.map_or(Region::empty(), Region::of_mut)];
+        let collective = Collective::GatherV { root };
+        self.vector(collective, sides, memory, T::DTYPE, Op::Sum.into())
+    }
+
+    /// [`Communicator::gather_v`] where the root's block lies in its `data`, at its place among the others; that of the others
+    /// is what they send. Only the root's `blocks` are looked at: the counts, and where the blocks lie.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn gather_v_in_place<T: Element>(
+        &self,
+        data: &mut [T],
+        blocks: Option<(&[usize], &[usize])>,
+        root: usize,
+    ) -> Result<()> {
+        let (root, data) = (rank(root), (Region::of_mut(data), T::DTYPE));
+        let blocks = blocks.map(<[_; 2]>::from);
+        self.vector_in_place(Collective::GatherV { root }, data, blocks, Op::Sum.into())
     }
 
     /// Hands block r of `root`'s buffer to rank r, into `recv`. Only the root's `send` is looked at: the buffer, the counts and
@@ -175,19 +190,27 @@ impl Communicator {
         recv: &mut [T],
         root: usize,
     ) -> Result<()> {
-        let (input, side) = match send {
-            Some((send, counts, displs)) => (Region::of(send), Side::each(counts, displs)),
-            None => (Region::empty(), Side::None),
-        };
-        let (root, sides) = (rank(root), [side, Side::Own(recv.len())]);
-        let memory = [input, Region::of_mut(recv)];
-        self.vector(
-            Collective::ScatterV { root },
-            sides,
-            memory,
-            T::DTYPE,
-            Op::Sum.into(),
-        )
+        let (root, (send, side)) = (rank(root), Side::of_root(send));
+        let sides = [side, Side::Own(recv.len())];
+        let memory = [send.map_or(Region::empty(), Region::of), Region::of_mut(recv)];
+        let collective = Collective::ScatterV { root };
+        self.vector(collective, sides, memory, T::DTYPE, Op::Sum.into())
+    }
+
+    /// [`Communicator::scatter_v`] where the root keeps its block in `data`, at its place among the others; that of the others
+    /// is what they get. Only the root's `blocks` are looked at: the counts, and where the blocks lie.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn scatter_v_in_place<T: Element>(
+        &self,
+        data: &mut [T],
+        blocks: Option<(&[usize], &[usize])>,
+        root: usize,
+    ) -> Result<()> {
+        let (root, data) = (rank(root), (Region::of_mut(data), T::DTYPE));
+        let blocks = blocks.map(<[_; 2]>::from);
+        self.vector_in_place(Collective::ScatterV { root }, data, blocks, Op::Sum.into())
     }
 
     fn vector(
@@ -199,6 +222,34 @@ impl Communicator {
         op: Reducing,
     ) -> Result<()> {
         let blocks = self.given(collective, sides, dtype)?;
+        self.run_given(collective, blocks, memory, dtype, op)
+    }
+
+    /// Runs a V form with one buffer, in which this rank's own block lies at its place among all, or alone on ranks other than
+    /// the root.
+    fn vector_in_place(
+        &self,
+        collective: Collective,
+        (data, dtype): (Region<'_>, DType),
+        given: Option<[&[usize]; 2]>,
+        op: Reducing,
+    ) -> Result<()> {
+        let me = self.rank();
+        let is_root = collective.root().is_none_or(|root| root as usize == me);
+        let (count, all) = match given.filter(|_| is_root) {
+            // Too few counts are refused.
+            Some([counts, displs]) => (counts.get(me).copied().unwrap_or(0), Side::each(counts, displs)),
+            None => (data.len() / dtype.size(), Side::None),
+        };
+        let own = Side::Own(count);
+        // The side of all blocks: what is sent, or what is received.
+        let (whole, sides) = match collective {
+            Collective::ReduceScatterV | Collective::ScatterV { .. } => (0, [all, own]),
+            _ => (1, [own, all]),
+        };
+        let blocks = self.given(collective, sides, dtype)?;
+        let mut memory = [data; 2];
+        memory[1 - whole] = part(data, blocks.sides[whole][me].start, count, dtype);
         self.run_given(collective, blocks, memory, dtype, op)
     }
 
@@ -429,9 +480,10 @@ fn stay_apart(
     Ok(())
 }
 
-/// The elements `range` of a buffer, or all of it where they do not lie inside, so that the check of its length tells.
-fn part<'m>(data: Region<'m>, range: &Range<usize>, dtype: DType) -> Region<'m> {
-    let (at, len) = (range.start * dtype.size(), range.len() * dtype.size());
+/// The `count` elements of a buffer from `first` on, or all of it where they do not lie inside, so that the check of its
+/// length tells.
+fn part(data: Region<'_>, first: usize, count: usize, dtype: DType) -> Region<'_> {
+    let (at, len) = (first * dtype.size(), count * dtype.size());
     if at + len <= data.len() {
         data.part(at, len)
     } else {
