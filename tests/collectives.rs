@@ -301,6 +301,102 @@ fn calls_in_a_row_are_kept_apart() {
     });
 }
 
+/// In a scope, and with buffers that are moved in: all forms, under way at a time.
+#[test]
+fn they_go_on_side_by_side() {
+    for n in [1, 2, 3, 5] {
+        with_ranks(n, &config(), |comm| {
+            for count in [0, 1, 5001] {
+                check_side_by_side(&Case {
+                    comm,
+                    algorithm: "any",
+                    count,
+                    root: n - 1,
+                });
+            }
+        });
+    }
+}
+
+fn check_side_by_side(case: &Case<'_>) {
+    let (comm, n, count, root) = (case.comm, case.comm.ranks(), case.count, case.root);
+    let (me, own, all) = (comm.rank(), case.block(comm.rank()), 0..case.total());
+    let (block, vector) = (part(me, own.clone()), part(me, all.clone()));
+    let untouched = |len| vec![UNTOUCHED; len];
+    // Of who is not the root there is no buffer, and nothing in it.
+    let at_root = |data: Vec<u64>| if case.is_root() { data } else { Vec::new() };
+    let gathered: Vec<u64> = (0..n).flat_map(|rank| part(rank, case.block(rank))).collect();
+    let swapped: Vec<u64> = (0..n).flat_map(|rank| part(rank, own.clone())).collect();
+    let (sum, sum_of_own) = (sums(n, all.clone()), sums(n, own.clone()));
+    let wanted: [(&str, Vec<u64>); 7] = [
+        ("all-gather", gathered.clone()),
+        ("reduce-scatter", sum_of_own.collect()),
+        ("all-to-all", swapped),
+        ("gather", at_root(gathered)),
+        ("scatter", part(root, own)),
+        ("reduce", at_root(sum.collect())),
+        ("broadcast", part(root, all)),
+    ];
+
+    let mut recv = [
+        n * count,
+        count,
+        n * count,
+        n * count,
+        count,
+        n * count,
+        n * count,
+    ]
+    .map(untouched);
+    comm.scope(|scope| {
+        let is_root = case.is_root();
+        let [all, one, swap, gather, scatter, reduce, broadcast] = &mut recv;
+        scope.all_gather(&block, all)?;
+        scope.reduce_scatter(&vector, one, Op::Sum)?;
+        scope.all_to_all(&vector, swap)?;
+        scope.gather(&block, is_root.then_some(gather), root)?;
+        scope.scatter(is_root.then_some(&vector[..]), scatter, root)?;
+        scope.reduce(&vector, is_root.then_some(reduce), Op::Sum, root)?;
+        scope.broadcast(is_root.then_some(&vector[..]), broadcast, root)
+    })
+    .unwrap();
+    if !case.is_root() {
+        for unused in [3, 5] {
+            case.assert("what is not used", &recv[unused], untouched(n * count));
+            recv[unused].clear();
+        }
+    }
+    for ((what, wanted), recv) in wanted.iter().zip(&recv) {
+        case.assert(what, recv, wanted.clone());
+    }
+
+    let begin = comm.begin();
+    let to_root = case.is_root().then(|| untouched(n * count));
+    let from_root = case.is_root().then(|| vector.clone());
+    let apart = [
+        begin.all_gather(block.clone(), untouched(n * count)),
+        begin.reduce_scatter(vector.clone(), untouched(count), Op::Sum),
+        begin.all_to_all(vector.clone(), untouched(n * count)),
+        begin.gather(block.clone(), to_root, root),
+        begin.scatter(from_root, untouched(count), root),
+    ];
+    let sent = [&block, &vector, &vector, &block, &at_root(vector.clone())].map(Vec::clone);
+    let reduce = begin.reduce(vector.clone(), Op::Sum, root).unwrap();
+    let broadcast = begin.broadcast(vector.clone(), root).unwrap();
+    for ((begun, sent), (what, wanted)) in apart.into_iter().zip(sent).zip(&wanted) {
+        let (send, recv) = begun.unwrap().wait().unwrap();
+        case.assert(what, &send, sent);
+        case.assert(what, &recv, wanted.clone());
+    }
+    let reduced = if case.is_root() {
+        wanted[5].1.clone()
+    } else {
+        vector
+    };
+    case.assert("reduce", &reduce.wait().unwrap(), reduced);
+    case.assert("broadcast", &broadcast.wait().unwrap(), wanted[6].1.clone());
+}
+
 /// Copies values that `of` makes of a byte by each of the collectives that copy.
 fn check_copies<T: Element + PartialEq + Debug>(comm: &Communicator, of: impl Fn(u8) -> T) {
     const COUNT: usize = 67;
