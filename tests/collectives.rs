@@ -3,9 +3,8 @@
 
 mod common;
 
-use ccl::{Collective, Communicator, DType, Element, Error, F8E4M3, F8E5M2, Op, algorithms};
-use common::{config, every_reduction, with_algorithm, with_ranks};
-use half::{bf16, f16};
+use ccl::{Collective, Communicator, DType, Element, Op, algorithms};
+use common::{config, every_copy, every_reduction, fail, said, with_algorithm, with_ranks};
 use std::{fmt::Debug, ops::Range};
 
 /// Elements of a rank's block: none, fewer than fit a cache line, inline and slot messages, several tiles.
@@ -301,6 +300,102 @@ fn calls_in_a_row_are_kept_apart() {
     });
 }
 
+/// In a scope, and with buffers that are moved in: all forms, under way at a time.
+#[test]
+fn they_go_on_side_by_side() {
+    for n in [1, 2, 3, 5] {
+        with_ranks(n, &config(), |comm| {
+            for count in [0, 1, 5001] {
+                check_side_by_side(&Case {
+                    comm,
+                    algorithm: "any",
+                    count,
+                    root: n - 1,
+                });
+            }
+        });
+    }
+}
+
+fn check_side_by_side(case: &Case<'_>) {
+    let (comm, n, count, root) = (case.comm, case.comm.ranks(), case.count, case.root);
+    let (me, own, all) = (comm.rank(), case.block(comm.rank()), 0..case.total());
+    let (block, vector) = (part(me, own.clone()), part(me, all.clone()));
+    let untouched = |len| vec![UNTOUCHED; len];
+    // Of who is not the root there is no buffer, and nothing in it.
+    let at_root = |data: Vec<u64>| if case.is_root() { data } else { Vec::new() };
+    let gathered: Vec<u64> = (0..n).flat_map(|rank| part(rank, case.block(rank))).collect();
+    let swapped: Vec<u64> = (0..n).flat_map(|rank| part(rank, own.clone())).collect();
+    let (sum, sum_of_own) = (sums(n, all.clone()), sums(n, own.clone()));
+    let wanted: [(&str, Vec<u64>); 7] = [
+        ("all-gather", gathered.clone()),
+        ("reduce-scatter", sum_of_own.collect()),
+        ("all-to-all", swapped),
+        ("gather", at_root(gathered)),
+        ("scatter", part(root, own)),
+        ("reduce", at_root(sum.collect())),
+        ("broadcast", part(root, all)),
+    ];
+
+    let mut recv = [
+        n * count,
+        count,
+        n * count,
+        n * count,
+        count,
+        n * count,
+        n * count,
+    ]
+    .map(untouched);
+    comm.scope(|scope| {
+        let is_root = case.is_root();
+        let [all, one, swap, gather, scatter, reduce, broadcast] = &mut recv;
+        scope.all_gather(&block, all)?;
+        scope.reduce_scatter(&vector, one, Op::Sum)?;
+        scope.all_to_all(&vector, swap)?;
+        scope.gather(&block, is_root.then_some(gather), root)?;
+        scope.scatter(is_root.then_some(&vector[..]), scatter, root)?;
+        scope.reduce(&vector, is_root.then_some(reduce), Op::Sum, root)?;
+        scope.broadcast(is_root.then_some(&vector[..]), broadcast, root)
+    })
+    .unwrap();
+    if !case.is_root() {
+        for unused in [3, 5] {
+            case.assert("what is not used", &recv[unused], untouched(n * count));
+            recv[unused].clear();
+        }
+    }
+    for ((what, wanted), recv) in wanted.iter().zip(&recv) {
+        case.assert(what, recv, wanted.clone());
+    }
+
+    let begin = comm.begin();
+    let to_root = case.is_root().then(|| untouched(n * count));
+    let from_root = case.is_root().then(|| vector.clone());
+    let apart = [
+        begin.all_gather(block.clone(), untouched(n * count)),
+        begin.reduce_scatter(vector.clone(), untouched(count), Op::Sum),
+        begin.all_to_all(vector.clone(), untouched(n * count)),
+        begin.gather(block.clone(), to_root, root),
+        begin.scatter(from_root, untouched(count), root),
+    ];
+    let sent = [&block, &vector, &vector, &block, &at_root(vector.clone())].map(Vec::clone);
+    let reduce = begin.reduce(vector.clone(), Op::Sum, root).unwrap();
+    let broadcast = begin.broadcast(vector.clone(), root).unwrap();
+    for ((begun, sent), (what, wanted)) in apart.into_iter().zip(sent).zip(&wanted) {
+        let (send, recv) = begun.unwrap().wait().unwrap();
+        case.assert(what, &send, sent);
+        case.assert(what, &recv, wanted.clone());
+    }
+    let reduced = if case.is_root() {
+        wanted[5].1.clone()
+    } else {
+        vector
+    };
+    case.assert("reduce", &reduce.wait().unwrap(), reduced);
+    case.assert("broadcast", &broadcast.wait().unwrap(), wanted[6].1.clone());
+}
+
 /// Copies values that `of` makes of a byte by each of the collectives that copy.
 fn check_copies<T: Element + PartialEq + Debug>(comm: &Communicator, of: impl Fn(u8) -> T) {
     const COUNT: usize = 67;
@@ -356,20 +451,7 @@ fn every_type_is_copied() {
     names.dedup();
     for name in names {
         with_ranks(3, &with_algorithm(name), |comm| {
-            check_copies(comm, |byte| byte as i8);
-            check_copies(comm, |byte| byte);
-            check_copies(comm, |byte| i16::from(byte) << 7);
-            check_copies(comm, |byte| u16::from(byte) << 8);
-            check_copies(comm, |byte| i32::from(byte) << 23);
-            check_copies(comm, |byte| u32::from(byte) << 24);
-            check_copies(comm, |byte| i64::from(byte) << 55);
-            check_copies(comm, |byte| u64::from(byte) << 56);
-            check_copies(comm, |byte| f16::from_f32(byte.into()));
-            check_copies(comm, |byte| bf16::from_f32(byte.into()));
-            check_copies(comm, f32::from);
-            check_copies(comm, f64::from);
-            check_copies(comm, F8E4M3);
-            check_copies(comm, F8E5M2);
+            every_copy!(check_copies, comm);
         });
     }
 }
@@ -411,10 +493,6 @@ fn every_type_reduces_with_every_operation() {
 #[test]
 fn wrong_arguments_are_refused_and_the_communicator_goes_on() {
     with_ranks(2, &config(), |comm| {
-        let said = |result: ccl::Result<()>| match result {
-            Err(error @ Error::Invalid { .. }) => error.to_string(),
-            other => panic!("{other:?}"),
-        };
         let (send, mut recv) = ([1.0f32; 4], [0.0f32; 6]);
         assert_eq!(
             said(comm.all_gather(&send, &mut recv)),
@@ -581,13 +659,7 @@ fn different_calls_fail_on_all_ranks_with_both_named() {
         for (ranks, odd) in [(2, 0), (2, 1), (3, 0), (3, 1), (4, 3)] {
             let errors = with_ranks(ranks, &config(), |comm| {
                 let call = if comm.rank() == odd { one } else { rest };
-                // Who only sends goes on until there is no more room, or word of the difference has come.
-                let mut calls = (0..1000).map(|_| call(comm));
-                let error = calls.find_map(Result::err).expect("a difference that is found");
-                assert!(matches!(error, Error::Failed(_)), "{error:?}");
-                let again = call(comm).unwrap_err();
-                assert!(matches!(again, Error::Closed(_)), "{again:?}");
-                error.to_string()
+                fail(|| call(comm))
             });
             let all = |text: &str| errors.iter().all(|error| error.contains(text));
             assert!(

@@ -39,6 +39,7 @@ fn pre_multiplied_sums_multiply_each_contribution_once() {
         Collective::AllReduce,
         Collective::Reduce { root: 0 },
         Collective::ReduceScatter,
+        Collective::ReduceScatterV,
     ];
     for collective in collectives {
         for (algorithm, _) in algorithms(collective) {
@@ -76,6 +77,20 @@ fn check_pre_multiplied(comm: &Communicator, collective: Collective, algorithm: 
             let wanted = if me == root { totals(n, 0, count) } else { send };
             assert!(me != root || recv == wanted, "{what}");
             assert!(data == wanted, "{what}, in place");
+        }
+        // The higher the rank, the longer its block.
+        Collective::ReduceScatterV => {
+            let ends: Vec<usize> = (0..=n).map(|rank| rank * rank * count / n).collect();
+            let (displs, own) = (&ends[..n], ends[me]..ends[me + 1]);
+            let counts: Vec<usize> = ends.windows(2).map(|ends| ends[1] - ends[0]).collect();
+            let mut data: Vec<i32> = (0..ends[n]).map(|at| element(me, at)).collect();
+            let mut recv = vec![0; own.len()];
+            comm.reduce_scatter_v(&data, &counts, displs, &mut recv, op)
+                .unwrap();
+            comm.reduce_scatter_v_in_place(&mut data, &counts, displs, op)
+                .unwrap();
+            assert!(recv == totals(n, own.start, own.len()), "{what}");
+            assert!(data[own] == recv, "{what}, in place");
         }
         _ => {
             let mut data: Vec<i32> = (0..n * count).map(|at| element(me, at)).collect();

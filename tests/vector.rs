@@ -3,9 +3,8 @@
 
 mod common;
 
-use ccl::{Collective, Communicator, Element, Error, F8E4M3, F8E5M2, Op, Result, algorithms};
-use common::{config, every_reduction, with_algorithm, with_ranks};
-use half::{bf16, f16};
+use ccl::{Collective, Communicator, Element, Op, Result, algorithms};
+use common::{config, every_copy, every_reduction, fail, said, with_algorithm, with_ranks};
 use std::{fmt::Debug, ops::Range};
 
 /// What is in a buffer that nobody may write.
@@ -194,6 +193,17 @@ fn gather_v_puts_each_rank_s_at_its_place_on_every_root() {
             false => blocks.buffer(),
         };
         assert!(recv == wanted, "root {root}: {blocks:?}");
+        let (mut data, wanted, given) = match me % 2 {
+            _ if me == root => {
+                recv.fill(UNTOUCHED);
+                recv[blocks.block(me)].copy_from_slice(&send);
+                (recv, wanted, Some((&blocks.counts[..], &blocks.displs[..])))
+            }
+            0 => (send.clone(), send, Some((&blocks.counts[..1], &[][..]))),
+            _ => (send.clone(), send, None),
+        };
+        comm.gather_v_in_place(&mut data, given, root).unwrap();
+        assert!(data == wanted, "in place, root {root}: {blocks:?}");
     });
 }
 
@@ -210,6 +220,17 @@ fn scatter_v_hands_out_the_blocks_of_every_root() {
         let mut recv = vec![UNTOUCHED; blocks.counts[me]];
         comm.scatter_v(given, &mut recv, root).unwrap();
         assert!(recv == vector(root, me, recv.len()), "root {root}: {blocks:?}");
+        let (mut data, wanted, given) = match me % 2 {
+            _ if me == root => (send.clone(), send, Some((&blocks.counts[..], &blocks.displs[..]))),
+            0 => (
+                vec![UNTOUCHED; recv.len()],
+                recv,
+                Some((&blocks.counts[..1], &[][..])),
+            ),
+            _ => (vec![UNTOUCHED; recv.len()], recv, None),
+        };
+        comm.scatter_v_in_place(&mut data, given, root).unwrap();
+        assert!(data == wanted, "in place, root {root}: {blocks:?}");
     });
 }
 
@@ -269,6 +290,88 @@ fn they_go_on_side_by_side() {
     });
 }
 
+/// The same with every rank as the root of a gather and of a scatter at once, each of blocks of its own.
+#[test]
+fn those_with_a_root_go_on_side_by_side() {
+    for n in [1, 2, 3, 5] {
+        with_ranks(n, &config(), |comm| {
+            let me = comm.rank();
+            for seed in 0..10 {
+                let all: Vec<Blocks> = (0..n)
+                    .map(|root| {
+                        let seed = seed << 40 | root as u64;
+                        Case {
+                            comm,
+                            seed,
+                            most: 5000,
+                        }
+                        .common()
+                    })
+                    .collect();
+                let sent: Vec<_> = all
+                    .iter()
+                    .map(|blocks| vector(me, 0, blocks.counts[me]))
+                    .collect();
+                let handed = all[me].filled(|to, i| element(me, to, i));
+                let gathered = all[me].filled(|from, i| element(from, 0, i));
+                let got: Vec<_> = (0..n)
+                    .map(|root| vector(root, me, all[root].counts[me]))
+                    .collect();
+                let fresh = || {
+                    got.iter()
+                        .map(|got| vec![UNTOUCHED; got.len()])
+                        .collect::<Vec<_>>()
+                };
+                let Blocks { counts, displs } = &all[me];
+
+                let (mut parts, mut whole) = (fresh(), all[me].buffer());
+                comm.scope(|scope| {
+                    let mut whole = Some((&mut whole[..], &counts[..], &displs[..]));
+                    for (root, part) in parts.iter_mut().enumerate() {
+                        let is_root = root == me;
+                        scope.gather_v(&sent[root], whole.take_if(|_| is_root), root)?;
+                        let handed = is_root.then_some((&handed[..], &counts[..], &displs[..]));
+                        scope.scatter_v(handed, part, root)?;
+                    }
+                    Ok(())
+                })
+                .unwrap();
+                assert!((&parts, &whole) == (&got, &gathered), "in a scope, {all:?}");
+
+                let begun: Vec<_> = fresh()
+                    .into_iter()
+                    .enumerate()
+                    .map(|(root, part)| {
+                        let whole = (root == me).then(|| (all[me].buffer(), &counts[..], &displs[..]));
+                        let handed = (root == me).then(|| (handed.clone(), &counts[..], &displs[..]));
+                        let gather = comm.begin().gather_v(sent[root].clone(), whole, root);
+                        (
+                            gather.unwrap(),
+                            comm.begin().scatter_v(handed, part, root).unwrap(),
+                        )
+                    })
+                    .collect();
+                for (root, (gather, scatter)) in begun.into_iter().enumerate() {
+                    let (whole, handed) = match root == me {
+                        true => (&gathered[..], &handed[..]),
+                        false => (&[][..], &[][..]),
+                    };
+                    let (send, recv) = gather.wait().unwrap();
+                    assert!(
+                        (&send[..], &recv[..]) == (&sent[root], whole),
+                        "gather_v, {all:?}"
+                    );
+                    let (send, recv) = scatter.wait().unwrap();
+                    assert!(
+                        (&send[..], &recv[..]) == (handed, &got[root]),
+                        "scatter_v, {all:?}"
+                    );
+                }
+            }
+        });
+    }
+}
+
 /// Copies values that `of` makes of a byte, r + 1 of them from rank r to each.
 fn check_copies<T: Element + PartialEq + Debug>(comm: &Communicator, of: impl Fn(u8) -> T) {
     let (n, me) = (comm.ranks(), comm.rank());
@@ -292,20 +395,7 @@ fn check_copies<T: Element + PartialEq + Debug>(comm: &Communicator, of: impl Fn
 #[test]
 fn every_type_is_copied() {
     with_ranks(4, &config(), |comm| {
-        check_copies(comm, |byte| byte as i8);
-        check_copies(comm, |byte| byte);
-        check_copies(comm, |byte| i16::from(byte) << 7);
-        check_copies(comm, |byte| u16::from(byte) << 8);
-        check_copies(comm, |byte| i32::from(byte) << 23);
-        check_copies(comm, |byte| u32::from(byte) << 24);
-        check_copies(comm, |byte| i64::from(byte) << 55);
-        check_copies(comm, |byte| u64::from(byte) << 56);
-        check_copies(comm, |byte| f16::from_f32(byte.into()));
-        check_copies(comm, |byte| bf16::from_f32(byte.into()));
-        check_copies(comm, f32::from);
-        check_copies(comm, f64::from);
-        check_copies(comm, F8E4M3);
-        check_copies(comm, F8E5M2);
+        every_copy!(check_copies, comm);
     });
 }
 
@@ -334,10 +424,6 @@ fn every_type_reduces_with_every_operation() {
 #[test]
 fn wrong_arguments_are_refused_and_the_communicator_goes_on() {
     with_ranks(2, &config(), |comm| {
-        let said = |result: Result<()>| match result {
-            Err(error @ Error::Invalid { .. }) => error.to_string(),
-            other => panic!("{other:?}"),
-        };
         let (me, other) = (comm.rank(), 1 - comm.rank());
         let (send, mut recv) = ([1i32; 4], [0i32; 4]);
         let mut swap = |counts: &[usize], displs: &[usize]| {
@@ -381,22 +467,29 @@ fn wrong_arguments_are_refused_and_the_communicator_goes_on() {
         let outside = "root 2 is outside the communicator: its ranks are 0 to 1";
         assert_eq!(said(comm.gather_v(&send, None, 2)), outside);
         assert_eq!(said(comm.scatter_v(None, &mut recv, 2)), outside);
-        if me == 0 {
-            assert_eq!(
-                said(comm.gather_v(&send, None, 0)),
-                "the root of a gatherv needs a receive buffer with its counts and displacements"
-            );
-            assert_eq!(
-                said(comm.scatter_v(None, &mut recv, 0)),
-                "the root of a scatterv needs a send buffer with its counts and displacements"
-            );
-        }
+        // Each rank is the root of its own.
+        assert_eq!(
+            said(comm.gather_v(&send, None, me)),
+            "the root of a gatherv needs a receive buffer with its counts and displacements"
+        );
+        let no_send_buffer = "the root of a scatterv needs a send buffer with its counts and displacements";
+        assert_eq!(said(comm.scatter_v(None, &mut recv, me)), no_send_buffer);
         let mut floats = [1.0f32; 4];
         assert_eq!(
             said(comm.reduce_scatter_v_in_place(&mut floats, &[2, 2], &[0, 2], Op::BitOr)),
             "bitor is for integers only: float32 elements cannot be combined by it"
         );
         assert!(said(comm.all_gather_v_in_place(&mut floats, &[2, 3], &[0, 2])).contains("reach up to 5"));
+        assert_eq!(said(comm.begin().gather_v(vec![1u8], None, 2)), outside);
+        assert_eq!(said(comm.scope(|scope| scope.gather_v(&send, None, 2))), outside);
+        assert_eq!(said(comm.gather_v_in_place(&mut floats, None, 2)), outside);
+        assert_eq!(
+            said(comm.scatter_v_in_place(&mut floats, None, me)),
+            no_send_buffer
+        );
+        let far = Some((&[2, 2][..], &[0, 3][..]));
+        assert!(said(comm.gather_v_in_place(&mut floats, far, me)).contains("reach up to 5"));
+        assert!(said(comm.scatter_v_in_place(&mut floats, far, me)).contains("reach up to 5"));
         // The place of a block without elements does not matter.
         comm.all_gather_v_in_place(&mut floats, &[4, 0], &[0, usize::MAX])
             .unwrap();
@@ -448,16 +541,6 @@ const BY_PAIR: &[(&str, Made)] = &[
     }),
 ];
 
-/// Calls until one fails; who only sends goes on until word of the difference has come.
-fn fail(comm: &Communicator, call: impl Fn() -> Result<()>) -> String {
-    let error = (0..1000).map(|_| call()).find_map(Result::err);
-    let error = error.expect("a difference that is found");
-    assert!(matches!(error, Error::Failed(_)), "{error:?}");
-    let again = comm.barrier().unwrap_err();
-    assert!(matches!(again, Error::Closed(_)), "{again:?}");
-    error.to_string()
-}
-
 #[test]
 fn two_ranks_whose_counts_differ_fail_with_both_named() {
     for (name, call) in BY_PAIR {
@@ -465,7 +548,7 @@ fn two_ranks_whose_counts_differ_fail_with_both_named() {
             for ranks in [2, 3] {
                 let errors = with_ranks(ranks, &config(), |comm| {
                     let count = if comm.rank() == 0 { one } else { other };
-                    fail(comm, || call(comm, count))
+                    fail(|| call(comm, count))
                 });
                 let [ours, theirs] = [(0, one), (1, other)]
                     .map(|(rank, count)| format!("rank {rank} made call #0 {name}({count} x int32"));
@@ -496,9 +579,7 @@ fn counts_that_are_not_the_same_on_all_ranks_fail_on_all() {
         for (algorithm, _) in algorithms(Collective::AllGatherV) {
             for counts in [[5, 5, 6], [6, 5, 4], [0, 0, 0], [0, 0, 15]] {
                 let errors = with_ranks(3, &with_algorithm(algorithm), |comm| {
-                    fail(comm, || {
-                        call(comm, if comm.rank() == 1 { &counts } else { &[5, 5, 5] })
-                    })
+                    fail(|| call(comm, if comm.rank() == 1 { &counts } else { &[5, 5, 5] }))
                 });
                 let sum: usize = counts.iter().sum();
                 let [ours, theirs] = [sum, 15].map(|sum| format!("#0 {name}({sum} x int32 in all, counts #"));

@@ -111,7 +111,7 @@ impl<'c> Begin<'c> {
     /// See [`Communicator::all_gather`]; gives back what was sent and what was received.
     pub fn all_gather<T: Element>(self, send: Vec<T>, recv: Vec<T>) -> Result<Pending<(Vec<T>, Vec<T>)>> {
         let count = send.len();
-        self.apart(Collective::AllGather, send, recv, count, Op::Sum)
+        self.apart(Collective::AllGather, Some(send), Some(recv), count, Op::Sum)
     }
 
     /// See [`Communicator::reduce_scatter`]; gives back what was sent and what was received.
@@ -122,13 +122,35 @@ impl<'c> Begin<'c> {
         op: impl Reduction<T>,
     ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
         let count = recv.len();
-        self.apart(Collective::ReduceScatter, send, recv, count, op)
+        self.apart(Collective::ReduceScatter, Some(send), Some(recv), count, op)
+    }
+
+    /// See [`Communicator::gather`]; gives back what was sent and what was received, nothing where there was no buffer.
+    pub fn gather<T: Element>(
+        self,
+        send: Vec<T>,
+        recv: Option<Vec<T>>,
+        root: usize,
+    ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
+        let (root, count) = (rank(root), send.len());
+        self.apart(Collective::Gather { root }, Some(send), recv, count, Op::Sum)
+    }
+
+    /// See [`Communicator::scatter`]; gives back what was sent, nothing where there was no buffer, and what was received.
+    pub fn scatter<T: Element>(
+        self,
+        send: Option<Vec<T>>,
+        recv: Vec<T>,
+        root: usize,
+    ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
+        let (root, count) = (rank(root), recv.len());
+        self.apart(Collective::Scatter { root }, send, Some(recv), count, Op::Sum)
     }
 
     /// See [`Communicator::all_to_all`]; gives back what was sent and what was received.
     pub fn all_to_all<T: Element>(self, send: Vec<T>, recv: Vec<T>) -> Result<Pending<(Vec<T>, Vec<T>)>> {
         let count = self.comm.block_of(same_length(send.len(), recv.len())?)?;
-        self.apart(Collective::AlltoAll, send, recv, count, Op::Sum)
+        self.apart(Collective::AlltoAll, Some(send), Some(recv), count, Op::Sum)
     }
 
     /// See [`Communicator::all_gather_v`]; gives back what was sent and what was received.
@@ -140,7 +162,7 @@ impl<'c> Begin<'c> {
         recv_displs: &[usize],
     ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
         let sides = [Side::Own(send.len()), Side::each(recv_counts, recv_displs)];
-        self.vector(Collective::AllGatherV, sides, [send, recv], Op::Sum)
+        self.vector(Collective::AllGatherV, sides, [Some(send), Some(recv)], Op::Sum)
     }
 
     /// See [`Communicator::reduce_scatter_v`]; gives back what was sent and what was received.
@@ -153,7 +175,31 @@ impl<'c> Begin<'c> {
         op: impl Reduction<T>,
     ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
         let sides = [Side::each(send_counts, send_displs), Side::Own(recv.len())];
-        self.vector(Collective::ReduceScatterV, sides, [send, recv], op)
+        self.vector(Collective::ReduceScatterV, sides, [Some(send), Some(recv)], op)
+    }
+
+    /// See [`Communicator::gather_v`]; gives back what was sent and what was received, nothing where there was no buffer.
+    pub fn gather_v<T: Element>(
+        self,
+        send: Vec<T>,
+        recv: Option<(Vec<T>, &[usize], &[usize])>,
+        root: usize,
+    ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
+        let (root, (recv, side)) = (rank(root), Side::of_root(recv));
+        let sides = [Side::Own(send.len()), side];
+        self.vector(Collective::GatherV { root }, sides, [Some(send), recv], Op::Sum)
+    }
+
+    /// See [`Communicator::scatter_v`]; gives back what was sent, nothing where there was no buffer, and what was received.
+    pub fn scatter_v<T: Element>(
+        self,
+        send: Option<(Vec<T>, &[usize], &[usize])>,
+        recv: Vec<T>,
+        root: usize,
+    ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
+        let (root, (send, side)) = (rank(root), Side::of_root(send));
+        let sides = [side, Side::Own(recv.len())];
+        self.vector(Collective::ScatterV { root }, sides, [send, Some(recv)], Op::Sum)
     }
 
     /// See [`Communicator::all_to_all_v`]; gives back what was sent and what was received.
@@ -170,7 +216,7 @@ impl<'c> Begin<'c> {
             Side::each(send_counts, send_displs),
             Side::each(recv_counts, recv_displs),
         ];
-        self.vector(Collective::AlltoAllV, sides, [send, recv], Op::Sum)
+        self.vector(Collective::AlltoAllV, sides, [Some(send), Some(recv)], Op::Sum)
     }
 
     /// See [`Communicator::barrier`].
@@ -228,15 +274,14 @@ impl<'c> Begin<'c> {
     fn apart<T: Element>(
         self,
         collective: Collective,
-        send: Vec<T>,
-        recv: Vec<T>,
+        send: Option<Vec<T>>,
+        recv: Option<Vec<T>>,
         count: usize,
         op: impl Reduction<T>,
     ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
         self.on_both([send, recv], |memory, start| {
-            let what = (count, T::DTYPE, erased(op));
             self.comm
-                .begin_collective(collective, memory.map(Some), what, start)
+                .begin_collective(collective, memory, (count, T::DTYPE, erased(op)), start)
         })
     }
 
@@ -244,11 +289,12 @@ impl<'c> Begin<'c> {
         self,
         collective: Collective,
         sides: [Side<'_>; 2],
-        vectors: [Vec<T>; 2],
+        vectors: [Option<Vec<T>>; 2],
         op: impl Reduction<T>,
     ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
         let blocks = self.comm.given(collective, sides, T::DTYPE)?;
         self.on_both(vectors, |memory, start| {
+            let memory = memory.map(|hold| hold.unwrap_or_else(Hold::empty));
             self.comm
                 .begin_given(collective, blocks, memory, (T::DTYPE, erased(op)), start)
         })
@@ -257,15 +303,15 @@ impl<'c> Begin<'c> {
     /// Has `begin` begin an operation on what is sent and what is received.
     fn on_both<T: Element>(
         self,
-        vectors: [Vec<T>; 2],
-        begin: impl FnOnce([Hold; 2], Start) -> Result<()>,
+        vectors: [Option<Vec<T>>; 2],
+        begin: impl FnOnce([Option<Hold>; 2], Start) -> Result<()>,
     ) -> Result<Pending<(Vec<T>, Vec<T>)>> {
-        let owned = vectors.map(Owned::new);
-        let memory = owned.each_ref().map(|owned| owned.hold());
+        let owned = vectors.map(|vector| vector.map(Owned::new));
+        let memory = owned.each_ref().map(|owned| owned.as_ref().map(Owned::hold));
         self.pending(
             |start| begin(memory, start),
             |_| {
-                let [send, recv] = owned.map(Owned::into_vec);
+                let [send, recv] = owned.map(|owned| owned.map_or(Some(Vec::new()), Owned::into_vec));
                 Some((send?, recv?))
             },
         )

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     exec::{Completion, Received, Wanted},
     mem::{self, Lender, Region},
-    types::{Collective, Element, Op, Reduction, Result},
+    types::{Collective, DType, Element, Op, Reducing, Reduction, Result},
 };
 use std::{cell::RefCell, sync::Arc};
 
@@ -171,7 +171,8 @@ impl<'env> Scope<'_, 'env> {
         recv_displs: &[usize],
     ) -> Result<()> {
         let sides = [Side::Own(send.len()), Side::each(recv_counts, recv_displs)];
-        self.vector(Collective::AllGatherV, sides, (send, recv), Op::Sum)
+        let memory = [Region::of(send), Region::of_mut(recv)];
+        self.vector(Collective::AllGatherV, sides, memory, T::DTYPE, Op::Sum.into())
     }
 
     /// See [`Communicator::reduce_scatter_v`].
@@ -184,7 +185,36 @@ impl<'env> Scope<'_, 'env> {
         op: impl Reduction<T>,
     ) -> Result<()> {
         let sides = [Side::each(send_counts, send_displs), Side::Own(recv.len())];
-        self.vector(Collective::ReduceScatterV, sides, (send, recv), op)
+        let memory = [Region::of(send), Region::of_mut(recv)];
+        self.vector(Collective::ReduceScatterV, sides, memory, T::DTYPE, erased(op))
+    }
+
+    /// See [`Communicator::gather_v`].
+    pub fn gather_v<T: Element>(
+        &self,
+        send: &'env [T],
+        recv: Option<(&'env mut [T], &[usize], &[usize])>,
+        root: usize,
+    ) -> Result<()> {
+        let (root, (recv, side)) = (rank(root), Side::of_root(recv));
+        let sides = [Side::Own(send.len()), side];
+        let memory = [Region::of(send), recv.map_or(Region::empty(), Region::of_mut)];
+        let collective = Collective::GatherV { root };
+        self.vector(collective, sides, memory, T::DTYPE, Op::Sum.into())
+    }
+
+    /// See [`Communicator::scatter_v`].
+    pub fn scatter_v<T: Element>(
+        &self,
+        send: Option<(&'env [T], &[usize], &[usize])>,
+        recv: &'env mut [T],
+        root: usize,
+    ) -> Result<()> {
+        let (root, (send, side)) = (rank(root), Side::of_root(send));
+        let sides = [side, Side::Own(recv.len())];
+        let memory = [send.map_or(Region::empty(), Region::of), Region::of_mut(recv)];
+        let collective = Collective::ScatterV { root };
+        self.vector(collective, sides, memory, T::DTYPE, Op::Sum.into())
     }
 
     /// See [`Communicator::all_to_all_v`].
@@ -201,7 +231,8 @@ impl<'env> Scope<'_, 'env> {
             Side::each(send_counts, send_displs),
             Side::each(recv_counts, recv_displs),
         ];
-        self.vector(Collective::AlltoAllV, sides, (send, recv), Op::Sum)
+        let memory = [Region::of(send), Region::of_mut(recv)];
+        self.vector(Collective::AlltoAllV, sides, memory, T::DTYPE, Op::Sum.into())
     }
 
     /// See [`Communicator::send`].
@@ -243,18 +274,19 @@ impl<'env> Scope<'_, 'env> {
         self.begin(|start| self.comm.begin_receive(hold, wanted, start))
     }
 
-    fn vector<T: Element>(
+    fn vector(
         &self,
         collective: Collective,
         sides: [Side<'_>; 2],
-        (send, recv): (&'env [T], &'env mut [T]),
-        op: impl Reduction<T>,
+        memory: [Region<'env>; 2],
+        dtype: DType,
+        op: Reducing,
     ) -> Result<()> {
-        let blocks = self.comm.given(collective, sides, T::DTYPE)?;
-        let memory = [Region::of(send), Region::of_mut(recv)].map(|region| self.lender.lend(region));
+        let blocks = self.comm.given(collective, sides, dtype)?;
+        let memory = memory.map(|region| self.lender.lend(region));
         self.begin(|start| {
             self.comm
-                .begin_given(collective, blocks, memory, (T::DTYPE, erased(op)), start)
+                .begin_given(collective, blocks, memory, (dtype, op), start)
         })
         .map(|_| ())
     }

@@ -1,42 +1,18 @@
 //! The V forms of the collectives: the caller says how long each block is and where in the buffer it lies.
 
 use super::{
-    Communicator,
-    buffers::{self, Buffers, Places},
+    Communicator, Side,
+    buffers::{self, Buffers},
     collectives::{erased, rank},
     engine::Start,
+    given::{checked, count},
 };
 use crate::{
     mem::{Hold, Region},
-    plan::{definition, layout::Blocks},
-    types::{Collective, DType, Element, Error, Op, Reducing, Reduction, Result, count_of_all},
+    plan::layout::Blocks,
+    types::{Collective, DType, Element, Op, Reducing, Reduction, Result},
 };
-use std::{ops::Range, sync::Arc};
-
-/// What a V call sends, or what it receives, on one rank.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Side<'a> {
-    /// A block for each rank: its elements, and the element of the buffer at which it begins.
-    Each {
-        counts: &'a [usize],
-        displs: &'a [usize],
-    },
-    /// The rank's own block alone, so many elements from the buffer's beginning on.
-    Own(usize),
-    /// Nothing is given.
-    None,
-}
-
-impl<'a> Side<'a> {
-    pub(super) fn each(counts: &'a [usize], displs: &'a [usize]) -> Self {
-        Side::Each { counts, displs }
-    }
-
-    /// The elements of `rank`'s block.
-    pub(super) fn own(counts: &[usize], rank: usize) -> Self {
-        Side::Own(counts.get(rank).copied().unwrap_or(0)) // too few counts are refused
-    }
-}
+use std::sync::Arc;
 
 /// # Operations on blocks of any length
 ///
@@ -95,11 +71,13 @@ impl Communicator {
         counts: &[usize],
         displs: &[usize],
     ) -> Result<()> {
-        let sides = [Side::own(counts, self.rank()), Side::each(counts, displs)];
-        let (collective, data) = (Collective::AllGatherV, Region::of_mut(data));
-        let blocks = self.given(collective, sides, T::DTYPE)?;
-        let own = part(data, &blocks.sides[1][self.rank()], T::DTYPE);
-        self.run_given(collective, blocks, [own, data], T::DTYPE, Op::Sum.into())
+        let data = (Region::of_mut(data), T::DTYPE);
+        self.vector_in_place(
+            Collective::AllGatherV,
+            data,
+            Some([counts, displs]),
+            Op::Sum.into(),
+        )
     }
 
     /// Reduces the ranks' `send` block by block; of the result this rank's block is left in `recv`. All ranks give the same
@@ -131,11 +109,13 @@ impl Communicator {
         displs: &[usize],
         op: impl Reduction<T>,
     ) -> Result<()> {
-        let sides = [Side::each(counts, displs), Side::own(counts, self.rank())];
-        let (collective, data) = (Collective::ReduceScatterV, Region::of_mut(data));
-        let blocks = self.given(collective, sides, T::DTYPE)?;
-        let own = part(data, &blocks.sides[0][self.rank()], T::DTYPE);
-        self.run_given(collective, blocks, [data, own], T::DTYPE, erased(op))
+        let data = (Region::of_mut(data), T::DTYPE);
+        self.vector_in_place(
+            Collective::ReduceScatterV,
+            data,
+            Some([counts, displs]),
+            erased(op),
+        )
     }
 
     /// Gathers `send` of every rank into `root`'s buffer: that of rank r is block r. Only the root's `recv` is looked at: the
@@ -149,19 +129,27 @@ impl Communicator {
         recv: Option<(&mut [T], &[usize], &[usize])>,
         root: usize,
     ) -> Result<()> {
-        let (output, side) = match recv {
-            Some((recv, counts, displs)) => (Region::of_mut(recv), Side::each(counts, displs)),
-            None => (Region::empty(), Side::None),
-        };
-        let (root, sides) = (rank(root), [Side::Own(send.len()), side]);
-        let memory = [Region::of(send), output];
-        self.vector(
-            Collective::GatherV { root },
-            sides,
-            memory,
-            T::DTYPE,
-            Op::Sum.into(),
-        )
+        let (root, (recv, side)) = (rank(root), Side::of_root(recv));
+        let sides = [Side::Own(send.len()), side];
+        let memory = [Region::of(send), recv.map_or(Region::empty(), Region::of_mut)];
+        let collective = Collective::GatherV { root };
+        self.vector(collective, sides, memory, T::DTYPE, Op::Sum.into())
+    }
+
+    /// [`Communicator::gather_v`] where the root's block lies in its `data`, at its place among the others; that of the others
+    /// is what they send. Only the root's `blocks` are looked at: the counts, and where the blocks lie.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn gather_v_in_place<T: Element>(
+        &self,
+        data: &mut [T],
+        blocks: Option<(&[usize], &[usize])>,
+        root: usize,
+    ) -> Result<()> {
+        let (root, data) = (rank(root), (Region::of_mut(data), T::DTYPE));
+        let blocks = blocks.map(<[_; 2]>::from);
+        self.vector_in_place(Collective::GatherV { root }, data, blocks, Op::Sum.into())
     }
 
     /// Hands block r of `root`'s buffer to rank r, into `recv`. Only the root's `send` is looked at: the buffer, the counts and
@@ -175,19 +163,27 @@ impl Communicator {
         recv: &mut [T],
         root: usize,
     ) -> Result<()> {
-        let (input, side) = match send {
-            Some((send, counts, displs)) => (Region::of(send), Side::each(counts, displs)),
-            None => (Region::empty(), Side::None),
-        };
-        let (root, sides) = (rank(root), [side, Side::Own(recv.len())]);
-        let memory = [input, Region::of_mut(recv)];
-        self.vector(
-            Collective::ScatterV { root },
-            sides,
-            memory,
-            T::DTYPE,
-            Op::Sum.into(),
-        )
+        let (root, (send, side)) = (rank(root), Side::of_root(send));
+        let sides = [side, Side::Own(recv.len())];
+        let memory = [send.map_or(Region::empty(), Region::of), Region::of_mut(recv)];
+        let collective = Collective::ScatterV { root };
+        self.vector(collective, sides, memory, T::DTYPE, Op::Sum.into())
+    }
+
+    /// [`Communicator::scatter_v`] where the root keeps its block in `data`, at its place among the others; that of the others
+    /// is what they get. Only the root's `blocks` are looked at: the counts, and where the blocks lie.
+    ///
+    /// # Errors
+    /// See [operations](#operations).
+    pub fn scatter_v_in_place<T: Element>(
+        &self,
+        data: &mut [T],
+        blocks: Option<(&[usize], &[usize])>,
+        root: usize,
+    ) -> Result<()> {
+        let (root, data) = (rank(root), (Region::of_mut(data), T::DTYPE));
+        let blocks = blocks.map(<[_; 2]>::from);
+        self.vector_in_place(Collective::ScatterV { root }, data, blocks, Op::Sum.into())
     }
 
     fn vector(
@@ -199,6 +195,34 @@ impl Communicator {
         op: Reducing,
     ) -> Result<()> {
         let blocks = self.given(collective, sides, dtype)?;
+        self.run_given(collective, blocks, memory, dtype, op)
+    }
+
+    /// Runs a V form with one buffer, in which this rank's own block lies at its place among all, or alone on ranks other than
+    /// the root.
+    fn vector_in_place(
+        &self,
+        collective: Collective,
+        (data, dtype): (Region<'_>, DType),
+        given: Option<[&[usize]; 2]>,
+        op: Reducing,
+    ) -> Result<()> {
+        let me = self.rank();
+        let is_root = collective.root().is_none_or(|root| root as usize == me);
+        let (count, all) = match given.filter(|_| is_root) {
+            // Too few counts are refused.
+            Some([counts, displs]) => (counts.get(me).copied().unwrap_or(0), Side::each(counts, displs)),
+            None => (data.len() / dtype.size(), Side::None),
+        };
+        let own = Side::Own(count);
+        // The side of all blocks: what is sent, or what is received.
+        let (whole, sides) = match collective {
+            Collective::ReduceScatterV | Collective::ScatterV { .. } => (0, [all, own]),
+            _ => (1, [own, all]),
+        };
+        let blocks = self.given(collective, sides, dtype)?;
+        let mut memory = [data; 2];
+        memory[1 - whole] = part(data, blocks.sides[whole][me].start, count, dtype);
         self.run_given(collective, blocks, memory, dtype, op)
     }
 
@@ -248,190 +272,12 @@ impl Communicator {
     ) -> Result<()> {
         checked(collective, Arc::clone(blocks), memory, what).map(|_| ())
     }
-
-    /// The blocks of a V call on this rank, of what is sent and of what is received. What the rank has no part in is not
-    /// looked at.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for a root that is no rank; for counts and places that are not one for each rank, that no memory
-    /// holds, or that contradict each other.
-    pub(crate) fn given(
-        &self,
-        collective: Collective,
-        [send, recv]: [Side<'_>; 2],
-        dtype: DType,
-    ) -> Result<Arc<Blocks>> {
-        self.check_root(collective)?;
-        let (me, ranks) = (self.rank(), self.ranks());
-        let of = |name: &str, side, has: Range<usize>| match side {
-            _ if has.is_empty() => Ok(vec![0..0; ranks]),
-            Side::None => Err(Error::invalid(format!(
-                "the root of a {} needs a {name} buffer with its counts and displacements",
-                collective.name()
-            ))),
-            Side::Own(count) => {
-                let mut blocks = vec![0..0; ranks];
-                blocks[me] = 0..count;
-                Ok(blocks)
-            }
-            Side::Each { counts, displs } => each_block(name, counts, displs, ranks, dtype),
-        };
-        let (input, output) = (
-            definition::input(collective, me, ranks),
-            definition::output(collective, me, ranks),
-        );
-        let has_both = input.contains(&me) && output.contains(&me);
-        let sides = [of("send", send, input)?, of("receive", recv, output)?];
-        let [sent, received] = sides.each_ref().map(|side| side[me].len());
-        if has_both && sent != received {
-            return Err(Error::invalid(format!(
-                "rank {me}'s own block has {sent} elements where it is sent and {received} where it is received: both counts \
-                 must be the same"
-            )));
-        }
-        lie_apart(&sides[1])?;
-        Ok(Arc::new(Blocks {
-            sides,
-            by_pair: collective.counts_by_pair(),
-        }))
-    }
 }
 
-/// The count of the call that all ranks make.
-fn count(collective: Collective, blocks: &Blocks) -> usize {
-    if collective.counts_by_pair() {
-        return blocks.total(0);
-    }
-    let all = usize::from(collective == Collective::AllGatherV);
-    count_of_all(blocks.sides[all].iter().map(Range::len)) as usize
-}
-
-/// A block for each rank.
-fn each_block(
-    name: &str,
-    counts: &[usize],
-    displs: &[usize],
-    ranks: usize,
-    dtype: DType,
-) -> Result<Vec<Range<usize>>> {
-    if [counts.len(), displs.len()] != [ranks; 2] {
-        return Err(Error::invalid(format!(
-            "there are {} {name} counts and {} displacements: there must be one of each for each of {ranks} ranks",
-            counts.len(),
-            displs.len()
-        )));
-    }
-    let fits = |elements: usize| {
-        let bytes = elements.checked_mul(dtype.size());
-        bytes.is_some_and(|bytes| isize::try_from(bytes).is_ok())
-    };
-    let (mut blocks, mut sum) = (Vec::with_capacity(ranks), 0usize);
-    for (rank, (&count, &displ)) in counts.iter().zip(displs).enumerate() {
-        if count == 0 {
-            blocks.push(0..0);
-            continue;
-        }
-        let end = displ.checked_add(count).filter(|&end| fits(end));
-        let total = sum.checked_add(count).filter(|&total| fits(total));
-        let (Some(end), Some(total)) = (end, total) else {
-            return Err(Error::invalid(format!(
-                "no {name} buffer can hold {count} elements of {dtype} for rank {rank} from element {displ} on, after \
-                 {sum} for the ranks before: the most is {} bytes. Counts and displacements are elements, not bytes, and \
-                 never negative",
-                isize::MAX
-            )));
-        };
-        blocks.push(displ..end);
-        sum = total;
-    }
-    Ok(blocks)
-}
-
-/// Refuses blocks that would be received one over the other.
-fn lie_apart(blocks: &[Range<usize>]) -> Result<()> {
-    let mut order: Vec<usize> = (0..blocks.len())
-        .filter(|&rank| !blocks[rank].is_empty())
-        .collect();
-    order.sort_unstable_by_key(|&rank| blocks[rank].start);
-    let overlap = order
-        .windows(2)
-        .find(|pair| blocks[pair[1]].start < blocks[pair[0]].end);
-    let Some(&[a, b]) = overlap else { return Ok(()) };
-    Err(Error::invalid(format!(
-        "the blocks received from ranks {a} and {b} overlap: elements {:?} and {:?} of the receive buffer",
-        blocks[a], blocks[b]
-    )))
-}
-
-/// What a call works on, if its memory is right.
-fn checked<'m>(
-    collective: Collective,
-    blocks: Arc<Blocks>,
-    [input, output]: [Region<'m>; 2],
-    (dtype, op): (DType, Reducing),
-) -> Result<Buffers<'m>> {
-    buffers::check_op(collective, dtype, op)?;
-    let spanned = |name: &str, side: usize, region: Region<'m>| {
-        let (span, bytes) = (blocks.span(side), blocks.span(side) * dtype.size());
-        match region.len() {
-            _ if bytes == 0 => Ok(Region::empty()),
-            len if len < bytes => Err(Error::invalid(format!(
-                "the {name} buffer has {len} bytes: its blocks reach up to {span} elements of {dtype}, {bytes} bytes"
-            ))),
-            _ => Ok(region),
-        }
-    };
-    let (input, output) = (spanned("send", 0, input)?, spanned("receive", 1, output)?);
-    if input.overlaps(&output) {
-        stay_apart(collective, &blocks, [&input, &output], dtype.size())?;
-    }
-    Ok(Buffers {
-        input,
-        output,
-        places: Places::Given(blocks),
-    })
-}
-
-/// Refuses a block that is received over one that is sent, but for the rank's own where both are the same.
-fn stay_apart(
-    collective: Collective,
-    blocks: &Blocks,
-    memory: [&Region<'_>; 2],
-    element: usize,
-) -> Result<()> {
-    // The addresses of the blocks of one side.
-    let addresses = |side: usize| {
-        let base = memory[side].as_ptr().addr();
-        let there = blocks.sides[side].iter().enumerate();
-        there
-            .filter(|(_, block)| !block.is_empty())
-            .map(move |(rank, block)| (base + block.start * element..base + block.end * element, rank))
-    };
-    let mut received: Vec<_> = addresses(1).collect();
-    received.sort_unstable_by_key(|(at, _)| at.start);
-    for (sent, to) in addresses(0) {
-        let first = received.partition_point(|(at, _)| at.end <= sent.start);
-        let hit = received[first..].iter().take_while(|(at, _)| at.start < sent.end);
-        let is_wrong = |(at, from): &&(Range<usize>, usize)| {
-            collective == Collective::AlltoAllV || *from != to || at.start != sent.start
-        };
-        if let Some((_, from)) = hit.into_iter().find(is_wrong) {
-            let in_place = match collective {
-                Collective::AlltoAllV => "this operation has no form in place",
-                _ => "in place this rank's own block begins at the same address in both buffers",
-            };
-            return Err(Error::invalid(format!(
-                "block {to} of the send buffer and block {from} of the receive buffer overlap: {in_place}, and all others \
-                 must lie apart"
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// The elements `range` of a buffer, or all of it where they do not lie inside, so that the check of its length tells.
-fn part<'m>(data: Region<'m>, range: &Range<usize>, dtype: DType) -> Region<'m> {
-    let (at, len) = (range.start * dtype.size(), range.len() * dtype.size());
+/// The `count` elements of a buffer from `first` on, or all of it where they do not lie inside, so that the check of its
+/// length tells.
+fn part(data: Region<'_>, first: usize, count: usize, dtype: DType) -> Region<'_> {
+    let (at, len) = (first * dtype.size(), count * dtype.size());
     if at + len <= data.len() {
         data.part(at, len)
     } else {

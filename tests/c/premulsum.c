@@ -31,19 +31,28 @@ static void check(const float *data, size_t first, size_t count) {
 
 static void calls(cclStream_t stream) {
     static float send[RANKS * COUNT], recv[RANKS * COUNT], all[RANKS * COUNT], block[COUNT];
+    /* The blocks of the V form: longer from rank to rank, that of rank 0 empty, from the last to the first. */
+    static const size_t counts[RANKS] = {0, COUNT / 2, COUNT, 2 * COUNT};
+    static const size_t displs[RANKS] = {0, 3 * COUNT, 2 * COUNT, 0};
+    static float own[2 * COUNT], in_place[RANKS * COUNT];
     cclRedOp_t op = made((float)(me + 1));
     fill(send, RANKS * COUNT);
+    fill(in_place, RANKS * COUNT);
     fill(all, COUNT);
     OK(cclGroupStart());
     OK(cclAllReduce(all, all, COUNT, cclFloat32, op, comm, stream));
     OK(cclReduce(send, recv, RANKS * COUNT, cclFloat32, op, 2, comm, stream));
     OK(cclReduceScatter(send, block, COUNT, cclFloat32, op, comm, stream));
+    OK(cclReduceScatterV(send, counts, displs, own, counts[me], cclFloat32, op, comm, stream));
+    OK(cclReduceScatterV(in_place, counts, displs, in_place + displs[me], counts[me], cclFloat32, op, comm, stream));
     /* What was called keeps its scalar. */
     OK(cclRedOpDestroy(op, comm));
     OK(cclGroupEnd());
     OK(stream == NULL ? cclSuccess : cclStreamSynchronize(stream));
     check(all, 0, COUNT);
     check(block, (size_t)me * COUNT, COUNT);
+    check(own, displs[me], counts[me]);
+    check(in_place + displs[me], displs[me], counts[me]);
     if (me == 2) {
         check(recv, 0, RANKS * COUNT);
     }
