@@ -1,4 +1,4 @@
-//! [`Communicator::init_all`]: all ranks in one process.
+//! Communicators that one process makes side by side: [`Communicator::init_all`], and what groups of the C ABI make.
 
 use super::{Communicator, Config};
 use crate::{
@@ -6,6 +6,8 @@ use crate::{
     types::{Error, Result, check_ranks},
 };
 use std::{
+    panic::resume_unwind,
+    slice,
     sync::{Mutex, PoisonError},
     thread,
 };
@@ -20,35 +22,87 @@ impl Communicator {
     pub fn init_all(ranks: usize) -> Result<Vec<Communicator>> {
         check_ranks(ranks)?;
         let (id, config) = (UniqueId::local()?, Config::default());
-        // Of the first rank that failed. The others only learn that.
-        let failure = Mutex::new(None);
-        let fail = |error: Error| {
-            let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
-            if failure.is_none() {
-                // Without a control thread nobody waits for the meeting either.
-                let _ = id.adjourn(format!("another rank of this process failed: {error}"));
-                *failure = Some(error);
-            }
+        let join = |rank| {
+            let (id, config) = (&id, &config);
+            move || Communicator::init(ranks, id, rank, config)
         };
-        let join = |rank| Communicator::init(ranks, &id, rank, &config).map_err(&fail).ok();
-        let made: Vec<Option<Communicator>> = thread::scope(|scope| {
-            let begin = |rank| {
-                let join = &join;
-                let begun = thread::Builder::new().spawn_scoped(scope, move || join(rank));
-                begun
-                    .map_err(|e| fail(Error::system(format!("cannot start a thread for rank {rank}"), e)))
-                    .ok()
-            };
-            // All have begun, or one has failed, before the first is waited for.
-            let threads: Vec<_> = (0..ranks).map_while(begin).collect();
-            threads.into_iter().map(|thread| thread.join().ok()?).collect()
-        });
-        let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let made: Option<Vec<_>> = made.into_iter().collect();
-        match (failure, made) {
-            (Some(error), _) => Err(error),
-            (None, Some(made)) if made.len() == ranks => Ok(made),
-            _ => Err(Error::internal("a thread that made a rank panicked")),
+        together(slice::from_ref(&id), (0..ranks).map(join))
+    }
+}
+
+/// Does each of `makings`, which may wait for one another, on a thread of its own; returns what they made, in their order. If
+/// one fails all are given up: those of the meetings of `ids` that are in this process end, so that nobody waits there for
+/// ranks that will not come.
+///
+/// # Errors
+/// The first failure; others may be no more than its consequences.
+///
+/// # Panics
+/// As a making does.
+pub(crate) fn together<T: Send, M: FnOnce() -> Result<T> + Send>(
+    ids: &[UniqueId],
+    makings: impl IntoIterator<Item = M>,
+) -> Result<Vec<T>> {
+    let failure = Mutex::new(None);
+    let fail = |error: Error| {
+        let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if failure.is_none() {
+            for id in ids {
+                // Without a control thread nobody waits for the meeting either.
+                let _ = id.adjourn(format!("the process where the ranks meet gave up: {error}"));
+            }
+            *failure = Some(error);
         }
+    };
+    let made: Vec<Option<T>> = thread::scope(|scope| {
+        let begin = |making: M| {
+            let fail = &fail;
+            let begun = thread::Builder::new().spawn_scoped(scope, move || making().map_err(fail).ok());
+            let none = |e| {
+                fail(Error::system(
+                    "cannot start a thread that makes a communicator",
+                    e,
+                ))
+            };
+            begun.map_err(none).ok()
+        };
+        // All have begun, or one has failed, before the first is waited for.
+        let threads: Vec<_> = makings.into_iter().map_while(begin).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect()
+    });
+    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => Ok(made.into_iter().flatten().collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn those_that_wait_for_one_that_failed_end() {
+        let ids = [UniqueId::local().unwrap(), UniqueId::local().unwrap()];
+        let config = Config {
+            timeout: Some(Duration::from_secs(3600)),
+            ..Config::default()
+        };
+        let make = |k: usize| match ids.get(k) {
+            Some(id) => Communicator::init(3, id, 0, &config).map(drop),
+            None => Err(Error::usage("not this one")),
+        };
+        let making = |k| move || make(k);
+        let error = together(&ids, [0, 1, 2].map(making)).unwrap_err().to_string();
+        assert!(error.contains("not this one"), "{error}");
+        // Who comes late is told, too.
+        let error = make(1).unwrap_err().to_string();
+        assert!(
+            error.contains("gave up: ") && error.contains("not this one"),
+            "{error}"
+        );
     }
 }

@@ -17,6 +17,7 @@ mod vector;
 
 pub use config::Config;
 pub(crate) use engine::Start;
+pub(crate) use init_all::together;
 pub use pending::{Begin, Pending};
 pub use scope::{Message, Scope};
 pub use stream::Stream;

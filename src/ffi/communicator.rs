@@ -4,7 +4,7 @@ use super::{
     COMMUNICATORS, cause_code,
     config::{deadline, read},
     guard,
-    later::{make, refused},
+    later::{Origin, make, refused},
     memory::{index, put},
     on,
     types::{Code, cclComm_t, cclConfig_t, cclResult_t, cclUniqueId, version},
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn cclGetUniqueId(uniqueId: *mut cclUniqueId) -> cclResult
 /// All ranks call it, each with its own number and the same id; it returns when all have, or with an error that names
 /// the ranks that did not come in time. `*comm` is then a handle, to be given back with cclCommDestroy or cclCommAbort;
 /// after an error it is NULL, and cclGetLastError(NULL) tells why. In a group it is NULL until cclGroupEnd, which makes all
-/// of the group's communicators side by side.
+/// of the group's communicators side by side, or none if one fails.
 ///
 /// # Safety
 /// `comm` is NULL, which is an invalid argument, or may be written, in a group until that ends.
@@ -104,7 +104,7 @@ unsafe fn init(
     let id = UniqueId::from_bytes(id.internal.map(|byte| byte as u8))?;
     // SAFETY: the caller's promise about `comm`.
     unsafe {
-        make(comm, None, move || {
+        make(comm, Origin::Id(id.clone()), move || {
             Communicator::init(ranks, &id, rank, &config).map(Some)
         })
     }
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn cclCommInitEnv(comm: *mut cclComm_t, config: *mut cclCo
         let config = unsafe { read(config)? };
         // SAFETY: the caller's promise about `comm`.
         unsafe {
-            make(comm, None, move || {
+            make(comm, Origin::Launcher, move || {
                 Communicator::init_turn(turn, &config).map(Some)
             })
         }

@@ -7,11 +7,12 @@ use super::{
     types::{cclComm_t, cclResult_t, cclStream_t},
 };
 use crate::{
-    comm::{Communicator, Start, Stream},
+    bootstrap::UniqueId,
+    comm::{Communicator, Start, Stream, together},
     exec::{Completion, Outcome},
     types::{Error, Result},
 };
-use std::{cell::RefCell, io, mem, ptr, sync::Arc, thread};
+use std::{cell::RefCell, mem, ptr, sync::Arc};
 
 /// When a call's operation is carried out.
 pub(super) enum When {
@@ -49,9 +50,16 @@ type AtEnd = Box<dyn FnOnce(&Outcome) + Send>;
 /// A communicator that is made when the group ends, if it is.
 struct Making {
     place: Place,
-    /// The communicator that it is made of: what is made of one is made in the order of the calls.
-    parent: Option<Arc<Entry>>,
+    origin: Origin,
     make: Box<dyn FnOnce() -> Result<Option<Communicator>> + Send>,
+}
+
+/// By what the ranks of a communicator that is made find each other.
+pub(super) enum Origin {
+    Id(UniqueId),
+    /// The communicator that it is made of: what is made of one is made in the order of the calls.
+    Parent(Arc<Entry>),
+    Launcher,
 }
 
 /// Where C wants a handle.
@@ -104,12 +112,12 @@ pub(super) fn later(
 /// `place` may be written, until the group ends if there is one.
 pub(super) unsafe fn make(
     place: *mut cclComm_t,
-    parent: Option<Arc<Entry>>,
+    origin: Origin,
     make: impl FnOnce() -> Result<Option<Communicator>> + Send + 'static,
 ) -> Result<()> {
     let making = Making {
         place: Place(place),
-        parent,
+        origin,
         make: Box::new(make),
     };
     let now = GROUP.with_borrow_mut(|group| match group.depth {
@@ -201,52 +209,37 @@ impl Group {
 
 /// Makes communicators side by side: each may wait for the others. If one fails all are given up.
 fn make_together(makings: Vec<Making>) -> Result<()> {
-    let mut rows: Vec<Vec<Making>> = Vec::new();
+    let (mut ids, mut rows) = (Vec::new(), Vec::<Vec<Making>>::new());
     for making in makings {
-        let is_of_one = |row: &&mut Vec<Making>| match (&row[0].parent, &making.parent) {
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            _ => false,
+        let row = match &making.origin {
+            Origin::Parent(parent) => rows
+                .iter_mut()
+                .find(|row| matches!(&row[0].origin, Origin::Parent(other) if Arc::ptr_eq(other, parent))),
+            Origin::Id(id) => {
+                ids.push(id.clone());
+                None
+            }
+            Origin::Launcher => None,
         };
-        match rows.iter_mut().find(is_of_one) {
+        match row {
             Some(row) => row.push(making),
             None => rows.push(vec![making]),
         }
     }
-    type Made = Vec<(Place, Result<Option<Communicator>>)>;
-    let in_turn = |row: Vec<Making>| -> Made {
-        row.into_iter()
-            .map(|making| (making.place, (making.make)()))
-            .collect()
-    };
-    let made: Vec<Result<Made>> = thread::scope(|scope| {
-        let start = |row| thread::Builder::new().spawn_scoped(scope, move || in_turn(row));
-        let threads: Vec<_> = rows.into_iter().map(start).collect();
-        let join = |thread: io::Result<thread::ScopedJoinHandle<'_, Made>>| {
-            let thread = thread.map_err(|e| Error::system("cannot start a thread for a communicator", e))?;
-            thread.join().map_err(|panic| super::panicked(&*panic))
-        };
-        threads.into_iter().map(join).collect()
-    });
-    let (mut comms, mut failure) = (Vec::new(), None);
-    for made in made {
-        match made {
-            Ok(made) => {
-                for (place, made) in made {
-                    match made {
-                        Ok(comm) => comms.extend(comm.map(|comm| (place, comm))),
-                        Err(error) => failure = failure.or(Some(error)),
-                    }
-                }
-            }
-            Err(error) => failure = failure.or(Some(error)),
+    let in_turn = |row: Vec<Making>| {
+        move || {
+            let make = |making: Making| Ok((making.place, (making.make)()?));
+            // After a failure, too: the other ranks go on with the next.
+            let made: Vec<Result<_>> = row.into_iter().map(make).collect();
+            made.into_iter().collect::<Result<Vec<_>>>()
         }
-    }
-    if let Some(error) = failure {
-        return Err(error);
-    }
-    for (Place(place), comm) in comms {
-        // SAFETY: the promise of `make`'s caller.
-        unsafe { put("comm", place, COMMUNICATORS.insert(Entry::new(comm))?)? };
+    };
+    let made = together(&ids, rows.into_iter().map(in_turn))?;
+    for (Place(place), comm) in made.into_iter().flatten() {
+        if let Some(comm) = comm {
+            // SAFETY: the promise of `make`'s caller.
+            unsafe { put("comm", place, COMMUNICATORS.insert(Entry::new(comm))?)? };
+        }
     }
     Ok(())
 }

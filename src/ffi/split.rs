@@ -3,7 +3,8 @@
 use super::{
     COMMUNICATORS, Entry,
     config::read,
-    guard, later,
+    guard,
+    later::{self, Origin},
     memory::{index, put},
     on_entry,
     types::{CCL_SPLIT_NOCOLOR, Code, cclComm_t, cclConfig_t, cclResult_t},
@@ -89,10 +90,10 @@ unsafe fn derive(
             // SAFETY: the caller's promise about `config`.
             false => Some(unsafe { read(config)? }),
         };
-        let (parent, entry) = (Some(Arc::clone(entry)), Arc::clone(entry));
+        let (origin, entry) = (Origin::Parent(Arc::clone(entry)), Arc::clone(entry));
         // SAFETY: the caller's promise about `newcomm`.
         unsafe {
-            later::make(newcomm, parent, move || {
+            later::make(newcomm, origin, move || {
                 make(&entry.communicator, config.as_ref())
             })
         }

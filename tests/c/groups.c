@@ -187,8 +187,35 @@ static void one_thread(void) {
     }
 }
 
+/* If one cannot be made none is, and what waits for it ends at once: after an hour otherwise. */
+static void give_up(void) {
+    cclConfig_t patient = CCL_CONFIG_INITIALIZER, wrong = CCL_CONFIG_INITIALIZER;
+    patient.timeout = 3600 * 1000;
+    wrong.algorithm = "nonsense";
+    for (int bad = 0; bad < 2; bad++) {
+        cclComm_t comms[3];
+        cclUniqueId id, other;
+        OK(cclGetUniqueId(&id));
+        OK(cclGetUniqueId(&other));
+        OK(cclGroupStart());
+        OK(cclCommInitRankConfig(&comms[0], 2, id, 0, &patient));
+        OK(cclCommInitRankConfig(&comms[1], 2, other, 0, &patient));
+        if (bad == 0) {
+            OK(cclCommInitRank(&comms[2], 2, id, 2));
+            REFUSED(cclInvalidArgument, "rank 2 of 2", cclGroupEnd());
+        } else {
+            OK(cclCommInitRankConfig(&comms[2], 2, id, 1, &wrong));
+            REFUSED(cclInvalidUsage, "\"nonsense\" does not exist", cclGroupEnd());
+        }
+        CHECK(comms[0] == NULL && comms[1] == NULL && comms[2] == NULL);
+        /* Who comes late hears of it, too. */
+        REFUSED(cclRemoteError, "gave up", cclCommInitRankConfig(&comms[0], 2, other, 1, &patient));
+    }
+}
+
 int main(void) {
     CHECK(run_ranks(RANKS, work) == 0);
     one_thread();
+    give_up();
     return 0;
 }
