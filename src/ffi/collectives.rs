@@ -12,59 +12,48 @@ use crate::{
 };
 use std::ffi::{c_int, c_void};
 
-/// The buffers, type and stream of a call from C.
-struct Given {
-    sendbuff: *const c_void,
-    recvbuff: *mut c_void,
-    count: usize,
-    datatype: cclDataType_t,
+/// Runs a collective from `send` to `recv`, with the reduction `op` if it reduces.
+///
+/// # Safety
+/// The buffers hold the elements that the collective uses on this rank, as [`region`] wants them.
+unsafe fn run(
+    [send, recv]: [*const c_void; 2],
+    (count, datatype): (usize, cclDataType_t),
+    collective: impl FnOnce() -> Result<Collective>,
+    op: Option<cclRedOp_t>,
+    comm: cclComm_t,
     stream: cclStream_t,
-}
-
-impl Given {
-    /// Runs a collective, with the reduction `op` if it reduces.
-    ///
-    /// # Safety
-    /// The buffers hold the elements that the collective uses on this rank, as [`region`] wants them.
-    unsafe fn run(
-        self,
-        comm: cclComm_t,
-        collective: impl FnOnce() -> Result<Collective>,
-        op: Option<cclRedOp_t>,
-    ) -> cclResult_t {
-        on_entry(comm, |entry| {
-            let comm = &entry.communicator;
-            let dtype = DType::from_number(self.datatype)?;
-            let op = op.map_or(Ok(Op::Sum.into()), |op| entry.made.reducing(op, dtype))?;
-            let (collective, count) = (collective()?, self.count);
-            let held = comm.held(collective, count, dtype)?;
-            let part = |name, at, len| {
-                if len == 0 {
-                    return Ok(None);
-                }
-                // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise, who leaves the buffers
-                // alone until the operation is over.
-                unsafe { region(name, at, len, dtype) }.map(Some)
-            };
-            let input = part("sendbuff", self.sendbuff, held.input.len())?;
-            let output = part("recvbuff", self.recvbuff.cast_const(), held.output.len())?;
-            match when(self.stream)? {
-                When::Now => comm.collective(collective, input, output, count, dtype, op),
-                When::Later(stream) => {
-                    comm.check(collective, [input, output], (count, dtype, op))?;
-                    let memory = [input, output].map(|region| region.map(Hold::raw));
-                    later(
-                        entry,
-                        stream,
-                        |_| (),
-                        move |comm, start| {
-                            comm.begin_collective(collective, memory, (count, dtype, op), start)
-                        },
-                    )
-                }
+) -> cclResult_t {
+    on_entry(comm, |entry| {
+        let comm = &entry.communicator;
+        let dtype = DType::from_number(datatype)?;
+        let op = op.map_or(Ok(Op::Sum.into()), |op| entry.made.reducing(op, dtype))?;
+        let collective = collective()?;
+        let held = comm.held(collective, count, dtype)?;
+        let part = |name, at, len| {
+            if len == 0 {
+                return Ok(None);
             }
-        })
-    }
+            // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise, who leaves the buffers
+            // alone until the operation is over.
+            unsafe { region(name, at, len, dtype) }.map(Some)
+        };
+        let input = part("sendbuff", send, held.input.len())?;
+        let output = part("recvbuff", recv, held.output.len())?;
+        match when(stream)? {
+            When::Now => comm.collective(collective, input, output, count, dtype, op),
+            When::Later(stream) => {
+                comm.check(collective, [input, output], (count, dtype, op))?;
+                let memory = [input, output].map(|region| region.map(Hold::raw));
+                later(
+                    entry,
+                    stream,
+                    |_| (),
+                    move |comm, start| comm.begin_collective(collective, memory, (count, dtype, op), start),
+                )
+            }
+        }
+    })
 }
 
 /// A root from C.
@@ -97,15 +86,9 @@ pub unsafe extern "C" fn cclAllReduce(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let given = Given {
-        sendbuff,
-        recvbuff,
-        count,
-        datatype,
-        stream,
-    };
+    let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
     // SAFETY: the caller's promise.
-    unsafe { given.run(comm, || Ok(Collective::AllReduce), Some(op)) }
+    unsafe { run(buffers, of, || Ok(Collective::AllReduce), Some(op), comm, stream) }
 }
 
 /// Copies the `count` elements of `sendbuff` on rank `root` into `recvbuff` on every rank, the root included.
@@ -130,15 +113,10 @@ pub unsafe extern "C" fn cclBroadcast(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let given = Given {
-        sendbuff,
-        recvbuff,
-        count,
-        datatype,
-        stream,
-    };
+    let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
+    let collective = || rooted(root, |root| Collective::Broadcast { root });
     // SAFETY: the caller's promise.
-    unsafe { given.run(comm, || rooted(root, |root| Collective::Broadcast { root }), None) }
+    unsafe { run(buffers, of, collective, None, comm, stream) }
 }
 
 /// cclBroadcast in place: `buff` is sent on rank `root` and filled on the others.
@@ -154,15 +132,10 @@ pub unsafe extern "C" fn cclBcast(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let given = Given {
-        sendbuff: buff,
-        recvbuff: buff,
-        count,
-        datatype,
-        stream,
-    };
+    let (buffers, of) = ([buff.cast_const(); 2], (count, datatype));
+    let collective = || rooted(root, |root| Collective::Broadcast { root });
     // SAFETY: the caller's promise.
-    unsafe { given.run(comm, || rooted(root, |root| Collective::Broadcast { root }), None) }
+    unsafe { run(buffers, of, collective, None, comm, stream) }
 }
 
 /// Reduces the `count` elements of `sendbuff` over all ranks and leaves the result in `recvbuff` on rank `root`.
@@ -187,21 +160,10 @@ pub unsafe extern "C" fn cclReduce(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let given = Given {
-        sendbuff,
-        recvbuff,
-        count,
-        datatype,
-        stream,
-    };
+    let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
+    let collective = || rooted(root, |root| Collective::Reduce { root });
     // SAFETY: the caller's promise.
-    unsafe {
-        given.run(
-            comm,
-            || rooted(root, |root| Collective::Reduce { root }),
-            Some(op),
-        )
-    }
+    unsafe { run(buffers, of, collective, Some(op), comm, stream) }
 }
 
 /// Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on every rank: those of rank r at element
@@ -225,15 +187,9 @@ pub unsafe extern "C" fn cclAllGather(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let given = Given {
-        sendbuff,
-        recvbuff,
-        count: sendcount,
-        datatype,
-        stream,
-    };
+    let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (sendcount, datatype));
     // SAFETY: the caller's promise.
-    unsafe { given.run(comm, || Ok(Collective::AllGather), None) }
+    unsafe { run(buffers, of, || Ok(Collective::AllGather), None, comm, stream) }
 }
 
 /// Reduces `sendbuff` over all ranks and leaves in `recvbuff` of rank r the `recvcount` elements of the result from
@@ -258,15 +214,18 @@ pub unsafe extern "C" fn cclReduceScatter(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let given = Given {
-        sendbuff,
-        recvbuff,
-        count: recvcount,
-        datatype,
-        stream,
-    };
+    let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (recvcount, datatype));
     // SAFETY: the caller's promise.
-    unsafe { given.run(comm, || Ok(Collective::ReduceScatter), Some(op)) }
+    unsafe {
+        run(
+            buffers,
+            of,
+            || Ok(Collective::ReduceScatter),
+            Some(op),
+            comm,
+            stream,
+        )
+    }
 }
 
 /// Gathers the `count` elements of `sendbuff` of every rank into `recvbuff` on rank `root`: those of rank r at element
@@ -292,15 +251,10 @@ pub unsafe extern "C" fn cclGather(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let given = Given {
-        sendbuff,
-        recvbuff,
-        count,
-        datatype,
-        stream,
-    };
+    let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
+    let collective = || rooted(root, |root| Collective::Gather { root });
     // SAFETY: the caller's promise.
-    unsafe { given.run(comm, || rooted(root, |root| Collective::Gather { root }), None) }
+    unsafe { run(buffers, of, collective, None, comm, stream) }
 }
 
 /// Copies the `count` elements of `sendbuff` on rank `root` from r * count on into `recvbuff` on rank r, the root included.
@@ -325,15 +279,10 @@ pub unsafe extern "C" fn cclScatter(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let given = Given {
-        sendbuff,
-        recvbuff,
-        count,
-        datatype,
-        stream,
-    };
+    let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
+    let collective = || rooted(root, |root| Collective::Scatter { root });
     // SAFETY: the caller's promise.
-    unsafe { given.run(comm, || rooted(root, |root| Collective::Scatter { root }), None) }
+    unsafe { run(buffers, of, collective, None, comm, stream) }
 }
 
 /// Copies the `count` elements of `sendbuff` from r * count on into `recvbuff` of rank r, at the caller's rank * count.
@@ -356,15 +305,9 @@ pub unsafe extern "C" fn cclAlltoAll(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let given = Given {
-        sendbuff,
-        recvbuff,
-        count,
-        datatype,
-        stream,
-    };
+    let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
     // SAFETY: the caller's promise.
-    unsafe { given.run(comm, || Ok(Collective::AlltoAll), None) }
+    unsafe { run(buffers, of, || Ok(Collective::AlltoAll), None, comm, stream) }
 }
 
 /// Returns when every rank has called it.

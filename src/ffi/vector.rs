@@ -54,19 +54,16 @@ impl Given {
     /// # Safety
     /// Arrays that are used hold an element for each of `ranks` ranks.
     unsafe fn arrays(&self, ranks: usize, is_used: bool) -> Result<[Vec<usize>; 2]> {
-        let Blocks::Each([counts, displs]) = self.blocks else {
-            return Ok(Default::default());
-        };
-        if !is_used {
-            return Ok(Default::default());
+        match self.blocks {
+            // SAFETY: the caller's promise.
+            Blocks::Each([counts, displs]) if is_used => Ok(unsafe {
+                [
+                    array(self.names[1], counts, ranks)?,
+                    array(self.names[2], displs, ranks)?,
+                ]
+            }),
+            _ => Ok(Default::default()),
         }
-        // SAFETY: the caller's promise.
-        Ok(unsafe {
-            [
-                array(self.names[1], counts, ranks)?,
-                array(self.names[2], displs, ranks)?,
-            ]
-        })
     }
 }
 
