@@ -3,9 +3,8 @@
 
 mod common;
 
-use ccl::{Collective, Communicator, DType, Element, Error, F8E4M3, F8E5M2, Op, algorithms};
-use common::{config, every_reduction, with_algorithm, with_ranks};
-use half::{bf16, f16};
+use ccl::{Collective, Communicator, DType, Element, Op, algorithms};
+use common::{config, every_copy, every_reduction, fail, said, with_algorithm, with_ranks};
 use std::{fmt::Debug, ops::Range};
 
 /// Elements of a rank's block: none, fewer than fit a cache line, inline and slot messages, several tiles.
@@ -452,20 +451,7 @@ fn every_type_is_copied() {
     names.dedup();
     for name in names {
         with_ranks(3, &with_algorithm(name), |comm| {
-            check_copies(comm, |byte| byte as i8);
-            check_copies(comm, |byte| byte);
-            check_copies(comm, |byte| i16::from(byte) << 7);
-            check_copies(comm, |byte| u16::from(byte) << 8);
-            check_copies(comm, |byte| i32::from(byte) << 23);
-            check_copies(comm, |byte| u32::from(byte) << 24);
-            check_copies(comm, |byte| i64::from(byte) << 55);
-            check_copies(comm, |byte| u64::from(byte) << 56);
-            check_copies(comm, |byte| f16::from_f32(byte.into()));
-            check_copies(comm, |byte| bf16::from_f32(byte.into()));
-            check_copies(comm, f32::from);
-            check_copies(comm, f64::from);
-            check_copies(comm, F8E4M3);
-            check_copies(comm, F8E5M2);
+            every_copy!(check_copies, comm);
         });
     }
 }
@@ -507,10 +493,6 @@ fn every_type_reduces_with_every_operation() {
 #[test]
 fn wrong_arguments_are_refused_and_the_communicator_goes_on() {
     with_ranks(2, &config(), |comm| {
-        let said = |result: ccl::Result<()>| match result {
-            Err(error @ Error::Invalid { .. }) => error.to_string(),
-            other => panic!("{other:?}"),
-        };
         let (send, mut recv) = ([1.0f32; 4], [0.0f32; 6]);
         assert_eq!(
             said(comm.all_gather(&send, &mut recv)),
@@ -677,13 +659,7 @@ fn different_calls_fail_on_all_ranks_with_both_named() {
         for (ranks, odd) in [(2, 0), (2, 1), (3, 0), (3, 1), (4, 3)] {
             let errors = with_ranks(ranks, &config(), |comm| {
                 let call = if comm.rank() == odd { one } else { rest };
-                // Who only sends goes on until there is no more room, or word of the difference has come.
-                let mut calls = (0..1000).map(|_| call(comm));
-                let error = calls.find_map(Result::err).expect("a difference that is found");
-                assert!(matches!(error, Error::Failed(_)), "{error:?}");
-                let again = call(comm).unwrap_err();
-                assert!(matches!(again, Error::Closed(_)), "{again:?}");
-                error.to_string()
+                fail(|| call(comm))
             });
             let all = |text: &str| errors.iter().all(|error| error.contains(text));
             assert!(

@@ -3,7 +3,7 @@
 mod common;
 
 use ccl::{Cause, Collective, Communicator, Config, DType, Element, Error, Op, Why, algorithms};
-use common::{config, every_reduction, with_algorithm, with_ranks};
+use common::{config, every_reduction, said, with_algorithm, with_ranks};
 use std::{
     sync::{
         Barrier,
@@ -96,10 +96,6 @@ fn every_type_reduces_with_every_operation() {
 #[test]
 fn wrong_arguments_are_refused_and_the_communicator_goes_on() {
     with_ranks(2, &config(), |comm| {
-        let said = |result: ccl::Result<()>| match result {
-            Err(error @ Error::Invalid { .. }) => error.to_string(),
-            other => panic!("{other:?}"),
-        };
         let (send, mut recv) = ([1.0f32; 3], [0.0f32; 4]);
         assert_eq!(
             said(comm.all_reduce(&send, &mut recv, Op::Sum)),

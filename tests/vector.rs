@@ -3,9 +3,8 @@
 
 mod common;
 
-use ccl::{Collective, Communicator, Element, Error, F8E4M3, F8E5M2, Op, Result, algorithms};
-use common::{config, every_reduction, with_algorithm, with_ranks};
-use half::{bf16, f16};
+use ccl::{Collective, Communicator, Element, Op, Result, algorithms};
+use common::{config, every_copy, every_reduction, fail, said, with_algorithm, with_ranks};
 use std::{fmt::Debug, ops::Range};
 
 /// What is in a buffer that nobody may write.
@@ -396,20 +395,7 @@ fn check_copies<T: Element + PartialEq + Debug>(comm: &Communicator, of: impl Fn
 #[test]
 fn every_type_is_copied() {
     with_ranks(4, &config(), |comm| {
-        check_copies(comm, |byte| byte as i8);
-        check_copies(comm, |byte| byte);
-        check_copies(comm, |byte| i16::from(byte) << 7);
-        check_copies(comm, |byte| u16::from(byte) << 8);
-        check_copies(comm, |byte| i32::from(byte) << 23);
-        check_copies(comm, |byte| u32::from(byte) << 24);
-        check_copies(comm, |byte| i64::from(byte) << 55);
-        check_copies(comm, |byte| u64::from(byte) << 56);
-        check_copies(comm, |byte| f16::from_f32(byte.into()));
-        check_copies(comm, |byte| bf16::from_f32(byte.into()));
-        check_copies(comm, f32::from);
-        check_copies(comm, f64::from);
-        check_copies(comm, F8E4M3);
-        check_copies(comm, F8E5M2);
+        every_copy!(check_copies, comm);
     });
 }
 
@@ -438,10 +424,6 @@ fn every_type_reduces_with_every_operation() {
 #[test]
 fn wrong_arguments_are_refused_and_the_communicator_goes_on() {
     with_ranks(2, &config(), |comm| {
-        let said = |result: Result<()>| match result {
-            Err(error @ Error::Invalid { .. }) => error.to_string(),
-            other => panic!("{other:?}"),
-        };
         let (me, other) = (comm.rank(), 1 - comm.rank());
         let (send, mut recv) = ([1i32; 4], [0i32; 4]);
         let mut swap = |counts: &[usize], displs: &[usize]| {
@@ -498,7 +480,7 @@ fn wrong_arguments_are_refused_and_the_communicator_goes_on() {
             "bitor is for integers only: float32 elements cannot be combined by it"
         );
         assert!(said(comm.all_gather_v_in_place(&mut floats, &[2, 3], &[0, 2])).contains("reach up to 5"));
-        assert_eq!(said(comm.begin().gather_v(vec![1u8], None, 2).map(drop)), outside);
+        assert_eq!(said(comm.begin().gather_v(vec![1u8], None, 2)), outside);
         assert_eq!(said(comm.scope(|scope| scope.gather_v(&send, None, 2))), outside);
         assert_eq!(said(comm.gather_v_in_place(&mut floats, None, 2)), outside);
         assert_eq!(
@@ -559,16 +541,6 @@ const BY_PAIR: &[(&str, Made)] = &[
     }),
 ];
 
-/// Calls until one fails; who only sends goes on until word of the difference has come.
-fn fail(comm: &Communicator, call: impl Fn() -> Result<()>) -> String {
-    let error = (0..1000).map(|_| call()).find_map(Result::err);
-    let error = error.expect("a difference that is found");
-    assert!(matches!(error, Error::Failed(_)), "{error:?}");
-    let again = comm.barrier().unwrap_err();
-    assert!(matches!(again, Error::Closed(_)), "{again:?}");
-    error.to_string()
-}
-
 #[test]
 fn two_ranks_whose_counts_differ_fail_with_both_named() {
     for (name, call) in BY_PAIR {
@@ -576,7 +548,7 @@ fn two_ranks_whose_counts_differ_fail_with_both_named() {
             for ranks in [2, 3] {
                 let errors = with_ranks(ranks, &config(), |comm| {
                     let count = if comm.rank() == 0 { one } else { other };
-                    fail(comm, || call(comm, count))
+                    fail(|| call(comm, count))
                 });
                 let [ours, theirs] = [(0, one), (1, other)]
                     .map(|(rank, count)| format!("rank {rank} made call #0 {name}({count} x int32"));
@@ -607,9 +579,7 @@ fn counts_that_are_not_the_same_on_all_ranks_fail_on_all() {
         for (algorithm, _) in algorithms(Collective::AllGatherV) {
             for counts in [[5, 5, 6], [6, 5, 4], [0, 0, 0], [0, 0, 15]] {
                 let errors = with_ranks(3, &with_algorithm(algorithm), |comm| {
-                    fail(comm, || {
-                        call(comm, if comm.rank() == 1 { &counts } else { &[5, 5, 5] })
-                    })
+                    fail(|| call(comm, if comm.rank() == 1 { &counts } else { &[5, 5, 5] }))
                 });
                 let sum: usize = counts.iter().sum();
                 let [ours, theirs] = [sum, 15].map(|sum| format!("#0 {name}({sum} x int32 in all, counts #"));

@@ -1,8 +1,8 @@
 //! What the integration tests share: ranks as threads of one process.
 #![allow(dead_code, missing_docs, unused_imports, unused_macros)] // each test uses a part of it
 
-use ccl::{Communicator, Config, UniqueId};
-use std::{thread, time::Duration};
+use ccl::{Communicator, Config, Error, Result, UniqueId};
+use std::{fmt::Debug, thread, time::Duration};
 
 /// A configuration whose waits end soon enough for a test, and late enough for a busy machine.
 pub(crate) fn config() -> Config {
@@ -17,6 +17,29 @@ pub(crate) fn with_algorithm(name: &str) -> Config {
     config.algorithm = Some(name.to_owned());
     config
 }
+
+/// Calls `$check::<T>($comm, of)` for every type, whose values `of` makes of bytes.
+macro_rules! every_copy {
+    ($check:ident, $comm:expr) => {
+        use ccl::{F8E4M3, F8E5M2};
+        use half::{bf16, f16};
+        $check($comm, |byte| byte as i8);
+        $check($comm, |byte| byte);
+        $check($comm, |byte| i16::from(byte) << 7);
+        $check($comm, |byte| u16::from(byte) << 8);
+        $check($comm, |byte| i32::from(byte) << 23);
+        $check($comm, |byte| u32::from(byte) << 24);
+        $check($comm, |byte| i64::from(byte) << 55);
+        $check($comm, |byte| u64::from(byte) << 56);
+        $check($comm, |byte| f16::from_f32(byte.into()));
+        $check($comm, |byte| bf16::from_f32(byte.into()));
+        $check($comm, f32::from);
+        $check($comm, f64::from);
+        $check($comm, F8E4M3);
+        $check($comm, F8E5M2);
+    };
+}
+pub(crate) use every_copy;
 
 /// Calls `$check::<T>($comm, values of three ranks, what each operation makes of them)` for every type and operation.
 macro_rules! every_reduction {
@@ -58,4 +81,23 @@ pub(crate) fn with_ranks<T: Send>(
             .map(|thread| thread.join().expect("a rank's thread"))
             .collect()
     })
+}
+
+/// What is said of an argument that is refused.
+pub(crate) fn said<T: Debug>(result: Result<T>) -> String {
+    match result {
+        Err(error @ Error::Invalid { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Calls until one fails, by which the communicator is closed; who only sends goes on until there is no more room, or word of
+/// the others has come. Returns what is said.
+pub(crate) fn fail(call: impl Fn() -> Result<()>) -> String {
+    let error = (0..1000).map(|_| call()).find_map(Result::err);
+    let error = error.expect("a difference that is found");
+    assert!(matches!(error, Error::Failed(_)), "{error:?}");
+    let again = call().unwrap_err();
+    assert!(matches!(again, Error::Closed(_)), "{again:?}");
+    error.to_string()
 }
