@@ -5,6 +5,7 @@ mod collectives;
 mod config;
 mod engine;
 mod env;
+mod given;
 mod init_all;
 mod memory;
 mod pending;
@@ -17,11 +18,11 @@ mod vector;
 
 pub use config::Config;
 pub(crate) use engine::Start;
+pub(crate) use given::Side;
 pub(crate) use init_all::together;
 pub use pending::{Begin, Pending};
 pub use scope::{Message, Scope};
 pub use stream::Stream;
-pub(crate) use vector::Side;
 
 use crate::{
     bootstrap::{self, Child, Joining, Membership, Network, UniqueId},
