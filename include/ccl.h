@@ -338,7 +338,8 @@ cclResult_t cclGetUniqueId(struct cclUniqueId *uniqueId);
  * All ranks call it, each with its own number and the same id; it returns when all have, or with an error that names
  * the ranks that did not come in time. `*comm` is then a handle, to be given back with cclCommDestroy or cclCommAbort;
  * after an error it is NULL, and cclGetLastError(NULL) tells why. In a group it is NULL until cclGroupEnd, which makes all
- * of the group's communicators side by side, or none if one fails.
+ * of the group's communicators side by side, or none if one fails (others that wait at ids of this process then end at once, those
+ * at ids of other processes by their deadline).
  *
  * # Safety
  * `comm` is NULL, which is an invalid argument, or may be written, in a group until that ends.

@@ -1,31 +1,37 @@
 //! The examples in Rust, run as programs. Those in C and C++ are run by `tests/c_abi.rs`.
 
+use serde_json::Value;
 use std::{
-    env, fs,
+    env,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::OnceLock,
 };
 
-/// The names of the examples.
-fn examples() -> Vec<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let examples = files.filter(|file| file.extension().is_some_and(|of| of == "rs"));
-    examples
-        .map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned())
-        .collect()
-}
-
-/// An example's program, where cargo puts it: beside the folder of this one.
-fn program(name: &str) -> PathBuf {
-    let me = env::current_exe().unwrap();
-    let program = me.ancestors().nth(2).unwrap().join("examples").join(name);
-    assert!(
-        program.is_file(),
-        "there is no {}: `cargo test` without --test builds it, and so does `cargo build --examples`",
-        program.display()
-    );
-    program
+/// The examples' names and programs, which cargo builds, if it has not, with the profile of this one.
+fn examples() -> &'static [(String, PathBuf)] {
+    static EXAMPLES: OnceLock<Vec<(String, PathBuf)>> = OnceLock::new();
+    EXAMPLES.get_or_init(|| {
+        let me = env::current_exe().unwrap();
+        // The folder of target/<profile>/deps.
+        let profile = me.ancestors().nth(2).and_then(Path::file_name).unwrap();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--examples", "--message-format=json-render-diagnostics"]);
+        cargo.arg("--profile").arg(match profile.to_str() {
+            Some("debug") => "dev".as_ref(),
+            _ => profile,
+        });
+        cargo.args((!cfg!(feature = "cli")).then_some("--no-default-features"));
+        let lines = lines_of(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
+        let messages = lines.iter().map(|line| line.parse::<Value>().unwrap());
+        let built = messages.filter(|message| message["target"]["kind"][0] == "example");
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let example = |message: Value| {
+            let (name, program) = (text(&message["target"]["name"]), text(&message["executable"]));
+            Some((name?, program?.into()))
+        };
+        built.filter_map(example).collect()
+    })
 }
 
 /// A command that sees nothing of the launcher under which the tests themselves may run.
@@ -50,8 +56,8 @@ fn lines_of(command: &mut Command) -> Vec<String> {
 fn they_run() {
     let examples = examples();
     assert!(examples.len() >= 4, "{examples:?}");
-    for name in examples {
-        let lines = lines_of(&mut command(program(&name)));
+    for (name, program) in examples {
+        let lines = lines_of(&mut command(program));
         assert!(
             lines.len() == 1 && lines[0].starts_with("4 "),
             "{name}: {lines:?}"
@@ -67,13 +73,13 @@ fn they_run_under_open_mpi() {
         println!("skipped: there is no mpirun.openmpi: install openmpi-bin");
         return;
     }
-    for name in examples() {
+    for (name, program) in examples() {
         let mut mpirun = command("mpirun.openmpi");
         mpirun.envs([
             ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
             ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
         ]);
-        let lines = lines_of(mpirun.args(["--oversubscribe", "-n", "3"]).arg(program(&name)));
+        let lines = lines_of(mpirun.args(["--oversubscribe", "-n", "3"]).arg(program));
         assert!(
             lines.len() == 1 && lines[0].starts_with("3 "),
             "{name}: {lines:?}"

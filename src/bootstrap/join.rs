@@ -14,7 +14,7 @@ use crate::{
         Channel, DialError, Failure, FrameError, MEETING, Packed, Parcel, Patience, Refused, Role, Target,
     },
     sys::{host, tcp},
-    types::{Error, check_ranks},
+    types::{Cause, Error, check_ranks},
 };
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -107,7 +107,8 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
         "init: going to the meeting of the ranks at {}",
         id.places()
     );
-    match request().and_then(|request| meet(id, joining.child, &shared, deadline, request)) {
+    let met = request().and_then(|request| meet(id, joining.child, &shared, deadline, request));
+    match met.and_then(|table| shared.verdict().map_or(Ok(table), |cause| Err(stopped(&cause)))) {
         Ok(table) => {
             let total = began.elapsed();
             info!(
@@ -126,6 +127,12 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
             Err(e)
         }
     }
+}
+
+/// The control thread found that joining is in vain.
+fn stopped(cause: &Cause) -> Error {
+    let what = cause.to_string();
+    Error::Init { what }
 }
 
 fn numbers(rank: usize, ranks: usize) -> Result<(u32, u32), Error> {
@@ -155,9 +162,7 @@ fn meet(
     let key = shared.key;
     let (ranks, timeout) = (request.ranks, request.timeout);
     let explain = |failure| match (shared.verdict(), child.and_then(Child::obstacle)) {
-        (Some(cause), _) => Error::Init {
-            what: cause.to_string(),
-        },
+        (Some(cause), _) => stopped(&cause),
         (None, Some(what)) => Error::Init { what },
         (None, None) => explain(failure, id, key.rank, timeout),
     };

@@ -38,6 +38,14 @@ impl Places {
         }
     }
 
+    /// The elements of the vector with which the input and the output begin, where its blocks are not given.
+    pub(super) fn begins(&self) -> Option<[usize; 2]> {
+        match self {
+            &Places::From(begins) => Some(begins),
+            Places::Given(_) => None,
+        }
+    }
+
     /// The blocks, where they are given.
     pub(super) fn given(&self) -> Option<&Blocks> {
         match self {

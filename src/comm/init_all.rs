@@ -6,7 +6,7 @@ use crate::{
     types::{Error, Result, check_ranks},
 };
 use std::{
-    panic::resume_unwind,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     slice,
     sync::{Mutex, PoisonError},
     thread,
@@ -57,7 +57,15 @@ pub(crate) fn together<T: Send, M: FnOnce() -> Result<T> + Send>(
     let made: Vec<Option<T>> = thread::scope(|scope| {
         let begin = |making: M| {
             let fail = &fail;
-            let begun = thread::Builder::new().spawn_scoped(scope, move || making().map_err(fail).ok());
+            let make = move || {
+                let made = catch_unwind(AssertUnwindSafe(making));
+                let made = made.unwrap_or_else(|panic| {
+                    fail(Error::internal("the making of a communicator panicked"));
+                    resume_unwind(panic)
+                });
+                made.map_err(fail).ok()
+            };
+            let begun = thread::Builder::new().spawn_scoped(scope, make);
             let none = |e| {
                 fail(Error::system(
                     "cannot start a thread that makes a communicator",
@@ -87,8 +95,10 @@ mod tests {
     #[test]
     fn those_that_wait_for_one_that_failed_end() {
         let ids = [UniqueId::local().unwrap(), UniqueId::local().unwrap()];
-        let mut config = Config::default();
-        config.timeout = Some(Duration::from_secs(3600));
+        let config = Config {
+            timeout: Some(Duration::from_secs(60)),
+            ..Config::default()
+        };
         let make = |k: usize| match ids.get(k) {
             Some(id) => Communicator::init(3, id, 0, &config).map(drop),
             None => Err(Error::usage("not this one")),

@@ -7,7 +7,6 @@ use crate::{
         bounds::Bounds,
         choose,
         cost::{Load, Machine, Order},
-        definition,
         groups::Groups,
         layout::{Grains, Layout, Tiling},
         schedule::{Extent, Schedule},
@@ -47,7 +46,8 @@ pub(super) struct Prepared {
 }
 
 impl Plans {
-    /// The plan for `load` on `machine` by the algorithm that `choose` gives; `why` says why that one.
+    /// The plan for `load` on `machine` by the algorithm that `choose` gives; `why` says why that one. `begins`: the
+    /// elements of the vector with which this rank's input and output begin, where its blocks are not given.
     ///
     /// # Errors
     /// [`Error::Internal`] when the proof of its schedule fails; [`Error::Usage`] when it does not fit the links.
@@ -56,8 +56,11 @@ impl Plans {
         load: Load,
         rank: usize,
         machine: &Machine,
-        choose: impl FnOnce() -> Result<&'static Algorithm, Error>,
-        why: impl FnOnce() -> String,
+        begins: Option<[usize; 2]>,
+        (choose, why): (
+            impl FnOnce() -> Result<&'static Algorithm, Error>,
+            impl FnOnce() -> String,
+        ),
     ) -> Result<Arc<Prepared>, Error> {
         let known = self.ready.iter().position(|plan| plan.load == load);
         if let Some(at) = known {
@@ -72,14 +75,10 @@ impl Plans {
             };
             let (tiling, copies) =
                 choose::tiling(extent, &layout, &load, MAX_MESSAGE, CALL_LANES, machine.tile)?;
-            let straight = || {
-                let held = definition::held(load.collective, load.ranks, rank, load.count);
-                let begins = [held.input.start, held.output.start];
+            let straight = begins.and_then(|begins| {
                 let grains = Grains::Cut { layout, begins };
                 Straight::new(&schedule, &grains, &tiling, load.element)
-            };
-            let is_given = load.collective.has_given_blocks();
-            let straight = if is_given { None } else { straight() };
+            });
             self.ready.truncate(READY - 1);
             let prepared = Prepared {
                 load,

@@ -477,7 +477,8 @@ impl Run {
                 Route::Offer(_) | Route::Wait => None,
             });
             let staged = staged.iter().map(|whole| whole.part(at, len));
-            work.combine(step, &sources, stores.chain(staged).chain(rooms));
+            let targets = stores.chain(staged).chain(rooms);
+            work.combine(step.how, work.scaled(step), &sources, targets);
             at += len;
         }
         self.tracks[i].staging = staging;

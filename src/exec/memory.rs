@@ -135,7 +135,7 @@ impl<'m> Work<'m> {
 
     /// Which of a step's sources is this rank's input, if that is multiplied. There is one at most: a result has each
     /// contribution once.
-    fn scaled(&self, step: &Step) -> Option<(usize, u64)> {
+    pub(super) fn scaled(&self, step: &Step) -> Option<(usize, u64)> {
         let scalar = self.scalar?;
         let is_input =
             |source: &Source| matches!(source, Source::Slice(slice) if slice.buffer == Buffer::Input);
@@ -151,19 +151,21 @@ impl<'m> Work<'m> {
         }
     }
 
-    /// Copies or reduces the `sources` of `step` into each of `targets`.
+    /// Copies or reduces `sources` into each of `targets`. `scaled` says which of them is multiplied, and by what.
+    #[inline]
     pub(super) fn combine<'t>(
         &self,
-        step: &Step,
+        how: How,
+        scaled: Option<(usize, u64)>,
         sources: &[Region<'_>],
         mut targets: impl Iterator<Item = Region<'t>>,
     ) {
         let manner = Manner {
             tree: self.tree,
-            scaled: self.scaled(step),
+            scaled,
         };
-        let finish = (step.how == How::ReduceLast).then_some(self.schedule.ranks as usize);
-        let result = match (step.how, sources) {
+        let finish = (how == How::ReduceLast).then_some(self.schedule.ranks as usize);
+        let result = match (how, sources) {
             (How::Copy, [only]) if manner.scaled.is_none() => *only,
             _ => {
                 let Some(target) = targets.next() else { return };

@@ -4,20 +4,21 @@
 //! what of them is in which tile. Where a call is one tile on one lane all that is always the same. So the steps of the
 //! proved schedule are kept as they come, with their peers and places, and run one after the other.
 //!
-//! Whatever is not at once as it should be (a message that does not come, one of another call, no room) ends the way, and the
+//! Whatever is not soon as it should be (a message that does not come, one of another call, no room) ends the way, and the
 //! general executor goes on from that step. Messages are the same either way, so that other ranks never know.
 
-use super::{cursor::Cursor, memory::Work};
+use super::{cursor::Cursor, host::Fault, memory::Work};
 use crate::{
     mem::Region,
     plan::{
         layout::{Grains, Tiling},
         schedule::{Buffer, How, LoopVars, Schedule, Slice, Source, Step},
     },
-    reduce::{Manner, reduce_as},
     transport::{Link, Message, Wires},
+    types::Error,
 };
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// The steps of a call of one tile on one lane.
 #[derive(Debug)]
@@ -79,16 +80,23 @@ impl Straight {
         Some(Straight { legs })
     }
 
-    /// Runs `work`, as long as `wait` lets it: that is asked before each look but the first for the same message. How many steps
-    /// are done: the general executor goes on from there if these are not all.
+    /// Runs `work`; how many steps are done: the general executor goes on from there if these are not all. `wait` is asked whether
+    /// to look again, with the number of fruitless looks for the same message, from 1 on; it may pause.
+    ///
+    /// # Errors
+    /// When a link fails, which is not found a second time.
     pub(crate) fn run<W: Wires>(
         &self,
         work: &Work<'_>,
         wires: &W,
-        mut wait: impl FnMut(bool) -> bool,
-    ) -> usize {
-        let done = |leg: &&Leg| leg.bytes == 0 || leg.run(work, wires, &mut wait).is_some();
-        self.legs.iter().take_while(done).count()
+        mut wait: impl FnMut(u32) -> bool,
+    ) -> Result<usize, Fault> {
+        for (done, leg) in self.legs.iter().enumerate() {
+            if leg.bytes > 0 && !leg.run(work, wires, &mut wait)? {
+                return Ok(done);
+            }
+        }
+        Ok(self.legs.len())
     }
 
     /// How many steps there are.
@@ -120,9 +128,15 @@ impl Leg {
         })
     }
 
-    /// `None` if something is not there; then nothing has happened.
+    /// `false` if something is not there: then nothing has been sent or released, and what was reserved is reserved again by
+    /// who goes on.
     #[inline]
-    fn run<W: Wires>(&self, work: &Work<'_>, wires: &W, wait: &mut impl FnMut(bool) -> bool) -> Option<()> {
+    fn run<W: Wires>(
+        &self,
+        work: &Work<'_>,
+        wires: &W,
+        wait: &mut impl FnMut(u32) -> bool,
+    ) -> Result<bool, Fault> {
         let lane = work.first_lane;
         let (mut came, mut go) = (SmallVec::<[&W::Link; 8]>::new(), SmallVec::<[&W::Link; 4]>::new());
         let place = |place: Place| {
@@ -135,64 +149,61 @@ impl Leg {
         };
         let mut sources = SmallVec::<[Region<'_>; 8]>::new();
         for from in &self.sources {
-            sources.push(match *from {
-                From::Place(at) => place(at),
-                From::Peer(peer) => {
-                    let link = wires.from(peer).ok()??;
-                    came.push(link);
-                    self.message(work, link, wait)?.body
+            let peer = match *from {
+                From::Place(at) => {
+                    sources.push(place(at));
+                    continue;
                 }
-            });
+                From::Peer(peer) => peer,
+            };
+            let wire = |error| Fault::Wire { peer, error };
+            let Some(link) = wires.from(peer).map_err(wire)? else {
+                return Ok(false);
+            };
+            let Some(message) = self.message(work, link, wait).map_err(wire)? else {
+                return Ok(false);
+            };
+            came.push(link);
+            sources.push(message.body);
         }
-        let mut targets = SmallVec::<[Region<'_>; 4]>::new();
-        targets.extend(self.stores.iter().map(|&at| place(at)));
+        let mut rooms = SmallVec::<[Region<'_>; 4]>::new();
         for &peer in &self.sends {
-            let link = wires.to(peer).ok()??;
+            let wire = |error| Fault::Wire { peer, error };
+            let Some(link) = wires.to(peer).map_err(wire)? else {
+                return Ok(false);
+            };
+            let Some(room) = link.reserve(lane, self.bytes).map_err(wire)? else {
+                return Ok(false);
+            };
             go.push(link);
-            targets.push(link.reserve(lane, self.bytes).ok()??);
+            rooms.push(room);
         }
-        let result = match (self.how, &sources[..], &targets[..]) {
-            (How::Copy, &[only], _) => Some(only),
-            (_, sources, &[target, ..]) => {
-                let manner = Manner {
-                    tree: work.tree,
-                    scaled: None,
-                };
-                let finish = (self.how == How::ReduceLast).then_some(work.ranks());
-                reduce_as(work.op, work.dtype, finish, manner, sources, &target);
-                targets.remove(0);
-                Some(target)
-            }
-            _ => None,
-        };
-        if let Some(result) = result {
-            targets.iter().for_each(|target| target.copy_from(&result));
-        }
+        let stores = self.stores.iter().map(|&at| place(at));
+        work.combine(self.how, None, &sources, stores.chain(rooms));
         go.iter().for_each(|link| link.commit(lane, work.header));
         came.iter().for_each(|link| link.release(lane));
-        Some(())
+        Ok(true)
     }
 
-    /// The message that is to come by `link`, once it has.
+    /// The message that is to come by `link`, if it comes while `wait` lets it, and is what it must be.
     #[inline]
     fn message<'l, L: Link>(
         &self,
         work: &Work<'_>,
         link: &'l L,
-        wait: &mut impl FnMut(bool) -> bool,
-    ) -> Option<Message<'l>> {
-        let mut waited = false;
-        let message = loop {
-            match link.peek(work.first_lane).ok()? {
-                Some(message) => break message,
-                None if !wait(true) => return None,
-                None => waited = true,
+        wait: &mut impl FnMut(u32) -> bool,
+    ) -> Result<Option<Message<'l>>, Error> {
+        let mut looks = 0;
+        loop {
+            if let Some(message) = link.peek(work.first_lane)? {
+                let is_right = message.header == work.header && message.body.len() == self.bytes;
+                return Ok(Some(message).filter(|_| is_right));
             }
-        };
-        if waited {
-            wait(false);
+            looks += 1;
+            if !wait(looks) {
+                return Ok(None);
+            }
         }
-        (message.header == work.header && message.body.len() == self.bytes).then_some(message)
     }
 }
 
@@ -205,7 +216,7 @@ fn piece(
     tiling: &Tiling,
     element: usize,
 ) -> Option<(Place, usize)> {
-    let (mut begin, mut end) = (0, 0);
+    let mut all: Option<Range<usize>> = None;
     for k in 0..slice.grains() {
         let position = slice.position(k, vars, schedule.grains_of(slice.buffer));
         let range = tiling.cut(grains.place(slice.buffer, position % schedule.total_grains()), 0);
@@ -213,13 +224,14 @@ fn piece(
             Buffer::Input | Buffer::Output => range.start,
             Buffer::Scratch => position * tiling.elements,
         };
-        if k == 0 {
-            begin = at;
-        } else if at != end && !range.is_empty() {
-            return None;
-        }
-        end = at + range.len();
+        all = match all {
+            _ if range.is_empty() => all,
+            None => Some(at..at + range.len()),
+            Some(before) if before.end == at => Some(before.start..at + range.len()),
+            Some(_) => return None,
+        };
     }
+    let Range { start: begin, end } = all.unwrap_or(0..0);
     let place = Place {
         buffer: slice.buffer,
         at: begin * element,

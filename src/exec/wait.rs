@@ -63,16 +63,19 @@ impl Patience {
         self.clock = None;
     }
 
-    /// After another fruitless look of a wait that is over soon or given up: pauses and says whether to look again. Reads no clock.
+    /// After another fruitless look, where the caller does not sleep: pauses and says whether to look again. If not, the wait
+    /// goes on elsewhere, and what is learnt from it as well.
     #[inline]
-    pub(crate) fn brief(&mut self) -> bool {
-        self.looks = self.looks.saturating_add(1);
-        if self.looks <= self.spins {
-            hint::spin_loop();
-        } else {
-            thread::yield_now();
+    pub(crate) fn pause(&mut self) -> bool {
+        match self.next(Instant::now).0 {
+            Pause::Spin => hint::spin_loop(),
+            Pause::Yield => thread::yield_now(),
+            Pause::Sleep(_) => {
+                (self.looks, self.clock) = (0, None);
+                return false;
+            }
         }
-        self.looks <= self.spins + YIELDS
+        true
     }
 
     /// After another fruitless look: what to do now, and how long this wait has lasted (zero while it spins).
@@ -96,8 +99,6 @@ impl Patience {
 
 /// Looks before the first yield: the fewest, also where ranks share cores, and the most, some tens of microseconds.
 const SPINS: Range<u32> = 32..2048;
-/// Yields of a brief wait: enough for each of many ranks on a core to have its turn.
-const YIELDS: u32 = 256;
 /// How long a wait stays awake: long against a wake-up, short against a human.
 const AWAKE: Duration = Duration::from_millis(5);
 /// The most that counts as waiting between two looks: a process that was itself stopped did not wait for its peers.

@@ -121,7 +121,8 @@ impl Links {
     ///
     /// ```text
     /// links.arm();
-    /// if nothing to do and not links.doze() and still nothing to do { links.sleep(timeout); }
+    /// if nothing to do { links.doze(); }
+    /// if still nothing to do { links.sleep(timeout); }
     /// links.disarm();
     /// ```
     pub(crate) fn arm(&self) -> Result<(), Error> {
@@ -135,9 +136,9 @@ impl Links {
     }
 
     /// Sleeps for a moment, so that a look after it finds what changed in the moment of [`Links::arm`] and rang no bell:
-    /// see [`Bell::doze`]. Whether there is no need to look.
-    pub(crate) fn doze(&self) -> bool {
-        self.bell.doze()
+    /// see [`Bell::doze`].
+    pub(crate) fn doze(&self) {
+        self.bell.doze();
     }
 
     /// Sleeps until something changed since [`Links::arm`], or for no reason, or for `timeout`: then it is `false`.

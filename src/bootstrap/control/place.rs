@@ -108,9 +108,12 @@ impl Places {
         late.filter_map(|(comm, m)| Some((*comm, m.expire()?))).collect()
     }
 
-    /// Those that are under way.
-    pub(super) fn open_meetings(&self) -> impl Iterator<Item = CommId> {
-        self.meetings().map(|(comm, _)| *comm)
+    /// Those to which somebody has come.
+    pub(super) fn under_way(&self) -> impl Iterator<Item = CommId> {
+        let under_way = self
+            .meetings()
+            .filter(|(_, meeting)| meeting.deadline().is_some());
+        under_way.map(|(comm, _)| *comm)
     }
 
     fn meetings(&self) -> impl Iterator<Item = (&CommId, &Meeting)> {

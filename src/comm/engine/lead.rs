@@ -1,7 +1,7 @@
 //! Leading: polls all that is under way, waits by policy, and tells a slow peer from a lost one.
 
 use super::{
-    Engine, Floor,
+    Engine, Floor, Placed,
     reasons::{self, FIRST_QUESTION, QUESTIONS_APART, Stuck, TROUBLED_NAP},
 };
 use crate::{
@@ -12,7 +12,10 @@ use crate::{
 };
 use std::{
     hint,
-    sync::{PoisonError, atomic::Ordering::SeqCst},
+    sync::{
+        PoisonError,
+        atomic::Ordering::{Relaxed, SeqCst},
+    },
     time::{Duration, Instant},
 };
 use tracing::debug;
@@ -54,6 +57,42 @@ impl Engine {
             self.fall(floor, cause);
         }
         outcome.map_err(|cause| self.close(cause))
+    }
+
+    /// Takes the straight way of a call, if it has one and nobody else needs the floor: the steps that are done, or `None` if that was
+    /// all of it.
+    ///
+    /// # Errors
+    /// As [`Engine::lead`].
+    #[inline]
+    pub(super) fn dash(
+        &self,
+        floor: &mut Floor,
+        placed: &Placed,
+        work: &Work<'_>,
+    ) -> Result<Option<usize>, Cause> {
+        let Some(straight) = placed.plan.straight.as_ref().filter(|_| work.scalar.is_none()) else {
+            return Ok(Some(0));
+        };
+        let Floor { links, patience, .. } = floor;
+        patience.refresh();
+        let is_wanted = || self.mail.load(Relaxed) || self.waiting.load(Relaxed) > 0;
+        let steps = straight.run(work, links, |looks| {
+            if looks == 1 {
+                patience.refresh();
+            }
+            links.move_alone() && !is_wanted() && patience.pause()
+        });
+        match steps {
+            Ok(steps) if steps == straight.steps() && !links.unsent() => Ok(None),
+            Ok(steps) => Ok(Some(steps)),
+            Err(fault) => {
+                let cause = reasons::cause_of(fault, self.membership.rank() as u32, Some(placed.call.into()));
+                let cause = reasons::raise(&self.membership, cause);
+                self.fall(floor, &cause);
+                Err(self.close(cause))
+            }
+        }
     }
 
     fn go_on(&self, floor: &mut Floor, own: &mut Option<Own<'_>>, until: Until<'_>) -> Result<(), Cause> {
@@ -201,7 +240,10 @@ impl Engine {
             }
         };
         let progress = match progress {
-            Ok(Progress::Blocked) if !floor.links.doze() => self.round(floor, own, until),
+            Ok(Progress::Blocked) => {
+                floor.links.doze();
+                self.round(floor, own, until)
+            }
             progress => progress,
         };
         if matches!(progress, Ok(Progress::Blocked)) {

@@ -20,13 +20,10 @@ mod thread;
 
 pub(super) use job::{Gate, Job, What};
 
-use super::{
-    Config,
-    plans::{Plans, Prepared},
-};
+use super::{Config, plans::Plans};
 use crate::{
     bootstrap::Membership,
-    exec::{Completion, Outcome, Posted, Run, Sending, Wanted, Work, wait::Patience},
+    exec::{Completion, Outcome, Posted, Run, Sending, Wanted, wait::Patience},
     mem::Hold,
     plan::{
         algo::Algorithm,
@@ -108,26 +105,6 @@ pub(super) struct Floor {
 impl Floor {
     fn is_idle(&self) -> bool {
         self.jobs.is_idle()
-    }
-
-    /// Takes the straight way of a call, if it has one: `None` if that was all of it, and else the steps that are done.
-    #[inline]
-    fn dash(&mut self, plan: &Prepared, work: &Work<'_>) -> Option<usize> {
-        let Some(straight) = &plan.straight else {
-            return Some(0);
-        };
-        if work.scalar.is_some() || !self.links.move_alone() {
-            return Some(0);
-        }
-        let Floor { links, patience, .. } = self;
-        let steps = straight.run(work, links, |again| {
-            if again {
-                return patience.brief();
-            }
-            patience.refresh();
-            true
-        });
-        (steps < straight.steps()).then_some(steps)
     }
 
     /// Somebody begins to lead.
@@ -274,13 +251,12 @@ impl Engine {
             let mut scratch = std::mem::take(&mut floor.scratch);
             let work = placed.work([input, output], &mut scratch);
             let lead = || {
-                let run = match floor.dash(&placed.plan, &work) {
+                let steps = match self.dash(&mut floor, &placed, &work)? {
+                    Some(steps) => steps,
                     None => return Ok(()),
-                    Some(0) => Run::new(&work),
-                    Some(steps) => Run::after(&work, steps),
                 };
                 let own = Own {
-                    run,
+                    run: Run::after(&work, steps),
                     work,
                     call: placed.call,
                     lanes: placed.lanes(),
@@ -461,9 +437,13 @@ impl Engine {
         }
         let load = self.load(collective, count, dtype, places.given());
         let (choose, why) = (|| self.choose(&load), || self.why(&load));
-        let plan = desk
-            .plans
-            .prepare(load, self.membership.rank(), &self.machine, choose, why)?;
+        let plan = desk.plans.prepare(
+            load,
+            self.membership.rank(),
+            &self.machine,
+            places.begins(),
+            (choose, why),
+        )?;
         desk.seq = desk.seq.wrapping_add(1);
         self.membership.record(&call);
         let placed = Placed::new(plan, places, call, desk.lane);

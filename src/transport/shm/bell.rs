@@ -96,10 +96,12 @@ impl Bell {
         }
     }
 
-    /// The first sleep after [`Bell::arm`], as long as a store may be on its way and much longer. `false` when nobody has rung:
-    /// then the caller looks at its links again, which finds what a lost ring was for, before [`Bell::sleep`].
-    pub(crate) fn doze(&self) -> bool {
-        self.sleep(DOZE)
+    /// The first sleep after [`Bell::arm`], much longer than a store can be on its way; none where no ring is ever lost. The caller
+    /// looks at its links again before [`Bell::sleep`], which finds what a lost ring was for.
+    pub(crate) fn doze(&self) {
+        if self.asymmetric {
+            self.sleep(DOZE);
+        }
     }
 
     /// Sleeps until the armed bell is rung, for at most `timeout`; not at all if it was rung since it was armed. `false`

@@ -278,7 +278,11 @@ fn soak(links: &Links, me: usize, seed: u64) {
         } else if !moved {
             links.arm().unwrap();
             let mut stuck = || pump(&mut random, true) == (false, false);
-            if stuck() && !links.doze() && stuck() {
+            let looked = stuck();
+            if looked {
+                links.doze();
+            }
+            if looked && stuck() {
                 assert!(
                     links.sleep(Duration::from_secs(60)),
                     "rank {me} was not woken, seed {seed}"

@@ -423,7 +423,7 @@ impl EventLoop {
         }
         let what = format!("the process where the ranks meet failed: {what}");
         let refusal = Answer::Refused { late: false, what };
-        let open = self.places.open_meetings().map(|comm| (comm, refusal.clone()));
+        let open = self.places.under_way().map(|comm| (comm, refusal.clone()));
         self.answers.extend(open);
     }
 

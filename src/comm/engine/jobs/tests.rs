@@ -188,8 +188,8 @@ impl Rank {
             load,
             rank,
             &Machine::shared_memory(ranks),
-            || Ok(algorithm),
-            String::new,
+            None,
+            (|| Ok(algorithm), String::new),
         );
         let plan = plan.unwrap();
         let first_lane = self.lane;

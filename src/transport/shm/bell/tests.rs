@@ -16,9 +16,13 @@ fn pin(which: usize) {
     sched_setaffinity(None, &own).unwrap();
 }
 
+/// How many of so many rings may be lost. With the sleeper's barrier those that come while it misses a processor.
+fn may_be_lost(asymmetric: bool, rings: u64) -> u64 {
+    if asymmetric { rings / 50 } else { 0 }
+}
+
 /// The race itself, over and over: one arms and looks while the other publishes and rings. Either the look finds
-/// what was published or the bell was rung; or, where the kernel's barrier missed a processor, the look after the doze
-/// finds it.
+/// what was published or the bell was rung; where the kernel's barrier can miss a processor, nearly always.
 fn race(asymmetric: bool) {
     const ROUNDS: u64 = 5000;
     let bells = [Bell::with(asymmetric).unwrap(), Bell::with(asymmetric).unwrap()];
@@ -50,14 +54,14 @@ fn race(asymmetric: bool) {
                 bell.arm();
                 let found = find();
                 meet(0, &mut random, &find);
-                if !found && bell.page.state.load(Relaxed) == ARMED {
-                    lost += 1;
-                    assert!(!asymmetric || bell.doze() || find(), "nor is it found later");
-                }
+                lost += u64::from(!found && bell.page.state.load(Relaxed) == ARMED);
                 bell.disarm();
             }
             println!("{lost} rings lost in {ROUNDS} rounds");
-            assert!(asymmetric || lost == 0);
+            assert!(
+                lost <= may_be_lost(asymmetric, ROUNDS),
+                "{lost} of {ROUNDS} rings lost"
+            );
         });
         scope.spawn(|| {
             pin(1);
@@ -88,7 +92,7 @@ fn a_ring_or_a_find_as_bells_are_made() {
 /// shows as a sleep of a minute.
 fn hand_over(asymmetric: bool) {
     let bells = [Bell::with(asymmetric).unwrap(), Bell::with(asymmetric).unwrap()];
-    let token = AtomicU64::new(0);
+    let (token, lost) = (AtomicU64::new(0), AtomicU64::new(0));
     const TURNS: u64 = 4000;
     let play = |me: usize| {
         let other = Ringer::welcomed(&bells[1 - me].welcome().unwrap(), &bells[me]).unwrap();
@@ -98,7 +102,12 @@ fn hand_over(asymmetric: bool) {
             bells[me].arm();
             let at = token.load(Acquire);
             let came = |at| at >= TURNS || mine(at);
-            if !came(at) && !bells[me].doze() && !came(token.load(Acquire)) {
+            if !came(at) {
+                bells[me].doze();
+                let rung = bells[me].page.state.load(Relaxed) == AWAKE;
+                lost.fetch_add(u64::from(!rung && came(token.load(Acquire))), Relaxed);
+            }
+            if !came(token.load(Acquire)) {
                 assert!(bells[me].sleep(LONG), "a ring was missed at turn {at}");
             }
             bells[me].disarm();
@@ -114,6 +123,11 @@ fn hand_over(asymmetric: bool) {
         scope.spawn(|| play(0));
         scope.spawn(|| play(1));
     });
+    let lost = lost.into_inner();
+    assert!(
+        lost <= may_be_lost(asymmetric, TURNS),
+        "{lost} of {TURNS} rings lost"
+    );
 }
 
 #[test]
