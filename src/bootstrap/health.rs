@@ -13,7 +13,7 @@ use crate::{
 use std::{
     mem,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{
             AtomicBool, AtomicU32,
             Ordering::{Acquire, Relaxed, Release},
@@ -96,7 +96,7 @@ impl Health {
         if self.0.check().is_err() || !self.trouble() {
             return None;
         }
-        self.0.verdict()
+        self.0.lock().verdict.clone()
     }
 
     /// Keeps `call`, which this rank makes, for others that ask: the last [`KEPT`](super::calls::KEPT) are kept.
@@ -137,6 +137,8 @@ pub(super) struct Shared {
     /// Whether `arrivals` may hold something.
     arrived: AtomicBool,
     calls: Calls,
+    /// Why this rank cannot join, once that is known before it has.
+    pub(super) barred: OnceLock<String>,
     inner: Mutex<Inner>,
     changed: Condvar,
 }
@@ -163,6 +165,7 @@ impl Shared {
             news: AtomicU32::new(0),
             arrived: AtomicBool::new(false),
             calls: Calls::default(),
+            barred: OnceLock::new(),
             inner: Mutex::new(Inner {
                 peers: vec![Peer::Alive; ranks as usize],
                 verdict: None,
@@ -217,10 +220,6 @@ impl Shared {
         self.tell(TROUBLE, |inner| {
             inner.verdict.get_or_insert(cause);
         });
-    }
-
-    pub(super) fn verdict(&self) -> Option<Cause> {
-        self.lock().verdict.clone()
     }
 
     pub(super) fn settled(&self) {

@@ -14,7 +14,7 @@ use crate::{
         Channel, DialError, Failure, FrameError, MEETING, Packed, Parcel, Patience, Refused, Role, Target,
     },
     sys::{host, tcp},
-    types::{Cause, Error, check_ranks},
+    types::{Error, check_ranks},
 };
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -107,8 +107,7 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
         "init: going to the meeting of the ranks at {}",
         id.places()
     );
-    let met = request().and_then(|request| meet(id, joining.child, &shared, deadline, request));
-    match met.and_then(|table| shared.verdict().map_or(Ok(table), |cause| Err(stopped(&cause)))) {
+    match request().and_then(|request| meet(id, joining.child, &shared, deadline, request)) {
         Ok(table) => {
             let total = began.elapsed();
             info!(
@@ -127,12 +126,6 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
             Err(e)
         }
     }
-}
-
-/// The control thread found that joining is in vain.
-fn stopped(cause: &Cause) -> Error {
-    let what = cause.to_string();
-    Error::Init { what }
 }
 
 fn numbers(rank: usize, ranks: usize) -> Result<(u32, u32), Error> {
@@ -157,12 +150,12 @@ fn meet(
 ) -> Result<Table, Error> {
     let patience = Patience {
         deadline: deadline + GRACE,
-        stop: &|| shared.verdict().is_some() || child.is_some_and(Child::hopeless),
+        stop: &|| shared.barred.get().is_some() || child.is_some_and(Child::hopeless),
     };
     let key = shared.key;
     let (ranks, timeout) = (request.ranks, request.timeout);
-    let explain = |failure| match (shared.verdict(), child.and_then(Child::obstacle)) {
-        (Some(cause), _) => stopped(&cause),
+    let explain = |failure| match (shared.barred.get(), child.and_then(Child::obstacle)) {
+        (Some(what), _) => Error::Init { what: what.clone() },
         (None, Some(what)) => Error::Init { what },
         (None, None) => explain(failure, id, key.rank, timeout),
     };

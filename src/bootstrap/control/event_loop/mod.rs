@@ -411,14 +411,12 @@ impl EventLoop {
         );
         for (key, member) in &mut self.members {
             let (rank, what) = (key.rank, what.clone());
-            let cause = Cause::Broken { rank, what };
-            match member.table {
-                Some(_) => {
-                    member.view.raise(cause);
-                    self.stirred.push(*key);
-                }
+            if member.table.is_some() {
+                member.view.raise(Cause::Broken { rank, what });
+                self.stirred.push(*key);
+            } else {
                 // Whom it waits for may be one that is not let in.
-                None => member.shared.conclude(cause),
+                let _ = member.shared.barred.set(format!("rank {rank} failed: {what}"));
             }
         }
         let what = format!("the process where the ranks meet failed: {what}");
