@@ -260,7 +260,7 @@ fn hierarchies_are_right_whatever_the_count() {
             }
         }
     }
-    println!("{cases} simulated calls were right");
+    println!("counted: {cases} simulated calls were right");
 }
 
 /// Fruitless looks a rank, after which nothing will come any more: the simulation's delays are far shorter.
@@ -320,7 +320,7 @@ fn every_algorithm_is_right_under_adversarial_orders() {
             }
         }
     }
-    println!("{cases} simulated calls were right");
+    println!("counted: {cases} simulated calls were right");
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn mutants_that_the_verifier_accepts_are_equivalent() {
         }
     }
     println!(
-        "{} accepted mutants of {} gave right results in {ORDERS} orders each",
+        "counted: {} accepted mutants of {} gave right results in {ORDERS} orders each",
         accepted.len(),
         mutate::COUNT
     );

@@ -5,7 +5,8 @@ use crate::tally::Tally;
 /// Follows the output line by line.
 ///
 /// A test that cannot run on this machine prints a line `skipped: <why>` and returns; it is counted as skipped, not as
-/// passed. The rest of what passing tests print is left out.
+/// passed. One that goes through many cases prints `counted: <how many>`, which is shown. The rest of what passing tests
+/// print is left out.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     tally: Tally,
@@ -47,7 +48,7 @@ impl Output {
             self.test = name.to_owned();
         }
         let Some(why) = line.strip_prefix("skipped: ") else {
-            return false;
+            return line.starts_with("counted: ");
         };
         self.tally.skipped.push(format!("{}: {why}", self.test));
         self.skipped += 1;
@@ -104,6 +105,7 @@ successes:
 
 ---- a::fine stdout ----
 noise
+counted: 7 cases
 ---- a::gpu stdout ----
 skipped: no device
 
@@ -128,7 +130,7 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         let mut output = Output::default();
         let shown: Vec<&str> = text.lines().filter(|line| output.line(line)).collect();
         assert!(shown.contains(&"it broke") && shown.contains(&"skipped: no device"));
-        assert!(!shown.contains(&"noise"));
+        assert!(!shown.contains(&"noise") && shown.contains(&"counted: 7 cases"));
         let wanted = Tally {
             passed: 2,
             failed: vec!["a::broken".into()],

@@ -308,7 +308,7 @@ fn the_bits_depend_on_inputs_and_ranks_alone() {
             }
         }
     }
-    println!("{calls} calls had the bits of the tree");
+    println!("counted: {calls} calls had the bits of the tree");
 }
 
 /// Without it contributions are combined from the first rank to the last where one rank sees them all.
@@ -394,6 +394,6 @@ fn mutants_that_keep_the_order_give_the_same_bits() {
             }
         }
     }
-    println!("{accepted} accepted, {rejected} rejected");
+    println!("counted: {accepted} mutants accepted that keep the order, {rejected} rejected");
     assert!(accepted > 0 && rejected > accepted);
 }

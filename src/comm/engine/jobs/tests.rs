@@ -320,7 +320,7 @@ fn group(seed: u64) -> usize {
 #[test]
 fn random_groups_and_crossed_streams_end_with_one_credit_a_lane() {
     let operations: usize = (0..GROUPS).map(group).sum();
-    println!("{GROUPS} random groups of {operations} operations were right");
+    println!("counted: {GROUPS} random groups of {operations} operations were right");
 }
 
 const GROUPS: u64 = 1000;

@@ -53,7 +53,7 @@ fn algorithms_count_what_their_schedules_cost() {
             _ => assert!(counts.rounds >= found.chain as f64, "{what}"),
         }
     });
-    println!("{checked} collectives cost what their algorithms count");
+    println!("counted: {checked} collectives cost what their algorithms count");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn algorithms_are_as_good_as_they_claim() {
             "{what}: {bytes} times the least bytes"
         );
     });
-    println!("{checked} collectives are as good as their algorithms claim");
+    println!("counted: {checked} collectives are as good as their algorithms claim");
 }
 
 #[test]

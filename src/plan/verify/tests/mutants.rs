@@ -18,7 +18,7 @@ fn mutants_are_rejected_or_few() {
         tally.entry(accepted.mutant.mutation).or_default().1.push(text);
     }
     println!(
-        "{} rejected, {} accepted",
+        "counted: {} mutants rejected, {} accepted",
         judged.rejected.len(),
         judged.accepted.len()
     );

@@ -61,7 +61,7 @@ fn every_algorithm_is_right_on_any_executor() {
             }
         }
     });
-    println!("{checked} collectives among up to {EXACT} ranks are right on 6 kinds of executors");
+    println!("counted: {checked} collectives among up to {EXACT} ranks are right on 6 kinds of executors");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn every_algorithm_is_proved_and_folding_says_the_same() {
             );
         }
     });
-    println!("{proved} collectives among 1 to {EXACT} ranks are proved");
+    println!("counted: {proved} collectives among 1 to {EXACT} ranks are proved");
 }
 
 /// Whether the ranks' schedules are turned copies of each other. Partners at distances of powers of two are not.
@@ -136,7 +136,7 @@ fn random_numbers_of_ranks_up_to_4096() {
             }
         }
     }
-    println!("{proved} collectives among random numbers of ranks up to 4096 are proved");
+    println!("counted: {proved} collectives among random numbers of ranks up to 4096 are proved");
 }
 
 /// The items of a schedule, those in repeats included, and the most sources and sends of a step.
@@ -191,7 +191,7 @@ fn a_hundred_thousand_ranks() {
         }
     }
     println!(
-        "{built} schedules for {ranks} ranks have at most {longest} items; {proved} collectives are proved"
+        "counted: {built} schedules for {ranks} ranks have at most {longest} items; {proved} collectives are proved"
     );
 }
 
