@@ -98,7 +98,7 @@ impl Patience {
 }
 
 /// Looks before the first yield: the fewest, also where ranks share cores, and the most, some tens of microseconds.
-const SPINS: Range<u32> = 32..2048;
+const SPINS: Range<u32> = 4..2048;
 /// How long a wait stays awake: long against a wake-up, short against a human.
 const AWAKE: Duration = Duration::from_millis(5);
 /// The most that counts as waiting between two looks: a process that was itself stopped did not wait for its peers.
@@ -151,7 +151,7 @@ mod tests {
     fn spinning_in_vain_grows_shorter_and_in_time_longer() {
         let now = Instant::now();
         let mut patience = Patience::new(false);
-        for most in [2048, 1024, 512, 256, 128, 64, 32, 32] {
+        for most in [2048, 1024, 512, 256, 128, 64, 32, 16, 8, 4, 4] {
             assert_eq!(spins(&mut patience, now).0, most);
             patience.refresh();
         }
