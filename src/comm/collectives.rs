@@ -288,8 +288,24 @@ impl Communicator {
         op: impl Into<Reducing>,
     ) -> Result<()> {
         let op = op.into();
+        let as_long = |bytes: [usize; 2]| Some([of_length(input, bytes[0])?, of_length(output, bytes[1])?]);
+        if let Some(outcome) = self.repeat(collective, (count, dtype, op), as_long) {
+            return outcome;
+        }
         let buffers = self.checked(collective, [input, output], (count, dtype, op))?;
         self.call(collective, buffers, count, dtype, op)
+    }
+
+    /// Runs a short operation that was run before, on the buffers of so many bytes each that `buffers` makes. `None`, before
+    /// anything is done, if it must be checked and run as any other.
+    #[inline]
+    pub(crate) fn repeat<'m>(
+        &self,
+        collective: Collective,
+        what: (usize, DType, Reducing),
+        buffers: impl FnOnce([usize; 2]) -> Option<[Region<'m>; 2]>,
+    ) -> Option<Result<()>> {
+        self.engine.quick(collective, what, buffers)
     }
 
     /// Checks and begins an operation as [`Communicator::collective`] runs it.
@@ -409,6 +425,14 @@ pub(super) fn erased<T: Element>(reduction: impl Reduction<T>) -> Reducing {
     Reducing {
         op,
         scalar: scalar.map(bits),
+    }
+}
+
+/// The buffer, if it has so many bytes; of none nothing is looked at.
+fn of_length(buffer: Option<Region<'_>>, bytes: usize) -> Option<Region<'_>> {
+    match buffer {
+        _ if bytes == 0 => Some(Region::empty()),
+        buffer => buffer.filter(|buffer| buffer.len() == bytes),
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     types::{cclComm_t, cclDataType_t, cclRedOp_t, cclResult_t, cclStream_t},
 };
 use crate::{
-    mem::Hold,
+    mem::{Hold, Region},
     types::{Collective, DType, Op, Result},
 };
 use std::ffi::{c_int, c_void};
@@ -28,8 +28,7 @@ unsafe fn run(
         let comm = &entry.communicator;
         let dtype = DType::from_number(datatype)?;
         let op = op.map_or(Ok(Op::Sum.into()), |op| entry.made.reducing(op, dtype))?;
-        let collective = collective()?;
-        let held = comm.held(collective, count, dtype)?;
+        let (collective, when) = (collective()?, when(stream)?);
         let part = |name, at, len| {
             if len == 0 {
                 return Ok(None);
@@ -38,9 +37,20 @@ unsafe fn run(
             // alone until the operation is over.
             unsafe { region(name, at, len, dtype) }.map(Some)
         };
-        let input = part("sendbuff", send, held.input.len())?;
-        let output = part("recvbuff", recv, held.output.len())?;
-        match when(stream)? {
+        let parts = |sent, received| Ok([part("sendbuff", send, sent)?, part("recvbuff", recv, received)?]);
+        if let When::Now = when {
+            let size = dtype.size();
+            let buffers = |bytes: [usize; 2]| {
+                let parts: Result<_> = parts(bytes[0] / size, bytes[1] / size);
+                Some(parts.ok()?.map(|part| part.unwrap_or_else(Region::empty)))
+            };
+            if let Some(outcome) = comm.repeat(collective, (count, dtype, op), buffers) {
+                return outcome;
+            }
+        }
+        let held = comm.held(collective, count, dtype)?;
+        let [input, output] = parts(held.input.len(), held.output.len())?;
+        match when {
             When::Now => comm.collective(collective, input, output, count, dtype, op),
             When::Later(stream) => {
                 comm.check(collective, [input, output], (count, dtype, op))?;

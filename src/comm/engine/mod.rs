@@ -15,6 +15,7 @@
 mod job;
 mod jobs;
 mod lead;
+mod quick;
 mod reasons;
 mod thread;
 
@@ -24,7 +25,7 @@ use super::{Config, plans::Plans};
 use crate::{
     bootstrap::Membership,
     exec::{Completion, Outcome, Posted, Run, Sending, Wanted, wait::Patience},
-    mem::Hold,
+    mem::{Hold, Region},
     plan::{
         algo::Algorithm,
         choose,
@@ -38,6 +39,7 @@ use crate::{
 use job::{Collecting, Placed};
 use jobs::Jobs;
 use lead::{Own, Until};
+use quick::Quick;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
@@ -65,6 +67,10 @@ pub(super) struct Engine {
     timeout_ns: AtomicU64,
     /// The failure that closed the communicator, as its calls report it.
     closed: OnceLock<Cause>,
+    /// The number of the next collective call, and above it the first of its lanes: see [`Engine::take_place`].
+    next: AtomicU64,
+    /// Whether no call is accepted any more.
+    finalized: AtomicBool,
     desk: Mutex<Desk>,
     floor: Mutex<Floor>,
     /// Whether the desk has jobs for the floor.
@@ -82,10 +88,6 @@ pub(super) struct Engine {
 /// Where calls get their places.
 struct Desk {
     plans: Plans,
-    /// The number of the next collective call, and its first lane.
-    seq: u32,
-    lane: usize,
-    finalized: bool,
     /// Jobs that the floor has not taken yet.
     incoming: Vec<Job>,
 }
@@ -95,6 +97,8 @@ pub(super) struct Floor {
     links: Links,
     patience: Patience,
     scratch: Vec<u64>,
+    /// The last short calls.
+    quick: Vec<Box<Quick>>,
     jobs: Jobs,
     /// When the leader last looked at the clock, and time in which nobody looked, as when the process was stopped: that
     /// does not count as waiting.
@@ -140,6 +144,9 @@ struct Turn {
     stop: bool,
 }
 
+/// How leading a call came out, or its panic.
+type Led = std::thread::Result<std::result::Result<(), Cause>>;
+
 /// What a call that goes on by itself is given.
 #[derive(Default)]
 pub(crate) struct Start {
@@ -173,15 +180,13 @@ impl Engine {
             links,
             patience: Patience::new(membership.oversubscribed()),
             scratch: Vec::new(),
+            quick: Vec::new(),
             jobs: Jobs::new(membership.rank(), membership.ranks()),
             looked: None,
             lost: Duration::ZERO,
         };
         let desk = Desk {
             plans: Plans::default(),
-            seq: 0,
-            lane: 0,
-            finalized: false,
             incoming: Vec::new(),
         };
         let engine = Engine {
@@ -191,6 +196,8 @@ impl Engine {
             reproducible: config.reproducible,
             timeout_ns: AtomicU64::new(0),
             closed: OnceLock::new(),
+            next: AtomicU64::new(0),
+            finalized: AtomicBool::new(false),
             desk: Mutex::new(desk),
             floor: Mutex::new(floor),
             mail: AtomicBool::new(false),
@@ -220,7 +227,7 @@ impl Engine {
 
     /// Collective calls so far.
     pub(super) fn calls(&self) -> u32 {
-        self.desk.lock().map_or(0, |desk| desk.seq)
+        self.next.load(Relaxed) as u32
     }
 
     /// Runs a collective call to its end.
@@ -248,31 +255,9 @@ impl Engine {
             && floor.is_idle()
         {
             drop(desk);
-            let mut scratch = std::mem::take(&mut floor.scratch);
-            let work = placed.work([input, output], &mut scratch);
-            let lead = || {
-                let steps = match self.dash(&mut floor, &placed, &work)? {
-                    Some(steps) => steps,
-                    None => return Ok(()),
-                };
-                let own = Own {
-                    run: Run::after(&work, steps),
-                    work,
-                    call: placed.call,
-                    lanes: placed.lanes(),
-                };
-                self.lead(&mut floor, Some(own), Until::OwnDone)
-            };
-            let led = catch_unwind(AssertUnwindSafe(lead));
-            if led.is_err() {
-                self.break_down(&mut floor);
-            }
-            floor.scratch = scratch;
-            self.step_back(floor);
-            return match led {
-                Ok(outcome) => outcome.map_err(Error::Failed),
-                Err(panic) => resume_unwind(panic),
-            };
+            let led = self.run_own(&mut floor, &placed, [input, output]);
+            floor.keep(&placed, &[input, output]);
+            return self.end_own(floor, led);
         }
         let completion = Completion::new();
         crate::mem::scope(
@@ -290,6 +275,45 @@ impl Engine {
             || self.wait_for(&completion),
         );
         self.result(&completion).map(|_| ())
+    }
+
+    /// Runs a call on its caller's memory, where nothing else is under way.
+    fn run_own(
+        &self,
+        floor: &mut Floor,
+        placed: &Placed,
+        buffers: [Region<'_>; 2],
+    ) -> Led {
+        let mut scratch = std::mem::take(&mut floor.scratch);
+        let work = placed.work(buffers, &mut scratch);
+        let lead = || {
+            let steps = match self.dash(floor, placed, &work)? {
+                Some(steps) => steps,
+                None => return Ok(()),
+            };
+            let own = Own {
+                run: Run::after(&work, steps),
+                work,
+                call: placed.call,
+                lanes: placed.lanes(),
+            };
+            self.lead(floor, Some(own), Until::OwnDone)
+        };
+        let led = catch_unwind(AssertUnwindSafe(lead));
+        if led.is_err() {
+            self.break_down(floor);
+        }
+        floor.scratch = scratch;
+        led
+    }
+
+    /// Gives up the floor after [`Engine::run_own`], and says how it went.
+    fn end_own(&self, floor: MutexGuard<'_, Floor>, led: Led) -> Result<()> {
+        self.step_back(floor);
+        match led {
+            Ok(outcome) => outcome.map_err(Error::Failed),
+            Err(panic) => resume_unwind(panic),
+        }
     }
 
     /// Begins a collective call, which goes on by itself.
@@ -376,7 +400,10 @@ impl Engine {
 
     /// Accepts no call any more, and waits for those under way.
     pub(super) fn finalize(&self) -> Result<()> {
-        self.open_desk_anyway()?.finalized = true;
+        // Under the lock: who has the desk gets its place first.
+        let desk = self.open_desk_anyway()?;
+        self.finalized.store(true, SeqCst);
+        drop(desk);
         self.drain();
         // A call that another thread has running ends first.
         self.memory().map(|_| ())
@@ -391,7 +418,7 @@ impl Engine {
 
     fn open_desk(&self) -> Result<MutexGuard<'_, Desk>> {
         let desk = self.open_desk_anyway()?;
-        if desk.finalized {
+        if self.finalized.load(SeqCst) {
             return Err(Error::usage("the communicator was finalized: make a new one"));
         }
         if let Some(cause) = self.closed.get() {
@@ -426,7 +453,7 @@ impl Engine {
         places: Places,
     ) -> Result<Placed> {
         let call = Call {
-            seq: desk.seq,
+            seq: self.calls(),
             collective,
             count: count as u64,
             dtype,
@@ -444,13 +471,10 @@ impl Engine {
             places.begins(),
             (choose, why),
         )?;
-        desk.seq = desk.seq.wrapping_add(1);
+        let mut placed = Placed::new(plan, places, call, 0);
+        (placed.call.seq, placed.first_lane) = self.take_place(&placed);
+        let (call, plan) = (placed.call, &placed.plan);
         self.membership.record(&call);
-        let placed = Placed::new(plan, places, call, desk.lane);
-        let plan = &placed.plan;
-        if !placed.is_empty() {
-            desk.lane = (desk.lane + plan.copies * plan.channels) % CALL_LANES;
-        }
         trace!(
             rank = self.membership.rank(),
             ranks = self.membership.ranks(),
@@ -463,6 +487,22 @@ impl Engine {
             scalar: op.scalar,
             ..placed
         })
+    }
+
+    /// The number of a call, and the first of its lanes. Calls of several threads, which have no order, may come here at once.
+    #[inline]
+    fn take_place(&self, placed: &Placed) -> (u32, usize) {
+        let width = if placed.is_empty() {
+            0
+        } else {
+            placed.plan.copies * placed.plan.channels
+        };
+        let after = |now: u64| {
+            let lane = ((now >> 32) as usize + width) % CALL_LANES;
+            Some((lane as u64) << 32 | u64::from((now as u32).wrapping_add(1)))
+        };
+        let (Ok(now) | Err(now)) = self.next.fetch_update(Relaxed, Relaxed, after);
+        (now as u32, (now >> 32) as usize)
     }
 
     /// Closes the communicator, once.

@@ -57,15 +57,17 @@ impl Inbound {
         })
     }
 
+    /// The oldest message, and the word that tells how many of the other direction its sender has released.
     #[inline]
-    pub(super) fn peek(&self, lane: usize) -> Result<Option<Message<'_>>, Error> {
+    pub(super) fn peek(&self, lane: usize) -> Result<Option<(Message<'_>, u32)>, Error> {
         let number = self.lanes[lane].released.get();
         let entry = &self.segment.entries[lane][number as usize % DEPTH];
         // Pairs with the Release in `Outbound::commit`.
         if entry.flag.load(Acquire) != layout::flag(number) {
             return Ok(None);
         }
-        let len = entry.len.load(Relaxed) as usize;
+        let word = entry.len.load(Relaxed);
+        let len = layout::len_of(word);
         if len > MAX_MESSAGE {
             return Err(self.garbage(lane, len));
         }
@@ -74,10 +76,14 @@ impl Inbound {
         // it chose the entry), which lives as long as `self`; they are inside `UnsafeCell`s, so no reference claims
         // them. A well-behaved sender leaves them alone until they are released; another one spoils values, not memory.
         let body = unsafe { Region::from_raw(body, len) };
-        Ok(Some(Message {
-            header: entry.header(),
-            body,
-        }))
+        let header = entry.header();
+        Ok(Some((Message { header, body }, word)))
+    }
+
+    /// How many messages of `lane` were released.
+    #[inline]
+    pub(super) fn released(&self, lane: usize) -> u32 {
+        self.lanes[lane].released.get()
     }
 
     #[inline]

@@ -46,6 +46,8 @@ unsafe impl Layout for Segment {}
 pub(super) struct Entry {
     /// [`flag`] of the message's number; written last.
     pub(super) flag: AtomicU32,
+    /// Bytes of the body, and in the upper bits what the sender has released of the lane in the other direction: see
+    /// [`told`].
     pub(super) len: AtomicU32,
     header: [AtomicU32; 4],
     body: UnsafeCell<[u8; INLINE]>,
@@ -92,6 +94,22 @@ pub(super) fn flag(number: u32) -> u32 {
     number << 1 | 1
 }
 
+/// The word with a body's length, and with how many messages of the same lane its sender has released: where two ranks
+/// exchange messages, that spares them the line in which these are counted.
+#[inline]
+pub(super) fn told(len: u32, released: u32) -> u32 {
+    len | released << LEN_BITS
+}
+
+/// The length in such a word.
+#[inline]
+pub(super) fn len_of(word: u32) -> usize {
+    (word & ((1 << LEN_BITS) - 1)) as usize
+}
+
+/// Bits of a length; the others hold the last bits of a count, which differs from what is known by [`DEPTH`] at most.
+pub(super) const LEN_BITS: u32 = 20;
+
 /// What a sender says of its segment when it hands it over: the receiver goes on only if it would say the same.
 pub(super) fn hello() -> Vec<u8> {
     let facts = [VERSION, LANES, DEPTH, INLINE, MAX_MESSAGE, size_of::<Segment>()];
@@ -100,7 +118,7 @@ pub(super) fn hello() -> Vec<u8> {
 }
 
 /// Changes whenever the meaning of the memory does, be it with the same sizes.
-const VERSION: usize = 1;
+const VERSION: usize = 2;
 
 /// Bytes before the body of an entry.
 const ENTRY_HEAD: usize = 24;
@@ -114,6 +132,7 @@ const _: () = {
     assert!(
         MAX_MESSAGE.is_multiple_of(128)
             && size_of::<Slot>() == MAX_MESSAGE
-            && MAX_MESSAGE < u32::MAX as usize
+            && MAX_MESSAGE < 1 << LEN_BITS
+            && DEPTH < 1 << (32 - LEN_BITS)
     );
 };

@@ -83,7 +83,8 @@ impl super::Link for Link {
 
     #[inline]
     fn commit(&self, lane: usize, header: Header) {
-        self.outbound().commit(lane, header);
+        let released = self.inbound.get().map_or(0, |half| half.released(lane));
+        self.outbound().commit(lane, header, released);
     }
 
     fn offer(&self, _lane: usize, _header: Header, _body: Region<'_>) -> Result<Option<Ticket>, Error> {
@@ -99,7 +100,11 @@ impl super::Link for Link {
 
     #[inline]
     fn peek(&self, lane: usize) -> Result<Option<Message<'_>>, Error> {
-        self.inbound().peek(lane)
+        let found = self.inbound().peek(lane)?;
+        if let (Some((_, word)), Some(outbound)) = (&found, self.outbound.get()) {
+            outbound.told(lane, *word);
+        }
+        Ok(found.map(|(message, _)| message))
     }
 
     #[inline]

@@ -3,13 +3,13 @@
 use super::{
     bell::{Bell, Ringer},
     broken,
-    layout::{self, DEPTH, MAX_MESSAGE, Segment},
+    layout::{self, DEPTH, LEN_BITS, MAX_MESSAGE, Segment},
     refused,
 };
 use crate::{
     mem::Region,
     net::Parcel,
-    sys::memfd::Shared,
+    sys::{cache::prefetch_to_write, memfd::Shared},
     transport::{Header, LANES},
     types::Error,
 };
@@ -99,23 +99,38 @@ impl Outbound {
     }
 
     #[inline]
-    pub(super) fn commit(&self, lane: usize, header: Header) {
+    pub(super) fn commit(&self, lane: usize, header: Header, received: u32) {
         let state = &self.lanes[lane];
         let len = state.reserved.replace(NOTHING);
         assert!(len != NOTHING, "a commit on lane {lane} without a reservation");
         let number = state.sent.get();
         let entry = &self.segment.entries[lane][number as usize % DEPTH];
-        entry.len.store(len, Relaxed);
+        entry.len.store(layout::told(len, received), Relaxed);
         entry.set_header(header);
         // Publishes the body, the length and the header; pairs with the Acquire in `Inbound::peek`.
         entry.flag.store(layout::flag(number), Release);
         let sent = number.wrapping_add(1);
         state.sent.set(sent);
         self.bell.ring();
+        // The peer, which waits for the next entry only when it has taken this one, is not reading it yet.
+        prefetch_to_write(&self.segment.entries[lane][sent as usize % DEPTH]);
         if in_flight(sent, state.released.get()) == DEPTH {
             // The last credit is spent. Looking for more now costs nothing where the next thing to do is to wait for an
             // answer anyway; in `reserve` the miss would delay the next message. Nonsense is found there.
             let _ = self.has_credit(lane);
+        }
+    }
+
+    /// The peer said beside a message how many it has released; of that count these are the last bits.
+    #[inline]
+    pub(super) fn told(&self, lane: usize, word: u32) {
+        let state = &self.lanes[lane];
+        let (sent, known) = (state.sent.get(), state.released.get());
+        // The distance from what is known, modulo what fits the word. What was not earned is not taken for granted: the
+        // count in the segment is looked at when credits run out, and nonsense in it is found there.
+        let more = (word >> LEN_BITS).wrapping_sub(known) & (u32::MAX >> LEN_BITS);
+        if more as usize <= in_flight(sent, known) {
+            state.released.set(known.wrapping_add(more));
         }
     }
 
