@@ -3,7 +3,7 @@
 use super::{
     bell::{Bell, Ringer},
     broken,
-    layout::{self, DEPTH, MAX_MESSAGE, Segment},
+    layout::{self, DEPTH, INLINE, MAX_MESSAGE, Segment},
     refused,
 };
 use crate::{
@@ -69,12 +69,17 @@ impl Inbound {
         let word = entry.len.load(Relaxed);
         let len = layout::len_of(word);
         if len > MAX_MESSAGE {
-            return Err(self.garbage(lane, len));
+            return Err(self.garbage(lane, 0, len));
         }
-        let body = layout::body(&self.segment, lane, number, len);
-        // SAFETY: `body` begins at least `len` bytes of the mapping (just checked: at most `MAX_MESSAGE`, or `INLINE` if
-        // it chose the entry), which lives as long as `self`; they are inside `UnsafeCell`s, so no reference claims
-        // them. A well-behaved sender leaves them alone until they are released; another one spoils values, not memory.
+        let body = if len <= INLINE {
+            entry.inline()
+        } else {
+            let at = entry.at();
+            layout::body(&self.segment, at, len).ok_or_else(|| self.garbage(lane, at, len))?
+        };
+        // SAFETY: `body` begins at least `len` bytes of the mapping (`INLINE` in the entry; elsewhere it was just checked),
+        // which lives as long as `self`; they are inside `UnsafeCell`s, so no reference claims them. A well-behaved sender
+        // leaves them alone until they are released; another one spoils values, not memory.
         let body = unsafe { Region::from_raw(body, len) };
         let header = entry.header();
         Ok(Some((Message { header, body }, word)))
@@ -105,10 +110,10 @@ impl Inbound {
     }
 
     #[cold]
-    fn garbage(&self, lane: usize, len: usize) -> Error {
+    fn garbage(&self, lane: usize, at: usize, len: usize) -> Error {
         broken(
             self.peer,
-            format!("a message of lane {lane} claims {len} bytes, more than the {MAX_MESSAGE} that fit"),
+            format!("a message of lane {lane} claims {len} bytes at {at}, more than the {MAX_MESSAGE} that fit"),
         )
     }
 }

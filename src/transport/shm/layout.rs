@@ -1,8 +1,9 @@
 //! The memory that two ranks of one machine share: one [`Segment`] for each direction in which they talk.
 //!
 //! The segment of the direction r -> s is made by r. Its lanes are rings of [`DEPTH`] entries; message number k of a
-//! lane lies in entry and slot k modulo [`DEPTH`]. The sender writes the entries and the slots, the receiver the
-//! counts of released messages, and no cache line is written by both.
+//! lane has entry k modulo [`DEPTH`]. A body that is too long for its entry lies among the bodies, where the sender had
+//! room for it (`room.rs`) and the entry says. The sender writes the entries and the bodies, the receiver the counts of
+//! released messages, and no cache line is written by both.
 
 use crate::{
     sys::memfd::Layout,
@@ -14,8 +15,7 @@ use std::{
 };
 
 /// Messages that a lane holds. A sender that runs ahead is stopped by the receiver's word coming back, a trip of
-/// two cache lines; with four messages in flight neither side of a pipeline waits for that. More would spread a stream
-/// over more memory than stays in cache.
+/// two cache lines; with four messages in flight neither side of a pipeline waits for that.
 pub(crate) const DEPTH: usize = 4;
 
 pub(crate) use crate::transport::MAX_MESSAGE;
@@ -34,7 +34,7 @@ pub(crate) struct Segment {
     pub(super) entries: [[Entry; DEPTH]; LANES],
     /// How many messages of each lane the receiver has released, modulo 2^32. The sender sets where the count begins.
     pub(super) released: [Alone; LANES],
-    pub(super) slots: [[Slot; DEPTH]; LANES],
+    pub(super) bodies: Bodies,
 }
 
 // SAFETY: repr(C) all the way down; only atomics of integers and `UnsafeCell`s of bytes; aligned to 128.
@@ -50,10 +50,28 @@ pub(super) struct Entry {
     /// [`told`].
     pub(super) len: AtomicU32,
     header: [AtomicU32; 4],
-    body: UnsafeCell<[u8; INLINE]>,
+    /// The body, or where it lies.
+    body: [AtomicU32; INLINE / 4],
 }
 
 impl Entry {
+    /// Where a body of up to [`INLINE`] bytes lies.
+    #[inline]
+    pub(super) fn inline(&self) -> *mut u8 {
+        (&raw const self.body).cast_mut().cast()
+    }
+
+    /// Where a longer one lies: see [`body`].
+    #[inline]
+    pub(super) fn at(&self) -> usize {
+        self.body[0].load(Relaxed) as usize
+    }
+
+    #[inline]
+    pub(super) fn set_at(&self, at: u32) {
+        self.body[0].store(at, Relaxed);
+    }
+
     #[inline]
     pub(super) fn header(&self) -> Header {
         [0, 1, 2, 3].map(|i| self.header[i].load(Relaxed))
@@ -67,24 +85,30 @@ impl Entry {
     }
 }
 
-/// The body of a message that is too long for its entry. All slots of a lane, 256 KiB, fit the second-level cache beside
-/// the user's data. An executor that prefers smaller messages touches only the first pages of each slot.
-#[repr(C, align(128))]
-pub(super) struct Slot(UnsafeCell<[u8; MAX_MESSAGE]>);
+/// The bodies that are too long for their entries: the pages that all lanes share, then a slot for each lane.
+#[repr(C, align(4096))]
+pub(super) struct Bodies(UnsafeCell<[u8; BODIES]>);
+
+/// Bytes of all bodies.
+const BODIES: usize = SHARED + LANES * MAX_MESSAGE;
+/// Bytes of the pages that the lanes share. What is in flight stays in a core's second-level cache beside the user's data:
+/// the pages are taken from the first on, so that few are touched while few are needed.
+pub(super) const SHARED: usize = PAGES * PAGE;
+/// The pages, a bit each in a word.
+pub(super) const PAGES: usize = u128::BITS as usize;
+/// Bytes of one.
+pub(super) const PAGE: usize = 4 << 10;
 
 /// A word without neighbours.
 #[repr(C, align(128))]
 pub(super) struct Alone(pub(super) AtomicU32);
 
-/// Where the body of message `number` of `lane` lies, for `len <= MAX_MESSAGE` bytes. Both sides choose by this rule.
+/// Where a body of `len` bytes lies that is too long for its entry: `at` bytes from where they begin. `None` if it does not
+/// fit there.
 #[inline]
-pub(super) fn body(segment: &Segment, lane: usize, number: u32, len: usize) -> *mut u8 {
-    let at = number as usize % DEPTH;
-    if len <= INLINE {
-        segment.entries[lane][at].body.get().cast()
-    } else {
-        segment.slots[lane][at].0.get().cast()
-    }
+pub(super) fn body(segment: &Segment, at: usize, len: usize) -> Option<*mut u8> {
+    let fits = at <= BODIES && len <= BODIES - at;
+    fits.then(|| segment.bodies.0.get().cast::<u8>().wrapping_add(at))
 }
 
 /// The flag of message `number`. Odd, so that the zero of a fresh entry is none; the entry's previous message had
@@ -131,7 +155,7 @@ const _: () = {
     assert!(size_of::<Entry>() == 128 && std::mem::offset_of!(Entry, body) == ENTRY_HEAD);
     assert!(
         MAX_MESSAGE.is_multiple_of(128)
-            && size_of::<Slot>() == MAX_MESSAGE
+            && BODIES < u32::MAX as usize
             && MAX_MESSAGE < 1 << LEN_BITS
             && DEPTH < 1 << (32 - LEN_BITS)
     );

@@ -8,6 +8,7 @@ mod bell;
 mod inbound;
 mod layout;
 mod outbound;
+mod room;
 #[cfg(test)]
 mod tests;
 

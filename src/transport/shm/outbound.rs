@@ -3,8 +3,9 @@
 use super::{
     bell::{Bell, Ringer},
     broken,
-    layout::{self, DEPTH, LEN_BITS, MAX_MESSAGE, Segment},
+    layout::{self, DEPTH, INLINE, LEN_BITS, MAX_MESSAGE, Segment},
     refused,
+    room::{Pages, Room},
 };
 use crate::{
     mem::Region,
@@ -49,10 +50,12 @@ impl Opening {
             sent: Cell::new(self.start),
             released: Cell::new(self.start),
             reserved: Cell::new(NOTHING),
+            rooms: Default::default(),
         };
         Ok(Outbound {
             lanes: std::array::from_fn(|_| lane()),
             segment: self.segment,
+            pages: Pages::default(),
             bell,
             peer,
         })
@@ -64,6 +67,7 @@ impl Opening {
 pub(crate) struct Outbound {
     pub(super) segment: Shared<Segment>,
     lanes: [SendLane; LANES],
+    pages: Pages,
     bell: Ringer,
     peer: usize,
 }
@@ -75,9 +79,14 @@ struct SendLane {
     released: Cell<u32>,
     /// Bytes of the reserved body, or [`NOTHING`].
     reserved: Cell<u32>,
+    /// Where the bodies of messages that are in flight lie, and that of a reserved one, if not in their entries.
+    rooms: [Cell<Option<Room>>; DEPTH],
 }
 
 const NOTHING: u32 = u32::MAX;
+
+/// Bytes up to which a look at how far the receiver is would take longer than to write into pages that are not the warmest.
+const SMALL: usize = 4 << 10;
 
 impl Outbound {
     #[inline]
@@ -90,12 +99,50 @@ impl Outbound {
         if in_flight(number, state.released.get()) == DEPTH && !self.has_credit(lane)? {
             return Ok(None);
         }
+        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        let body = if len <= INLINE {
+            entry.inline()
+        } else {
+            let Some(room) = self.room(lane, len)? else {
+                return Ok(None);
+            };
+            let body = layout::body(&self.segment, room.at as usize, len);
+            body.ok_or_else(|| Error::internal("room for a message where none is"))?
+        };
         state.reserved.set(len as u32);
-        let body = layout::body(&self.segment, lane, number, len);
-        // SAFETY: `body` begins at least `len <= MAX_MESSAGE` bytes (`INLINE`, if it chose the entry) of the mapping,
+        // SAFETY: `body` begins at least `len` bytes of the mapping (`INLINE` in the entry; elsewhere it was just checked),
         // which lives as long as `self`. They are inside `UnsafeCell`s, so no reference claims them. The receiver leaves
-        // them alone: it has released the message that lay there before, which the credit proved.
+        // them alone: it has released the message that lay there before, which the credit or the room proved.
         Ok(Some(unsafe { Region::from_raw(body, len) }))
+    }
+
+    /// Room for the lane's next message, if there is some: what was found for it before, unless that is too small.
+    fn room(&self, lane: usize, len: usize) -> Result<Option<Room>, Error> {
+        let state = &self.lanes[lane];
+        let next = &state.rooms[state.sent.get() as usize % DEPTH];
+        if let Some(room) = next.get() {
+            if room.holds(len) || room == Room::own(lane) {
+                return Ok(Some(room));
+            }
+            self.pages.give(room);
+            next.set(None);
+        }
+        let mut room = None;
+        if len <= SMALL {
+            room = self.pages.take(len);
+        }
+        if room.is_none() {
+            // What was read meanwhile is warm, and the next to be written.
+            self.has_credit(lane)?;
+            room = self.pages.take(len);
+        }
+        if room.is_none() {
+            (0..LANES).try_for_each(|lane| self.has_credit(lane).map(|_| ()))?;
+            let own = Some(Room::own(lane)).filter(|&own| state.rooms.iter().all(|room| room.get() != Some(own)));
+            room = self.pages.take(len).or(own);
+        }
+        next.set(room);
+        Ok(room)
     }
 
     #[inline]
@@ -105,6 +152,11 @@ impl Outbound {
         assert!(len != NOTHING, "a commit on lane {lane} without a reservation");
         let number = state.sent.get();
         let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        if len as usize > INLINE
+            && let Some(room) = state.rooms[number as usize % DEPTH].get()
+        {
+            entry.set_at(room.at);
+        }
         entry.len.store(layout::told(len, received), Relaxed);
         entry.set_header(header);
         // Publishes the body, the length and the header; pairs with the Acquire in `Inbound::peek`.
@@ -130,7 +182,7 @@ impl Outbound {
         // count in the segment is looked at when credits run out, and nonsense in it is found there.
         let more = (word >> LEN_BITS).wrapping_sub(known) & (u32::MAX >> LEN_BITS);
         if more as usize <= in_flight(sent, known) {
-            state.released.set(known.wrapping_add(more));
+            self.settle(state, known.wrapping_add(more));
         }
     }
 
@@ -147,8 +199,20 @@ impl Outbound {
                 format!("it says that it released {now} messages of lane {lane}, of which {sent} were sent"),
             ));
         }
-        state.released.set(now);
+        self.settle(state, now);
         Ok(in_flight(sent, now) < DEPTH)
+    }
+
+    /// The receiver has released all before message `released`.
+    #[inline]
+    fn settle(&self, state: &SendLane, released: u32) {
+        let mut number = state.released.replace(released);
+        while number != released {
+            if let Some(room) = state.rooms[number as usize % DEPTH].take() {
+                self.pages.give(room);
+            }
+            number = number.wrapping_add(1);
+        }
     }
 
     pub(super) fn mapped(&self) -> usize {
