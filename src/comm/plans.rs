@@ -41,8 +41,10 @@ pub(super) struct Prepared {
     pub(super) copies: usize,
     /// Channels of the rank that has the most of them.
     pub(super) channels: usize,
-    /// The way of a short call.
+    /// The way of a call whose steps are known.
     pub(super) straight: Option<Straight>,
+    /// Whether the output is not read again.
+    pub(super) streams: bool,
 }
 
 impl Plans {
@@ -79,6 +81,7 @@ impl Plans {
                 let grains = Grains::Cut { layout, begins };
                 Straight::new(&schedule, &grains, &tiling, load.element)
             });
+            let streams = !schedule.reads_output();
             self.ready.truncate(READY - 1);
             let prepared = Prepared {
                 load,
@@ -89,6 +92,7 @@ impl Plans {
                 copies,
                 channels: extent.channels,
                 straight,
+                streams,
             };
             self.ready.insert(0, Arc::new(prepared));
         }

@@ -7,6 +7,7 @@
 use super::{
     cursor::Cursor,
     memory::{Lend, Work},
+    straight::Reached,
     track::{Track, Wait},
 };
 use crate::{
@@ -130,12 +131,20 @@ impl Run {
         }
     }
 
-    /// The same after its first `steps` steps, which have been done by its [`Straight`](super::Straight) way.
-    pub(crate) fn after(work: &Work<'_>, steps: usize) -> Self {
+    /// The same from where its [`Straight`](super::Straight) way has come.
+    pub(crate) fn after(work: &Work<'_>, reached: &[Reached]) -> Self {
         let mut run = Run::new(work);
-        for _ in 0..steps {
-            run.advance(work, 0);
+        for (i, &Reached { tile, steps }) in reached.iter().enumerate() {
+            run.tracks[i].tile = tile;
+            (0..steps).for_each(|_| run.advance(work, i));
         }
+        run
+    }
+
+    /// The same when all has been done but for what the links have still to send.
+    pub(crate) fn over(work: &Work<'_>) -> Self {
+        let mut run = Run::new(work);
+        run.tracks.clear();
         run
     }
 
@@ -187,6 +196,7 @@ impl Run {
             }
         }
         if done {
+            work.settle();
             self.drop_taken(wires)?;
             self.unsent_to = if wires.unsent() {
                 wires.unsent_to()
@@ -252,7 +262,7 @@ impl Run {
             // Channels of a copy share its scratch, so that with scratch none begins a tile before all have ended one.
             let (copy, tile) = (self.tracks[i].copy, self.tracks[i].tile);
             let behind =
-                |t: &Track| t.copy == copy && (t.tile < tile || t.tile == tile && !self.over(work, t));
+                |t: &Track| t.copy == copy && (t.tile < tile || t.tile == tile && !self.has_run(work, t));
             if work.schedule.scratch > 0 && self.tracks.iter().any(behind) {
                 return true;
             }
@@ -263,7 +273,7 @@ impl Run {
     }
 
     /// Whether a track has run all of its items for its tile.
-    fn over(&self, work: &Work<'_>, track: &Track) -> bool {
+    fn has_run(&self, work: &Work<'_>, track: &Track) -> bool {
         track
             .cursor
             .step(&work.schedule.channels[track.channel])
@@ -348,6 +358,7 @@ impl Run {
                     true
                 }
                 (&Route::Offer(body), Some(link)) => {
+                    work.settle();
                     let ticket = link.offer(lane, header, body).map_err(wire)?;
                     self.offered.extend(ticket.map(|ticket| Offer {
                         peer,

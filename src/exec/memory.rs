@@ -2,7 +2,7 @@
 
 use super::track::Track;
 use crate::{
-    mem::Region,
+    mem::{Region, settle_streams},
     plan::{
         layout::{Grains, Tiling},
         schedule::{Buffer, How, Schedule, Slice, Source, Step},
@@ -12,6 +12,8 @@ use crate::{
     transport::Header,
     types::{DType, Op},
 };
+use smallvec::SmallVec;
+use std::iter;
 
 /// One call, ready to be run.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +40,8 @@ pub(crate) struct Work<'m> {
     pub(crate) output: Region<'m>,
     /// At least [`Work::scratch_bytes`].
     pub(crate) scratch: Region<'m>,
+    /// Whether the output goes past the caches: it is long, and not read again.
+    pub(crate) streams: bool,
     /// Which sends may be left where they lie until the peer takes them; `None`: none, all are copied.
     pub(crate) lend: Option<Lend<'m>>,
 }
@@ -51,6 +55,9 @@ pub(crate) struct Lend<'m> {
 }
 
 impl<'m> Work<'m> {
+    /// Bytes of the shortest output that goes past the caches.
+    pub(crate) const STREAMED: usize = 8 << 20;
+
     /// Bytes of scratch that a schedule needs.
     pub(crate) fn scratch_bytes(schedule: &Schedule, tiling: &Tiling, copies: usize, dtype: DType) -> usize {
         copies * schedule.scratch as usize * tiling.elements * dtype.size()
@@ -160,19 +167,74 @@ impl<'m> Work<'m> {
         sources: &[Region<'_>],
         mut targets: impl Iterator<Item = Region<'t>>,
     ) {
+        if let (How::Copy, [only], None) = (how, sources, scaled) {
+            return targets.for_each(|target| self.put(&target, only));
+        }
+        let Some(first) = targets.next() else { return };
+        let mut targets: SmallVec<[Region<'t>; 8]> = iter::once(first).chain(targets).collect();
+        if self.streams {
+            // What goes past the caches is no good to be copied on.
+            targets.sort_by_key(|target| self.is_in_output(target));
+        }
+        let [first, rest @ ..] = &targets[..] else { return };
+        if !self.streams || rest.is_empty() {
+            self.reduce(how, scaled, sources, first);
+            return rest.iter().for_each(|target| self.put(target, first));
+        }
+        // Piece by piece, so that each is still in the first-level cache when it is copied past it.
+        let len = first.len();
+        let mut parts = SmallVec::<[Region<'_>; 8]>::new();
+        for at in (0..len).step_by(PIECE) {
+            let part = PIECE.min(len - at);
+            parts.clear();
+            parts.extend(sources.iter().map(|source| source.part(at, part)));
+            let first = first.part(at, part);
+            self.reduce(how, scaled, &parts, &first);
+            for target in rest {
+                self.put(&target.part(at, part), &first);
+            }
+        }
+    }
+
+    fn reduce(&self, how: How, scaled: Option<(usize, u64)>, sources: &[Region<'_>], target: &Region<'_>) {
         let manner = Manner {
             tree: self.tree,
             scaled,
         };
         let finish = (how == How::ReduceLast).then_some(self.schedule.ranks as usize);
-        let result = match (how, sources) {
-            (How::Copy, [only]) if manner.scaled.is_none() => *only,
-            _ => {
-                let Some(target) = targets.next() else { return };
-                reduce_as(self.op, self.dtype, finish, manner, sources, &target);
-                target
+        reduce_as(self.op, self.dtype, finish, manner, sources, target);
+    }
+
+    /// Copies `result` into `target`.
+    #[inline]
+    fn put(&self, target: &Region<'_>, result: &Region<'_>) {
+        if target.len() < AHEAD {
+            target.copy_from(result);
+        } else if self.is_in_output(target) {
+            match self.streams {
+                true => target.stream_from(result),
+                false => target.copy_from(result),
             }
-        };
-        targets.for_each(|target| target.copy_from(&result));
+        } else {
+            target.copy_ahead_from(result);
+        }
+    }
+
+    #[inline]
+    fn is_in_output(&self, target: &Region<'_>) -> bool {
+        self.output.addresses().contains(&target.as_ptr().addr())
+    }
+
+    /// Orders what went past the caches before what others learn from now on.
+    #[inline]
+    pub(super) fn settle(&self) {
+        if self.streams {
+            settle_streams();
+        }
     }
 }
+
+/// Bytes that stay in the first-level cache with what is read and written for them.
+const PIECE: usize = 4 << 10;
+/// Bytes of the shortest target that is worth more than a plain copy.
+const AHEAD: usize = 1 << 10;

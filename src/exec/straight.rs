@@ -1,11 +1,12 @@
-//! [`Straight`]: the way of a short call, worked out when it is planned.
+//! [`Straight`]: the way of a call whose steps are known, worked out when it is planned.
 //!
-//! Of the time of a call of a few bytes, most would go into finding out what to do: which step is next, where its grains lie,
-//! what of them is in which tile. Where a call is one tile on one lane all that is always the same. So the steps of the
-//! proved schedule are kept as they come, with their peers and places, and run one after the other.
+//! Of the time of a call of a few bytes, and of each tile of a longer one, much would go into finding out what to do: which
+//! step is next, where its grains lie, what of them is in which tile. Where a call has one channel, and pieces that lie in
+//! one piece each, all that is always the same. So the steps of the proved schedule are kept as they come, with their peers
+//! and places, and run one after the other, tiles in flight by turns.
 //!
 //! Whatever is not soon as it should be (a message that does not come, one of another call, no room) ends the way, and the
-//! general executor goes on from that step. Messages are the same either way, so that other ranks never know.
+//! general executor goes on from there. Messages are the same either way, so that other ranks never know.
 
 use super::{cursor::Cursor, host::Fault, memory::Work};
 use crate::{
@@ -14,16 +15,21 @@ use crate::{
         layout::{Grains, Tiling},
         schedule::{Buffer, How, LoopVars, Schedule, Slice, Source, Step},
     },
-    transport::{Link, Message, Wires},
+    transport::{CALL_LANES, Link, Message, Wires},
     types::Error,
 };
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The steps of a call of one tile on one lane.
+/// The steps of a call of one channel.
 #[derive(Debug)]
 pub(crate) struct Straight {
     legs: Vec<Leg>,
+    tiling: Tiling,
+    /// Bytes of an element.
+    element: usize,
+    /// Elements of the scratch memory of a copy of the program.
+    scratch: usize,
 }
 
 /// A step with everything in its place.
@@ -33,8 +39,8 @@ struct Leg {
     how: How,
     stores: SmallVec<[Place; 1]>,
     sends: SmallVec<[usize; 2]>,
-    /// Of each message and of each place.
-    bytes: usize,
+    /// Elements of each message and of each place, in all tiles.
+    elements: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -43,16 +49,25 @@ enum From {
     Peer(usize),
 }
 
-/// A place in a buffer, in bytes.
+/// A place in a buffer, in elements.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     buffer: Buffer,
     at: usize,
 }
 
+/// How far a copy of the program is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reached {
+    /// The tile that it works on; the number of tiles or more when it has done all of its own.
+    pub(super) tile: usize,
+    /// Steps of that tile that are done: never all.
+    pub(super) steps: usize,
+}
+
 impl Straight {
-    /// The way through `schedule`, if there is one: a single channel of few steps, whose messages each lie in one piece.
-    /// `element` is the size of one, and the call is one tile.
+    /// The way through `schedule`, if there is one: a single channel of few steps, whose messages each lie in one piece in
+    /// each tile. `element` is the size of one.
     pub(crate) fn new(
         schedule: &Schedule,
         grains: &Grains<'_>,
@@ -62,9 +77,6 @@ impl Straight {
         let [items] = &schedule.channels[..] else {
             return None;
         };
-        if tiling.tiles != 1 {
-            return None;
-        }
         let ends = |step: &Step| step.sources.len() + step.stores.len() + step.sends.len();
         let (mut cursor, mut legs, mut all) = (Cursor::new(items), Vec::new(), 0);
         while let Some(step) = cursor.step(items) {
@@ -73,15 +85,21 @@ impl Straight {
                 return None;
             }
             legs.push(Leg::of(step, cursor.vars(), schedule, |slice| {
-                piece(slice, cursor.vars(), schedule, grains, tiling, element)
+                piece(slice, cursor.vars(), schedule, grains, tiling)
             })?);
             cursor.advance(items);
         }
-        Some(Straight { legs })
+        Some(Straight {
+            legs,
+            tiling: *tiling,
+            element,
+            scratch: schedule.scratch as usize * tiling.elements,
+        })
     }
 
-    /// Runs `work`; how many steps are done: the general executor goes on from there if these are not all. `wait` is asked whether
-    /// to look again, with the number of fruitless looks for the same message, from 1 on; it may pause.
+    /// Runs `work`; `None` if that was all of it, else how far each copy of the program is: the general executor goes on from
+    /// there. `wait` is asked after each round, with the number of fruitless rounds since the last one in which something
+    /// moved, whether to go on; it may pause.
     ///
     /// # Errors
     /// When a link fails, which is not found a second time.
@@ -90,18 +108,70 @@ impl Straight {
         work: &Work<'_>,
         wires: &W,
         mut wait: impl FnMut(u32) -> bool,
-    ) -> Result<usize, Fault> {
-        for (done, leg) in self.legs.iter().enumerate() {
-            if leg.bytes > 0 && !leg.run(work, wires, &mut wait)? {
-                return Ok(done);
+    ) -> Result<Option<SmallVec<[Reached; 4]>>, Fault> {
+        let (tiles, copies) = (self.tiling.tiles, work.copies.min(self.tiling.tiles));
+        let mut reached: SmallVec<[Reached; 4]> =
+            (0..copies).map(|tile| Reached { tile, steps: 0 }).collect();
+        let mut looks = 0;
+        loop {
+            let (mut moved, mut is_over) = (false, true);
+            for (copy, Reached { tile, steps }) in reached.iter_mut().enumerate() {
+                // A tile alone in flight is run as far as it goes, others by turns.
+                while *tile < tiles {
+                    let Some(leg) = self.legs.get(*steps) else {
+                        (*tile, *steps) = (*tile + work.copies, 0);
+                        continue;
+                    };
+                    let is_done = self.step(leg, work, wires, (copy, *tile))?;
+                    *steps += usize::from(is_done);
+                    moved |= is_done;
+                    if !is_done || copies > 1 && *steps < self.legs.len() {
+                        break;
+                    }
+                }
+                is_over &= *tile >= tiles;
+            }
+            if is_over {
+                work.settle();
+                return Ok(None);
+            }
+            looks = if moved { 0 } else { looks + 1 };
+            if !wait(looks) {
+                return Ok(Some(reached));
             }
         }
-        Ok(self.legs.len())
     }
 
-    /// How many steps there are.
-    pub(crate) fn steps(&self) -> usize {
-        self.legs.len()
+    /// Runs a step for a tile. `false` if something is not there: then nothing has been sent or released, and what was
+    /// reserved is reserved again by who goes on.
+    #[inline]
+    fn step<W: Wires>(
+        &self,
+        leg: &Leg,
+        work: &Work<'_>,
+        wires: &W,
+        (copy, tile): (usize, usize),
+    ) -> Result<bool, Fault> {
+        let (elements, at) = match self.tiling.tiles {
+            1 => (leg.elements, 0),
+            _ => {
+                let at = tile * self.tiling.elements;
+                (self.tiling.elements.min(leg.elements.saturating_sub(at)), at)
+            }
+        };
+        if elements == 0 {
+            return Ok(true);
+        }
+        let bytes = elements * self.element;
+        let lane = (work.first_lane + copy * work.channels) % CALL_LANES;
+        leg.run(work, wires, (lane, bytes), |place| {
+            let (buffer, at) = match place.buffer {
+                Buffer::Input => (work.input, place.at + at),
+                Buffer::Output => (work.output, place.at + at),
+                Buffer::Scratch => (work.scratch, place.at + copy * self.scratch),
+            };
+            buffer.part(at * self.element, bytes)
+        })
     }
 }
 
@@ -114,7 +184,7 @@ impl Leg {
         place: impl Fn(&Slice) -> Option<(Place, usize)>,
     ) -> Option<Leg> {
         let ranks = schedule.ranks as usize;
-        let (_, bytes) = place(step.shape()?)?;
+        let (_, elements) = place(step.shape()?)?;
         let from = |source: &Source| match source {
             Source::Slice(slice) => Some(From::Place(place(slice)?.0)),
             Source::Recv(peer) => Some(From::Peer(peer.at(vars, ranks))),
@@ -124,29 +194,20 @@ impl Leg {
             how: step.how,
             stores: (step.stores.iter().map(|slice| Some(place(slice)?.0))).collect::<Option<_>>()?,
             sends: step.sends.iter().map(|peer| peer.at(vars, ranks)).collect(),
-            bytes,
+            elements,
         })
     }
 
-    /// `false` if something is not there: then nothing has been sent or released, and what was reserved is reserved again by
-    /// who goes on.
+    /// See [`Straight::step`]: on `lane`, with messages of `bytes` bytes, and `place` finds the places.
     #[inline]
-    fn run<W: Wires>(
+    fn run<'m, W: Wires>(
         &self,
-        work: &Work<'_>,
+        work: &Work<'m>,
         wires: &W,
-        wait: &mut impl FnMut(u32) -> bool,
+        (lane, bytes): (usize, usize),
+        place: impl Fn(Place) -> Region<'m>,
     ) -> Result<bool, Fault> {
-        let lane = work.first_lane;
         let (mut came, mut go) = (SmallVec::<[&W::Link; 8]>::new(), SmallVec::<[&W::Link; 4]>::new());
-        let place = |place: Place| {
-            let buffer = match place.buffer {
-                Buffer::Input => work.input,
-                Buffer::Output => work.output,
-                Buffer::Scratch => work.scratch,
-            };
-            buffer.part(place.at, self.bytes)
-        };
         let mut sources = SmallVec::<[Region<'_>; 8]>::new();
         for from in &self.sources {
             let peer = match *from {
@@ -160,7 +221,7 @@ impl Leg {
             let Some(link) = wires.from(peer).map_err(wire)? else {
                 return Ok(false);
             };
-            let Some(message) = self.message(work, link, wait).map_err(wire)? else {
+            let Some(message) = message(work, link, (lane, bytes)).map_err(wire)? else {
                 return Ok(false);
             };
             came.push(link);
@@ -172,7 +233,7 @@ impl Leg {
             let Some(link) = wires.to(peer).map_err(wire)? else {
                 return Ok(false);
             };
-            let Some(room) = link.reserve(lane, self.bytes).map_err(wire)? else {
+            let Some(room) = link.reserve(lane, bytes).map_err(wire)? else {
                 return Ok(false);
             };
             go.push(link);
@@ -184,42 +245,31 @@ impl Leg {
         came.iter().for_each(|link| link.release(lane));
         Ok(true)
     }
-
-    /// The message that is to come by `link`, if it comes while `wait` lets it, and is what it must be.
-    #[inline]
-    fn message<'l, L: Link>(
-        &self,
-        work: &Work<'_>,
-        link: &'l L,
-        wait: &mut impl FnMut(u32) -> bool,
-    ) -> Result<Option<Message<'l>>, Error> {
-        let mut looks = 0;
-        loop {
-            if let Some(message) = link.peek(work.first_lane)? {
-                let is_right = message.header == work.header && message.body.len() == self.bytes;
-                return Ok(Some(message).filter(|_| is_right));
-            }
-            looks += 1;
-            if !wait(looks) {
-                return Ok(None);
-            }
-        }
-    }
 }
 
-/// Where `slice` lies, and how many bytes it has, if they are in one piece.
+/// The message that is to come by `link`, if it is there and is what it must be.
+#[inline]
+fn message<'l, L: Link>(
+    work: &Work<'_>,
+    link: &'l L,
+    (lane, bytes): (usize, usize),
+) -> Result<Option<Message<'l>>, Error> {
+    let is_right = |message: &Message<'_>| message.header == work.header && message.body.len() == bytes;
+    Ok(link.peek(lane)?.filter(is_right))
+}
+
+/// Where `slice` lies, and how many elements it has, if each tile's part of it is in one piece.
 fn piece(
     slice: &Slice,
     vars: &LoopVars,
     schedule: &Schedule,
     grains: &Grains<'_>,
     tiling: &Tiling,
-    element: usize,
 ) -> Option<(Place, usize)> {
     let mut all: Option<Range<usize>> = None;
     for k in 0..slice.grains() {
         let position = slice.position(k, vars, schedule.grains_of(slice.buffer));
-        let range = tiling.cut(grains.place(slice.buffer, position % schedule.total_grains()), 0);
+        let range = grains.place(slice.buffer, position % schedule.total_grains());
         let at = match slice.buffer {
             Buffer::Input | Buffer::Output => range.start,
             Buffer::Scratch => position * tiling.elements,
@@ -227,16 +277,16 @@ fn piece(
         all = match all {
             _ if range.is_empty() => all,
             None => Some(at..at + range.len()),
-            Some(before) if before.end == at => Some(before.start..at + range.len()),
+            Some(before) if before.end == at && tiling.tiles == 1 => Some(before.start..at + range.len()),
             Some(_) => return None,
         };
     }
-    let Range { start: begin, end } = all.unwrap_or(0..0);
+    let Range { start: at, end } = all.unwrap_or(0..0);
     let place = Place {
         buffer: slice.buffer,
-        at: begin * element,
+        at,
     };
-    Some((place, (end - begin) * element))
+    Some((place, end - at))
 }
 
 /// Sources, stores and sends of all steps, at most: of longer ways little would be won.

@@ -145,6 +145,7 @@ impl Trial<'_> {
                 input,
                 output,
                 scratch: Region::of_mut(scratch),
+                streams: seed % 3 == 0,
                 lend: self.proof.map(|proof| Lend {
                     proof,
                     rank: r,
@@ -186,8 +187,11 @@ fn finish(world: &sim::World, works: &[Work<'_>]) -> Result<(), String> {
         }
         match Straight::new(work.schedule, &work.grains, &work.tiling, work.dtype.size()) {
             Some(straight) => {
-                let steps = straight.run(work, &world.wires(rank), |looks| looks < 3);
-                steps.map(|steps| Run::after(work, steps))
+                let reached = straight.run(work, &world.wires(rank), |looks| looks < 3);
+                reached.map(|reached| match reached {
+                    Some(reached) => Run::after(work, &reached),
+                    None => Run::over(work),
+                })
             }
             None => Ok(Run::new(work)),
         }

@@ -1,5 +1,6 @@
 //! [`Region`]: a piece of memory that others may be writing to.
 
+use super::copy::{LINE, Stores, copy_lines};
 use crate::types::Element;
 use std::{fmt, marker::PhantomData, ops::Range, ptr};
 
@@ -115,6 +116,40 @@ impl<'m> Region<'m> {
             unsafe { ptr::copy(from.base, self.base, self.len) }
         }
     }
+
+    /// Copies as [`Region::copy_from`] does into lines that another processor has had last. The two are the same or apart.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub(crate) fn copy_ahead_from(&self, from: &Region<'_>) {
+        self.copy_lines_from(from, Stores::Ahead);
+    }
+
+    /// Copies as [`Region::copy_from`] does, past the caches where the processor can: for what is not read again soon, which
+    /// spares reading the lines that are written. The two are the same or apart. Others see it in its order only after
+    /// [`settle_streams`](super::settle_streams).
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub(crate) fn stream_from(&self, from: &Region<'_>) {
+        self.copy_lines_from(from, Stores::Streaming);
+    }
+
+    fn copy_lines_from(&self, from: &Region<'_>, stores: Stores) {
+        assert_eq!(self.len, from.len, "a copy between regions of different lengths");
+        if ptr::eq(self.base, from.base) {
+            return;
+        }
+        let head = self.base.align_offset(LINE).min(self.len);
+        let lines = (self.len - head) / LINE;
+        let copy = |at, len| self.part(at, len).copy_from(&from.part(at, len));
+        copy(0, head);
+        let (to, here) = (self.part(head, lines * LINE), from.part(head, lines * LINE));
+        // SAFETY: both have so many bytes, which are mapped, and those of `to` begin at a multiple of a line.
+        unsafe { copy_lines(to.base, here.base, lines, stores) };
+        let tail = head + lines * LINE;
+        copy(tail, self.len - tail);
+    }
 }
 
 impl fmt::Debug for Region<'_> {
@@ -136,6 +171,28 @@ mod tests {
         assert!(!whole.part(2, 2).overlaps(&whole.part(0, 2)));
         whole.part(0, 2).copy_from(&whole.part(2, 2));
         assert_eq!(bytes, [3, 4, 3, 4]);
+    }
+
+    #[test]
+    fn all_copies_are_right_whatever_the_place() {
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..2000 {
+            let from: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(600).collect();
+            let mut to = vec![0u8; 600];
+            let (at, there, len) = (random.usize(..70), random.usize(..70), random.usize(..520));
+            let (target, source) = (
+                Region::of_mut(&mut to).part(at, len),
+                Region::of(&from).part(there, len),
+            );
+            match random.u8(..3) {
+                0 => target.copy_from(&source),
+                1 => target.copy_ahead_from(&source),
+                _ => target.stream_from(&source),
+            }
+            crate::mem::settle_streams();
+            assert_eq!(to[at..at + len], from[there..there + len]);
+            assert!(to[..at].iter().chain(&to[at + len..]).all(|&byte| byte == 0));
+        }
     }
 
     #[test]

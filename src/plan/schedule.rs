@@ -248,6 +248,19 @@ impl Schedule {
         }
     }
 
+    /// Whether a step reads what another has left in the output.
+    pub(crate) fn reads_output(&self) -> bool {
+        fn of(items: &[Item]) -> bool {
+            let is_output =
+                |source: &Source| matches!(source, Source::Slice(slice) if slice.buffer == Buffer::Output);
+            items.iter().any(|item| match item {
+                Item::Step(step) => step.sources.iter().any(is_output),
+                Item::Repeat { items, .. } => of(items),
+            })
+        }
+        self.channels.iter().any(|items| of(items))
+    }
+
     /// What its tiles depend on.
     pub(crate) fn extent(&self) -> Extent {
         fn of(items: &[Item]) -> usize {

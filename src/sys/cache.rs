@@ -2,9 +2,9 @@
 
 use std::arch::asm;
 
-/// Has the line with the first byte of `place` brought here to be written, while other things go on.
+/// Has the line at `place`, which may be anywhere, brought here to be written, while other things go on.
 #[inline]
-pub(crate) fn prefetch_to_write<T>(place: &T) {
+pub(crate) fn prefetch_to_write<T>(place: *const T) {
     // An instruction that the compiler has no word for where it does not know of the processor's having it; a processor
     // that has it not does nothing.
     #[cfg(target_arch = "x86_64")]

@@ -145,6 +145,7 @@ impl Placed {
             input,
             output,
             scratch: Region::of_mut(scratch),
+            streams: plan.streams && output.len() >= Work::STREAMED,
             lend: None,
         }
     }

@@ -59,8 +59,8 @@ impl Engine {
         outcome.map_err(|cause| self.close(cause))
     }
 
-    /// Takes the straight way of a call, if it has one and nobody else needs the floor: the steps that are done, or `None` if that was
-    /// all of it.
+    /// Takes the straight way of a call, if it has one, as far as it goes and nobody else needs the floor: the rest of the
+    /// call, if there is one.
     ///
     /// # Errors
     /// As [`Engine::lead`].
@@ -70,22 +70,23 @@ impl Engine {
         floor: &mut Floor,
         placed: &Placed,
         work: &Work<'_>,
-    ) -> Result<Option<usize>, Cause> {
+    ) -> Result<Option<Run>, Cause> {
         let Some(straight) = placed.plan.straight.as_ref().filter(|_| work.scalar.is_none()) else {
-            return Ok(Some(0));
+            return Ok(Some(Run::new(work)));
         };
         let Floor { links, patience, .. } = floor;
         patience.refresh();
         let is_wanted = || self.mail.load(Relaxed) || self.waiting.load(Relaxed) > 0;
-        let steps = straight.run(work, links, |looks| {
-            if looks == 1 {
+        let reached = straight.run(work, links, |looks| {
+            if looks <= 1 {
                 patience.refresh();
             }
-            links.move_alone() && !is_wanted() && patience.pause()
+            links.move_alone() && !is_wanted() && (looks == 0 || patience.pause())
         });
-        match steps {
-            Ok(steps) if steps == straight.steps() && !links.unsent() => Ok(None),
-            Ok(steps) => Ok(Some(steps)),
+        match reached {
+            Ok(Some(reached)) => Ok(Some(Run::after(work, &reached))),
+            Ok(None) if links.unsent() => Ok(Some(Run::over(work))),
+            Ok(None) => Ok(None),
             Err(fault) => {
                 let cause = reasons::cause_of(fault, self.membership.rank() as u32, Some(placed.call.into()));
                 let cause = reasons::raise(&self.membership, cause);

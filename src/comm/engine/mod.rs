@@ -24,7 +24,7 @@ pub(super) use job::{Gate, Job, What};
 use super::{Config, plans::Plans};
 use crate::{
     bootstrap::Membership,
-    exec::{Completion, Outcome, Posted, Run, Sending, Wanted, wait::Patience},
+    exec::{Completion, Outcome, Posted, Sending, Wanted, wait::Patience},
     mem::{Hold, Region},
     plan::{
         algo::Algorithm,
@@ -278,21 +278,15 @@ impl Engine {
     }
 
     /// Runs a call on its caller's memory, where nothing else is under way.
-    fn run_own(
-        &self,
-        floor: &mut Floor,
-        placed: &Placed,
-        buffers: [Region<'_>; 2],
-    ) -> Led {
+    fn run_own(&self, floor: &mut Floor, placed: &Placed, buffers: [Region<'_>; 2]) -> Led {
         let mut scratch = std::mem::take(&mut floor.scratch);
         let work = placed.work(buffers, &mut scratch);
         let lead = || {
-            let steps = match self.dash(floor, placed, &work)? {
-                Some(steps) => steps,
-                None => return Ok(()),
+            let Some(run) = self.dash(floor, placed, &work)? else {
+                return Ok(());
             };
             let own = Own {
-                run: Run::after(&work, steps),
+                run,
                 work,
                 call: placed.call,
                 lanes: placed.lanes(),

@@ -244,6 +244,7 @@ impl Trial<'_> {
                 input: if self.in_place { received } else { sent },
                 output: received.part(held.output.start * size, held.output.len() * size),
                 scratch: Region::of_mut(scratch),
+                streams: false,
                 lend: None,
             });
             if self.in_place {

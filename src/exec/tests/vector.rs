@@ -115,6 +115,7 @@ impl<'a> Trial<'a> {
                 input: if is_one[rank] { output } else { Region::of(input) },
                 output,
                 scratch: Region::empty(),
+                streams: false,
                 lend: self.of.proof.map(|proof| Lend {
                     proof,
                     rank,

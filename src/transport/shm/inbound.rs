@@ -113,7 +113,9 @@ impl Inbound {
     fn garbage(&self, lane: usize, at: usize, len: usize) -> Error {
         broken(
             self.peer,
-            format!("a message of lane {lane} claims {len} bytes at {at}, more than the {MAX_MESSAGE} that fit"),
+            format!(
+                "a message of lane {lane} claims {len} bytes at {at}, more than the {MAX_MESSAGE} that fit"
+            ),
         )
     }
 }

@@ -85,9 +85,6 @@ struct SendLane {
 
 const NOTHING: u32 = u32::MAX;
 
-/// Bytes up to which a look at how far the receiver is would take longer than to write into pages that are not the warmest.
-const SMALL: usize = 4 << 10;
-
 impl Outbound {
     #[inline]
     pub(super) fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
@@ -127,18 +124,11 @@ impl Outbound {
             self.pages.give(room);
             next.set(None);
         }
-        let mut room = None;
-        if len <= SMALL {
-            room = self.pages.take(len);
-        }
-        if room.is_none() {
-            // What was read meanwhile is warm, and the next to be written.
-            self.has_credit(lane)?;
-            room = self.pages.take(len);
-        }
+        let mut room = self.pages.take(len);
         if room.is_none() {
             (0..LANES).try_for_each(|lane| self.has_credit(lane).map(|_| ()))?;
-            let own = Some(Room::own(lane)).filter(|&own| state.rooms.iter().all(|room| room.get() != Some(own)));
+            let own =
+                Some(Room::own(lane)).filter(|&own| state.rooms.iter().all(|room| room.get() != Some(own)));
             room = self.pages.take(len).or(own);
         }
         next.set(room);

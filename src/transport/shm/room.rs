@@ -67,7 +67,8 @@ impl Pages {
     pub(super) fn give(&self, room: Room) {
         if room.pages > 0 {
             let first = room.at / PAGE as u32;
-            self.used.set(self.used.get() & !(row(room.pages.into()) << first));
+            self.used
+                .set(self.used.get() & !(row(room.pages.into()) << first));
         }
     }
 }
@@ -96,7 +97,9 @@ mod tests {
                 pages.give(taken.swap_remove(random.usize(..taken.len())));
             } else if let Some(room) = pages.take(len) {
                 assert!(room.holds(len) && span(&room).end <= SHARED);
-                let apart = |other: &Room| span(other).end <= span(&room).start || span(&room).end <= span(other).start;
+                let apart = |other: &Room| {
+                    span(other).end <= span(&room).start || span(&room).end <= span(other).start
+                };
                 assert!(taken.iter().all(apart), "{room:?} of {taken:?}");
                 taken.push(room);
             } else {

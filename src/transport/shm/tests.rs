@@ -77,7 +77,7 @@ fn small_messages_take_one_line_and_lie_apart() {
     for lane in 0..LANES {
         assert_eq!(at(lane, FIRST_LINE) + FIRST_LINE, entry(lane) + 64);
         assert_eq!(at(lane, INLINE) + INLINE, entry(lane) + 128);
-        assert!(at(lane, INLINE + 1) >= &raw const out.outbound().segment.slots as usize);
+        assert!(at(lane, INLINE + 1) >= &raw const out.outbound().segment.bodies as usize);
     }
 }
 

@@ -1,0 +1,94 @@
+//! Copies that know what becomes of the lines they write.
+
+#[cfg(target_arch = "x86_64")]
+use crate::sys::cache::prefetch_to_write;
+
+/// Bytes of a cache line.
+pub(super) const LINE: usize = 64;
+/// Bytes by which lines are asked for before they are written.
+#[cfg(target_arch = "x86_64")]
+const AHEAD: usize = 1 << 10;
+
+/// How lines are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stores {
+    /// Lines that another processor has had last are asked for ahead of time, so that the stores do not wait for one after the
+    /// other.
+    Ahead,
+    /// Past the caches, for what is not read again soon: what was in the lines is not read first. Each line goes by one store
+    /// where the processor has such, as a line that is written in parts may leave in parts. Others see them in order only
+    /// after [`settle_streams`].
+    Streaming,
+}
+
+/// Copies `lines` lines.
+///
+/// # Safety
+/// Both are mapped, and the same or apart. For [`Stores::Streaming`] `to` begins at a multiple of a line.
+pub(super) unsafe fn copy_lines(to: *mut u8, from: *const u8, lines: usize, stores: Stores) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f") {
+            // SAFETY: the caller's, and the processor has AVX-512.
+            return unsafe { whole_lines(to, from, lines, stores) };
+        }
+        // SAFETY: the caller's.
+        unsafe { by_parts(to, from, lines, stores) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = stores;
+        // SAFETY: the caller's.
+        unsafe { std::ptr::copy(from, to, lines * LINE) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn whole_lines(to: *mut u8, from: *const u8, lines: usize, stores: Stores) {
+    use std::arch::x86_64::{__m512i, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_stream_si512};
+    for at in (0..lines).map(|line| line * LINE) {
+        // SAFETY: the caller's.
+        unsafe {
+            let line = _mm512_loadu_si512(from.add(at).cast::<__m512i>());
+            match stores {
+                Stores::Ahead => {
+                    prefetch_to_write(to.wrapping_add(at + AHEAD));
+                    _mm512_storeu_si512(to.add(at).cast::<__m512i>(), line);
+                }
+                Stores::Streaming => _mm512_stream_si512(to.add(at).cast::<__m512i>(), line),
+            }
+        }
+    }
+}
+
+/// SSE2 is there on every x86-64.
+#[cfg(target_arch = "x86_64")]
+unsafe fn by_parts(to: *mut u8, from: *const u8, lines: usize, stores: Stores) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_storeu_si128, _mm_stream_si128};
+    for at in (0..lines).map(|line| line * LINE) {
+        // SAFETY: the caller's.
+        unsafe {
+            let (to, from) = (to.add(at).cast::<__m128i>(), from.add(at).cast::<__m128i>());
+            let line: [__m128i; 4] = std::array::from_fn(|k| _mm_loadu_si128(from.add(k)));
+            if stores == Stores::Ahead {
+                prefetch_to_write(to.cast::<u8>().wrapping_add(AHEAD));
+            }
+            for (k, part) in line.into_iter().enumerate() {
+                match stores {
+                    Stores::Ahead => _mm_storeu_si128(to.add(k), part),
+                    Stores::Streaming => _mm_stream_si128(to.add(k), part),
+                }
+            }
+        }
+    }
+}
+
+/// Orders what this thread has written by [`Stores::Streaming`] before all that it writes from here on.
+pub(crate) fn settle_streams() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE is there on every x86-64.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
