@@ -73,8 +73,14 @@ impl Plans {
                 blocks: schedule.blocks as usize,
                 grains: schedule.grains as usize,
             };
-            let (tiling, copies) =
-                choose::tiling(extent, &layout, &load, MAX_MESSAGE, CALL_LANES, machine.tile)?;
+            let (tiling, copies) = choose::tiling(
+                extent,
+                &layout,
+                &load,
+                MAX_MESSAGE,
+                CALL_LANES,
+                machine.tile(load.collective),
+            )?;
             let straight = begins.and_then(|begins| {
                 let grains = Grains::Cut { layout, begins };
                 Straight::new(&schedule, &grains, &tiling, load.element)
