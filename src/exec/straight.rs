@@ -14,7 +14,7 @@ use crate::{
         layout::{Grains, Tiling},
         schedule::{Buffer, How, LoopVars, Schedule, Slice, Source, Step},
     },
-    transport::{Link, Message, Wires},
+    transport::{Link, Wires},
     types::Error,
 };
 use smallvec::SmallVec;
@@ -160,11 +160,11 @@ impl Leg {
             let Some(link) = wires.from(peer).map_err(wire)? else {
                 return Ok(false);
             };
-            let Some(message) = self.message(work, link, wait).map_err(wire)? else {
+            let Some(body) = self.body(work, link, wait).map_err(wire)? else {
                 return Ok(false);
             };
             came.push(link);
-            sources.push(message.body);
+            sources.push(body);
         }
         let mut rooms = SmallVec::<[Region<'_>; 4]>::new();
         for &peer in &self.sends {
@@ -185,19 +185,19 @@ impl Leg {
         Ok(true)
     }
 
-    /// The message that is to come by `link`, if it comes while `wait` lets it, and is what it must be.
+    /// The body of the message that is to come by `link`, if it comes while `wait` lets it, is what it must be, and is here.
     #[inline]
-    fn message<'l, L: Link>(
+    fn body<'l, L: Link>(
         &self,
         work: &Work<'_>,
         link: &'l L,
         wait: &mut impl FnMut(u32) -> bool,
-    ) -> Result<Option<Message<'l>>, Error> {
+    ) -> Result<Option<Region<'l>>, Error> {
         let mut looks = 0;
         loop {
             if let Some(message) = link.peek(work.first_lane)? {
                 let is_right = message.header == work.header && message.body.len() == self.bytes;
-                return Ok(Some(message).filter(|_| is_right));
+                return Ok(message.body.here().filter(|_| is_right));
             }
             looks += 1;
             if !wait(looks) {

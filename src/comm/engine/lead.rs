@@ -309,6 +309,8 @@ impl Engine {
     /// Ends all that is under way because of `cause`.
     pub(super) fn fall(&self, floor: &mut Floor, cause: &Cause) {
         let cause = self.close(cause.clone());
+        // Before anybody gets back memory from which others might still take messages.
+        floor.links.withdraw();
         self.take_mail(floor);
         floor.jobs.fail(&cause);
         self.turned_over();

@@ -119,6 +119,7 @@ impl<'a> Trial<'a> {
                     proof,
                     rank,
                     in_place: self.of.in_place,
+                    least: 0,
                 }),
             });
         }

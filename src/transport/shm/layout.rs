@@ -2,7 +2,8 @@
 //!
 //! The segment of the direction r -> s is made by r. Its lanes are rings of [`DEPTH`] entries; message number k of a
 //! lane lies in entry and slot k modulo [`DEPTH`]. The sender writes the entries and the slots, the receiver the
-//! counts of released messages, and no cache line is written by both.
+//! counts of released messages, and no cache line is written by both. The body of an offered message stays in the sender's
+//! memory; in its place the entry holds the address.
 
 use crate::{
     sys::memfd::Layout,
@@ -34,6 +35,10 @@ pub(crate) struct Segment {
     pub(super) entries: [[Entry; DEPTH]; LANES],
     /// How many messages of each lane the receiver has released, modulo 2^32. The sender sets where the count begins.
     pub(super) released: [Alone; LANES],
+    /// 1 once the receiver has found that it can read the sender's memory: it says so when it attaches the segment.
+    pub(super) attaches: Alone,
+    /// 1 once the sender has withdrawn all that it had offered and that was not released.
+    pub(super) withdrawn: Alone,
     pub(super) slots: [[Slot; DEPTH]; LANES],
 }
 
@@ -46,6 +51,7 @@ unsafe impl Layout for Segment {}
 pub(super) struct Entry {
     /// [`flag`] of the message's number; written last.
     pub(super) flag: AtomicU32,
+    /// Bytes of the body; with [`ELSEWHERE`] for an offered one.
     pub(super) len: AtomicU32,
     header: [AtomicU32; 4],
     body: UnsafeCell<[u8; INLINE]>,
@@ -85,6 +91,18 @@ pub(super) fn body(segment: &Segment, lane: usize, number: u32, len: usize) -> *
     }
 }
 
+/// The place of an offered body's address, in the message's entry.
+#[inline]
+pub(super) fn address(segment: &Segment, lane: usize, number: u32) -> *mut u8 {
+    body(segment, lane, number, ADDRESS)
+}
+
+/// Bytes of an address.
+pub(super) const ADDRESS: usize = size_of::<u64>();
+
+/// The bit of an entry's length that marks an offered message.
+pub(super) const ELSEWHERE: u32 = 1 << 31;
+
 /// The flag of message `number`. Odd, so that the zero of a fresh entry is none; the entry's previous message had
 /// another one, and the same comes again only after 2^31 messages.
 #[inline]
@@ -100,7 +118,7 @@ pub(super) fn hello() -> Vec<u8> {
 }
 
 /// Changes whenever the meaning of the memory does, be it with the same sizes.
-const VERSION: usize = 1;
+const VERSION: usize = 2;
 
 /// Bytes before the body of an entry.
 const ENTRY_HEAD: usize = 24;
@@ -114,6 +132,6 @@ const _: () = {
     assert!(
         MAX_MESSAGE.is_multiple_of(128)
             && size_of::<Slot>() == MAX_MESSAGE
-            && MAX_MESSAGE < u32::MAX as usize
+            && MAX_MESSAGE < ELSEWHERE as usize
     );
 };
