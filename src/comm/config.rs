@@ -5,7 +5,10 @@ use crate::{
         algo::{ALGORITHMS, has_no_order},
         choose,
     },
-    transport::{links::Choice, tcp},
+    transport::{
+        links::{Attach, Choice},
+        tcp,
+    },
     types::{Error, Result},
 };
 use std::{env, time::Duration};
@@ -50,6 +53,7 @@ impl Config {
         }
         self.choice()?;
         self.streams()?;
+        self.attach()?;
         if let Some(name) = &self.algorithm
             && !ALGORITHMS.iter().any(|algorithm| algorithm.name == name)
         {
@@ -101,6 +105,19 @@ impl Config {
                     "CCL_TCP_STREAMS={text:?} is no number of connections from 1 to {most}"
                 ))
             })
+    }
+
+    /// Whether long messages may be read straight from their sender's memory, as the environment says.
+    pub(super) fn attach(&self) -> Result<Attach> {
+        match env::var("CCL_CMA").as_deref() {
+            Err(env::VarError::NotPresent) | Ok("" | "auto") => Ok(Attach::Auto),
+            Ok("off") => Ok(Attach::Off),
+            Ok("any") => Ok(Attach::Any),
+            other => Err(Error::usage(format!(
+                "CCL_CMA={:?} does not exist: use \"auto\", \"off\" or \"any\"",
+                other.unwrap_or("(not UTF-8)")
+            ))),
+        }
     }
 
     /// What the ranks must have in common.

@@ -93,7 +93,7 @@ impl Communicator {
     ) -> Result<Communicator> {
         let mut config = config.clone();
         let timeout = config.check()?;
-        let (choice, streams) = (config.choice()?, config.streams()?);
+        let (choice, streams, attach) = (config.choice()?, config.streams()?, config.attach()?);
         let bell = shm::Bell::new()?;
         let wake = Arc::clone(&bell);
         let membership = Arc::new(bootstrap::join(Joining {
@@ -112,7 +112,9 @@ impl Communicator {
             wake: Arc::new(move || wake.wake()),
         })?);
         let opener = Box::new(Arc::clone(&membership));
-        let links = Links::new(rank, ranks, opener, Arc::clone(&bell)).with_transport(choice, streams);
+        let links = Links::new(rank, ranks, opener, Arc::clone(&bell))
+            .with_transport(choice, streams)
+            .with_attach(attach);
         let transport = transport(choice, &membership);
         info!(
             rank,

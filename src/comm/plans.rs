@@ -10,7 +10,7 @@ use crate::{
         groups::Groups,
         layout::{Grains, Layout, Tiling},
         schedule::{Extent, Schedule},
-        verify::verify_in_order,
+        verify::{Proof, verify_in_order},
     },
     transport::{CALL_LANES, MAX_MESSAGE},
     types::{Collective, Error},
@@ -21,12 +21,21 @@ use tracing::info;
 /// A bounded cache of one rank's schedules, the latest first.
 #[derive(Debug, Default)]
 pub(super) struct Plans {
-    recent: Vec<(Key, Arc<Schedule>, Extent)>,
+    recent: Vec<(Key, Proved)>,
     /// Programs repeat their calls, and a short call is over in less time than it takes to plan it.
     ready: Vec<Arc<Prepared>>,
 }
 
 type Key = (&'static str, Collective, Order);
+
+/// A schedule of this rank's with what was proved of it.
+#[derive(Debug, Clone)]
+struct Proved {
+    schedule: Arc<Schedule>,
+    /// What the ranks' tiles depend on.
+    extent: Extent,
+    proof: Arc<Proof>,
+}
 
 /// What the planner says of a call.
 #[derive(Debug)]
@@ -45,6 +54,8 @@ pub(super) struct Prepared {
     pub(super) straight: Option<Straight>,
     /// Whether the output is not read again.
     pub(super) streams: bool,
+    /// What says which long messages may be left where they lie, and this rank, if any may.
+    pub(super) lends: Option<(Arc<Proof>, usize)>,
 }
 
 impl Plans {
@@ -69,14 +80,26 @@ impl Plans {
             self.ready[..=at].rotate_right(1);
         } else {
             let algorithm = choose()?;
-            let (schedule, extent) = self.get(algorithm, &load, rank, machine.groups(), why)?;
+            let Proved {
+                schedule,
+                extent,
+                proof,
+            } = self.get(algorithm, &load, rank, machine.groups(), why)?;
             let layout = Layout {
                 count: load.count,
                 blocks: schedule.blocks as usize,
                 grains: schedule.grains as usize,
             };
-            let (tiling, copies) =
-                choose::tiling(extent, &layout, &load, MAX_MESSAGE, CALL_LANES, machine.tile)?;
+            let (tiling, copies) = choose::tiling(
+                extent,
+                &layout,
+                &load,
+                MAX_MESSAGE,
+                CALL_LANES,
+                machine.tile(load.collective),
+            )?;
+            let is_long = tiling.elements * load.element >= LENT;
+            let lends = (is_long && gains(&load)).then_some((proof, rank));
             let straight = begins.and_then(|begins| {
                 let grains = Grains::Cut { layout, begins };
                 Straight::new(&schedule, &grains, &tiling, load.element)
@@ -93,6 +116,7 @@ impl Plans {
                 channels: extent.channels,
                 straight,
                 streams,
+                lends,
             };
             self.ready.insert(0, Arc::new(prepared));
         }
@@ -100,7 +124,7 @@ impl Plans {
     }
 
     /// This rank's schedule for a call by `algorithm` among `groups`, which is proved with all other ranks' when it is new; and
-    /// what the ranks' tiles depend on. `why` says what made it be used.
+    /// what was proved. `why` says what made it be used.
     ///
     /// # Errors
     /// [`Error::Internal`] when the proof fails.
@@ -111,7 +135,7 @@ impl Plans {
         rank: usize,
         groups: Option<&Groups>,
         why: impl FnOnce() -> String,
-    ) -> Result<(Arc<Schedule>, Extent), Error> {
+    ) -> Result<Proved, Error> {
         let Load {
             collective,
             ranks,
@@ -155,14 +179,36 @@ impl Plans {
                 );
                 let schedule = of(rank);
                 self.recent.truncate(CAPACITY - 1);
-                self.recent.insert(0, (key, Arc::new(schedule), proof.extent));
+                let proved = Proved {
+                    schedule: Arc::new(schedule),
+                    extent: proof.extent,
+                    proof: Arc::new(proof.of(rank)),
+                };
+                self.recent.insert(0, (key, proved));
             }
         }
-        let (_, schedule, extent) = &self.recent[0];
-        Ok((Arc::clone(schedule), *extent))
+        Ok(self.recent[0].1.clone())
     }
 }
 
+/// Whether it takes less time to leave the long messages of a call for their receivers to take.
+///
+/// It is one copy instead of two, but a slow one: the kernel looks up each page. All-gather and all-to-all gain up to half, and
+/// scatter where its blocks are long. A gather's root, which would make all copies alone, loses as much; so do the receivers of
+/// a broadcast, which compete for the root's pages. And who adds to what it receives reads it by the way, which is better done
+/// from a slot.
+fn gains(load: &Load) -> bool {
+    match load.collective.plain() {
+        Collective::AllGather | Collective::AlltoAll => true,
+        Collective::Scatter { .. } => load.blocks(load.ranks).0 >= LONG_BLOCK,
+        _ => false,
+    }
+}
+
+/// Bytes of a scatter's block from which on that is so.
+const LONG_BLOCK: f64 = 262_144.0;
+/// Bytes of the shortest message that is left for its receiver to take, where it can: with half of that both ways take as long.
+pub(super) const LENT: usize = 32 << 10;
 /// Calls kept ready.
 const READY: usize = 8;
 /// Schedules kept: a broadcast has one for each root.

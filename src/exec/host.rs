@@ -5,15 +5,16 @@
 //! where they lie, and the result goes straight into the room of the message where there is nowhere else to put it.
 
 use super::{
+    bodies::{Bodies, bring},
     cursor::Cursor,
-    memory::{Lend, Work},
+    memory::Work,
     straight::Reached,
     track::{Track, Wait},
 };
 use crate::{
     mem::Region,
     plan::{
-        schedule::{Slice, Source, Step},
+        schedule::{How, Slice, Source, Step},
         verify::SendSite,
     },
     transport::{CALL_LANES, Header, Link, Message, Ticket, Wires},
@@ -115,6 +116,7 @@ impl Run {
             waits_for: None,
             unsent: SmallVec::new(),
             staging: Vec::new(),
+            fetched: Vec::new(),
         };
         // A rank whose given blocks are short may have fewer tiles than others have in flight.
         let copies = work.copies.min(work.tiling.tiles);
@@ -197,7 +199,12 @@ impl Run {
         }
         if done {
             work.settle();
+        }
+        if !moved {
+            // Also where something else is waited for: who has taken all may leave.
             self.drop_taken(wires)?;
+        }
+        if done {
             self.unsent_to = if wires.unsent() {
                 wires.unsent_to()
             } else {
@@ -316,40 +323,62 @@ impl Run {
         }
         let (mut routes, mut lacks) = (SmallVec::<[Route<'_, '_>; 2]>::new(), None);
         for (k, peer) in self.tracks[i].sends(step, work.ranks()).enumerate() {
-            let offer = self.offerable(work, step, k, &self.tracks[i]);
+            let offer = self.offerable(work, step, k, &self.tracks[i], bytes);
             let route = route(wires, peer, lane, bytes, offer)?;
             if matches!(route, Route::Wait) {
                 lacks.get_or_insert(peer);
             }
             routes.push(route);
         }
-        match lacks {
-            Some(peer) if received.is_empty() => return Ok(Outcome::Needs(Wait::Room(peer))),
-            _ => self.compute(work, i, step, &received, &routes, bytes),
+        if let Some(peer) = lacks
+            && received.is_empty()
+        {
+            return Ok(Outcome::Needs(Wait::Room(peer)));
+        }
+        // What a step only copies from memory can be taken while it does so.
+        let lies_there = work.copied_slice(step).is_some();
+        let goes_first = |route: &Route<'_, '_>| lies_there && matches!(route, Route::Offer(_));
+        self.dispatch(work, i, step, &routes, goes_first, wires)?;
+        let mut fetched = std::mem::take(&mut self.tracks[i].fetched);
+        let track = &self.tracks[i];
+        let messages = track.receives(step, work.ranks()).zip(received);
+        let landing = landing(work, step, track, &routes);
+        let brought = bring(wires, lane, messages, landing, &mut fetched)?;
+        if let Ok(bodies) = &brought {
+            self.compute(work, i, step, bodies, &routes, bytes);
+        }
+        let lost = brought.err();
+        self.tracks[i].fetched = fetched;
+        if let Some(peer) = lost {
+            return Ok(Outcome::Needs(Wait::Message(peer)));
         }
         for peer in self.tracks[i].receives(step, work.ranks()) {
             if let Some(link) = wires.from(peer).map_err(|error| Fault::Wire { peer, error })? {
                 link.release(lane);
             }
         }
-        self.dispatch(work, i, step, &routes, wires)?;
+        self.dispatch(work, i, step, &routes, |route| !goes_first(route), wires)?;
         Ok(match self.first_unsent(work, i, step) {
             None => Outcome::Done,
             Some(peer) => Outcome::Partly(Wait::Room(peer)),
         })
     }
 
-    /// Sends what `compute` has written and notes what had no room.
+    /// Sends by the routes that `is_due` names, whose messages are written, and notes what had no room.
     fn dispatch<W: Wires>(
         &mut self,
         work: &Work<'_>,
         i: usize,
         step: &Step,
         routes: &[Route<'_, '_>],
+        is_due: impl Fn(&Route<'_, '_>) -> bool,
         wires: &W,
     ) -> Result<(), Fault> {
         let (lane, header) = (self.tracks[i].lane, work.header_of(step, &self.tracks[i]));
         for (k, (peer, route)) in self.tracks[i].sends(step, work.ranks()).zip(routes).enumerate() {
+            if !is_due(route) {
+                continue;
+            }
             let wire = |error| Fault::Wire { peer, error };
             let link = wires.to(peer).map_err(wire)?;
             let sent = match (route, link) {
@@ -359,14 +388,7 @@ impl Run {
                 }
                 (&Route::Offer(body), Some(link)) => {
                     work.settle();
-                    let ticket = link.offer(lane, header, body).map_err(wire)?;
-                    self.offered.extend(ticket.map(|ticket| Offer {
-                        peer,
-                        lane,
-                        ticket,
-                        body: body.addresses(),
-                    }));
-                    ticket.is_some()
+                    self.offer(link, peer, lane, header, body).map_err(wire)?
                 }
                 _ => false,
             };
@@ -375,6 +397,25 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// Offers `body` to `peer`; whether there was credit.
+    fn offer<L: Link>(
+        &mut self,
+        link: &L,
+        peer: usize,
+        lane: usize,
+        header: Header,
+        body: Region<'_>,
+    ) -> Result<bool, Error> {
+        let ticket = link.offer(lane, header, body)?;
+        self.offered.extend(ticket.map(|ticket| Offer {
+            peer,
+            lane,
+            ticket,
+            body: body.addresses(),
+        }));
+        Ok(ticket.is_some())
     }
 
     /// Sends what had no room when the step of track `i` ran, as far as there is room now.
@@ -393,12 +434,22 @@ impl Run {
             let Some(peer) = self.tracks[i].sends(step, work.ranks()).nth(k) else {
                 continue;
             };
-            match (route(wires, peer, lane, bytes, None)?, wires.to(peer)) {
+            let wire = |error| Fault::Wire { peer, error };
+            let offer = self.offerable(work, step, k, &self.tracks[i], bytes);
+            let route = route(wires, peer, lane, bytes, offer)?;
+            let sent = match (route, wires.to(peer)) {
                 (Route::Room(room), Ok(Some(link))) => {
                     self.refill(work, i, step, &room);
                     link.commit(lane, header);
+                    true
                 }
-                _ => self.tracks[i].unsent.push(k),
+                (Route::Offer(body), Ok(Some(link))) => {
+                    self.offer(link, peer, lane, header, body).map_err(wire)?
+                }
+                _ => false,
+            };
+            if !sent {
+                self.tracks[i].unsent.push(k);
             }
         }
         let moved = self.tracks[i].unsent.len() < before.len();
@@ -454,7 +505,7 @@ impl Run {
         work: &Work<'_>,
         i: usize,
         step: &Step,
-        received: &[Message<'_>],
+        received: &Bodies<'_>,
         routes: &[Route<'_, '_>],
         bytes: usize,
     ) {
@@ -474,9 +525,7 @@ impl Run {
             let mut region = |source: &Source| match source {
                 Source::Slice(slice) => work.piece(slice, k, track),
                 // One message was received for each such source, in their order.
-                Source::Recv(_) => bodies
-                    .next()
-                    .map_or(Region::empty(), |message| message.body.part(at, len)),
+                Source::Recv(_) => bodies.next().map_or(Region::empty(), |body| body.part(at, len)),
             };
             let mut sources = SmallVec::<[Region<'_>; 8]>::new();
             for source in &step.sources {
@@ -495,23 +544,28 @@ impl Run {
         self.tracks[i].staging = staging;
     }
 
-    /// The memory of the message of `step`'s `send`-th send, if the proof lets it stay there and it is all in one piece.
-    fn offerable<'m>(&self, work: &Work<'m>, step: &Step, send: usize, track: &Track) -> Option<Region<'m>> {
-        let Lend {
-            proof,
-            rank,
-            in_place,
-        } = work.lend?;
-        let slice = work.result_slice(step).filter(|slice| slice.grains() == 1)?;
+    /// The memory of the message of `step`'s `send`-th send, of `bytes` bytes, if the proof lets it stay there and it is all in
+    /// one piece.
+    fn offerable<'m>(
+        &self,
+        work: &Work<'m>,
+        step: &Step,
+        send: usize,
+        track: &Track,
+        bytes: usize,
+    ) -> Option<Region<'m>> {
+        let lend = work.lend.filter(|lend| bytes >= lend.least)?;
+        // Where it was before it was copied it is in caches of both more likely.
+        let slice = work.copied_slice(step).or_else(|| work.result_slice(step));
+        let slice = slice.filter(|slice| slice.grains() == 1)?;
         let item = track.cursor.path();
         let site = SendSite {
-            rank,
+            rank: lend.rank,
             channel: track.channel as u32,
             item,
             send: send as u32,
         };
-        proof
-            .zero_copy(in_place, &site)
+        lend.allows(slice.buffer, &site)
             .then(|| work.piece(slice, 0, track))
     }
 
@@ -523,10 +577,12 @@ impl Run {
         step: &Step,
         wires: &W,
     ) -> Result<Option<usize>, Fault> {
+        if !self.offered.is_empty() {
+            self.drop_taken(wires)?;
+        }
         if self.offered.is_empty() || step.stores.is_empty() {
             return Ok(None);
         }
-        self.drop_taken(wires)?;
         let track = &self.tracks[i];
         let stored = |body: &Range<usize>| {
             let is_hit = |piece: Region<'_>| {
@@ -590,6 +646,21 @@ fn look<W: Wires>(
         });
     }
     Ok(Some(message))
+}
+
+/// Where a received message can be taken to at once, if `step` does no more than copy one: its first store, or the room of the
+/// message that it is sent on in.
+fn landing<'r>(work: &Work<'r>, step: &Step, track: &Track, routes: &[Route<'r, '_>]) -> Option<Region<'r>> {
+    let (How::Copy, [Source::Recv(_)]) = (step.how, step.sources.as_slice()) else {
+        return None;
+    };
+    match step.stores.first() {
+        Some(store) => (store.grains() == 1).then(|| work.piece(store, 0, track)),
+        None => routes.iter().find_map(|route| match route {
+            Route::Room(room) => Some(*room),
+            Route::Offer(_) | Route::Wait => None,
+        }),
+    }
 }
 
 /// How a message of `bytes` bytes to `peer` can leave now, if it may be offered or not.

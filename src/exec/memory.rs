@@ -6,7 +6,7 @@ use crate::{
     plan::{
         layout::{Grains, Tiling},
         schedule::{Buffer, How, Schedule, Slice, Source, Step},
-        verify::Proof,
+        verify::{Proof, SendSite},
     },
     reduce::{Manner, reduce_as},
     transport::Header,
@@ -52,6 +52,19 @@ pub(crate) struct Lend<'m> {
     pub(crate) proof: &'m Proof,
     pub(crate) rank: usize,
     pub(crate) in_place: bool,
+    /// Bytes of the shortest message that is left where it lies.
+    pub(crate) least: usize,
+}
+
+impl Lend<'_> {
+    /// Whether the proof allows it of a message in `buffer`.
+    ///
+    /// Other ranks may be in place where this one is not. What is proved of all ranks in place holds then, as fewer steps wait
+    /// there than if all were. And out of place nothing is ever written over the input, so that no step waits for what it sends.
+    pub(super) fn allows(&self, buffer: Buffer, site: &SendSite) -> bool {
+        let as_in_place = self.in_place || buffer != Buffer::Input;
+        self.proof.zero_copy(as_in_place, site)
+    }
 }
 
 impl<'m> Work<'m> {
@@ -151,9 +164,13 @@ impl<'m> Work<'m> {
 
     /// The memory that holds the result of `step` once it has run, if there is any.
     pub(super) fn result_slice<'s>(&self, step: &'s Step) -> Option<&'s Slice> {
-        match (step.stores.first(), step.how, step.sources.as_slice()) {
-            (Some(store), ..) => Some(store),
-            (None, How::Copy, [Source::Slice(slice)]) if self.scaled(step).is_none() => Some(slice),
+        step.stores.first().or_else(|| self.copied_slice(step))
+    }
+
+    /// The memory that `step` does no more than copy.
+    pub(super) fn copied_slice<'s>(&self, step: &'s Step) -> Option<&'s Slice> {
+        match (step.how, step.sources.as_slice()) {
+            (How::Copy, [Source::Slice(slice)]) if self.scaled(step).is_none() => Some(slice),
             _ => None,
         }
     }

@@ -3,6 +3,7 @@
 //! An executor never chooses an algorithm and never blocks: it moves on as far as the links let it and says on whom it
 //! waits. How to wait is [`wait`]'s policy.
 
+mod bodies;
 mod completion;
 mod cursor;
 mod host;
@@ -15,9 +16,7 @@ pub(crate) mod wait;
 pub use completion::Received;
 pub(crate) use completion::{Completion, Outcome};
 pub(crate) use host::{Fault, Progress, Run};
-#[cfg(test)]
-pub(crate) use memory::Lend;
-pub(crate) use memory::Work;
+pub(crate) use memory::{Lend, Work};
 pub(crate) use straight::Straight;
 pub(crate) use transfers::{Posted, Sending, Transfers, Wanted};
 

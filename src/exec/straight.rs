@@ -221,11 +221,11 @@ impl Leg {
             let Some(link) = wires.from(peer).map_err(wire)? else {
                 return Ok(false);
             };
-            let Some(message) = message(work, link, (lane, bytes)).map_err(wire)? else {
+            let Some(body) = body(work, link, (lane, bytes)).map_err(wire)? else {
                 return Ok(false);
             };
             came.push(link);
-            sources.push(message.body);
+            sources.push(body);
         }
         let mut rooms = SmallVec::<[Region<'_>; 4]>::new();
         for &peer in &self.sends {
@@ -247,15 +247,16 @@ impl Leg {
     }
 }
 
-/// The message that is to come by `link`, if it is there and is what it must be.
+/// The body of the message that is to come by `link`, if it is there, is what it must be, and can be read where it lies.
 #[inline]
-fn message<'l, L: Link>(
+fn body<'l, L: Link>(
     work: &Work<'_>,
     link: &'l L,
     (lane, bytes): (usize, usize),
-) -> Result<Option<Message<'l>>, Error> {
+) -> Result<Option<Region<'l>>, Error> {
     let is_right = |message: &Message<'_>| message.header == work.header && message.body.len() == bytes;
-    Ok(link.peek(lane)?.filter(is_right))
+    let message = link.peek(lane)?.filter(is_right);
+    Ok(message.and_then(|message| message.body.here()))
 }
 
 /// Where `slice` lies, and how many elements it has, if each tile's part of it is in one piece.

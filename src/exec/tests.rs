@@ -16,7 +16,7 @@ use crate::{
         schedule::{Extent, Schedule},
         verify::{Proof, mutate, verify_all},
     },
-    transport::{CALL_LANES, sim},
+    transport::{Body, CALL_LANES, Link as _, Wires as _, sim},
     types::{Call, Collective, DType, Op},
 };
 
@@ -150,6 +150,7 @@ impl Trial<'_> {
                     proof,
                     rank: r,
                     in_place: self.in_place,
+                    least: 0,
                 }),
             });
         }
@@ -325,6 +326,71 @@ fn every_algorithm_is_right_under_adversarial_orders() {
         }
     }
     println!("counted: {cases} simulated calls were right");
+}
+
+/// What lies with a sender that is gone never comes: its receiver waits for it, until the floor above knows why.
+#[test]
+fn a_message_that_is_not_to_be_had_any_more_is_waited_for() {
+    let algorithm = fitting(Collective::AllGather).find(|algorithm| algorithm.name == "direct");
+    let schedules = schedules(algorithm.unwrap(), Collective::AllGather, 2);
+    let proof = verify_all(Collective::AllGather, &schedules).unwrap();
+    let layout = Layout {
+        count: 20,
+        blocks: schedules[0].blocks as usize,
+        grains: 1,
+    };
+    let (inputs, mut outputs) = ([[7u64; 10]; 2], [[0u64; 20]; 2]);
+    let mut there = 0;
+    for seed in 0..20 {
+        let world = sim::World::new(2, 0, seed);
+        let [first, second] = &mut outputs;
+        let work = |rank: usize, output| Work {
+            schedule: &schedules[rank],
+            grains: Grains::Cut {
+                layout,
+                begins: [10 * rank, 0],
+            },
+            tiling: Tiling::new(layout.longest(), 10, 1),
+            copies: 1,
+            channels: 1,
+            first_lane: 0,
+            dtype: DType::Uint64,
+            op: Op::Sum,
+            tree: false,
+            scalar: None,
+            header: [3; 4],
+            input: Region::of(&inputs[rank]),
+            output,
+            scratch: Region::empty(),
+            streams: false,
+            lend: Some(Lend {
+                proof: &proof,
+                rank,
+                in_place: false,
+                least: 80,
+            }),
+        };
+        let works = [work(0, Region::of_mut(first)), work(1, Region::of_mut(second))];
+        let wires = [world.wires(0), world.wires(1)];
+        let mut runs = [Run::new(&works[0]), Run::new(&works[1])];
+        let seen = loop {
+            runs[0].poll(&works[0], &wires[0]).unwrap();
+            let link = wires[1].from(0).unwrap();
+            if let Some(message) = link.and_then(|link| link.peek(0).unwrap()) {
+                break message.body;
+            }
+        };
+        world.kill(0);
+        let polls = (0..STUCK).map(|_| runs[1].poll(&works[1], &wires[1]).unwrap());
+        let last = polls.last();
+        // Its own offer is never taken either.
+        assert_eq!((last, runs[1].waits_for()), (Some(Progress::Blocked), vec![0]));
+        if matches!(seen, Body::There(_)) {
+            there += 1;
+            assert!(second[..10] != inputs[0], "seed {seed}");
+        }
+    }
+    assert!(there > 0);
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub(super) struct Track {
     pub(super) unsent: SmallVec<[usize; 2]>,
     /// Where the result of such a step waits if the step stores it nowhere.
     pub(super) staging: Vec<u64>,
+    /// Where messages are taken to that lie with their senders, if a step does more than copy one.
+    pub(super) fetched: Vec<u64>,
 }
 
 /// What a track waits for: a message from a peer, or room for one to it.

@@ -191,7 +191,9 @@ pub(crate) struct Machine {
     /// Cores that the ranks may use together.
     cores: usize,
     /// How long tiles are.
-    pub(crate) tile: TileBytes,
+    tile: TileBytes,
+    /// The same in calls in which ranks only exchange what they have.
+    exchanged_tile: TileBytes,
     /// What every call takes.
     call: f64,
     costs: Costs,
@@ -247,6 +249,7 @@ impl Machine {
             inner: None,
             reduced: 0.018,
             tile: TileBytes::SHARED_MEMORY,
+            exchanged_tile: TileBytes::EXCHANGED,
             cache: 1.25e6,
             cold: 2.0,
         }
@@ -271,6 +274,7 @@ impl Machine {
                 byte: 0.23,
             },
             tile: TileBytes::TCP,
+            exchanged_tile: TileBytes::TCP,
             ..Machine::shared_memory(cores)
         }
     }
@@ -291,6 +295,15 @@ impl Machine {
         Machine {
             groups: Some(groups),
             ..self
+        }
+    }
+
+    /// How long the tiles of a call are.
+    pub(crate) fn tile(&self, collective: Collective) -> TileBytes {
+        match collective.plain() {
+            Collective::AllGather | Collective::AlltoAll => self.exchanged_tile,
+            Collective::Gather { .. } | Collective::Scatter { .. } => self.exchanged_tile,
+            _ => self.tile,
         }
     }
 

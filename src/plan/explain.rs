@@ -149,7 +149,14 @@ pub(crate) fn explain(
         blocks: schedule.blocks as usize,
         grains: schedule.grains as usize,
     };
-    let (tiling, in_flight) = choose::tiling(extent, &layout, load, max_message, lanes, machine.tile)?;
+    let (tiling, in_flight) = choose::tiling(
+        extent,
+        &layout,
+        load,
+        max_message,
+        lanes,
+        machine.tile(load.collective),
+    )?;
     Ok(Explanation {
         chosen: candidates
             .iter()

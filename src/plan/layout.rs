@@ -273,7 +273,7 @@ mod tests {
             for (ways, collective) in [
                 (TileBytes::SHARED_MEMORY, Collective::AllReduce),
                 (TileBytes::TCP, Collective::AllReduce),
-                (TileBytes::SHARED_MEMORY, Collective::AllGatherV),
+                (TileBytes::EXCHANGED, Collective::AllGatherV),
             ] {
                 let extent = Extent { message: 1, channels: 1 };
                 let load = Load::new(collective, ranks, count, dtype);

@@ -55,9 +55,9 @@ impl End {
             let Some(message) = link.peek(lane)? else {
                 return Ok(None);
             };
-            into.copy_from(&message.body);
+            let taken = link.take(lane, &into)?;
             link.release(lane);
-            Ok(Some(message.header))
+            Ok(taken.then_some(message.header))
         })
     }
 }

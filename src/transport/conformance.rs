@@ -3,7 +3,7 @@
 
 use super::{
     CALL_LANES, Caps, Header, LANES, Link, Message, Ticket, Wires, inproc,
-    links::{Choice, Links},
+    links::{Attach, Choice, Links},
     sim,
 };
 use crate::{mem::Region, types::Error};
@@ -59,6 +59,10 @@ impl<L: Link, F: Fn()> Link for Lively<'_, L, F> {
         self.link.peek(lane)
     }
 
+    fn take(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {
+        self.link.take(lane, target)
+    }
+
     fn release(&self, lane: usize) {
         self.link.release(lane);
     }
@@ -83,9 +87,10 @@ pub(crate) fn recv(link: &impl Link, lane: usize) -> (Header, Vec<u8>) {
     let message = (0..PATIENCE)
         .find_map(|_| link.peek(lane).unwrap())
         .expect("a message");
-    let got = (message.header, bytes_of(&message.body));
+    let mut body = vec![0u8; message.body.len()];
+    assert!(link.take(lane, &Region::of_mut(&mut body)).unwrap(), "a body");
     link.release(lane);
-    got
+    (message.header, body)
 }
 
 pub(crate) fn bytes_of(region: &Region<'_>) -> Vec<u8> {
@@ -140,10 +145,11 @@ fn every_length(out: &impl Link, into: &impl Link) {
                 .find_map(|_| into.peek(lane).unwrap())
                 .expect("a message");
             let align = if len >= 128 { 64 } else { 8 };
-            for at in [&room, &message.body] {
+            let here = message.body.here().expect("a body that was copied is here");
+            for at in [&room, &here] {
                 assert_eq!(at.as_ptr().addr() % align, 0, "alignment of {len} bytes");
             }
-            assert_eq!((message.header, bytes_of(&message.body)), (header, body.clone()));
+            assert_eq!((message.header, bytes_of(&here)), (header, body.clone()));
             assert_eq!(recv(into, lane), (header, body), "looking twice sees the same");
         }
     }
@@ -192,6 +198,37 @@ fn credits_and_lanes(out: &impl Link, into: &impl Link, capacity: u32) {
     }
 }
 
+/// Offered bodies of every length arrive as they lie, between copied ones and in their order, and are taken when they are
+/// released and no earlier.
+fn offers(out: &impl Link, into: &impl Link) {
+    if !out.caps().offers {
+        return;
+    }
+    for lane in 0..LANES {
+        for (number, &len) in lengths(out.caps().max_message).iter().enumerate() {
+            let (header, mut body) = sample(lane, number as u32, len);
+            let offered = Region::of_mut(&mut body);
+            let offer = || out.offer(lane, header, offered).unwrap();
+            let ticket = (0..PATIENCE).find_map(|_| offer()).expect("credit");
+            let copied = sample(lane, !(number as u32), 200);
+            send(out, lane, copied.0, &copied.1);
+            assert!((0..100).all(|_| !out.taken(lane, ticket)));
+            let wanted = (header, bytes_of(&offered));
+            let seen = (0..PATIENCE).find_map(|_| into.peek(lane).unwrap());
+            assert_eq!(seen.expect("a message").body.len(), len);
+            assert!(into.take(lane, &Region::of_mut(&mut vec![0u8; len])).unwrap());
+            assert!(
+                (0..100).all(|_| !out.taken(lane, ticket)),
+                "it may be taken again"
+            );
+            assert_eq!(recv(into, lane), wanted);
+            assert!((0..PATIENCE).any(|_| out.taken(lane, ticket)), "it was released");
+            assert_eq!(recv(into, lane), copied);
+            assert!(out.taken(lane, ticket), "it stays taken");
+        }
+    }
+}
+
 /// What is refused is refused before anything happens.
 fn limits(out: &impl Link, into: &impl Link) {
     let caps = out.caps();
@@ -215,6 +252,7 @@ fn conforms<W: Wires>(ranks: [&W; 2], capacity: u32) {
         let [out, into] = [out, into].map(|link| Lively { link, progress });
         every_length(&out, &into);
         credits_and_lanes(&out, &into, capacity);
+        offers(&out, &into);
         limits(&out, &into);
         (0..PATIENCE).find(|_| {
             progress();
@@ -234,8 +272,13 @@ fn conforms<W: Wires>(ranks: [&W; 2], capacity: u32) {
 
 #[test]
 fn shm_conforms() {
-    let ranks = inproc::links(2).unwrap();
-    conforms([&ranks[0], &ranks[1]], super::shm::DEPTH as u32);
+    for attach in [Attach::Off, Attach::Auto] {
+        let ranks = inproc::links(2).unwrap();
+        let ranks: Vec<Links> = (ranks.into_iter())
+            .map(|links| links.with_attach(attach))
+            .collect();
+        conforms([&ranks[0], &ranks[1]], super::shm::DEPTH as u32);
+    }
 }
 
 #[test]

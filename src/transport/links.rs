@@ -8,7 +8,7 @@ use super::{
 use crate::{
     mem::Region,
     net::Parcel,
-    sys::fork::ProcessFd,
+    sys::{self, fork::ProcessFd},
     types::{Cause, Error},
 };
 use std::{
@@ -74,10 +74,22 @@ pub(crate) enum Choice {
     Tcp,
 }
 
+/// Whether a rank reads long messages straight from its peers' memory, and lets them read its own: cross-memory attach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Attach {
+    /// Where the system lets it.
+    #[default]
+    Auto,
+    Off,
+    /// Where the system lets it; and this process lets any other of its user, where that is asked.
+    Any,
+}
+
 /// A rank's links. They belong to one thread at a time.
 pub(crate) struct Links {
     rank: usize,
     choice: Choice,
+    attach: Attach,
     /// Connections of a TCP link in each direction.
     streams: usize,
     peers: Vec<AnyLink>,
@@ -93,6 +105,7 @@ impl Links {
         Links {
             rank,
             choice: Choice::Auto,
+            attach: Attach::Auto,
             streams: 1,
             peers: (0..ranks).map(|_| AnyLink::default()).collect(),
             opener,
@@ -110,10 +123,32 @@ impl Links {
         }
     }
 
+    /// The same, with what is told of attaching.
+    pub(crate) fn with_attach(self, attach: Attach) -> Self {
+        if attach == Attach::Any {
+            sys::attach::allow_any();
+        }
+        Links { attach, ..self }
+    }
+
+    /// Withdraws all that was offered and is not taken: then the memory in which it lies is the caller's own again, and no
+    /// peer takes what is written there for a message. Nothing is offered any more.
+    pub(crate) fn withdraw(&self) {
+        for link in &self.peers {
+            link.shm.withdraw();
+        }
+    }
+
     /// Whether what is sent goes and comes without [`Wires::progress`].
     #[inline]
     pub(crate) fn move_alone(&self) -> bool {
         self.hub.get().is_none()
+    }
+
+    /// Whether a peer takes messages straight from this rank's memory.
+    pub(crate) fn lend(&self) -> bool {
+        let sends = self.peers.iter().filter(|link| link.to.get() != Way::None);
+        sends.into_iter().any(|link| link.caps().offers)
     }
 
     /// Says that this rank is going to sleep. Whatever changes on a link from now on (a message, a credit, a link that a
@@ -201,7 +236,7 @@ impl Links {
 
     /// Whether memory could be shared with `peer`.
     fn open_shm(&self, peer: usize) -> Result<bool, Error> {
-        let (opening, parcel) = shm::Opening::new(&self.bell)?;
+        let (opening, parcel) = shm::Opening::new(&self.bell, self.attach != Attach::Off)?;
         let Some(welcome) = self.opener.open(peer, parcel)? else {
             return Ok(false);
         };
@@ -247,10 +282,11 @@ impl Links {
             let arrival = tcp::Arrival::of(peer, parcel)?;
             if link.tcp(peer, self.hub()?).add_inbound(arrival)? && link.from.get() == Way::None {
                 link.from.set(Way::Tcp);
-                self.tell_from(peer, tcp::CAPS.name);
+                self.tell_from(peer, tcp::CAPS.name, "");
             }
         } else {
-            let half = shm::Inbound::attach(peer, &parcel, &self.bell)?;
+            let half = shm::Inbound::attach(peer, &parcel, &self.bell, self.attach != Attach::Off)?;
+            let long = half.long_messages();
             // A peer that could share its memory sends its messages there; a connection is for credits then.
             if link.from.replace(Way::Shm) == Way::Shm || !link.shm.set_inbound(half) {
                 return Err(Error::Failed(Cause::Broken {
@@ -258,14 +294,14 @@ impl Links {
                     what: format!("it opened a second link to rank {}", self.rank),
                 }));
             }
-            self.tell_from(peer, shm::CAPS.name);
+            self.tell_from(peer, shm::CAPS.name, &format!("; long messages are {long}"));
         }
         Ok(())
     }
 
-    fn tell_from(&self, peer: usize, name: &str) {
+    fn tell_from(&self, peer: usize, name: &str, more: &str) {
         let (rank, ranks) = (self.rank, self.peers.len());
-        debug!(rank, ranks, "link: from rank {peer} by {name}");
+        debug!(rank, ranks, "link: from rank {peer} by {name}{more}");
     }
 
     #[cfg(test)]
@@ -421,7 +457,7 @@ impl Link for AnyLink {
     fn caps(&self) -> Caps {
         match self.to.get() {
             Way::Tcp => tcp::CAPS,
-            Way::None | Way::Shm => shm::CAPS,
+            Way::None | Way::Shm => self.shm.caps(),
         }
     }
 
@@ -462,6 +498,14 @@ impl Link for AnyLink {
         match self.from.get() {
             Way::Tcp => self.over_tcp().peek(lane),
             Way::None | Way::Shm => self.shm.peek(lane),
+        }
+    }
+
+    #[inline]
+    fn take(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {
+        match self.from.get() {
+            Way::Tcp => self.over_tcp().take(lane, target),
+            Way::None | Way::Shm => self.shm.take(lane, target),
         }
     }
 

@@ -12,10 +12,10 @@
 //! - Whatever a rank may be asleep for (a message, a credit, a link that is made) rings its bell.
 //! - A link's two directions are independent: one is there without the other, and each rank makes the one that it
 //!   sends on. Sending is done on what [`Wires::to`] gives, receiving on what [`Wires::from`] gives.
-//! - A received body may be read where it lies until it is released; a reserved one written until it is committed. It
-//!   stays mapped, though not unchanged, as long as the link: using it later gives wrong data, never a fault.
+//! - A received body that is here may be read where it lies until it is released; a reserved one written until it is
+//!   committed. It stays mapped, though not unchanged, as long as the link: using it later gives wrong data, never a fault.
 //! - Reserved bodies begin at multiples of 8, those of 128 bytes and more at multiples of 64, and so do they where they
-//!   are received. An offered body is received wherever its sender has it.
+//!   are received. An offered body is received wherever its sender has it, or stays there until [`Link::take`] brings it.
 //! - What comes from the peer (offsets, lengths) is read once and checked before it is used.
 //! - The death of the peer is not a transport's to find: the control thread does, for all of them.
 
@@ -51,15 +51,45 @@ pub(crate) struct Caps {
     pub(crate) name: &'static str,
     /// The largest body of one message, in bytes.
     pub(crate) max_message: usize,
-    /// Whether [`Link::offer`] works: the receiver takes the bytes straight from the sender's memory.
+    /// Whether [`Link::offer`] works: the receiver takes the bytes straight from the sender's memory. That may begin some time
+    /// after the link was made, and never ends.
     pub(crate) offers: bool,
 }
 
-/// The oldest message of a lane, where it lies.
+/// The oldest message of a lane.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Message<'l> {
     pub(crate) header: Header,
-    pub(crate) body: Region<'l>,
+    pub(crate) body: Body<'l>,
+}
+
+/// Where the body of a message lies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Body<'l> {
+    /// It may be read here.
+    Here(Region<'l>),
+    /// So many bytes, which this rank reaches by [`Link::take`] alone.
+    There(usize),
+}
+
+impl<'l> Body<'l> {
+    /// Bytes.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Body::Here(region) => region.len(),
+            Body::There(len) => *len,
+        }
+    }
+
+    /// The body, if it may be read here.
+    #[inline]
+    pub(crate) fn here(&self) -> Option<Region<'l>> {
+        match self {
+            Body::Here(region) => Some(*region),
+            Body::There(_) => None,
+        }
+    }
 }
 
 /// Names an offered message of one lane: the how-manieth message it is.
@@ -87,8 +117,8 @@ pub(crate) trait Link {
     /// When nothing is reserved on the lane.
     fn commit(&self, lane: usize, header: Header);
 
-    /// Sends `body` without copying it: it must stay mapped and unchanged until [`Link::taken`] says so. `None` as
-    /// long as the lane has no credit. Only where [`Caps::offers`].
+    /// Sends `body` without copying it: it must stay mapped and unchanged until [`Link::taken`] says so, or all offers have
+    /// been withdrawn ([`links::Links::withdraw`]). `None` as long as the lane has no credit. Only where [`Caps::offers`].
     fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error>;
 
     /// Whether the receiver has released the message that was offered as `ticket`.
@@ -99,6 +129,20 @@ pub(crate) trait Link {
     /// # Errors
     /// When the peer is found to be broken.
     fn peek(&self, lane: usize) -> Result<Option<Message<'_>>, Error>;
+
+    /// Copies the body of the oldest message of `lane`, which [`Link::peek`] has shown, into `target`, of the same length;
+    /// it may be asked again. `false` when it is not to be had any more, because its sender has withdrawn it or is gone: then
+    /// `target` holds anything, and the message is as good as one that never came. Why, others find.
+    ///
+    /// # Errors
+    /// When the peer is found to be broken.
+    fn take(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {
+        let body = self.peek(lane)?.and_then(|message| message.body.here());
+        if let Some(body) = &body {
+            target.copy_from(body);
+        }
+        Ok(body.is_some())
+    }
 
     /// Gives up the oldest message of `lane`, whose room the sender may use again.
     fn release(&self, lane: usize);

@@ -1,8 +1,11 @@
 //! [`Job`]: an operation that goes on by itself, with all that it needs.
 
 use crate::{
-    comm::{buffers::Places, plans::Prepared},
-    exec::{Completion, Fault, Outcome, Posted, Progress, Run, Sending, Work},
+    comm::{
+        buffers::Places,
+        plans::{LENT, Prepared},
+    },
+    exec::{Completion, Fault, Lend, Outcome, Posted, Progress, Run, Sending, Work},
     mem::{Hold, Region},
     plan::{cost::Order, layout::Tiling},
     transport::{CALL_LANES, Header, Wires},
@@ -130,6 +133,12 @@ impl Placed {
         if scratch.len() < words {
             scratch.resize(words, 0);
         }
+        let lend = plan.lends.as_ref().map(|(proof, rank)| Lend {
+            proof,
+            rank: *rank,
+            in_place: input.overlaps(&output),
+            least: LENT,
+        });
         Work {
             schedule: &plan.schedule,
             grains: places.grains(plan.layout),
@@ -146,7 +155,7 @@ impl Placed {
             output,
             scratch: Region::of_mut(scratch),
             streams: plan.streams && output.len() >= Work::STREAMED,
-            lend: None,
+            lend,
         }
     }
 

@@ -71,7 +71,9 @@ impl Engine {
         placed: &Placed,
         work: &Work<'_>,
     ) -> Result<Option<Run>, Cause> {
-        let Some(straight) = placed.plan.straight.as_ref().filter(|_| work.scalar.is_none()) else {
+        // The straight way copies all that it sends.
+        let is_best = work.scalar.is_none() && (work.lend.is_none() || !floor.links.lend());
+        let Some(straight) = placed.plan.straight.as_ref().filter(|_| is_best) else {
             return Ok(Some(Run::new(work)));
         };
         let Floor { links, patience, .. } = floor;
@@ -310,6 +312,8 @@ impl Engine {
     /// Ends all that is under way because of `cause`.
     pub(super) fn fall(&self, floor: &mut Floor, cause: &Cause) {
         let cause = self.close(cause.clone());
+        // Before anybody gets back memory from which others might still take messages.
+        floor.links.withdraw();
         self.take_mail(floor);
         floor.jobs.fail(&cause);
         self.turned_over();

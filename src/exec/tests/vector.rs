@@ -120,6 +120,7 @@ impl<'a> Trial<'a> {
                     proof,
                     rank,
                     in_place: self.of.in_place,
+                    least: 0,
                 }),
             });
         }

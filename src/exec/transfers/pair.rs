@@ -184,11 +184,14 @@ impl Pair {
         let nonsense = || Fault::Nonsense { peer };
         match Word::of(message.header).ok_or_else(nonsense)? {
             Word::Here(envelope) if envelope.bytes() == message.body.len() => {
-                accept(self, envelope, Payload::Here(message.body))?;
+                let body = message.body.here().ok_or_else(nonsense)?;
+                accept(self, envelope, Payload::Here(body))?;
             }
             Word::There(envelope) if message.body.len() == size_of::<u32>() => {
                 let mut id = [0u8; size_of::<u32>()];
-                Region::of_mut(&mut id).copy_from(&message.body);
+                if !link.take(CONTROL, &Region::of_mut(&mut id)).map_err(wire)? {
+                    return Err(nonsense());
+                }
                 accept(self, envelope, Payload::There(u32::from_ne_bytes(id)))?;
             }
             Word::Wanted { id } => {
@@ -240,7 +243,10 @@ impl Pair {
             if len > place.len() - flow.done || len == 0 && place.len() > 0 {
                 return Err(nonsense());
             }
-            place.part(flow.done, len).copy_from(&message.body);
+            let target = place.part(flow.done, len);
+            if !link.take(DATA, &target).map_err(wire)? {
+                break;
+            }
             flow.go_on(len);
             link.release(DATA);
             moved = true;

@@ -144,6 +144,15 @@ impl Proof {
         }
     }
 
+    /// The same without what it says of the sends of other ranks than `rank`.
+    pub(crate) fn of(mut self, rank: usize) -> Proof {
+        let rank = if self.folded.is_some() { 0 } else { rank };
+        for staged in &mut self.staged {
+            staged.retain(|site| site.rank == rank);
+        }
+        self
+    }
+
     /// The sends of which a copy must be made; with a folded proof rank 0's, for all.
     #[cfg(test)]
     pub(crate) fn staged(&self, in_place: bool) -> impl Iterator<Item = &SendSite> {

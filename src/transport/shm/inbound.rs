@@ -9,11 +9,16 @@ use super::{
 use crate::{
     mem::Region,
     net::Parcel,
-    sys::memfd::Shared,
-    transport::{LANES, Message},
+    sys::{attach::Holder, memfd::Shared},
+    transport::{Body, LANES, Message},
     types::Error,
 };
-use std::{cell::Cell, io, sync::atomic::Ordering::*};
+use rustix::io::Errno;
+use std::{
+    cell::Cell,
+    io,
+    sync::atomic::{Ordering::*, fence},
+};
 
 /// The receiving half of a link. What the peer wrote is read once and checked before it is used.
 pub(crate) struct Inbound {
@@ -21,6 +26,8 @@ pub(crate) struct Inbound {
     lanes: [RecvLane; LANES],
     bell: Ringer,
     peer: usize,
+    /// Whose memory offered messages lie in, or why it cannot be read.
+    sender: Result<Holder, String>,
 }
 
 struct RecvLane {
@@ -29,22 +36,32 @@ struct RecvLane {
 }
 
 impl Inbound {
-    /// Maps the segment that `peer` made.
+    /// Maps the segment that `peer` made, and tells it whether its memory can be read, which is tried if it `may` be.
     ///
     /// # Errors
     /// That the peer is broken, if the parcel is not what this version makes, or the memory not what it says.
-    pub(crate) fn attach(peer: usize, parcel: &Parcel, ours: &Bell) -> Result<Inbound, Error> {
+    pub(crate) fn attach(peer: usize, parcel: &Parcel, ours: &Bell, may: bool) -> Result<Inbound, Error> {
         let strange = || io::Error::new(io::ErrorKind::InvalidData, "its link is laid out in another way");
         let open = || {
             let [segment, bell] = &parcel.fds[..] else {
                 return Err(strange());
             };
-            if parcel.bytes != layout::hello() {
-                return Err(strange());
-            }
-            Ok((Shared::<Segment>::open(segment)?, Ringer::open(bell, ours)?))
+            let holder = match parcel.bytes.strip_prefix(&layout::hello()[..]) {
+                None => return Err(strange()),
+                Some([]) => None,
+                Some(bytes) => Some(bytes.try_into().map_err(|_| strange())?),
+            };
+            let holder = holder.map(Holder::from_bytes);
+            Ok((
+                Shared::<Segment>::open(segment)?,
+                Ringer::open(bell, ours)?,
+                holder,
+            ))
         };
-        let (segment, bell) = open().map_err(|err| refused(peer, err))?;
+        let (segment, bell, holder) = open().map_err(|err| refused(peer, err))?;
+        let sender = reach(holder, may);
+        // The sender only chooses by it how it sends.
+        segment.attaches.0.store(u32::from(sender.is_ok()), Relaxed);
         let lanes = std::array::from_fn(|lane| RecvLane {
             // Any number will do: it chooses the entry where the count begins.
             released: Cell::new(segment.released[lane].0.load(Relaxed)),
@@ -54,7 +71,16 @@ impl Inbound {
             lanes,
             bell,
             peer,
+            sender,
         })
+    }
+
+    /// How long messages come, where their sender would rather not copy them.
+    pub(crate) fn long_messages(&self) -> String {
+        match &self.sender {
+            Ok(_) => "taken from its memory".to_owned(),
+            Err(why) => format!("copied twice: {why}"),
+        }
     }
 
     /// The oldest message, and the word that tells how many of the other direction its sender has released.
@@ -67,9 +93,13 @@ impl Inbound {
             return Ok(None);
         }
         let word = entry.len.load(Relaxed);
-        let len = layout::len_of(word);
+        let (len, is_here) = (layout::len_of(word), !layout::is_elsewhere(word));
         if len > MAX_MESSAGE {
             return Err(self.garbage(lane, 0, len));
+        }
+        if !is_here {
+            let (header, body) = (entry.header(), Body::There(len));
+            return Ok(Some((Message { header, body }, word)));
         }
         let body = if len <= INLINE {
             entry.inline()
@@ -81,7 +111,7 @@ impl Inbound {
         // which lives as long as `self`; they are inside `UnsafeCell`s, so no reference claims them. A well-behaved sender
         // leaves them alone until they are released; another one spoils values, not memory.
         let body = unsafe { Region::from_raw(body, len) };
-        let header = entry.header();
+        let (header, body) = (entry.header(), Body::Here(body));
         Ok(Some((Message { header, body }, word)))
     }
 
@@ -89,6 +119,49 @@ impl Inbound {
     #[inline]
     pub(super) fn released(&self, lane: usize) -> u32 {
         self.lanes[lane].released.get()
+    }
+
+    pub(super) fn take(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {
+        let Some((message, _)) = self.peek(lane)? else {
+            return Ok(false);
+        };
+        if message.body.len() != target.len() {
+            // It was as long a moment ago.
+            return Err(self.garbage(lane, 0, message.body.len()));
+        }
+        match message.body {
+            Body::Here(body) => {
+                target.copy_from(&body);
+                Ok(true)
+            }
+            Body::There(_) => self.fetch(lane, target),
+        }
+    }
+
+    /// Brings the body of the message that is offered on `lane`.
+    fn fetch(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {
+        let sender = self.sender.as_ref().map_err(|why| {
+            let what = "it offers a message that lies in its memory, which cannot be read";
+            broken(self.peer, format!("{what}: {why}"))
+        })?;
+        let number = self.lanes[lane].released.get();
+        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        let read = sender.read(entry.address(), target);
+        // If what was read is what the sender's caller wrote after the withdrawal, then that is seen now; pairs with the
+        // fence in `Outbound::withdraw`.
+        fence(SeqCst);
+        match read {
+            _ if self.segment.withdrawn.0.load(Relaxed) != 0 => Ok(false),
+            Ok(()) => Ok(true),
+            Err(Errno::SRCH) => Ok(false),
+            Err(errno) => Err(broken(
+                self.peer,
+                format!(
+                    "{} bytes of its memory could not be read ({errno}): CCL_CMA=off goes without",
+                    target.len()
+                ),
+            )),
+        }
     }
 
     #[inline]
@@ -118,4 +191,18 @@ impl Inbound {
             ),
         )
     }
+}
+
+/// The holder of the memory in which offered messages will lie, if it can be read; else why not.
+fn reach(holder: Option<Holder>, may: bool) -> Result<Holder, String> {
+    let Some(holder) = holder.filter(|_| may) else {
+        return Err("CCL_CMA=off".to_owned());
+    };
+    let hint = |errno| match errno {
+        Errno::PERM | Errno::ACCESS => "; a container or Yama forbids it, the latter unless CCL_CMA=any",
+        Errno::SRCH => "; it is in another PID namespace",
+        _ => "",
+    };
+    let refused = |errno| format!("its memory cannot be read ({errno}{})", hint(errno));
+    holder.probe().map_err(refused).map(|()| holder)
 }

@@ -2,8 +2,9 @@
 //!
 //! The segment of the direction r -> s is made by r. Its lanes are rings of [`DEPTH`] entries; message number k of a
 //! lane has entry k modulo [`DEPTH`]. A body that is too long for its entry lies among the bodies, where the sender had
-//! room for it (`room.rs`) and the entry says. The sender writes the entries and the bodies, the receiver the counts of
-//! released messages, and no cache line is written by both.
+//! room for it (`room.rs`) and the entry says; that of an offered message stays in the sender's memory, and the entry has its
+//! address. The sender writes the entries and the bodies, the receiver the counts of released messages, and no cache line is
+//! written by both.
 
 use crate::{
     sys::memfd::Layout,
@@ -34,6 +35,10 @@ pub(crate) struct Segment {
     pub(super) entries: [[Entry; DEPTH]; LANES],
     /// How many messages of each lane the receiver has released, modulo 2^32. The sender sets where the count begins.
     pub(super) released: [Alone; LANES],
+    /// 1 once the receiver has found that it can read the sender's memory: it says so when it attaches the segment.
+    pub(super) attaches: Alone,
+    /// 1 once the sender has withdrawn all that it had offered and that was not released.
+    pub(super) withdrawn: Alone,
     pub(super) bodies: Bodies,
 }
 
@@ -46,8 +51,8 @@ unsafe impl Layout for Segment {}
 pub(super) struct Entry {
     /// [`flag`] of the message's number; written last.
     pub(super) flag: AtomicU32,
-    /// Bytes of the body, and in the upper bits what the sender has released of the lane in the other direction: see
-    /// [`told`].
+    /// Bytes of the body, with [`ELSEWHERE`] for an offered one; in the upper bits what the sender has released of the lane
+    /// in the other direction: see [`told`].
     pub(super) len: AtomicU32,
     header: [AtomicU32; 4],
     /// The body, or where it lies.
@@ -65,6 +70,19 @@ impl Entry {
     #[inline]
     pub(super) fn at(&self) -> usize {
         self.body[0].load(Relaxed) as usize
+    }
+
+    /// Where an offered one lies in its sender's memory.
+    #[inline]
+    pub(super) fn address(&self) -> u64 {
+        let [low, high] = [0, 1].map(|k| u64::from(self.body[k].load(Relaxed)));
+        low | high << 32
+    }
+
+    #[inline]
+    pub(super) fn set_address(&self, address: u64) {
+        self.body[0].store(address as u32, Relaxed);
+        self.body[1].store((address >> 32) as u32, Relaxed);
     }
 
     #[inline]
@@ -111,6 +129,15 @@ pub(super) fn body(segment: &Segment, at: usize, len: usize) -> Option<*mut u8> 
     fits.then(|| segment.bodies.0.get().cast::<u8>().wrapping_add(at))
 }
 
+/// The bit of an entry's length that marks an offered message.
+pub(super) const ELSEWHERE: u32 = 1 << (LEN_BITS - 1);
+
+/// Whether it is there.
+#[inline]
+pub(super) fn is_elsewhere(word: u32) -> bool {
+    word & ELSEWHERE != 0
+}
+
 /// The flag of message `number`. Odd, so that the zero of a fresh entry is none; the entry's previous message had
 /// another one, and the same comes again only after 2^31 messages.
 #[inline]
@@ -128,10 +155,10 @@ pub(super) fn told(len: u32, released: u32) -> u32 {
 /// The length in such a word.
 #[inline]
 pub(super) fn len_of(word: u32) -> usize {
-    (word & ((1 << LEN_BITS) - 1)) as usize
+    (word & (ELSEWHERE - 1)) as usize
 }
 
-/// Bits of a length; the others hold the last bits of a count, which differs from what is known by [`DEPTH`] at most.
+/// Bits of a length, the last of which is [`ELSEWHERE`]; the others hold the last bits of a count, which differs from what is known by [`DEPTH`] at most.
 pub(super) const LEN_BITS: u32 = 20;
 
 /// What a sender says of its segment when it hands it over: the receiver goes on only if it would say the same.
@@ -156,7 +183,7 @@ const _: () = {
     assert!(
         MAX_MESSAGE.is_multiple_of(128)
             && BODIES < u32::MAX as usize
-            && MAX_MESSAGE < 1 << LEN_BITS
             && DEPTH < 1 << (32 - LEN_BITS)
+            && MAX_MESSAGE < ELSEWHERE as usize
     );
 };

@@ -43,10 +43,23 @@ impl Link {
         self.inbound.set(Box::new(half)).is_ok()
     }
 
+    /// Withdraws all that was offered and is not taken.
+    pub(crate) fn withdraw(&self) {
+        if let Some(half) = self.outbound.get() {
+            half.withdraw();
+        }
+    }
+
     /// Bytes of address space that it takes.
     pub(crate) fn mapped(&self) -> usize {
         self.outbound.get().map_or(0, |half| half.mapped())
             + self.inbound.get().map_or(0, |half| half.mapped())
+    }
+
+    /// How many messages of `lane` this rank has released, which it says beside what it sends.
+    #[inline]
+    fn released(&self, lane: usize) -> u32 {
+        self.inbound.get().map_or(0, |half| half.released(lane))
     }
 
     #[inline]
@@ -64,7 +77,7 @@ impl Link {
     }
 }
 
-/// What every link of this transport can do.
+/// What every link of this transport can do; it takes offers as well if the receiver can read the sender's memory.
 pub(crate) const CAPS: Caps = Caps {
     name: "shm",
     max_message: layout::MAX_MESSAGE,
@@ -74,7 +87,8 @@ pub(crate) const CAPS: Caps = Caps {
 impl super::Link for Link {
     #[inline]
     fn caps(&self) -> Caps {
-        CAPS
+        let offers = self.outbound.get().is_some_and(|half| half.offers());
+        Caps { offers, ..CAPS }
     }
 
     #[inline]
@@ -84,19 +98,15 @@ impl super::Link for Link {
 
     #[inline]
     fn commit(&self, lane: usize, header: Header) {
-        let released = self.inbound.get().map_or(0, |half| half.released(lane));
-        self.outbound().commit(lane, header, released);
+        self.outbound().commit(lane, header, self.released(lane));
     }
 
-    fn offer(&self, _lane: usize, _header: Header, _body: Region<'_>) -> Result<Option<Ticket>, Error> {
-        Err(Error::internal(
-            "an offer on a link of shared memory, which takes none",
-        ))
+    fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error> {
+        self.outbound().offer(lane, header, body, self.released(lane))
     }
 
-    fn taken(&self, _lane: usize, _ticket: Ticket) -> bool {
-        // No ticket was ever given.
-        false
+    fn taken(&self, lane: usize, ticket: Ticket) -> bool {
+        self.outbound().taken(lane, ticket)
     }
 
     #[inline]
@@ -106,6 +116,10 @@ impl super::Link for Link {
             outbound.told(lane, *word);
         }
         Ok(found.map(|(message, _)| message))
+    }
+
+    fn take(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {
+        self.inbound().take(lane, target)
     }
 
     #[inline]

@@ -10,37 +10,47 @@ use super::{
 use crate::{
     mem::Region,
     net::Parcel,
-    sys::{cache::prefetch_to_write, memfd::Shared},
-    transport::{Header, LANES},
+    sys::{attach::Seal, cache::prefetch_to_write, memfd::Shared},
+    transport::{Header, LANES, Ticket},
     types::Error,
 };
-use std::{cell::Cell, sync::atomic::Ordering::*};
+use std::{
+    cell::Cell,
+    sync::atomic::{Ordering::*, fence},
+};
 
 /// A segment that was made and whose receiver has not answered yet.
 pub(crate) struct Opening {
     segment: Shared<Segment>,
     start: u32,
+    seal: Option<Seal>,
 }
 
 impl Opening {
-    /// Makes the segment. The parcel is for the receiver; its welcome is for [`Opening::connected`].
-    pub(crate) fn new(ours: &Bell) -> Result<(Opening, Parcel), Error> {
-        Self::starting_at(0, ours)
+    /// Makes the segment. The parcel is for the receiver, which may read this process's memory if `lends`; its welcome is for
+    /// [`Opening::connected`].
+    pub(crate) fn new(ours: &Bell, lends: bool) -> Result<(Opening, Parcel), Error> {
+        Self::starting_at(0, ours, lends)
     }
 
     /// The same with messages numbered from `start`.
-    pub(super) fn starting_at(start: u32, ours: &Bell) -> Result<(Opening, Parcel), Error> {
+    pub(super) fn starting_at(start: u32, ours: &Bell, lends: bool) -> Result<(Opening, Parcel), Error> {
         let (segment, fd) = Shared::<Segment>::create("ccl-shm")
             .map_err(|err| Error::system("the shared memory of a link could not be made", err))?;
         for count in &segment.released {
             // The receiver maps the segment after the parcel has gone through a socket, which orders this before.
             count.0.store(start, Relaxed);
         }
+        let seal = lends.then(Seal::new).transpose();
+        let seal = seal.map_err(|err| Error::system("the system has no random bytes", err))?;
+        let mut bytes = layout::hello();
+        bytes.extend(seal.iter().flat_map(|seal| seal.holder().to_bytes()));
         let parcel = Parcel {
-            bytes: layout::hello(),
+            bytes,
             fds: vec![fd, ours.descriptor()?],
         };
-        Ok((Opening { segment, start }, parcel))
+        let opening = Opening { segment, start, seal };
+        Ok((opening, parcel))
     }
 
     /// The half that sends, now that `peer` has taken the segment.
@@ -58,6 +68,7 @@ impl Opening {
             pages: Pages::default(),
             bell,
             peer,
+            _seal: self.seal,
         })
     }
 }
@@ -70,6 +81,8 @@ pub(crate) struct Outbound {
     pages: Pages,
     bell: Ringer,
     peer: usize,
+    /// By it the receiver knows this process's memory.
+    _seal: Option<Seal>,
 }
 
 struct SendLane {
@@ -91,11 +104,11 @@ impl Outbound {
         if len > MAX_MESSAGE {
             return Err(too_long(len));
         }
-        let state = &self.lanes[lane];
-        let number = state.sent.get();
-        if in_flight(number, state.released.get()) == DEPTH && !self.has_credit(lane)? {
+        if !self.has_room(lane)? {
             return Ok(None);
         }
+        let state = &self.lanes[lane];
+        let number = state.sent.get();
         let entry = &self.segment.entries[lane][number as usize % DEPTH];
         let body = if len <= INLINE {
             entry.inline()
@@ -140,9 +153,72 @@ impl Outbound {
         let state = &self.lanes[lane];
         let len = state.reserved.replace(NOTHING);
         assert!(len != NOTHING, "a commit on lane {lane} without a reservation");
+        self.post(lane, len, header, received);
+    }
+
+    /// Sends `body` as it lies there.
+    pub(super) fn offer(
+        &self,
+        lane: usize,
+        header: Header,
+        body: Region<'_>,
+        received: u32,
+    ) -> Result<Option<Ticket>, Error> {
+        if body.len() > MAX_MESSAGE {
+            return Err(too_long(body.len()));
+        }
+        if !self.offers() {
+            return Err(Error::internal(format!(
+                "an offer to rank {}, which cannot read this rank's memory",
+                self.peer
+            )));
+        }
+        let state = &self.lanes[lane];
+        assert!(
+            state.reserved.get() == NOTHING,
+            "an offer on lane {lane} between a reservation and its commit"
+        );
+        if !self.has_room(lane)? {
+            return Ok(None);
+        }
         let number = state.sent.get();
         let entry = &self.segment.entries[lane][number as usize % DEPTH];
-        if len as usize > INLINE
+        entry.set_address(body.as_ptr().addr() as u64);
+        self.post(lane, body.len() as u32 | layout::ELSEWHERE, header, received);
+        Ok(Some(Ticket(number)))
+    }
+
+    /// Whether the receiver has said that it can read this rank's memory.
+    #[inline]
+    pub(super) fn offers(&self) -> bool {
+        self.segment.attaches.0.load(Relaxed) == 1
+    }
+
+    /// Whether the receiver has released the offered message `ticket`.
+    pub(super) fn taken(&self, lane: usize, Ticket(number): Ticket) -> bool {
+        let state = &self.lanes[lane];
+        let is_known =
+            || in_flight(state.sent.get(), number) > in_flight(state.sent.get(), state.released.get());
+        // Nonsense of the peer's is found by `reserve`.
+        is_known() || self.has_credit(lane).is_ok() && is_known()
+    }
+
+    /// Withdraws all that was offered and is not released: the receiver takes nothing any more of what is in this rank's
+    /// memory from here on.
+    pub(super) fn withdraw(&self) {
+        self.segment.withdrawn.0.store(1, Relaxed);
+        // Before whatever the caller does to its memory now; pairs with the fence in `Inbound::fetch`.
+        fence(SeqCst);
+    }
+
+    /// Sends message number `sent`, of which all else is written.
+    #[inline]
+    fn post(&self, lane: usize, len: u32, header: Header, received: u32) {
+        let state = &self.lanes[lane];
+        let number = state.sent.get();
+        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        if !layout::is_elsewhere(len)
+            && len as usize > INLINE
             && let Some(room) = state.rooms[number as usize % DEPTH].get()
         {
             entry.set_at(room.at);
@@ -174,6 +250,13 @@ impl Outbound {
         if more as usize <= in_flight(sent, known) {
             self.settle(state, known.wrapping_add(more));
         }
+    }
+
+    /// Whether the lane has a credit.
+    #[inline]
+    fn has_room(&self, lane: usize) -> Result<bool, Error> {
+        let state = &self.lanes[lane];
+        Ok(in_flight(state.sent.get(), state.released.get()) < DEPTH || self.has_credit(lane)?)
     }
 
     /// Looks how far the receiver is; whether that left room in the lane.

@@ -28,9 +28,9 @@ use std::{
 /// The two ends of one direction from rank 0 to rank 1, with messages numbered from `start`.
 fn pair(start: u32) -> (super::Link, super::Link) {
     let bells = [Bell::new().unwrap(), Bell::new().unwrap()];
-    let (opening, parcel) = Opening::starting_at(start, &bells[0]).unwrap();
+    let (opening, parcel) = Opening::starting_at(start, &bells[0], true).unwrap();
     let (sends, receives) = (super::Link::default(), super::Link::default());
-    assert!(receives.set_inbound(Inbound::attach(0, &parcel, &bells[1]).unwrap()));
+    assert!(receives.set_inbound(Inbound::attach(0, &parcel, &bells[1], true).unwrap()));
     let welcome = bells[1].welcome().unwrap();
     assert!(sends.set_outbound(opening.connected(1, &welcome, &bells[0]).unwrap()));
     (sends, receives)
@@ -153,9 +153,9 @@ fn credits_that_were_not_earned_are_refused() {
 fn a_strange_segment_is_refused() {
     let ours = Bell::new().unwrap();
     let refuse = |change: &dyn Fn(&mut Parcel)| {
-        let (_opening, mut parcel) = Opening::new(&ours).unwrap();
+        let (_opening, mut parcel) = Opening::new(&ours, true).unwrap();
         change(&mut parcel);
-        let (rank, what) = blamed(Inbound::attach(5, &parcel, &ours));
+        let (rank, what) = blamed(Inbound::attach(5, &parcel, &ours, true));
         assert_eq!(rank, 5);
         what
     };
@@ -174,7 +174,7 @@ fn a_strange_segment_is_refused() {
     let file = rustix::fs::memfd_create("ccl-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, size_of::<Segment>() as u64).unwrap();
     assert!(refuse(&|parcel| parcel.fds[0] = file.try_clone().unwrap()).contains("seals"));
-    let (opening, _parcel) = Opening::new(&ours).unwrap();
+    let (opening, _parcel) = Opening::new(&ours, true).unwrap();
     assert_eq!(blamed(opening.connected(6, &Parcel::default(), &ours)).0, 6);
 }
 
@@ -194,7 +194,7 @@ impl Opener for Given {
 #[test]
 fn links_come_once_and_from_peers_only() {
     let bell = Bell::new().unwrap();
-    let segment = || Opening::new(&bell).unwrap().1;
+    let segment = || Opening::new(&bell, true).unwrap().1;
     let links = |parcels| {
         Links::new(
             1,
@@ -255,7 +255,7 @@ fn soak(links: &Links, me: usize, seed: u64) {
             if let Some(link) = inbound
                 && let Some(message) = link.peek(lane).unwrap()
             {
-                let got = (message.header, bytes_of(&message.body));
+                let got = (message.header, bytes_of(&message.body.here().unwrap()));
                 assert_eq!(
                     got,
                     content(peer, lane, received[lane]),
@@ -399,4 +399,115 @@ fn get(socket: &OwnedFd) -> Option<Parcel> {
     }
     bytes.truncate(got.bytes);
     (got.bytes > 0).then_some(Parcel { bytes, fds })
+}
+
+/// Takes the oldest message of lane 0.
+fn take(into: &super::Link, len: usize) -> Option<Vec<u8>> {
+    let mut body = vec![0; len];
+    let taken = into.take(0, &Region::of_mut(&mut body)).unwrap();
+    taken.then_some(body)
+}
+
+/// Whether this process may read its own memory, without which there are no offers.
+fn attaches(out: &super::Link) -> bool {
+    let offers = out.caps().offers;
+    if !offers {
+        println!("skipped: memory cannot be read here");
+    }
+    offers
+}
+
+#[test]
+fn offers_go_on_when_numbers_wrap() {
+    for start in [u32::MAX - 9, (1 << 31) - 7, u32::MAX, 1 << 31] {
+        let (out, into) = pair(start);
+        if !attaches(&out) {
+            return;
+        }
+        for number in 0..20 {
+            let (header, mut body) = sample(0, number, 5000);
+            let body = Region::of_mut(&mut body);
+            let offer = || out.offer(0, header, body).unwrap();
+            let tickets: Vec<_> = (0..DEPTH).map(|_| offer().unwrap()).collect();
+            assert!(offer().is_none(), "a credit too many");
+            for &ticket in &tickets {
+                assert!(!out.taken(0, ticket));
+                assert_eq!(recv(&into, 0), (header, bytes_of(&body)));
+                assert!(out.taken(0, ticket));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_withdrawn_is_not_taken() {
+    let (out, into) = pair(0);
+    if !attaches(&out) {
+        return;
+    }
+    let mut data = [1u8, 2, 3];
+    let offered = Region::of_mut(&mut data);
+    out.offer(0, [7; 4], offered).unwrap().unwrap();
+    send(&out, 1, [8; 4], &[9]);
+    assert_eq!(take(&into, 3), Some(vec![1, 2, 3]));
+    out.withdraw();
+    offered.copy_from(&Region::of(&[4u8, 5, 6]));
+    assert_eq!(take(&into, 3), None);
+    assert_eq!(recv(&into, 1), ([8; 4], vec![9]), "what was copied is there");
+}
+
+#[test]
+fn memory_whose_owner_has_gone_is_not_taken() {
+    let (out, into) = pair(0);
+    if !attaches(&out) {
+        return;
+    }
+    let data = [1u8, 2, 3];
+    out.offer(0, [7; 4], Region::of(&data)).unwrap().unwrap();
+    assert_eq!(take(&into, 3), Some(vec![1, 2, 3]));
+    drop(out);
+    assert_eq!(take(&into, 3), None);
+}
+
+#[test]
+fn memory_that_cannot_be_read_is_not_offered() {
+    let bells = [Bell::new().unwrap(), Bell::new().unwrap()];
+    let connected = |lends: bool, may: bool, spoil: bool| {
+        let (opening, mut parcel) = Opening::new(&bells[0], lends).unwrap();
+        if spoil {
+            *parcel.bytes.last_mut().unwrap() ^= 1;
+        }
+        let half = Inbound::attach(0, &parcel, &bells[1], may).unwrap();
+        let how = half.long_messages();
+        let (out, into) = (super::Link::default(), super::Link::default());
+        into.set_inbound(half);
+        let welcome = bells[1].welcome().unwrap();
+        out.set_outbound(opening.connected(1, &welcome, &bells[0]).unwrap());
+        (out, into, how)
+    };
+    for (lends, may, spoil) in [(false, true, false), (true, false, false), (true, true, true)] {
+        let (out, into, how) = connected(lends, may, spoil);
+        assert!(how.starts_with("copied twice: "), "{how}");
+        assert_eq!(how.contains("CCL_CMA=off"), !spoil, "{how}");
+        assert!(!out.caps().offers);
+        assert!(out.offer(0, [0; 4], Region::of(&[1u8])).is_err());
+        send(&out, 0, [1; 4], &[2; 5000]);
+        assert_eq!(recv(&into, 0), ([1; 4], vec![2; 5000]));
+        // A peer that offers all the same.
+        send(&out, 0, [1; 4], &[3; 50]);
+        let entry = &out.outbound().segment.entries[0][1];
+        entry.len.store(ELSEWHERE | 50, SeqCst);
+        let (rank, what) = blamed(into.take(0, &Region::of_mut(&mut [0u8; 50])));
+        assert!(rank == 0 && what.contains("cannot be read"), "{what}");
+    }
+    // An address at which nothing is.
+    let (out, into, _) = connected(true, true, false);
+    if attaches(&out) {
+        send(&out, 0, [1; 4], &[0; 50]);
+        out.outbound().segment.entries[0][0]
+            .len
+            .store(ELSEWHERE | 50, SeqCst);
+        let (rank, what) = blamed(into.take(0, &Region::of_mut(&mut [0u8; 50])));
+        assert!(rank == 0 && what.contains("could not be read"), "{what}");
+    }
 }

@@ -1,6 +1,6 @@
 //! The lanes of a simulated world: what was sent, what was seen of it, and when more will be.
 
-use crate::transport::Header;
+use crate::{mem::Region, transport::Header};
 use std::collections::VecDeque;
 
 /// No delay is longer, in looks. A message may take one for each of: its link's making, as the sender and as the
@@ -43,6 +43,16 @@ pub(super) struct Posted {
     pub(super) len: usize,
     /// It lies in a room rather than in the sender's own memory.
     pub(super) copied: bool,
+    /// Its receiver gets it by taking it alone.
+    pub(super) is_there: bool,
+}
+
+impl Posted {
+    pub(super) fn body<'m>(&self) -> Region<'m> {
+        // SAFETY: a room, which stays until the world ends, or memory that its sender offered: it promised to keep that
+        // mapped and unchanged until `taken`, which comes after the release.
+        unsafe { Region::from_raw(self.base, self.len) }
+    }
 }
 
 impl Lane {
@@ -154,6 +164,6 @@ impl Drop for Room {
 
 /// Overwrites a body that nobody should be reading any more, or yet.
 pub(super) fn spoil(base: *mut u8, len: usize) {
-    // SAFETY: callers give `len` bytes of a room that exists; only raw pointers of this one thread reach it.
+    // SAFETY: callers give `len` bytes of a room or region that exists; only raw pointers of this one thread reach it.
     unsafe { base.write_bytes(0xA5, len) }
 }

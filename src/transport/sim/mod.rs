@@ -6,7 +6,8 @@
 //! from one seed: the same seed and the same calls are the same run.
 //!
 //! A released body is overwritten at once, and so is a reserved one: who reads too late, or sends what it did not
-//! write, gets visibly wrong data. An offered body is not copied: the receiver sees what is there when it looks.
+//! write, gets visibly wrong data. An offered body is not copied: the receiver sees what is there when it looks. Of some, as
+//! drawn, it sees nothing until it takes them, which it can no more when their sender is dead.
 
 mod lane;
 #[cfg(test)]
@@ -14,7 +15,7 @@ mod tests;
 
 pub(crate) use lane::LONGEST_DELAY;
 
-use super::{Caps, Header, LANES, Message, Ticket};
+use super::{Body, Caps, Header, LANES, Message, Ticket};
 use crate::{mem::Region, types::Error};
 use lane::{Draws, Lane, Making, Posted, spoil};
 use std::cell::{Cell, RefCell};
@@ -250,6 +251,7 @@ impl super::Link for Link<'_> {
                 base,
                 len,
                 copied,
+                is_there: false,
             });
             lane.staged = Some(number);
         });
@@ -262,7 +264,7 @@ impl super::Link for Link<'_> {
         }
         let (base, len) = (body.as_ptr(), body.len());
         let copied = false;
-        let number = self.sending(lane, |lane, _| {
+        let number = self.sending(lane, |lane, draws| {
             assert!(
                 lane.reserved.is_none(),
                 "an offer between a reservation and its commit"
@@ -272,6 +274,7 @@ impl super::Link for Link<'_> {
                 base,
                 len,
                 copied,
+                is_there: draws.random.bool(),
             })
         });
         Ok(Some(Ticket(number)))
@@ -289,13 +292,25 @@ impl super::Link for Link<'_> {
             lane.look_for_message(draws);
             (lane.arrived != lane.released).then(|| lane.messages[0])
         });
-        // SAFETY: a room, which stays until the world ends, or memory that its sender offered: it promised to keep that
-        // mapped and unchanged until `taken`, which comes after the release.
-        let body = |message: Posted| unsafe { Region::from_raw(message.base, message.len) };
         Ok(oldest.map(|message| Message {
             header: message.header,
-            body: body(message),
+            body: match message.is_there {
+                true => Body::There(message.len),
+                false => Body::Here(message.body()),
+            },
         }))
+    }
+
+    fn take(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {
+        let is_alive = self.world.lives(self.peer);
+        let oldest = self.receiving(lane, |lane, _| lane.messages.front().copied());
+        let message = oldest.expect("a message to take");
+        if message.is_there && !is_alive {
+            spoil(target.as_ptr(), target.len());
+            return Ok(false);
+        }
+        target.copy_from(&message.body());
+        Ok(true)
     }
 
     fn release(&self, lane: usize) {

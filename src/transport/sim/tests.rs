@@ -80,7 +80,7 @@ fn a_released_body_is_spoilt() {
     send(out, 0, [0; 4], &[1, 2]);
     let body = loop {
         if let Some(message) = into.peek(0).unwrap() {
-            break message.body;
+            break message.body.here().unwrap();
         }
     };
     assert_eq!(bytes_of(&body), [1, 2]);

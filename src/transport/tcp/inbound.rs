@@ -8,7 +8,7 @@ use super::{
 use crate::{
     net::Parcel,
     sys::{fork::ProcessFd, tcp},
-    transport::{Header, LANES, Message},
+    transport::{self, Header, LANES, Message},
     types::Error,
 };
 use rustix::io::Errno;
@@ -133,7 +133,7 @@ impl Inbound {
         let (header, len) = state.heads[number as usize % DEPTH].get();
         Some(Message {
             header,
-            body: state.slots.body(number, len as usize),
+            body: transport::Body::Here(state.slots.body(number, len as usize)),
         })
     }
 

@@ -1,0 +1,167 @@
+//! Reading another process's memory, as far as the system lets it: "cross-memory attach".
+//!
+//! Who may, `ptrace(2)` tells: processes of one user, as long as neither has given up being dumpable. The Yama module may
+//! keep it to descendants, unless the process whose memory it is has allowed it ([`allow_any`]). Containers may forbid it
+//! altogether. A process is named by its number, which means another one, or none, in another PID namespace, and may be
+//! given to another one as soon as it has ended. So each read brings along a [`Seal`] that only the right one has.
+//!
+//! Source: `process_vm_readv(2)`, Linux 3.2; `Documentation/admin-guide/LSM/Yama.rst`.
+
+use crate::mem::Region;
+use rustix::{
+    io::Errno,
+    process::{self, PTracer},
+};
+use std::{array, io};
+use zeroize::Zeroize;
+
+/// Random bytes in this process's memory, at a fixed place as long as it lives.
+pub(crate) struct Seal(Box<[u8; SEAL]>);
+
+impl Drop for Seal {
+    fn drop(&mut self) {
+        // Nobody takes what lies in this process's memory from here on for what was to be read.
+        self.0.zeroize();
+    }
+}
+
+/// Another process, or this one, as the holder of a [`Seal`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pid: u32,
+    at: u64,
+    seal: [u8; SEAL],
+}
+
+const SEAL: usize = 16;
+
+impl Seal {
+    pub(crate) fn new() -> io::Result<Seal> {
+        let mut bytes = Box::new([0; SEAL]);
+        getrandom::fill(&mut bytes[..])?;
+        Ok(Seal(bytes))
+    }
+
+    /// This process, for others to read from as long as `self` lives.
+    pub(crate) fn holder(&self) -> Holder {
+        Holder {
+            pid: process::getpid().as_raw_nonzero().get().cast_unsigned(),
+            at: self.0.as_ptr().addr() as u64,
+            seal: *self.0,
+        }
+    }
+}
+
+impl Holder {
+    /// Bytes of [`Holder::to_bytes`].
+    pub(crate) const BYTES: usize = 4 + 8 + SEAL;
+
+    pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
+        let (pid, at) = (self.pid.to_le_bytes(), self.at.to_le_bytes());
+        let all = [&pid[..], &at, &self.seal].concat();
+        array::from_fn(|i| all[i])
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8; Self::BYTES]) -> Holder {
+        Holder {
+            pid: u32::from_le_bytes(array::from_fn(|i| bytes[i])),
+            at: u64::from_le_bytes(array::from_fn(|i| bytes[4 + i])),
+            seal: array::from_fn(|i| bytes[12 + i]),
+        }
+    }
+
+    /// Whether its memory can be read.
+    ///
+    /// # Errors
+    /// As [`Holder::read`].
+    pub(crate) fn probe(&self) -> Result<(), Errno> {
+        self.read(self.at, &Region::of_mut(&mut [0u8; SEAL]))
+    }
+
+    /// Fills `target` with what lies at address `from` there.
+    ///
+    /// # Errors
+    /// `SRCH` when the process has ended, the seal is not there any more, or never was: then `target` holds anything. `PERM`
+    /// or `NOSYS` when it is not allowed; `FAULT` when one of the two does not have so much memory there, or not of a kind
+    /// that can be read this way.
+    #[inline]
+    pub(crate) fn read(&self, from: u64, target: &Region<'_>) -> Result<(), Errno> {
+        let mut seal = [0u8; SEAL];
+        let part = |base: *mut libc::c_void, len| libc::iovec {
+            iov_base: base,
+            iov_len: len,
+        };
+        let there = |at: u64| std::ptr::without_provenance_mut(at as usize);
+        let local = [
+            part(target.as_ptr().cast(), target.len()),
+            part(seal.as_mut_ptr().cast(), SEAL),
+        ];
+        let remote = [part(there(from), target.len()), part(there(self.at), SEAL)];
+        // SAFETY: the kernel writes to the local parts alone: a region, whose bytes are mapped and may be written, and a
+        // local array; their lengths are those given. What it reads it checks itself.
+        let got = unsafe {
+            libc::process_vm_readv(self.pid.cast_signed(), local.as_ptr(), 2, remote.as_ptr(), 2, 0)
+        };
+        match usize::try_from(got) {
+            Err(_) => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+            // It stops short only where memory ends.
+            Ok(got) if got != target.len() + SEAL => Err(Errno::FAULT),
+            Ok(_) if seal != self.seal => Err(Errno::SRCH),
+            Ok(_) => Ok(()),
+        }
+    }
+}
+
+/// Lets any process of the same user read this one's memory, where Yama keeps it to descendants: until the process ends, for
+/// debuggers as well. Without Yama it changes nothing.
+pub(crate) fn allow_any() {
+    // Refused where there is no Yama.
+    let _ = process::set_ptracer(PTracer::Any);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_is_what_lies_there() {
+        let seal = Seal::new().unwrap();
+        let holder = Holder::from_bytes(&seal.holder().to_bytes());
+        assert_eq!(holder, seal.holder());
+        if let Err(errno) = holder.probe() {
+            println!("skipped: memory cannot be read here: {errno}");
+            return;
+        }
+        for len in [0, 1, 4095, 70_000] {
+            let data: Vec<u8> = (0..len).map(|i| (i * 7) as u8).collect();
+            let mut copy = vec![0u8; len];
+            let from = data.as_ptr().addr() as u64;
+            holder.read(from, &Region::of_mut(&mut copy)).unwrap();
+            assert_eq!(copy, data);
+        }
+        let nothing = holder.read(8, &Region::of_mut(&mut [0u8; 8]));
+        assert_eq!(nothing, Err(Errno::FAULT));
+    }
+
+    #[test]
+    fn another_process_is_nobody() {
+        let seal = Seal::new().unwrap();
+        let holder = seal.holder();
+        if holder.probe().is_err() {
+            println!("skipped: memory cannot be read here");
+            return;
+        }
+        let other_seal = Holder {
+            seal: [0; SEAL],
+            ..holder
+        };
+        assert_eq!(other_seal.probe(), Err(Errno::SRCH));
+        let nobody = Holder {
+            pid: i32::MAX.cast_unsigned(),
+            ..holder
+        };
+        assert_eq!(nobody.probe(), Err(Errno::SRCH));
+        let nowhere = Holder { at: 8, ..holder };
+        assert_eq!(nowhere.probe(), Err(Errno::FAULT));
+    }
+}

@@ -1,0 +1,203 @@
+//! Long messages between ranks of one host, which receivers read straight from their senders' memory where they may: the same
+//! results by either way, from threads and from processes, and the loss of a rank whose memory is being read.
+
+mod common;
+
+use ccl::{Communicator, Element, UniqueId};
+use common::{config, with_ranks};
+use std::{
+    env,
+    io::{BufRead, BufReader, Read},
+    ops::Range,
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+/// Elements of a block: about the shortest message that is read straight, and several tiles, none of them even.
+const COUNTS: [usize; 4] = [8_191, 16_385, 33_001, 100_003];
+
+/// Element `at` of `rank`'s vector.
+fn element(rank: usize, at: usize) -> u32 {
+    (at as u32).wrapping_mul(0x9e37_79b9).rotate_left(rank as u32) ^ rank as u32
+}
+
+fn part(rank: usize, range: Range<usize>) -> Vec<u32> {
+    range.map(|at| element(rank, at)).collect()
+}
+
+fn same<T: Element + PartialEq>(is: &[T], wanted: &[T], what: &str) {
+    let at = is.iter().zip(wanted).position(|(is, wanted)| is != wanted);
+    assert!(at.is_none() && is.len() == wanted.len(), "{what}: element {at:?}");
+}
+
+/// Makes every call that only copies, out of place and in place.
+fn every_call(comm: &Communicator) {
+    let (rank, n) = (comm.rank(), comm.ranks());
+    for (call, count) in COUNTS.into_iter().enumerate() {
+        let (total, root) = (n * count, call % n);
+        let block = |rank: usize| rank * count..(rank + 1) * count;
+        let all: Vec<u32> = (0..n).flat_map(|rank| part(rank, block(rank))).collect();
+        let own = part(rank, block(rank));
+        let what = |name: &str| format!("{name}, rank {rank} of {n}, {count} elements");
+
+        let mut recv = vec![0; total];
+        comm.all_gather(&own, &mut recv).unwrap();
+        same(&recv, &all, &what("all-gather"));
+        recv.fill(0);
+        recv[block(rank)].copy_from_slice(&own);
+        comm.all_gather_in_place(&mut recv).unwrap();
+        same(&recv, &all, &what("all-gather in place"));
+
+        let send = part(rank, 0..total);
+        let wanted: Vec<u32> = (0..n).flat_map(|from| part(from, block(rank))).collect();
+        comm.all_to_all(&send, &mut recv).unwrap();
+        same(&recv, &wanted, &what("all-to-all"));
+        recv.copy_from_slice(&send);
+        comm.all_to_all_in_place(&mut recv).unwrap();
+        same(&recv, &wanted, &what("all-to-all in place"));
+
+        let wanted = part(root, 0..total);
+        let send = (rank == root).then_some(&wanted[..]);
+        comm.broadcast(send, &mut recv, root).unwrap();
+        same(&recv, &wanted, &what("broadcast"));
+        if rank != root {
+            recv.fill(0);
+        }
+        comm.broadcast_in_place(&mut recv, root).unwrap();
+        same(&recv, &wanted, &what("broadcast in place"));
+
+        recv.fill(0);
+        let gathered = (rank == root).then_some(&mut recv[..]);
+        comm.gather(&own, gathered, root).unwrap();
+        if rank == root {
+            same(&recv, &all, &what("gather"));
+        }
+        // In place the root has all blocks, the others their own.
+        let mut data = own.clone();
+        if rank == root {
+            data = vec![0; total];
+            data[block(rank)].copy_from_slice(&own);
+        }
+        comm.gather_in_place(&mut data, root).unwrap();
+        let wanted = if rank == root { &all } else { &own };
+        same(&data, wanted, &what("gather in place"));
+
+        let sent = part(root, 0..total);
+        let mut recv = vec![0; count];
+        let send = (rank == root).then_some(&sent[..]);
+        comm.scatter(send, &mut recv, root).unwrap();
+        same(&recv, &sent[block(rank)], &what("scatter"));
+        let (mut data, mut wanted) = (vec![0; count], &sent[block(rank)]);
+        if rank == root {
+            (data, wanted) = (sent.clone(), &sent);
+        }
+        comm.scatter_in_place(&mut data, root).unwrap();
+        same(&data, wanted, &what("scatter in place"));
+    }
+}
+
+#[test]
+fn threads_get_what_was_sent() {
+    for n in 2..=5 {
+        with_ranks(n, &config(), every_call);
+    }
+}
+
+/// A process that is a rank and does as it is told; killed when dropped.
+struct Rank {
+    child: Child,
+    says: BufReader<ChildStdout>,
+}
+
+impl Rank {
+    fn start(id: &UniqueId, ranks: usize, rank: usize, cma: &str, role: &str) -> Rank {
+        let hex: String = id.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "roles", "--nocapture"])
+            .env("CCL_TEST_ROLE", format!("{role} {hex} {ranks} {rank}"))
+            .env("CCL_CMA", cma)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let says = BufReader::new(child.stdout.take().unwrap());
+        Rank { child, says }
+    }
+
+    fn start_all(ranks: usize, cma: &str, role: &str) -> Vec<Rank> {
+        let id = UniqueId::new().unwrap();
+        (0..ranks)
+            .map(|rank| Rank::start(&id, ranks, rank, cma, role))
+            .collect()
+    }
+
+    /// The next line that it says. Lines of the test harness are skipped.
+    fn said(&mut self) -> String {
+        let mut lines = self.says.by_ref().lines().map(Result::unwrap);
+        let said = lines.find_map(|line| line.strip_prefix("says: ").map(str::to_owned));
+        said.expect("a process that goes on")
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Not a test by itself: what the processes do that the tests below start.
+#[test]
+fn roles() {
+    let Ok(role) = env::var("CCL_TEST_ROLE") else {
+        return;
+    };
+    let words: Vec<&str> = role.split(' ').collect();
+    let byte = |i: usize| u8::from_str_radix(&words[1][2 * i..2 * i + 2], 16).unwrap();
+    let id = UniqueId::from_bytes(std::array::from_fn(byte)).unwrap();
+    let (ranks, rank) = (words[2].parse().unwrap(), words[3].parse().unwrap());
+    let joined = Communicator::init(ranks, &id, rank, &config());
+    match (words[0], joined) {
+        (_, Err(error)) => println!("\nsays: {error}"),
+        ("calls", Ok(comm)) => {
+            every_call(&comm);
+            println!("\nsays: done");
+        }
+        (_, Ok(comm)) => {
+            let (send, mut recv) = (vec![rank as u64; 1 << 20], vec![0; ranks << 20]);
+            comm.all_gather(&send, &mut recv).unwrap();
+            println!("\nsays: begun");
+            let error = (0..).find_map(|_| comm.all_gather(&send, &mut recv).err());
+            println!("\nsays: {}", error.unwrap());
+        }
+    }
+}
+
+#[test]
+fn processes_get_what_was_sent_whichever_way_it_comes() {
+    for cma in ["auto", "off", "any"] {
+        for mut rank in Rank::start_all(3, cma, "calls") {
+            assert_eq!(rank.said(), "done", "CCL_CMA={cma}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_while_its_memory_is_read_is_lost() {
+    for _ in 0..10 {
+        let mut ranks = Rank::start_all(3, "auto", "gather");
+        assert!(ranks.iter_mut().all(|rank| rank.said() == "begun"));
+        let pid = ranks[1].child.id();
+        ranks[1].child.kill().unwrap();
+        for survivor in [0, 2] {
+            let said = ranks[survivor].said();
+            let lost = format!("rank 1 was lost (its process {pid} ended)");
+            assert!(said.contains(&lost), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_setting_that_does_not_exist_is_refused() {
+    let said = Rank::start(&UniqueId::new().unwrap(), 1, 0, "maybe", "calls").said();
+    let wanted = "CCL_CMA=\"maybe\" does not exist: use \"auto\", \"off\" or \"any\"";
+    assert_eq!(said, wanted);
+}
