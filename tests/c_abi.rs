@@ -115,6 +115,12 @@ fn all_reduce_between_forked_processes() {
     build_and_run("tests/c/allreduce.c", C);
 }
 
+/// What `scripts/bench-peers` measures with: it ends with an error when a result is wrong.
+#[test]
+fn the_benchmark_beside_other_libraries() {
+    run(&build_with("benches/peers/collectives.c", C, &["-DWITH_CCL"]));
+}
+
 #[test]
 fn pre_multiplied_sums_between_forked_processes() {
     build_and_run("tests/c/premulsum.c", C);
