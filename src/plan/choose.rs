@@ -112,7 +112,7 @@ impl TileBytes {
     /// In shared memory: the slots of a few of them stay in a core's second-level cache.
     pub(crate) const SHARED_MEMORY: TileBytes = TileBytes {
         least: 16 << 10,
-        most: 64 << 10,
+        most: 32 << 10,
         wanted: TILES_WANTED,
         in_flight: IN_FLIGHT,
     };

@@ -83,7 +83,7 @@ fn small_messages_take_one_line_and_lie_apart() {
 
 #[test]
 fn a_length_that_does_not_fit_is_refused() {
-    for len in [MAX_MESSAGE as u32 + 1, u32::MAX] {
+    for len in [MAX_MESSAGE as u32 + 1, ELSEWHERE - 1] {
         let (out, into) = pair(0);
         send(&out, 3, [0; 4], &[1, 2, 3]);
         assert!(into.peek(3).unwrap().is_some());
@@ -100,6 +100,64 @@ fn a_length_that_does_not_fit_is_refused() {
         .len
         .store(MAX_MESSAGE as u32, SeqCst);
     assert_eq!(recv(&into, 7).1, vec![0; MAX_MESSAGE]);
+}
+
+#[test]
+fn a_place_that_does_not_fit_is_refused() {
+    for at in [size_of::<Segment>() as u32, u32::MAX] {
+        let (out, into) = pair(0);
+        send(&out, 1, [0; 4], &[7; 500]);
+        out.outbound().segment.entries[1][0].set_at(at);
+        let (rank, what) = blamed(into.peek(1));
+        assert_eq!(rank, 0);
+        assert!(what.contains(&format!("500 bytes at {at}")), "{what}");
+    }
+}
+
+/// However much the other lanes have in flight, each can send a message; and all comes as it was sent.
+#[test]
+fn no_lane_waits_for_anothers_bodies() {
+    let (out, into) = pair(0);
+    for turn in 0..20 {
+        let body = |lane: usize, k: u32| sample(lane, 10 * turn + k, MAX_MESSAGE - lane);
+        let mut sent = [0; LANES];
+        for lane in (0..LANES).cycle().skip(turn as usize).take(LANES * DEPTH) {
+            let (header, body) = body(lane, sent[lane]);
+            sent[lane] += u32::from(try_send(&out, lane, header, &body));
+        }
+        assert!(sent.iter().all(|&sent| sent > 0), "{sent:?}");
+        assert!(sent.contains(&1), "{sent:?}");
+        for lane in 0..LANES {
+            for k in 0..sent[lane] {
+                assert_eq!(recv(&into, lane), body(lane, k));
+            }
+        }
+    }
+}
+
+/// What a rank has released is known from its next message, without a look at the count.
+#[test]
+fn acknowledgements_travel_with_messages() {
+    let bells = [Bell::new().unwrap(), Bell::new().unwrap()];
+    let links = [super::Link::default(), super::Link::default()];
+    for (from, to) in [(0, 1), (1, 0)] {
+        let (opening, parcel) = Opening::new(&bells[from], false).unwrap();
+        assert!(links[to].set_inbound(Inbound::attach(from, &parcel, &bells[to], false).unwrap()));
+        let welcome = bells[to].welcome().unwrap();
+        assert!(links[from].set_outbound(opening.connected(to, &welcome, &bells[from]).unwrap()));
+    }
+    let [one, other] = &links;
+    for k in 0..DEPTH as u32 {
+        send(one, 4, [k; 4], &[1; 300]);
+    }
+    assert!(!try_send(one, 4, [0; 4], &[]));
+    (0..DEPTH).for_each(|_| drop(recv(other, 4)));
+    send(other, 4, [9; 4], &[]);
+    // As if the count had not come yet.
+    other.inbound().segment.released[4].0.store(0, SeqCst);
+    assert!(!try_send(one, 4, [0; 4], &[]));
+    assert_eq!(recv(one, 4).0, [9; 4]);
+    assert!(try_send(one, 4, [0; 4], &[]));
 }
 
 #[test]
