@@ -39,10 +39,7 @@ fn repeated_calls_give_what_the_first_ones_do() {
                     4 => {
                         let (root, mut mine) = (random.usize(..ranks), mine);
                         comm.broadcast_in_place(&mut mine, root).unwrap();
-                        assert!(
-                            (0..len).all(|i| mine[i] == value(root as u64, i)),
-                            "turn {turn}"
-                        );
+                        assert!((0..len).all(|i| mine[i] == value(root as u64, i)), "turn {turn}");
                     }
                     _ => {
                         // What goes on by itself takes places among the others.

@@ -145,7 +145,7 @@ impl Trial<'_> {
                 input,
                 output,
                 scratch: Region::of_mut(scratch),
-                streams: seed % 3 == 0,
+                streams: seed.is_multiple_of(3),
                 lend: self.proof.map(|proof| Lend {
                     proof,
                     rank: r,

@@ -98,7 +98,7 @@ pub(super) struct Floor {
     patience: Patience,
     scratch: Vec<u64>,
     /// The last short calls.
-    quick: Vec<Box<Quick>>,
+    quick: Vec<Quick>,
     jobs: Jobs,
     /// When the leader last looked at the clock, and time in which nobody looked, as when the process was stopped: that
     /// does not count as waiting.

@@ -59,7 +59,7 @@ impl Floor {
             begins: begins.map(|begin| begin * placed.call.dtype.size()),
         };
         self.quick.truncate(KEPT - 1);
-        self.quick.insert(0, Box::new(quick));
+        self.quick.insert(0, quick);
     }
 }
 
@@ -84,12 +84,12 @@ impl Engine {
         if is_wanted || is_over || tracing::enabled!(tracing::Level::TRACE) {
             return None;
         }
-        let mut quick = floor.quick.swap_remove(at);
-        let placed = &mut quick.placed;
+        let mut kept = std::mem::take(&mut floor.quick);
+        let placed = &mut kept[at].placed;
         (placed.call.seq, placed.first_lane) = self.take_place(placed);
         self.membership.record(&placed.call);
-        let led = self.run_own(&mut floor, &quick.placed, buffers);
-        floor.quick.push(quick);
+        let led = self.run_own(&mut floor, placed, buffers);
+        floor.quick = kept;
         Some(self.end_own(floor, led))
     }
 }

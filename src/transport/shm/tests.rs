@@ -127,8 +127,8 @@ fn no_lane_waits_for_anothers_bodies() {
         }
         assert!(sent.iter().all(|&sent| sent > 0), "{sent:?}");
         assert!(sent.contains(&1), "{sent:?}");
-        for lane in 0..LANES {
-            for k in 0..sent[lane] {
+        for (lane, &sent) in sent.iter().enumerate() {
+            for k in 0..sent {
                 assert_eq!(recv(&into, lane), body(lane, k));
             }
         }
