@@ -387,8 +387,7 @@ impl Run {
                     true
                 }
                 (&Route::Offer(body), Some(link)) => {
-                    work.settle();
-                    self.offer(link, peer, lane, header, body).map_err(wire)?
+                    self.offer(work, link, (peer, lane), header, body).map_err(wire)?
                 }
                 _ => false,
             };
@@ -402,12 +401,13 @@ impl Run {
     /// Offers `body` to `peer`; whether there was credit.
     fn offer<L: Link>(
         &mut self,
+        work: &Work<'_>,
         link: &L,
-        peer: usize,
-        lane: usize,
+        (peer, lane): (usize, usize),
         header: Header,
         body: Region<'_>,
     ) -> Result<bool, Error> {
+        work.settle();
         let ticket = link.offer(lane, header, body)?;
         self.offered.extend(ticket.map(|ticket| Offer {
             peer,
@@ -444,7 +444,7 @@ impl Run {
                     true
                 }
                 (Route::Offer(body), Ok(Some(link))) => {
-                    self.offer(link, peer, lane, header, body).map_err(wire)?
+                    self.offer(work, link, (peer, lane), header, body).map_err(wire)?
                 }
                 _ => false,
             };

@@ -17,7 +17,7 @@ pub(super) enum Stores {
     Ahead,
     /// Past the caches, for what is not read again soon: what was in the lines is not read first. Each line goes by one store
     /// where the processor has such, as a line that is written in parts may leave in parts. Others see them in order only
-    /// after [`settle_streams`].
+    /// after [`settle_streams`], on the thread that wrote.
     Streaming,
 }
 

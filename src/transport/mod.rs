@@ -118,7 +118,8 @@ pub(crate) trait Link {
     fn commit(&self, lane: usize, header: Header);
 
     /// Sends `body` without copying it: it must stay mapped and unchanged until [`Link::taken`] says so, or all offers have
-    /// been withdrawn ([`links::Links::withdraw`]). `None` as long as the lane has no credit. Only where [`Caps::offers`].
+    /// been withdrawn ([`links::Links::withdraw`]). `None` as long as the lane has no credit. Only where
+    /// [`Caps::offers`]. What was reserved on the lane and not committed is given up.
     fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error>;
 
     /// Whether the receiver has released the message that was offered as `ticket`.

@@ -163,10 +163,18 @@ impl Placed {
         self.call.signature()
     }
 
+    /// How many lanes it has.
+    #[inline]
+    pub(super) fn width(&self) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        self.plan.copies * self.plan.channels
+    }
+
     /// Its lanes, a bit for each.
     pub(super) fn lanes(&self) -> u32 {
-        let width = self.plan.copies * self.plan.channels;
-        (0..width).fold(0, |lanes, k| lanes | 1 << ((self.first_lane + k) % CALL_LANES))
+        (0..self.width()).fold(0, |lanes, k| lanes | 1 << ((self.first_lane + k) % CALL_LANES))
     }
 }
 

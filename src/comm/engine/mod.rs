@@ -15,6 +15,7 @@
 mod job;
 mod jobs;
 mod lead;
+mod next;
 mod quick;
 mod reasons;
 mod thread;
@@ -39,6 +40,7 @@ use crate::{
 use job::{Collecting, Placed};
 use jobs::Jobs;
 use lead::{Own, Until};
+use next::Next;
 use quick::Quick;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -67,8 +69,8 @@ pub(super) struct Engine {
     timeout_ns: AtomicU64,
     /// The failure that closed the communicator, as its calls report it.
     closed: OnceLock<Cause>,
-    /// The number of the next collective call, and above it the first of its lanes: see [`Engine::take_place`].
-    next: AtomicU64,
+    /// The place of the next collective call.
+    next: Next,
     /// Whether no call is accepted any more.
     finalized: AtomicBool,
     desk: Mutex<Desk>,
@@ -196,7 +198,7 @@ impl Engine {
             reproducible: config.reproducible,
             timeout_ns: AtomicU64::new(0),
             closed: OnceLock::new(),
-            next: AtomicU64::new(0),
+            next: Next::default(),
             finalized: AtomicBool::new(false),
             desk: Mutex::new(desk),
             floor: Mutex::new(floor),
@@ -227,7 +229,7 @@ impl Engine {
 
     /// Collective calls so far.
     pub(super) fn calls(&self) -> u32 {
-        self.next.load(Relaxed) as u32
+        self.next.number()
     }
 
     /// Runs a collective call to its end.
@@ -247,6 +249,7 @@ impl Engine {
         } = buffers;
         let placed = self.place(&mut desk, collective, (count, dtype, op), places)?;
         if placed.is_empty() {
+            self.next.settle();
             return Ok(());
         }
         // Nothing else is under way: this thread leads, and works on the caller's memory.
@@ -254,6 +257,7 @@ impl Engine {
             && let Ok(mut floor) = self.floor.try_lock()
             && floor.is_idle()
         {
+            self.next.settle();
             drop(desk);
             let led = self.run_own(&mut floor, &placed, [input, output]);
             floor.keep(&placed, &[input, output]);
@@ -321,6 +325,7 @@ impl Engine {
         let mut desk = self.open_desk_for(&start)?;
         let placed = self.place(&mut desk, collective, what, places)?;
         if placed.is_empty() && start.gate.is_none() {
+            self.next.settle();
             drop((memory, desk));
             start.completion.finish(Ok(None));
             return Ok(());
@@ -382,6 +387,7 @@ impl Engine {
         desk.incoming.push(job);
         self.mail.store(true, SeqCst);
         self.left.store(true, SeqCst);
+        self.next.settle();
     }
 
     /// How an operation that has ended came out, for whoever waited for it.
@@ -466,7 +472,7 @@ impl Engine {
             (choose, why),
         )?;
         let mut placed = Placed::new(plan, places, call, 0);
-        (placed.call.seq, placed.first_lane) = self.take_place(&placed);
+        (placed.call.seq, placed.first_lane) = self.next.take(placed.width());
         let (call, plan) = (placed.call, &placed.plan);
         self.membership.record(&call);
         trace!(
@@ -481,22 +487,6 @@ impl Engine {
             scalar: op.scalar,
             ..placed
         })
-    }
-
-    /// The number of a call, and the first of its lanes. Calls of several threads, which have no order, may come here at once.
-    #[inline]
-    fn take_place(&self, placed: &Placed) -> (u32, usize) {
-        let width = if placed.is_empty() {
-            0
-        } else {
-            placed.plan.copies * placed.plan.channels
-        };
-        let after = |now: u64| {
-            let lane = ((now >> 32) as usize + width) % CALL_LANES;
-            Some((lane as u64) << 32 | u64::from((now as u32).wrapping_add(1)))
-        };
-        let (Ok(now) | Err(now)) = self.next.fetch_update(Relaxed, Relaxed, after);
-        (now as u32, (now >> 32) as usize)
     }
 
     /// Closes the communicator, once.

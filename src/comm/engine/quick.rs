@@ -2,7 +2,7 @@
 //!
 //! A call of a few bytes is over in the time that a few cache lines take between two processors, so that all that is worked
 //! out for it counts. What was found of a short call (how long its buffers are, its plan, its straight way) stays on the
-//! floor. Who finds it there, with nothing under way and nobody waiting, needs neither the desk nor the planner.
+//! floor. Who finds it there, with nothing under way, needs neither the desk nor the planner.
 
 use super::{Engine, Floor, job::Placed};
 use crate::{
@@ -58,8 +58,10 @@ impl Floor {
             bytes: buffers.each_ref().map(Region::len),
             begins: begins.map(|begin| begin * placed.call.dtype.size()),
         };
-        self.quick.truncate(KEPT - 1);
-        self.quick.insert(0, quick);
+        if self.quick.len() == KEPT {
+            self.quick.remove(0);
+        }
+        self.quick.push(quick);
     }
 }
 
@@ -77,6 +79,7 @@ impl Engine {
         self.membership.check().ok()?;
         let mut floor = self.floor.try_lock().ok()?;
         let at = floor.quick.iter().position(|quick| quick.is(collective, what))?;
+        let seen = self.next.look()?;
         let quick = &floor.quick[at];
         let buffers = buffers(quick.bytes).filter(|buffers| quick.lie_right(buffers))?;
         let is_wanted = self.mail.load(SeqCst) || !floor.is_idle();
@@ -84,9 +87,10 @@ impl Engine {
         if is_wanted || is_over || tracing::enabled!(tracing::Level::TRACE) {
             return None;
         }
+        let (seq, first_lane) = self.next.take_seen(seen, quick.placed.width())?;
         let mut kept = std::mem::take(&mut floor.quick);
         let placed = &mut kept[at].placed;
-        (placed.call.seq, placed.first_lane) = self.take_place(placed);
+        (placed.call.seq, placed.first_lane) = (seq, first_lane);
         self.membership.record(&placed.call);
         let led = self.run_own(&mut floor, placed, buffers);
         floor.quick = kept;

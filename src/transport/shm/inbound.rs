@@ -154,6 +154,10 @@ impl Inbound {
             _ if self.segment.withdrawn.0.load(Relaxed) != 0 => Ok(false),
             Ok(()) => Ok(true),
             Err(Errno::SRCH) => Ok(false),
+            Err(errno @ Errno::NOMEM) => Err(Error::system(
+                format!("the memory of rank {} could not be read", self.peer),
+                io::Error::from(errno),
+            )),
             Err(errno) => Err(broken(
                 self.peer,
                 format!(

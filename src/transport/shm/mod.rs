@@ -18,7 +18,7 @@ pub(crate) use inbound::Inbound;
 pub(crate) use layout::DEPTH;
 pub(crate) use outbound::{Opening, Outbound};
 
-use super::{Caps, Header, Message, Ticket};
+use super::{CALL_LANES, Caps, Header, Message, Ticket};
 use crate::{
     mem::Region,
     types::{Cause, Error},
@@ -112,7 +112,9 @@ impl super::Link for Link {
     #[inline]
     fn peek(&self, lane: usize) -> Result<Option<Message<'_>>, Error> {
         let found = self.inbound().peek(lane)?;
-        if let (Some((_, word)), Some(outbound)) = (&found, self.outbound.get()) {
+        if lane < CALL_LANES
+            && let (Some((_, word)), Some(outbound)) = (&found, self.outbound.get())
+        {
             outbound.told(lane, *word);
         }
         Ok(found.map(|(message, _)| message))

@@ -174,10 +174,8 @@ impl Outbound {
             )));
         }
         let state = &self.lanes[lane];
-        assert!(
-            state.reserved.get() == NOTHING,
-            "an offer on lane {lane} between a reservation and its commit"
-        );
+        // What was reserved before is not sent.
+        state.reserved.set(NOTHING);
         if !self.has_room(lane)? {
             return Ok(None);
         }
@@ -239,7 +237,9 @@ impl Outbound {
         }
     }
 
-    /// The peer said beside a message how many it has released; of that count these are the last bits.
+    /// The peer said beside a message how many it has released; of that count these are the last bits. Only of lanes of
+    /// calls, whose messages are received in the call that they belong to: elsewhere one may have lain there while the count
+    /// came round.
     #[inline]
     pub(super) fn told(&self, lane: usize, word: u32) {
         let state = &self.lanes[lane];

@@ -265,10 +265,7 @@ impl super::Link for Link<'_> {
         let (base, len) = (body.as_ptr(), body.len());
         let copied = false;
         let number = self.sending(lane, |lane, draws| {
-            assert!(
-                lane.reserved.is_none(),
-                "an offer between a reservation and its commit"
-            );
+            lane.reserved = None;
             lane.post(Posted {
                 header,
                 base,
