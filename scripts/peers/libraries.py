@@ -123,16 +123,19 @@ class Libraries:
         run(["apt-get", "-qq", "install", "-y", "--no-install-recommends", *DEBIAN], env=quiet)
         return self.build(name, [compiler, "-DWITH_MPI"])
 
+    def commit(self) -> str:
+        return f"commit {run(['git', '-C', str(ROOT), 'describe', '--always', '--dirty']).strip()}"
+
     def ccl(self, given: Path | None) -> Library:
         """This project's library: `given`, or built now."""
         if given is None:
             say("building ccl")
             run(["cargo", "build", "--release", "--features", "cli"], cwd=ROOT)
             folder = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release"
-            name = f"commit {run(['git', '-C', str(ROOT), 'describe', '--always', '--dirty']).strip()}"
+            name = self.commit()
         else:
             folder = (given if given.is_dir() else given.parent).resolve()
-            name = f"the library in {folder}"
+            name = f"a library that was given (its source here: {self.commit()})"
         link = [f"-I{ROOT}/include", f"-L{folder}", "-lccl", f"-Wl,-rpath,{folder}"]
         program = self.build("ccl", ["cc", "-DWITH_CCL", *link])
         return Library("ccl", name, lambda n: [program, "-n", str(n)], yields=True)
