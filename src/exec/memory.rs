@@ -224,7 +224,7 @@ impl<'m> Work<'m> {
 
     /// Copies `result` into `target`.
     #[inline]
-    fn put(&self, target: &Region<'_>, result: &Region<'_>) {
+    pub(super) fn put(&self, target: &Region<'_>, result: &Region<'_>) {
         if target.len() < AHEAD {
             target.copy_from(result);
         } else if self.is_in_output(target) {

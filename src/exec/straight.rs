@@ -18,7 +18,7 @@ use crate::{
     transport::{CALL_LANES, Link, Message, Wires},
     types::Error,
 };
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
 /// The steps of a call of one channel.
@@ -109,6 +109,9 @@ impl Straight {
         wires: &W,
         mut wait: impl FnMut(u32) -> bool,
     ) -> Result<Option<SmallVec<[Reached; 4]>>, Fault> {
+        if self.tiling.tiles == 1 {
+            return self.run_tile(work, wires, wait);
+        }
         let (tiles, copies) = (self.tiling.tiles, work.copies.min(self.tiling.tiles));
         let mut reached: SmallVec<[Reached; 4]> =
             (0..copies).map(|tile| Reached { tile, steps: 0 }).collect();
@@ -116,7 +119,6 @@ impl Straight {
         loop {
             let (mut moved, mut is_over) = (false, true);
             for (copy, Reached { tile, steps }) in reached.iter_mut().enumerate() {
-                // A tile alone in flight is run as far as it goes, others by turns.
                 while *tile < tiles {
                     let Some(leg) = self.legs.get(*steps) else {
                         (*tile, *steps) = (*tile + work.copies, 0);
@@ -125,7 +127,7 @@ impl Straight {
                     let is_done = self.step(leg, work, wires, (copy, *tile))?;
                     *steps += usize::from(is_done);
                     moved |= is_done;
-                    if !is_done || copies > 1 && *steps < self.legs.len() {
+                    if !is_done || *steps < self.legs.len() {
                         break;
                     }
                 }
@@ -140,6 +142,27 @@ impl Straight {
                 return Ok(Some(reached));
             }
         }
+    }
+
+    /// The same for a call of one tile.
+    #[inline]
+    fn run_tile<W: Wires>(
+        &self,
+        work: &Work<'_>,
+        wires: &W,
+        mut wait: impl FnMut(u32) -> bool,
+    ) -> Result<Option<SmallVec<[Reached; 4]>>, Fault> {
+        for (steps, leg) in self.legs.iter().enumerate() {
+            let mut looks = 0;
+            while !self.step(leg, work, wires, (0, 0))? {
+                looks += 1;
+                if !wait(looks) {
+                    return Ok(Some(smallvec![Reached { tile: 0, steps }]));
+                }
+            }
+        }
+        work.settle();
+        Ok(None)
     }
 
     /// Runs a step for a tile. `false` if something is not there: then nothing has been sent or released, and what was
@@ -207,42 +230,56 @@ impl Leg {
         (lane, bytes): (usize, usize),
         place: impl Fn(Place) -> Region<'m>,
     ) -> Result<bool, Fault> {
-        let (mut came, mut go) = (SmallVec::<[&W::Link; 8]>::new(), SmallVec::<[&W::Link; 4]>::new());
-        let mut sources = SmallVec::<[Region<'_>; 8]>::new();
+        let mut sources = SmallVec::<[Region<'_>; 4]>::new();
         for from in &self.sources {
-            let peer = match *from {
-                From::Place(at) => {
-                    sources.push(place(at));
-                    continue;
+            sources.push(match *from {
+                From::Place(at) => place(at),
+                From::Peer(peer) => {
+                    let wire = |error| Fault::Wire { peer, error };
+                    let Some(link) = wires.from(peer).map_err(wire)? else {
+                        return Ok(false);
+                    };
+                    match body(work, link, (lane, bytes)).map_err(wire)? {
+                        Some(body) => body,
+                        None => return Ok(false),
+                    }
                 }
-                From::Peer(peer) => peer,
-            };
-            let wire = |error| Fault::Wire { peer, error };
-            let Some(link) = wires.from(peer).map_err(wire)? else {
-                return Ok(false);
-            };
-            let Some(body) = body(work, link, (lane, bytes)).map_err(wire)? else {
-                return Ok(false);
-            };
-            came.push(link);
-            sources.push(body);
+            });
         }
-        let mut rooms = SmallVec::<[Region<'_>; 4]>::new();
+        let mut rooms = SmallVec::<[Region<'_>; 2]>::new();
         for &peer in &self.sends {
             let wire = |error| Fault::Wire { peer, error };
             let Some(link) = wires.to(peer).map_err(wire)? else {
                 return Ok(false);
             };
-            let Some(room) = link.reserve(lane, bytes).map_err(wire)? else {
-                return Ok(false);
-            };
-            go.push(link);
-            rooms.push(room);
+            match link.reserve(lane, bytes).map_err(wire)? {
+                Some(room) => rooms.push(room),
+                None => return Ok(false),
+            }
         }
         let stores = self.stores.iter().map(|&at| place(at));
-        work.combine(self.how, None, &sources, stores.chain(rooms));
-        go.iter().for_each(|link| link.commit(lane, work.header));
-        came.iter().for_each(|link| link.release(lane));
+        if let (How::Copy, [only]) = (self.how, &sources[..]) {
+            for target in stores {
+                work.put(&target, only);
+            }
+            for room in &rooms {
+                work.put(room, only);
+            }
+        } else {
+            work.combine(self.how, None, &sources, stores.chain(rooms));
+        }
+        // The links are there, as they were above.
+        for &peer in &self.sends {
+            if let Some(link) = wires.to(peer).map_err(|error| Fault::Wire { peer, error })? {
+                link.commit(lane, work.header);
+            }
+        }
+        for from in &self.sources {
+            let &From::Peer(peer) = from else { continue };
+            if let Some(link) = wires.from(peer).map_err(|error| Fault::Wire { peer, error })? {
+                link.release(lane);
+            }
+        }
         Ok(true)
     }
 }

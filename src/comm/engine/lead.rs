@@ -23,7 +23,7 @@ use tracing::debug;
 /// A call that the leading thread runs on its own caller's memory.
 pub(super) struct Own<'m> {
     pub(super) run: Run,
-    pub(super) work: Work<'m>,
+    pub(super) work: &'m Work<'m>,
     pub(super) call: Call,
     /// A bit for each.
     pub(super) lanes: u32,
@@ -183,7 +183,7 @@ impl Engine {
             return Err(failed(Fault::Wire { peer, error }, operation));
         }
         if let Some(own) = own {
-            match own.run.poll(&own.work, &floor.links) {
+            match own.run.poll(own.work, &floor.links) {
                 Ok(Progress::Done) => return Ok(Progress::Done),
                 Ok(progress) => moved = progress == Progress::Moved,
                 Err(fault) => return Err(failed(fault, Some(own.call.into()))),

@@ -291,7 +291,7 @@ impl Engine {
             };
             let own = Own {
                 run,
-                work,
+                work: &work,
                 call: placed.call,
                 lanes: placed.lanes(),
             };
