@@ -6,6 +6,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::{sync::atomic::AtomicU64, thread};
 
 const LONG: Duration = Duration::from_secs(60);
+/// Long enough for a ring that is under way.
+const SOON: Duration = Duration::from_secs(1);
 
 /// Puts this thread on a processor of its own, if there are as many.
 fn pin(which: usize) {
@@ -105,7 +107,9 @@ fn hand_over(asymmetric: bool) {
             if !came(at) {
                 bells[me].doze();
                 let rung = bells[me].page.state.load(Relaxed) == AWAKE;
-                lost.fetch_add(u64::from(!rung && came(token.load(Acquire))), Relaxed);
+                // Who has stored the token may be about to ring.
+                let is_lost = !rung && came(token.load(Acquire)) && !bells[me].sleep(SOON);
+                lost.fetch_add(u64::from(is_lost), Relaxed);
             }
             if !came(token.load(Acquire)) {
                 assert!(bells[me].sleep(LONG), "a ring was missed at turn {at}");
