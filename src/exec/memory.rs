@@ -13,7 +13,6 @@ use crate::{
     types::{DType, Op},
 };
 use smallvec::SmallVec;
-use std::iter;
 
 /// One call, ready to be run.
 #[derive(Debug, Clone, Copy)]
@@ -182,13 +181,12 @@ impl<'m> Work<'m> {
         how: How,
         scaled: Option<(usize, u64)>,
         sources: &[Region<'_>],
-        mut targets: impl Iterator<Item = Region<'t>>,
+        targets: impl Iterator<Item = Region<'t>>,
     ) {
         if let (How::Copy, [only], None) = (how, sources, scaled) {
             return targets.for_each(|target| self.put(&target, only));
         }
-        let Some(first) = targets.next() else { return };
-        let mut targets: SmallVec<[Region<'t>; 8]> = iter::once(first).chain(targets).collect();
+        let mut targets: SmallVec<[Region<'t>; 8]> = targets.collect();
         if self.streams {
             // What goes past the caches is no good to be copied on.
             targets.sort_by_key(|target| self.is_in_output(target));
@@ -224,7 +222,7 @@ impl<'m> Work<'m> {
 
     /// Copies `result` into `target`.
     #[inline]
-    pub(super) fn put(&self, target: &Region<'_>, result: &Region<'_>) {
+    fn put(&self, target: &Region<'_>, result: &Region<'_>) {
         if target.len() < AHEAD {
             target.copy_from(result);
         } else if self.is_in_output(target) {

@@ -258,16 +258,7 @@ impl Leg {
             }
         }
         let stores = self.stores.iter().map(|&at| place(at));
-        if let (How::Copy, [only]) = (self.how, &sources[..]) {
-            for target in stores {
-                work.put(&target, only);
-            }
-            for room in &rooms {
-                work.put(room, only);
-            }
-        } else {
-            work.combine(self.how, None, &sources, stores.chain(rooms));
-        }
+        work.combine(self.how, None, &sources, stores.chain(rooms));
         // The links are there, as they were above.
         for &peer in &self.sends {
             if let Some(link) = wires.to(peer).map_err(|error| Fault::Wire { peer, error })? {

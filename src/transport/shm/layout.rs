@@ -158,7 +158,8 @@ pub(super) fn len_of(word: u32) -> usize {
     (word & (ELSEWHERE - 1)) as usize
 }
 
-/// Bits of a length, the last of which is [`ELSEWHERE`]; the others hold the last bits of a count, which differs from what is known by [`DEPTH`] at most.
+/// Bits of a length, the last of which is [`ELSEWHERE`]; the others hold the last bits of a count. On lanes of calls that
+/// tells the count: it has not come round since the message was sent.
 pub(super) const LEN_BITS: u32 = 20;
 
 /// What a sender says of its segment when it hands it over: the receiver goes on only if it would say the same.
