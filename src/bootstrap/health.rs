@@ -8,7 +8,7 @@ use super::{
 use crate::{
     net::Frame,
     sys::fork,
-    types::{Call, Cause, Error, Operation},
+    types::{Cause, Error, Operation},
 };
 use std::{
     mem,
@@ -101,7 +101,7 @@ impl Health {
 
     /// Keeps `call`, which this rank makes, for others that ask: the last [`KEPT`](super::calls::KEPT) are kept.
     #[inline]
-    pub(crate) fn record(&self, call: &Call) {
+    pub(crate) fn record(&self, call: [u32; 4]) {
         self.0.calls.record(call);
     }
 

@@ -19,7 +19,7 @@ pub(super) struct Buffers<'m> {
 }
 
 /// Which part of a call's vector lies where in a rank's buffers.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Places {
     /// All from these elements on in the input and in the output.
     From([usize; 2]),

@@ -3,7 +3,7 @@
 use super::{
     Communicator,
     buffers::{self, Buffers},
-    engine::Start,
+    engine::{Asked, Size, Start},
 };
 use crate::{
     mem::{Hold, Owned, Region},
@@ -289,7 +289,7 @@ impl Communicator {
     ) -> Result<()> {
         let op = op.into();
         let as_long = |bytes: [usize; 2]| Some([of_length(input, bytes[0])?, of_length(output, bytes[1])?]);
-        if let Some(outcome) = self.repeat(collective, (count, dtype, op), as_long) {
+        if let Some(outcome) = self.repeat(collective, Size::Count(count), (dtype, op), as_long) {
             return outcome;
         }
         let buffers = self.checked(collective, [input, output], (count, dtype, op))?;
@@ -302,10 +302,17 @@ impl Communicator {
     pub(crate) fn repeat<'m>(
         &self,
         collective: Collective,
-        what: (usize, DType, Reducing),
+        size: Size<'_>,
+        (dtype, op): (DType, Reducing),
         buffers: impl FnOnce([usize; 2]) -> Option<[Region<'m>; 2]>,
     ) -> Option<Result<()>> {
-        self.engine.quick(collective, what, buffers)
+        let asked = Asked {
+            collective,
+            size,
+            dtype,
+            op,
+        };
+        self.engine.quick(&asked, buffers)
     }
 
     /// Checks and begins an operation as [`Communicator::collective`] runs it.

@@ -30,6 +30,22 @@ impl<'a> Side<'a> {
         Side::Each { counts, displs }
     }
 
+    /// Whether `blocks` are what it gives of rank `me`.
+    #[inline]
+    pub(super) fn is(&self, blocks: &[Range<usize>], me: usize) -> bool {
+        match *self {
+            Side::Each { counts, displs } => {
+                let is = |((count, displ), block): ((&usize, &usize), &Range<usize>)| {
+                    *count == block.len() && (*count == 0 || *displ == block.start)
+                };
+                let is_for_all = counts.len() == blocks.len() && displs.len() == blocks.len();
+                is_for_all && counts.iter().zip(displs).zip(blocks).all(is)
+            }
+            Side::Own(count) => blocks[me] == (0..count),
+            Side::None => false,
+        }
+    }
+
     /// What only the root gives: its buffer, and the blocks in it.
     pub(super) fn of_root<B>(given: Option<(B, &'a [usize], &'a [usize])>) -> (Option<B>, Self) {
         match given {

@@ -17,7 +17,7 @@ mod transfers;
 mod vector;
 
 pub use config::Config;
-pub(crate) use engine::Start;
+pub(crate) use engine::{Size, Start};
 pub(crate) use given::Side;
 pub(crate) use init_all::together;
 pub use pending::{Begin, Pending};

@@ -4,7 +4,7 @@ use super::{
     Communicator, Side,
     buffers::{self, Buffers},
     collectives::{erased, rank},
-    engine::Start,
+    engine::{Size, Start},
     given::{checked, count},
 };
 use crate::{
@@ -194,6 +194,13 @@ impl Communicator {
         dtype: DType,
         op: Reducing,
     ) -> Result<()> {
+        let as_long = |bytes: [usize; 2]| {
+            let part = |k: usize| (bytes[k] <= memory[k].len()).then(|| memory[k].part(0, bytes[k]));
+            Some([part(0)?, part(1)?])
+        };
+        if let Some(outcome) = self.repeat(collective, Size::Given(sides), (dtype, op), as_long) {
+            return outcome;
+        }
         let blocks = self.given(collective, sides, dtype)?;
         self.run_given(collective, blocks, memory, dtype, op)
     }

@@ -308,12 +308,12 @@ impl Run {
             return Ok(Outcome::Later);
         }
         let (lane, bytes) = (track.lane, work.bytes_of(step, track));
-        if bytes == 0 && !work.sends_empty(track) {
+        if bytes == 0 && !work.sends_empty(track.tile) {
             return Ok(Outcome::Done);
         }
         let mut received: SmallVec<[Message<'_>; 2]> = SmallVec::new();
         for peer in track.receives(step, work.ranks()) {
-            match look(work.header_of(step, track), wires, peer, lane, bytes)? {
+            match look(work.header_of(step, track.cursor.vars()), wires, peer, lane, bytes)? {
                 Some(message) => received.push(message),
                 None => return Ok(Outcome::Needs(Wait::Message(peer))),
             }
@@ -374,7 +374,7 @@ impl Run {
         is_due: impl Fn(&Route<'_, '_>) -> bool,
         wires: &W,
     ) -> Result<(), Fault> {
-        let (lane, header) = (self.tracks[i].lane, work.header_of(step, &self.tracks[i]));
+        let (lane, header) = (self.tracks[i].lane, work.header_of(step, self.tracks[i].cursor.vars()));
         for (k, (peer, route)) in self.tracks[i].sends(step, work.ranks()).zip(routes).enumerate() {
             if !is_due(route) {
                 continue;
@@ -428,7 +428,7 @@ impl Run {
     ) -> Result<Outcome, Fault> {
         let track = &self.tracks[i];
         let (lane, bytes) = (track.lane, work.bytes_of(step, track));
-        let header = work.header_of(step, track);
+        let header = work.header_of(step, track.cursor.vars());
         let before = std::mem::take(&mut self.tracks[i].unsent);
         for &k in &before {
             let Some(peer) = self.tracks[i].sends(step, work.ranks()).nth(k) else {

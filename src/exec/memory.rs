@@ -5,7 +5,7 @@ use crate::{
     mem::{Region, settle_streams},
     plan::{
         layout::{Grains, Tiling},
-        schedule::{Buffer, How, Schedule, Slice, Source, Step},
+        schedule::{Buffer, How, LoopVars, Schedule, Slice, Source, Step},
         verify::{Proof, SendSite},
     },
     reduce::{Manner, reduce_as},
@@ -81,9 +81,9 @@ impl<'m> Work<'m> {
 
     /// The position of the `k`-th grain of `slice` in its buffer, and the grain as long as which it is.
     #[inline]
-    fn position(&self, slice: &Slice, k: usize, track: &Track) -> (usize, usize) {
+    fn position(&self, slice: &Slice, k: usize, vars: &LoopVars) -> (usize, usize) {
         let schedule = self.schedule;
-        let position = slice.position(k, track.cursor.vars(), schedule.grains_of(slice.buffer));
+        let position = slice.position(k, vars, schedule.grains_of(slice.buffer));
         let total = schedule.total_grains();
         let grain = if position < total {
             position
@@ -103,7 +103,7 @@ impl<'m> Work<'m> {
             dtype,
             ..
         } = self;
-        let (position, grain) = self.position(slice, k, track);
+        let (position, grain) = self.position(slice, k, track.cursor.vars());
         let range = tiling.cut(grains.place(slice.buffer, grain), track.tile);
         let (at, len) = (range.start * dtype.size(), range.len() * dtype.size());
         match slice.buffer {
@@ -119,7 +119,7 @@ impl<'m> Work<'m> {
     /// What the messages of `step` carry: of given blocks that only the two ends of a message know, the length of its grains
     /// in the place of the count.
     #[inline]
-    pub(super) fn header_of(&self, step: &Step, track: &Track) -> Header {
+    pub(super) fn header_of(&self, step: &Step, vars: &LoopVars) -> Header {
         if !self.grains.are_told() {
             return self.header;
         }
@@ -128,18 +128,18 @@ impl<'m> Work<'m> {
         };
         let len = |k| {
             self.grains
-                .place(slice.buffer, self.position(slice, k, track).1)
+                .place(slice.buffer, self.position(slice, k, vars).1)
                 .len()
         };
         let count = (0..slice.grains()).map(len).sum::<usize>();
         [self.header[0], self.header[1], count as u32, (count >> 32) as u32]
     }
 
-    /// Whether a message of no elements is sent in this tile. It is in the first one of given blocks, so that a rank that
+    /// Whether a message of no elements is sent in tile `tile`. It is in the first one of given blocks, so that a rank that
     /// counts on more, or on none, learns of the difference.
     #[inline]
-    pub(super) fn sends_empty(&self, track: &Track) -> bool {
-        matches!(self.grains, Grains::Given { .. }) && track.tile == 0
+    pub(super) fn sends_empty(&self, tile: usize) -> bool {
+        matches!(self.grains, Grains::Given { .. }) && tile == 0
     }
 
     /// Bytes that `step` moves in the track's tile.
@@ -252,4 +252,4 @@ impl<'m> Work<'m> {
 /// Bytes that stay in the first-level cache with what is read and written for them.
 const PIECE: usize = 4 << 10;
 /// Bytes of the shortest target that is worth more than a plain copy.
-const AHEAD: usize = 1 << 10;
+pub(super) const AHEAD: usize = 1 << 10;

@@ -18,7 +18,7 @@ use crate::{
     transport::{CALL_LANES, Link, Message, Wires},
     types::Error,
 };
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// The steps of a call of one channel.
@@ -51,9 +51,9 @@ enum From {
 
 /// A place in a buffer, in elements.
 #[derive(Debug, Clone, Copy)]
-struct Place {
-    buffer: Buffer,
-    at: usize,
+pub(super) struct Place {
+    pub(super) buffer: Buffer,
+    pub(super) at: usize,
 }
 
 /// How far a copy of the program is.
@@ -109,9 +109,6 @@ impl Straight {
         wires: &W,
         mut wait: impl FnMut(u32) -> bool,
     ) -> Result<Option<SmallVec<[Reached; 4]>>, Fault> {
-        if self.tiling.tiles == 1 {
-            return self.run_tile(work, wires, wait);
-        }
         let (tiles, copies) = (self.tiling.tiles, work.copies.min(self.tiling.tiles));
         let mut reached: SmallVec<[Reached; 4]> =
             (0..copies).map(|tile| Reached { tile, steps: 0 }).collect();
@@ -144,27 +141,6 @@ impl Straight {
         }
     }
 
-    /// The same for a call of one tile.
-    #[inline]
-    fn run_tile<W: Wires>(
-        &self,
-        work: &Work<'_>,
-        wires: &W,
-        mut wait: impl FnMut(u32) -> bool,
-    ) -> Result<Option<SmallVec<[Reached; 4]>>, Fault> {
-        for (steps, leg) in self.legs.iter().enumerate() {
-            let mut looks = 0;
-            while !self.step(leg, work, wires, (0, 0))? {
-                looks += 1;
-                if !wait(looks) {
-                    return Ok(Some(smallvec![Reached { tile: 0, steps }]));
-                }
-            }
-        }
-        work.settle();
-        Ok(None)
-    }
-
     /// Runs a step for a tile. `false` if something is not there: then nothing has been sent or released, and what was
     /// reserved is reserved again by who goes on.
     #[inline]
@@ -175,12 +151,11 @@ impl Straight {
         wires: &W,
         (copy, tile): (usize, usize),
     ) -> Result<bool, Fault> {
-        let (elements, at) = match self.tiling.tiles {
-            1 => (leg.elements, 0),
-            _ => {
-                let at = tile * self.tiling.elements;
-                (self.tiling.elements.min(leg.elements.saturating_sub(at)), at)
-            }
+        let at = tile * self.tiling.elements;
+        // Of a call of one tile a piece may be several grains.
+        let elements = match self.tiling.tiles {
+            1 => leg.elements,
+            _ => self.tiling.elements.min(leg.elements.saturating_sub(at)),
         };
         if elements == 0 {
             return Ok(true);
@@ -288,7 +263,7 @@ fn body<'l, L: Link>(
 }
 
 /// Where `slice` lies, and how many elements it has, if each tile's part of it is in one piece.
-fn piece(
+pub(super) fn piece(
     slice: &Slice,
     vars: &LoopVars,
     schedule: &Schedule,

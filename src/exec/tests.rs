@@ -3,7 +3,7 @@
 mod reproducible;
 mod vector;
 
-use super::{Lend, Progress, Run, Straight, Work};
+use super::{Lend, Progress, Run, Short, Straight, Turn, Work};
 use crate::{
     mem::Region,
     plan::{
@@ -183,7 +183,25 @@ fn finish(world: &sim::World, works: &[Work<'_>]) -> Result<(), String> {
     let works: Vec<Work<'_>> = works.collect();
     let begin = |rank: usize| {
         let work = &works[rank];
-        if !straight[rank] || work.scalar.is_some() || matches!(work.grains, Grains::Given { .. }) {
+        if !straight[rank] || work.scalar.is_some() {
+            return Ok(Run::new(work));
+        }
+        if let Some(short) = Short::new(work).filter(|_| world.next_rank().is_multiple_of(2)) {
+            assert!(short.scratch_bytes() <= work.scratch.len());
+            let turn = Turn {
+                header: work.header,
+                lane: work.first_lane,
+                input: work.input,
+                output: work.output,
+                scratch: work.scratch,
+            };
+            let reached = short.run(&turn, &world.wires(rank), |looks| looks < 3);
+            return Ok(match reached {
+                Some(reached) => Run::after(work, &[reached]),
+                None => Run::over(work),
+            });
+        }
+        if matches!(work.grains, Grains::Given { .. }) {
             return Ok(Run::new(work));
         }
         match Straight::new(work.schedule, &work.grains, &work.tiling, work.dtype.size()) {

@@ -7,6 +7,7 @@ use super::{
     types::{cclComm_t, cclDataType_t, cclRedOp_t, cclResult_t, cclStream_t},
 };
 use crate::{
+    comm::Size,
     mem::{Hold, Region},
     types::{Collective, DType, Op, Result},
 };
@@ -44,7 +45,7 @@ unsafe fn run(
                 let parts: Result<_> = parts(bytes[0] / size, bytes[1] / size);
                 Some(parts.ok()?.map(|part| part.unwrap_or_else(Region::empty)))
             };
-            if let Some(outcome) = comm.repeat(collective, (count, dtype, op), buffers) {
+            if let Some(outcome) = comm.repeat(collective, Size::Count(count), (dtype, op), buffers) {
                 return outcome;
             }
         }

@@ -8,12 +8,13 @@ use super::{
     types::{cclComm_t, cclDataType_t, cclRedOp_t, cclResult_t, cclStream_t},
 };
 use crate::{
-    comm::{Communicator, Side},
+    comm::{Communicator, Side, Size},
     mem::Hold,
     types::{Collective, DType, Error, Op, Result},
 };
 use std::{
     ffi::{c_int, c_void},
+    slice,
     sync::Arc,
 };
 
@@ -46,6 +47,23 @@ impl Given {
             names: ["recvbuff", "recvcounts", "rdispls"],
             buffer: buffer.cast_const(),
             blocks,
+        }
+    }
+
+    /// What is given, where it lies. `None` if the arrays must be copied first, or are not there.
+    ///
+    /// # Safety
+    /// As for [`Given::arrays`]; they stay as they are for `'a`.
+    unsafe fn lent<'a>(&self, ranks: usize, is_used: bool) -> Option<Side<'a>> {
+        match self.blocks {
+            Blocks::Own(count) => Some(Side::Own(count)),
+            Blocks::Each(_) if !is_used => Some(Side::None),
+            Blocks::Each(arrays) if arrays.iter().all(|at| !at.is_null() && at.is_aligned()) => {
+                // SAFETY: the caller's promise; they are not NULL and aligned, just checked.
+                let [counts, displs] = arrays.map(|at| unsafe { slice::from_raw_parts(at, ranks) });
+                Some(Side::Each { counts, displs })
+            }
+            Blocks::Each(_) => None,
         }
     }
 
@@ -108,19 +126,31 @@ unsafe fn run(
         let comm = &entry.communicator;
         let dtype = DType::from_number(datatype)?;
         let op = op.map_or(Ok(Op::Sum.into()), |op| entry.made.reducing(op, dtype))?;
-        let collective = collective()?;
+        let (collective, when) = (collective()?, when(stream)?);
         let (is_root, ranks) = (is_root(comm, collective), comm.ranks());
+        let at = |given: &Given, count| {
+            // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise, who leaves the buffers alone
+            // until the operation is over.
+            unsafe { region(given.names[0], given.buffer, count, dtype) }
+        };
+        // SAFETY: the caller's promise.
+        let lent = unsafe { [send.lent(ranks, is_root), recv.lent(ranks, is_root)] };
+        if let (When::Now, [Some(sent), Some(received)]) = (&when, lent) {
+            let buffers = |bytes: [usize; 2]| {
+                let [sent, received] = bytes.map(|bytes| bytes / dtype.size());
+                Some([at(&send, sent).ok()?, at(&recv, received).ok()?])
+            };
+            let size = Size::Given([sent, received]);
+            if let Some(outcome) = comm.repeat(collective, size, (dtype, op), buffers) {
+                return outcome;
+            }
+        }
         // SAFETY: the caller's promise.
         let arrays = unsafe { [send.arrays(ranks, is_root)?, recv.arrays(ranks, is_root)?] };
         let sides = [send.blocks.side(&arrays[0]), recv.blocks.side(&arrays[1])];
         let blocks = comm.given(collective, sides, dtype)?;
-        let part = |side: usize, given: &Given| {
-            // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise, who leaves the buffers alone
-            // until the operation is over.
-            unsafe { region(given.names[0], given.buffer, blocks.span(side), dtype) }
-        };
-        let memory = [part(0, &send)?, part(1, &recv)?];
-        match when(stream)? {
+        let memory = [at(&send, blocks.span(0))?, at(&recv, blocks.span(1))?];
+        match when {
             When::Now => comm.run_given(collective, blocks, memory, dtype, op),
             When::Later(stream) => {
                 comm.check_given(collective, &blocks, memory, (dtype, op))?;

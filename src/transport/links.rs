@@ -1,7 +1,7 @@
 //! A rank's links to all others, made on first use.
 
 use super::{
-    Caps, Header, Link, Message, Ticket, Wires,
+    Caps, Expected, Header, Link, Message, Ticket, Wires,
     shm::{self, Bell},
     tcp::{self, Hub},
 };
@@ -392,6 +392,16 @@ impl Wires for Links {
     }
 
     #[inline]
+    fn made_to(&self, peer: usize) -> Option<&AnyLink> {
+        self.peers.get(peer).filter(|link| link.to.get() != Way::None)
+    }
+
+    #[inline]
+    fn made_from(&self, peer: usize) -> Option<&AnyLink> {
+        self.peers.get(peer).filter(|link| link.from.get() != Way::None)
+    }
+
+    #[inline]
     fn progress(&self) -> Result<(), (usize, Error)> {
         match self.hub.get() {
             Some(hub) => self.progress_connections(hub),
@@ -498,6 +508,14 @@ impl Link for AnyLink {
         match self.from.get() {
             Way::Tcp => self.over_tcp().peek(lane),
             Way::None | Way::Shm => self.shm.peek(lane),
+        }
+    }
+
+    #[inline]
+    fn expect(&self, lane: usize, header: &Header, len: usize) -> Expected<'_> {
+        match self.from.get() {
+            Way::Tcp => self.over_tcp().expect(lane, header, len),
+            Way::None | Way::Shm => self.shm.expect(lane, header, len),
         }
     }
 

@@ -92,6 +92,16 @@ impl<'l> Body<'l> {
     }
 }
 
+/// What lies on a lane where one message is awaited: see [`Link::expect`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Expected<'l> {
+    Nothing,
+    /// The body of that message, which may be read here.
+    Body(Region<'l>),
+    /// Anything else: [`Link::peek`] says what, and [`Link::take`] brings what lies elsewhere.
+    Other,
+}
+
 /// Names an offered message of one lane: the how-manieth message it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket(pub(crate) u32);
@@ -131,6 +141,18 @@ pub(crate) trait Link {
     /// When the peer is found to be broken.
     fn peek(&self, lane: usize) -> Result<Option<Message<'_>>, Error>;
 
+    /// Looks for a message with this header and so many bytes, as the oldest of `lane`.
+    #[inline]
+    fn expect(&self, lane: usize, header: &Header, len: usize) -> Expected<'_> {
+        match self.peek(lane) {
+            Ok(None) => Expected::Nothing,
+            Ok(Some(Message { header: found, body })) if found == *header && body.len() == len => {
+                body.here().map_or(Expected::Other, Expected::Body)
+            }
+            _ => Expected::Other,
+        }
+    }
+
     /// Copies the body of the oldest message of `lane`, which [`Link::peek`] has shown, into `target`, of the same length;
     /// it may be asked again. `false` when it is not to be had any more, because its sender has withdrawn it or is gone: then
     /// `target` holds anything, and the message is as good as one that never came. Why, others find.
@@ -159,6 +181,18 @@ pub(crate) trait Wires {
 
     /// The link on which `peer` sends to this rank, or `None` as long as `peer` has not made it.
     fn from(&self, peer: usize) -> Result<Option<&Self::Link>, Error>;
+
+    /// The link of [`Wires::to`], if it is there.
+    #[inline]
+    fn made_to(&self, peer: usize) -> Option<&Self::Link> {
+        self.to(peer).ok().flatten()
+    }
+
+    /// The link of [`Wires::from`], if it is there.
+    #[inline]
+    fn made_from(&self, peer: usize) -> Option<&Self::Link> {
+        self.from(peer).ok().flatten()
+    }
 
     /// Moves on what is under way and needs this rank's hand: without it nothing comes in or goes out. Where the hardware
     /// does it all there is nothing to do. An error is about the link to the rank beside it.

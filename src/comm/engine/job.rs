@@ -110,6 +110,12 @@ impl Placed {
         }
     }
 
+    /// Whether both are the same call, but for their places.
+    pub(super) fn repeats(&self, other: &Placed) -> bool {
+        let what = |placed: &Placed| Call { seq: 0, ..placed.call };
+        what(self) == what(other) && self.places == other.places && self.scalar == other.scalar
+    }
+
     /// Whether there is nothing to do on any rank. Of given blocks a rank says also that it has none.
     pub(super) fn is_empty(&self) -> bool {
         self.call.count == 0 && self.places.given().is_none()

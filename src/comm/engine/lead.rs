@@ -6,8 +6,11 @@ use super::{
 };
 use crate::{
     bootstrap::Membership,
-    exec::{Completion, Fault, Progress, Run, Work, wait::Pause},
-    transport::Wires,
+    exec::{
+        Completion, Fault, Progress, Run, Work,
+        wait::{Patience, Pause},
+    },
+    transport::{Wires, links::Links},
     types::{Call, Cause},
 };
 use std::{
@@ -78,24 +81,32 @@ impl Engine {
         };
         let Floor { links, patience, .. } = floor;
         patience.refresh();
-        let is_wanted = || self.mail.load(Relaxed) || self.waiting.load(Relaxed) > 0;
-        let reached = straight.run(work, links, |looks| {
-            if looks <= 1 {
-                patience.refresh();
-            }
-            links.move_alone() && !is_wanted() && (looks == 0 || patience.pause())
-        });
+        let reached = straight.run(work, links, |looks| self.may_wait(links, patience, looks));
         match reached {
             Ok(Some(reached)) => Ok(Some(Run::after(work, &reached))),
             Ok(None) if links.unsent() => Ok(Some(Run::over(work))),
             Ok(None) => Ok(None),
-            Err(fault) => {
-                let cause = reasons::cause_of(fault, self.membership.rank() as u32, Some(placed.call.into()));
-                let cause = reasons::raise(&self.membership, cause);
-                self.fall(floor, &cause);
-                Err(self.close(cause))
-            }
+            Err(fault) => Err(self.fail(floor, fault, placed.call)),
         }
+    }
+
+    /// Whether a call that goes ahead looks again after so many fruitless looks since something moved. It pauses meanwhile.
+    #[inline]
+    pub(super) fn may_wait(&self, links: &Links, patience: &mut Patience, looks: u32) -> bool {
+        if looks <= 1 {
+            patience.refresh();
+        }
+        let is_wanted = self.mail.load(Relaxed) || self.waiting.load(Relaxed) > 0;
+        links.move_alone() && !is_wanted && (looks == 0 || patience.pause())
+    }
+
+    /// Closes the communicator, because of what `call` met.
+    #[cold]
+    pub(super) fn fail(&self, floor: &mut Floor, fault: Fault, call: Call) -> Cause {
+        let cause = reasons::cause_of(fault, self.membership.rank() as u32, Some(call.into()));
+        let cause = reasons::raise(&self.membership, cause);
+        self.fall(floor, &cause);
+        self.close(cause)
     }
 
     fn go_on(&self, floor: &mut Floor, own: &mut Option<Own<'_>>, until: Until<'_>) -> Result<(), Cause> {

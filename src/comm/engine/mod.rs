@@ -21,11 +21,13 @@ mod reasons;
 mod thread;
 
 pub(super) use job::{Gate, Job, What};
+pub(super) use quick::Asked;
+pub(crate) use quick::Size;
 
 use super::{Config, plans::Plans};
 use crate::{
     bootstrap::Membership,
-    exec::{Completion, Outcome, Posted, Sending, Wanted, wait::Patience},
+    exec::{Completion, Outcome, Posted, Run, Sending, Wanted, Work, wait::Patience},
     mem::{Hold, Region},
     plan::{
         algo::Algorithm,
@@ -41,7 +43,7 @@ use job::{Collecting, Placed};
 use jobs::Jobs;
 use lead::{Own, Until};
 use next::Next;
-use quick::Quick;
+use quick::Lately;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
@@ -99,8 +101,7 @@ pub(super) struct Floor {
     links: Links,
     patience: Patience,
     scratch: Vec<u64>,
-    /// The last short calls.
-    quick: Vec<Quick>,
+    lately: Lately,
     jobs: Jobs,
     /// When the leader last looked at the clock, and time in which nobody looked, as when the process was stopped: that
     /// does not count as waiting.
@@ -182,7 +183,7 @@ impl Engine {
             links,
             patience: Patience::new(membership.oversubscribed()),
             scratch: Vec::new(),
-            quick: Vec::new(),
+            lately: Lately::default(),
             jobs: Jobs::new(membership.rank(), membership.ranks()),
             looked: None,
             lost: Duration::ZERO,
@@ -259,8 +260,10 @@ impl Engine {
         {
             self.next.settle();
             drop(desk);
-            let led = self.run_own(&mut floor, &placed, [input, output]);
-            floor.keep(&placed, &[input, output]);
+            let led = self.run_own(&mut floor, &placed, [input, output], |floor, placed, work| {
+                self.dash(floor, placed, work)
+            });
+            floor.keep(&placed, [input, output], self.membership.rank());
             return self.end_own(floor, led);
         }
         let completion = Completion::new();
@@ -281,12 +284,18 @@ impl Engine {
         self.result(&completion).map(|_| ())
     }
 
-    /// Runs a call on its caller's memory, where nothing else is under way.
-    fn run_own(&self, floor: &mut Floor, placed: &Placed, buffers: [Region<'_>; 2]) -> Led {
+    /// Runs a call on its caller's memory, where nothing else is under way: `begin` goes ahead and says what is left of it.
+    fn run_own(
+        &self,
+        floor: &mut Floor,
+        placed: &Placed,
+        buffers: [Region<'_>; 2],
+        begin: impl FnOnce(&mut Floor, &Placed, &Work<'_>) -> std::result::Result<Option<Run>, Cause>,
+    ) -> Led {
         let mut scratch = std::mem::take(&mut floor.scratch);
         let work = placed.work(buffers, &mut scratch);
         let lead = || {
-            let Some(run) = self.dash(floor, placed, &work)? else {
+            let Some(run) = begin(floor, placed, &work)? else {
                 return Ok(());
             };
             let own = Own {
@@ -474,7 +483,7 @@ impl Engine {
         let mut placed = Placed::new(plan, places, call, 0);
         (placed.call.seq, placed.first_lane) = self.next.take(placed.width());
         let (call, plan) = (placed.call, &placed.plan);
-        self.membership.record(&call);
+        self.membership.record(call.signature());
         trace!(
             rank = self.membership.rank(),
             ranks = self.membership.ranks(),

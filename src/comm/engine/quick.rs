@@ -1,67 +1,148 @@
 //! Calls that repeat one of the last: their checks are comparisons, and their way is known.
 //!
 //! A call of a few bytes is over in the time that a few cache lines take between two processors, so that all that is worked
-//! out for it counts. What was found of a short call (how long its buffers are, its plan, its straight way) stays on the
-//! floor. Who finds it there, with nothing under way, needs neither the desk nor the planner.
+//! out for it counts. What was found of a short call that was made twice (how long its buffers are, its plan, its way) stays
+//! on the floor. Who finds it there, with nothing under way, needs neither the desk nor the planner.
 
-use super::{Engine, Floor, job::Placed};
+use super::{Engine, Floor, Led, job::Placed};
 use crate::{
+    comm::{Side, buffers::Places},
+    exec::{Run, Short, Turn, Work},
     mem::Region,
-    types::{Collective, DType, Reducing, Result},
+    plan::definition,
+    transport::{Header, Wires},
+    types::{Cause, Collective, DType, Reducing, Result},
 };
-use std::sync::atomic::Ordering::SeqCst;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::Ordering::SeqCst,
+};
+
+/// What a call is asked to do.
+#[derive(Clone, Copy)]
+pub(in crate::comm) struct Asked<'a> {
+    pub(in crate::comm) collective: Collective,
+    pub(in crate::comm) size: Size<'a>,
+    pub(in crate::comm) dtype: DType,
+    pub(in crate::comm) op: Reducing,
+}
+
+/// How much a call moves.
+#[derive(Clone, Copy)]
+pub(crate) enum Size<'a> {
+    Count(usize),
+    /// The blocks that are sent, and those that are received.
+    Given([Side<'a>; 2]),
+}
+
+/// The last short calls.
+#[derive(Default)]
+pub(super) struct Lately {
+    kept: Vec<Quick>,
+    /// The last one that is not among them, and whether it was tried: a call that is made but once is not worth keeping.
+    once: Option<(Placed, bool)>,
+}
 
 /// A short call that was made before.
-pub(super) struct Quick {
+struct Quick {
     /// Its place is that of the last one.
     placed: Placed,
+    /// What its messages carry: the number is that of the last one.
+    header: Header,
+    lanes: usize,
     /// Bytes of input and output.
     bytes: [usize; 2],
-    /// Bytes of the vector with which the two begin.
-    begins: [usize; 2],
+    /// Bytes of the vector with which the two begin, if its blocks are not given.
+    begins: Option<[usize; 2]>,
+    /// This rank, and whether it has a part in what is sent and in what is received.
+    rank: usize,
+    has: [bool; 2],
+    /// Its way, if it is short enough for that.
+    short: Option<Short>,
 }
 
 impl Quick {
     #[inline]
-    fn is(&self, collective: Collective, (count, dtype, op): (usize, DType, Reducing)) -> bool {
+    fn is(&self, asked: &Asked<'_>) -> bool {
         let call = &self.placed.call;
-        call.count == count as u64
-            && call.collective == collective
-            && call.dtype == dtype
-            && call.op == op.op
-            && op.scalar.is_none()
+        let is_alike = call.collective == asked.collective
+            && call.dtype == asked.dtype
+            && call.op == asked.op.op
+            && asked.op.scalar.is_none();
+        is_alike
+            && match (asked.size, &self.placed.places) {
+                (Size::Count(count), Places::From(_)) => call.count == count as u64,
+                (Size::Given(sides), Places::Given(blocks)) => {
+                    (0..2).all(|k| !self.has[k] || sides[k].is(&blocks.sides[k], self.rank))
+                }
+                _ => false,
+            }
     }
 
     /// Whether the buffers lie apart, or in place.
     #[inline]
     fn lie_right(&self, buffers: &[Region<'_>; 2]) -> bool {
         let [input, output] = buffers;
-        let begin = |k: usize| buffers[k].as_ptr().addr().wrapping_sub(self.begins[k]);
-        !input.overlaps(output) || begin(0) == begin(1)
+        if !input.overlaps(output) {
+            return true;
+        }
+        let begin = |k: usize, begins: [usize; 2]| buffers[k].as_ptr().addr().wrapping_sub(begins[k]);
+        self.begins
+            .is_some_and(|begins| begin(0, begins) == begin(1, begins))
+    }
+}
+
+impl Lately {
+    fn knows(&self, placed: &Placed) -> bool {
+        self.kept.iter().any(|quick| quick.placed.repeats(placed))
     }
 }
 
 impl Floor {
-    /// Keeps what is known of a call, if it has a straight way.
-    pub(super) fn keep(&mut self, placed: &Placed, buffers: &[Region<'_>; 2]) {
-        let Some(begins) = placed.places.begins() else {
-            return;
-        };
-        let call = &placed.call;
-        let what = (call.count as usize, call.dtype, call.op.into());
-        let is_kept = || self.quick.iter().any(|quick| quick.is(call.collective, what));
-        if placed.plan.straight.is_none() || placed.scalar.is_some() || is_kept() {
+    /// Keeps what is known of a call of this rank's, if it is the same as the last one and has a way.
+    pub(super) fn keep(&mut self, placed: &Placed, buffers: [Region<'_>; 2], rank: usize) {
+        let lately = &mut self.lately;
+        if placed.scalar.is_some() || lately.knows(placed) {
             return;
         }
+        match &mut lately.once {
+            Some((once, tried)) if once.repeats(placed) => {
+                if std::mem::replace(tried, true) {
+                    return;
+                }
+            }
+            _ => {
+                lately.once = Some((placed.clone(), false));
+                return;
+            }
+        }
+        let work = placed.work(buffers, &mut self.scratch);
+        // Longer messages might better be left where they lie.
+        let stays = |short: &Short| work.lend.is_some_and(|lend| short.longest() >= lend.least);
+        let short = Short::new(&work).filter(|short| !stays(short));
+        if short.is_none() && placed.plan.straight.is_none() {
+            return;
+        }
+        let (collective, ranks) = (placed.call.collective, work.schedule.ranks as usize);
+        let parts = [
+            definition::input(collective, rank, ranks),
+            definition::output(collective, rank, ranks),
+        ];
+        let begins = placed.places.begins();
         let quick = Quick {
-            placed: placed.clone(),
+            header: placed.call.signature(),
+            lanes: placed.width(),
             bytes: buffers.each_ref().map(Region::len),
-            begins: begins.map(|begin| begin * placed.call.dtype.size()),
+            begins: begins.map(|begins| begins.map(|begin| begin * placed.call.dtype.size())),
+            rank,
+            has: parts.map(|part| !part.is_empty()),
+            short,
+            placed: placed.clone(),
         };
-        if self.quick.len() == KEPT {
-            self.quick.remove(0);
+        if lately.kept.len() == KEPT {
+            lately.kept.remove(0);
         }
-        self.quick.push(quick);
+        lately.kept.push(quick);
     }
 }
 
@@ -72,29 +153,90 @@ impl Engine {
     #[inline]
     pub(in crate::comm) fn quick<'m>(
         &self,
-        collective: Collective,
-        what: (usize, DType, Reducing),
+        asked: &Asked<'_>,
         buffers: impl FnOnce([usize; 2]) -> Option<[Region<'m>; 2]>,
     ) -> Option<Result<()>> {
         self.membership.check().ok()?;
-        let mut floor = self.floor.try_lock().ok()?;
-        let at = floor.quick.iter().position(|quick| quick.is(collective, what))?;
+        let mut guard = self.floor.try_lock().ok()?;
+        let floor = &mut *guard;
+        let at = floor.lately.kept.iter().position(|quick| quick.is(asked))?;
         let seen = self.next.look()?;
-        let quick = &floor.quick[at];
+        let quick = &mut floor.lately.kept[at];
         let buffers = buffers(quick.bytes).filter(|buffers| quick.lie_right(buffers))?;
-        let is_wanted = self.mail.load(SeqCst) || !floor.is_idle();
+        let is_wanted = self.mail.load(SeqCst) || !floor.jobs.is_idle();
         let is_over = self.finalized.load(SeqCst) || self.closed.get().is_some() || self.membership.trouble();
         if is_wanted || is_over || tracing::enabled!(tracing::Level::TRACE) {
             return None;
         }
-        let (seq, first_lane) = self.next.take_seen(seen, quick.placed.width())?;
-        let mut kept = std::mem::take(&mut floor.quick);
-        let placed = &mut kept[at].placed;
-        (placed.call.seq, placed.first_lane) = (seq, first_lane);
-        self.membership.record(&placed.call);
-        let led = self.run_own(&mut floor, placed, buffers);
-        floor.quick = kept;
-        Some(self.end_own(floor, led))
+        let (seq, first_lane) = self.next.take_seen(seen, quick.lanes)?;
+        (quick.placed.call.seq, quick.placed.first_lane) = (seq, first_lane);
+        quick.header[0] = seq;
+        self.membership.record(quick.header);
+        let led = match &quick.short {
+            Some(_) => self.run_short(floor, at, buffers),
+            None => self.run_kept(floor, at, buffers, |floor, placed, work| {
+                self.dash(floor, placed, work)
+            }),
+        };
+        Some(self.end_own(guard, led))
+    }
+
+    /// Runs the kept call number `at`, by its short way as far as that goes.
+    #[inline]
+    fn run_short(&self, floor: &mut Floor, at: usize, buffers: [Region<'_>; 2]) -> Led {
+        let Floor {
+            links,
+            patience,
+            scratch,
+            lately,
+            ..
+        } = &mut *floor;
+        let quick = &lately.kept[at];
+        let Some(short) = &quick.short else {
+            return Ok(Ok(()));
+        };
+        let words = short.scratch_bytes().div_ceil(8);
+        if scratch.len() < words {
+            scratch.resize(words, 0);
+        }
+        let [input, output] = buffers;
+        let turn = Turn {
+            header: quick.header,
+            lane: quick.placed.first_lane,
+            input,
+            output,
+            scratch: Region::of_mut(scratch),
+        };
+        patience.refresh();
+        let wait = |looks| self.may_wait(links, patience, looks);
+        let ran = catch_unwind(AssertUnwindSafe(|| short.run(&turn, &*links, wait)));
+        match ran {
+            Ok(None) if !links.unsent() => Ok(Ok(())),
+            Ok(reached) => self.run_kept(floor, at, buffers, |_, _, work| {
+                Ok(Some(match reached {
+                    Some(reached) => Run::after(work, &[reached]),
+                    None => Run::over(work),
+                }))
+            }),
+            Err(panic) => {
+                self.break_down(floor);
+                Err(panic)
+            }
+        }
+    }
+
+    /// Runs the kept call number `at` as any other, from where `begin` has brought it.
+    fn run_kept(
+        &self,
+        floor: &mut Floor,
+        at: usize,
+        buffers: [Region<'_>; 2],
+        begin: impl FnOnce(&mut Floor, &Placed, &Work<'_>) -> std::result::Result<Option<Run>, Cause>,
+    ) -> Led {
+        let kept = std::mem::take(&mut floor.lately.kept);
+        let led = self.run_own(floor, &kept[at].placed, buffers, begin);
+        floor.lately.kept = kept;
+        led
     }
 }
 

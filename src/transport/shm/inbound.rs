@@ -10,7 +10,7 @@ use crate::{
     mem::Region,
     net::Parcel,
     sys::{attach::Holder, memfd::Shared},
-    transport::{Body, LANES, Message},
+    transport::{Body, Expected, Header, LANES, Message},
     types::Error,
 };
 use rustix::io::Errno;
@@ -113,6 +113,31 @@ impl Inbound {
         let body = unsafe { Region::from_raw(body, len) };
         let (header, body) = (entry.header(), Body::Here(body));
         Ok(Some((Message { header, body }, word)))
+    }
+
+    /// [`Link::expect`](crate::transport::Link::expect), and the word as in [`Inbound::peek`] beside a body.
+    #[inline]
+    pub(super) fn expect(&self, lane: usize, header: &Header, len: usize) -> (Expected<'_>, u32) {
+        let number = self.lanes[lane].released.get();
+        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        // Pairs with the Release in `Outbound::commit`.
+        if entry.flag.load(Acquire) != layout::flag(number) {
+            return (Expected::Nothing, 0);
+        }
+        let word = entry.len.load(Relaxed);
+        if layout::is_elsewhere(word) || layout::len_of(word) != len || entry.header() != *header {
+            return (Expected::Other, 0);
+        }
+        let body = if len <= INLINE {
+            Some(entry.inline())
+        } else {
+            layout::body(&self.segment, entry.at(), len)
+        };
+        let Some(body) = body else {
+            return (Expected::Other, 0);
+        };
+        // SAFETY: as in `peek`.
+        (Expected::Body(unsafe { Region::from_raw(body, len) }), word)
     }
 
     /// How many messages of `lane` were released.

@@ -18,7 +18,7 @@ pub(crate) use inbound::Inbound;
 pub(crate) use layout::DEPTH;
 pub(crate) use outbound::{Opening, Outbound};
 
-use super::{CALL_LANES, Caps, Header, Message, Ticket};
+use super::{CALL_LANES, Caps, Expected, Header, Message, Ticket};
 use crate::{
     mem::Region,
     types::{Cause, Error},
@@ -118,6 +118,17 @@ impl super::Link for Link {
             outbound.told(lane, *word);
         }
         Ok(found.map(|(message, _)| message))
+    }
+
+    #[inline]
+    fn expect(&self, lane: usize, header: &Header, len: usize) -> Expected<'_> {
+        let (found, word) = self.inbound().expect(lane, header, len);
+        if lane < CALL_LANES
+            && let (Expected::Body(_), Some(outbound)) = (&found, self.outbound.get())
+        {
+            outbound.told(lane, word);
+        }
+        found
     }
 
     fn take(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {

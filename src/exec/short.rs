@@ -1,0 +1,308 @@
+//! [`Short`]: the way of a short call that is made again.
+//!
+//! Such a call is over in the time that a few cache lines take between two processors, so that each instruction counts. Its
+//! data is one tile, so that all places are known in bytes beforehand, and messages are looked at only for being exactly
+//! those that must come. Whatever is not soon as it should be ends the way, and the general executor goes on from there, as
+//! from a [`Straight`](super::Straight) one: messages are the same either way.
+
+use super::{
+    cursor::Cursor,
+    memory::{AHEAD, Work},
+    straight::{Reached, piece},
+};
+use crate::{
+    mem::Region,
+    plan::schedule::{Buffer, How, LoopVars, Slice, Source, Step},
+    reduce::{Manner, reduce_as},
+    transport::{Expected, Header, Link, Wires},
+    types::{DType, Op},
+};
+
+/// The steps of a call of one channel and one tile that move anything.
+#[derive(Debug)]
+pub(crate) struct Short {
+    legs: Vec<Leg>,
+    dtype: DType,
+    op: Op,
+    manner: Manner,
+    /// Ranks of the call.
+    ranks: usize,
+    /// Bytes of scratch memory.
+    scratch: usize,
+}
+
+/// A step.
+#[derive(Debug)]
+struct Leg {
+    sources: Vec<From>,
+    how: How,
+    stores: Vec<Place>,
+    sends: Vec<usize>,
+    /// Bytes of each message and of each place.
+    bytes: usize,
+    /// What its messages tell in the place of the call's count, if they do.
+    count: Option<[u32; 2]>,
+    /// Steps of the call before it.
+    before: usize,
+    /// Whether it has at most [`NARROW`] sources, and sends to so many peers.
+    is_narrow: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum From {
+    Place(Place),
+    Peer(usize),
+}
+
+/// A place in a buffer, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    buffer: Buffer,
+    at: usize,
+}
+
+/// What is another in each call.
+#[derive(Debug)]
+pub(crate) struct Turn<'m> {
+    pub(crate) header: Header,
+    pub(crate) lane: usize,
+    pub(crate) input: Region<'m>,
+    pub(crate) output: Region<'m>,
+    /// At least [`Short::scratch_bytes`].
+    pub(crate) scratch: Region<'m>,
+}
+
+/// How a try at a step came out.
+#[derive(PartialEq, Eq)]
+enum Tried {
+    Done,
+    /// Something is not there yet.
+    NotYet,
+    /// Something else came.
+    Other,
+}
+
+impl Short {
+    /// The way of a call like `work`, if it is one: of one channel, one tile and few steps, each of which reads and writes a
+    /// few pieces of memory.
+    pub(crate) fn new(work: &Work<'_>) -> Option<Short> {
+        let Work { schedule, tiling, .. } = *work;
+        let [items] = &schedule.channels[..] else {
+            return None;
+        };
+        if tiling.tiles != 1 || work.scalar.is_some() {
+            return None;
+        }
+        let sends_empty = work.sends_empty(0);
+        let (mut cursor, mut legs, mut before) = (Cursor::new(items), Vec::new(), 0);
+        while let Some(step) = cursor.step(items) {
+            let leg = Leg::of(step, cursor.vars(), work, before)?;
+            if leg.bytes > 0 || sends_empty {
+                legs.push(leg);
+            }
+            before += 1;
+            if legs.len() > MOST {
+                return None;
+            }
+            cursor.advance(items);
+        }
+        Some(Short {
+            legs,
+            dtype: work.dtype,
+            op: work.op,
+            manner: Manner {
+                tree: work.tree,
+                scaled: None,
+            },
+            ranks: work.ranks(),
+            scratch: Work::scratch_bytes(schedule, &tiling, 1, work.dtype),
+        })
+    }
+
+    /// Bytes of its longest message.
+    pub(crate) fn longest(&self) -> usize {
+        self.legs.iter().map(|leg| leg.bytes).max().unwrap_or(0)
+    }
+
+    /// Bytes of scratch memory that it needs.
+    #[inline]
+    pub(crate) fn scratch_bytes(&self) -> usize {
+        self.scratch
+    }
+
+    /// Goes the way; `None` if that was all of it, else how far the call is. After each fruitless look `wait` is asked, with
+    /// the number of those since something moved, whether to look again; it may pause.
+    #[inline]
+    pub(crate) fn run<W: Wires>(
+        &self,
+        turn: &Turn<'_>,
+        wires: &W,
+        mut wait: impl FnMut(u32) -> bool,
+    ) -> Option<Reached> {
+        for leg in &self.legs {
+            let mut looks = 0;
+            loop {
+                let tried = match leg.is_narrow {
+                    true => self.step::<_, NARROW>(leg, turn, wires),
+                    false => self.step::<_, WIDE>(leg, turn, wires),
+                };
+                match tried {
+                    Tried::Done => break,
+                    Tried::NotYet => looks += 1,
+                    Tried::Other => return Some(leg.reached()),
+                }
+                if !wait(looks) {
+                    return Some(leg.reached());
+                }
+            }
+        }
+        None
+    }
+
+    /// Tries a step. If it is not done nothing has been sent or released, and what was reserved is reserved again by who goes
+    /// on.
+    ///
+    /// It has at most `ENDS` sources, and sends to so many peers.
+    #[inline]
+    fn step<W: Wires, const ENDS: usize>(&self, leg: &Leg, turn: &Turn<'_>, wires: &W) -> Tried {
+        let (bytes, lane) = (leg.bytes, turn.lane);
+        let header = leg.header(turn);
+        let (mut sources, mut froms) = ([Region::empty(); ENDS], [None; ENDS]);
+        let (sources, froms) = (
+            &mut sources[..leg.sources.len()],
+            &mut froms[..leg.sources.len()],
+        );
+        for (k, from) in leg.sources.iter().enumerate() {
+            sources[k] = match *from {
+                From::Place(place) => turn.place(place, bytes),
+                From::Peer(peer) => {
+                    let Some(link) = wires.made_from(peer) else {
+                        return Tried::Other;
+                    };
+                    froms[k] = Some(link);
+                    match link.expect(lane, &header, bytes) {
+                        Expected::Body(body) => body,
+                        Expected::Nothing => return Tried::NotYet,
+                        Expected::Other => return Tried::Other,
+                    }
+                }
+            };
+        }
+        let (mut rooms, mut tos) = ([Region::empty(); ENDS], [None; ENDS]);
+        let (rooms, tos) = (&mut rooms[..leg.sends.len()], &mut tos[..leg.sends.len()]);
+        for (k, &peer) in leg.sends.iter().enumerate() {
+            let Some(link) = wires.made_to(peer) else {
+                return Tried::Other;
+            };
+            tos[k] = Some(link);
+            // What is wrong is found again.
+            rooms[k] = match link.reserve(lane, bytes) {
+                Ok(Some(room)) => room,
+                Ok(None) => return Tried::NotYet,
+                Err(_) => return Tried::Other,
+            };
+        }
+        self.compute(leg, turn, sources, rooms);
+        for link in tos.iter().flatten() {
+            link.commit(lane, header);
+        }
+        for link in froms.iter().flatten() {
+            link.release(lane);
+        }
+        Tried::Done
+    }
+
+    #[inline]
+    fn compute(&self, leg: &Leg, turn: &Turn<'_>, sources: &[Region<'_>], rooms: &[Region<'_>]) {
+        let mut stores = leg.stores.iter().map(|&place| turn.place(place, leg.bytes));
+        let mut rooms = rooms.iter().copied();
+        let result = match (leg.how, sources) {
+            (How::Copy, &[only]) => only,
+            _ => {
+                let Some(first) = stores.next().or_else(|| rooms.next()) else {
+                    return;
+                };
+                let finish = (leg.how == How::ReduceLast).then_some(self.ranks);
+                reduce_as(self.op, self.dtype, finish, self.manner, sources, &first);
+                first
+            }
+        };
+        stores.for_each(|store| store.copy_from(&result));
+        for room in rooms {
+            match leg.bytes < AHEAD {
+                true => room.copy_from(&result),
+                false => room.copy_ahead_from(&result),
+            }
+        }
+    }
+}
+
+impl Leg {
+    /// `step` of `work` where these are the loop variables, after so many others. Not if it has many ends.
+    fn of(step: &Step, vars: &LoopVars, work: &Work<'_>, before: usize) -> Option<Leg> {
+        let (ranks, element) = (work.ranks(), work.dtype.size());
+        let ends = step.sources.len().max(step.sends.len());
+        if ends > WIDE {
+            return None;
+        }
+        let place = |slice: &Slice| {
+            let (place, _) = piece(slice, vars, work.schedule, &work.grains, &work.tiling)?;
+            Some(Place {
+                buffer: place.buffer,
+                at: place.at * element,
+            })
+        };
+        let shape = step.shape()?;
+        let (_, elements) = piece(shape, vars, work.schedule, &work.grains, &work.tiling)?;
+        let from = |source: &Source| match source {
+            Source::Slice(slice) => place(slice).map(From::Place),
+            Source::Recv(peer) => Some(From::Peer(peer.at(vars, ranks))),
+        };
+        let [.., low, high] = work.header_of(step, vars);
+        Some(Leg {
+            sources: step.sources.iter().map(from).collect::<Option<_>>()?,
+            how: step.how,
+            stores: step.stores.iter().map(place).collect::<Option<_>>()?,
+            sends: step.sends.iter().map(|peer| peer.at(vars, ranks)).collect(),
+            bytes: elements * element,
+            count: work.grains.are_told().then_some([low, high]),
+            before,
+            is_narrow: ends <= NARROW,
+        })
+    }
+
+    #[inline]
+    fn header(&self, turn: &Turn<'_>) -> Header {
+        let [number, what, ..] = turn.header;
+        match self.count {
+            None => turn.header,
+            Some([low, high]) => [number, what, low, high],
+        }
+    }
+
+    fn reached(&self) -> Reached {
+        Reached {
+            tile: 0,
+            steps: self.before,
+        }
+    }
+}
+
+impl<'m> Turn<'m> {
+    #[inline]
+    fn place(&self, Place { buffer, at }: Place, bytes: usize) -> Region<'m> {
+        let memory = match buffer {
+            Buffer::Input => &self.input,
+            Buffer::Output => &self.output,
+            Buffer::Scratch => &self.scratch,
+        };
+        memory.part(at, bytes)
+    }
+}
+
+/// Sources of most steps, and peers to which they send: what is prepared for more costs time.
+const NARROW: usize = 2;
+/// The same of all steps.
+const WIDE: usize = 8;
+/// Steps, at most.
+const MOST: usize = 64;
