@@ -313,7 +313,13 @@ impl Run {
         }
         let mut received: SmallVec<[Message<'_>; 2]> = SmallVec::new();
         for peer in track.receives(step, work.ranks()) {
-            match look(work.header_of(step, track.cursor.vars()), wires, peer, lane, bytes)? {
+            match look(
+                work.header_of(step, track.cursor.vars()),
+                wires,
+                peer,
+                lane,
+                bytes,
+            )? {
                 Some(message) => received.push(message),
                 None => return Ok(Outcome::Needs(Wait::Message(peer))),
             }
@@ -374,7 +380,10 @@ impl Run {
         is_due: impl Fn(&Route<'_, '_>) -> bool,
         wires: &W,
     ) -> Result<(), Fault> {
-        let (lane, header) = (self.tracks[i].lane, work.header_of(step, self.tracks[i].cursor.vars()));
+        let (lane, header) = (
+            self.tracks[i].lane,
+            work.header_of(step, self.tracks[i].cursor.vars()),
+        );
         for (k, (peer, route)) in self.tracks[i].sends(step, work.ranks()).zip(routes).enumerate() {
             if !is_due(route) {
                 continue;

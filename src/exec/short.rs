@@ -168,10 +168,7 @@ impl Short {
         let (bytes, lane) = (leg.bytes, turn.lane);
         let header = leg.header(turn);
         let (mut sources, mut froms) = ([Region::empty(); ENDS], [None; ENDS]);
-        let (sources, froms) = (
-            &mut sources[..leg.sources.len()],
-            &mut froms[..leg.sources.len()],
-        );
+        let (sources, froms) = (&mut sources[..leg.sources.len()], &mut froms[..leg.sources.len()]);
         for (k, from) in leg.sources.iter().enumerate() {
             sources[k] = match *from {
                 From::Place(place) => turn.place(place, bytes),

@@ -1,7 +1,8 @@
 //! The operations.
 
 use super::{
-    later::{When, later, when},
+    Entry, at_once,
+    later::{When, is_now, later, when},
     memory::{index, region},
     on_entry,
     types::{cclComm_t, cclDataType_t, cclRedOp_t, cclResult_t, cclStream_t},
@@ -20,37 +21,49 @@ use std::ffi::{c_int, c_void};
 unsafe fn run(
     [send, recv]: [*const c_void; 2],
     (count, datatype): (usize, cclDataType_t),
-    collective: impl FnOnce() -> Result<Collective>,
+    collective: impl Fn() -> Result<Collective>,
     op: Option<cclRedOp_t>,
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
+    let part = |name, at, len, dtype| {
+        if len == 0 {
+            return Ok(None);
+        }
+        // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise, who leaves the buffers
+        // alone until the operation is over.
+        unsafe { region(name, at, len, dtype) }.map(Some)
+    };
+    let parts = |sent, received, dtype| {
+        Ok([
+            part("sendbuff", send, sent, dtype)?,
+            part("recvbuff", recv, received, dtype)?,
+        ])
+    };
+    let reducing = |entry: &Entry, dtype| op.map_or(Ok(Op::Sum.into()), |op| entry.made.reducing(op, dtype));
+    if is_now(stream) {
+        let outcome = at_once(comm, |entry| {
+            let dtype = DType::from_number(datatype).ok()?;
+            let op = reducing(entry, dtype).ok()?;
+            let buffers = |bytes: [usize; 2]| {
+                let [sent, received] = bytes.map(|bytes| bytes / dtype.size());
+                let parts: Result<_> = parts(sent, received, dtype);
+                Some(parts.ok()?.map(|part| part.unwrap_or_else(Region::empty)))
+            };
+            let (collective, size) = (collective().ok()?, Size::Count(count));
+            entry.communicator.repeat(collective, size, (dtype, op), buffers)
+        });
+        if let Some(outcome) = outcome {
+            return outcome;
+        }
+    }
     on_entry(comm, |entry| {
         let comm = &entry.communicator;
         let dtype = DType::from_number(datatype)?;
-        let op = op.map_or(Ok(Op::Sum.into()), |op| entry.made.reducing(op, dtype))?;
-        let (collective, when) = (collective()?, when(stream)?);
-        let part = |name, at, len| {
-            if len == 0 {
-                return Ok(None);
-            }
-            // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise, who leaves the buffers
-            // alone until the operation is over.
-            unsafe { region(name, at, len, dtype) }.map(Some)
-        };
-        let parts = |sent, received| Ok([part("sendbuff", send, sent)?, part("recvbuff", recv, received)?]);
-        if let When::Now = when {
-            let size = dtype.size();
-            let buffers = |bytes: [usize; 2]| {
-                let parts: Result<_> = parts(bytes[0] / size, bytes[1] / size);
-                Some(parts.ok()?.map(|part| part.unwrap_or_else(Region::empty)))
-            };
-            if let Some(outcome) = comm.repeat(collective, Size::Count(count), (dtype, op), buffers) {
-                return outcome;
-            }
-        }
+        let (op, collective) = (reducing(entry, dtype)?, collective()?);
+        let when = when(stream)?;
         let held = comm.held(collective, count, dtype)?;
-        let [input, output] = parts(held.input.len(), held.output.len())?;
+        let [input, output] = parts(held.input.len(), held.output.len(), dtype)?;
         match when {
             When::Now => comm.collective(collective, input, output, count, dtype, op),
             When::Later(stream) => {

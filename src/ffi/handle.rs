@@ -5,9 +5,17 @@ use crate::{
     types::{Error, Result},
 };
 use std::{
+    cell::UnsafeCell,
     convert::Infallible,
+    ops::Deref,
     ptr,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{
+            AtomicU64,
+            Ordering::{AcqRel, Acquire, Relaxed, Release},
+        },
+    },
 };
 
 const SLOT_BITS: u32 = 24;
@@ -21,18 +29,161 @@ const PROCESS_BITS: u32 = 8;
 /// each value, so that the handle of a destroyed one is recognised, and is retired when its generations are used up: no
 /// handle ever comes again.
 ///
+/// To look a handle up is to count oneself among the slot's users, which is all that the path of a call pays. Who takes the
+/// value away leaves it to the last of them.
+///
 /// A forked child begins with an empty table: another thread may have held the parent's lock at the fork, and what its
 /// values own is not there.
 pub(super) struct Table<T> {
     tag: u8,
     /// What a good handle is, for messages.
     noun: &'static str,
-    slots: PerProcess<RwLock<Vec<Slot<T>>>>,
+    slots: PerProcess<Slots<T>>,
 }
 
+/// Slots, which never move: part k has 2^k times [`FIRST`] of them.
+struct Slots<T> {
+    parts: [OnceLock<Box<[Slot<T>]>>; PARTS],
+    /// How many were ever used; held by whoever looks for one to use.
+    used: Mutex<usize>,
+}
+
+const FIRST: usize = 64;
+const PARTS: usize = (SLOT_BITS - FIRST.ilog2() + 1) as usize;
+
 struct Slot<T> {
-    generation: u64,
-    value: Option<Arc<T>>,
+    /// The generation of its value in the upper half; then [`FREE`], [`LIVE`] or [`CLOSED`], and how many use it.
+    state: AtomicU64,
+    /// Written by who has found it free; emptied by who takes [`CLOSED`] away. Between the two it is only read, by users.
+    value: UnsafeCell<Option<Arc<T>>>,
+}
+
+// SAFETY: an `Arc<T>` may be shared and sent as `T` may; `value` is accessed as its comment says.
+unsafe impl<T: Send + Sync> Sync for Slot<T> {}
+
+/// It has no value, and may get one.
+const FREE: u64 = 1 << 31;
+/// It has a value.
+const LIVE: u64 = 1 << 30;
+/// Its value was taken; the last user empties it.
+const CLOSED: u64 = 1 << 29;
+const USERS: u64 = CLOSED - 1;
+/// The generation's lowest bit.
+const GENERATION: u64 = 1 << 32;
+
+impl<T> Slots<T> {
+    fn new() -> Self {
+        Slots {
+            parts: [const { OnceLock::new() }; PARTS],
+            used: Mutex::new(0),
+        }
+    }
+
+    fn used(&self) -> MutexGuard<'_, usize> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which part has the slot number `index`, and where.
+    fn place(index: usize) -> (usize, usize) {
+        let part = (index / FIRST + 1).ilog2();
+        (part as usize, index - FIRST * ((1 << part) - 1))
+    }
+
+    fn get(&self, index: usize) -> Option<&Slot<T>> {
+        let (part, at) = Self::place(index);
+        self.parts.get(part)?.get()?.get(at)
+    }
+
+    fn get_or_make(&self, index: usize) -> &Slot<T> {
+        let (part, at) = Self::place(index);
+        let slot = || Slot {
+            state: AtomicU64::new(FREE),
+            value: UnsafeCell::new(None),
+        };
+        let make = || (0..FIRST << part).map(|_| slot()).collect();
+        &self.parts[part].get_or_init(make)[at]
+    }
+}
+
+impl<T> Slot<T> {
+    fn generation(&self) -> u64 {
+        self.state.load(Relaxed) / GENERATION
+    }
+
+    fn is_free(&self) -> bool {
+        self.state.load(Acquire) & FREE != 0 // pairs with the Release in `leave`: its value is gone
+    }
+
+    /// Gives the slot a value, of the next generation, which is returned. Only for whoever holds `Slots::used` and has found
+    /// it free.
+    fn fill(&self, value: Arc<T>) -> u64 {
+        // SAFETY: nobody else writes it: it is free, and others that look for such a slot wait. Nobody reads it, as it is not
+        // live.
+        unsafe { *self.value.get() = Some(value) };
+        // Others may come and leave meanwhile. Pairs with the Acquire in `enter`.
+        self.state.fetch_add(GENERATION + LIVE - FREE, Release) / GENERATION + 1
+    }
+
+    /// Uses the value of this generation, if it is there.
+    #[inline]
+    fn enter(&self, generation: u64) -> Option<Used<'_, T>> {
+        let before = self.state.fetch_add(1, Acquire);
+        let used = Used(self);
+        (before / GENERATION == generation && before & LIVE != 0).then_some(used)
+    }
+
+    /// Ends a use. The last one of a value that was taken drops it.
+    #[inline]
+    fn leave(&self) {
+        let before = self.state.fetch_sub(1, Release);
+        if before & CLOSED != 0 && before & USERS == 1 {
+            self.empty();
+        }
+    }
+
+    /// Nobody uses the value any more, and nobody will: it was taken.
+    #[cold]
+    fn empty(&self) {
+        // Who comes in vain leaves as well, so that there may be several last ones. Acquire: the others' uses are over.
+        if self.state.fetch_and(!CLOSED, AcqRel) & CLOSED == 0 {
+            return;
+        }
+        // SAFETY: the mark was taken away here and nowhere else. Since it was set nobody has begun to use the value, and there
+        // was a moment without users; the slot is not free yet.
+        let value = unsafe { (*self.value.get()).take() };
+        self.state.fetch_or(FREE, Release);
+        drop(value);
+    }
+
+    /// Lets nobody in any more; `false` if somebody else has.
+    fn close(&self, generation: u64) -> bool {
+        let closed = |state: u64| {
+            let is_it = state / GENERATION == generation && state & LIVE != 0;
+            is_it.then_some(state - LIVE + CLOSED)
+        };
+        self.state.fetch_update(Relaxed, Relaxed, closed).is_ok()
+    }
+}
+
+/// A value of a [`Table`] in use. It stays, also when it is taken out of the table.
+pub(super) struct Used<'t, T>(&'t Slot<T>);
+
+impl<T> Deref for Used<'_, T> {
+    type Target = Arc<T>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<T> {
+        // SAFETY: made where the slot was live, whose value nobody changes before its users have left; this is one.
+        let value = unsafe { &*self.0.value.get() };
+        value.as_ref().expect("a live slot has a value")
+    }
+}
+
+impl<T> Drop for Used<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.leave();
+    }
 }
 
 impl<T: Send + Sync + 'static> Table<T> {
@@ -43,10 +194,8 @@ impl<T: Send + Sync + 'static> Table<T> {
         Table { tag, noun, slots }
     }
 
-    fn slots(&self) -> &'static RwLock<Vec<Slot<T>>> {
-        let made = self
-            .slots
-            .get_or_try_init(|| Ok::<_, Infallible>(RwLock::default()));
+    fn slots(&self) -> &'static Slots<T> {
+        let made = self.slots.get_or_try_init(|| Ok::<_, Infallible>(Slots::new()));
         made.unwrap_or_else(|never| match never {})
     }
 
@@ -55,17 +204,16 @@ impl<T: Send + Sync + 'static> Table<T> {
     /// # Errors
     /// [`Error::Usage`] when 2^24 values live.
     pub(super) fn insert<P>(&self, value: T) -> Result<*mut P> {
-        let mut slots = self.slots().write().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.slots();
+        let mut used = slots.used();
         // A scan: values come and go with communicators, whose making takes far longer.
-        let free = |slot: &Slot<T>| slot.value.is_none() && slot.generation < (1 << GENERATION_BITS) - 1;
-        let index = match slots.iter().position(free) {
+        let is_good = |slot: &Slot<T>| slot.is_free() && slot.generation() < (1 << GENERATION_BITS) - 1;
+        let free = (0..*used).find(|&index| slots.get(index).is_some_and(is_good));
+        let index = match free {
             Some(index) => index,
-            None if slots.len() < 1 << SLOT_BITS => {
-                slots.push(Slot {
-                    generation: 0,
-                    value: None,
-                });
-                slots.len() - 1
+            None if *used < 1 << SLOT_BITS => {
+                *used += 1;
+                *used - 1
             }
             None => {
                 return Err(Error::usage(format!(
@@ -74,26 +222,31 @@ impl<T: Send + Sync + 'static> Table<T> {
                 )));
             }
         };
-        let slot = &mut slots[index];
-        slot.generation += 1;
-        slot.value = Some(Arc::new(value));
+        let generation = slots.get_or_make(index).fill(Arc::new(value));
         Ok(ptr::without_provenance_mut(
-            self.number(index, slot.generation) as usize
+            self.number(index, generation) as usize
         ))
     }
 
-    /// What `handle` stands for. The table is not locked while the caller uses it.
+    /// What `handle` stands for.
     ///
     /// # Errors
     /// [`Error::Invalid`] for NULL, a destroyed handle, and anything that never was one; [`Error::Usage`] for a handle of
     /// the process that forked this one.
-    pub(super) fn get<P>(&self, handle: *const P) -> Result<Arc<T>> {
-        let slots = self.slots().read().unwrap_or_else(PoisonError::into_inner);
-        let slot = self.index(handle).and_then(|index| slots.get(index));
-        let value = slot.filter(|slot| self.names(handle, slot));
-        value
-            .and_then(|slot| slot.value.clone())
-            .ok_or_else(|| self.unknown(handle))
+    #[inline]
+    pub(super) fn get<P>(&self, handle: *const P) -> Result<Used<'static, T>> {
+        self.find(handle).ok_or_else(|| self.unknown(handle))
+    }
+
+    /// The same, `None` for whatever is wrong.
+    #[inline]
+    pub(super) fn find<P>(&self, handle: *const P) -> Option<Used<'static, T>> {
+        let number = handle.addr() as u64;
+        if number >> (SLOT_BITS + GENERATION_BITS) != self.prefix() {
+            return None;
+        }
+        let slot = self.slots().get(handle.addr() & ((1 << SLOT_BITS) - 1))?;
+        slot.enter(number >> SLOT_BITS & ((1 << GENERATION_BITS) - 1))
     }
 
     /// Takes what `handle` stands for out of the table: from now on the handle is refused.
@@ -101,12 +254,12 @@ impl<T: Send + Sync + 'static> Table<T> {
     /// # Errors
     /// As [`Table::get`].
     pub(super) fn take<P>(&self, handle: *const P) -> Result<Arc<T>> {
-        let mut slots = self.slots().write().unwrap_or_else(PoisonError::into_inner);
-        let slot = self.index(handle).and_then(|index| slots.get_mut(index));
-        let value = slot.filter(|slot| self.names(handle, slot));
-        value
-            .and_then(|slot| slot.value.take())
-            .ok_or_else(|| self.unknown(handle))
+        let used = self.get(handle)?;
+        let generation = handle.addr() as u64 >> SLOT_BITS & ((1 << GENERATION_BITS) - 1);
+        match used.0.close(generation) {
+            true => Ok(Arc::clone(&used)),
+            false => Err(self.unknown(handle)),
+        }
     }
 
     fn number(&self, index: usize, generation: u64) -> u64 {
@@ -116,15 +269,6 @@ impl<T: Send + Sync + 'static> Table<T> {
     /// What all handles of this process begin with.
     fn prefix(&self) -> u64 {
         (u64::from(self.tag) << PROCESS_BITS) | (u64::from(fork::generation()) % (1 << PROCESS_BITS))
-    }
-
-    fn index<P>(&self, handle: *const P) -> Option<usize> {
-        (!handle.is_null()).then(|| handle.addr() & ((1 << SLOT_BITS) - 1))
-    }
-
-    /// Whether `handle`, whose slot is `slot`, has the table's tag and the slot's present generation.
-    fn names<P>(&self, handle: *const P, slot: &Slot<T>) -> bool {
-        self.number(0, slot.generation) == handle.addr() as u64 >> SLOT_BITS << SLOT_BITS
     }
 
     fn unknown<P>(&self, handle: *const P) -> Error {
@@ -152,15 +296,15 @@ mod tests {
     fn a_handle_finds_its_value_until_it_is_taken() {
         let table = Table::new(0xc1, "a number");
         let (a, b): (*mut u8, *mut u8) = (table.insert(1).unwrap(), table.insert(2).unwrap());
-        assert_eq!((*table.get(a).unwrap(), *table.get(b).unwrap()), (1, 2));
+        assert_eq!((**table.get(a).unwrap(), **table.get(b).unwrap()), (1, 2));
         assert_eq!(*table.take(a).unwrap(), 1);
-        let gone = table.get(a).unwrap_err().to_string();
+        let gone = table.get(a).err().unwrap().to_string();
         assert!(gone.contains("is not a number: it was destroyed"), "{gone}");
         assert!(table.take(a).is_err());
         let c: *mut u8 = table.insert(3).unwrap();
         assert_ne!(a, c);
         assert!(table.get(a).is_err());
-        assert_eq!((*table.get(b).unwrap(), *table.get(c).unwrap()), (2, 3));
+        assert_eq!((**table.get(b).unwrap(), **table.get(c).unwrap()), (2, 3));
     }
 
     #[test]
@@ -192,17 +336,17 @@ mod tests {
         fork::watch().unwrap();
         static TABLE: Table<u8> = Table::new(0xc1, "a number");
         let handle: *mut u8 = TABLE.insert(1).unwrap();
-        let held = TABLE.slots().write().unwrap();
+        let held = TABLE.slots().used();
         let child = fork::child(|| {
-            let refused =
-                [TABLE.get(handle), TABLE.take(handle)].map(|r| matches!(r, Err(Error::Usage { .. })));
+            let refused = [TABLE.get(handle).map(drop), TABLE.take(handle).map(drop)]
+                .map(|r| matches!(r, Err(Error::Usage { .. })));
             let own: *mut u8 = TABLE.insert(2).unwrap();
             refused == [true, true] && own != handle && *TABLE.take(own).unwrap() == 2
         });
         let status = rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty()).unwrap();
         assert_eq!(status.unwrap().1.exit_status(), Some(0));
         drop(held);
-        assert_eq!(*TABLE.get(handle).unwrap(), 1);
+        assert_eq!(**TABLE.get(handle).unwrap(), 1);
     }
 
     #[test]
@@ -210,8 +354,89 @@ mod tests {
         let table = Table::new(0xc1, "a number");
         let first: *mut u8 = table.insert(1).unwrap();
         table.take(first).unwrap();
-        table.slots().write().unwrap()[0].generation = (1 << GENERATION_BITS) - 1;
+        let slot = table.slots().get(0).unwrap();
+        slot.state
+            .store(((1 << GENERATION_BITS) - 1) * GENERATION + FREE, Relaxed);
         let second: *mut u8 = table.insert(2).unwrap();
         assert_eq!(second.addr() & ((1 << SLOT_BITS) - 1), 1);
+    }
+
+    /// A value that says when it is dropped.
+    struct Told<'a>(&'a AtomicU64, u64);
+
+    impl Drop for Told<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_value_in_use_stays_when_it_is_taken() {
+        static DROPPED: AtomicU64 = AtomicU64::new(0);
+        let table: Table<Told<'static>> = Table::new(0xc1, "a number");
+        let handle: *mut u8 = table.insert(Told(&DROPPED, 7)).unwrap();
+        let used = table.get(handle).unwrap();
+        drop(table.take(handle).unwrap());
+        assert!(table.get(handle).is_err());
+        let other: *mut u8 = table.insert(Told(&DROPPED, 8)).unwrap();
+        assert_eq!((used.1, DROPPED.load(Relaxed)), (7, 0));
+        drop(used);
+        assert_eq!(DROPPED.load(Relaxed), 1);
+        assert_eq!(table.get(other).unwrap().1, 8);
+    }
+
+    #[test]
+    fn slots_have_places_of_their_own() {
+        let mut before = (0, 0);
+        for index in 1..100_000 {
+            let (part, at) = Slots::<u8>::place(index);
+            assert!(at < FIRST << part && part < PARTS);
+            let follows = [(before.0, before.1 + 1), (before.0 + 1, 0)];
+            assert!(follows.contains(&(part, at)), "{index}");
+            before = (part, at);
+        }
+        assert_eq!(Slots::<u8>::place((1 << SLOT_BITS) - 1).0, PARTS - 1);
+    }
+
+    /// Threads look up, take and insert all the time: each value is dropped once, and none while it is used.
+    #[test]
+    fn many_threads_come_and_go() {
+        static TABLE: Table<Told<'static>> = Table::new(0xc1, "a number");
+        static DROPPED: AtomicU64 = AtomicU64::new(0);
+        let shared: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        let made = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for seed in 0..4 {
+                let (shared, made) = (&shared, &made);
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(seed);
+                    for _ in 0..20_000 {
+                        let place = &shared[random.usize(..shared.len())];
+                        let handle: *const u8 = ptr::without_provenance(place.load(Acquire) as usize);
+                        match random.u8(..4) {
+                            0 => drop(TABLE.take(handle)),
+                            1 if place.load(Acquire) == 0 || TABLE.get(handle).is_err() => {
+                                let value = made.fetch_add(1, Relaxed);
+                                let new: *mut u8 = TABLE.insert(Told(&DROPPED, value)).unwrap();
+                                let old: *const u8 =
+                                    ptr::without_provenance(place.swap(new.addr() as u64, AcqRel) as usize);
+                                drop(TABLE.take(old));
+                            }
+                            _ => {
+                                if let Ok(used) = TABLE.get(handle) {
+                                    assert!(used.1 < made.load(Relaxed));
+                                }
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        for place in &shared {
+            let handle: *const u8 = ptr::without_provenance(place.load(Relaxed) as usize);
+            drop(TABLE.take(handle));
+        }
+        assert!(made.load(Relaxed) > 100);
+        assert_eq!(DROPPED.load(Relaxed), made.load(Relaxed));
     }
 }

@@ -28,12 +28,18 @@ pub(super) enum When {
 /// [`Error::Invalid`] for what is no stream of ccl's.
 pub(super) fn when(stream: cclStream_t) -> Result<When> {
     if !stream.is_null() {
-        return Ok(When::Later(Some(STREAMS.get(stream)?)));
+        return Ok(When::Later(Some(Arc::clone(&*STREAMS.get(stream)?))));
     }
     Ok(match GROUP.with_borrow(|group| group.depth) {
         0 => When::Now,
         _ => When::Later(None),
     })
+}
+
+/// Whether that is [`When::Now`].
+#[inline]
+pub(super) fn is_now(stream: cclStream_t) -> bool {
+    stream.is_null() && GROUP.with_borrow(|group| group.depth) == 0
 }
 
 /// A call whose operation is carried out later.

@@ -84,16 +84,38 @@ fn on(handle: cclComm_t, body: impl FnOnce(&Communicator) -> Result<()>) -> cclR
 fn on_entry(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Result<()>) -> cclResult_t {
     guard(|| {
         let entry = COMMUNICATORS.get(handle).inspect_err(later::refused)?;
-        let outcome = catch_unwind(AssertUnwindSafe(|| body(&entry)));
-        let result = outcome.unwrap_or_else(|panic| {
-            entry.communicator.abort();
-            Err(panicked(&*panic))
-        });
-        result.inspect_err(|error| {
-            entry.remember(error);
-            later::refused(error);
-        })
+        attempt(&entry, || Some(body(&entry))).unwrap_or(Ok(()))
     })
+}
+
+/// Runs an operation by `body`, if that can do it: else `None`, and nothing was done. It is tried before [`on_entry`], which
+/// also says what is wrong with a call.
+#[inline]
+fn at_once(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Option<Result<()>>) -> Option<cclResult_t> {
+    let attempt = AssertUnwindSafe(|| {
+        let entry = COMMUNICATORS.find(handle)?;
+        attempt(&entry, || body(&entry))
+    });
+    match catch_unwind(attempt) {
+        Ok(None) => None,
+        Ok(Some(Ok(()))) => Some(Code::Success as cclResult_t),
+        Ok(Some(Err(error))) => Some(refuse(&error)),
+        Err(panic) => Some(refuse(&panicked(&*panic))),
+    }
+}
+
+/// Runs `body` on `entry`, which keeps the text of its error and is closed by its panic.
+#[inline]
+fn attempt(entry: &Entry, body: impl FnOnce() -> Option<Result<()>>) -> Option<Result<()>> {
+    let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        entry.communicator.abort();
+        Some(Err(panicked(&*panic)))
+    });
+    if let Some(Err(error)) = &outcome {
+        entry.remember(error);
+        later::refused(error);
+    }
+    outcome
 }
 
 fn refuse(error: &Error) -> cclResult_t {

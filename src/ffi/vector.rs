@@ -1,8 +1,9 @@
 //! The V forms of the operations: blocks whose lengths and places the caller gives.
 
 use super::{
+    Entry, at_once,
     collectives::rooted,
-    later::{When, later, when},
+    later::{When, is_now, later, when},
     memory::region,
     on_entry,
     types::{cclComm_t, cclDataType_t, cclRedOp_t, cclResult_t, cclStream_t},
@@ -117,40 +118,49 @@ unsafe fn array(name: &str, at: *const usize, len: usize) -> Result<Vec<usize>> 
 unsafe fn run(
     [send, recv]: [Given; 2],
     datatype: cclDataType_t,
-    collective: impl FnOnce() -> Result<Collective>,
+    collective: impl Fn() -> Result<Collective>,
     op: Option<cclRedOp_t>,
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
+    let at = |given: &Given, count, dtype| {
+        // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise, who leaves the buffers alone
+        // until the operation is over.
+        unsafe { region(given.names[0], given.buffer, count, dtype) }
+    };
+    let reducing = |entry: &Entry, dtype| op.map_or(Ok(Op::Sum.into()), |op| entry.made.reducing(op, dtype));
+    if is_now(stream) {
+        let outcome = at_once(comm, |entry| {
+            let comm = &entry.communicator;
+            let dtype = DType::from_number(datatype).ok()?;
+            let (op, collective) = (reducing(entry, dtype).ok()?, collective().ok()?);
+            let (is_root, ranks) = (is_root(comm, collective), comm.ranks());
+            // SAFETY: the caller's promise.
+            let sides = unsafe { [send.lent(ranks, is_root)?, recv.lent(ranks, is_root)?] };
+            let buffers = |bytes: [usize; 2]| {
+                let [sent, received] = bytes.map(|bytes| bytes / dtype.size());
+                Some([at(&send, sent, dtype).ok()?, at(&recv, received, dtype).ok()?])
+            };
+            comm.repeat(collective, Size::Given(sides), (dtype, op), buffers)
+        });
+        if let Some(outcome) = outcome {
+            return outcome;
+        }
+    }
     on_entry(comm, |entry| {
         let comm = &entry.communicator;
         let dtype = DType::from_number(datatype)?;
-        let op = op.map_or(Ok(Op::Sum.into()), |op| entry.made.reducing(op, dtype))?;
-        let (collective, when) = (collective()?, when(stream)?);
+        let (op, collective) = (reducing(entry, dtype)?, collective()?);
         let (is_root, ranks) = (is_root(comm, collective), comm.ranks());
-        let at = |given: &Given, count| {
-            // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise, who leaves the buffers alone
-            // until the operation is over.
-            unsafe { region(given.names[0], given.buffer, count, dtype) }
-        };
-        // SAFETY: the caller's promise.
-        let lent = unsafe { [send.lent(ranks, is_root), recv.lent(ranks, is_root)] };
-        if let (When::Now, [Some(sent), Some(received)]) = (&when, lent) {
-            let buffers = |bytes: [usize; 2]| {
-                let [sent, received] = bytes.map(|bytes| bytes / dtype.size());
-                Some([at(&send, sent).ok()?, at(&recv, received).ok()?])
-            };
-            let size = Size::Given([sent, received]);
-            if let Some(outcome) = comm.repeat(collective, size, (dtype, op), buffers) {
-                return outcome;
-            }
-        }
         // SAFETY: the caller's promise.
         let arrays = unsafe { [send.arrays(ranks, is_root)?, recv.arrays(ranks, is_root)?] };
         let sides = [send.blocks.side(&arrays[0]), recv.blocks.side(&arrays[1])];
         let blocks = comm.given(collective, sides, dtype)?;
-        let memory = [at(&send, blocks.span(0))?, at(&recv, blocks.span(1))?];
-        match when {
+        let memory = [
+            at(&send, blocks.span(0), dtype)?,
+            at(&recv, blocks.span(1), dtype)?,
+        ];
+        match when(stream)? {
             When::Now => comm.run_given(collective, blocks, memory, dtype, op),
             When::Later(stream) => {
                 comm.check_given(collective, &blocks, memory, (dtype, op))?;

@@ -471,7 +471,7 @@ impl Link for AnyLink {
         }
     }
 
-    #[inline]
+    #[inline(always)] // in the path of each short call
     fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
         match self.to.get() {
             Way::Tcp => self.over_tcp().reserve(lane, len),
@@ -479,7 +479,7 @@ impl Link for AnyLink {
         }
     }
 
-    #[inline]
+    #[inline(always)] // in the path of each short call
     fn commit(&self, lane: usize, header: Header) {
         match self.to.get() {
             Way::Tcp => self.over_tcp().commit(lane, header),
@@ -511,7 +511,7 @@ impl Link for AnyLink {
         }
     }
 
-    #[inline]
+    #[inline(always)] // in the path of each short call
     fn expect(&self, lane: usize, header: &Header, len: usize) -> Expected<'_> {
         match self.from.get() {
             Way::Tcp => self.over_tcp().expect(lane, header, len),
@@ -527,7 +527,7 @@ impl Link for AnyLink {
         }
     }
 
-    #[inline]
+    #[inline(always)] // in the path of each short call
     fn release(&self, lane: usize) {
         match self.from.get() {
             Way::Tcp => self.over_tcp().release(lane),

@@ -112,7 +112,10 @@ impl Placed {
 
     /// Whether both are the same call, but for their places.
     pub(super) fn repeats(&self, other: &Placed) -> bool {
-        let what = |placed: &Placed| Call { seq: 0, ..placed.call };
+        let what = |placed: &Placed| Call {
+            seq: 0,
+            ..placed.call
+        };
         what(self) == what(other) && self.places == other.places && self.scalar == other.scalar
     }
 

@@ -174,16 +174,22 @@ impl Engine {
         self.membership.record(quick.header);
         let led = match &quick.short {
             Some(_) => self.run_short(floor, at, buffers),
-            None => self.run_kept(floor, at, buffers, |floor, placed, work| {
+            None => Some(self.run_kept(floor, at, buffers, |floor, placed, work| {
                 self.dash(floor, placed, work)
-            }),
+            })),
         };
-        Some(self.end_own(guard, led))
+        match led {
+            None => {
+                self.step_back(guard);
+                Some(Ok(()))
+            }
+            Some(led) => Some(self.end_own(guard, led)),
+        }
     }
 
-    /// Runs the kept call number `at`, by its short way as far as that goes.
+    /// Runs the kept call number `at`, by its short way as far as that goes. `None` if that was all of it.
     #[inline]
-    fn run_short(&self, floor: &mut Floor, at: usize, buffers: [Region<'_>; 2]) -> Led {
+    fn run_short(&self, floor: &mut Floor, at: usize, buffers: [Region<'_>; 2]) -> Option<Led> {
         let Floor {
             links,
             patience,
@@ -192,9 +198,7 @@ impl Engine {
             ..
         } = &mut *floor;
         let quick = &lately.kept[at];
-        let Some(short) = &quick.short else {
-            return Ok(Ok(()));
-        };
+        let short = quick.short.as_ref()?;
         let words = short.scratch_bytes().div_ceil(8);
         if scratch.len() < words {
             scratch.resize(words, 0);
@@ -211,21 +215,22 @@ impl Engine {
         let wait = |looks| self.may_wait(links, patience, looks);
         let ran = catch_unwind(AssertUnwindSafe(|| short.run(&turn, &*links, wait)));
         match ran {
-            Ok(None) if !links.unsent() => Ok(Ok(())),
-            Ok(reached) => self.run_kept(floor, at, buffers, |_, _, work| {
+            Ok(None) if !links.unsent() => None,
+            Ok(reached) => Some(self.run_kept(floor, at, buffers, |_, _, work| {
                 Ok(Some(match reached {
                     Some(reached) => Run::after(work, &[reached]),
                     None => Run::over(work),
                 }))
-            }),
+            })),
             Err(panic) => {
                 self.break_down(floor);
-                Err(panic)
+                Some(Err(panic))
             }
         }
     }
 
     /// Runs the kept call number `at` as any other, from where `begin` has brought it.
+    #[inline(never)] // so that short ways do not pay for it
     fn run_kept(
         &self,
         floor: &mut Floor,

@@ -64,7 +64,7 @@ impl Inbound {
         segment.attaches.0.store(u32::from(sender.is_ok()), Relaxed);
         let lanes = std::array::from_fn(|lane| RecvLane {
             // Any number will do: it chooses the entry where the count begins.
-            released: Cell::new(segment.released[lane].0.load(Relaxed)),
+            released: Cell::new(segment.released.0[lane].load(Relaxed)),
         });
         Ok(Inbound {
             segment,
@@ -203,7 +203,7 @@ impl Inbound {
         let released = state.released.get().wrapping_add(1);
         state.released.set(released);
         // After all reads of the body; pairs with the Acquire in `Outbound::has_credit`.
-        self.segment.released[lane].0.store(released, Release);
+        self.segment.released.0[lane].store(released, Release);
         self.bell.ring();
     }
 

@@ -33,8 +33,9 @@ pub(crate) const FIRST_LINE: usize = 64 - ENTRY_HEAD;
 #[repr(C)]
 pub(crate) struct Segment {
     pub(super) entries: [[Entry; DEPTH]; LANES],
-    /// How many messages of each lane the receiver has released, modulo 2^32. The sender sets where the count begins.
-    pub(super) released: [Alone; LANES],
+    /// How many messages of each lane the receiver has released, modulo 2^32. The sender sets where the count begins. All in
+    /// one line, so that a sender that looks for one of them knows them all.
+    pub(super) released: Counts,
     /// 1 once the receiver has found that it can read the sender's memory: it says so when it attaches the segment.
     pub(super) attaches: Alone,
     /// 1 once the sender has withdrawn all that it had offered and that was not released.
@@ -117,6 +118,10 @@ pub(super) const PAGES: usize = u128::BITS as usize;
 /// Bytes of one.
 pub(super) const PAGE: usize = 4 << 10;
 
+/// A count for each lane.
+#[repr(C, align(128))]
+pub(super) struct Counts(pub(super) [AtomicU32; LANES]);
+
 /// A word without neighbours.
 #[repr(C, align(128))]
 pub(super) struct Alone(pub(super) AtomicU32);
@@ -170,7 +175,7 @@ pub(super) fn hello() -> Vec<u8> {
 }
 
 /// Changes whenever the meaning of the memory does, be it with the same sizes.
-const VERSION: usize = 2;
+const VERSION: usize = 3;
 
 /// Bytes before the body of an entry.
 const ENTRY_HEAD: usize = 24;

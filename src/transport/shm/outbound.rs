@@ -37,9 +37,9 @@ impl Opening {
     pub(super) fn starting_at(start: u32, ours: &Bell, lends: bool) -> Result<(Opening, Parcel), Error> {
         let (segment, fd) = Shared::<Segment>::create("ccl-shm")
             .map_err(|err| Error::system("the shared memory of a link could not be made", err))?;
-        for count in &segment.released {
+        for count in &segment.released.0 {
             // The receiver maps the segment after the parcel has gone through a socket, which orders this before.
-            count.0.store(start, Relaxed);
+            count.store(start, Relaxed);
         }
         let seal = lends.then(Seal::new).transpose();
         let seal = seal.map_err(|err| Error::system("the system has no random bytes", err))?;
@@ -139,7 +139,7 @@ impl Outbound {
         }
         let mut room = self.pages.take(len);
         if room.is_none() {
-            (0..LANES).try_for_each(|lane| self.has_credit(lane).map(|_| ()))?;
+            self.has_credit(lane)?;
             let own =
                 Some(Room::own(lane)).filter(|&own| state.rooms.iter().all(|room| room.get() != Some(own)));
             room = self.pages.take(len).or(own);
@@ -259,21 +259,32 @@ impl Outbound {
         Ok(in_flight(state.sent.get(), state.released.get()) < DEPTH || self.has_credit(lane)?)
     }
 
-    /// Looks how far the receiver is; whether that left room in the lane.
+    /// Looks how far the receiver is; whether that left room in the lane. The counts of the other lanes came along with the
+    /// line: they are taken note of.
     fn has_credit(&self, lane: usize) -> Result<bool, Error> {
-        let state = &self.lanes[lane];
-        let sent = state.sent.get();
-        // Pairs with the Release in `Inbound::release`: the receiver is done with the bodies that it released.
-        let now = self.segment.released[lane].0.load(Acquire);
-        // Credits never go back, and never beyond what was sent.
-        if in_flight(sent, now) > in_flight(sent, state.released.get()) {
-            return Err(broken(
-                self.peer,
-                format!("it says that it released {now} messages of lane {lane}, of which {sent} were sent"),
-            ));
+        for other in 0..LANES {
+            let state = &self.lanes[other];
+            let sent = state.sent.get();
+            let known = in_flight(sent, state.released.get());
+            if known == 0 {
+                continue;
+            }
+            // Pairs with the Release in `Inbound::release`: the receiver is done with the bodies that it released.
+            let now = self.segment.released.0[other].load(Acquire);
+            // Credits never go back, and never beyond what was sent.
+            if in_flight(sent, now) <= known {
+                self.settle(state, now);
+            } else if other == lane {
+                return Err(broken(
+                    self.peer,
+                    format!(
+                        "it says that it released {now} messages of lane {lane}, of which {sent} were sent"
+                    ),
+                ));
+            }
         }
-        self.settle(state, now);
-        Ok(in_flight(sent, now) < DEPTH)
+        let state = &self.lanes[lane];
+        Ok(in_flight(state.sent.get(), state.released.get()) < DEPTH)
     }
 
     /// The receiver has released all before message `released`.

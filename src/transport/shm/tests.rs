@@ -156,7 +156,7 @@ fn acknowledgements_travel_with_messages() {
         (0..DEPTH).for_each(|_| drop(recv(other, lane)));
         send(other, lane, [9; 4], &[]);
         // As if the count had not come yet.
-        other.inbound().segment.released[lane].0.store(0, SeqCst);
+        other.inbound().segment.released.0[lane].store(0, SeqCst);
         assert!(!try_send(one, lane, [0; 4], &[]));
         assert_eq!(recv(one, lane).0, [9; 4]);
         assert_eq!(try_send(one, lane, [0; 4], &[]), lane < CALL_LANES);
@@ -179,7 +179,7 @@ fn credits_that_were_not_earned_are_refused() {
         for number in 0..DEPTH as u32 {
             send(&out, 0, [number; 4], &[]);
         }
-        into.inbound().segment.released[0].0.store(claimed, SeqCst);
+        into.inbound().segment.released.0[0].store(claimed, SeqCst);
         let (rank, what) = blamed(out.reserve(0, 1));
         assert_eq!(rank, 1);
         assert!(
@@ -197,7 +197,7 @@ fn credits_that_were_not_earned_are_refused() {
     for number in 0..2 {
         send(&out, 0, [number; 4], &[]);
     }
-    into.inbound().segment.released[0].0.store(1, SeqCst);
+    into.inbound().segment.released.0[0].store(1, SeqCst);
     assert_eq!(
         blamed((0..DEPTH).try_for_each(|_| {
             if out.reserve(0, 1)?.is_some() {
