@@ -15,7 +15,7 @@ use crate::{
     plan::schedule::{Buffer, How, LoopVars, Slice, Source, Step},
     reduce::{Manner, reduce_as},
     transport::{Expected, Header, Link, Wires},
-    types::{DType, Op},
+    types::{DType, Error, Op},
 };
 
 /// The steps of a call of one channel and one tile that move anything.
@@ -193,11 +193,11 @@ impl Short {
             };
             tos[k] = Some(link);
             // What is wrong is found again.
-            rooms[k] = match link.reserve(lane, bytes) {
-                Ok(Some(room)) => room,
+            match reserve(link, tos[0], lane, bytes) {
+                Ok(Some(room)) => rooms[k] = room,
                 Ok(None) => return Tried::NotYet,
                 Err(_) => return Tried::Other,
-            };
+            }
         }
         self.compute(leg, turn, sources, rooms);
         for link in tos.iter().flatten() {
@@ -225,7 +225,7 @@ impl Short {
             }
         };
         stores.for_each(|store| store.copy_from(&result));
-        for room in rooms {
+        for room in rooms.filter(|room| room.len() > 0) {
             match leg.bytes < AHEAD {
                 true => room.copy_from(&result),
                 false => room.copy_ahead_from(&result),
@@ -283,6 +283,25 @@ impl Leg {
             steps: self.before,
         }
     }
+}
+
+/// Room for a message of `bytes` bytes on `lane` of `link`; empty if what is written for `first`, the first of the links to which
+/// a step sends, is read there.
+#[inline]
+pub(super) fn reserve<'l, L: Link>(
+    link: &'l L,
+    first: Option<&L>,
+    lane: usize,
+    bytes: usize,
+) -> Result<Option<Region<'l>>, Error> {
+    if let Some(first) = first.filter(|&first| !std::ptr::eq(first, link)) {
+        match link.reserve_with(first, lane)? {
+            None => return Ok(None),
+            Some(true) => return Ok(Some(Region::empty())),
+            Some(false) => {}
+        }
+    }
+    link.reserve(lane, bytes)
 }
 
 impl<'m> Turn<'m> {

@@ -8,7 +8,7 @@
 //! Whatever is not soon as it should be (a message that does not come, one of another call, no room) ends the way, and the
 //! general executor goes on from there. Messages are the same either way, so that other ranks never know.
 
-use super::{cursor::Cursor, host::Fault, memory::Work};
+use super::{cursor::Cursor, host::Fault, memory::Work, short::reserve};
 use crate::{
     mem::Region,
     plan::{
@@ -221,16 +221,18 @@ impl Leg {
                 }
             });
         }
-        let mut rooms = SmallVec::<[Region<'_>; 2]>::new();
+        let (mut rooms, mut first) = (SmallVec::<[Region<'_>; 2]>::new(), None);
         for &peer in &self.sends {
             let wire = |error| Fault::Wire { peer, error };
             let Some(link) = wires.to(peer).map_err(wire)? else {
                 return Ok(false);
             };
-            match link.reserve(lane, bytes).map_err(wire)? {
-                Some(room) => rooms.push(room),
+            match reserve(link, first, lane, bytes).map_err(wire)? {
+                Some(room) if room.len() > 0 => rooms.push(room),
+                Some(_) => {}
                 None => return Ok(false),
             }
+            first = first.or(Some(link));
         }
         let stores = self.stores.iter().map(|&at| place(at));
         work.combine(self.how, None, &sources, stores.chain(rooms));

@@ -10,11 +10,13 @@ use rustix::{
     mm::{self, Advice, MapFlags, ProtFlags},
 };
 use std::{
+    ffi::c_void,
     io,
     marker::PhantomData,
     ops::Deref,
     os::fd::{AsFd, OwnedFd},
     ptr::NonNull,
+    sync::Arc,
 };
 
 /// A layout that processes may share.
@@ -24,21 +26,27 @@ use std::{
 /// `UnsafeCell`s, as other processes may change any of them at any time; aligned to a page or less.
 pub(crate) unsafe trait Layout {}
 
-/// A `T` in memory that other processes map too. Children made by `fork` do not inherit the mapping.
+/// A `T` in memory that other processes map too. Children made by `fork` do not inherit the mapping. Clones have the same
+/// one.
 pub(crate) struct Shared<T: Layout> {
     base: NonNull<T>,
+    mapping: Arc<Mapping>,
+    owner: PhantomData<T>,
+}
+
+/// A mapping, which ends when it is dropped.
+struct Mapping {
+    base: *mut c_void,
+    len: usize,
     /// The process that has the mapping (see [`fork::generation`]): in a forked child something else may lie there.
     generation: u32,
-    owner: PhantomData<T>,
 }
 
 impl<T: Layout> Shared<T> {
     /// New memory, all zero, and the descriptor by which others map it. Only the pages that are touched cost memory.
     /// `name` is seen in `/proc/<pid>/maps`.
     pub(crate) fn create(name: &str) -> io::Result<(Self, OwnedFd)> {
-        let fd = memfd(name)?;
-        fs::ftruncate(&fd, size_of::<T>() as u64)?;
-        fs::fcntl_add_seals(&fd, SEALS)?;
+        let fd = sealed(name, size_of::<T>())?;
         Ok((Self::map(&fd)?, fd))
     }
 
@@ -47,22 +55,7 @@ impl<T: Layout> Shared<T> {
     /// # Errors
     /// `InvalidData` when it is not what [`Shared::create`] makes: a memfd of this very size and with these seals.
     pub(crate) fn open(fd: impl AsFd) -> io::Result<Self> {
-        let refuse = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
-        let seals = fs::fcntl_get_seals(&fd)
-            .map_err(|err| refuse(format!("the descriptor is not that of a memfd ({err})")))?;
-        // Newer kernels add `SealFlags::EXEC`, which is none of our business.
-        if seals & (SEALS | SealFlags::WRITE | SealFlags::FUTURE_WRITE) != SEALS {
-            return Err(refuse(format!(
-                "the memory has the seals {seals:?} instead of {SEALS:?}"
-            )));
-        }
-        let size = fs::fstat(&fd)?.st_size;
-        if usize::try_from(size) != Ok(size_of::<T>()) {
-            return Err(refuse(format!(
-                "the memory is {size} bytes large instead of {}",
-                size_of::<T>()
-            )));
-        }
+        check(&fd, size_of::<T>())?;
         Self::map(&fd)
     }
 
@@ -77,9 +70,14 @@ impl<T: Layout> Shared<T> {
         let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing that exists.
         let base = unsafe { mm::mmap(std::ptr::null_mut(), size_of::<T>(), access, kind, fd, 0)? };
+        let mapping = Mapping {
+            base,
+            len: size_of::<T>(),
+            generation: fork::generation(),
+        };
         let shared = Shared {
             base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?,
-            generation: fork::generation(),
+            mapping: Arc::new(mapping),
             owner: PhantomData,
         };
         // A forked child that went on writing to our lanes would break them for the peer.
@@ -101,15 +99,30 @@ impl<T: Layout> Deref for Shared<T> {
     }
 }
 
-impl<T: Layout> Drop for Shared<T> {
-    fn drop(&mut self) {
-        if self.generation == fork::generation() {
-            // SAFETY: the mapping is this process's own, just checked, and nobody has a reference into it any more:
-            // they borrow from `self`.
-            let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), size_of::<T>()) };
+impl<T: Layout> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Shared {
+            base: self.base,
+            mapping: Arc::clone(&self.mapping),
+            owner: PhantomData,
         }
     }
 }
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if self.generation == fork::generation() {
+            // SAFETY: the mapping is this process's own, just checked, and nobody has a reference into it any more:
+            // they borrow from a `Shared`, and this was the last one.
+            let _ = unsafe { mm::munmap(self.base, self.len) };
+        }
+    }
+}
+
+// SAFETY: an address of memory that belongs to the process, not to a thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; only `drop` uses the address.
+unsafe impl Sync for Mapping {}
 
 // SAFETY: an address of memory that belongs to the process, not to a thread; the contents are atomics and
 // `UnsafeCell`s, which only raw pointers under somebody's protocol reach, whichever thread (or process) uses them.
@@ -119,6 +132,43 @@ unsafe impl<T: Layout> Sync for Shared<T> {}
 
 /// Neither the size nor the seals change any more.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// A memfd of `size` bytes, all zero, which stays as large.
+pub(super) fn sealed(name: &str, size: usize) -> io::Result<OwnedFd> {
+    let fd = memfd(name)?;
+    fs::ftruncate(&fd, size as u64)?;
+    fs::fcntl_add_seals(&fd, SEALS)?;
+    Ok(fd)
+}
+
+/// Checks that a descriptor which came from another process is what [`sealed`] makes.
+///
+/// # Errors
+/// `InvalidData` when it is not.
+pub(super) fn check(fd: impl AsFd, size: usize) -> io::Result<()> {
+    let refuse = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let seals = fs::fcntl_get_seals(&fd)
+        .map_err(|err| refuse(format!("the descriptor is not that of a memfd ({err})")))?;
+    // Newer kernels add `SealFlags::EXEC`, which is none of our business.
+    if seals & (SEALS | SealFlags::WRITE | SealFlags::FUTURE_WRITE) != SEALS {
+        return Err(refuse(format!(
+            "the memory has the seals {seals:?} instead of {SEALS:?}"
+        )));
+    }
+    let is = fs::fstat(&fd)?.st_size;
+    if usize::try_from(is) != Ok(size) {
+        return Err(refuse(format!(
+            "the memory is {is} bytes large instead of {size}"
+        )));
+    }
+    Ok(())
+}
+
+/// What tells a file from all others: its device and its number there.
+pub(crate) fn identity(fd: impl AsFd) -> io::Result<(u64, u64)> {
+    let status = fs::fstat(fd)?;
+    Ok((status.st_dev, status.st_ino))
+}
 
 fn memfd(name: &str) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

@@ -2,7 +2,7 @@
 
 use super::{
     Caps, Expected, Header, Link, Message, Ticket, Wires,
-    shm::{self, Bell},
+    shm::{self, Bell, Lease},
     tcp::{self, Hub},
 };
 use crate::{
@@ -93,6 +93,8 @@ pub(crate) struct Links {
     /// Connections of a TCP link in each direction.
     streams: usize,
     peers: Vec<AnyLink>,
+    /// Where long messages of shared memory lie.
+    lease: Arc<Lease>,
     opener: Box<dyn Opener>,
     bell: Arc<Bell>,
     /// Made with the first connection.
@@ -108,6 +110,7 @@ impl Links {
             attach: Attach::Auto,
             streams: 1,
             peers: (0..ranks).map(|_| AnyLink::default()).collect(),
+            lease: Arc::default(),
             opener,
             bell,
             hub: OnceCell::new(),
@@ -136,6 +139,15 @@ impl Links {
     pub(crate) fn withdraw(&self) {
         for link in &self.peers {
             link.shm.withdraw();
+        }
+    }
+
+    /// Nothing is under way: memory that other communicators of this process want is given back.
+    #[inline]
+    pub(crate) fn rest(&self) {
+        if self.lease.is_wanted() {
+            self.peers.iter().for_each(|link| link.shm.leave());
+            self.lease.give_back();
         }
     }
 
@@ -242,7 +254,7 @@ impl Links {
         };
         let link = &self.peers[peer];
         link.shm
-            .set_outbound(opening.connected(peer, &welcome, &self.bell)?);
+            .set_outbound(opening.connected(peer, &welcome, &self.bell, &self.lease)?);
         link.to.set(Way::Shm);
         Ok(true)
     }
@@ -476,6 +488,14 @@ impl Link for AnyLink {
         match self.to.get() {
             Way::Tcp => self.over_tcp().reserve(lane, len),
             Way::None | Way::Shm => self.shm.reserve(lane, len),
+        }
+    }
+
+    #[inline]
+    fn reserve_with(&self, first: &Self, lane: usize) -> Result<Option<bool>, Error> {
+        match (self.to.get(), first.to.get()) {
+            (Way::Shm, Way::Shm) => self.shm.reserve_with(&first.shm, lane),
+            _ => Ok(Some(false)),
         }
     }
 

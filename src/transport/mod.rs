@@ -121,6 +121,17 @@ pub(crate) trait Link {
     /// When `len` is more than [`Caps::max_message`], or the peer is found to be broken.
     fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error>;
 
+    /// [`Link::reserve`] for a message with the same body as the one that was reserved last on that lane of `first`, another link
+    /// of this rank's: of what is written there the receivers of both read the one copy. `Some(false)` if they cannot: then
+    /// nothing was reserved.
+    ///
+    /// # Errors
+    /// As [`Link::reserve`].
+    #[inline]
+    fn reserve_with(&self, _first: &Self, _lane: usize) -> Result<Option<bool>, Error> {
+        Ok(Some(false))
+    }
+
     /// Sends what was written into the reserved room. Non-temporal stores must have been fenced.
     ///
     /// # Panics

@@ -94,6 +94,9 @@ impl Engine {
                 self.left.store(true, SeqCst);
             }
         }
+        if floor.is_idle() {
+            floor.links.rest();
+        }
         drop(floor);
         if self.left.load(SeqCst) || self.waiting.load(SeqCst) > 0 {
             self.turned_over();

@@ -35,8 +35,11 @@ fn build(request: &Request) -> Schedule {
         Collective::Barrier if n == 1 => Schedule::plain(1, 1, vec![super::alone()]),
         Collective::AllReduce | Collective::Barrier | Collective::Broadcast { .. } => two_shot(n, me),
         Collective::Reduce { root } => reduce(n, me, root as usize),
-        Collective::AllGather | Collective::AllGatherV => everybody(n, me, |_| own(me)),
-        Collective::AlltoAll | Collective::AlltoAllV => everybody(n, me, |to| Slice::grain(Input, to)),
+        Collective::AllGather | Collective::AllGatherV => {
+            let tell = Item::Step(to_others(super::keep_step(me), n, me));
+            Schedule::plain(n, n, vec![tell, collect(n, me)])
+        }
+        Collective::AlltoAll | Collective::AlltoAllV => all_to_all(n, me),
         Collective::ReduceScatter | Collective::ReduceScatterV => {
             let (scatter, reduce) = reduce_scatter(n, me);
             Schedule::plain(n, n, vec![scatter, Item::Step(reduce)])
@@ -71,6 +74,12 @@ pub(super) fn hand_out(n: usize, me: usize, what: impl Fn(Affine) -> Slice) -> I
     super::repeat(n - 1, Step::copy(Source::Slice(what(others))).send(others))
 }
 
+/// `step`, which sends its result to all other ranks.
+pub(super) fn to_others(mut step: Step, n: usize, me: usize) -> Step {
+    step.sends = (1..n).map(|k| Affine::fixed((me + k) % n)).collect();
+    step
+}
+
 /// Gets each other rank's block.
 fn collect(n: usize, me: usize) -> Item {
     let others = others(me);
@@ -80,10 +89,10 @@ fn collect(n: usize, me: usize) -> Item {
     )
 }
 
-/// Everyone sends everyone a block, that of `what` for each, and keeps its own. All is sent before anything is stored, so that
-/// in place nothing is lost.
-fn everybody(n: usize, me: usize, what: impl Fn(Affine) -> Slice) -> Schedule {
-    Schedule::plain(n, n, vec![hand_out(n, me, what), super::keep(me), collect(n, me)])
+/// All is sent before anything is stored, so that in place nothing is lost.
+fn all_to_all(n: usize, me: usize) -> Schedule {
+    let hand_out = hand_out(n, me, |to| Slice::grain(Input, to));
+    Schedule::plain(n, n, vec![hand_out, super::keep(me), collect(n, me)])
 }
 
 fn reduce(n: usize, me: usize, root: usize) -> Schedule {
@@ -125,9 +134,9 @@ fn scatter(n: usize, me: usize, root: usize) -> Schedule {
 
 /// Everyone reduces its block, and sends it to everyone.
 fn two_shot(n: usize, me: usize) -> Schedule {
-    let (scatter, mut reduce) = reduce_scatter(n, me);
-    reduce.sends = (1..n).map(|k| Affine::fixed((me + k) % n)).collect();
-    Schedule::plain(n, n, vec![scatter, Item::Step(reduce), collect(n, me)])
+    let (scatter, reduce) = reduce_scatter(n, me);
+    let reduce = Item::Step(to_others(reduce, n, me));
+    Schedule::plain(n, n, vec![scatter, reduce, collect(n, me)])
 }
 
 fn counts(load: &Load) -> Counts {

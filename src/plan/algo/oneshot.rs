@@ -9,13 +9,13 @@
 
 use super::{
     Algorithm, Request,
-    direct::{hand_out, sum},
+    direct::{sum, to_others},
     whole,
 };
 use crate::plan::cost::{Counts, Load, Work};
 use crate::plan::schedule::{
     Buffer::{Input, Output},
-    Item, Schedule,
+    Item, Schedule, Source, Step,
 };
 
 pub(super) const ONESHOT: Algorithm = Algorithm {
@@ -30,7 +30,8 @@ pub(super) const ONESHOT: Algorithm = Algorithm {
 fn build(request: &Request) -> Schedule {
     let (n, me) = (request.ranks, request.rank);
     let add = sum(n, me, whole(Input)).store(whole(Output));
-    let items = vec![hand_out(n, me, |_| whole(Input)), Item::Step(add)];
+    let tell = to_others(Step::copy(Source::Slice(whole(Input))), n, me);
+    let items = vec![Item::Step(tell), Item::Step(add)];
     Schedule::plain(n, 1, items)
 }
 

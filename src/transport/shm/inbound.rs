@@ -3,13 +3,13 @@
 use super::{
     bell::{Bell, Ringer},
     broken,
-    layout::{self, DEPTH, INLINE, MAX_MESSAGE, Segment},
-    refused,
+    layout::{self, DEPTH, Entry, INLINE, MAX_MESSAGE, Segment},
+    pool, refused,
 };
 use crate::{
     mem::Region,
     net::Parcel,
-    sys::{attach::Holder, memfd::Shared},
+    sys::{area::Area, attach::Holder, memfd::Shared},
     transport::{Body, Expected, Header, LANES, Message},
     types::Error,
 };
@@ -17,12 +17,17 @@ use rustix::io::Errno;
 use std::{
     cell::Cell,
     io,
-    sync::atomic::{Ordering::*, fence},
+    sync::{
+        Arc,
+        atomic::{Ordering::*, fence},
+    },
 };
 
 /// The receiving half of a link. What the peer wrote is read once and checked before it is used.
 pub(crate) struct Inbound {
     pub(super) segment: Shared<Segment>,
+    /// Where long bodies lie.
+    pool: Arc<Area>,
     lanes: [RecvLane; LANES],
     bell: Ringer,
     peer: usize,
@@ -43,7 +48,7 @@ impl Inbound {
     pub(crate) fn attach(peer: usize, parcel: &Parcel, ours: &Bell, may: bool) -> Result<Inbound, Error> {
         let strange = || io::Error::new(io::ErrorKind::InvalidData, "its link is laid out in another way");
         let open = || {
-            let [segment, bell] = &parcel.fds[..] else {
+            let [segment, bell, pool] = &parcel.fds[..] else {
                 return Err(strange());
             };
             let holder = match parcel.bytes.strip_prefix(&layout::hello()[..]) {
@@ -55,10 +60,11 @@ impl Inbound {
             Ok((
                 Shared::<Segment>::open(segment)?,
                 Ringer::open(bell, ours)?,
+                pool::open(pool)?,
                 holder,
             ))
         };
-        let (segment, bell, holder) = open().map_err(|err| refused(peer, err))?;
+        let (segment, bell, pool, holder) = open().map_err(|err| refused(peer, err))?;
         let sender = reach(holder, may);
         // The sender only chooses by it how it sends.
         segment.attaches.0.store(u32::from(sender.is_ok()), Relaxed);
@@ -68,6 +74,7 @@ impl Inbound {
         });
         Ok(Inbound {
             segment,
+            pool,
             lanes,
             bell,
             peer,
@@ -101,16 +108,10 @@ impl Inbound {
             let (header, body) = (entry.header(), Body::There(len));
             return Ok(Some((Message { header, body }, word)));
         }
-        let body = if len <= INLINE {
-            entry.inline()
-        } else {
-            let at = entry.at();
-            layout::body(&self.segment, at, len).ok_or_else(|| self.garbage(lane, at, len))?
+        let body = match self.body(entry, lane, len) {
+            Some(body) => body,
+            None => return Err(self.garbage(lane, entry.at() as usize, len)),
         };
-        // SAFETY: `body` begins at least `len` bytes of the mapping (`INLINE` in the entry; elsewhere it was just checked),
-        // which lives as long as `self`; they are inside `UnsafeCell`s, so no reference claims them. A well-behaved sender
-        // leaves them alone until they are released; another one spoils values, not memory.
-        let body = unsafe { Region::from_raw(body, len) };
         let (header, body) = (entry.header(), Body::Here(body));
         Ok(Some((Message { header, body }, word)))
     }
@@ -128,16 +129,27 @@ impl Inbound {
         if layout::is_elsewhere(word) || layout::len_of(word) != len || entry.header() != *header {
             return (Expected::Other, 0);
         }
+        match self.body(entry, lane, len) {
+            Some(body) => (Expected::Body(body), word),
+            None => (Expected::Other, 0),
+        }
+    }
+
+    /// Where the `len` bytes of the body of `entry` lie, if they can.
+    #[inline]
+    fn body(&self, entry: &Entry, lane: usize, len: usize) -> Option<Region<'_>> {
         let body = if len <= INLINE {
-            Some(entry.inline())
+            entry.inline()
         } else {
-            layout::body(&self.segment, entry.at(), len)
+            match entry.at() {
+                layout::OWN => layout::own(&self.segment, lane),
+                at => return pool::body(&self.pool, at, len),
+            }
         };
-        let Some(body) = body else {
-            return (Expected::Other, 0);
-        };
-        // SAFETY: as in `peek`.
-        (Expected::Body(unsafe { Region::from_raw(body, len) }), word)
+        // SAFETY: `body` begins at least `len` bytes of the mapping (`INLINE` in the entry; `MAX_MESSAGE` in the own slot, and
+        // `len` is no more), which lives as long as `self`; they are inside `UnsafeCell`s, so no reference claims them. A
+        // well-behaved sender leaves them alone until they are released; another one spoils values, not memory.
+        (len <= MAX_MESSAGE).then(|| unsafe { Region::from_raw(body, len) })
     }
 
     /// How many messages of `lane` were released.

@@ -1,9 +1,9 @@
 //! The memory that two ranks of one machine share: one [`Segment`] for each direction in which they talk.
 //!
 //! The segment of the direction r -> s is made by r. Its lanes are rings of [`DEPTH`] entries; message number k of a
-//! lane has entry k modulo [`DEPTH`]. A body that is too long for its entry lies among the bodies, where the sender had
-//! room for it (`room.rs`) and the entry says; that of an offered message stays in the sender's memory, and the entry has its
-//! address. The sender writes the entries and the bodies, the receiver the counts of released messages, and no cache line is
+//! lane has entry k modulo [`DEPTH`]. A body that is too long for its entry lies in the pool of the sender's process
+//! (`pool.rs`), or in the lane's own slot here, as the entry says; that of an offered message stays in the sender's memory, and
+//! the entry has its address. The sender writes the entries and the bodies, the receiver the counts of released messages, and no cache line is
 //! written by both.
 
 use crate::{
@@ -67,10 +67,10 @@ impl Entry {
         (&raw const self.body).cast_mut().cast()
     }
 
-    /// Where a longer one lies: see [`body`].
+    /// Where a longer one lies: in bytes from the pool's beginning, or [`OWN`].
     #[inline]
-    pub(super) fn at(&self) -> usize {
-        self.body[0].load(Relaxed) as usize
+    pub(super) fn at(&self) -> u32 {
+        self.body[0].load(Relaxed)
     }
 
     /// Where an offered one lies in its sender's memory.
@@ -104,19 +104,12 @@ impl Entry {
     }
 }
 
-/// The bodies that are too long for their entries: the pages that all lanes share, then a slot for each lane.
+/// A slot for each lane, for a body that is too long for its entry and for which the pool has no room.
 #[repr(C, align(4096))]
-pub(super) struct Bodies(UnsafeCell<[u8; BODIES]>);
+pub(super) struct Bodies(UnsafeCell<[u8; LANES * MAX_MESSAGE]>);
 
-/// Bytes of all bodies.
-const BODIES: usize = SHARED + LANES * MAX_MESSAGE;
-/// Bytes of the pages that the lanes share. What is in flight stays in a core's second-level cache beside the user's data:
-/// the pages are taken from the first on, so that few are touched while few are needed.
-pub(super) const SHARED: usize = PAGES * PAGE;
-/// The pages, a bit each in a word.
-pub(super) const PAGES: usize = u128::BITS as usize;
-/// Bytes of one.
-pub(super) const PAGE: usize = 4 << 10;
+/// The bit of a body's place that says that it is the lane's own slot.
+pub(super) const OWN: u32 = 1 << 31;
 
 /// A count for each lane.
 #[repr(C, align(128))]
@@ -126,12 +119,11 @@ pub(super) struct Counts(pub(super) [AtomicU32; LANES]);
 #[repr(C, align(128))]
 pub(super) struct Alone(pub(super) AtomicU32);
 
-/// Where a body of `len` bytes lies that is too long for its entry: `at` bytes from where they begin. `None` if it does not
-/// fit there.
+/// The own slot of `lane`.
 #[inline]
-pub(super) fn body(segment: &Segment, at: usize, len: usize) -> Option<*mut u8> {
-    let fits = at <= BODIES && len <= BODIES - at;
-    fits.then(|| segment.bodies.0.get().cast::<u8>().wrapping_add(at))
+pub(super) fn own(segment: &Segment, lane: usize) -> *mut u8 {
+    let at = lane % LANES * MAX_MESSAGE;
+    segment.bodies.0.get().cast::<u8>().wrapping_add(at)
 }
 
 /// The bit of an entry's length that marks an offered message.
@@ -187,9 +179,6 @@ const _: () = {
     );
     assert!(size_of::<Entry>() == 128 && std::mem::offset_of!(Entry, body) == ENTRY_HEAD);
     assert!(
-        MAX_MESSAGE.is_multiple_of(128)
-            && BODIES < u32::MAX as usize
-            && DEPTH < 1 << (32 - LEN_BITS)
-            && MAX_MESSAGE < ELSEWHERE as usize
+        MAX_MESSAGE.is_multiple_of(128) && DEPTH < 1 << (32 - LEN_BITS) && MAX_MESSAGE < ELSEWHERE as usize
     );
 };

@@ -8,6 +8,7 @@ mod bell;
 mod inbound;
 mod layout;
 mod outbound;
+mod pool;
 mod room;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ pub(crate) use inbound::Inbound;
 #[cfg(test)]
 pub(crate) use layout::DEPTH;
 pub(crate) use outbound::{Opening, Outbound};
+pub(crate) use pool::Lease;
 
 use super::{CALL_LANES, Caps, Expected, Header, Message, Ticket};
 use crate::{
@@ -47,6 +49,13 @@ impl Link {
     pub(crate) fn withdraw(&self) {
         if let Some(half) = self.outbound.get() {
             half.withdraw();
+        }
+    }
+
+    /// See [`Lease::give_back`].
+    pub(crate) fn leave(&self) {
+        if let Some(half) = self.outbound.get() {
+            half.leave();
         }
     }
 
@@ -94,6 +103,11 @@ impl super::Link for Link {
     #[inline]
     fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
         self.outbound().reserve(lane, len)
+    }
+
+    #[inline]
+    fn reserve_with(&self, first: &Self, lane: usize) -> Result<Option<bool>, Error> {
+        self.outbound().reserve_with(first.outbound(), lane)
     }
 
     #[inline]

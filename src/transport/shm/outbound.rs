@@ -4,8 +4,8 @@ use super::{
     bell::{Bell, Ringer},
     broken,
     layout::{self, DEPTH, INLINE, LEN_BITS, MAX_MESSAGE, Segment},
+    pool::{self, Lease, Room, Unread},
     refused,
-    room::{Pages, Room},
 };
 use crate::{
     mem::Region,
@@ -16,7 +16,10 @@ use crate::{
 };
 use std::{
     cell::Cell,
-    sync::atomic::{Ordering::*, fence},
+    sync::{
+        Arc,
+        atomic::{Ordering::*, fence},
+    },
 };
 
 /// A segment that was made and whose receiver has not answered yet.
@@ -45,16 +48,25 @@ impl Opening {
         let seal = seal.map_err(|err| Error::system("the system has no random bytes", err))?;
         let mut bytes = layout::hello();
         bytes.extend(seal.iter().flat_map(|seal| seal.holder().to_bytes()));
+        let pool = pool::descriptor()
+            .map_err(|err| Error::system("there is no memory for this process's messages", err))?;
         let parcel = Parcel {
             bytes,
-            fds: vec![fd, ours.descriptor()?],
+            fds: vec![fd, ours.descriptor()?, pool],
         };
         let opening = Opening { segment, start, seal };
         Ok((opening, parcel))
     }
 
     /// The half that sends, now that `peer` has taken the segment.
-    pub(crate) fn connected(self, peer: usize, welcome: &Parcel, ours: &Bell) -> Result<Outbound, Error> {
+    /// Long bodies are put into memory of `lease`.
+    pub(crate) fn connected(
+        self,
+        peer: usize,
+        welcome: &Parcel,
+        ours: &Bell,
+        lease: &Arc<Lease>,
+    ) -> Result<Outbound, Error> {
         let bell = Ringer::welcomed(welcome, ours).map_err(|err| refused(peer, err))?;
         let lane = || SendLane {
             sent: Cell::new(self.start),
@@ -65,7 +77,7 @@ impl Opening {
         Ok(Outbound {
             lanes: std::array::from_fn(|_| lane()),
             segment: self.segment,
-            pages: Pages::default(),
+            lease: Arc::clone(lease),
             bell,
             peer,
             _seal: self.seal,
@@ -78,7 +90,7 @@ impl Opening {
 pub(crate) struct Outbound {
     pub(super) segment: Shared<Segment>,
     lanes: [SendLane; LANES],
-    pages: Pages,
+    lease: Arc<Lease>,
     bell: Ringer,
     peer: usize,
     /// By it the receiver knows this process's memory.
@@ -93,10 +105,18 @@ struct SendLane {
     /// Bytes of the reserved body, or [`NOTHING`].
     reserved: Cell<u32>,
     /// Where the bodies of messages that are in flight lie, and that of a reserved one, if not in their entries.
-    rooms: [Cell<Option<Room>>; DEPTH],
+    rooms: [Cell<Option<Place>>; DEPTH],
 }
 
 const NOTHING: u32 = u32::MAX;
+
+/// Where a body lies that is not in its entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Pool(Room),
+    /// In the lane's own slot.
+    Own,
+}
 
 impl Outbound {
     #[inline]
@@ -113,39 +133,108 @@ impl Outbound {
         let body = if len <= INLINE {
             entry.inline()
         } else {
-            let Some(room) = self.room(lane, len)? else {
-                return Ok(None);
-            };
-            let body = layout::body(&self.segment, room.at as usize, len);
-            body.ok_or_else(|| Error::internal("room for a message where none is"))?
+            match self.room(lane, len)? {
+                None => return Ok(None),
+                Some(Place::Own) => layout::own(&self.segment, lane),
+                Some(Place::Pool(room)) => {
+                    let body = self.lease.body(room, len);
+                    let body = body.ok_or_else(|| Error::internal("room for a message where none is"))?;
+                    state.reserved.set(len as u32);
+                    return Ok(Some(body));
+                }
+            }
         };
         state.reserved.set(len as u32);
-        // SAFETY: `body` begins at least `len` bytes of the mapping (`INLINE` in the entry; elsewhere it was just checked),
+        // SAFETY: `body` begins at least `len` bytes of the mapping (`INLINE` in the entry, `MAX_MESSAGE` in the own slot),
         // which lives as long as `self`. They are inside `UnsafeCell`s, so no reference claims them. The receiver leaves
         // them alone: it has released the message that lay there before, which the credit or the room proved.
         Ok(Some(unsafe { Region::from_raw(body, len) }))
     }
 
-    /// Room for the lane's next message, if there is some: what was found for it before, unless that is too small.
-    fn room(&self, lane: usize, len: usize) -> Result<Option<Room>, Error> {
+    /// Room for the lane's next message, if there is some: what was found for it before, unless that is too small. A lane that
+    /// finds no pages and has nothing else there has a slot of its own: so no lane waits for another.
+    fn room(&self, lane: usize, len: usize) -> Result<Option<Place>, Error> {
         let state = &self.lanes[lane];
         let next = &state.rooms[state.sent.get() as usize % DEPTH];
-        if let Some(room) = next.get() {
-            if room.holds(len) || room == Room::own(lane) {
-                return Ok(Some(room));
+        match next.get() {
+            Some(Place::Pool(room)) if !room.holds(len) => {
+                self.lease.give(room);
+                next.set(None);
             }
-            self.pages.give(room);
-            next.set(None);
+            None => {}
+            found => return Ok(found),
         }
-        let mut room = self.pages.take(len);
+        let take = || self.lease.take(len).map(Place::Pool);
+        let mut room = take();
         if room.is_none() {
             self.has_credit(lane)?;
-            let own =
-                Some(Room::own(lane)).filter(|&own| state.rooms.iter().all(|room| room.get() != Some(own)));
-            room = self.pages.take(len).or(own);
+            let has_own = state.rooms.iter().any(|room| room.get() == Some(Place::Own));
+            room = take().or((!has_own).then_some(Place::Own));
         }
         next.set(room);
         Ok(room)
+    }
+
+    /// Tells the lease of all messages in its chunks that have not been read, so that it can give these back.
+    pub(super) fn leave(&self) {
+        if self.lanes.iter().all(SendLane::has_no_rooms) {
+            return;
+        }
+        // Nonsense of the peer's is found by `reserve`.
+        let _ = self.has_credit(0);
+        for (lane, state) in self.lanes.iter().enumerate() {
+            state.reserved.set(NOTHING);
+            let sent = state.sent.get();
+            for k in 1..=in_flight(sent, state.released.get()) {
+                let number = sent.wrapping_sub(k as u32);
+                if let Some(Place::Pool(room)) = state.rooms[number as usize % DEPTH].get() {
+                    let segment = self.segment.clone();
+                    self.lease.leave(
+                        room,
+                        Unread {
+                            segment,
+                            lane,
+                            number,
+                        },
+                    );
+                }
+            }
+            // One more was reserved, perhaps.
+            let forget = |at: &Cell<Option<Place>>| at.set(at.get().filter(|at| *at == Place::Own));
+            state.rooms.iter().for_each(forget);
+        }
+    }
+
+    /// Reserves for the lane's next message the body that `first`, of the same communicator, has reserved for its own: who
+    /// writes there writes both. `Ok(None)` as long as the lane has no credit, `Some(false)` if the body lies in an entry or a
+    /// slot, and each needs its own.
+    #[inline]
+    pub(super) fn reserve_with(&self, first: &Outbound, lane: usize) -> Result<Option<bool>, Error> {
+        let other = &first.lanes[lane];
+        let Some(Place::Pool(room)) = other.rooms[other.sent.get() as usize % DEPTH].get() else {
+            return Ok(Some(false));
+        };
+        let len = other.reserved.get();
+        if len == NOTHING || len as usize <= INLINE {
+            return Ok(Some(false));
+        }
+        if !self.has_room(lane)? {
+            return Ok(None);
+        }
+        let state = &self.lanes[lane];
+        let next = &state.rooms[state.sent.get() as usize % DEPTH];
+        let found = next.get();
+        if found != Some(Place::Pool(room)) {
+            if !self.lease.share(room) {
+                return Ok(Some(false));
+            }
+            if let Some(Place::Pool(before)) = found {
+                self.lease.give(before);
+            }
+            next.set(Some(Place::Pool(room)));
+        }
+        state.reserved.set(len);
+        Ok(Some(true))
     }
 
     #[inline]
@@ -217,9 +306,12 @@ impl Outbound {
         let entry = &self.segment.entries[lane][number as usize % DEPTH];
         if !layout::is_elsewhere(len)
             && len as usize > INLINE
-            && let Some(room) = state.rooms[number as usize % DEPTH].get()
+            && let Some(place) = state.rooms[number as usize % DEPTH].get()
         {
-            entry.set_at(room.at);
+            entry.set_at(match place {
+                Place::Pool(room) => room.at,
+                Place::Own => layout::OWN,
+            });
         }
         entry.len.store(layout::told(len, received), Relaxed);
         entry.set_header(header);
@@ -261,7 +353,7 @@ impl Outbound {
 
     /// Looks how far the receiver is; whether that left room in the lane. The counts of the other lanes came along with the
     /// line: they are taken note of.
-    fn has_credit(&self, lane: usize) -> Result<bool, Error> {
+    pub(super) fn has_credit(&self, lane: usize) -> Result<bool, Error> {
         for other in 0..LANES {
             let state = &self.lanes[other];
             let sent = state.sent.get();
@@ -292,8 +384,8 @@ impl Outbound {
     fn settle(&self, state: &SendLane, released: u32) {
         let mut number = state.released.replace(released);
         while number != released {
-            if let Some(room) = state.rooms[number as usize % DEPTH].take() {
-                self.pages.give(room);
+            if let Some(Place::Pool(room)) = state.rooms[number as usize % DEPTH].take() {
+                self.lease.give(room);
             }
             number = number.wrapping_add(1);
         }
@@ -301,6 +393,19 @@ impl Outbound {
 
     pub(super) fn mapped(&self) -> usize {
         self.segment.mapped() + self.bell.mapped()
+    }
+}
+
+impl SendLane {
+    fn has_no_rooms(&self) -> bool {
+        self.rooms.iter().all(|room| room.get().is_none())
+    }
+}
+
+impl Drop for Outbound {
+    /// The receiver may still read what was sent.
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 

@@ -1,52 +1,52 @@
-//! Room for the bodies of one direction's messages: which pages hold what is in flight.
+//! Which pages of a chunk hold bodies that are in flight.
 
-use super::layout::{MAX_MESSAGE, PAGE, PAGES, SHARED};
-use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Who has which of the pages that the lanes share.
+/// Bytes of a page.
+pub(super) const PAGE: usize = 4 << 10;
+/// The pages of a chunk, a bit each in a word.
+pub(super) const PAGES: usize = u128::BITS as usize;
+/// Bytes of a chunk.
+pub(super) const CHUNK: usize = PAGES * PAGE;
+
+/// Who has which of the pages of a chunk.
 ///
 /// Pages are taken from the first on and given back as soon as they are known to be read, so that what is written next lies
-/// where something lay just before. A lane that finds no pages and has nothing else under way has a slot of its own: so no
-/// lane waits for another.
+/// where something lay just before: what is in flight stays in a core's second-level cache beside the user's data. They belong
+/// to one thread at a time.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
-    /// A bit for each page in use.
-    used: Cell<u128>,
+    /// A bit for each page in use, the lower half first.
+    used: [AtomicU64; 2],
 }
 
-/// Where a body lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Room {
-    /// In bytes from where all bodies begin.
-    pub(super) at: u32,
-    /// How many of the shared pages it has: none, if it lies elsewhere.
-    pages: u8,
-}
-
-impl Room {
-    /// The own slot of `lane`.
-    pub(super) fn own(lane: usize) -> Room {
-        Room {
-            at: (SHARED + lane * MAX_MESSAGE) as u32,
-            pages: 0,
-        }
-    }
-
-    /// Whether `len` bytes fit as well.
-    #[inline]
-    pub(super) fn holds(&self, len: usize) -> bool {
-        len <= usize::from(self.pages) * PAGE
-    }
+/// Pages in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) first: u8,
+    pub(super) pages: u8,
 }
 
 impl Pages {
+    #[inline]
+    fn used(&self) -> u128 {
+        let [low, high] = self.used.each_ref().map(|word| u128::from(word.load(Relaxed)));
+        low | high << 64
+    }
+
+    #[inline]
+    fn set_used(&self, used: u128) {
+        self.used[0].store(used as u64, Relaxed);
+        self.used[1].store((used >> 64) as u64, Relaxed);
+    }
+
     /// The first pages in a row that hold `len` bytes.
     #[inline]
-    pub(super) fn take(&self, len: usize) -> Option<Room> {
+    pub(super) fn take(&self, len: usize) -> Option<Row> {
         let pages = len.div_ceil(PAGE).max(1);
-        let free = !self.used.get();
+        let used = self.used();
         // A bit stays where `have` pages in a row are free from there on.
-        let (mut runs, mut have) = (free, 1);
+        let (mut runs, mut have) = (!used, 1);
         while have < pages && runs != 0 {
             let more = have.min(pages - have);
             runs &= runs >> more;
@@ -56,20 +56,20 @@ impl Pages {
             return None;
         }
         let first = runs.trailing_zeros();
-        self.used.set(self.used.get() | row(pages) << first);
-        Some(Room {
-            at: first * PAGE as u32,
+        self.set_used(used | row(pages) << first);
+        Some(Row {
+            first: first as u8,
             pages: pages as u8,
         })
     }
 
     #[inline]
-    pub(super) fn give(&self, room: Room) {
-        if room.pages > 0 {
-            let first = room.at / PAGE as u32;
-            self.used
-                .set(self.used.get() & !(row(room.pages.into()) << first));
-        }
+    pub(super) fn give(&self, Row { first, pages }: Row) {
+        self.set_used(self.used() & !(row(pages.into()) << first));
+    }
+
+    pub(super) fn clear(&self) {
+        self.set_used(0);
     }
 }
 
@@ -79,37 +79,37 @@ fn row(pages: usize) -> u128 {
     u128::MAX >> (PAGES - pages)
 }
 
-const _: () = assert!(MAX_MESSAGE / PAGE < PAGES && MAX_MESSAGE.is_multiple_of(PAGE));
+const _: () = assert!(super::layout::MAX_MESSAGE <= CHUNK && PAGES <= u8::MAX as usize);
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::layout::MAX_MESSAGE, *};
 
     #[test]
     fn what_is_taken_lies_apart_and_comes_back() {
         let pages = Pages::default();
         let mut random = fastrand::Rng::with_seed(7);
-        let mut taken: Vec<Room> = Vec::new();
-        let span = |room: &Room| room.at as usize..room.at as usize + usize::from(room.pages) * PAGE;
+        let mut taken: Vec<Row> = Vec::new();
+        let span = |row: &Row| usize::from(row.first)..usize::from(row.first) + usize::from(row.pages);
         for _ in 0..10_000 {
             let len = random.usize(1..=MAX_MESSAGE);
             if random.bool() && !taken.is_empty() {
                 pages.give(taken.swap_remove(random.usize(..taken.len())));
-            } else if let Some(room) = pages.take(len) {
-                assert!(room.holds(len) && span(&room).end <= SHARED);
-                let apart = |other: &Room| {
-                    span(other).end <= span(&room).start || span(&room).end <= span(other).start
-                };
-                assert!(taken.iter().all(apart), "{room:?} of {taken:?}");
-                taken.push(room);
+            } else if let Some(row) = pages.take(len) {
+                assert!(len <= usize::from(row.pages) * PAGE && span(&row).end <= PAGES);
+                let apart =
+                    |other: &Row| span(other).end <= span(&row).start || span(&row).end <= span(other).start;
+                assert!(taken.iter().all(apart), "{row:?} of {taken:?}");
+                taken.push(row);
             } else {
-                let free = PAGES - taken.iter().map(|room| usize::from(room.pages)).sum::<usize>();
+                let free = PAGES - taken.iter().map(|row| usize::from(row.pages)).sum::<usize>();
                 assert!(free < 16 * 16, "no room for {len} bytes in {free} pages");
             }
         }
-        taken.drain(..).for_each(|room| pages.give(room));
-        for k in 0..SHARED / MAX_MESSAGE {
-            assert_eq!(pages.take(MAX_MESSAGE).unwrap().at as usize, k * MAX_MESSAGE);
+        taken.drain(..).for_each(|row| pages.give(row));
+        for k in 0..CHUNK / MAX_MESSAGE {
+            let first = pages.take(MAX_MESSAGE).unwrap().first;
+            assert_eq!(usize::from(first) * PAGE, k * MAX_MESSAGE);
         }
         assert_eq!(pages.take(1), None);
     }
@@ -120,8 +120,8 @@ mod tests {
         let first = pages.take(3 * PAGE).unwrap();
         let second = pages.take(1).unwrap();
         pages.give(first);
-        assert_eq!(pages.take(PAGE).unwrap().at, 0);
-        assert_eq!(pages.take(2 * PAGE).unwrap().at as usize, PAGE);
-        assert_eq!(second.at as usize, 3 * PAGE);
+        assert_eq!(pages.take(PAGE).unwrap().first, 0);
+        assert_eq!(pages.take(2 * PAGE).unwrap().first, 1);
+        assert_eq!(second.first, 3);
     }
 }

@@ -131,7 +131,16 @@ fn algorithms_lend_all_that_has_a_place() {
                     }
                     "doubling" => continue,
                     // Everyone overwrites what everyone is to fetch.
-                    "oneshot" if in_place => (0..ranks).map(|rank| site(rank, &[0, 0])).collect(),
+                    "oneshot" if in_place => {
+                        let of_rank = |rank| {
+                            let send = move |send| SendSite {
+                                send,
+                                ..site(rank, &[0])
+                            };
+                            (0..ranks as u32 - 1).map(send)
+                        };
+                        (0..ranks).flat_map(of_rank).collect()
+                    }
                     // As a ring, where there are children.
                     "doubletree" => placeless(&schedules),
                     // What its stages are made of does as it does alone.

@@ -1,0 +1,310 @@
+//! [`Pool`]: the memory in which the bodies of a process's messages lie, of whatever link and communicator.
+//!
+//! It is a memfd, cut into chunks, which all receivers map, to read. A communicator leases chunks when it has bodies to send
+//! and keeps them while there are enough; else it gives them back after each call. A message in a chunk that was given back may
+//! not have been read yet: whoever leases the chunk next looks at that message's count first. So what a process needs is
+//! bounded, however many communicators it has, and the caches hold the same few pages for all.
+
+use super::{
+    layout::Segment,
+    room::{CHUNK, PAGE, Pages, Row},
+};
+use crate::{
+    mem::Region,
+    sys::{
+        area::Area,
+        fork::ProcessFd,
+        memfd::{Shared, identity},
+        per_process::PerProcess,
+    },
+};
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{
+            AtomicU8, AtomicU32, AtomicUsize,
+            Ordering::{Acquire, Relaxed},
+        },
+    },
+};
+
+/// Chunks of a process.
+const CHUNKS: usize = 24;
+/// Bytes of them all.
+pub(super) const BYTES: usize = CHUNKS * CHUNK;
+/// Chunks that a communicator may lease.
+const LEASED: usize = 8;
+/// With fewer free ones all are given back after each call.
+const SHORT: usize = 8;
+
+/// The memory for the bodies of this process's messages.
+struct Pool {
+    area: Area,
+    fd: ProcessFd,
+    free: Mutex<Vec<Free>>,
+    /// How many are free.
+    left: AtomicUsize,
+}
+
+/// A chunk that nobody leases.
+struct Free {
+    chunk: usize,
+    /// The messages in it that must have been read before it is used.
+    unread: Vec<Unread>,
+}
+
+/// A message that its receiver may not have read yet.
+pub(super) struct Unread {
+    pub(super) segment: Shared<Segment>,
+    pub(super) lane: usize,
+    pub(super) number: u32,
+}
+
+impl Unread {
+    fn is_read(&self) -> bool {
+        // Pairs with the Release in `Inbound::release`. The count is at most 2^31 from the number.
+        let released = self.segment.released.0[self.lane].load(Acquire);
+        released.wrapping_sub(self.number).cast_signed() > 0
+    }
+}
+
+static POOL: PerProcess<Pool> = PerProcess::new();
+
+impl Pool {
+    fn here() -> io::Result<&'static Pool> {
+        POOL.get_or_try_init(|| {
+            let (area, fd) = Area::create("ccl-pool", BYTES)?;
+            let free = |chunk| Free {
+                chunk,
+                unread: Vec::new(),
+            };
+            Ok(Pool {
+                area,
+                fd: ProcessFd::adopt(fd),
+                free: Mutex::new((0..CHUNKS).map(free).collect()),
+                left: AtomicUsize::new(CHUNKS),
+            })
+        })
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<Free>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first chunk of which all has been read.
+    fn lease(&self) -> Option<usize> {
+        let mut free = self.free();
+        let at = free.iter_mut().position(|free| {
+            free.unread.retain(|unread| !unread.is_read());
+            free.unread.is_empty()
+        })?;
+        let chunk = free.remove(at).chunk;
+        self.left.store(free.len(), Relaxed);
+        Some(chunk)
+    }
+
+    fn give_back(&self, back: impl Iterator<Item = Free>) {
+        let mut free = self.free();
+        free.extend(back);
+        free.sort_unstable_by_key(|free| free.chunk);
+        self.left.store(free.len(), Relaxed);
+    }
+}
+
+/// A descriptor of this process's pool, for a receiver.
+pub(super) fn descriptor() -> io::Result<OwnedFd> {
+    Pool::here()?.fd.as_fd().try_clone_to_owned()
+}
+
+/// The pool of a sender's process, mapped once for all links from there.
+pub(super) fn open(fd: impl AsFd) -> io::Result<Arc<Area>> {
+    static OPENED: PerProcess<Mutex<Vec<Opened>>> = PerProcess::new();
+    let opened = OPENED.get_or_try_init(|| Ok::<_, io::Error>(Mutex::default()))?;
+    let who = identity(&fd)?;
+    let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
+    opened.retain(|(_, area)| area.strong_count() > 0);
+    let known = opened.iter().find(|(other, _)| *other == who);
+    if let Some(area) = known.and_then(|(_, area)| area.upgrade()) {
+        return Ok(area);
+    }
+    let area = Arc::new(Area::open(fd, BYTES)?);
+    opened.push((who, Arc::downgrade(&area)));
+    Ok(area)
+}
+
+/// A file, and where it is mapped.
+type Opened = ((u64, u64), Weak<Area>);
+
+/// The body of `len` bytes at `at` of a pool, if there is room for one.
+#[inline]
+pub(super) fn body(pool: &Area, at: u32, len: usize) -> Option<Region<'_>> {
+    let fits = at as usize <= BYTES && len <= BYTES - at as usize;
+    fits.then(|| pool.region().part(at as usize, len))
+}
+
+/// Where a body lies: pages of the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Room {
+    /// In bytes from the pool's beginning.
+    pub(super) at: u32,
+    pages: u8,
+}
+
+impl Room {
+    /// Whether `len` bytes fit as well.
+    #[inline]
+    pub(super) fn holds(&self, len: usize) -> bool {
+        len <= usize::from(self.pages) * PAGE
+    }
+
+    fn chunk(&self) -> usize {
+        self.at as usize / CHUNK
+    }
+
+    fn row(&self) -> Row {
+        Row {
+            first: (self.at as usize % CHUNK / PAGE) as u8,
+            pages: self.pages,
+        }
+    }
+}
+
+/// The chunks that the links of a communicator have leased. It belongs to one thread at a time, as they do.
+#[derive(Default)]
+pub(crate) struct Lease {
+    pool: std::sync::OnceLock<&'static Pool>,
+    chunks: [Leased; LEASED],
+    /// What is said of unread messages while chunks are given back.
+    unread: Mutex<Vec<(usize, Unread)>>,
+}
+
+/// A place for a leased chunk.
+#[derive(Default)]
+struct Leased {
+    /// One more than the chunk's number; 0: there is none.
+    chunk: AtomicU32,
+    pages: Pages,
+    /// How many messages each row of pages is the body of, at its first page.
+    holders: Holders,
+}
+
+struct Holders([AtomicU8; super::room::PAGES]);
+
+impl Default for Holders {
+    fn default() -> Self {
+        Holders([const { AtomicU8::new(0) }; super::room::PAGES])
+    }
+}
+
+impl Leased {
+    fn chunk(&self) -> Option<usize> {
+        (self.chunk.load(Relaxed) as usize).checked_sub(1)
+    }
+}
+
+impl Lease {
+    /// Room for a body of `len` bytes.
+    pub(super) fn take(&self, len: usize) -> Option<Room> {
+        for leased in &self.chunks {
+            let chunk = match leased.chunk() {
+                Some(chunk) => chunk,
+                None => {
+                    let chunk = self.pool()?.lease()?;
+                    leased.chunk.store(chunk as u32 + 1, Relaxed);
+                    chunk
+                }
+            };
+            if let Some(row) = leased.pages.take(len) {
+                leased.holders.0[usize::from(row.first)].store(1, Relaxed);
+                return Some(Room {
+                    at: (chunk * CHUNK + usize::from(row.first) * PAGE) as u32,
+                    pages: row.pages,
+                });
+            }
+        }
+        None
+    }
+
+    /// One more message has its body there. `false` if there are too many.
+    pub(super) fn share(&self, room: Room) -> bool {
+        let Some(leased) = self.leased(room.chunk()) else {
+            return false;
+        };
+        let holders = &leased.holders.0[usize::from(room.row().first)];
+        let more = holders.load(Relaxed).checked_add(1);
+        more.inspect(|&more| holders.store(more, Relaxed)).is_some()
+    }
+
+    /// A message that has its body there was read.
+    pub(super) fn give(&self, room: Room) {
+        let Some(leased) = self.leased(room.chunk()) else {
+            return;
+        };
+        let holders = &leased.holders.0[usize::from(room.row().first)];
+        let left = holders.load(Relaxed).saturating_sub(1);
+        holders.store(left, Relaxed);
+        if left == 0 {
+            leased.pages.give(room.row());
+        }
+    }
+
+    /// Where a body of `len` bytes lies.
+    #[inline]
+    pub(super) fn body(&self, room: Room, len: usize) -> Option<Region<'static>> {
+        body(&self.pool()?.area, room.at, len)
+    }
+
+    fn leased(&self, chunk: usize) -> Option<&Leased> {
+        self.chunks.iter().find(|leased| leased.chunk() == Some(chunk))
+    }
+
+    #[inline]
+    fn pool(&self) -> Option<&'static Pool> {
+        if let Some(pool) = self.pool.get() {
+            return Some(pool);
+        }
+        // It was there when the first link was made.
+        let pool = Pool::here().ok()?;
+        Some(self.pool.get_or_init(|| pool))
+    }
+
+    /// Whether chunks that are leased here are wanted elsewhere.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.chunks[0].chunk.load(Relaxed) != 0
+            && self.pool().is_some_and(|pool| pool.left.load(Relaxed) < SHORT)
+    }
+
+    /// A message in a chunk that is about to be given back, if it is in one.
+    pub(super) fn leave(&self, room: Room, unread: Unread) {
+        self.unread().push((room.chunk(), unread));
+    }
+
+    fn unread(&self) -> MutexGuard<'_, Vec<(usize, Unread)>> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives all chunks back. Of each message that is in flight [`Lease::leave`] was told.
+    pub(crate) fn give_back(&self) {
+        let Some(pool) = self.pool.get() else {
+            return;
+        };
+        let mut unread = std::mem::take(&mut *self.unread());
+        pool.give_back(self.chunks.iter().filter_map(|leased| {
+            let chunk = leased.chunk()?;
+            leased.chunk.store(0, Relaxed);
+            leased.pages.clear();
+            let unread = unread.extract_if(.., |(of, _)| *of == chunk);
+            let unread = unread.map(|(_, unread)| unread).collect();
+            Some(Free { chunk, unread })
+        }));
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
