@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! time = call + rounds·α·s² + lead·β + max(work of the busiest rank, work of all ranks / cores)
-//! work = messages·o + bytes·β + bytes reduced·γ
+//! work = messages·o + (bytes − those spared)·β + bytes reduced·γ
 //! ```
 //!
 //! s is how many ranks share a core, at least 1. A rank that waits gives up its turn, s − 1 others have theirs, most of them
@@ -124,6 +124,8 @@ pub(crate) struct Work {
     pub(crate) messages: f64,
     /// Bytes that are sent or received.
     pub(crate) bytes: f64,
+    /// Those of them that are sent again, by the same step to one more rank: what ranks of a host share is written once.
+    pub(crate) spared: f64,
     /// Bytes that are added to others.
     pub(crate) reduced: f64,
 }
@@ -139,6 +141,12 @@ impl Counts {
         all: Work::NONE,
     };
 
+    /// The same, where so many bytes are sent again: by the busiest rank and by all.
+    pub(crate) fn sparing(mut self, busiest: f64, all: f64) -> Counts {
+        (self.busiest.spared, self.all.spared) = (busiest, all);
+        self
+    }
+
     /// Rounds if a rank sends no more than one message and receives no more than one in each: the rounds, or, if they are
     /// more, what the busiest rank sends or receives. A collective with a root keeps it busy in one way only.
     pub(crate) fn rounds_one_by_one(&self, collective: Collective) -> f64 {
@@ -151,6 +159,7 @@ impl Work {
     pub(crate) const NONE: Work = Work {
         messages: 0.0,
         bytes: 0.0,
+        spared: 0.0,
         reduced: 0.0,
     };
 
@@ -167,6 +176,7 @@ impl Work {
         Work {
             messages: ranks * self.messages,
             bytes: ranks * self.bytes,
+            spared: ranks * self.spared,
             reduced: ranks * self.reduced,
         }
     }
@@ -174,6 +184,7 @@ impl Work {
     pub(crate) fn add(&mut self, other: &Work) {
         self.messages += other.messages;
         self.bytes += other.bytes;
+        self.spared += other.spared;
         self.reduced += other.reduced;
     }
 
@@ -181,6 +192,7 @@ impl Work {
     pub(crate) fn raise_to(&mut self, other: &Work) {
         self.messages = self.messages.max(other.messages);
         self.bytes = self.bytes.max(other.bytes);
+        self.spared = self.spared.max(other.spared);
         self.reduced = self.reduced.max(other.reduced);
     }
 }
@@ -218,6 +230,8 @@ struct Costs {
     message: f64,
     /// Sending or receiving a byte.
     byte: f64,
+    /// Whether what several receive is written once.
+    shares: bool,
 }
 
 impl Machine {
@@ -229,8 +243,7 @@ impl Machine {
     /// and 10.0 us). The crowded costs are from 4, 8 and 16 ranks: `round` from doubling with 64 bytes (3.4, 23 and
     /// 112 us; 2, 3 and 4 rounds of 2², 4² and 8² turns), `message` from direct with as much (8.4, 24 and 105 us; 48,
     /// 224 and 960 messages), `byte` from doubling with 32 KiB (10, 52 and 204 us). The cache is a little more than the
-    /// second level's; `cold` is from direct and ring with 2 MiB, which move as many bytes (8 ranks: 1640 and 1000 us;
-    /// 16: 5500 and 3040 us).
+    /// second level's; `cold` is from direct and ring with 1 MiB among 16 ranks of another machine (6.1 and 5.1 ms).
     pub(crate) fn shared_memory(cores: usize) -> Self {
         Machine {
             cores,
@@ -239,11 +252,13 @@ impl Machine {
                 round: 70.0,
                 message: 25.0,
                 byte: 0.015,
+                shares: true,
             },
             crowded: Costs {
                 round: 500.0,
                 message: 120.0,
                 byte: 0.03,
+                shares: true,
             },
             groups: None,
             inner: None,
@@ -251,7 +266,7 @@ impl Machine {
             tile: TileBytes::SHARED_MEMORY,
             exchanged_tile: TileBytes::EXCHANGED,
             cache: 1.25e6,
-            cold: 2.0,
+            cold: 2.5,
         }
     }
 
@@ -267,11 +282,13 @@ impl Machine {
                 round: 500.0,
                 message: 1700.0,
                 byte: 0.16,
+                shares: false,
             },
             crowded: Costs {
                 round: 700.0,
                 message: 1900.0,
                 byte: 0.23,
+                shares: false,
             },
             tile: TileBytes::TCP,
             exchanged_tile: TileBytes::TCP,
@@ -337,8 +354,10 @@ impl Machine {
         let in_flight =
             counts.peers * ranks_a_core * counts.message.min((self.tile.most * choose::IN_FLIGHT) as f64);
         let byte = costs.byte * if in_flight > self.cache { self.cold } else { 1.0 };
-        let time =
-            |work: &Work| work.messages * costs.message + work.bytes * byte + work.reduced * self.reduced;
+        let time = |work: &Work| {
+            let spared = if costs.shares { work.spared } else { 0.0 };
+            work.messages * costs.message + (work.bytes - spared) * byte + work.reduced * self.reduced
+        };
         let work = time(&counts.busiest).max(time(&counts.all) / self.cores as f64);
         counts.rounds * costs.round * ranks_a_core.powi(2) + counts.lead * byte + work
     }
@@ -372,6 +391,7 @@ mod tests {
             if bytes > 0.0 {
                 work.messages += messages;
                 work.bytes += messages * bytes;
+                work.spared += step.sends.len().saturating_sub(1) as f64 * bytes;
                 work.reduced += (step.sources.len() - 1) as f64 * bytes;
             }
             assert!(step.how != How::Copy || step.sources.len() == 1);
@@ -417,19 +437,14 @@ mod tests {
                         let what = format!("{} {load:?}", algorithm.name);
                         let works = each_work(algorithm, &load);
                         let total = |of: fn(&Work) -> f64| works.iter().map(of).sum::<f64>();
-                        let all = [total(|w| w.messages), total(|w| w.bytes), total(|w| w.reduced)];
-                        assert_eq!(
-                            [counts.all.messages, counts.all.bytes, counts.all.reduced],
-                            all,
-                            "{what}"
-                        );
+                        let numbers: [fn(&Work) -> f64; 4] =
+                            [|w| w.messages, |w| w.bytes, |w| w.spared, |w| w.reduced];
+                        let all = numbers.map(total);
+                        let counted = numbers.map(|number| number(&counts.all));
+                        assert_eq!(counted, all, "{what}");
                         let most = |of: fn(&Work) -> f64| works.iter().map(of).fold(0.0, f64::max);
-                        let busiest = [most(|w| w.messages), most(|w| w.bytes), most(|w| w.reduced)];
-                        let counted = [
-                            counts.busiest.messages,
-                            counts.busiest.bytes,
-                            counts.busiest.reduced,
-                        ];
+                        let busiest = numbers.map(most);
+                        let counted = numbers.map(|number| number(&counts.busiest));
                         // Of fewer blocks than ranks a ring's rank may meet some only once.
                         // The busiest of the stages of a hierarchy need not be one rank.
                         let exact = match algorithm.name {

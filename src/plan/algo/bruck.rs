@@ -71,6 +71,7 @@ fn all_gather_counts(load: &Load) -> Counts {
     let each = Work {
         messages: 2.0 * rounds,
         bytes: 2.0 * (ranks - 1.0) * block,
+        spared: 0.0,
         reduced: 0.0,
     };
     Counts {
@@ -82,6 +83,7 @@ fn all_gather_counts(load: &Load) -> Counts {
         all: Work {
             messages: ranks * each.messages,
             bytes: ranks * each.bytes,
+            spared: 0.0,
             reduced: 0.0,
         },
     }
@@ -185,6 +187,7 @@ fn all_to_all_counts(load: &Load) -> Counts {
         all: Work {
             messages: ranks * each.messages,
             bytes: ranks * each.bytes,
+            spared: 0.0,
             reduced: 0.0,
         },
     }

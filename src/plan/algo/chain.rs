@@ -86,6 +86,7 @@ fn counts(load: &Load) -> Counts {
         busiest: Work {
             messages,
             bytes: messages * bytes,
+            spared: 0.0,
             reduced: adds * bytes,
         },
         all: Work {

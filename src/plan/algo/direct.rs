@@ -22,7 +22,7 @@ use crate::types::Collective;
 pub(super) const DIRECT: Algorithm = Algorithm {
     name: "direct",
     about: "every block goes straight to the rank that needs it; whoever reduces does so from all inputs at once",
-    fits: |collective| !matches!(collective, Collective::Broadcast { .. }),
+    fits: |_| true,
     in_order: |_, _| true,
     build,
     counts,
@@ -33,7 +33,8 @@ fn build(request: &Request) -> Schedule {
     match request.collective {
         collective if n == 1 && collective.reduces() => Schedule::plain(1, 1, vec![super::alone()]),
         Collective::Barrier if n == 1 => Schedule::plain(1, 1, vec![super::alone()]),
-        Collective::AllReduce | Collective::Barrier | Collective::Broadcast { .. } => two_shot(n, me),
+        Collective::AllReduce | Collective::Barrier => two_shot(n, me),
+        Collective::Broadcast { root } => broadcast(n, me, root as usize),
         Collective::Reduce { root } => reduce(n, me, root as usize),
         Collective::AllGather | Collective::AllGatherV => {
             let tell = Item::Step(to_others(super::keep_step(me), n, me));
@@ -95,6 +96,14 @@ fn all_to_all(n: usize, me: usize) -> Schedule {
     Schedule::plain(n, n, vec![hand_out, super::keep(me), collect(n, me)])
 }
 
+fn broadcast(n: usize, me: usize, root: usize) -> Schedule {
+    let step = match me == root {
+        true => to_others(Step::copy(Source::Slice(whole(Input))), n, me),
+        false => Step::copy(Source::Recv(Affine::fixed(root))),
+    };
+    Schedule::plain(n, 1, vec![Item::Step(step.store(whole(Output)))])
+}
+
 fn reduce(n: usize, me: usize, root: usize) -> Schedule {
     let step = match me == root {
         true => sum(n, me, whole(Input)).store(whole(Output)),
@@ -148,6 +157,7 @@ fn counts(load: &Load) -> Counts {
     let all = |messages: f64, bytes: f64, reduced: f64| Work {
         messages,
         bytes: messages * bytes,
+        spared: 0.0,
         reduced,
     };
     let one_shot = |message: f64, messages: f64, reduced: f64, all: Work| Counts {
@@ -158,13 +168,19 @@ fn counts(load: &Load) -> Counts {
         busiest: Work {
             messages,
             bytes: messages * message,
+            spared: 0.0,
             reduced,
         },
         all,
     };
     let pairs = load.ranks as f64 * others;
     match load.collective.plain() {
-        Collective::AllReduce | Collective::Barrier | Collective::Broadcast { .. } => two_shot_counts(load),
+        Collective::AllReduce | Collective::Barrier => two_shot_counts(load),
+        Collective::Broadcast { .. } => {
+            let (bytes, again) = (load.bytes(), (others - 1.0) * load.bytes());
+            let counts = one_shot(bytes, others, 0.0, all(2.0 * others, bytes, 0.0));
+            counts.sparing(again, again)
+        }
         Collective::Reduce { .. } => {
             let (bytes, reduced) = (load.bytes(), others * load.bytes());
             one_shot(bytes, others, reduced, all(2.0 * others, bytes, reduced))
@@ -176,7 +192,12 @@ fn counts(load: &Load) -> Counts {
         Collective::Gather { .. } | Collective::Scatter { .. } => {
             one_shot(block, others, 0.0, all(2.0 * others, block, 0.0))
         }
-        // An all-gather or an all-to-all.
+        Collective::AllGather => {
+            let again = (others - 1.0) * block;
+            let counts = one_shot(block, 2.0 * others, 0.0, all(2.0 * pairs, block, 0.0));
+            counts.sparing(again, load.ranks as f64 * again)
+        }
+        // An all-to-all.
         _ => one_shot(block, 2.0 * others, 0.0, all(2.0 * pairs, block, 0.0)),
     }
 }
@@ -194,11 +215,13 @@ fn two_shot_counts(load: &Load) -> Counts {
         busiest: Work {
             messages,
             bytes: messages * block,
+            spared: (others - 1.0) * block,
             reduced: others * block,
         },
         all: Work {
             messages: 4.0 * owners * others,
             bytes: 4.0 * load.bytes() * others,
+            spared: load.bytes() * (others - 1.0),
             reduced: load.bytes() * others,
         },
     }

@@ -125,6 +125,7 @@ fn counts(load: &Load) -> Counts {
     let work = |sent: f64, reduced: f64| Work {
         messages: 2.0 * sent,
         bytes: 2.0 * sent * bytes,
+        spared: 0.0,
         reduced: reduced * bytes,
     };
     let exchanges = rounds * (load.ranks as f64 - pairs);

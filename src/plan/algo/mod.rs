@@ -129,6 +129,7 @@ fn passed_on(others: f64, bytes: f64) -> Work {
     Work {
         messages: 2.0 * others,
         bytes: 2.0 * others * bytes,
+        spared: 0.0,
         reduced: 0.0,
     }
 }

@@ -43,6 +43,7 @@ fn counts(load: &Load) -> Counts {
     let work = |ranks: f64| Work {
         messages: ranks * 2.0 * others,
         bytes: ranks * 2.0 * others * bytes,
+        spared: ranks * (others - 1.0) * bytes,
         reduced: ranks * others * bytes,
     };
     Counts {

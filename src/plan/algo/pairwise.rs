@@ -109,6 +109,7 @@ fn counts(load: &Load) -> Counts {
     let work = |ranks: f64| Work {
         messages: ranks * 2.0 * others,
         bytes: ranks * 2.0 * others * block,
+        spared: 0.0,
         reduced: ranks * adds * others * block,
     };
     Counts {

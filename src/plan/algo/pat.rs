@@ -129,6 +129,7 @@ fn counts(load: &Load) -> Counts {
     let each = Work {
         messages: 2.0 * rounds,
         bytes: 2.0 * passed,
+        spared: 0.0,
         reduced: adds * passed,
     };
     Counts {

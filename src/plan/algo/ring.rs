@@ -127,11 +127,13 @@ fn counts(load: &Load) -> Counts {
         busiest: Work {
             messages,
             bytes: messages * block,
+            spared: 0.0,
             reduced: adds * others.min(blocks) * block,
         },
         all: Work {
             messages: 2.0 * halves * blocks * others,
             bytes: 2.0 * halves * load.bytes() * others,
+            spared: 0.0,
             reduced: adds * load.bytes() * others,
         },
     }

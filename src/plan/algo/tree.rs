@@ -251,12 +251,16 @@ fn counts(load: &Load, radix: usize) -> Counts {
             all: Work {
                 messages: 2.0 * others,
                 bytes: 2.0 * passed as f64 * block,
+                spared: 0.0,
                 reduced: 0.0,
             },
         };
     }
     let adds = if load.collective.reduces() { 1.0 } else { 0.0 };
     let bytes = load.bytes();
+    // A rank tells all its children at once.
+    let tells = 1.0 - adds;
+    let parents = (0..ranks).filter(|&v| tree.children(v).next().is_some()).count() as f64;
     Counts {
         rounds,
         peers: children,
@@ -265,10 +269,12 @@ fn counts(load: &Load, radix: usize) -> Counts {
         busiest: Work {
             messages: children,
             bytes: children * bytes,
+            spared: tells * (children - 1.0) * bytes,
             reduced: adds * children * bytes,
         },
         all: Work {
             reduced: adds * others * bytes,
+            spared: tells * (others - parents) * bytes,
             ..super::passed_on(others, bytes)
         },
     }
