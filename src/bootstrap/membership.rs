@@ -67,12 +67,16 @@ impl Membership {
         self.table.seats.get(rank)
     }
 
-    /// Whether on some host the ranks outnumber the processors that they may use together. The same on all ranks.
-    pub(crate) fn oversubscribed(&self) -> bool {
-        self.ranks() > self.cores()
+    /// Whether this rank has no processor of its own, all the time: it shares one with others, or its control group's quota.
+    pub(crate) fn crowded(&self) -> bool {
+        self.table
+            .crowded
+            .get(self.rank())
+            .is_some_and(|&crowded| crowded)
     }
 
-    /// The cores for all ranks: as many as on the host that has the fewest for each of its own. The same on all ranks.
+    /// The cores for all ranks: as many as on the host that has the fewest for each of its own. Fewer than ranks where some
+    /// are [`Membership::crowded`]. The same on all ranks.
     pub(crate) fn cores(&self) -> usize {
         self.table.cores as usize
     }

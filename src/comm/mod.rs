@@ -33,7 +33,7 @@ use crate::{
         explain::{self, Explanation},
         groups::Groups,
     },
-    sys::host::usable_cpus,
+    topo::share::{Allowance, share},
     transport::{
         CALL_LANES, MAX_MESSAGE,
         links::{Choice, Links},
@@ -123,8 +123,8 @@ impl Communicator {
             transport.0,
             transport.1,
             config.algorithm.as_deref().unwrap_or("chosen for each call"),
-            match membership.oversubscribed() {
-                true => "; more ranks than processors, so that waits soon yield",
+            match membership.crowded() {
+                true => "; no processor of its own, so that waits soon yield",
                 false => "",
             }
         );
@@ -297,9 +297,10 @@ pub fn explain(
     if ranks == 0 {
         return Err(Error::invalid("a communicator has at least 1 rank"));
     }
-    let cores: u32 = usable_cpus().iter().map(|byte| byte.count_ones()).sum();
+    let here = Allowance::here();
+    let cores = share(&vec![&here; ranks]).cores;
     let one = Groups::Rows { ranks, size: ranks };
-    let machine = machine(config.choice()?, true, one, cores.max(1) as usize);
+    let machine = machine(config.choice()?, true, one, cores);
     let mut load = Load::new(collective, ranks, count, dtype);
     if config.reproducible {
         load = load.in_order(dtype);

@@ -21,8 +21,8 @@ pub(crate) enum Pause {
 /// The policy of a rank's waits, with what it has learnt from those before.
 ///
 /// While every rank has a core of its own it pays to spin: what one waits for is nanoseconds away, and a sleeper takes
-/// some 25 µs to wake. With more ranks than cores the one waited for may need this very core, so that yielding comes
-/// first (0.5 µs to the next process). Other work on the machine does the same to any rank, so that the spinning adapts: a
+/// some 25 µs to wake. Where a rank shares its core, as where there are more ranks than cores, the one waited for may need
+/// this very core, so that yielding comes first (0.5 µs to the next process). Other work on the machine does the same to any rank, so that the spinning adapts: a
 /// wait that ended only after yielding halves it, one that ended while spinning doubles it. Either way a long wait ends in
 /// sleep, so that a rank that waits for a slow peer costs nothing. The clock is not read while spinning.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// `crowded`: there are more ranks than cores.
+    /// `crowded`: this rank has no core of its own, all the time.
     pub(crate) fn new(crowded: bool) -> Self {
         Patience {
             crowded,

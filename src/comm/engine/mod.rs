@@ -180,7 +180,7 @@ impl Engine {
     ) -> Self {
         let floor = Floor {
             links,
-            patience: Patience::new(membership.oversubscribed()),
+            patience: Patience::new(membership.crowded()),
             scratch: Vec::new(),
             quick: Vec::new(),
             jobs: Jobs::new(membership.rank(), membership.ranks()),
