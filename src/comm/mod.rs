@@ -33,6 +33,7 @@ use crate::{
         explain::{self, Explanation},
         groups::Groups,
     },
+    sys::helpers::Helpers,
     topo::share::{Allowance, share},
     transport::{
         CALL_LANES, MAX_MESSAGE,
@@ -66,6 +67,8 @@ pub struct Communicator {
     config: Config,
     /// How many splits there were.
     splits: Mutex<u64>,
+    /// Those of the communicators that are made of it, too.
+    helpers: Helpers,
     engine: Arc<Engine>,
 }
 
@@ -83,13 +86,13 @@ impl Communicator {
             .inspect_err(|error| warn!(rank, ranks, "init: failed: {error}"))
     }
 
-    /// `child` is what it is made of, where that is another communicator.
+    /// `parent`: what it is made of, and whose threads it has, where that is another communicator.
     fn join(
         ranks: usize,
         id: &UniqueId,
         rank: usize,
         config: &Config,
-        child: Option<&Child<'_>>,
+        parent: Option<(&Child<'_>, &Helpers)>,
     ) -> Result<Communicator> {
         let mut config = config.clone();
         let timeout = config.check()?;
@@ -98,7 +101,7 @@ impl Communicator {
         let wake = Arc::clone(&bell);
         let membership = Arc::new(bootstrap::join(Joining {
             id,
-            child,
+            child: parent.map(|(child, _)| child),
             ranks,
             rank,
             timeout,
@@ -134,12 +137,27 @@ impl Communicator {
             Groups::listed(membership.hosts()),
             membership.cores(),
         );
-        let engine = Engine::new(membership, machine, &config, timeout, links, bell);
+        let most = config.threads()?.unwrap_or_else(|| threads(&membership));
+        let helpers = parent.map_or_else(|| Helpers::new(most), |(_, helpers)| helpers.with(most));
+        info!(
+            rank,
+            ranks, "init: {most} threads at most copy and reduce in long calls"
+        );
+        let engine = Engine::new(
+            membership,
+            machine,
+            &config,
+            timeout,
+            links,
+            bell,
+            helpers.clone(),
+        );
         engine.tell_memory();
         Ok(Communicator {
             transport,
             config,
             splits: Mutex::new(0),
+            helpers,
             engine: Arc::new(engine),
         })
     }
@@ -307,6 +325,13 @@ pub fn explain(
     }
     let forced = config.algorithm.as_deref();
     explain::explain(&load, &machine, forced, MAX_MESSAGE, CALL_LANES)
+}
+
+/// The threads that copy and reduce for this rank where nothing else is said: as many as there are cores for each rank, and as
+/// this one may use. More than a few find the memory busy.
+fn threads(membership: &Membership) -> usize {
+    let each = membership.cores() / membership.ranks();
+    each.min(Allowance::here().cpus()).clamp(1, 4)
 }
 
 /// What the ranks' bytes will travel over, and why.

@@ -34,6 +34,7 @@ use crate::{
         explain::{self, Explanation},
         layout::Blocks,
     },
+    sys::helpers::Helpers,
     transport::{CALL_LANES, MAX_MESSAGE, links::Links, shm::Bell},
     types::{Call, Cause, Collective, DType, Error, Reducing, Result},
 };
@@ -177,6 +178,7 @@ impl Engine {
         timeout: Duration,
         links: Links,
         bell: Arc<Bell>,
+        helpers: Helpers,
     ) -> Self {
         let floor = Floor {
             links,
@@ -188,7 +190,7 @@ impl Engine {
             lost: Duration::ZERO,
         };
         let desk = Desk {
-            plans: Plans::default(),
+            plans: Plans::new(helpers),
             incoming: Vec::new(),
         };
         let engine = Engine {
