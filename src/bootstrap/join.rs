@@ -169,7 +169,7 @@ fn meet(
     patience.send(&mut channel, packed).map_err(explain)?;
     let frame = patience.receive(&mut channel).map_err(explain)?;
     match frame.message().map_err(|e| explain(e.into()))? {
-        Answer::Table(table) if [table.seats.len(), table.crowded.len()] == [ranks as usize; 2] => Ok(table),
+        Answer::Table(table) if [table.seats.len(), table.crowds.len()] == [ranks as usize; 2] => Ok(table),
         Answer::Table(_) => Err(Error::internal("a table of seats of the wrong length")),
         Answer::Refused { late: true, what } => Err(Error::InitTimeout { what }),
         Answer::Refused { late: false, what } => Err(Error::Init { what }),

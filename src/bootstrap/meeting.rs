@@ -5,7 +5,7 @@ use super::{
     messages::{Answer, Join, Seat, Table},
 };
 use crate::{
-    topo::share::{Allowance, share},
+    topo::share::{Allowance, Crowd, share},
     types::MAX_RANKS,
 };
 use std::{
@@ -127,34 +127,34 @@ impl Meeting {
                 at.set_ip(ip);
             }
         }
-        let (cores, crowded) = self.cores();
+        let (cores, crowds) = self.cores();
         Answer::Table(Table {
             seats,
             cores,
-            crowded,
+            crowds,
             one_host: self.all_local,
         })
     }
 
     /// The cores for all ranks, were each machine as short of them as the one that has the fewest for each of its own; and
     /// which ranks have none for themselves.
-    fn cores(&self) -> (u32, Vec<bool>) {
+    fn cores(&self) -> (u32, Vec<Crowd>) {
         let mut machines: BTreeMap<[u8; 16], (Vec<usize>, Vec<&Allowance>)> = BTreeMap::new();
         for (i, join) in self.come.values().enumerate() {
             let (ranks, allowances) = machines.entry(join.seat.boot).or_default();
             ranks.push(i);
             allowances.push(&join.allowance);
         }
-        let mut crowded = vec![false; self.come.len()];
+        let mut crowds = vec![Crowd::Alone; self.come.len()];
         let cores = machines.values().map(|(ranks, allowances)| {
             let share = share(allowances);
-            for (&rank, is) in ranks.iter().zip(share.crowded) {
-                crowded[rank] = is;
+            for (&rank, crowd) in ranks.iter().zip(share.crowds) {
+                crowds[rank] = crowd;
             }
             self.come.len() * share.cores / ranks.len()
         });
         let cores = cores.min().unwrap_or(1).max(1);
-        (u32::try_from(cores).unwrap_or(u32::MAX), crowded)
+        (u32::try_from(cores).unwrap_or(u32::MAX), crowds)
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
             Some(Answer::Table(table)) => {
                 assert_eq!(table.seats.iter().map(|s| s.pid).collect::<Vec<_>>(), [2, 5, 1]);
                 assert!(table.cores == 3 && table.one_host); // processors 0, 1 and 2
-                assert_eq!(table.crowded, [false; 3]);
+                assert_eq!(table.crowds, [Crowd::Alone; 3]);
             }
             other => panic!("{other:?}"),
         }
@@ -261,7 +261,7 @@ mod tests {
             Some(Answer::Table(table)) => {
                 // Two ranks share processor 0 of the second machine.
                 assert!(table.cores == 1 && !table.one_host);
-                assert_eq!(table.crowded, [false, true, true]);
+                assert_eq!(table.crowds, [Crowd::Alone, Crowd::Processor, Crowd::Processor]);
                 let ips: Vec<_> = table.seats.iter().map(|s| s.tcp.unwrap().to_string()).collect();
                 assert_eq!(ips, ["10.0.0.1:1", "10.0.0.2:9", "10.0.0.2:9"]);
             }

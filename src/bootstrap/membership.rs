@@ -12,6 +12,7 @@ use crate::{
         Secret, Target,
     },
     sys::fork::ProcessFd,
+    topo::share::Crowd,
     transport::links::Opener,
     types::{Cause, Error},
 };
@@ -67,16 +68,14 @@ impl Membership {
         self.table.seats.get(rank)
     }
 
-    /// Whether this rank has no processor of its own, all the time: it shares one with others, or its control group's quota.
-    pub(crate) fn crowded(&self) -> bool {
-        self.table
-            .crowded
-            .get(self.rank())
-            .is_some_and(|&crowded| crowded)
+    /// Whether this rank has a processor of its own, all the time, or shares one with others, or a quota.
+    pub(crate) fn crowd(&self) -> Crowd {
+        let crowd = self.table.crowds.get(self.rank());
+        crowd.copied().unwrap_or(Crowd::Alone)
     }
 
     /// The cores for all ranks: as many as on the host that has the fewest for each of its own. Fewer than ranks where some
-    /// are [`Membership::crowded`]. The same on all ranks.
+    /// are not alone ([`Membership::crowd`]). The same on all ranks.
     pub(crate) fn cores(&self) -> usize {
         self.table.cores as usize
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     net::Address,
-    topo::share::Allowance,
+    topo::share::{Allowance, Crowd},
     types::{Call, Cause, Operation},
 };
 use serde::{Deserialize, Serialize};
@@ -67,7 +67,7 @@ pub(super) struct Table {
     /// The cores for all ranks: as many as on the machine that has the fewest for each of its own.
     pub(super) cores: u32,
     /// By rank, whether it has to share a processor, or has less than one's time.
-    pub(super) crowded: Vec<bool>,
+    pub(super) crowds: Vec<Crowd>,
     /// Whether all ranks came to the meeting place from its own host: as a rule they can share memory then.
     pub(super) one_host: bool,
 }

@@ -34,7 +34,7 @@ use crate::{
         groups::Groups,
     },
     sys::helpers::Helpers,
-    topo::share::{Allowance, share},
+    topo::share::{Allowance, Crowd, share},
     transport::{
         CALL_LANES, MAX_MESSAGE,
         links::{Choice, Links},
@@ -126,9 +126,10 @@ impl Communicator {
             transport.0,
             transport.1,
             config.algorithm.as_deref().unwrap_or("chosen for each call"),
-            match membership.crowded() {
-                true => "; no processor of its own, so that waits soon yield",
-                false => "",
+            match membership.crowd() {
+                Crowd::Alone => "",
+                Crowd::Processor => "; no processor of its own, so that waits soon yield",
+                Crowd::Time => "; a quota of its control group is shared, so that waits soon sleep",
             }
         );
         let machine = machine(

@@ -187,8 +187,13 @@ impl<'m> Work<'m> {
         targets: impl Iterator<Item = Region<'t>>,
     ) {
         match (self.helpers, sources) {
-            (Some(helpers), [first, ..]) if first.len() >= 2 * SHARE => {
-                self.combine_together(helpers, how, scaled, sources, targets.collect());
+            (Some(helpers), [first, rest @ ..]) if first.len() >= 2 * SHARE => {
+                let targets: SmallVec<[Region<'t>; 8]> = targets.collect();
+                // What is in its place is not copied.
+                if rest.is_empty() && targets.iter().all(|target| target.as_ptr() == first.as_ptr()) {
+                    return self.combine_here(how, scaled, sources, targets.into_iter());
+                }
+                self.combine_together(helpers, how, scaled, sources, &targets);
             }
             _ => self.combine_here(how, scaled, sources, targets),
         }
@@ -201,7 +206,7 @@ impl<'m> Work<'m> {
         how: How,
         scaled: Option<(usize, u64)>,
         sources: &[Region<'_>],
-        targets: SmallVec<[Region<'_>; 8]>,
+        targets: &[Region<'_>],
     ) {
         let len = sources[0].len();
         let parts = helpers.threads().min(len / SHARE);

@@ -67,6 +67,7 @@ impl Helpers {
         // `work` after that.
         let work = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static Work>(work) };
         let round = Round::begin(crew, parts, work);
+        work(0);
         while let Some(part) = crew.shared.take() {
             round.own.set(round.own.get() + 1);
             work(part);
@@ -153,19 +154,20 @@ impl<'c> Round<'c> {
         let shared = &*crew.shared;
         // SAFETY: nobody reads it between rounds: see `Shared::serve`; and nobody else is `busy`.
         unsafe { *shared.work.get() = Some(work) };
-        shared.done.store(0, Relaxed);
+        shared.end.done.store(0, Relaxed);
         let number = (shared.ticket.load(Relaxed) >> (2 * BITS)) + 1;
-        // As in `Shared::rest`: either who goes to sleep sees the work, or this thread the sleeper.
+        // The first part is the caller's. As in `Shared::rest`: either who goes to sleep sees the work, or this thread the
+        // sleeper.
         shared
             .ticket
-            .store(number << (2 * BITS) | (parts as u64) << BITS, SeqCst);
+            .store(number << (2 * BITS) | (parts as u64) << BITS | 1, SeqCst);
         if shared.asleep.load(SeqCst) && shared.asleep.swap(false, SeqCst) {
             shared.wake();
         }
         Round {
             crew,
             parts: parts as u64,
-            own: Cell::new(0),
+            own: Cell::new(1),
         }
     }
 }
@@ -177,7 +179,7 @@ impl Drop for Round<'_> {
         let left = std::iter::from_fn(|| shared.take()).count() as u64;
         let others = self.parts - left - self.own.get();
         let mut looks = 0u32;
-        while u64::from(shared.done.load(Acquire)) < others {
+        while u64::from(shared.end.done.load(Acquire)) < others {
             looks += 1;
             if looks < SPINS {
                 hint::spin_loop();
@@ -189,21 +191,27 @@ impl Drop for Round<'_> {
     }
 }
 
-/// What the threads look at.
+/// What the threads look at: lines of what is new in each round, of its end, and of what hardly changes.
 #[derive(Default)]
-#[repr(align(128))]
+#[repr(C)]
 struct Shared {
     /// The number of the round, how many parts it has, and how many of them are taken.
     ticket: AtomicU64,
     work: UnsafeCell<Option<&'static Work>>,
-    /// Parts that helpers have done.
-    done: AtomicU32,
+    end: End,
     /// Whether some may be asleep; they sleep on the bell.
     asleep: AtomicBool,
     bell: AtomicU32,
     stop: AtomicBool,
     panicked: AtomicBool,
     running: AtomicU32,
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct End {
+    /// Parts that helpers have done.
+    done: AtomicU32,
 }
 
 // SAFETY: `work` is all that is no atomic; `Round::begin` and `Shared::serve` say who uses it when.
@@ -256,7 +264,7 @@ impl Shared {
             {
                 self.panicked.store(true, Relaxed);
             }
-            self.done.fetch_add(1, Release); // pairs with the Acquire at the end of the round
+            self.end.done.fetch_add(1, Release); // pairs with the Acquire at the end of the round
         }
         self.running.fetch_sub(1, Release);
     }

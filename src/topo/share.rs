@@ -31,21 +31,38 @@ impl Allowance {
     }
 }
 
+/// With whom a rank shares what it may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Crowd {
+    /// With nobody: it has a processor of its own, all the time.
+    Alone,
+    /// It shares a processor with other ranks.
+    Processor,
+    /// It shares the time that a quota leaves: whoever waits awake takes it from the others, on whatever processor.
+    Time,
+}
+
 /// How ranks share a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Share {
     /// Processors for all ranks together: fewer than ranks exactly where some are crowded, and at least 1.
     pub(crate) cores: usize,
     /// Of each rank, whether there is no way to give it a processor of its own, all the time, without taking that of another.
-    pub(crate) crowded: Vec<bool>,
+    pub(crate) crowds: Vec<Crowd>,
 }
 
 /// How these ranks share their machine.
 pub(crate) fn share(ranks: &[&Allowance]) -> Share {
-    let mut crowded = vec![false; ranks.len()];
-    let seated = seat(ranks, &mut crowded);
-    let timed = give_time(ranks, |_| WHOLE, &mut crowded);
-    let cores = if crowded.contains(&true) {
+    let (mut sharing, mut short) = (vec![false; ranks.len()], vec![false; ranks.len()]);
+    let seated = seat(ranks, &mut sharing);
+    let timed = give_time(ranks, |_| WHOLE, &mut short);
+    let crowd = |(&sharing, &short): (&bool, &bool)| match (sharing, short) {
+        (_, true) => Crowd::Time,
+        (true, false) => Crowd::Processor,
+        (false, false) => Crowd::Alone,
+    };
+    let crowds: Vec<Crowd> = sharing.iter().zip(&short).map(crowd).collect();
+    let cores = if crowds.iter().any(|&crowd| crowd != Crowd::Alone) {
         seated.min((timed / WHOLE) as usize)
     } else {
         let mut all: Vec<u8> = Vec::new();
@@ -55,12 +72,12 @@ pub(crate) fn share(ranks: &[&Allowance]) -> Share {
         }
         let cpus: u32 = all.iter().map(|byte| byte.count_ones()).sum();
         let of_own = |rank: &Allowance| WHOLE * rank.cpus() as u64;
-        let time = give_time(ranks, of_own, &mut crowded.clone());
+        let time = give_time(ranks, of_own, &mut short);
         (cpus as usize).min((time / WHOLE) as usize)
     };
     Share {
         cores: cores.max(1),
-        crowded,
+        crowds,
     }
 }
 
@@ -196,8 +213,15 @@ mod tests {
 
     fn shared(ranks: &[Allowance]) -> (usize, Vec<usize>) {
         let share = share(&ranks.iter().collect::<Vec<_>>());
-        let crowded = (0..ranks.len()).filter(|&rank| share.crowded[rank]);
-        (share.cores, crowded.collect())
+        let crowded = crowded(&share);
+        (
+            share.cores,
+            (0..ranks.len()).filter(|&rank| crowded[rank]).collect(),
+        )
+    }
+
+    fn crowded(share: &Share) -> Vec<bool> {
+        share.crowds.iter().map(|&crowd| crowd != Crowd::Alone).collect()
     }
 
     #[test]
@@ -236,6 +260,11 @@ mod tests {
                 "{quota}"
             );
         }
+        // Who has less than one processor's time is not helped by a processor of its own.
+        let ranks = [of(&[(1, 1000)]), rank(&[7], &[]), rank(&[7], &[])];
+        let found = share(&ranks.iter().collect::<Vec<_>>());
+        assert_eq!(found.crowds, [Crowd::Alone, Crowd::Processor, Crowd::Processor]);
+        assert_eq!(share(&[&of(&[(1, 999)])]).crowds, [Crowd::Time]);
         // A container for each.
         assert_eq!(shared(&[of(&[(1, 1000)]), of(&[(2, 1000)])]), (2, vec![]));
         assert_eq!(shared(&[of(&[(1, 1000)]), of(&[(2, 400)])]), (1, vec![1]));
@@ -288,8 +317,8 @@ mod tests {
                 .map(|&mask| Allowance { cpus: vec![mask], quotas: Vec::new() })
                 .collect();
             let share = share(&ranks.iter().collect::<Vec<_>>());
-            let (seated, crowded) = all_ways(&ranks);
-            prop_assert_eq!(&share.crowded, &crowded);
+            let (seated, wanted) = all_ways(&ranks);
+            prop_assert_eq!(crowded(&share), wanted);
             if seated < ranks.len() {
                 prop_assert_eq!(share.cores, seated);
             }
@@ -314,8 +343,8 @@ mod tests {
                 .collect();
             let all: Vec<&Allowance> = ranks.iter().collect();
             let found = share(&all);
-            let is_short = found.cores < ranks.len() || ranks.len() == 1 && found.crowded[0];
-            prop_assert_eq!(is_short, found.crowded.contains(&true));
+            let is_short = found.cores < ranks.len() || ranks.len() == 1 && crowded(&found)[0];
+            prop_assert_eq!(is_short, crowded(&found).contains(&true));
             // Without quotas, or with fewer ranks, nobody is worse off.
             let free: Vec<Allowance> =
                 ranks.iter().map(|rank| Allowance { quotas: Vec::new(), ..rank.clone() }).collect();
@@ -323,15 +352,15 @@ mod tests {
             prop_assert!(found.cores <= unlimited.cores);
             let fewer = share(&all[1..]);
             for rank in 1..ranks.len() {
-                prop_assert!(found.crowded[rank] || !unlimited.crowded[rank]);
-                prop_assert!(found.crowded[rank] || !fewer.crowded[rank - 1]);
+                prop_assert!(crowded(&found)[rank] || !crowded(&unlimited)[rank]);
+                prop_assert!(crowded(&found)[rank] || !crowded(&fewer)[rank - 1]);
             }
             // The order of the ranks is all the same.
             let turn = turn % ranks.len();
             let mut turned = all.clone();
             turned.rotate_left(turn);
             let mut again = share(&turned);
-            again.crowded.rotate_right(turn);
+            again.crowds.rotate_right(turn);
             prop_assert_eq!(found, again);
         }
     }

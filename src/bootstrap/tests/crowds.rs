@@ -21,9 +21,9 @@ pub(super) fn pin(mask: &str) {
     sched_setaffinity(None, &cpus).unwrap();
 }
 
-/// Whether each rank is crowded, and the cores for all, where each pins itself to these processors; `place` puts each process
+/// What each rank shares, and the cores for all, where each pins itself to these processors; `place` puts each process
 /// where it is to be before that.
-fn shares(masks: &[u128], place: impl Fn(&Actor)) -> (Vec<bool>, usize) {
+fn shares(masks: &[u128], place: impl Fn(&Actor)) -> (Vec<String>, usize) {
     let (id, ranks) = (UniqueId::new().unwrap(), masks.len());
     let started = masks.iter().enumerate().map(|(rank, mask)| {
         let mut actor = Actor::start("rank");
@@ -33,19 +33,19 @@ fn shares(masks: &[u128], place: impl Fn(&Actor)) -> (Vec<bool>, usize) {
     });
     let mut actors: Vec<Actor> = started.collect();
     let mut all_cores = Vec::new();
-    let crowded = actors.iter_mut().map(|actor| {
+    let crowds = actors.iter_mut().map(|actor| {
         assert_eq!(actor.answer(), "joined");
         let share = actor.ask("share");
-        let (crowded, cores) = share.split_once(' ').unwrap();
+        let (crowd, cores) = share.split_once(' ').unwrap();
         all_cores.push(cores.parse().unwrap());
-        crowded.parse().unwrap()
+        crowd.to_owned()
     });
-    let crowded: Vec<bool> = crowded.collect();
+    let crowds: Vec<String> = crowds.collect();
     assert!(
         all_cores.iter().all(|cores| *cores == all_cores[0]),
         "{all_cores:?}"
     );
-    (crowded, all_cores[0])
+    (crowds, all_cores[0])
 }
 
 /// Masks of one each of the processors that this process may use, of the first 128.
@@ -58,7 +58,9 @@ fn own() -> Vec<u128> {
 #[test]
 fn ranks_that_pin_themselves_know_who_shares_a_processor() {
     let own = own();
-    assert_eq!(shares(&[own[0]; 2], |_| ()), (vec![true, true], 1));
+    let [alone, shared] = ["Alone", "Processor"];
+    let told = |masks: &[u128]| shares(masks, |_| ());
+    let wanted = |crowds: &[&str], cores| (crowds.iter().map(|&crowd| crowd.to_owned()).collect(), cores);
     let [a, b, ..] = own[..] else {
         println!("skipped: there is one processor: give the tests two");
         return;
@@ -73,10 +75,11 @@ fn ranks_that_pin_themselves_know_who_shares_a_processor() {
         println!("skipped: the tests have a quota of less than three processors' time");
         return;
     }
-    assert_eq!(shares(&[a, b], |_| ()), (vec![false, false], 2));
-    assert_eq!(shares(&[both; 2], |_| ()), (vec![false, false], 2));
-    assert_eq!(shares(&[both; 4], |_| ()), (vec![true; 4], 2));
-    assert_eq!(shares(&[both, a, a], |_| ()), (vec![false, true, true], 2));
+    assert_eq!(told(&[a; 2]), wanted(&[shared; 2], 1));
+    assert_eq!(told(&[a, b]), wanted(&[alone; 2], 2));
+    assert_eq!(told(&[both; 2]), wanted(&[alone; 2], 2));
+    assert_eq!(told(&[both; 4]), wanted(&[shared; 4], 2));
+    assert_eq!(told(&[both, a, a]), wanted(&[alone, shared, shared], 2));
 }
 
 /// A control group below this process's own, without processes in the end; removed when dropped.
@@ -129,6 +132,6 @@ fn ranks_that_share_a_quota_know_it() {
             return;
         }
     };
-    let (crowded, cores) = shares(&[a, b], |actor| group.take(actor.pid()));
-    assert_eq!((crowded, cores), (vec![true, true], 1));
+    let (crowds, cores) = shares(&[a, b], |actor| group.take(actor.pid()));
+    assert_eq!((crowds, cores), (vec!["Time".to_owned(); 2], 1));
 }

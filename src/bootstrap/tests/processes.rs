@@ -158,7 +158,7 @@ fn play_rank() {
             "switches" => answer(switches()),
             "split" => answer(children::split(&member, number)),
             "trouble" => answer(member.trouble()),
-            "share" => answer(format!("{} {}", member.crowded(), member.cores())),
+            "share" => answer(format!("{:?} {}", member.crowd(), member.cores())),
             "peer" => answer(describe(&member, number)),
             "verdict" => {
                 until("the verdict", || member.verdict().is_some());

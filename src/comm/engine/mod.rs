@@ -182,7 +182,7 @@ impl Engine {
     ) -> Self {
         let floor = Floor {
             links,
-            patience: Patience::new(membership.crowded()),
+            patience: Patience::new(membership.crowd()),
             scratch: Vec::new(),
             quick: Vec::new(),
             jobs: Jobs::new(membership.rank(), membership.ranks()),
