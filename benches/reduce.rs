@@ -2,7 +2,7 @@
 
 #![allow(missing_docs)] // criterion's macros make public functions
 
-use ccl::bench_support::reduce;
+use ccl::bench_support::{Threads, reduce};
 use ccl::types::{DType, Op};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::{hint::black_box, time::Duration};
@@ -49,6 +49,23 @@ fn sources<const K: usize>(group: &mut criterion::BenchmarkGroup<'_, criterion::
     });
 }
 
+/// How much sooner several threads are done with a long vector, by the length of the tiles that they share.
+fn threads(c: &mut Criterion) {
+    const LONG: usize = 16 << 20;
+    let mut group = c.benchmark_group("sum of float32 by threads");
+    group.throughput(Throughput::Bytes(LONG as u64));
+    let (a, b, mut out) = (vec![0x38; LONG], vec![0x39; LONG], vec![0; LONG]);
+    for threads in [1, 2] {
+        let team = Threads::new(threads);
+        for tile in [64 << 10, 1 << 20, LONG] {
+            let name = format!("{threads}, tiles of {} KiB", tile >> 10);
+            group.bench_function(name, |bencher| {
+                bencher.iter(|| team.sum(tile, black_box([&a, &b]), black_box(&mut out)));
+            });
+        }
+    }
+}
+
 /// Small numbers in every type: no infinities, no NaN, no subnormals.
 fn vector() -> Vec<u8> {
     (0..LEN).map(|i| 0x38 + (i % 7) as u8).collect()
@@ -64,6 +81,6 @@ fn quick() -> Criterion {
 criterion_group! {
     name = benches;
     config = quick();
-    targets = each_type, many_sources
+    targets = each_type, many_sources, threads
 }
 criterion_main!(benches);

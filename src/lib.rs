@@ -84,10 +84,44 @@ pub mod types;
 pub mod bench_support {
     use crate::{
         mem::Region,
+        sys::helpers::Helpers,
         types::{DType, Op},
     };
 
     pub use crate::transport::bench::*;
+
+    /// Threads that reduce together.
+    #[derive(Debug)]
+    pub struct Threads(Helpers);
+
+    impl Threads {
+        /// So many, the caller included.
+        pub fn new(threads: usize) -> Self {
+            Threads(Helpers::new(threads))
+        }
+
+        /// Sums two vectors of float32 tile by tile, each thread an equal part of each tile. They are made of whole tiles of
+        /// `tile` bytes.
+        pub fn sum(&self, tile: usize, sources: [&[u8]; 2], dst: &mut [u8]) {
+            let (sources, dst, part) = (
+                sources.map(Region::of),
+                Region::of_mut(dst),
+                tile / self.0.threads(),
+            );
+            for at in (0..dst.len()).step_by(tile) {
+                self.0.share(self.0.threads(), &|k| {
+                    let parts = sources.map(|source| source.part(at + k * part, part));
+                    crate::reduce::reduce(
+                        Op::Sum,
+                        DType::Float32,
+                        None,
+                        &parts,
+                        &dst.part(at + k * part, part),
+                    );
+                });
+            }
+        }
+    }
 
     /// One pass of the reduction kernels over bytes.
     pub fn reduce<const K: usize>(op: Op, dtype: DType, sources: [&[u8]; K], dst: &mut [u8]) {

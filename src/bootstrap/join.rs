@@ -14,6 +14,7 @@ use crate::{
         Channel, DialError, Failure, FrameError, MEETING, Packed, Parcel, Patience, Refused, Role, Target,
     },
     sys::{host, tcp},
+    topo::share::Allowance,
     types::{Error, check_ranks},
 };
 use std::{
@@ -97,7 +98,7 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
                 pid_namespace: host::pid_namespace(),
                 boot: host::boot_id(),
             },
-            cpus: host::usable_cpus(),
+            allowance: Allowance::here(),
             timeout,
         })
     };
@@ -168,7 +169,7 @@ fn meet(
     patience.send(&mut channel, packed).map_err(explain)?;
     let frame = patience.receive(&mut channel).map_err(explain)?;
     match frame.message().map_err(|e| explain(e.into()))? {
-        Answer::Table(table) if table.seats.len() == ranks as usize => Ok(table),
+        Answer::Table(table) if [table.seats.len(), table.crowds.len()] == [ranks as usize; 2] => Ok(table),
         Answer::Table(_) => Err(Error::internal("a table of seats of the wrong length")),
         Answer::Refused { late: true, what } => Err(Error::InitTimeout { what }),
         Answer::Refused { late: false, what } => Err(Error::Init { what }),

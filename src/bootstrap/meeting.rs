@@ -4,7 +4,10 @@ use super::{
     MAX_TIMEOUT,
     messages::{Answer, Join, Seat, Table},
 };
-use crate::types::MAX_RANKS;
+use crate::{
+    topo::share::{Allowance, Crowd, share},
+    types::MAX_RANKS,
+};
 use std::{
     collections::BTreeMap,
     net::IpAddr,
@@ -124,26 +127,34 @@ impl Meeting {
                 at.set_ip(ip);
             }
         }
+        let (cores, crowds) = self.cores();
         Answer::Table(Table {
             seats,
-            cores: self.cores(),
+            cores,
+            crowds,
             one_host: self.all_local,
         })
     }
 
-    /// The cores for all ranks, were each machine as short of them as the one that has the fewest for each of its own.
-    fn cores(&self) -> u32 {
-        let mut machines: BTreeMap<[u8; 16], (u64, Vec<u8>)> = BTreeMap::new();
-        for join in self.come.values() {
-            let (ranks, cpus) = machines.entry(join.seat.boot).or_default();
-            *ranks += 1;
-            cpus.resize(cpus.len().max(join.cpus.len()), 0);
-            cpus.iter_mut().zip(&join.cpus).for_each(|(all, one)| *all |= one);
+    /// The cores for all ranks, were each machine as short of them as the one that has the fewest for each of its own; and
+    /// which ranks have none for themselves.
+    fn cores(&self) -> (u32, Vec<Crowd>) {
+        let mut machines: BTreeMap<[u8; 16], (Vec<usize>, Vec<&Allowance>)> = BTreeMap::new();
+        for (i, join) in self.come.values().enumerate() {
+            let (ranks, allowances) = machines.entry(join.seat.boot).or_default();
+            ranks.push(i);
+            allowances.push(&join.allowance);
         }
-        let count = |cpus: &[u8]| u64::from(cpus.iter().map(|byte| byte.count_ones()).sum::<u32>());
-        let all = self.come.len() as u64;
-        let cores = machines.values().map(|(ranks, cpus)| all * count(cpus) / ranks);
-        cores.min().unwrap_or(1).clamp(1, u32::MAX.into()) as u32
+        let mut crowds = vec![Crowd::Alone; self.come.len()];
+        let cores = machines.values().map(|(ranks, allowances)| {
+            let share = share(allowances);
+            for (&rank, crowd) in ranks.iter().zip(share.crowds) {
+                crowds[rank] = crowd;
+            }
+            self.come.len() * share.cores / ranks.len()
+        });
+        let cores = cores.min().unwrap_or(1).max(1);
+        (u32::try_from(cores).unwrap_or(u32::MAX), crowds)
     }
 }
 
@@ -202,7 +213,10 @@ mod tests {
                 pid_namespace: 1,
                 boot: [0; 16],
             },
-            cpus: vec![pid as u8],
+            allowance: Allowance {
+                cpus: vec![pid as u8],
+                quotas: Vec::new(),
+            },
             timeout: Duration::from_secs(30),
         }
     }
@@ -223,6 +237,7 @@ mod tests {
             Some(Answer::Table(table)) => {
                 assert_eq!(table.seats.iter().map(|s| s.pid).collect::<Vec<_>>(), [2, 5, 1]);
                 assert!(table.cores == 3 && table.one_host); // processors 0, 1 and 2
+                assert_eq!(table.crowds, [Crowd::Alone; 3]);
             }
             other => panic!("{other:?}"),
         }
@@ -246,6 +261,7 @@ mod tests {
             Some(Answer::Table(table)) => {
                 // Two ranks share processor 0 of the second machine.
                 assert!(table.cores == 1 && !table.one_host);
+                assert_eq!(table.crowds, [Crowd::Alone, Crowd::Processor, Crowd::Processor]);
                 let ips: Vec<_> = table.seats.iter().map(|s| s.tcp.unwrap().to_string()).collect();
                 assert_eq!(ips, ["10.0.0.1:1", "10.0.0.2:9", "10.0.0.2:9"]);
             }

@@ -12,6 +12,7 @@ use crate::{
         Secret, Target,
     },
     sys::fork::ProcessFd,
+    topo::share::Crowd,
     transport::links::Opener,
     types::{Cause, Error},
 };
@@ -67,12 +68,14 @@ impl Membership {
         self.table.seats.get(rank)
     }
 
-    /// Whether on some host the ranks outnumber the processors that they may use together. The same on all ranks.
-    pub(crate) fn oversubscribed(&self) -> bool {
-        self.ranks() > self.cores()
+    /// Whether this rank has a processor of its own, all the time, or shares one with others, or a quota.
+    pub(crate) fn crowd(&self) -> Crowd {
+        let crowd = self.table.crowds.get(self.rank());
+        crowd.copied().unwrap_or(Crowd::Alone)
     }
 
-    /// The cores for all ranks: as many as on the host that has the fewest for each of its own. The same on all ranks.
+    /// The cores for all ranks: as many as on the host that has the fewest for each of its own. Fewer than ranks where some
+    /// are not alone ([`Membership::crowd`]). The same on all ranks.
     pub(crate) fn cores(&self) -> usize {
         self.table.cores as usize
     }

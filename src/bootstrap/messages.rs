@@ -2,6 +2,7 @@
 
 use crate::{
     net::Address,
+    topo::share::{Allowance, Crowd},
     types::{Call, Cause, Operation},
 };
 use serde::{Deserialize, Serialize};
@@ -17,8 +18,8 @@ pub(super) struct Join {
     /// The settings that must be the same on all ranks, by name.
     pub(super) knobs: Vec<(String, String)>,
     pub(super) seat: Seat,
-    /// The processors that it may use: bit `i % 8` of byte `i / 8`.
-    pub(super) cpus: Vec<u8>,
+    /// What it may use of its machine's processors.
+    pub(super) allowance: Allowance,
     /// How long it is willing to wait for the others.
     pub(super) timeout: Duration,
 }
@@ -65,6 +66,8 @@ pub(super) struct Table {
     pub(super) seats: Vec<Seat>,
     /// The cores for all ranks: as many as on the machine that has the fewest for each of its own.
     pub(super) cores: u32,
+    /// By rank, whether it has to share a processor, or has less than one's time.
+    pub(super) crowds: Vec<Crowd>,
     /// Whether all ranks came to the meeting place from its own host: as a rule they can share memory then.
     pub(super) one_host: bool,
 }

@@ -5,6 +5,7 @@ use crate::{
         algo::{ALGORITHMS, has_no_order},
         choose,
     },
+    sys::helpers::Helpers,
     transport::{
         links::{Attach, Choice},
         tcp,
@@ -38,6 +39,10 @@ pub struct Config {
     /// that splits ranks a to b at a plus the largest power of two below b − a, 16- and 8-bit floats in `f32` with one
     /// rounding at the end. It leaves the planner fewer algorithms, so that long vectors may take longer.
     pub reproducible: bool,
+    /// The most threads, the caller included, by which this rank copies and reduces in long calls. 1: it makes none for that.
+    /// `None`: the environment's `CCL_THREADS`, else as many as there are cores for each rank of the host, 4 at most; so none
+    /// are made where the ranks cover the cores. Results do not depend on it.
+    pub threads: Option<usize>,
 }
 
 impl Config {
@@ -54,6 +59,7 @@ impl Config {
         self.choice()?;
         self.streams()?;
         self.attach()?;
+        self.threads()?;
         if let Some(name) = &self.algorithm
             && !ALGORITHMS.iter().any(|algorithm| algorithm.name == name)
         {
@@ -120,6 +126,23 @@ impl Config {
         }
     }
 
+    /// The most threads that copy and reduce, as the configuration says, else the environment.
+    pub(super) fn threads(&self) -> Result<Option<usize>> {
+        let (name, text) = match (self.threads, env::var("CCL_THREADS")) {
+            (Some(threads), _) => ("threads", threads.to_string()),
+            (None, Ok(text)) if !text.is_empty() => ("CCL_THREADS", text),
+            (None, _) => return Ok(None),
+        };
+        let threads = text.trim().parse().ok();
+        let threads = threads.filter(|n| (1..=Helpers::MOST).contains(n));
+        threads.map(Some).ok_or_else(|| {
+            let most = Helpers::MOST;
+            Error::usage(format!(
+                "{name}={text:?} is no number of threads from 1 to {most}"
+            ))
+        })
+    }
+
     /// What the ranks must have in common.
     pub(super) fn knobs(&self) -> Vec<(String, String)> {
         let knob = |name: &str, value: &Option<String>| {
@@ -164,6 +187,16 @@ mod tests {
             error,
             "transport \"ib\" does not exist: use \"auto\", \"shm\" or \"tcp\""
         );
+        for (threads, is_right) in [(0, false), (1, true), (64, true), (65, false)] {
+            let config = Config {
+                threads: Some(threads),
+                timeout: Some(Duration::from_secs(1)),
+                ..Config::default()
+            };
+            let error = format!("threads=\"{threads}\" is no number of threads from 1 to 64");
+            let checked = config.clone().check().map_err(|error| error.to_string());
+            assert_eq!(checked.err(), (!is_right).then_some(error));
+        }
         let error = checked(|c| c.algorithm = Some("rings".into())).unwrap_err();
         assert_eq!(
             error,

@@ -33,7 +33,8 @@ use crate::{
         explain::{self, Explanation},
         groups::Groups,
     },
-    sys::host::usable_cpus,
+    sys::helpers::Helpers,
+    topo::share::{Allowance, Crowd, share},
     transport::{
         CALL_LANES, MAX_MESSAGE,
         links::{Choice, Links},
@@ -66,6 +67,8 @@ pub struct Communicator {
     config: Config,
     /// How many splits there were.
     splits: Mutex<u64>,
+    /// Those of the communicators that are made of it, too.
+    helpers: Helpers,
     engine: Arc<Engine>,
 }
 
@@ -83,13 +86,13 @@ impl Communicator {
             .inspect_err(|error| warn!(rank, ranks, "init: failed: {error}"))
     }
 
-    /// `child` is what it is made of, where that is another communicator.
+    /// `parent`: what it is made of, and whose threads it has, where that is another communicator.
     fn join(
         ranks: usize,
         id: &UniqueId,
         rank: usize,
         config: &Config,
-        child: Option<&Child<'_>>,
+        parent: Option<(&Child<'_>, &Helpers)>,
     ) -> Result<Communicator> {
         let mut config = config.clone();
         let timeout = config.check()?;
@@ -98,7 +101,7 @@ impl Communicator {
         let wake = Arc::clone(&bell);
         let membership = Arc::new(bootstrap::join(Joining {
             id,
-            child,
+            child: parent.map(|(child, _)| child),
             ranks,
             rank,
             timeout,
@@ -123,9 +126,10 @@ impl Communicator {
             transport.0,
             transport.1,
             config.algorithm.as_deref().unwrap_or("chosen for each call"),
-            match membership.oversubscribed() {
-                true => "; more ranks than processors, so that waits soon yield",
-                false => "",
+            match membership.crowd() {
+                Crowd::Alone => "",
+                Crowd::Processor => "; no processor of its own, so that waits soon yield",
+                Crowd::Time => "; a quota of its control group is shared, so that waits soon sleep",
             }
         );
         let machine = machine(
@@ -134,12 +138,27 @@ impl Communicator {
             Groups::listed(membership.hosts()),
             membership.cores(),
         );
-        let engine = Engine::new(membership, machine, &config, timeout, links, bell);
+        let most = config.threads()?.unwrap_or_else(|| threads(&membership));
+        let helpers = parent.map_or_else(|| Helpers::new(most), |(_, helpers)| helpers.with(most));
+        info!(
+            rank,
+            ranks, "init: {most} threads at most copy and reduce in long calls"
+        );
+        let engine = Engine::new(
+            membership,
+            machine,
+            &config,
+            timeout,
+            links,
+            bell,
+            helpers.clone(),
+        );
         engine.tell_memory();
         Ok(Communicator {
             transport,
             config,
             splits: Mutex::new(0),
+            helpers,
             engine: Arc::new(engine),
         })
     }
@@ -297,15 +316,23 @@ pub fn explain(
     if ranks == 0 {
         return Err(Error::invalid("a communicator has at least 1 rank"));
     }
-    let cores: u32 = usable_cpus().iter().map(|byte| byte.count_ones()).sum();
+    let here = Allowance::here();
+    let cores = share(&vec![&here; ranks]).cores;
     let one = Groups::Rows { ranks, size: ranks };
-    let machine = machine(config.choice()?, true, one, cores.max(1) as usize);
+    let machine = machine(config.choice()?, true, one, cores);
     let mut load = Load::new(collective, ranks, count, dtype);
     if config.reproducible {
         load = load.in_order(dtype);
     }
     let forced = config.algorithm.as_deref();
     explain::explain(&load, &machine, forced, MAX_MESSAGE, CALL_LANES)
+}
+
+/// The threads that copy and reduce for this rank where nothing else is said: as many as there are cores for each rank, and as
+/// this one may use. More than a few find the memory busy.
+fn threads(membership: &Membership) -> usize {
+    let each = membership.cores() / membership.ranks();
+    each.min(Allowance::here().cpus()).clamp(1, 4)
 }
 
 /// What the ranks' bytes will travel over, and why.

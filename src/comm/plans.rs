@@ -12,6 +12,7 @@ use crate::{
         schedule::{Extent, Schedule},
         verify::{Proof, verify_in_order},
     },
+    sys::helpers::Helpers,
     transport::{CALL_LANES, MAX_MESSAGE},
     types::{Collective, Error},
 };
@@ -24,6 +25,7 @@ pub(super) struct Plans {
     recent: Vec<(Key, Proved)>,
     /// Programs repeat their calls, and a short call is over in less time than it takes to plan it.
     ready: Vec<Arc<Prepared>>,
+    helpers: Helpers,
 }
 
 type Key = (&'static str, Collective, Order);
@@ -56,9 +58,19 @@ pub(super) struct Prepared {
     pub(super) streams: bool,
     /// What says which long messages may be left where they lie, and this rank, if any may.
     pub(super) lends: Option<(Arc<Proof>, usize)>,
+    /// Who takes parts of what is copied and reduced, if it is so much that it pays.
+    pub(super) helpers: Option<Helpers>,
 }
 
 impl Plans {
+    /// No plans yet; long calls have these helpers.
+    pub(super) fn new(helpers: Helpers) -> Self {
+        Plans {
+            helpers,
+            ..Plans::default()
+        }
+    }
+
     /// The plan for `load` on `machine` by the algorithm that `choose` gives; `why` says why that one. `begins`: the
     /// elements of the vector with which this rank's input and output begin, where its blocks are not given.
     ///
@@ -105,6 +117,8 @@ impl Plans {
                 Straight::new(&schedule, &grains, &tiling, load.element)
             });
             let streams = !schedule.reads_output();
+            let helps = self.helpers.threads() > 1 && load.bytes() >= HELPED;
+            let helpers = helps.then(|| self.helpers.clone());
             self.ready.truncate(READY - 1);
             let prepared = Prepared {
                 load,
@@ -117,6 +131,7 @@ impl Plans {
                 straight,
                 streams,
                 lends,
+                helpers,
             };
             self.ready.insert(0, Arc::new(prepared));
         }
@@ -214,6 +229,9 @@ fn gains(load: &Load, machine: &Machine) -> bool {
 const LONG_BLOCK: f64 = 262_144.0;
 /// Bytes of the shortest message that is left for its receiver to take, where it can: with 32 KiB both ways take as long.
 pub(super) const LENT: usize = 40 << 10;
+/// Bytes of the shortest vector for which helping threads are woken: what they take from the rank then is more than the time
+/// that it takes to wake them.
+const HELPED: f64 = 1_048_576.0;
 /// Calls kept ready.
 const READY: usize = 8;
 /// Schedules kept: a broadcast has one for each root.

@@ -107,7 +107,13 @@ impl Communicator {
         // Ranks that wait for this one in a later call are to blame those that keep it here.
         let others: Vec<usize> = members.iter().copied().filter(|&member| member != rank).collect();
         self.engine.membership.set_waits(&others, None);
-        let made = Communicator::join(members.len(), child.id(), new, config, Some(&child));
+        let made = Communicator::join(
+            members.len(),
+            child.id(),
+            new,
+            config,
+            Some((&child, &self.helpers)),
+        );
         self.engine.membership.set_waits(&[], None);
         made.map_err(|error| in_both_numbers(error, members))
     }

@@ -9,6 +9,7 @@ use crate::{
         verify::{Proof, SendSite},
     },
     reduce::{Manner, reduce_as},
+    sys::helpers::Helpers,
     transport::Header,
     types::{DType, Op},
 };
@@ -43,6 +44,8 @@ pub(crate) struct Work<'m> {
     pub(crate) streams: bool,
     /// Which sends may be left where they lie until the peer takes them; `None`: none, all are copied.
     pub(crate) lend: Option<Lend<'m>>,
+    /// Who takes parts of what is copied and reduced, if that pays.
+    pub(crate) helpers: Option<&'m Helpers>,
 }
 
 /// The verifier's word on the sends of this rank's schedule.
@@ -183,6 +186,58 @@ impl<'m> Work<'m> {
         sources: &[Region<'_>],
         targets: impl Iterator<Item = Region<'t>>,
     ) {
+        match (self.helpers, sources) {
+            (Some(helpers), [first, rest @ ..]) if first.len() >= 2 * SHARE => {
+                let targets: SmallVec<[Region<'t>; 8]> = targets.collect();
+                // What is in its place is not copied.
+                if rest.is_empty() && targets.iter().all(|target| target.as_ptr() == first.as_ptr()) {
+                    return self.combine_here(how, scaled, sources, targets.into_iter());
+                }
+                self.combine_together(helpers, how, scaled, sources, &targets);
+            }
+            _ => self.combine_here(how, scaled, sources, targets),
+        }
+    }
+
+    /// The same, each of the threads a part.
+    fn combine_together(
+        &self,
+        helpers: &Helpers,
+        how: How,
+        scaled: Option<(usize, u64)>,
+        sources: &[Region<'_>],
+        targets: &[Region<'_>],
+    ) {
+        let len = sources[0].len();
+        let parts = helpers.threads().min(len / SHARE);
+        // Lines are not cut, nor are elements. Which elements are combined together makes no difference to them.
+        let cut = |part: usize| match part == parts {
+            true => len,
+            false => len / LINE * part / parts * LINE,
+        };
+        helpers.share(parts, &|part| {
+            let (at, end) = (cut(part), cut(part + 1));
+            let sources: SmallVec<[Region<'_>; 8]> =
+                sources.iter().map(|from| from.part(at, end - at)).collect();
+            self.combine_here(
+                how,
+                scaled,
+                &sources,
+                targets.iter().map(|to| to.part(at, end - at)),
+            );
+            self.settle(); // by whoever wrote
+        });
+    }
+
+    /// The same by this thread alone.
+    #[inline]
+    fn combine_here<'t>(
+        &self,
+        how: How,
+        scaled: Option<(usize, u64)>,
+        sources: &[Region<'_>],
+        targets: impl Iterator<Item = Region<'t>>,
+    ) {
         if let (How::Copy, [only], None) = (how, sources, scaled) {
             return targets.for_each(|target| self.put(&target, only));
         }
@@ -251,5 +306,9 @@ impl<'m> Work<'m> {
 
 /// Bytes that stay in the first-level cache with what is read and written for them.
 const PIECE: usize = 4 << 10;
+/// Bytes of the shortest part that is worth a thread.
+const SHARE: usize = 16 << 10;
+/// Bytes of a cache line: a multiple of each element's.
+const LINE: usize = 64;
 /// Bytes of the shortest target that is worth more than a plain copy.
 pub(super) const AHEAD: usize = 1 << 10;

@@ -152,6 +152,7 @@ impl Trial<'_> {
                     in_place: self.in_place,
                     least: 0,
                 }),
+                helpers: None,
             });
         }
         finish(&world, &works)?;
@@ -387,6 +388,7 @@ fn a_message_that_is_not_to_be_had_any_more_is_waited_for() {
                 in_place: false,
                 least: 80,
             }),
+            helpers: None,
         };
         let works = [work(0, Region::of_mut(first)), work(1, Region::of_mut(second))];
         let wires = [world.wires(0), world.wires(1)];

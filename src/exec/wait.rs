@@ -1,5 +1,6 @@
 //! How to wait: spin, then yield, then sleep.
 
+use crate::topo::share::Crowd;
 use std::{
     hint,
     ops::Range,
@@ -21,13 +22,14 @@ pub(crate) enum Pause {
 /// The policy of a rank's waits, with what it has learnt from those before.
 ///
 /// While every rank has a core of its own it pays to spin: what one waits for is nanoseconds away, and a sleeper takes
-/// some 25 µs to wake. With more ranks than cores the one waited for may need this very core, so that yielding comes
-/// first (0.5 µs to the next process). Other work on the machine does the same to any rank, so that the spinning adapts: a
+/// some 25 µs to wake. Where a rank shares its core, as where there are more ranks than cores, the one waited for may need
+/// this very core, so that yielding comes first (0.5 µs to the next process). Where ranks share a quota of time, each look takes
+/// of what the one waited for needs, so that sleep comes soon: after about as long as it takes to wake. Other work on the machine does the same to any rank, so that the spinning adapts: a
 /// wait that ended only after yielding halves it, one that ended while spinning doubles it. Either way a long wait ends in
 /// sleep, so that a rank that waits for a slow peer costs nothing. The clock is not read while spinning.
 #[derive(Debug)]
 pub(crate) struct Patience {
-    crowded: bool,
+    crowd: Crowd,
     spins: u32,
     looks: u32,
     /// When this wait last looked at the clock, and how long it has lasted by then.
@@ -35,11 +37,14 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// `crowded`: there are more ranks than cores.
-    pub(crate) fn new(crowded: bool) -> Self {
+    /// `crowd`: what this rank shares with others.
+    pub(crate) fn new(crowd: Crowd) -> Self {
         Patience {
-            crowded,
-            spins: if crowded { SPINS.start } else { SPINS.end },
+            crowd,
+            spins: match crowd {
+                Crowd::Alone => SPINS.end,
+                Crowd::Processor | Crowd::Time => SPINS.start,
+            },
             looks: 0,
             clock: None,
         }
@@ -51,7 +56,7 @@ impl Patience {
         if self.looks == 0 {
             return;
         }
-        if !self.crowded {
+        if self.crowd == Crowd::Alone {
             let spins = if self.looks <= self.spins {
                 self.spins * 2
             } else {
@@ -89,7 +94,11 @@ impl Patience {
         let (before, waited) = self.clock.unwrap_or((now, Duration::ZERO));
         let waited = waited + now.saturating_duration_since(before).min(GAP);
         self.clock = Some((now, waited));
-        if waited < AWAKE {
+        let awake = match self.crowd {
+            Crowd::Time => WAKE_UP,
+            Crowd::Alone | Crowd::Processor => AWAKE,
+        };
+        if waited < awake {
             (Pause::Yield, waited)
         } else {
             (Pause::Sleep(NAP), waited)
@@ -101,6 +110,8 @@ impl Patience {
 const SPINS: Range<u32> = 4..2048;
 /// How long a wait stays awake: long against a wake-up, short against a human.
 const AWAKE: Duration = Duration::from_millis(5);
+/// The same where who is awake takes others' time.
+const WAKE_UP: Duration = Duration::from_micros(50);
 /// The most that counts as waiting between two looks: a process that was itself stopped did not wait for its peers.
 const GAP: Duration = Duration::from_secs(1);
 /// The longest sleep: the bell ends it earlier; without one, deadlines and failures are looked at this often.
@@ -123,13 +134,16 @@ mod tests {
 
     #[test]
     fn it_spins_then_yields_then_sleeps_and_begins_anew() {
-        for crowded in [false, true] {
+        for (crowd, most, awake) in [
+            (Crowd::Alone, SPINS.end, AWAKE),
+            (Crowd::Processor, SPINS.start, AWAKE),
+            (Crowd::Time, SPINS.start, WAKE_UP),
+        ] {
             let start = Instant::now();
-            let mut patience = Patience::new(crowded);
-            let most = if crowded { SPINS.start } else { SPINS.end };
+            let mut patience = Patience::new(crowd);
             assert_eq!(spins(&mut patience, start), (most, Pause::Yield));
-            assert_eq!(patience.next(|| start + AWAKE / 2), (Pause::Yield, AWAKE / 2));
-            assert_eq!(patience.next(|| start + AWAKE), (Pause::Sleep(NAP), AWAKE));
+            assert_eq!(patience.next(|| start + awake / 2), (Pause::Yield, awake / 2));
+            assert_eq!(patience.next(|| start + awake), (Pause::Sleep(NAP), awake));
             patience.refresh();
             assert_eq!(patience.next(|| start), (Pause::Spin, Duration::ZERO));
         }
@@ -138,7 +152,7 @@ mod tests {
     #[test]
     fn a_time_in_which_nobody_looked_hardly_counts() {
         let start = Instant::now();
-        let mut patience = Patience::new(true);
+        let mut patience = Patience::new(Crowd::Processor);
         assert_eq!(spins(&mut patience, start).1, Pause::Yield);
         assert_eq!(patience.next(|| start + Duration::from_secs(3600)).1, GAP);
         assert_eq!(
@@ -150,7 +164,7 @@ mod tests {
     #[test]
     fn spinning_in_vain_grows_shorter_and_in_time_longer() {
         let now = Instant::now();
-        let mut patience = Patience::new(false);
+        let mut patience = Patience::new(Crowd::Alone);
         for most in [2048, 1024, 512, 256, 128, 64, 32, 16, 8, 4, 4] {
             assert_eq!(spins(&mut patience, now).0, most);
             patience.refresh();

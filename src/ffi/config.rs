@@ -39,6 +39,14 @@ pub(super) unsafe fn read(config: *const cclConfig_t) -> Result<Config> {
         transport: text("transport", config.transport)?,
         algorithm: text("algorithm", config.algorithm)?,
         reproducible: config.reproducible == 1,
+        threads: match config.threads {
+            CONFIG_UNDEF_INT => None,
+            threads => Some(usize::try_from(threads).map_err(|_| {
+                Error::invalid(format!(
+                    "threads is {threads} in the cclConfig_t: it must be at least 1"
+                ))
+            })?),
+        },
         ..Config::default()
     })
 }
@@ -86,7 +94,6 @@ unsafe fn whole(config: *const cclConfig_t) -> Result<cclConfig_t> {
 }
 
 fn supported(config: &cclConfig_t) -> Result<()> {
-    let set = |value: c_int| value != CONFIG_UNDEF_INT;
     let flag = |name: &str, value: c_int| match value {
         0 | 1 | CONFIG_UNDEF_INT => Ok(()),
         _ => Err(Error::invalid(format!(
@@ -98,9 +105,6 @@ fn supported(config: &cclConfig_t) -> Result<()> {
     let missing = |what: &'static str| Err(Error::usage(what));
     if config.blocking == 0 {
         return missing("blocking = 0 is not supported yet: leave blocking at its default or set it to 1");
-    }
-    if set(config.threads) {
-        return missing("a limit of threads is not supported yet: leave threads at its default");
     }
     if config.bufferBytes != 0 {
         return missing("a limit of buffer memory is not supported yet: leave bufferBytes at 0");
@@ -155,13 +159,14 @@ mod tests {
     #[test]
     fn fields_arrive() {
         let config = of(|c| {
-            (c.blocking, c.timeout, c.reproducible) = (1, 1500, 1);
+            (c.blocking, c.timeout, c.reproducible, c.threads) = (1, 1500, 1, 3);
             (c.name, c.transport, c.algorithm) = (c"trainer".as_ptr(), c"shm".as_ptr(), c"ring".as_ptr());
         });
         let config = config.unwrap();
         assert_eq!(config.timeout, Some(Duration::from_millis(1500)));
         assert!(config.reproducible && !of(|c| c.reproducible = 0).unwrap().reproducible);
         assert_eq!(config.name.as_deref(), Some("trainer"));
+        assert_eq!((config.threads, of(|_| ()).unwrap().threads), (Some(3), None));
         assert_eq!(
             (config.transport.as_deref(), config.algorithm.as_deref()),
             (Some("shm"), Some("ring"))
@@ -199,6 +204,7 @@ mod tests {
         refused(|c| c.magic = 1, "magic");
         refused(|c| c.timeout = 0, "at least 1");
         refused(|c| c.timeout = -1, "at least 1");
+        refused(|c| c.threads = -1, "threads is -1");
         refused(|c| c.blocking = 2, "blocking is 2");
         refused(|c| c.reproducible = -1, "reproducible is -1");
         refused(
@@ -217,7 +223,6 @@ mod tests {
             other => panic!("{word}: {other:?}"),
         };
         missing(|c| c.blocking = 0, "blocking = 0");
-        missing(|c| c.threads = 4, "threads");
         missing(|c| c.bufferBytes = 1 << 20, "bufferBytes");
     }
 }

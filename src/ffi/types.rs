@@ -106,7 +106,9 @@ pub struct cclConfig_t {
     pub transport: *const c_char,
     /// The algorithm to use, for example "ring"; NULL leaves the choice to the library.
     pub algorithm: *const c_char,
-    /// The most threads that the library may start. Not supported yet.
+    /// The most threads, the caller included, by which this rank copies and reduces in long calls; 1 for none but the caller.
+    /// The environment variable CCL_THREADS is the default, else as many as there are cores for each rank of the host, 4 at
+    /// most.
     pub threads: c_int,
     /// 1: the bits of a reduction depend on the inputs and the number of ranks alone, not on count or transport. Then
     /// "direct" and "doubling" are the only algorithms of reductions.

@@ -20,6 +20,8 @@ pub(crate) struct Region<'m> {
 // SAFETY: a region is an address and a length; whoever makes one promises (see `from_raw`) that the bytes may be
 // accessed, through raw pointers, from whichever thread holds it.
 unsafe impl Send for Region<'_> {}
+// SAFETY: a shared region does no more than its copies, which may be on several threads already.
+unsafe impl Sync for Region<'_> {}
 
 impl<'m> Region<'m> {
     /// The region of `len` bytes at `base`.

@@ -6,6 +6,7 @@ pub(crate) mod cache;
 pub(crate) mod environment;
 pub(crate) mod fork;
 pub(crate) mod futex;
+pub(crate) mod helpers;
 pub(crate) mod host;
 pub(crate) mod membarrier;
 pub(crate) mod memfd;

@@ -1,9 +1,10 @@
 //! [`Host`]: the processor's name, how many processors this process may use, and how much memory it may still take.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
+use super::{
+    quota::{memberships, quotas, with_ancestors},
+    text,
 };
+use std::path::{Path, PathBuf};
 
 /// This process's share of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,12 +20,15 @@ pub(crate) struct Host {
 impl Host {
     /// Reads the machine as seen under `root`, which is `/` but for tests.
     pub(crate) fn read(root: &Path) -> Host {
-        let groups = ControlGroups::read(root);
         let cpus = allowed_cpus(root).unwrap_or(1);
+        let quotas = quotas(root).into_iter();
+        let quota = quotas
+            .map(|quota| quota.thousandths.div_ceil(1000) as usize)
+            .min();
         Host {
             cpu: cpu_name(root),
-            cpus: groups.cpus().map_or(cpus, |quota| cpus.min(quota)).max(1),
-            memory_available: [meminfo_available(root), groups.memory_left()]
+            cpus: quota.map_or(cpus, |quota| cpus.min(quota)).max(1),
+            memory_available: [meminfo_available(root), MemoryGroups::read(root).left()]
                 .into_iter()
                 .flatten()
                 .min(),
@@ -55,46 +59,34 @@ fn meminfo_available(root: &Path) -> Option<u64> {
     Some(kib.trim().parse::<u64>().ok()?.saturating_mul(1024))
 }
 
-/// The folders of this process's control groups, each with its ancestors: every one's limit holds.
-struct ControlGroups {
+/// The folders that may limit this process's memory, each with its ancestors: every one's limit holds.
+struct MemoryGroups {
     unified: Vec<PathBuf>,
-    memory_v1: Vec<PathBuf>,
-    cpu_v1: Vec<PathBuf>,
+    v1: Vec<PathBuf>,
 }
 
-impl ControlGroups {
+impl MemoryGroups {
     fn read(root: &Path) -> Self {
         let mount = root.join("sys/fs/cgroup");
-        let mut groups = ControlGroups {
+        let mut groups = MemoryGroups {
             unified: Vec::new(),
-            memory_v1: Vec::new(),
-            cpu_v1: Vec::new(),
+            v1: Vec::new(),
         };
-        // Lines are "hierarchy:controllers:path"; version 2 is the hierarchy without controllers.
-        for line in text(&root.join("proc/self/cgroup")).unwrap_or_default().lines() {
-            let mut parts = line.splitn(3, ':').skip(1);
-            let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
-                continue;
-            };
-            let has = |name| controllers.split(',').any(|controller| controller == name);
+        for (controllers, path) in memberships(&text(&root.join("proc/self/cgroup")).unwrap_or_default()) {
             if controllers.is_empty() {
                 groups.unified = with_ancestors(&mount, path);
-            }
-            if has("memory") {
-                groups.memory_v1 = with_ancestors(&mount.join("memory"), path);
-            }
-            if has("cpu") {
-                groups.cpu_v1 = with_ancestors(&mount.join("cpu"), path);
+            } else if controllers.split(',').any(|controller| controller == "memory") {
+                groups.v1 = with_ancestors(&mount.join("memory"), path);
             }
         }
         groups
     }
 
     /// Bytes until the tightest limit.
-    fn memory_left(&self) -> Option<u64> {
+    fn left(&self) -> Option<u64> {
         let v2 = (self.unified.iter())
             .filter_map(|group| room(group, "memory.max", "memory.current", "inactive_file"));
-        let v1 = (self.memory_v1.iter()).filter_map(|group| {
+        let v1 = (self.v1.iter()).filter_map(|group| {
             room(
                 group,
                 "memory.limit_in_bytes",
@@ -103,26 +95,6 @@ impl ControlGroups {
             )
         });
         v2.chain(v1).min()
-    }
-
-    /// Whole processors that the tightest quota allows.
-    fn cpus(&self) -> Option<usize> {
-        let v2 = self.unified.iter().filter_map(|group| {
-            let max = text(&group.join("cpu.max"))?;
-            let (quota, period) = max.trim().split_once(' ')?;
-            Some((quota.parse().ok()?, period.parse().ok()?))
-        });
-        let v1 = self.cpu_v1.iter().filter_map(|group| {
-            // A quota of -1 is none; it does not parse as unsigned.
-            Some((
-                number(&group.join("cpu.cfs_quota_us"))?,
-                number(&group.join("cpu.cfs_period_us"))?,
-            ))
-        });
-        v2.chain(v1)
-            .filter(|&(_, period)| period > 0)
-            .map(|(quota, period): (u64, u64)| quota.div_ceil(period) as usize)
-            .min()
     }
 }
 
@@ -136,15 +108,6 @@ fn room(group: &Path, limit: &str, usage: &str, reclaimable: &str) -> Option<u64
         .find_map(|line| line.strip_prefix(reclaimable)?.trim().parse().ok())
         .unwrap_or(0);
     Some(limit.saturating_sub(usage.saturating_sub(reclaimable)))
-}
-
-/// `path` under `mount` and all folders above it up to `mount`. Inside a container the path may be the host's: what
-/// does not exist here is not found when it is read.
-fn with_ancestors(mount: &Path, path: &str) -> Vec<PathBuf> {
-    Path::new(path.trim_start_matches('/'))
-        .ancestors()
-        .map(|part| mount.join(part))
-        .collect()
 }
 
 /// The number of a list such as `0-3,8`.
@@ -170,13 +133,10 @@ fn number(path: &Path) -> Option<u64> {
     text(path)?.trim().parse().ok()
 }
 
-fn text(path: &Path) -> Option<String> {
-    fs::read_to_string(path).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn host(files: &[(&str, &str)]) -> Host {
         let root = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! Tests of init and of the control thread, with ranks as threads and as processes.
 
 mod children;
+mod crowds;
 mod processes;
 mod ranks;
 mod refusals;

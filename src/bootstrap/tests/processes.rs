@@ -25,7 +25,7 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    fn start(role: &str) -> Actor {
+    pub(super) fn start(role: &str) -> Actor {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", "bootstrap::tests::processes::roles", "--nocapture"])
             .env("CCL_TEST_ROLE", role)
@@ -96,7 +96,7 @@ pub(super) fn actors(ranks: usize) -> Vec<Actor> {
     actors
 }
 
-fn hex(id: &UniqueId) -> String {
+pub(super) fn hex(id: &UniqueId) -> String {
     crate::net::hex(&id.to_bytes())
 }
 
@@ -138,6 +138,9 @@ fn play_rank() {
     let id = unhex(words.next().unwrap());
     let ranks: usize = words.next().unwrap().parse().unwrap();
     let rank = words.next().unwrap().parse().unwrap();
+    if let Some(mask) = words.next() {
+        crowds::pin(mask);
+    }
     let member = match join(joining(&id, ranks, rank)) {
         Ok(member) => member,
         Err(e) => return answer(e),
@@ -155,6 +158,7 @@ fn play_rank() {
             "switches" => answer(switches()),
             "split" => answer(children::split(&member, number)),
             "trouble" => answer(member.trouble()),
+            "share" => answer(format!("{:?} {}", member.crowd(), member.cores())),
             "peer" => answer(describe(&member, number)),
             "verdict" => {
                 until("the verdict", || member.verdict().is_some());

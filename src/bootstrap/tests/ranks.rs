@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     bootstrap::Peer,
     sys::host::usable_cpus,
+    topo::share::Crowd,
     transport::links::Opener,
     types::{Cause, Error},
 };
@@ -18,7 +19,7 @@ fn all_ranks_join_open_links_and_leave() {
             for (rank, member) in members.iter().enumerate() {
                 s.spawn(move || {
                     assert_eq!((member.rank(), member.ranks()), (rank, n));
-                    assert_eq!(member.oversubscribed(), n > cpus as usize);
+                    assert_eq!(member.crowd() != Crowd::Alone, n > cpus as usize);
                     for peer in (0..n).filter(|&p| p != rank) {
                         let bytes = format!("{rank} to {peer}").into_bytes();
                         let parcel = Parcel {

@@ -165,6 +165,7 @@ impl Placed {
             scratch: Region::of_mut(scratch),
             streams: plan.streams && output.len() >= Work::STREAMED,
             lend,
+            helpers: plan.helpers.as_ref(),
         }
     }
 

@@ -36,6 +36,7 @@ use crate::{
         explain::{self, Explanation},
         layout::Blocks,
     },
+    sys::helpers::Helpers,
     transport::{CALL_LANES, MAX_MESSAGE, links::Links, shm::Bell},
     types::{Call, Cause, Collective, DType, Error, Reducing, Result},
 };
@@ -178,10 +179,11 @@ impl Engine {
         timeout: Duration,
         links: Links,
         bell: Arc<Bell>,
+        helpers: Helpers,
     ) -> Self {
         let floor = Floor {
             links,
-            patience: Patience::new(membership.oversubscribed()),
+            patience: Patience::new(membership.crowd()),
             scratch: Vec::new(),
             lately: Lately::default(),
             jobs: Jobs::new(membership.rank(), membership.ranks()),
@@ -189,7 +191,7 @@ impl Engine {
             lost: Duration::ZERO,
         };
         let desk = Desk {
-            plans: Plans::default(),
+            plans: Plans::new(helpers),
             incoming: Vec::new(),
         };
         let engine = Engine {

@@ -246,6 +246,7 @@ impl Trial<'_> {
                 scratch: Region::of_mut(scratch),
                 streams: false,
                 lend: None,
+                helpers: None,
             });
             if self.in_place {
                 received.copy_from(&sent);

@@ -122,6 +122,7 @@ impl<'a> Trial<'a> {
                     in_place: self.of.in_place,
                     least: 0,
                 }),
+                helpers: None,
             });
         }
         finish(&world, &works)
