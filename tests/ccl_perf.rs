@@ -362,6 +362,44 @@ fn json_and_csv_say_what_the_table_says() {
     assert!(csv.lines().all(|line| line.split(',').count() == fields), "{csv}");
 }
 
+#[test]
+fn every_operation_beside_computation() {
+    let folder = tempfile::tempdir().unwrap();
+    let (json, csv) = (folder.path().join("a.json"), folder.path().join("a.csv"));
+    let files = format!("--json {} --csv {}", json.display(), csv.display());
+    let list = text(&output("--list").stdout);
+    let names = (list.lines().take_while(|line| !line.starts_with("types")))
+        .filter_map(|line| line.split_once(',').filter(|_| !line.starts_with(' ')));
+    let mut seen = 0;
+    for (operation, _) in names {
+        let has_vector = operation != "barrier";
+        let run = if has_vector { rows } else { rows_unchecked };
+        let table = run(&format!(
+            "{operation} --overlap -b 60 -e 300000 -f 4999 --ranks 3 -n 2 -w 1 {files}"
+        ));
+        assert_eq!(table.len(), 1 + usize::from(has_vector), "{operation}");
+        // bytes size count type redop root algo, twice pure total compute left osu wrong
+        assert!(table.iter().all(|row| row.len() == 7 + 2 * 6), "{table:?}");
+        let document: serde_json::Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+        assert_eq!(document["arguments"]["overlap"], true);
+        for (row, line) in document["rows"].as_array().unwrap().iter().zip(&table) {
+            let overlap = &row["out_of_place"]["overlap"];
+            let value = |name: &str| overlap[name].as_f64().unwrap();
+            for share in [value("left_percent"), value("osu_percent")] {
+                assert!(share >= 0.0, "{row}");
+            }
+            assert_eq!(line[10], format!("{:.1}", value("left_percent")));
+            assert!(value("total_us") >= value("meanwhile_us"), "{row}");
+        }
+        let csv = fs::read_to_string(&csv).unwrap();
+        let fields = csv.lines().next().unwrap().split(',').count();
+        assert!(csv.lines().all(|line| line.split(',').count() == fields), "{csv}");
+        assert!(csv.lines().all(|line| !line.ends_with(',')), "{csv}");
+        seen += 1;
+    }
+    assert_eq!(seen, 15, "{list}");
+}
+
 /// A run that lasts until it is ended, whose ranks are at work.
 struct Running {
     parent: Child,

@@ -274,7 +274,8 @@ impl<'env> Scope<'_, 'env> {
         self.begin(|start| self.comm.begin_receive(hold, wanted, start))
     }
 
-    fn vector(
+    /// A V form, on regions that hold what their blocks say.
+    pub(crate) fn vector(
         &self,
         collective: Collective,
         sides: [Side<'_>; 2],
@@ -299,13 +300,20 @@ impl<'env> Scope<'_, 'env> {
         count: usize,
         op: impl Reduction<T>,
     ) -> Result<()> {
-        let input = send.map(|send| self.lender.lend(Region::of(send)));
-        let output = recv.map(|recv| self.lender.lend(Region::of_mut(recv)));
-        self.begin(|start| {
-            self.comm
-                .begin_collective(collective, [input, output], (count, T::DTYPE, erased(op)), start)
-        })
-        .map(|_| ())
+        let memory = [send.map(Region::of), recv.map(Region::of_mut)];
+        self.collective(collective, memory, (count, T::DTYPE, erased(op)))
+    }
+
+    /// Any other operation, on regions: input and output.
+    pub(crate) fn collective(
+        &self,
+        collective: Collective,
+        memory: [Option<Region<'env>>; 2],
+        what: (usize, DType, Reducing),
+    ) -> Result<()> {
+        let memory = memory.map(|region| region.map(|region| self.lender.lend(region)));
+        self.begin(|start| self.comm.begin_collective(collective, memory, what, start))
+            .map(|_| ())
     }
 
     fn in_place<T: Element>(

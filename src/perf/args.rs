@@ -21,6 +21,12 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 /// at once; a size is that of one message. It needs two buffers and has no algorithms: --in-place, --algo and --explain are
 /// for collectives.
 ///
+/// With --overlap each operation is begun, goes on by itself while its caller computes for as long as it takes alone, and is
+/// then waited for. Column total is the time of all three, pure that of beginning and waiting at once, compute that of the
+/// same computation alone; it stays in registers. Column left is the share of the pure time that the caller gained:
+/// 100 * (1 - (total - compute) / pure), 0 at least. Column osu is the same as OSU's benchmarks count it: with the time that
+/// the computation took meanwhile, which is longer where the operation shares a core with it.
+///
 /// Started by mpirun, torchrun or srun, each process is itself a rank; the first one prints.
 ///
 /// Exit status: 0 if all went well, 1 if an element was wrong or something failed, 2 for a mistake on the command line.
@@ -97,6 +103,10 @@ pub(super) struct Args {
     /// Measure out of place and in place (this is the default)
     #[arg(long)]
     pub(super) both: bool,
+
+    /// Measure how much time operations that go on by themselves leave to their caller
+    #[arg(long, conflicts_with_all = ["list", "explain"])]
+    pub(super) overlap: bool,
 
     /// Do not check results
     #[arg(long)]
@@ -315,7 +325,7 @@ mod tests {
     fn what_the_manual_says_is_understood() {
         let args = read(
             "all-reduce -b 8 -e 1.5M -f 8 -n 7 -w 0 -d f16,double -o all -r 3 --ranks 5 --transport shm \
-             --algo ring --in-place --json a --csv b --no-check --timeout 2.5",
+             --algo ring --in-place --json a --csv b --no-check --overlap --timeout 2.5",
         )
         .unwrap();
         assert_eq!(args.operation, Some(Operation::Collective(Collective::AllReduce)));
@@ -328,7 +338,8 @@ mod tests {
             (Some(7), Some(0), vec![5])
         );
         assert_eq!(args.dtypes.items, [DType::Float16, DType::Float64]);
-        assert!(args.ops.unwrap().all && args.in_place && args.no_check);
+        assert!(args.ops.unwrap().all && args.in_place && args.no_check && args.overlap);
+        assert!(!read("barrier").unwrap().overlap);
         assert_eq!(args.root, Some(Root::Rank(3)));
         assert_eq!(args.timeout, Some(Duration::from_millis(2500)));
         for name in ["bcast", "Broadcast", "BROAD_CAST"] {
@@ -378,6 +389,7 @@ mod tests {
             ("allreduce --rank 3", "--ranks"),
             ("allreduce --transport rdma", "shm"),
             ("allreduce --in-place --both", "--both"),
+            ("allreduce --overlap --explain", "--overlap"),
             ("allreduce --timeout 0", "--timeout"),
             ("allreduce --json", "--json"),
         ];

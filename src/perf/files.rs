@@ -1,6 +1,7 @@
 //! The files that `--json` and `--csv` name: opened before anything runs, written at the end.
 
 use super::{
+    overlap::Overlap,
     report::{Job, Placement, Row},
     setup::Setup,
     table::Summary,
@@ -82,6 +83,7 @@ impl Finished<'_> {
                 "iterations": job.iterations,
                 "warmup": job.warmup,
                 "check": job.check,
+                "overlap": job.overlap,
                 "timeout_s": job.timeout.map(|timeout| timeout.as_secs_f64()),
                 "transport": job.transport,
                 "algorithm": job.algorithm,
@@ -98,7 +100,8 @@ impl Finished<'_> {
     fn csv(&self) -> String {
         let mut text = String::from(
             "operation,ranks,transport,algorithm,placement,bytes,count,type,redop,root,batch,samples,min_us,\
-             median_us,mean_us,p99_us,max_us,algbw_GBps,busbw_GBps,wrong,skew\n",
+             median_us,mean_us,p99_us,max_us,algbw_GBps,busbw_GBps,wrong,skew,total_us,compute_us,\
+             meanwhile_us,left_percent,osu_percent\n",
         );
         for row in self.rows {
             for (placement, name) in PLACEMENTS {
@@ -106,6 +109,10 @@ impl Finished<'_> {
                     continue;
                 };
                 let stats = &measured.stats;
+                let of_overlap = |value: fn(&Overlap) -> f64| {
+                    let value = measured.overlap.as_ref().map(value);
+                    value.map(|value| value.to_string()).unwrap_or_default()
+                };
                 // What does not apply stays empty. No field needs quotes: all are numbers and the library's names.
                 let fields = [
                     row.operation.clone(),
@@ -129,6 +136,11 @@ impl Finished<'_> {
                     measured.bus_bandwidth.to_string(),
                     measured.wrong.map(|wrong| wrong.to_string()).unwrap_or_default(),
                     row.skew.clone().unwrap_or_default(),
+                    of_overlap(|overlap| overlap.total_us),
+                    of_overlap(|overlap| overlap.compute_us),
+                    of_overlap(|overlap| overlap.meanwhile_us),
+                    of_overlap(|overlap| overlap.left_percent),
+                    of_overlap(|overlap| overlap.osu_percent),
                 ];
                 text.push_str(&fields.join(","));
                 text.push('\n');

@@ -115,6 +115,14 @@ impl Layout {
     pub(super) fn has_one_buffer(&self) -> bool {
         self.send.blocks.is_empty()
     }
+
+    /// The buffer in which the input lies.
+    pub(super) fn sent(&self) -> &Whole {
+        match self.has_one_buffer() {
+            true => &self.recv,
+            false => &self.send,
+        }
+    }
 }
 
 impl Whole {

@@ -2,7 +2,8 @@
 //!
 //! The parent (`launch`) starts one process per rank and is no rank itself. It gives each the unique ids and the job
 //! through standard input, and gets reports back through standard output. `rank` is such a process; `operation` is what can
-//! be measured, `puzzle` makes inputs whose results are known, `layout` says which of them each rank has, `measure` times.
+//! be measured, `puzzle` makes inputs whose results are known, `layout` says which of them each rank has, `measure` times
+//! calls, `overlap` operations beside which their caller computes.
 //! Under mpirun, torchrun or srun there is no parent: every process is a rank (`launched`), and rank 0 has the `console`.
 
 mod args;
@@ -16,6 +17,7 @@ mod layout;
 mod measure;
 mod number;
 mod operation;
+mod overlap;
 mod pattern;
 mod processes;
 mod puzzle;

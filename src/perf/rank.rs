@@ -5,6 +5,7 @@ use super::{
     layout::{Layout, Whole},
     measure::{self, Team},
     operation::Operation,
+    overlap::{self, Overlap},
     pattern::{Pattern, Sample},
     puzzle::{Puzzle, hash},
     report::{Job, Measured, Order, Placement, Report, Row, Run},
@@ -226,13 +227,14 @@ impl Session<'_> {
                 wrong_here += here;
                 wrong = Some(self.team.sum(here)?);
             }
-            let stats = self.time(size, placement, buffers)?;
+            let (stats, overlap) = self.time(size, placement, buffers)?;
             let algorithm_bandwidth = stats.algorithm_bandwidth(row.bytes);
             let measured = Measured {
                 bus_bandwidth: algorithm_bandwidth * stats::bus_factor(run.operation, self.job.ranks),
                 algorithm_bandwidth,
                 wrong,
                 stats,
+                overlap,
             };
             match placement {
                 Placement::OutOfPlace => row.out_of_place = Some(measured),
@@ -258,7 +260,10 @@ impl Session<'_> {
         };
         let (rank, layout) = (self.comm.rank(), self.layout(run, placement, count));
         buffers.fill(&puzzle, rank, &layout);
-        self.call(size, &layout, buffers)?;
+        match self.job.overlap {
+            true => self.call_beside(size, &layout, buffers, || overlap::compute(SOME_ROUNDS))?,
+            false => self.call(size, &layout, buffers)?,
+        }
         Ok(buffers.count_wrong(&puzzle, rank, &layout))
     }
 
@@ -269,13 +274,23 @@ impl Session<'_> {
         size: Size,
         placement: Placement,
         buffers: &mut Buffers<T>,
-    ) -> Result<stats::Stats> {
+    ) -> Result<(stats::Stats, Option<Overlap>)> {
         let Size { run, count, .. } = size;
         let layout = self.layout(run, placement, count);
         buffers.send.data_mut(layout.send.len()).fill(T::from_raw(0));
         buffers.recv.data_mut(layout.recv.len()).fill(T::from_raw(0));
         let bytes = self.job.bytes(run, count);
-        measure::time(self.team, self.job, bytes, || self.call(size, &layout, buffers))
+        if !self.job.overlap {
+            let call = || self.call(size, &layout, buffers);
+            return Ok((measure::time(self.team, self.job, bytes, call)?, None));
+        }
+        let pure = measure::time(self.team, self.job, bytes, || {
+            self.call_beside(size, &layout, buffers, || ())
+        })?;
+        let overlap = Overlap::measure(self.team, &pure, |compute| {
+            self.call_beside(size, &layout, buffers, compute)
+        })?;
+        Ok((pure, Some(overlap)))
     }
 
     /// The call itself.
@@ -283,24 +298,13 @@ impl Session<'_> {
     fn call<T: Sample>(&self, size: Size, layout: &Layout, buffers: &mut Buffers<T>) -> Result<()> {
         let Size { run, count, .. } = size;
         let collective = match run.operation {
-            Operation::SendRecv => return self.pass_on(layout, buffers),
+            Operation::SendRecv => return self.pass_on(layout, buffers, || ()),
             Operation::Collective(Collective::Barrier) => return self.comm.barrier(),
             Operation::Collective(collective) => collective,
         };
-        let recv = Region::of_mut(buffers.recv.data_mut(layout.recv.len()));
-        let (send, sent) = match layout.has_one_buffer() {
-            true => (recv, &layout.recv),
-            false => (Region::of(buffers.send.data(layout.send.len())), &layout.send),
-        };
-        let input = part::<T>(send, sent.within(&layout.input));
-        let output = part::<T>(recv, layout.recv.within(&layout.output));
+        let [input, output] = buffers.memory(layout);
         if collective.has_given_blocks() {
-            let ranks = self.job.ranks;
-            let sides = [
-                side(sent, &layout.input, ranks),
-                side(&layout.recv, &layout.output, ranks),
-            ];
-            let blocks = self.comm.given(collective, sides, T::DTYPE)?;
+            let blocks = (self.comm).given(collective, sides(layout, self.job.ranks), T::DTYPE)?;
             return self
                 .comm
                 .run_given(collective, blocks, [input, output], T::DTYPE, run.op.into());
@@ -310,14 +314,21 @@ impl Session<'_> {
             .collective(collective, Some(input), Some(output), count, T::DTYPE, run.op)
     }
 
-    /// Sends to the next rank and receives from the one before, both at once.
-    fn pass_on<T: Sample>(&self, layout: &Layout, buffers: &mut Buffers<T>) -> Result<()> {
+    /// Sends to the next rank and receives from the one before, both at once, while `meanwhile` runs.
+    pub(super) fn pass_on<T: Sample>(
+        &self,
+        layout: &Layout,
+        buffers: &mut Buffers<T>,
+        meanwhile: impl FnOnce(),
+    ) -> Result<()> {
         let (rank, ranks) = (self.comm.rank(), self.job.ranks);
         let send = buffers.send.data(layout.send.len());
         let recv = buffers.recv.data_mut(layout.recv.len());
         self.comm.scope(|scope| {
             scope.send(send, (rank + 1) % ranks)?;
-            scope.recv(recv, (rank + ranks - 1) % ranks)
+            scope.recv(recv, (rank + ranks - 1) % ranks)?;
+            meanwhile();
+            Ok(())
         })
     }
 
@@ -325,6 +336,17 @@ impl Session<'_> {
         let what = (run.operation, self.job.skew);
         Layout::new(what, self.job.ranks, self.comm.rank(), placement, count)
     }
+}
+
+/// Computation beside a call whose result is looked at: some microseconds.
+const SOME_ROUNDS: u64 = 10_000;
+
+/// What a call is told of the blocks of its buffers.
+pub(super) fn sides(layout: &Layout, ranks: usize) -> [Side<'_>; 2] {
+    [
+        side(layout.sent(), &layout.input, ranks),
+        side(&layout.recv, &layout.output, ranks),
+    ]
 }
 
 /// What a call is told of the blocks of one of its buffers.
@@ -346,19 +368,33 @@ fn part<T>(buffer: Region<'_>, range: Range<usize>) -> Region<'_> {
 
 /// One size of a run; `index` tells it from the others.
 #[derive(Clone, Copy)]
-struct Size {
-    run: Run,
-    count: usize,
+pub(super) struct Size {
+    pub(super) run: Run,
+    pub(super) count: usize,
     index: usize,
 }
 
 /// The memory of a run. What is measured in place lies in `recv`.
-struct Buffers<T> {
+pub(super) struct Buffers<T> {
     send: Buffer<T>,
     recv: Buffer<T>,
 }
 
 impl<T: Sample> Buffers<T> {
+    /// Input and output of a call.
+    #[inline]
+    pub(super) fn memory(&mut self, layout: &Layout) -> [Region<'_>; 2] {
+        let recv = Region::of_mut(self.recv.data_mut(layout.recv.len()));
+        let send = match layout.has_one_buffer() {
+            true => recv,
+            false => Region::of(self.send.data(layout.send.len())),
+        };
+        [
+            part::<T>(send, layout.sent().within(&layout.input)),
+            part::<T>(recv, layout.recv.within(&layout.output)),
+        ]
+    }
+
     /// Has the buffers hold what `rank` puts in, and where it gets something the opposite of that.
     fn fill(&mut self, puzzle: &Puzzle, rank: usize, layout: &Layout) {
         for (block, data) in self.recv.blocks_mut(&layout.recv) {

@@ -1,6 +1,6 @@
 //! What the ranks' processes are told, and what they report: the parent reads it from pipes, a line of JSON each.
 
-use super::{operation::Operation, size::Sweep, skew::Skew, stats::Stats};
+use super::{operation::Operation, overlap::Overlap, size::Sweep, skew::Skew, stats::Stats};
 use crate::types::{DType, Op};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -15,6 +15,8 @@ pub(super) struct Job {
     pub(super) iterations: Option<u32>,
     pub(super) warmup: Option<u32>,
     pub(super) check: bool,
+    /// Whether operations go on by themselves while their caller computes.
+    pub(super) overlap: bool,
     pub(super) timeout: Option<Duration>,
     pub(super) transport: Option<String>,
     pub(super) algorithm: Option<String>,
@@ -126,6 +128,7 @@ impl Row {
 /// One placement of a row.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Measured {
+    /// Of operations that are begun and waited for at once, where [`Measured::overlap`] is there.
     #[serde(flatten)]
     pub(super) stats: Stats,
     #[serde(rename = "algbw_GBps")]
@@ -134,4 +137,6 @@ pub(super) struct Measured {
     pub(super) bus_bandwidth: f64,
     /// Wrong elements on all ranks; `None` where results were not checked.
     pub(super) wrong: Option<u64>,
+    /// Where it was asked for.
+    pub(super) overlap: Option<Overlap>,
 }

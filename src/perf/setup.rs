@@ -94,6 +94,7 @@ impl Setup {
             warmup: args.warmup,
             // A barrier leaves no result to look at.
             check: !args.no_check && !barrier,
+            overlap: args.overlap,
             timeout: args.timeout,
             transport: (args.transport != "auto").then_some(args.transport),
             algorithm: args.algo,
@@ -119,6 +120,13 @@ impl Setup {
         if ranks > host.cpus {
             self.notes.push(format!(
                 "{ranks} ranks on {} usable cores take turns: times include waiting for a core",
+                host.cpus
+            ));
+        }
+        if self.job.overlap && 2 * ranks > host.cpus {
+            self.notes.push(format!(
+                "{ranks} ranks and the threads that move their operations want {} cores and share {}: what these take, the callers lack",
+                2 * ranks,
                 host.cpus
             ));
         }
@@ -416,6 +424,8 @@ mod tests {
         assert_eq!(ranks_on(96, 24 * GIB, "allreduce -e 1G --in-place"), (8, 0));
         assert_eq!(ranks_on(96, 24 * GIB, "allreduce -e 1G --ranks 11"), (11, 0));
         assert_eq!(ranks_on(2, 24 * GIB, "allreduce --ranks 16"), (16, 1));
+        assert_eq!(ranks_on(4, 24 * GIB, "allreduce --overlap --ranks 2"), (2, 0));
+        assert_eq!(ranks_on(3, 24 * GIB, "allreduce --overlap --ranks 2"), (2, 1)); // noted: threads share cores
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(super) fn header(setup: &Setup, host: &Host, transport: &str) -> String {
     ];
     lines.extend(setup.notes.iter().map(|note| format!("# note       {note}")));
     lines.push("#".to_owned());
-    lines.extend(column_names());
+    lines.extend(column_names(job.overlap));
     lines.join("\n")
 }
 
@@ -53,13 +53,26 @@ fn samples(job: &Job) -> String {
     let count = job
         .iterations
         .map_or("as many as fit 0.2 s".to_owned(), |count| count.to_string());
-    format!("{count} per size, each a batch of calls of at least 50 us; time is the median")
+    let what = match job.overlap {
+        true => "pure, total and compute are medians",
+        false => "time is the median",
+    };
+    format!("{count} per size, each a batch of calls of at least 50 us; {what}")
 }
 
-fn column_names() -> [String; 3] {
-    let group = |name: &str| format!("  {:^47}", format!("----- {name} -----"));
-    let names = "   time(us)         p99    algbw    busbw  #wrong";
-    let units = "     median             (GB/s)   (GB/s)        ";
+fn column_names(overlap: bool) -> [String; 3] {
+    let (names, units) = match overlap {
+        true => (
+            "   pure(us)   total(us)  compute(us)     left      osu  #wrong",
+            "                               alone      (%)      (%)        ",
+        ),
+        false => (
+            "   time(us)         p99    algbw    busbw  #wrong",
+            "     median             (GB/s)   (GB/s)        ",
+        ),
+    };
+    let width = names.len();
+    let group = |name: &str| format!("  {:^width$}", format!("----- {name} -----"));
     let left = |bytes, size, count, dtype, op, root, algo| {
         format!("{bytes:>12} {size:>8} {count:>12} {dtype:>10} {op:>6} {root:>4} {algo:>8}")
     };
@@ -95,23 +108,39 @@ pub(super) fn row(row: &Row) -> String {
         row.algorithm.as_deref().unwrap_or("-"),
     );
     let [out_of_place, in_place] =
-        PLACEMENTS.map(|placement| row.placement(placement).map_or(absent(), measured));
+        PLACEMENTS.map(|placement| row.placement(placement).map_or(absent(row), measured));
     format!("{left}  {out_of_place}  {in_place}")
 }
 
 fn measured(measured: &Measured) -> String {
+    let wrong = measured.wrong.map_or("N/A".to_owned(), |wrong| wrong.to_string());
+    if let Some(overlap) = &measured.overlap {
+        return format!(
+            "{:>11} {:>11} {:>12} {:>8.1} {:>8.1} {wrong:>7}",
+            digits(measured.stats.median_us),
+            digits(overlap.total_us),
+            digits(overlap.compute_us),
+            overlap.left_percent,
+            overlap.osu_percent,
+        );
+    }
     format!(
-        "{:>11} {:>11} {:>8} {:>8} {:>7}",
+        "{:>11} {:>11} {:>8} {:>8} {wrong:>7}",
         digits(measured.stats.median_us),
         digits(measured.stats.p99_us),
         digits(measured.algorithm_bandwidth),
         digits(measured.bus_bandwidth),
-        measured.wrong.map_or("N/A".to_owned(), |wrong| wrong.to_string()),
     )
 }
 
-fn absent() -> String {
-    format!("{0:>11} {0:>11} {0:>8} {0:>8} {0:>7}", "-")
+/// Of a placement that was not measured.
+fn absent(row: &Row) -> String {
+    let has_overlap =
+        |placement| (row.placement(placement)).is_some_and(|measured| measured.overlap.is_some());
+    match PLACEMENTS.into_iter().any(has_overlap) {
+        true => format!("{0:>11} {0:>11} {0:>12} {0:>8} {0:>8} {0:>7}", "-"),
+        false => format!("{0:>11} {0:>11} {0:>8} {0:>8} {0:>7}", "-"),
+    }
 }
 
 /// Few digits, none of them noise.
@@ -193,7 +222,7 @@ fn hint(rows: &[Row], job: &Job, host: &Host) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::{args::Args, stats::Stats};
+    use crate::perf::{args::Args, overlap::Overlap, stats::Stats};
 
     fn host() -> Host {
         Host {
@@ -217,6 +246,21 @@ mod tests {
             algorithm_bandwidth: 2.0,
             bus_bandwidth: 3.0,
             wrong,
+            overlap: None,
+        }
+    }
+
+    fn overlapped(wrong: Option<u64>) -> Measured {
+        let us = 123_456_789.0;
+        Measured {
+            overlap: Some(Overlap {
+                total_us: us,
+                compute_us: us,
+                meanwhile_us: us,
+                left_percent: 100.0,
+                osu_percent: 12.5,
+            }),
+            ..result(&mut [123_456_789_000], wrong)
         }
     }
 
@@ -237,21 +281,35 @@ mod tests {
 
     #[test]
     fn columns_are_aligned() {
-        let full = || Some(result(&mut [123_456_789_000], Some(0)));
-        let names = &column_names()[1];
-        for line in [
-            example(full(), full()),
-            example(full(), None),
-            example(None, full()),
-        ] {
-            let line = row(&line);
-            assert_eq!(line.len(), names.len(), "\n{names}\n{line}");
-            assert!(
-                line.split_whitespace()
-                    .next()
-                    .is_some_and(|bytes| bytes == "1073741824")
-            );
+        let plain = result(&mut [123_456_789_000], Some(0));
+        for (overlap, measured) in [(false, plain), (true, overlapped(Some(0)))] {
+            let full = || Some(measured.clone());
+            let names = &column_names(overlap)[1];
+            for line in [
+                example(full(), full()),
+                example(full(), None),
+                example(None, full()),
+            ] {
+                let line = row(&line);
+                assert_eq!(line.len(), names.len(), "\n{names}\n{line}");
+                assert!(
+                    line.split_whitespace()
+                        .next()
+                        .is_some_and(|bytes| bytes == "1073741824")
+                );
+            }
         }
+    }
+
+    #[test]
+    fn an_overlap_is_told_instead_of_bandwidths() {
+        let line = row(&example(Some(overlapped(None)), None));
+        let words: Vec<&str> = line.split_whitespace().skip(7).collect();
+        assert_eq!(
+            words[..6],
+            ["123456789", "123456789", "123456789", "100.0", "12.5", "N/A"]
+        );
+        assert_eq!(words[6..], ["-"; 6]);
     }
 
     #[test]
