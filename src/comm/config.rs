@@ -54,6 +54,7 @@ impl Config {
         self.choice()?;
         self.streams()?;
         self.attach()?;
+        self.direct()?;
         if let Some(name) = &self.algorithm
             && !ALGORITHMS.iter().any(|algorithm| algorithm.name == name)
         {
@@ -115,6 +116,18 @@ impl Config {
             Ok("any") => Ok(Attach::Any),
             other => Err(Error::usage(format!(
                 "CCL_CMA={:?} does not exist: use \"auto\", \"off\" or \"any\"",
+                other.unwrap_or("(not UTF-8)")
+            ))),
+        }
+    }
+
+    /// Whether ranks read each other's memory by loads where they can, as the environment says.
+    pub(super) fn direct(&self) -> Result<bool> {
+        match env::var("CCL_DIRECT").as_deref() {
+            Err(env::VarError::NotPresent) | Ok("" | "auto") => Ok(true),
+            Ok("off") => Ok(false),
+            other => Err(Error::usage(format!(
+                "CCL_DIRECT={:?} does not exist: use \"auto\" or \"off\"",
                 other.unwrap_or("(not UTF-8)")
             ))),
         }

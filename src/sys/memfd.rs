@@ -36,9 +36,7 @@ impl<T: Layout> Shared<T> {
     /// New memory, all zero, and the descriptor by which others map it. Only the pages that are touched cost memory.
     /// `name` is seen in `/proc/<pid>/maps`.
     pub(crate) fn create(name: &str) -> io::Result<(Self, OwnedFd)> {
-        let fd = memfd(name)?;
-        fs::ftruncate(&fd, size_of::<T>() as u64)?;
-        fs::fcntl_add_seals(&fd, SEALS)?;
+        let fd = sealed(name, size_of::<T>())?;
         Ok((Self::map(&fd)?, fd))
     }
 
@@ -47,22 +45,7 @@ impl<T: Layout> Shared<T> {
     /// # Errors
     /// `InvalidData` when it is not what [`Shared::create`] makes: a memfd of this very size and with these seals.
     pub(crate) fn open(fd: impl AsFd) -> io::Result<Self> {
-        let refuse = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
-        let seals = fs::fcntl_get_seals(&fd)
-            .map_err(|err| refuse(format!("the descriptor is not that of a memfd ({err})")))?;
-        // Newer kernels add `SealFlags::EXEC`, which is none of our business.
-        if seals & (SEALS | SealFlags::WRITE | SealFlags::FUTURE_WRITE) != SEALS {
-            return Err(refuse(format!(
-                "the memory has the seals {seals:?} instead of {SEALS:?}"
-            )));
-        }
-        let size = fs::fstat(&fd)?.st_size;
-        if usize::try_from(size) != Ok(size_of::<T>()) {
-            return Err(refuse(format!(
-                "the memory is {size} bytes large instead of {}",
-                size_of::<T>()
-            )));
-        }
+        check(&fd, size_of::<T>())?;
         Self::map(&fd)
     }
 
@@ -119,6 +102,37 @@ unsafe impl<T: Layout> Sync for Shared<T> {}
 
 /// Neither the size nor the seals change any more.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// A memfd of `size` bytes, all zero, which stays as large.
+pub(super) fn sealed(name: &str, size: usize) -> io::Result<OwnedFd> {
+    let fd = memfd(name)?;
+    fs::ftruncate(&fd, size as u64)?;
+    fs::fcntl_add_seals(&fd, SEALS)?;
+    Ok(fd)
+}
+
+/// Checks that a descriptor which came from another process is what [`sealed`] makes.
+///
+/// # Errors
+/// `InvalidData` when it is not.
+pub(super) fn check(fd: impl AsFd, size: usize) -> io::Result<()> {
+    let refuse = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let seals = fs::fcntl_get_seals(&fd)
+        .map_err(|err| refuse(format!("the descriptor is not that of a memfd ({err})")))?;
+    // Newer kernels add `SealFlags::EXEC`, which is none of our business.
+    if seals & (SEALS | SealFlags::WRITE | SealFlags::FUTURE_WRITE) != SEALS {
+        return Err(refuse(format!(
+            "the memory has the seals {seals:?} instead of {SEALS:?}"
+        )));
+    }
+    let is = fs::fstat(&fd)?.st_size;
+    if usize::try_from(is) != Ok(size) {
+        return Err(refuse(format!(
+            "the memory is {is} bytes large instead of {size}"
+        )));
+    }
+    Ok(())
+}
 
 fn memfd(name: &str) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

@@ -1,5 +1,6 @@
 //! System calls: what the standard library and `rustix` do not offer as they stand.
 
+pub(crate) mod area;
 pub(crate) mod attach;
 pub(crate) mod cache;
 pub(crate) mod environment;

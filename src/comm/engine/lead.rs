@@ -71,8 +71,15 @@ impl Engine {
         placed: &Placed,
         work: &Work<'_>,
     ) -> Result<Option<Run>, Cause> {
-        // The straight way copies all that it sends.
-        let is_best = work.scalar.is_none() && (work.lend.is_none() || !floor.links.lend());
+        let memory = [&work.input, &work.output];
+        if work.lend.is_some()
+            && let Err((peer, error)) = floor.links.get_ready(memory)
+        {
+            return Err(self.fall_by(floor, Fault::Wire { peer, error }, Some(placed)));
+        }
+        // The straight way copies all that it sends, and reads no peer's memory.
+        let lends = |taken: usize| floor.links.lend(memory, taken != usize::MAX);
+        let is_best = work.scalar.is_none() && !work.lend.is_some_and(|lend| lends(lend.taken));
         let Some(straight) = placed.plan.straight.as_ref().filter(|_| is_best) else {
             return Ok(Some(Run::new(work)));
         };
@@ -89,13 +96,17 @@ impl Engine {
             Ok(Some(reached)) => Ok(Some(Run::after(work, &reached))),
             Ok(None) if links.unsent() => Ok(Some(Run::over(work))),
             Ok(None) => Ok(None),
-            Err(fault) => {
-                let cause = reasons::cause_of(fault, self.membership.rank() as u32, Some(placed.call.into()));
-                let cause = reasons::raise(&self.membership, cause);
-                self.fall(floor, &cause);
-                Err(self.close(cause))
-            }
+            Err(fault) => Err(self.fall_by(floor, fault, Some(placed))),
         }
+    }
+
+    /// Ends all that is under way because of what a call, if it was one, met.
+    pub(super) fn fall_by(&self, floor: &mut Floor, fault: Fault, placed: Option<&Placed>) -> Cause {
+        let operation = placed.map(|placed| placed.call.into());
+        let cause = reasons::cause_of(fault, self.membership.rank() as u32, operation);
+        let cause = reasons::raise(&self.membership, cause);
+        self.fall(floor, &cause);
+        self.close(cause)
     }
 
     fn go_on(&self, floor: &mut Floor, own: &mut Option<Own<'_>>, until: Until<'_>) -> Result<(), Cause> {
