@@ -961,6 +961,58 @@ cclResult_t cclStreamAddCallback(cclStream_t stream,
                                  cclStreamCallback_t callback,
                                  void *data);
 
+/**
+ * Allocates `size` bytes of memory that the ranks of a host read where it lies, instead of having its data copied for them.
+ *
+ * It begins with a page and holds zeros. Any call of any communicator may use any part of it; ranks need not agree on
+ * where their buffers are. Each communicator makes it known to the peers once, by the first call that uses it or by
+ * cclCommRegister, so it is meant to be kept. Between hosts it is as good as any other memory; ranks that are threads of one process
+ * need none of it. Give it back with cclMemFree. Children made by fork do not have it: who touches it there is ended by the system.
+ *
+ * @param size 0 gives NULL.
+ * @return cclSuccess; cclInvalidArgument; cclSystemError when there is no memory. Then `*ptr` is NULL.
+ *
+ * # Safety
+ * `ptr` is NULL, which is an invalid argument, or may be written.
+ */
+cclResult_t cclMemAlloc(void **ptr,
+                        size_t size);
+
+/**
+ * Gives back what cclMemAlloc gave: its pages are free at once. No call may be using it. NULL is fine.
+ *
+ * @return cclSuccess; cclInvalidArgument for any other address, and for memory that was given back before.
+ *
+ * # Safety
+ * Nobody uses the memory any more.
+ */
+cclResult_t cclMemFree(void *ptr);
+
+/**
+ * Says that calls on `comm` will use the `size` bytes at `buff` again and again.
+ *
+ * Memory of cclMemAlloc, or a part of it, is made known at once to the peers that this rank has sent to, which else happens
+ * in the first call that uses it. Any other memory is accepted, and used as if it were not registered. `*handle` is
+ * to be given back with cclCommDeregister; it goes with the communicator. It does not keep the memory: that is
+ * given back as if it were not registered. Waits for a running call.
+ *
+ * @return cclSuccess; cclInvalidArgument for NULL and for no bytes; otherwise as the calls on `comm`.
+ *
+ * # Safety
+ * `handle` is NULL, which is an invalid argument, or may be written.
+ */
+cclResult_t cclCommRegister(cclComm_t comm,
+                            void *buff,
+                            size_t size,
+                            void **handle);
+
+/**
+ * Gives back what cclCommRegister gave on `comm`. NULL is fine.
+ *
+ * @return cclSuccess; cclInvalidArgument for any other handle.
+ */
+cclResult_t cclCommDeregister(cclComm_t comm, void *handle);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

@@ -132,6 +132,7 @@ pub mod bench_support {
 pub use bootstrap::UniqueId;
 pub use comm::{Begin, Communicator, Config, Message, Pending, Scope, Stream, algorithms, explain};
 pub use exec::Received;
+pub use mem::SharedMemory;
 pub use plan::explain::{Candidate, Explanation, Why};
 pub use types::{
     Call, Cause, Collective, DType, Element, Error, F8E4M3, F8E5M2, Op, Operation, PreMulSum, Reduction,

@@ -12,9 +12,10 @@
    -f: the send buffer is written anew before each call, on all ranks, and the time that this takes by itself is
    subtracted.
 
-   collectives [-n ranks] [-o op,op,...] [-s bytes,bytes,...] [-t window_ms] [-w windows] [-T seconds] [-f]
-   prints `op,size,us` for each operation and size, the median of the windows. It begins no new row after -T. The number
-   of ranks is ccl's only: an MPI's launcher has its own. */
+   collectives [-n ranks] [-j] [-m] [-o op,op,...] [-s bytes,bytes,...] [-t window_ms] [-w windows] [-T seconds] [-f]
+   prints `op,size,us` for each operation and size, the median of the windows. It begins no new row after -T. ccl's only
+   are the number of ranks, as an MPI's launcher has its own; -j: they are threads of one process; and -m: the buffers are
+   from cclMemAlloc. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -29,10 +30,17 @@ enum { ALLREDUCE, BROADCAST, REDUCE, REDUCE_SCATTER, ALLGATHER, GATHER, SCATTER,
 static const char *const NAMES[OPS] = {"allreduce", "broadcast", "reduce",   "reduce_scatter", "allgather",
                                        "gather",    "scatter",   "alltoall", "alltoallv",      "barrier"};
 
+#ifdef __cplusplus
+#define OF_RANK static thread_local
+#else
+#define OF_RANK static _Thread_local
+#endif
+
 /* This rank, all ranks, its buffers, and the elements of the call: of the whole vector, and of a block. */
-static int me, n;
-static float *sent, *received;
-static size_t vector, block;
+static int n;
+OF_RANK int me;
+OF_RANK float *sent, *received;
+OF_RANK size_t vector, block;
 
 /* Each of these has: start(ranks), leave(), set_blocks() after `block` changed, call(op), and between all ranks meet()
    and greatest(x). Any failure ends the process. */
@@ -48,7 +56,7 @@ static size_t vector, block;
 
 enum { MOST_SIZES = 64, MOST_WINDOWS = 64, MOST_CALLS = 1 << 20 };
 
-static double window_s = 0.01;
+static double window_s = 0.01, limit_s = 60;
 static int windows = 3, fresh;
 
 static double now(void) {
@@ -153,6 +161,10 @@ static void measure(int op, size_t size) {
 
 static float *buffer(size_t bytes) {
     void *memory = NULL;
+#ifdef WITH_CCL
+    if (shared) must(cclMemAlloc(&memory, bytes));
+    if (shared) return (float *)memory;
+#endif
     if (posix_memalign(&memory, 4096, bytes) != 0) {
         fprintf(stderr, "no memory for a buffer of %zu bytes\n", bytes);
         exit(1);
@@ -167,15 +179,33 @@ static int number_of(const char *name) {
     exit(2);
 }
 
+static size_t sizes[MOST_SIZES];
+static int ops[OPS], op_count, size_count;
+
+/* What each rank does. */
+static void measure_all(void) {
+    double began = now();
+    size_t largest = 0;
+    for (int i = 0; i < size_count; i++) largest = sizes[i] > largest ? sizes[i] : largest;
+    largest += sizeof(float) * (size_t)n;
+    sent = buffer(largest);
+    received = buffer(largest);
+    for (int o = 0; o < op_count; o++)
+        for (int s = 0; s < (ops[o] == BARRIER ? 1 : size_count); s++)
+            if (greatest(now() - began) < limit_s) measure(ops[o], ops[o] == BARRIER ? 0 : sizes[s]);
+}
+
 int main(int argc, char **argv) {
     char all_ops[] = "allreduce,broadcast,reduce,reduce_scatter,allgather,gather,scatter,alltoall,alltoallv,barrier";
     char some_sizes[] = "8,1024,65536", *op_list = all_ops, *size_list = some_sizes;
-    size_t sizes[MOST_SIZES], largest = 0;
-    int ops[OPS], op_count = 0, size_count = 0, ranks = 2, option;
-    double limit_s = 60, began;
-    while ((option = getopt(argc, argv, "n:o:s:t:w:T:f")) != -1) {
+    int ranks = 2, option;
+    while ((option = getopt(argc, argv, "n:jmo:s:t:w:T:f")) != -1) {
         switch (option) {
         case 'n': ranks = atoi(optarg); break;
+#ifdef WITH_CCL
+        case 'j': threads = 1; break;
+        case 'm': shared = 1; break;
+#endif
         case 'o': op_list = optarg; break;
         case 's': size_list = optarg; break;
         case 't': window_s = atof(optarg) / 1e3; break;
@@ -189,16 +219,12 @@ int main(int argc, char **argv) {
     for (char *at = strtok(size_list, ","); at && size_count < MOST_SIZES; at = strtok(NULL, ","))
         sizes[size_count++] = strtoull(at, NULL, 10);
     windows = windows < 1 ? 1 : windows > MOST_WINDOWS ? MOST_WINDOWS : windows;
-    for (int i = 0; i < size_count; i++) largest = sizes[i] > largest ? sizes[i] : largest;
 
+#ifdef WITH_CCL
+    if (threads) return in_threads(ranks, measure_all);
+#endif
     start(ranks);
-    began = now();
-    largest += sizeof(float) * (size_t)n;
-    sent = buffer(largest);
-    received = buffer(largest);
-    for (int o = 0; o < op_count; o++)
-        for (int s = 0; s < (ops[o] == BARRIER ? 1 : size_count); s++)
-            if (greatest(now() - began) < limit_s) measure(ops[o], ops[o] == BARRIER ? 0 : sizes[s]);
+    measure_all();
     leave();
     return 0;
 }

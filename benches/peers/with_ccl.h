@@ -1,11 +1,13 @@
-/* collectives.c with ccl: the ranks are forked, each on a processor of its own where there are enough. */
+/* collectives.c with ccl: the ranks are forked, or threads, each on a processor of its own where there are enough. */
 #include <ccl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-static cclComm_t comm;
-static size_t *counts, *offsets;
+OF_RANK cclComm_t comm;
+OF_RANK size_t *counts, *offsets;
+static int threads, shared;
 
 static void must(cclResult_t result) {
     if (result == cclSuccess) return;
@@ -21,6 +23,13 @@ static void pin(void) {
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET(cpu, &allowed) && left-- == 0) CPU_SET(cpu, &one);
     sched_setaffinity(0, sizeof one, &one);
+}
+
+static void join(cclUniqueId id) {
+    pin();
+    must(cclCommInitRank(&comm, n, id, me));
+    counts = (size_t *)malloc((size_t)n * sizeof *counts);
+    offsets = (size_t *)malloc((size_t)n * sizeof *offsets);
 }
 
 /* Returns in the ranks. The first process waits for them and ends. */
@@ -39,10 +48,7 @@ static void start(int ranks) {
         if (child > 0) continue;
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) exit(1);
-        pin();
-        must(cclCommInitRank(&comm, n, id, me));
-        counts = (size_t *)malloc((size_t)n * sizeof *counts);
-        offsets = (size_t *)malloc((size_t)n * sizeof *offsets);
+        join(id);
         return;
     }
     while (wait(&status) > 0) failed |= status;
@@ -50,6 +56,31 @@ static void start(int ranks) {
 }
 
 static void leave(void) { must(cclCommDestroy(comm)); }
+
+static struct {
+    cclUniqueId id;
+    void (*work)(void);
+} of_threads;
+
+static void *run_thread(void *rank) {
+    me = (int)(size_t)rank;
+    join(of_threads.id);
+    of_threads.work();
+    leave();
+    return NULL;
+}
+
+/* Runs `work` as each rank, in a thread each. */
+static int in_threads(int ranks, void (*work)(void)) {
+    pthread_t *all = (pthread_t *)malloc((size_t)ranks * sizeof *all);
+    int failed = 0;
+    n = ranks;
+    of_threads.work = work;
+    must(cclGetUniqueId(&of_threads.id));
+    for (int i = 0; i < n; i++) failed |= pthread_create(&all[i], NULL, run_thread, (void *)(size_t)i);
+    for (int i = 0; i < n && !failed; i++) failed |= pthread_join(all[i], NULL);
+    return failed;
+}
 
 static void set_blocks(void) {
     for (int rank = 0; rank < n; rank++) {

@@ -60,6 +60,7 @@ impl Config {
         self.streams()?;
         self.attach()?;
         self.threads()?;
+        self.direct()?;
         if let Some(name) = &self.algorithm
             && !ALGORITHMS.iter().any(|algorithm| algorithm.name == name)
         {
@@ -141,6 +142,18 @@ impl Config {
                 "{name}={text:?} is no number of threads from 1 to {most}"
             ))
         })
+    }
+
+    /// Whether ranks read each other's memory by loads where they can, as the environment says.
+    pub(super) fn direct(&self) -> Result<bool> {
+        match env::var("CCL_DIRECT").as_deref() {
+            Err(env::VarError::NotPresent) | Ok("" | "auto") => Ok(true),
+            Ok("off") => Ok(false),
+            other => Err(Error::usage(format!(
+                "CCL_DIRECT={:?} does not exist: use \"auto\" or \"off\"",
+                other.unwrap_or("(not UTF-8)")
+            ))),
+        }
     }
 
     /// What the ranks must have in common.

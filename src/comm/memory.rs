@@ -1,7 +1,29 @@
-//! How much memory a communicator holds, for the log.
+//! Memory: what a communicator holds, for the log, and what it is told of its callers'.
 
-use super::engine::Engine;
+use super::{Communicator, engine::Engine};
+use crate::{
+    mem::Region,
+    types::{Element, Result},
+};
 use tracing::debug;
+
+impl Communicator {
+    /// Says that calls will use `data` again and again. If it lies in [`SharedMemory`](crate::SharedMemory) the peers that this
+    /// rank has sent to are told at once where, which else happens in the first call that uses it; else nothing happens.
+    /// Waits for a running call.
+    ///
+    /// # Errors
+    /// [`Error::Failed`](crate::Error::Failed) and [`Error::Closed`](crate::Error::Closed), as for
+    /// [operations](Communicator#operations).
+    pub fn register<T: Element>(&self, data: &[T]) -> Result<()> {
+        self.register_memory(&Region::of(data))
+    }
+
+    /// The same for memory that is not touched.
+    pub(crate) fn register_memory(&self, memory: &Region<'_>) -> Result<()> {
+        self.engine.register(memory)
+    }
+}
 
 impl Engine {
     /// Tells what this rank holds for the communicator. Links are made on first use and keep their size; scratch is that of

@@ -96,7 +96,8 @@ impl Communicator {
     ) -> Result<Communicator> {
         let mut config = config.clone();
         let timeout = config.check()?;
-        let (choice, streams, attach) = (config.choice()?, config.streams()?, config.attach()?);
+        let (choice, streams) = (config.choice()?, config.streams()?);
+        let (attach, direct) = (config.attach()?, config.direct()?);
         let bell = shm::Bell::new()?;
         let wake = Arc::clone(&bell);
         let membership = Arc::new(bootstrap::join(Joining {
@@ -117,7 +118,8 @@ impl Communicator {
         let opener = Box::new(Arc::clone(&membership));
         let links = Links::new(rank, ranks, opener, Arc::clone(&bell))
             .with_transport(choice, streams)
-            .with_attach(attach);
+            .with_attach(attach)
+            .with_direct(direct);
         let transport = transport(choice, &membership);
         info!(
             rank,

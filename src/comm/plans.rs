@@ -56,10 +56,19 @@ pub(super) struct Prepared {
     pub(super) straight: Option<Straight>,
     /// Whether the output is not read again.
     pub(super) streams: bool,
-    /// What says which long messages may be left where they lie, and this rank, if any may.
-    pub(super) lends: Option<(Arc<Proof>, usize)>,
+    /// Which messages may be left where they lie, if some are long enough.
+    pub(super) lends: Option<Lends>,
     /// Who takes parts of what is copied and reduced, if it is so much that it pays.
     pub(super) helpers: Option<Helpers>,
+}
+
+/// Which messages of a call this rank may leave where they lie.
+#[derive(Debug)]
+pub(super) struct Lends {
+    pub(super) proof: Arc<Proof>,
+    pub(super) rank: usize,
+    /// Bytes of the shortest that a peer may take by a system call.
+    pub(super) taken: usize,
 }
 
 impl Plans {
@@ -110,8 +119,11 @@ impl Plans {
                 CALL_LANES,
                 machine.tile(load.collective),
             )?;
-            let is_long = tiling.elements * load.element >= LENT;
-            let lends = (is_long && gains(&load, machine)).then_some((proof, rank));
+            let lends = (tiling.elements * load.element >= READ).then(|| Lends {
+                proof,
+                rank,
+                taken: if gains(&load, machine) { TAKEN } else { usize::MAX },
+            });
             let straight = begins.and_then(|begins| {
                 let grains = Grains::Cut { layout, begins };
                 Straight::new(&schedule, &grains, &tiling, load.element)
@@ -228,7 +240,9 @@ fn gains(load: &Load, machine: &Machine) -> bool {
 /// Bytes of a scatter's block from which on that is so.
 const LONG_BLOCK: f64 = 262_144.0;
 /// Bytes of the shortest message that is left for its receiver to take, where it can: with 32 KiB both ways take as long.
-pub(super) const LENT: usize = 40 << 10;
+const TAKEN: usize = 40 << 10;
+/// Bytes of the shortest message that is left for its receiver to read, where it can.
+pub(super) const READ: usize = 4 << 10;
 /// Bytes of the shortest vector for which helping threads are woken: what they take from the rank then is more than the time
 /// that it takes to wake them.
 const HELPED: f64 = 1_048_576.0;

@@ -3,16 +3,44 @@
 use super::host::Fault;
 use crate::{
     mem::Region,
-    transport::{Body, Link, Message, Wires},
+    transport::{Body, Link, Message, Pinned, Wires},
 };
 use smallvec::SmallVec;
 
-/// Of each message that a step receives, in the order of its sources.
-pub(super) type Bodies<'r> = SmallVec<[Region<'r>; 2]>;
+/// Of each message that a step receives where it can be read, in the order of its sources.
+pub(super) struct Bodies<'r>(SmallVec<[Place<'r>; 2]>);
 
-/// Where `messages` from these peers on `lane` can be read. Those that lie with their senders are taken to `landing` if
-/// there is one, of which the step has no other use, or to `fetched`. `Err` names a peer whose message is not to be had any
-/// more; nothing but `landing` was changed then.
+enum Place<'r> {
+    Here(Region<'r>),
+    /// With this peer, whose memory it is.
+    Lent(usize, Pinned<'r>),
+}
+
+impl Bodies<'_> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Region<'_>> {
+        self.0.iter().map(|place| match place {
+            Place::Here(region) => *region,
+            Place::Lent(_, pinned) => pinned.body(),
+        })
+    }
+
+    /// Ends the reading. `Err` names a peer whose message may have been something else meanwhile: it is not to be had any more.
+    pub(super) fn end(self) -> Result<(), usize> {
+        let mut lost = Ok(());
+        for place in self.0 {
+            if let Place::Lent(peer, pinned) = place
+                && !pinned.end()
+            {
+                lost = Err(peer);
+            }
+        }
+        lost
+    }
+}
+
+/// Where `messages` from these peers on `lane` can be read. Those that can only be taken from their senders are taken to
+/// `landing` if there is one, of which the step has no other use, or to `fetched`. `Err` names a peer whose message is not to
+/// be had any more; nothing but `landing` was changed then.
 pub(super) fn bring<'r, 'w: 'r, W: Wires>(
     wires: &'w W,
     lane: usize,
@@ -20,19 +48,27 @@ pub(super) fn bring<'r, 'w: 'r, W: Wires>(
     landing: Option<Region<'r>>,
     fetched: &'r mut Vec<u64>,
 ) -> Result<Result<Bodies<'r>, usize>, Fault> {
-    let mut bodies = Bodies::new();
+    let mut bodies = SmallVec::new();
     let mut there = SmallVec::<[(usize, usize, usize); 2]>::new();
     for (k, (peer, message)) in messages.enumerate() {
-        match message.body {
-            Body::Here(body) => bodies.push(body),
+        bodies.push(match message.body {
+            Body::Here(body) => Place::Here(body),
             Body::There(len) => {
                 there.push((k, peer, len));
-                bodies.push(Region::empty());
+                Place::Here(Region::empty())
             }
-        }
+            Body::Lent(len) => {
+                let wire = |error| Fault::Wire { peer, error };
+                let link = wires.from(peer).map_err(wire)?;
+                match link.map_or(Ok(None), |link| link.pin(lane, len)).map_err(wire)? {
+                    Some(pinned) => Place::Lent(peer, pinned),
+                    None => return Ok(Err(peer)),
+                }
+            }
+        });
     }
     if there.is_empty() {
-        return Ok(Ok(bodies));
+        return Ok(Ok(Bodies(bodies)));
     }
     let words: usize = match landing {
         Some(_) => 0,
@@ -51,7 +87,7 @@ pub(super) fn bring<'r, 'w: 'r, W: Wires>(
         if !taken.map_err(wire)? {
             return Ok(Err(peer));
         }
-        bodies[k] = target;
+        bodies[k] = Place::Here(target);
     }
-    Ok(Ok(bodies))
+    Ok(Ok(Bodies(bodies)))
 }

@@ -17,7 +17,7 @@ use crate::{
         schedule::{How, Slice, Source, Step},
         verify::SendSite,
     },
-    transport::{CALL_LANES, Header, Link, Message, Ticket, Wires},
+    transport::{CALL_LANES, Header, Link, Message, Reach, Ticket, Wires},
     types::{Error, Transfer},
 };
 use smallvec::SmallVec;
@@ -350,10 +350,11 @@ impl Run {
         let messages = track.receives(step, work.ranks()).zip(received);
         let landing = landing(work, step, track, &routes);
         let brought = bring(wires, lane, messages, landing, &mut fetched)?;
-        if let Ok(bodies) = &brought {
-            self.compute(work, i, step, bodies, &routes, bytes);
-        }
-        let lost = brought.err();
+        let lost = brought.and_then(|bodies| {
+            self.compute(work, i, step, &bodies, &routes, bytes);
+            bodies.end()
+        });
+        let lost = lost.err();
         self.tracks[i].fetched = fetched;
         if let Some(peer) = lost {
             return Ok(Outcome::Needs(Wait::Message(peer)));
@@ -554,7 +555,7 @@ impl Run {
     }
 
     /// The memory of the message of `step`'s `send`-th send, of `bytes` bytes, if the proof lets it stay there and it is all in
-    /// one piece.
+    /// one piece; and whether it is long enough that a peer may as well take it by a system call.
     fn offerable<'m>(
         &self,
         work: &Work<'m>,
@@ -562,8 +563,8 @@ impl Run {
         send: usize,
         track: &Track,
         bytes: usize,
-    ) -> Option<Region<'m>> {
-        let lend = work.lend.filter(|lend| bytes >= lend.least)?;
+    ) -> Option<(Region<'m>, bool)> {
+        let lend = work.lend.filter(|lend| bytes >= lend.read.min(lend.taken))?;
         // Where it was before it was copied it is in caches of both more likely.
         let slice = work.copied_slice(step).or_else(|| work.result_slice(step));
         let slice = slice.filter(|slice| slice.grains() == 1)?;
@@ -575,7 +576,7 @@ impl Run {
             send: send as u32,
         };
         lend.allows(slice.buffer, &site)
-            .then(|| work.piece(slice, 0, track))
+            .then(|| (work.piece(slice, 0, track), bytes >= lend.taken))
     }
 
     /// A peer that has not yet taken an offered message over which `step` would write, if there is one.
@@ -672,23 +673,28 @@ fn landing<'r>(work: &Work<'r>, step: &Step, track: &Track, routes: &[Route<'r, 
     }
 }
 
-/// How a message of `bytes` bytes to `peer` can leave now, if it may be offered or not.
+/// How a message of `bytes` bytes to `peer` can leave now, if it may be offered or not, and if it may be taken then.
 fn route<'l, 'm, W: Wires>(
     wires: &'l W,
     peer: usize,
     lane: usize,
     bytes: usize,
-    offer: Option<Region<'m>>,
+    offer: Option<(Region<'m>, bool)>,
 ) -> Result<Route<'l, 'm>, Fault> {
     let wire = |error| Fault::Wire { peer, error };
     let Some(link) = wires.to(peer).map_err(wire)? else {
         return Ok(Route::Wait);
     };
-    match offer {
-        Some(body) if link.caps().offers => Ok(Route::Offer(body)),
-        _ => Ok(link
-            .reserve(lane, bytes)
-            .map_err(wire)?
-            .map_or(Route::Wait, Route::Room)),
+    if let Some((body, may_be_taken)) = offer {
+        let is_offered = match link.reach(&body) {
+            Reach::No => false,
+            Reach::Taking => may_be_taken,
+            Reach::Reading => true,
+        };
+        if is_offered {
+            return Ok(Route::Offer(body));
+        }
     }
+    let room = link.reserve(lane, bytes).map_err(wire)?;
+    Ok(room.map_or(Route::Wait, Route::Room))
 }

@@ -54,8 +54,10 @@ pub(crate) struct Lend<'m> {
     pub(crate) proof: &'m Proof,
     pub(crate) rank: usize,
     pub(crate) in_place: bool,
-    /// Bytes of the shortest message that is left where it lies.
-    pub(crate) least: usize,
+    /// Bytes of the shortest message that is left where it lies if the peer can read it there.
+    pub(crate) read: usize,
+    /// The same if the peer can only take it by a system call.
+    pub(crate) taken: usize,
 }
 
 impl Lend<'_> {

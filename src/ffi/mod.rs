@@ -19,6 +19,7 @@ mod handle;
 mod later;
 mod memory;
 mod reductions;
+mod shared;
 mod split;
 mod stream;
 mod text;
@@ -45,6 +46,7 @@ struct Entry {
     last_error: Mutex<String>,
     /// Reductions that C has made.
     made: reductions::Made,
+    registered: shared::Registered,
 }
 
 impl Entry {
@@ -53,6 +55,7 @@ impl Entry {
             communicator,
             last_error: Mutex::default(),
             made: reductions::Made::default(),
+            registered: shared::Registered::default(),
         }
     }
 

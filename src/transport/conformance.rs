@@ -2,7 +2,7 @@
 //! processes is checked in the transports' own tests.
 
 use super::{
-    CALL_LANES, Caps, Header, LANES, Link, Message, Ticket, Wires, inproc,
+    Body, CALL_LANES, Caps, Header, LANES, Link, Message, Pinned, Reach, Ticket, Wires, inproc,
     links::{Attach, Choice, Links},
     sim,
 };
@@ -46,6 +46,10 @@ impl<L: Link, F: Fn()> Link for Lively<'_, L, F> {
         self.link.commit(lane, header);
     }
 
+    fn reach(&self, body: &Region<'_>) -> Reach {
+        self.link.reach(body)
+    }
+
     fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error> {
         self.link.offer(lane, header, body)
     }
@@ -61,6 +65,10 @@ impl<L: Link, F: Fn()> Link for Lively<'_, L, F> {
 
     fn take(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {
         self.link.take(lane, target)
+    }
+
+    fn pin(&self, lane: usize, len: usize) -> Result<Option<Pinned<'_>>, Error> {
+        self.link.pin(lane, len)
     }
 
     fn release(&self, lane: usize) {
@@ -201,7 +209,8 @@ fn credits_and_lanes(out: &impl Link, into: &impl Link, capacity: u32) {
 /// Offered bodies of every length arrive as they lie, between copied ones and in their order, and are taken when they are
 /// released and no earlier.
 fn offers(out: &impl Link, into: &impl Link) {
-    if !out.caps().offers {
+    let reach = out.reach(&Region::of(&[0u8]));
+    if reach == Reach::No {
         return;
     }
     for lane in 0..LANES {
@@ -215,7 +224,14 @@ fn offers(out: &impl Link, into: &impl Link) {
             assert!((0..100).all(|_| !out.taken(lane, ticket)));
             let wanted = (header, bytes_of(&offered));
             let seen = (0..PATIENCE).find_map(|_| into.peek(lane).unwrap());
-            assert_eq!(seen.expect("a message").body.len(), len);
+            let seen = seen.expect("a message").body;
+            assert_eq!(seen.len(), len);
+            assert!(seen.here().is_none() && (reach == Reach::Reading || matches!(seen, Body::There(_))));
+            if matches!(seen, Body::Lent(_)) {
+                let pinned = into.pin(lane, len).unwrap().expect("it is not withdrawn");
+                assert_eq!(bytes_of(&pinned.body()), wanted.1);
+                assert!(pinned.end());
+            }
             assert!(into.take(lane, &Region::of_mut(&mut vec![0u8; len])).unwrap());
             assert!(
                 (0..100).all(|_| !out.taken(lane, ticket)),
@@ -234,8 +250,10 @@ fn limits(out: &impl Link, into: &impl Link) {
     let caps = out.caps();
     assert!(out.reserve(0, caps.max_message + 1).is_err());
     assert!(out.reserve(0, usize::MAX).is_err());
-    assert_eq!(out.offer(0, [0; 4], Region::of(&[1u8])).is_ok(), caps.offers);
-    if caps.offers {
+    let offered = Region::of(&[1u8]);
+    let is_offered = out.reach(&offered) != Reach::No;
+    assert_eq!(out.offer(0, [0; 4], offered).is_ok(), is_offered);
+    if is_offered {
         assert_eq!(recv(into, 0), ([0; 4], vec![1]));
         let body = vec![0u8; caps.max_message + 1];
         assert!(out.offer(0, [0; 4], Region::of(&body)).is_err());
@@ -272,10 +290,15 @@ fn conforms<W: Wires>(ranks: [&W; 2], capacity: u32) {
 
 #[test]
 fn shm_conforms() {
-    for attach in [Attach::Off, Attach::Auto] {
+    for (attach, direct) in [
+        (Attach::Off, false),
+        (Attach::Auto, false),
+        (Attach::Off, true),
+        (Attach::Auto, true),
+    ] {
         let ranks = inproc::links(2).unwrap();
         let ranks: Vec<Links> = (ranks.into_iter())
-            .map(|links| links.with_attach(attach))
+            .map(|links| links.with_attach(attach).with_direct(direct))
             .collect();
         conforms([&ranks[0], &ranks[1]], super::shm::DEPTH as u32);
     }

@@ -1,18 +1,18 @@
 //! A rank's links to all others, made on first use.
 
 use super::{
-    Caps, Expected, Header, Link, Message, Ticket, Wires,
-    shm::{self, Bell, Lease},
+    Caps, Expected, Header, Link, Message, Pinned, Reach, Ticket, Wires,
+    shm::{self, Bell, Lease, Mapping, Ways},
     tcp::{self, Hub},
 };
 use crate::{
-    mem::Region,
+    mem::{Region, shared},
     net::Parcel,
     sys::{self, fork::ProcessFd},
     types::{Cause, Error},
 };
 use std::{
-    cell::{Cell, OnceCell},
+    cell::{Cell, OnceCell, RefCell},
     os::fd::{AsFd, BorrowedFd},
     sync::Arc,
     time::{Duration, Instant},
@@ -90,6 +90,8 @@ pub(crate) struct Links {
     rank: usize,
     choice: Choice,
     attach: Attach,
+    /// Whether ranks read each other's memory by loads, where they can.
+    direct: bool,
     /// Connections of a TCP link in each direction.
     streams: usize,
     peers: Vec<AnyLink>,
@@ -99,6 +101,8 @@ pub(crate) struct Links {
     bell: Arc<Bell>,
     /// Made with the first connection.
     hub: OnceCell<Arc<Hub>>,
+    /// Memory that came from these peers, and that no link has yet.
+    handed: RefCell<Vec<(usize, Mapping)>>,
 }
 
 impl Links {
@@ -108,12 +112,14 @@ impl Links {
             rank,
             choice: Choice::Auto,
             attach: Attach::Auto,
+            direct: true,
             streams: 1,
             peers: (0..ranks).map(|_| AnyLink::default()).collect(),
             lease: Arc::default(),
             opener,
             bell,
             hub: OnceCell::new(),
+            handed: RefCell::default(),
         }
     }
 
@@ -132,6 +138,67 @@ impl Links {
             sys::attach::allow_any();
         }
         Links { attach, ..self }
+    }
+
+    /// The same, where ranks read each other's memory by loads or do not.
+    pub(crate) fn with_direct(self, direct: bool) -> Self {
+        Links { direct, ..self }
+    }
+
+    fn ways(&self) -> Ways {
+        Ways {
+            attach: self.attach != Attach::Off,
+            direct: self.direct,
+        }
+    }
+
+    /// Gets ready for a call of long messages: takes in memory that peers have handed over, and hands over that in which
+    /// `buffers` lie, on the links that are there. Each peer is given each memory once, which may block as [`Wires::to`] does.
+    ///
+    /// # Errors
+    /// About the link to the rank beside it.
+    pub(crate) fn get_ready(&mut self, buffers: [&Region<'_>; 2]) -> Result<(), (usize, Error)> {
+        self.attach_all()?;
+        for (peer, mapping) in self.handed.get_mut().drain(..) {
+            let what = mapping.what();
+            if !self.peers[peer].shm.admit(mapping) {
+                let what = format!("it handed over {what} before any link");
+                return Err((
+                    peer,
+                    Error::Failed(Cause::Broken {
+                        rank: peer as u32,
+                        what,
+                    }),
+                ));
+            }
+            let (rank, ranks) = (self.rank, self.peers.len());
+            debug!(rank, ranks, "link: {what} of rank {peer} is read where it lies");
+        }
+        if !self.direct {
+            return Ok(());
+        }
+        let found = buffers.map(shared::find);
+        for memory in found.iter().flatten() {
+            (0..self.peers.len()).try_for_each(|peer| self.hand_over(peer, memory).map_err(|e| (peer, e)))?;
+        }
+        Ok(())
+    }
+
+    /// Hands `memory` to `peer` if there is a link to send to it by shared memory and it has use for it.
+    fn hand_over(&self, peer: usize, memory: &Arc<shared::Allocation>) -> Result<(), Error> {
+        let no_descriptor = |err| Error::system("the descriptor of shared memory could not be copied", err);
+        let Some(parcel) = self.peers[peer].shm.hand_over(memory).map_err(no_descriptor)? else {
+            return Ok(());
+        };
+        let began = Instant::now();
+        self.opener.open(peer, parcel)?;
+        let (rank, ranks, took) = (self.rank, self.peers.len(), began.elapsed());
+        let (number, len) = (memory.number(), memory.len());
+        debug!(
+            rank,
+            ranks, "link: memory #{number} of {len} bytes handed to rank {peer} in {took:.1?}"
+        );
+        Ok(())
     }
 
     /// Withdraws all that was offered and is not taken: then the memory in which it lies is the caller's own again, and no
@@ -157,10 +224,16 @@ impl Links {
         self.hub.get().is_none()
     }
 
-    /// Whether a peer takes messages straight from this rank's memory.
-    pub(crate) fn lend(&self) -> bool {
-        let sends = self.peers.iter().filter(|link| link.to.get() != Way::None);
-        sends.into_iter().any(|link| link.caps().offers)
+    /// Whether a peer reads messages that lie in `memory` there, or sends some that lie with itself; or takes them, if that
+    /// counts as well.
+    pub(crate) fn lend(&self, memory: [&Region<'_>; 2], by_taking: bool) -> bool {
+        let is_lent = |link: &AnyLink, body: &Region<'_>| match link.reach(body) {
+            Reach::No => false,
+            Reach::Taking => by_taking,
+            Reach::Reading => true,
+        };
+        let lends = |link: &AnyLink| link.shm.may_lend() || memory.iter().any(|body| is_lent(link, body));
+        self.peers.iter().any(lends)
     }
 
     /// Says that this rank is going to sleep. Whatever changes on a link from now on (a message, a credit, a link that a
@@ -248,7 +321,7 @@ impl Links {
 
     /// Whether memory could be shared with `peer`.
     fn open_shm(&self, peer: usize) -> Result<bool, Error> {
-        let (opening, parcel) = shm::Opening::new(&self.bell, self.attach != Attach::Off)?;
+        let (opening, parcel) = shm::Opening::new(&self.bell, self.ways())?;
         let Some(welcome) = self.opener.open(peer, parcel)? else {
             return Ok(false);
         };
@@ -296,8 +369,17 @@ impl Links {
                 link.from.set(Way::Tcp);
                 self.tell_from(peer, tcp::CAPS.name, "");
             }
+        } else if Mapping::is_hello(&parcel.bytes) {
+            match Mapping::of(peer, &parcel)? {
+                Ok(mapping) => self.handed.borrow_mut().push((peer, mapping)),
+                Err(err) => self.tell_from(
+                    peer,
+                    "copies",
+                    &format!(", as its memory cannot be mapped: {err}"),
+                ),
+            }
         } else {
-            let half = shm::Inbound::attach(peer, &parcel, &self.bell, self.attach != Attach::Off)?;
+            let half = shm::Inbound::attach(peer, &parcel, &self.bell, self.ways())?;
             let long = half.long_messages();
             // A peer that could share its memory sends its messages there; a connection is for credits then.
             if link.from.replace(Way::Shm) == Way::Shm || !link.shm.set_inbound(half) {
@@ -508,6 +590,14 @@ impl Link for AnyLink {
     }
 
     #[inline]
+    fn reach(&self, body: &Region<'_>) -> Reach {
+        match self.to.get() {
+            Way::None | Way::Tcp => Reach::No,
+            Way::Shm => self.shm.reach(body),
+        }
+    }
+
+    #[inline]
     fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error> {
         match self.to.get() {
             Way::Tcp => self.over_tcp().offer(lane, header, body),
@@ -544,6 +634,14 @@ impl Link for AnyLink {
         match self.from.get() {
             Way::Tcp => self.over_tcp().take(lane, target),
             Way::None | Way::Shm => self.shm.take(lane, target),
+        }
+    }
+
+    #[inline]
+    fn pin(&self, lane: usize, len: usize) -> Result<Option<Pinned<'_>>, Error> {
+        match self.from.get() {
+            Way::Tcp => self.over_tcp().pin(lane, len),
+            Way::None | Way::Shm => self.shm.pin(lane, len),
         }
     }
 

@@ -15,7 +15,7 @@
 //! - A received body that is here may be read where it lies until it is released; a reserved one written until it is
 //!   committed. It stays mapped, though not unchanged, as long as the link: using it later gives wrong data, never a fault.
 //! - Reserved bodies begin at multiples of 8, those of 128 bytes and more at multiples of 64, and so do they where they
-//!   are received. An offered body is received wherever its sender has it, or stays there until [`Link::take`] brings it.
+//!   are received. An offered body stays where its sender has it: it is read there ([`Link::pin`]), or brought ([`Link::take`]).
 //! - What comes from the peer (offsets, lengths) is read once and checked before it is used.
 //! - The death of the peer is not a transport's to find: the control thread does, for all of them.
 
@@ -30,6 +30,11 @@ pub(crate) mod sim;
 pub(crate) mod tcp;
 
 use crate::{mem::Region, types::Error};
+use std::sync::atomic::{
+    AtomicU32,
+    Ordering::{Relaxed, Release, SeqCst},
+    fence,
+};
 
 /// Lanes of a link in each direction: those of collective calls, and two of messages between two ranks.
 pub(crate) const LANES: usize = CALL_LANES + 2;
@@ -51,9 +56,17 @@ pub(crate) struct Caps {
     pub(crate) name: &'static str,
     /// The largest body of one message, in bytes.
     pub(crate) max_message: usize,
-    /// Whether [`Link::offer`] works: the receiver takes the bytes straight from the sender's memory. That may begin some time
-    /// after the link was made, and never ends.
-    pub(crate) offers: bool,
+}
+
+/// How a peer gets at a piece of this rank's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Not at all: it is sent a copy.
+    No,
+    /// By [`Link::take`] alone.
+    Taking,
+    /// It reads it where it lies.
+    Reading,
 }
 
 /// The oldest message of a lane.
@@ -68,7 +81,9 @@ pub(crate) struct Message<'l> {
 pub(crate) enum Body<'l> {
     /// It may be read here.
     Here(Region<'l>),
-    /// So many bytes, which this rank reaches by [`Link::take`] alone.
+    /// So many bytes with the sender, which may be read there by [`Link::pin`].
+    Lent(usize),
+    /// So many bytes with the sender, which this rank reaches by [`Link::take`] alone.
     There(usize),
 }
 
@@ -78,7 +93,7 @@ impl<'l> Body<'l> {
     pub(crate) fn len(&self) -> usize {
         match self {
             Body::Here(region) => region.len(),
-            Body::There(len) => *len,
+            Body::Lent(len) | Body::There(len) => *len,
         }
     }
 
@@ -87,7 +102,67 @@ impl<'l> Body<'l> {
     pub(crate) fn here(&self) -> Option<Region<'l>> {
         match self {
             Body::Here(region) => Some(*region),
-            Body::There(_) => None,
+            Body::Lent(_) | Body::There(_) => None,
+        }
+    }
+}
+
+/// A body that is being read where it lies with its sender. A sender that wants its memory back may wait for the end of that:
+/// what is done meanwhile is bounded, and waits for nobody.
+pub(crate) struct Pinned<'l> {
+    body: Region<'l>,
+    /// Not 0 while it is read, where the sender waits for that.
+    reading: Option<&'l AtomicU32>,
+    /// Not 0 once the sender has withdrawn what it had offered.
+    withdrawn: &'l AtomicU32,
+}
+
+impl<'l> Pinned<'l> {
+    /// Begins to read a body that `body` finds; `None` when it was withdrawn.
+    fn new<E>(
+        body: impl FnOnce() -> Result<Region<'l>, E>,
+        reading: Option<&'l AtomicU32>,
+        withdrawn: &'l AtomicU32,
+    ) -> Result<Option<Self>, E> {
+        if let Some(reading) = reading {
+            reading.store(1, Relaxed);
+            // Either this sees that it was withdrawn, or who withdraws it sees that it is read.
+            fence(SeqCst);
+        }
+        // From here on the end of the reading is told, whatever happens.
+        let mut pinned = Pinned {
+            body: Region::empty(),
+            reading,
+            withdrawn,
+        };
+        if withdrawn.load(Relaxed) != 0 {
+            return Ok(None);
+        }
+        pinned.body = body()?;
+        Ok(Some(pinned))
+    }
+
+    /// What is read.
+    #[inline]
+    pub(crate) fn body(&self) -> Region<'_> {
+        self.body
+    }
+
+    /// Ends it. `false` when what was read may have been something else, because the sender has withdrawn it meanwhile.
+    pub(crate) fn end(self) -> bool {
+        if self.reading.is_some() {
+            return true; // the sender waits
+        }
+        // If what was read is what the sender's caller wrote after the withdrawal, then that is seen now.
+        fence(SeqCst);
+        self.withdrawn.load(Relaxed) == 0
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        if let Some(reading) = self.reading {
+            reading.store(0, Release); // pairs with the Acquire of who withdraws: all is read
         }
     }
 }
@@ -138,9 +213,15 @@ pub(crate) trait Link {
     /// When nothing is reserved on the lane.
     fn commit(&self, lane: usize, header: Header);
 
+    /// How the peer would get at `body` if it were offered. That may grow better some time after the link was made, and never
+    /// grows worse while the memory is there.
+    fn reach(&self, _body: &Region<'_>) -> Reach {
+        Reach::No
+    }
+
     /// Sends `body` without copying it: it must stay mapped and unchanged until [`Link::taken`] says so, or all offers have
-    /// been withdrawn ([`links::Links::withdraw`]). `None` as long as the lane has no credit. Only where
-    /// [`Caps::offers`]. What was reserved on the lane and not committed is given up.
+    /// been withdrawn ([`links::Links::withdraw`]). `None` as long as the lane has no credit. Only what the peer can
+    /// [`reach`](Link::reach). What was reserved on the lane and not committed is given up.
     fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error>;
 
     /// Whether the receiver has released the message that was offered as `ticket`.
@@ -176,6 +257,15 @@ pub(crate) trait Link {
             target.copy_from(body);
         }
         Ok(body.is_some())
+    }
+
+    /// Begins to read the body of the oldest message of `lane` where it lies, which [`Link::peek`] has shown to be
+    /// [`Body::Lent`] and of `len` bytes. `None` as for [`Link::take`].
+    ///
+    /// # Errors
+    /// When the peer is found to be broken.
+    fn pin(&self, _lane: usize, _len: usize) -> Result<Option<Pinned<'_>>, Error> {
+        Ok(None)
     }
 
     /// Gives up the oldest message of `lane`, whose room the sender may use again.

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 const HEADER: &str = "include/ccl.h";
 
 /// The files that C's types and functions come from, in the order in which the header shows them.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 11] = [
     "src/ffi/types.rs",
     "src/ffi/text.rs",
     "src/ffi/communicator.rs",
@@ -16,6 +16,7 @@ const SOURCES: [&str; 10] = [
     "src/ffi/transfers.rs",
     "src/ffi/later.rs",
     "src/ffi/stream.rs",
+    "src/ffi/shared.rs",
 ];
 
 /// Writes the header.

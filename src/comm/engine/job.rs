@@ -3,7 +3,7 @@
 use crate::{
     comm::{
         buffers::Places,
-        plans::{LENT, Prepared},
+        plans::{Prepared, READ},
     },
     exec::{Completion, Fault, Lend, Outcome, Posted, Progress, Run, Sending, Work},
     mem::{Hold, Region},
@@ -142,11 +142,12 @@ impl Placed {
         if scratch.len() < words {
             scratch.resize(words, 0);
         }
-        let lend = plan.lends.as_ref().map(|(proof, rank)| Lend {
-            proof,
-            rank: *rank,
+        let lend = plan.lends.as_ref().map(|lends| Lend {
+            proof: &lends.proof,
+            rank: lends.rank,
             in_place: input.overlaps(&output),
-            least: LENT,
+            read: READ,
+            taken: lends.taken,
         });
         Work {
             schedule: &plan.schedule,

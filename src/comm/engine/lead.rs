@@ -10,6 +10,7 @@ use crate::{
         Completion, Fault, Progress, Run, Work,
         wait::{Patience, Pause},
     },
+    mem::Region,
     transport::{Wires, links::Links},
     types::{Call, Cause},
 };
@@ -74,8 +75,12 @@ impl Engine {
         placed: &Placed,
         work: &Work<'_>,
     ) -> Result<Option<Run>, Cause> {
-        // The straight way copies all that it sends.
-        let is_best = work.scalar.is_none() && (work.lend.is_none() || !floor.links.lend());
+        // The straight way copies all that it sends, and reads no peer's memory.
+        let lends = match work.lend {
+            Some(lend) => self.lends(floor, placed.call, [&work.input, &work.output], lend.taken)?,
+            None => false,
+        };
+        let is_best = work.scalar.is_none() && !lends;
         let Some(straight) = placed.plan.straight.as_ref().filter(|_| is_best) else {
             return Ok(Some(Run::new(work)));
         };
@@ -86,7 +91,25 @@ impl Engine {
             Ok(Some(reached)) => Ok(Some(Run::after(work, &reached))),
             Ok(None) if links.unsent() => Ok(Some(Run::over(work))),
             Ok(None) => Ok(None),
-            Err(fault) => Err(self.fail(floor, fault, placed.call)),
+            Err(fault) => Err(self.fall_by(floor, fault, Some(placed.call))),
+        }
+    }
+
+    /// Gets ready for a call whose long messages may be left where they lie, those that peers take from `taken` bytes on, and says
+    /// whether some are.
+    ///
+    /// # Errors
+    /// As [`Engine::lead`].
+    pub(super) fn lends(
+        &self,
+        floor: &mut Floor,
+        call: Call,
+        memory: [&Region<'_>; 2],
+        taken: usize,
+    ) -> Result<bool, Cause> {
+        match floor.links.get_ready(memory) {
+            Ok(()) => Ok(floor.links.lend(memory, taken != usize::MAX)),
+            Err((peer, error)) => Err(self.fall_by(floor, Fault::Wire { peer, error }, Some(call))),
         }
     }
 
@@ -100,10 +123,10 @@ impl Engine {
         links.move_alone() && !is_wanted && (looks == 0 || patience.pause())
     }
 
-    /// Closes the communicator, because of what `call` met.
-    #[cold]
-    pub(super) fn fail(&self, floor: &mut Floor, fault: Fault, call: Call) -> Cause {
-        let cause = reasons::cause_of(fault, self.membership.rank() as u32, Some(call.into()));
+    /// Ends all that is under way because of what a call, if it was one, met.
+    pub(super) fn fall_by(&self, floor: &mut Floor, fault: Fault, call: Option<Call>) -> Cause {
+        let operation = call.map(Call::into);
+        let cause = reasons::cause_of(fault, self.membership.rank() as u32, operation);
         let cause = reasons::raise(&self.membership, cause);
         self.fall(floor, &cause);
         self.close(cause)

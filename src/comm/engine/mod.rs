@@ -27,7 +27,7 @@ pub(crate) use quick::Size;
 use super::{Config, plans::Plans};
 use crate::{
     bootstrap::Membership,
-    exec::{Completion, Outcome, Posted, Run, Sending, Wanted, Work, wait::Patience},
+    exec::{Completion, Fault, Outcome, Posted, Run, Sending, Wanted, Work, wait::Patience},
     mem::{Hold, Region},
     plan::{
         algo::Algorithm,
@@ -445,14 +445,33 @@ impl Engine {
 
     /// Bytes of links and of scratch. Waits until whoever leads steps back.
     pub(super) fn memory(&self) -> Result<(usize, usize)> {
+        self.with_floor(|floor| (floor.links.memory(), floor.scratch.capacity() * size_of::<u64>()))
+    }
+
+    /// Makes `memory` known to peers, if it is of a kind that they can read. Waits until whoever leads steps back.
+    pub(super) fn register(&self, memory: &Region<'_>) -> Result<()> {
+        let made_known = self.with_floor(|floor| {
+            if let Some(cause) = self.closed.get() {
+                return Err(Error::Closed(cause.clone()));
+            }
+            let made_known = floor.links.get_ready([memory, &Region::empty()]);
+            made_known.map_err(|(peer, error)| {
+                Error::Failed(self.fall_by(floor, Fault::Wire { peer, error }, None))
+            })
+        });
+        made_known?
+    }
+
+    /// Does something with the floor, once whoever leads has stepped back.
+    fn with_floor<R>(&self, body: impl FnOnce(&mut Floor) -> R) -> Result<R> {
         self.membership.check()?;
         self.waiting.fetch_add(1, SeqCst);
         self.bell.wake();
-        let floor = self.floor.lock().unwrap_or_else(PoisonError::into_inner);
-        let memory = (floor.links.memory(), floor.scratch.capacity() * size_of::<u64>());
+        let mut floor = self.floor.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = body(&mut floor);
         self.waiting.fetch_sub(1, SeqCst);
         self.step_back(floor);
-        Ok(memory)
+        Ok(done)
     }
 
     /// Gives a call its place: from here on the ranks' call numbers go on together.

@@ -57,6 +57,8 @@ struct Quick {
     /// This rank, and whether it has a part in what is sent and in what is received.
     rank: usize,
     has: [bool; 2],
+    /// Bytes of the shortest message that is left for a peer to take, if messages may better be left where they lie.
+    taken: Option<usize>,
     /// Its way, if it is short enough for that.
     short: Option<Short>,
 }
@@ -117,9 +119,9 @@ impl Floor {
             }
         }
         let work = placed.work(buffers, &mut self.scratch);
-        // Longer messages might better be left where they lie.
-        let stays = |short: &Short| work.lend.is_some_and(|lend| short.longest() >= lend.least);
-        let short = Short::new(&work).filter(|short| !stays(short));
+        let short = Short::new(&work);
+        let longest = short.as_ref().map_or(usize::MAX, Short::longest);
+        let lend = work.lend.filter(|lend| longest >= lend.read);
         if short.is_none() && placed.plan.straight.is_none() {
             return;
         }
@@ -136,6 +138,7 @@ impl Floor {
             begins: begins.map(|begins| begins.map(|begin| begin * placed.call.dtype.size())),
             rank,
             has: parts.map(|part| !part.is_empty()),
+            taken: lend.map(|lend| lend.taken),
             short,
             placed: placed.clone(),
         };
@@ -172,11 +175,9 @@ impl Engine {
         (quick.placed.call.seq, quick.placed.first_lane) = (seq, first_lane);
         quick.header[0] = seq;
         self.membership.record(quick.header);
-        let led = match &quick.short {
-            Some(_) => self.run_short(floor, at, buffers),
-            None => Some(self.run_kept(floor, at, buffers, |floor, placed, work| {
-                self.dash(floor, placed, work)
-            })),
+        let led = match (&quick.short, quick.taken) {
+            (Some(_), None) => self.run_short(floor, at, buffers),
+            (_, taken) => self.run_long(floor, at, buffers, taken),
         };
         match led {
             None => {
@@ -185,6 +186,29 @@ impl Engine {
             }
             Some(led) => Some(self.end_own(guard, led)),
         }
+    }
+
+    /// Runs the kept call number `at`, whose messages may better be left where they lie. `None` if it is over.
+    #[inline(never)] // so that shorter ones do not pay for it
+    fn run_long(
+        &self,
+        floor: &mut Floor,
+        at: usize,
+        buffers: [Region<'_>; 2],
+        taken: Option<usize>,
+    ) -> Option<Led> {
+        let has_short = floor.lately.kept[at].short.is_some();
+        if let (true, Some(taken)) = (has_short, taken) {
+            let call = floor.lately.kept[at].placed.call;
+            match self.lends(floor, call, [&buffers[0], &buffers[1]], taken) {
+                Ok(false) => return self.run_short(floor, at, buffers),
+                Ok(true) => {}
+                Err(cause) => return Some(Ok(Err(cause))),
+            }
+        }
+        Some(self.run_kept(floor, at, buffers, |floor, placed, work| {
+            self.dash(floor, placed, work)
+        }))
     }
 
     /// Runs the kept call number `at`, by its short way as far as that goes. `None` if that was all of it.

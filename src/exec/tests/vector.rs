@@ -120,7 +120,8 @@ impl<'a> Trial<'a> {
                     proof,
                     rank,
                     in_place: self.of.in_place,
-                    least: 0,
+                    read: 0,
+                    taken: usize::MAX,
                 }),
                 helpers: None,
             });

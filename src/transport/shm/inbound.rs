@@ -1,22 +1,25 @@
 //! The receiving half of a link.
 
 use super::{
+    Ways,
     bell::{Bell, Ringer},
     broken,
-    layout::{self, DEPTH, Entry, INLINE, MAX_MESSAGE, Segment},
+    handed::Mapping,
+    layout::{self, DEPTH, Entry, INLINE, MAPPINGS, MAX_MESSAGE, Segment},
+    neighbour::Token,
     pool, refused,
 };
 use crate::{
     mem::Region,
     net::Parcel,
     sys::{area::Area, attach::Holder, memfd::Shared},
-    transport::{Body, Expected, Header, LANES, Message},
+    transport::{Body, Expected, Header, LANES, Message, Pinned},
     types::Error,
 };
 use rustix::io::Errno;
 use std::{
     cell::Cell,
-    io,
+    io, ptr,
     sync::{
         Arc,
         atomic::{Ordering::*, fence},
@@ -33,6 +36,10 @@ pub(crate) struct Inbound {
     peer: usize,
     /// Whose memory offered messages lie in, or why it cannot be read.
     sender: Result<Holder, String>,
+    /// Whether the peer is a thread of this process.
+    is_same: bool,
+    /// Memory of the peer's that is mapped here.
+    mappings: [Option<Mapping>; MAPPINGS],
 }
 
 struct RecvLane {
@@ -41,33 +48,47 @@ struct RecvLane {
 }
 
 impl Inbound {
-    /// Maps the segment that `peer` made, and tells it whether its memory can be read, which is tried if it `may` be.
+    /// Maps the segment that `peer` made, and tells it how its memory can be read, of the `ways` that are allowed.
     ///
     /// # Errors
     /// That the peer is broken, if the parcel is not what this version makes, or the memory not what it says.
-    pub(crate) fn attach(peer: usize, parcel: &Parcel, ours: &Bell, may: bool) -> Result<Inbound, Error> {
+    pub(crate) fn attach(peer: usize, parcel: &Parcel, ours: &Bell, ways: Ways) -> Result<Inbound, Error> {
         let strange = || io::Error::new(io::ErrorKind::InvalidData, "its link is laid out in another way");
         let open = || {
             let [segment, bell, pool] = &parcel.fds[..] else {
                 return Err(strange());
             };
-            let holder = match parcel.bytes.strip_prefix(&layout::hello()[..]) {
+            let said = parcel.bytes.strip_prefix(&layout::hello()[..]);
+            let said = said.and_then(|said| said.split_first_chunk::<{ Token::BYTES }>());
+            let (token, holder) = match said {
                 None => return Err(strange()),
-                Some([]) => None,
-                Some(bytes) => Some(bytes.try_into().map_err(|_| strange())?),
+                Some((token, [])) => (token, None),
+                Some((token, bytes)) => (token, Some(bytes.try_into().map_err(|_| strange())?)),
             };
-            let holder = holder.map(Holder::from_bytes);
             Ok((
                 Shared::<Segment>::open(segment)?,
                 Ringer::open(bell, ours)?,
                 pool::open(pool)?,
-                holder,
+                holder.map(Holder::from_bytes),
+                ways.direct && Token::is_ours(token),
             ))
         };
-        let (segment, bell, pool, holder) = open().map_err(|err| refused(peer, err))?;
-        let sender = reach(holder, may);
+        let (segment, bell, pool, holder, is_same) = open().map_err(|err| refused(peer, err))?;
+        let sender = match is_same {
+            true => Err("it is a thread of this process".to_owned()),
+            false => reach(holder, ways.attach),
+        };
+        let ways = [
+            (is_same, layout::SAME),
+            (ways.direct && !is_same, layout::MAPS),
+            (sender.is_ok(), layout::ATTACHES),
+        ];
+        let ways = ways
+            .iter()
+            .filter(|(is, _)| *is)
+            .fold(0, |all, (_, way)| all | way);
         // The sender only chooses by it how it sends.
-        segment.attaches.0.store(u32::from(sender.is_ok()), Relaxed);
+        segment.reaches.0.store(ways, Relaxed);
         let lanes = std::array::from_fn(|lane| RecvLane {
             // Any number will do: it chooses the entry where the count begins.
             released: Cell::new(segment.released.0[lane].load(Relaxed)),
@@ -79,15 +100,30 @@ impl Inbound {
             bell,
             peer,
             sender,
+            is_same,
+            mappings: [const { None }; MAPPINGS],
         })
     }
 
     /// How long messages come, where their sender would rather not copy them.
     pub(crate) fn long_messages(&self) -> String {
         match &self.sender {
+            _ if self.is_same => "read where they lie, by a thread of the same process".to_owned(),
             Ok(_) => "taken from its memory".to_owned(),
             Err(why) => format!("copied twice: {why}"),
         }
+    }
+
+    /// Whether messages may come that lie in the sender's memory and are read there.
+    pub(super) fn may_lend(&self) -> bool {
+        self.is_same || self.mappings.iter().any(Option::is_some)
+    }
+
+    /// Adds memory of the sender's, in the place of what it had there, and says so.
+    pub(super) fn admit(&mut self, mapping: Mapping) {
+        let (place, number) = (mapping.place, mapping.number);
+        self.mappings[place] = Some(mapping);
+        self.segment.mapped[place].0.store(number, Release);
     }
 
     /// The oldest message, and the word that tells how many of the other direction its sender has released.
@@ -105,7 +141,11 @@ impl Inbound {
             return Err(self.garbage(lane, 0, len));
         }
         if !is_here {
-            let (header, body) = (entry.header(), Body::There(len));
+            let body = match self.is_same || layout::is_mapped(word) {
+                true => Body::Lent(len),
+                false => Body::There(len),
+            };
+            let header = entry.header();
             return Ok(Some((Message { header, body }, word)));
         }
         let body = match self.body(entry, lane, len) {
@@ -171,8 +211,47 @@ impl Inbound {
                 target.copy_from(&body);
                 Ok(true)
             }
+            Body::Lent(len) => match self.pin(lane, len)? {
+                None => Ok(false),
+                Some(pinned) => {
+                    target.copy_from(&pinned.body());
+                    Ok(pinned.end())
+                }
+            },
             Body::There(_) => self.fetch(lane, target),
         }
+    }
+
+    /// Begins to read the body of the message that is lent on `lane`, which was `len` bytes long a moment ago.
+    pub(super) fn pin(&self, lane: usize, len: usize) -> Result<Option<Pinned<'_>>, Error> {
+        let number = self.lanes[lane].released.get();
+        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        let body = || match self.is_same {
+            true => {
+                let at = ptr::with_exposed_provenance_mut(entry.address() as usize);
+                // SAFETY: the sender, a thread of this process, offered so many bytes there (`is_same` is what nobody else can
+                // make this rank believe), and keeps them until the message is released, or it has withdrawn the offer and
+                // then waited for the end of the reading. They are read alone, and only while the message is pinned.
+                Ok(unsafe { Region::from_raw(at, len) })
+            }
+            false => {
+                let (place, number) = entry.mapping();
+                let mapping = self.mappings.get(place).and_then(Option::as_ref);
+                let mapping = mapping.filter(|mapping| mapping.number == number);
+                let body = mapping.and_then(|mapping| mapping.body(entry.address(), len));
+                body.ok_or_else(|| {
+                    let what = format!(
+                        "a message of lane {lane} claims {len} bytes at {} of memory #{number} in place {place}, which it has \
+                         not handed over",
+                        entry.address()
+                    );
+                    broken(self.peer, what)
+                })
+            }
+        };
+        let segment = &self.segment;
+        let reading = self.is_same.then_some(&segment.reading.0);
+        Pinned::new(body, reading, &segment.withdrawn.0)
     }
 
     /// Brings the body of the message that is offered on `lane`.
@@ -220,7 +299,8 @@ impl Inbound {
     }
 
     pub(super) fn mapped(&self) -> usize {
-        self.segment.mapped() + self.bell.mapped()
+        let memory = self.mappings.iter().flatten().map(Mapping::mapped);
+        self.segment.mapped() + self.bell.mapped() + memory.sum::<usize>()
     }
 
     #[cold]

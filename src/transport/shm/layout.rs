@@ -3,8 +3,9 @@
 //! The segment of the direction r -> s is made by r. Its lanes are rings of [`DEPTH`] entries; message number k of a
 //! lane has entry k modulo [`DEPTH`]. A body that is too long for its entry lies in the pool of the sender's process
 //! (`pool.rs`), or in the lane's own slot here, as the entry says; that of an offered message stays in the sender's memory, and
-//! the entry has its address. The sender writes the entries and the bodies, the receiver the counts of released messages, and no cache line is
-//! written by both.
+//! the entry has its address there, or its place in memory that the receiver has mapped. The sender writes the entries and the
+//! bodies, the receiver the counts of released messages and what it says of the sender's memory, and no cache line is written by
+//! both.
 
 use crate::{
     sys::memfd::Layout,
@@ -36,8 +37,13 @@ pub(crate) struct Segment {
     /// How many messages of each lane the receiver has released, modulo 2^32. The sender sets where the count begins. All in
     /// one line, so that a sender that looks for one of them knows them all.
     pub(super) released: Counts,
-    /// 1 once the receiver has found that it can read the sender's memory: it says so when it attaches the segment.
-    pub(super) attaches: Alone,
+    /// How the receiver gets at the sender's memory, which it says when it attaches the segment: [`ATTACHES`], [`MAPS`] and
+    /// [`SAME`].
+    pub(super) reaches: Alone,
+    /// Of each place for memory that the sender hands over: the number of what the receiver has mapped there.
+    pub(super) mapped: [Alone; MAPPINGS],
+    /// 1 while the receiver, a thread of the sender's process, reads the sender's memory.
+    pub(super) reading: Alone,
     /// 1 once the sender has withdrawn all that it had offered and that was not released.
     pub(super) withdrawn: Alone,
     pub(super) bodies: Bodies,
@@ -52,7 +58,7 @@ unsafe impl Layout for Segment {}
 pub(super) struct Entry {
     /// [`flag`] of the message's number; written last.
     pub(super) flag: AtomicU32,
-    /// Bytes of the body, with [`ELSEWHERE`] for an offered one; in the upper bits what the sender has released of the lane
+    /// Bytes of the body, with [`ELSEWHERE`] and maybe [`MAPPED`] for an offered one; in the upper bits what the sender has released of the lane
     /// in the other direction: see [`told`].
     pub(super) len: AtomicU32,
     header: [AtomicU32; 4],
@@ -73,7 +79,7 @@ impl Entry {
         self.body[0].load(Relaxed)
     }
 
-    /// Where an offered one lies in its sender's memory.
+    /// Where an offered one lies: its address in its sender's memory, or its place in memory that was handed over.
     #[inline]
     pub(super) fn address(&self) -> u64 {
         let [low, high] = [0, 1].map(|k| u64::from(self.body[k].load(Relaxed)));
@@ -84,6 +90,19 @@ impl Entry {
     pub(super) fn set_address(&self, address: u64) {
         self.body[0].store(address as u32, Relaxed);
         self.body[1].store((address >> 32) as u32, Relaxed);
+    }
+
+    /// In which memory that was handed over an offered one lies: where that is mapped, and its number.
+    #[inline]
+    pub(super) fn mapping(&self) -> (usize, u32) {
+        let [place, number] = [2, 3].map(|k| self.body[k].load(Relaxed));
+        (place as usize, number)
+    }
+
+    #[inline]
+    pub(super) fn set_mapping(&self, place: usize, number: u32) {
+        self.body[2].store(place as u32, Relaxed);
+        self.body[3].store(number, Relaxed);
     }
 
     #[inline]
@@ -128,12 +147,30 @@ pub(super) fn own(segment: &Segment, lane: usize) -> *mut u8 {
 
 /// The bit of an entry's length that marks an offered message.
 pub(super) const ELSEWHERE: u32 = 1 << (LEN_BITS - 1);
+/// The one that marks such a message in memory that was handed over.
+pub(super) const MAPPED: u32 = 1 << (LEN_BITS - 2);
 
-/// Whether it is there.
+/// Whether it is an offered message's.
 #[inline]
 pub(super) fn is_elsewhere(word: u32) -> bool {
     word & ELSEWHERE != 0
 }
+
+/// Whether it is that of one in memory that was handed over.
+#[inline]
+pub(super) fn is_mapped(word: u32) -> bool {
+    word & MAPPED != 0
+}
+
+/// The receiver can read the sender's memory by system calls.
+pub(super) const ATTACHES: u32 = 1;
+/// It maps memory that the sender hands over.
+pub(super) const MAPS: u32 = 2;
+/// It is a thread of the sender's process: all memory is its own.
+pub(super) const SAME: u32 = 4;
+
+/// Pieces of the sender's memory that the receiver may have mapped at a time.
+pub(super) const MAPPINGS: usize = 16;
 
 /// The flag of message `number`. Odd, so that the zero of a fresh entry is none; the entry's previous message had
 /// another one, and the same comes again only after 2^31 messages.
@@ -152,10 +189,10 @@ pub(super) fn told(len: u32, released: u32) -> u32 {
 /// The length in such a word.
 #[inline]
 pub(super) fn len_of(word: u32) -> usize {
-    (word & (ELSEWHERE - 1)) as usize
+    (word & (MAPPED - 1)) as usize
 }
 
-/// Bits of a length, the last of which is [`ELSEWHERE`]; the others hold the last bits of a count. On lanes of calls that
+/// Bits of a length, the last of which are [`MAPPED`] and [`ELSEWHERE`]; the others hold the last bits of a count. On lanes of calls that
 /// tells the count: it has not come round since the message was sent.
 pub(super) const LEN_BITS: u32 = 20;
 
@@ -178,7 +215,5 @@ const _: () = {
         "numbers wrap at 2^32 and must keep their entry"
     );
     assert!(size_of::<Entry>() == 128 && std::mem::offset_of!(Entry, body) == ENTRY_HEAD);
-    assert!(
-        MAX_MESSAGE.is_multiple_of(128) && DEPTH < 1 << (32 - LEN_BITS) && MAX_MESSAGE < ELSEWHERE as usize
-    );
+    assert!(MAX_MESSAGE.is_multiple_of(128) && DEPTH < 1 << (32 - LEN_BITS) && MAX_MESSAGE < MAPPED as usize);
 };

@@ -5,8 +5,10 @@
 //! Each rank has one [`Bell`], which all its peers ring when they have done something that it may be asleep for.
 
 mod bell;
+mod handed;
 mod inbound;
 mod layout;
+mod neighbour;
 mod outbound;
 mod pool;
 mod room;
@@ -14,18 +16,29 @@ mod room;
 mod tests;
 
 pub(crate) use bell::Bell;
+pub(crate) use handed::Mapping;
 pub(crate) use inbound::Inbound;
 #[cfg(test)]
 pub(crate) use layout::DEPTH;
 pub(crate) use outbound::{Opening, Outbound};
 pub(crate) use pool::Lease;
 
-use super::{CALL_LANES, Caps, Expected, Header, Message, Ticket};
+use super::{CALL_LANES, Caps, Expected, Header, Message, Pinned, Reach, Ticket};
 use crate::{
-    mem::Region,
+    mem::{Region, shared::Allocation},
+    net::Parcel,
     types::{Cause, Error},
 };
-use std::{cell::OnceCell, io};
+use std::{cell::OnceCell, io, sync::Arc};
+
+/// How ranks may get at each other's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ways {
+    /// By system calls.
+    pub(crate) attach: bool,
+    /// By loads: where the peer is a thread of the same process, and of memory that it has handed over.
+    pub(crate) direct: bool,
+}
 
 /// One rank's end of a link: the halves that have been made so far.
 #[derive(Default)]
@@ -59,6 +72,24 @@ impl Link {
         }
     }
 
+    /// Adds memory that the peer has handed over; `false` if there is no receiving half.
+    pub(crate) fn admit(&mut self, mapping: Mapping) -> bool {
+        let half = self.inbound.get_mut();
+        half.map(|half| half.admit(mapping)).is_some()
+    }
+
+    /// What to hand to the peer, so that it can read `memory`; `None` if it knows of it, cannot have it, or need not.
+    pub(crate) fn hand_over(&self, memory: &Arc<Allocation>) -> io::Result<Option<Parcel>> {
+        self.outbound
+            .get()
+            .map_or(Ok(None), |half| half.hand_over(memory))
+    }
+
+    /// Whether the peer may send messages that are read where they lie with it.
+    pub(crate) fn may_lend(&self) -> bool {
+        self.inbound.get().is_some_and(|half| half.may_lend())
+    }
+
     /// Bytes of address space that it takes.
     pub(crate) fn mapped(&self) -> usize {
         self.outbound.get().map_or(0, |half| half.mapped())
@@ -86,18 +117,16 @@ impl Link {
     }
 }
 
-/// What every link of this transport can do; it takes offers as well if the receiver can read the sender's memory.
+/// What every link of this transport can do.
 pub(crate) const CAPS: Caps = Caps {
     name: "shm",
     max_message: layout::MAX_MESSAGE,
-    offers: false,
 };
 
 impl super::Link for Link {
     #[inline]
     fn caps(&self) -> Caps {
-        let offers = self.outbound.get().is_some_and(|half| half.offers());
-        Caps { offers, ..CAPS }
+        CAPS
     }
 
     #[inline]
@@ -113,6 +142,11 @@ impl super::Link for Link {
     #[inline]
     fn commit(&self, lane: usize, header: Header) {
         self.outbound().commit(lane, header, self.released(lane));
+    }
+
+    #[inline]
+    fn reach(&self, body: &Region<'_>) -> Reach {
+        self.outbound.get().map_or(Reach::No, |half| half.reach(body))
     }
 
     fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error> {
@@ -147,6 +181,10 @@ impl super::Link for Link {
 
     fn take(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {
         self.inbound().take(lane, target)
+    }
+
+    fn pin(&self, lane: usize, len: usize) -> Result<Option<Pinned<'_>>, Error> {
+        self.inbound().pin(lane, len)
     }
 
     #[inline]

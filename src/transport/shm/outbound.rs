@@ -1,25 +1,30 @@
 //! The sending half of a link.
 
 use super::{
+    Ways,
     bell::{Bell, Ringer},
     broken,
+    handed::Handed,
     layout::{self, DEPTH, INLINE, LEN_BITS, MAX_MESSAGE, Segment},
+    neighbour::Token,
     pool::{self, Lease, Room, Unread},
     refused,
 };
 use crate::{
-    mem::Region,
+    mem::{Region, shared::Allocation},
     net::Parcel,
     sys::{attach::Seal, cache::prefetch_to_write, memfd::Shared},
-    transport::{Header, LANES, Ticket},
+    transport::{Header, LANES, Reach, Ticket},
     types::Error,
 };
 use std::{
     cell::Cell,
+    io,
     sync::{
         Arc,
         atomic::{Ordering::*, fence},
     },
+    thread,
 };
 
 /// A segment that was made and whose receiver has not answered yet.
@@ -27,26 +32,29 @@ pub(crate) struct Opening {
     segment: Shared<Segment>,
     start: u32,
     seal: Option<Seal>,
+    token: Option<Token>,
 }
 
 impl Opening {
-    /// Makes the segment. The parcel is for the receiver, which may read this process's memory if `lends`; its welcome is for
-    /// [`Opening::connected`].
-    pub(crate) fn new(ours: &Bell, lends: bool) -> Result<(Opening, Parcel), Error> {
-        Self::starting_at(0, ours, lends)
+    /// Makes the segment. The parcel is for the receiver, which gets at this process's memory in the `ways` that are allowed;
+    /// its welcome is for [`Opening::connected`].
+    pub(crate) fn new(ours: &Bell, ways: Ways) -> Result<(Opening, Parcel), Error> {
+        Self::starting_at(0, ours, ways)
     }
 
     /// The same with messages numbered from `start`.
-    pub(super) fn starting_at(start: u32, ours: &Bell, lends: bool) -> Result<(Opening, Parcel), Error> {
+    pub(super) fn starting_at(start: u32, ours: &Bell, ways: Ways) -> Result<(Opening, Parcel), Error> {
         let (segment, fd) = Shared::<Segment>::create("ccl-shm")
             .map_err(|err| Error::system("the shared memory of a link could not be made", err))?;
         for count in &segment.released.0 {
             // The receiver maps the segment after the parcel has gone through a socket, which orders this before.
             count.store(start, Relaxed);
         }
-        let seal = lends.then(Seal::new).transpose();
-        let seal = seal.map_err(|err| Error::system("the system has no random bytes", err))?;
+        let no_random = |err| Error::system("the system has no random bytes", err);
+        let seal = ways.attach.then(Seal::new).transpose().map_err(no_random)?;
+        let token = ways.direct.then(Token::new).transpose().map_err(no_random)?;
         let mut bytes = layout::hello();
+        bytes.extend(token.as_ref().map_or(Token::NONE, Token::bytes));
         bytes.extend(seal.iter().flat_map(|seal| seal.holder().to_bytes()));
         let pool = pool::descriptor()
             .map_err(|err| Error::system("there is no memory for this process's messages", err))?;
@@ -54,7 +62,12 @@ impl Opening {
             bytes,
             fds: vec![fd, ours.descriptor()?, pool],
         };
-        let opening = Opening { segment, start, seal };
+        let opening = Opening {
+            segment,
+            start,
+            seal,
+            token,
+        };
         Ok((opening, parcel))
     }
 
@@ -78,9 +91,11 @@ impl Opening {
             lanes: std::array::from_fn(|_| lane()),
             segment: self.segment,
             lease: Arc::clone(lease),
+            handed: Handed::default(),
             bell,
             peer,
             _seal: self.seal,
+            _token: self.token,
         })
     }
 }
@@ -91,10 +106,14 @@ pub(crate) struct Outbound {
     pub(super) segment: Shared<Segment>,
     lanes: [SendLane; LANES],
     lease: Arc<Lease>,
+    /// Memory that the receiver may have mapped.
+    handed: Handed,
     bell: Ringer,
     peer: usize,
     /// By it the receiver knows this process's memory.
     _seal: Option<Seal>,
+    /// By it the receiver knows whether it is a thread of this process.
+    _token: Option<Token>,
 }
 
 struct SendLane {
@@ -256,7 +275,12 @@ impl Outbound {
         if body.len() > MAX_MESSAGE {
             return Err(too_long(body.len()));
         }
-        if !self.offers() {
+        let reaches = self.reaches();
+        let place = match reaches & layout::SAME {
+            0 => self.handed.place(&self.segment, &body),
+            _ => None,
+        };
+        if place.is_none() && reaches & (layout::SAME | layout::ATTACHES) == 0 {
             return Err(Error::internal(format!(
                 "an offer to rank {}, which cannot read this rank's memory",
                 self.peer
@@ -270,15 +294,44 @@ impl Outbound {
         }
         let number = state.sent.get();
         let entry = &self.segment.entries[lane][number as usize % DEPTH];
-        entry.set_address(body.as_ptr().addr() as u64);
-        self.post(lane, body.len() as u32 | layout::ELSEWHERE, header, received);
+        let mut word = body.len() as u32 | layout::ELSEWHERE;
+        match place {
+            None => entry.set_address(body.as_ptr().addr() as u64),
+            Some(place) => {
+                entry.set_address(place.at as u64);
+                entry.set_mapping(place.mapping, place.number);
+                word |= layout::MAPPED;
+            }
+        }
+        self.post(lane, word, header, received);
         Ok(Some(Ticket(number)))
     }
 
-    /// Whether the receiver has said that it can read this rank's memory.
+    /// How the receiver gets at `body`.
     #[inline]
-    pub(super) fn offers(&self) -> bool {
-        self.segment.attaches.0.load(Relaxed) == 1
+    pub(super) fn reach(&self, body: &Region<'_>) -> Reach {
+        let reaches = self.reaches();
+        if reaches & layout::SAME != 0 || self.handed.place(&self.segment, body).is_some() {
+            Reach::Reading
+        } else if reaches & layout::ATTACHES != 0 {
+            Reach::Taking
+        } else {
+            Reach::No
+        }
+    }
+
+    /// What the receiver has said of how it gets at this rank's memory.
+    #[inline]
+    fn reaches(&self) -> u32 {
+        self.segment.reaches.0.load(Relaxed)
+    }
+
+    /// What to hand to the receiver, so that it can read `memory`; `None` if it knows of it, cannot have it, or need not.
+    pub(super) fn hand_over(&self, memory: &Arc<Allocation>) -> io::Result<Option<Parcel>> {
+        match self.reaches() & (layout::SAME | layout::MAPS) {
+            layout::MAPS => self.handed.add(&self.segment, memory),
+            _ => Ok(None),
+        }
     }
 
     /// Whether the receiver has released the offered message `ticket`.
@@ -294,8 +347,13 @@ impl Outbound {
     /// memory from here on.
     pub(super) fn withdraw(&self) {
         self.segment.withdrawn.0.store(1, Relaxed);
-        // Before whatever the caller does to its memory now; pairs with the fence in `Inbound::fetch`.
+        // Before whatever the caller does to its memory now; pairs with the fences of `Pinned`.
         fence(SeqCst);
+        // A thread of this process that began to read before ends soon. Another process need not be waited for: if it goes on
+        // it gets wrong values, sees that they were withdrawn, and drops them.
+        while self.reaches() & layout::SAME != 0 && self.segment.reading.0.load(Acquire) != 0 {
+            thread::yield_now();
+        }
     }
 
     /// Sends message number `sent`, of which all else is written.

@@ -6,8 +6,8 @@
 //! from one seed: the same seed and the same calls are the same run.
 //!
 //! A released body is overwritten at once, and so is a reserved one: who reads too late, or sends what it did not
-//! write, gets visibly wrong data. An offered body is not copied: the receiver sees what is there when it looks. Of some, as
-//! drawn, it sees nothing until it takes them, which it can no more when their sender is dead.
+//! write, gets visibly wrong data. An offered body is not copied: the receiver sees what is there when it reads it. Some, as
+//! drawn, it can only take. From a sender that is dead it gets neither.
 
 mod lane;
 #[cfg(test)]
@@ -15,10 +15,13 @@ mod tests;
 
 pub(crate) use lane::LONGEST_DELAY;
 
-use super::{Body, Caps, Header, LANES, Message, Ticket};
+use super::{Body, Caps, Header, LANES, Message, Pinned, Reach, Ticket};
 use crate::{mem::Region, types::Error};
 use lane::{Draws, Lane, Making, Posted, spoil};
-use std::cell::{Cell, RefCell};
+use std::{
+    cell::{Cell, RefCell},
+    sync::atomic::AtomicU32,
+};
 
 /// The ranks, what is on its way between them, and the seed's next draws. One thread uses it.
 pub(crate) struct World {
@@ -217,7 +220,6 @@ impl super::Link for Link<'_> {
         Caps {
             name: "sim",
             max_message: self.world.max_message.get(),
-            offers: self.world.slots == 0,
         }
     }
 
@@ -257,9 +259,16 @@ impl super::Link for Link<'_> {
         });
     }
 
+    fn reach(&self, _body: &Region<'_>) -> Reach {
+        match self.world.slots {
+            0 => Reach::Reading,
+            _ => Reach::No,
+        }
+    }
+
     fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error> {
         self.check(body.len())?;
-        if !self.caps().offers {
+        if self.world.slots > 0 {
             return Err(Error::internal("an offer on a link that takes none"));
         }
         let (base, len) = (body.as_ptr(), body.len());
@@ -291,9 +300,10 @@ impl super::Link for Link<'_> {
         });
         Ok(oldest.map(|message| Message {
             header: message.header,
-            body: match message.is_there {
-                true => Body::There(message.len),
-                false => Body::Here(message.body()),
+            body: match (message.copied, message.is_there) {
+                (true, _) => Body::Here(message.body()),
+                (false, true) => Body::There(message.len),
+                (false, false) => Body::Lent(message.len),
             },
         }))
     }
@@ -302,12 +312,23 @@ impl super::Link for Link<'_> {
         let is_alive = self.world.lives(self.peer);
         let oldest = self.receiving(lane, |lane, _| lane.messages.front().copied());
         let message = oldest.expect("a message to take");
-        if message.is_there && !is_alive {
+        if !message.copied && !is_alive {
             spoil(target.as_ptr(), target.len());
             return Ok(false);
         }
         target.copy_from(&message.body());
         Ok(true)
+    }
+
+    fn pin(&self, lane: usize, len: usize) -> Result<Option<Pinned<'_>>, Error> {
+        static WITHDRAWN: AtomicU32 = AtomicU32::new(0);
+        if !self.world.lives(self.peer) {
+            return Ok(None);
+        }
+        let oldest = self.receiving(lane, |lane, _| lane.messages.front().copied());
+        let body = oldest.expect("a message to read").body();
+        assert_eq!(body.len(), len);
+        Pinned::new(|| Ok(body), None, &WITHDRAWN)
     }
 
     fn release(&self, lane: usize) {

@@ -44,7 +44,6 @@ pub(crate) const MAX_STREAMS: usize = CALL_LANES;
 pub(crate) const CAPS: Caps = Caps {
     name: "tcp",
     max_message: MAX_MESSAGE,
-    offers: false,
 };
 
 /// One rank's end of a link: the halves that have been made so far.
