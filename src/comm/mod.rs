@@ -42,6 +42,7 @@ use crate::{
     types::{Cause, Collective, DType, Error, Reducing, Result},
 };
 use buffers::Buffers;
+use config::Direct;
 use engine::Engine;
 use std::{
     fmt,
@@ -116,7 +117,7 @@ impl Communicator {
         let links = Links::new(rank, ranks, opener, Arc::clone(&bell))
             .with_transport(choice, streams)
             .with_attach(attach)
-            .with_direct(direct);
+            .with_direct(direct != Direct::Off);
         let transport = transport(choice, &membership);
         info!(
             rank,
@@ -130,12 +131,20 @@ impl Communicator {
                 false => "",
             }
         );
-        let machine = machine(
-            choice,
-            membership.one_host(),
-            Groups::listed(membership.hosts()),
-            membership.cores(),
-        );
+        let machine = match direct {
+            Direct::Auto if membership.one_process() && choice != Choice::Tcp => {
+                Machine::one_memory(membership.cores())
+            }
+            Direct::On if membership.one_host() && choice != Choice::Tcp => {
+                Machine::one_memory(membership.cores())
+            }
+            _ => machine(
+                choice,
+                membership.one_host(),
+                Groups::listed(membership.hosts()),
+                membership.cores(),
+            ),
+        };
         let engine = Engine::new(membership, machine, &config, timeout, links, bell);
         engine.tell_memory();
         Ok(Communicator {
