@@ -127,6 +127,11 @@ fn pre_multiplied_sums_between_forked_processes() {
 }
 
 #[test]
+fn memory_that_forked_processes_read_where_it_lies() {
+    build_and_run("tests/c/memory.c", C);
+}
+
+#[test]
 fn more_elements_than_32_bits_count() {
     build_and_run("tests/c/large.c", C);
 }

@@ -1,16 +1,15 @@
-//! Long messages between ranks of one host, which receivers read straight from their senders' memory where they may: the same
+//! Long messages between ranks of one host, which receivers take from their senders' memory where they may: the same
 //! results by either way, from threads and from processes, and the loss of a rank whose memory is being read.
 
 mod common;
 
 use ccl::{Communicator, Element, UniqueId};
-use common::{config, with_ranks};
-use std::{
-    env,
-    io::{BufRead, BufReader, Read},
-    ops::Range,
-    process::{Child, ChildStdout, Command, Stdio},
+use common::{
+    config,
+    process::{Rank, role, say},
+    with_ranks,
 };
+use std::ops::Range;
 
 /// Elements of a block: about the shortest message that is read straight, and several tiles, none of them even.
 const COUNTS: [usize; 4] = [8_191, 16_385, 33_001, 100_003];
@@ -102,71 +101,25 @@ fn threads_get_what_was_sent() {
     }
 }
 
-/// A process that is a rank and does as it is told; killed when dropped.
-struct Rank {
-    child: Child,
-    says: BufReader<ChildStdout>,
-}
-
-impl Rank {
-    fn start(id: &UniqueId, ranks: usize, rank: usize, cma: &str, role: &str) -> Rank {
-        let hex: String = id.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "roles", "--nocapture"])
-            .env("CCL_TEST_ROLE", format!("{role} {hex} {ranks} {rank}"))
-            .env("CCL_CMA", cma)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let says = BufReader::new(child.stdout.take().unwrap());
-        Rank { child, says }
-    }
-
-    fn start_all(ranks: usize, cma: &str, role: &str) -> Vec<Rank> {
-        let id = UniqueId::new().unwrap();
-        (0..ranks)
-            .map(|rank| Rank::start(&id, ranks, rank, cma, role))
-            .collect()
-    }
-
-    /// The next line that it says. Lines of the test harness are skipped.
-    fn said(&mut self) -> String {
-        let mut lines = self.says.by_ref().lines().map(Result::unwrap);
-        let said = lines.find_map(|line| line.strip_prefix("says: ").map(str::to_owned));
-        said.expect("a process that goes on")
-    }
-}
-
-impl Drop for Rank {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Not a test by itself: what the processes do that the tests below start.
 #[test]
 fn roles() {
-    let Ok(role) = env::var("CCL_TEST_ROLE") else {
+    let Some((role, id, ranks, rank)) = role() else {
         return;
     };
-    let words: Vec<&str> = role.split(' ').collect();
-    let byte = |i: usize| u8::from_str_radix(&words[1][2 * i..2 * i + 2], 16).unwrap();
-    let id = UniqueId::from_bytes(std::array::from_fn(byte)).unwrap();
-    let (ranks, rank) = (words[2].parse().unwrap(), words[3].parse().unwrap());
     let joined = Communicator::init(ranks, &id, rank, &config());
-    match (words[0], joined) {
-        (_, Err(error)) => println!("\nsays: {error}"),
+    match (&role[..], joined) {
+        (_, Err(error)) => say(error),
         ("calls", Ok(comm)) => {
             every_call(&comm);
-            println!("\nsays: done");
+            say("done");
         }
         (_, Ok(comm)) => {
             let (send, mut recv) = (vec![rank as u64; 1 << 20], vec![0; ranks << 20]);
             comm.all_gather(&send, &mut recv).unwrap();
-            println!("\nsays: begun");
+            say("begun");
             let error = (0..).find_map(|_| comm.all_gather(&send, &mut recv).err());
-            println!("\nsays: {}", error.unwrap());
+            say(error.unwrap());
         }
     }
 }
@@ -174,7 +127,7 @@ fn roles() {
 #[test]
 fn processes_get_what_was_sent_whichever_way_it_comes() {
     for cma in ["auto", "off", "any"] {
-        for mut rank in Rank::start_all(3, cma, "calls") {
+        for mut rank in Rank::start_all(3, &[("CCL_CMA", cma)], "calls") {
             assert_eq!(rank.said(), "done", "CCL_CMA={cma}");
         }
     }
@@ -183,7 +136,7 @@ fn processes_get_what_was_sent_whichever_way_it_comes() {
 #[test]
 fn a_rank_that_is_killed_while_its_memory_is_read_is_lost() {
     for _ in 0..10 {
-        let mut ranks = Rank::start_all(3, "auto", "gather");
+        let mut ranks = Rank::start_all(3, &[], "gather");
         assert!(ranks.iter_mut().all(|rank| rank.said() == "begun"));
         let pid = ranks[1].child.id();
         ranks[1].child.kill().unwrap();
@@ -197,7 +150,7 @@ fn a_rank_that_is_killed_while_its_memory_is_read_is_lost() {
 
 #[test]
 fn a_setting_that_does_not_exist_is_refused() {
-    let said = Rank::start(&UniqueId::new().unwrap(), 1, 0, "maybe", "calls").said();
+    let said = Rank::start(&UniqueId::new().unwrap(), 1, 0, &[("CCL_CMA", "maybe")], "calls").said();
     let wanted = "CCL_CMA=\"maybe\" does not exist: use \"auto\", \"off\" or \"any\"";
     assert_eq!(said, wanted);
 }

@@ -85,6 +85,13 @@ impl Membership {
         self.table.one_host
     }
 
+    /// Whether all ranks are threads of one process. The same on all ranks.
+    pub(crate) fn one_process(&self) -> bool {
+        let mut seats = self.table.seats.iter();
+        let first = seats.next().map(|seat| &seat.unix);
+        seats.all(|seat| Some(&seat.unix) == first)
+    }
+
     /// Whether each rank seems to be on a host of its own. The same on all ranks.
     pub(crate) fn all_apart(&self) -> bool {
         let mut hosts = BTreeSet::new();

@@ -144,14 +144,14 @@ impl Config {
         })
     }
 
-    /// Whether ranks read each other's memory by loads where they can, as the environment says.
-    pub(super) fn direct(&self) -> Result<bool> {
-        match env::var("CCL_DIRECT").as_deref() {
-            Err(env::VarError::NotPresent) | Ok("" | "auto") => Ok(true),
-            Ok("off") => Ok(false),
+    /// Whether ranks read each other's long messages where they lie, as the environment says.
+    pub(super) fn direct(&self) -> Result<Direct> {
+        match direct_text().as_str() {
+            "auto" => Ok(Direct::Auto),
+            "on" => Ok(Direct::On),
+            "off" => Ok(Direct::Off),
             other => Err(Error::usage(format!(
-                "CCL_DIRECT={:?} does not exist: use \"auto\" or \"off\"",
-                other.unwrap_or("(not UTF-8)")
+                "CCL_DIRECT={other:?} does not exist: use \"auto\", \"on\" or \"off\""
             ))),
         }
     }
@@ -165,7 +165,27 @@ impl Config {
             knob("transport", &self.transport),
             knob("algorithm", &self.algorithm),
             ("reproducible".to_owned(), self.reproducible.to_string()),
+            ("CCL_DIRECT".to_owned(), direct_text()),
         ]
+    }
+}
+
+/// Whether ranks read each other's long messages where they lie. Calls are planned by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direct {
+    /// Where they can. Plans count on it where all ranks are threads of one process.
+    Auto,
+    /// Where they can, and plans count on it wherever ranks share memory.
+    On,
+    Off,
+}
+
+fn direct_text() -> String {
+    match env::var("CCL_DIRECT") {
+        Err(env::VarError::NotPresent) => "auto".to_owned(),
+        Ok(text) if text.is_empty() => "auto".to_owned(),
+        Ok(text) => text,
+        Err(env::VarError::NotUnicode(_)) => "(not UTF-8)".to_owned(),
     }
 }
 

@@ -43,6 +43,7 @@ use crate::{
     types::{Cause, Collective, DType, Error, Reducing, Result},
 };
 use buffers::Buffers;
+use config::Direct;
 use engine::Engine;
 use std::{
     fmt,
@@ -119,7 +120,7 @@ impl Communicator {
         let links = Links::new(rank, ranks, opener, Arc::clone(&bell))
             .with_transport(choice, streams)
             .with_attach(attach)
-            .with_direct(direct);
+            .with_direct(direct != Direct::Off);
         let transport = transport(choice, &membership);
         info!(
             rank,
@@ -134,12 +135,20 @@ impl Communicator {
                 Crowd::Time => "; a quota of its control group is shared, so that waits soon sleep",
             }
         );
-        let machine = machine(
-            choice,
-            membership.one_host(),
-            Groups::listed(membership.hosts()),
-            membership.cores(),
-        );
+        let machine = match direct {
+            Direct::Auto if membership.one_process() && choice != Choice::Tcp => {
+                Machine::one_memory(membership.cores())
+            }
+            Direct::On if membership.one_host() && choice != Choice::Tcp => {
+                Machine::one_memory(membership.cores())
+            }
+            _ => machine(
+                choice,
+                membership.one_host(),
+                Groups::listed(membership.hosts()),
+                membership.cores(),
+            ),
+        };
         let most = config.threads()?.unwrap_or_else(|| threads(&membership));
         let helpers = parent.map_or_else(|| Helpers::new(most), |(_, helpers)| helpers.with(most));
         info!(

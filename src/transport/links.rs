@@ -184,14 +184,18 @@ impl Links {
         Ok(())
     }
 
-    /// Hands `memory` to `peer` if there is a link to send to it by shared memory and it has use for it.
+    /// Hands `memory` to `peer` if there is a link to send to it by shared memory and it has use for it. One that has gone has
+    /// none: whether a call needs it, the call finds.
     fn hand_over(&self, peer: usize, memory: &Arc<shared::Allocation>) -> Result<(), Error> {
         let no_descriptor = |err| Error::system("the descriptor of shared memory could not be copied", err);
         let Some(parcel) = self.peers[peer].shm.hand_over(memory).map_err(no_descriptor)? else {
             return Ok(());
         };
         let began = Instant::now();
-        self.opener.open(peer, parcel)?;
+        match self.opener.open(peer, parcel) {
+            Err(e) if is_end_of(peer, &e) => return Ok(()),
+            handed => handed?,
+        };
         let (rank, ranks, took) = (self.rank, self.peers.len(), began.elapsed());
         let (number, len) = (memory.number(), memory.len());
         debug!(

@@ -1,10 +1,7 @@
 //! [`Job`]: an operation that goes on by itself, with all that it needs.
 
 use crate::{
-    comm::{
-        buffers::Places,
-        plans::{Prepared, READ},
-    },
+    comm::{buffers::Places, plans::Prepared},
     exec::{Completion, Fault, Lend, Outcome, Posted, Progress, Run, Sending, Work},
     mem::{Hold, Region},
     plan::{cost::Order, layout::Tiling},
@@ -70,6 +67,18 @@ impl Job {
             What::Collective(collecting) => collecting.end(outcome),
             What::Send(_, sending) => sending.end(outcome),
             What::Receive(posted) => posted.end(outcome),
+        }
+    }
+
+    /// Its memory, if its messages are so long that they may be left where they lie, or come so.
+    pub(super) fn lent(&self) -> Option<[Region<'_>; 2]> {
+        match &self.what {
+            What::Collective(call) => {
+                let memory = [call.memory[0].region(), call.memory[1].region()];
+                call.placed.plan.lends.is_some().then_some(memory)
+            }
+            What::Send(_, sending) => sending.lent().map(|data| [data, Region::empty()]),
+            What::Receive(posted) => posted.is_long().then(|| [Region::empty(); 2]),
         }
     }
 
@@ -146,7 +155,7 @@ impl Placed {
             proof: &lends.proof,
             rank: lends.rank,
             in_place: input.overlaps(&output),
-            read: READ,
+            read: lends.read,
             taken: lends.taken,
         });
         Work {

@@ -1,7 +1,7 @@
 //! Leading: polls all that is under way, waits by policy, and tells a slow peer from a lost one.
 
 use super::{
-    Engine, Floor, Placed,
+    Engine, Floor, Job, Placed,
     reasons::{self, FIRST_QUESTION, QUESTIONS_APART, Stuck, TROUBLED_NAP},
 };
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     },
     mem::Region,
     transport::{Wires, links::Links},
-    types::{Call, Cause},
+    types::{Call, Cause, Error},
 };
 use std::{
     hint,
@@ -224,7 +224,8 @@ impl Engine {
             }
         }
         if self.mail.load(SeqCst) {
-            self.take_mail(floor);
+            let taken = self.take_mail(floor);
+            taken.map_err(|(peer, error)| failed(Fault::Wire { peer, error }, None))?;
         }
         if !floor.is_idle() {
             let lanes = own.as_ref().map_or(0, |own| own.lanes);
@@ -252,10 +253,19 @@ impl Engine {
         })
     }
 
-    fn take_mail(&self, floor: &mut Floor) {
+    /// Takes in the jobs that have come, and gets the links ready for those of long messages.
+    fn take_mail(&self, floor: &mut Floor) -> Result<(), (usize, Error)> {
         let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
         self.mail.store(false, SeqCst);
-        floor.jobs.extend(desk.incoming.drain(..));
+        let jobs = std::mem::take(&mut desk.incoming);
+        drop(desk);
+        let mut lent = jobs.iter().filter_map(Job::lent);
+        let ready = match self.closed.get() {
+            None => lent.try_for_each(|[input, output]| floor.links.get_ready([&input, &output])),
+            Some(_) => Ok(()),
+        };
+        floor.jobs.extend(jobs.into_iter());
+        ready
     }
 
     /// Sleeps unless something came before the bell was armed, which rang no bell.
@@ -348,7 +358,8 @@ impl Engine {
         let cause = self.close(cause.clone());
         // Before anybody gets back memory from which others might still take messages.
         floor.links.withdraw();
-        self.take_mail(floor);
+        // It is closed, so that no link is got ready.
+        let _ = self.take_mail(floor);
         floor.jobs.fail(&cause);
         self.turned_over();
     }

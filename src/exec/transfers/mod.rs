@@ -15,7 +15,7 @@ mod pair;
 use super::{Completion, Fault, Received, completion::Outcome};
 use crate::{
     mem::{Hold, Region},
-    transport::Wires,
+    transport::{Ticket, Wires},
     types::{Cause, DType, Transfer},
 };
 use message::Envelope;
@@ -49,6 +49,11 @@ impl Sending {
 
     fn is_short(&self) -> bool {
         self.envelope.bytes() <= pair::SHORT
+    }
+
+    /// Its data, if that is so long that it may be left where it lies.
+    pub(crate) fn lent(&self) -> Option<Region<'_>> {
+        (!self.is_short()).then(|| self.data.region())
     }
 
     fn transfer(&self, to: usize) -> Transfer {
@@ -120,6 +125,11 @@ impl Posted {
             number: 0,
             gets: None,
         }
+    }
+
+    /// Whether it may get a message that is left where it lies.
+    pub(crate) fn is_long(&self) -> bool {
+        self.data.region().len() > pair::SHORT
     }
 
     fn takes(&self, peer: usize, envelope: &Envelope) -> bool {
@@ -194,6 +204,8 @@ struct Flow<T> {
     what: T,
     /// Bytes that have gone.
     done: usize,
+    /// The last piece that was left where it lies, if any was.
+    lent: Option<Ticket>,
     since: Instant,
 }
 
@@ -202,6 +214,7 @@ impl<T> Flow<T> {
         Flow {
             what,
             done: 0,
+            lent: None,
             since: Instant::now(),
         }
     }

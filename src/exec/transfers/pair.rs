@@ -7,7 +7,7 @@ use super::{
 use crate::{
     exec::Fault,
     mem::Region,
-    transport::{CALL_LANES, Link, Wires},
+    transport::{CALL_LANES, Link, MAX_MESSAGE, Reach, Wires},
     types::{Cause, Transfer},
 };
 use std::{collections::VecDeque, time::Instant};
@@ -23,6 +23,8 @@ pub(super) const SHORT: usize = 8 << 10;
 pub(super) const KEPT: u32 = 32;
 /// Bytes of a piece of a longer message.
 const PIECE: usize = 32 << 10;
+/// The same where the receiver reads it where it lies.
+const LENT_PIECE: usize = MAX_MESSAGE;
 
 /// One other rank.
 #[derive(Debug, Default)]
@@ -33,6 +35,8 @@ pub(super) struct Pair {
     announced: VecDeque<(u32, Sending)>,
     /// Those that it wants.
     flowing: VecDeque<(u32, Flow<Sending>)>,
+    /// Those that have gone, of which it is still to read pieces where they lie, in order.
+    lent: VecDeque<Flow<Sending>>,
     /// Short messages that it has not handed on yet, as far as this rank knows.
     kept_there: u32,
     next_id: u32,
@@ -56,6 +60,7 @@ impl Pair {
         !(self.unsaid.is_empty()
             && self.announced.is_empty()
             && self.flowing.is_empty()
+            && self.lent.is_empty()
             && self.posted.is_empty()
             && self.coming.is_empty())
     }
@@ -77,10 +82,8 @@ impl Pair {
         let sending = move |sending: &Sending, since| (sending.transfer(peer), since);
         let unsaid = self.unsaid.iter().map(move |one| sending(one, one.since));
         let announced = self.announced.iter().map(move |(_, one)| sending(one, one.since));
-        let flowing = self
-            .flowing
-            .iter()
-            .map(move |(_, flow)| sending(&flow.what, self.stands_since(flow)));
+        let flowing = self.flowing.iter().map(|(_, flow)| flow).chain(&self.lent);
+        let flowing = flowing.map(move |flow| sending(&flow.what, self.stands_since(flow)));
         let posted = self.posted.iter().map(|one| (one.transfer(), one.since));
         let coming = self
             .coming
@@ -92,7 +95,8 @@ impl Pair {
     /// Ends all that is under way because of `cause`.
     pub(super) fn fail(self, cause: &Cause) {
         let announced = self.announced.into_iter().map(|(_, sending)| sending);
-        let flowing = self.flowing.into_iter().map(|(_, flow)| flow.what);
+        let flowing = self.flowing.into_iter().map(|(_, flow)| flow).chain(self.lent);
+        let flowing = flowing.map(|flow| flow.what);
         let sends = self.unsaid.into_iter().chain(announced).chain(flowing);
         sends.for_each(|sending| sending.end(Err(cause.clone())));
         let coming = self.coming.into_iter().map(|(_, flow)| flow.what);
@@ -105,7 +109,11 @@ impl Pair {
 
     /// Sends what can be sent now; whether that was anything.
     pub(super) fn send<W: Wires>(&mut self, peer: usize, wires: &W) -> Result<bool, Fault> {
-        if self.answers.is_empty() && self.unsaid.is_empty() && self.flowing.is_empty() {
+        if self.answers.is_empty()
+            && self.unsaid.is_empty()
+            && self.flowing.is_empty()
+            && self.lent.is_empty()
+        {
             return Ok(false);
         }
         let wire = |error| Fault::Wire { peer, error };
@@ -149,19 +157,39 @@ impl Pair {
         }
         while let Some((id, flow)) = self.flowing.front_mut() {
             let (at, whole) = (flow.done, flow.what.data.region());
-            let len = PIECE.min(whole.len() - at);
-            let Some(room) = link.reserve(DATA, len).map_err(wire)? else {
-                break;
-            };
-            room.copy_from(&whole.part(at, len));
-            link.commit(DATA, Word::Piece { id: *id }.header());
-            flow.go_on(len);
+            let piece = |most: usize| whole.part(at, most.min(whole.len() - at));
+            let header = Word::Piece { id: *id }.header();
+            let mut piece = piece(LENT_PIECE);
+            if link.reach(&piece) == Reach::Reading {
+                let Some(ticket) = link.offer(DATA, header, piece).map_err(wire)? else {
+                    break;
+                };
+                flow.lent = Some(ticket);
+            } else {
+                piece = piece.part(0, PIECE.min(piece.len()));
+                let Some(room) = link.reserve(DATA, piece.len()).map_err(wire)? else {
+                    break;
+                };
+                room.copy_from(&piece);
+                link.commit(DATA, header);
+            }
+            flow.go_on(piece.len());
             moved = true;
             if flow.done == flow.what.data.region().len()
                 && let Some((_, flow)) = self.flowing.pop_front()
             {
-                flow.what.end(Ok(None));
+                match flow.lent {
+                    Some(_) => self.lent.push_back(flow),
+                    None => flow.what.end(Ok(None)),
+                }
             }
+        }
+        let is_taken = |flow: &Flow<Sending>| flow.lent.is_none_or(|ticket| link.taken(DATA, ticket));
+        while self.lent.front().is_some_and(is_taken)
+            && let Some(flow) = self.lent.pop_front()
+        {
+            flow.what.end(Ok(None));
+            moved = true;
         }
         Ok(moved)
     }
