@@ -57,7 +57,7 @@ fn threads(c: &mut Criterion) {
     let (a, b, mut out) = (vec![0x38; LONG], vec![0x39; LONG], vec![0; LONG]);
     for threads in [1, 2] {
         let team = Threads::new(threads);
-        for tile in [64 << 10, 1 << 20, LONG] {
+        for tile in [32 << 10, 64 << 10, LONG] {
             let name = format!("{threads}, tiles of {} KiB", tile >> 10);
             group.bench_function(name, |bencher| {
                 bencher.iter(|| team.sum(tile, black_box([&a, &b]), black_box(&mut out)));

@@ -54,6 +54,13 @@ impl Membership {
         membership
     }
 
+    /// A number by which this communicator differs from others, as far as their names do.
+    pub(crate) fn number(&self) -> u64 {
+        self.comm()
+            .iter()
+            .fold(0, |number, &byte| number.rotate_left(8) ^ u64::from(byte))
+    }
+
     /// The communicator's name, and its secret.
     pub(super) fn comm(&self) -> CommId {
         self.health.0.key.comm

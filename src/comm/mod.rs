@@ -120,7 +120,7 @@ impl Communicator {
         let links = Links::new(rank, ranks, opener, Arc::clone(&bell))
             .with_transport(choice, streams)
             .with_attach(attach)
-            .with_direct(direct != Direct::Off);
+            .with_direct(direct != Direct::Off, membership.number());
         let transport = transport(choice, &membership);
         info!(
             rank,

@@ -189,7 +189,7 @@ impl<'m> Work<'m> {
         targets: impl Iterator<Item = Region<'t>>,
     ) {
         match (self.helpers, sources) {
-            (Some(helpers), [first, rest @ ..]) if first.len() >= 2 * SHARE => {
+            (Some(helpers), [first, rest @ ..]) if first.len() >= SHARED => {
                 let targets: SmallVec<[Region<'t>; 8]> = targets.collect();
                 // What is in its place is not copied.
                 if rest.is_empty() && targets.iter().all(|target| target.as_ptr() == first.as_ptr()) {
@@ -308,8 +308,9 @@ impl<'m> Work<'m> {
 
 /// Bytes that stay in the first-level cache with what is read and written for them.
 const PIECE: usize = 4 << 10;
-/// Bytes of the shortest part that is worth a thread.
-const SHARE: usize = 16 << 10;
+/// Bytes of the shortest piece that is shared with other threads, and of the shortest part that is worth one.
+const SHARED: usize = 24 << 10;
+const SHARE: usize = 8 << 10;
 /// Bytes of a cache line: a multiple of each element's.
 const LINE: usize = 64;
 /// Bytes of the shortest target that is worth more than a plain copy.

@@ -51,6 +51,7 @@ struct Slots<T> {
 const FIRST: usize = 64;
 const PARTS: usize = (SLOT_BITS - FIRST.ilog2() + 1) as usize;
 
+#[repr(align(128))] // so that calls on several communicators do not pull at one line
 struct Slot<T> {
     /// The generation of its value in the upper half; then [`FREE`], [`LIVE`] or [`CLOSED`], and how many use it.
     state: AtomicU64,
@@ -144,12 +145,14 @@ impl<T> Slot<T> {
     /// Nobody uses the value any more, and nobody will: it was taken.
     #[cold]
     fn empty(&self) {
-        // Who comes in vain leaves as well, so that there may be several last ones. Acquire: the others' uses are over.
-        if self.state.fetch_and(!CLOSED, AcqRel) & CLOSED == 0 {
+        // Who comes in vain leaves as well, so that there may be several last ones; and by now this may be another value's
+        // mark, which has users. Acquire: the others' uses are over.
+        let emptied = |state: u64| (state & CLOSED != 0 && state & USERS == 0).then_some(state & !CLOSED);
+        if self.state.fetch_update(AcqRel, Relaxed, emptied).is_err() {
             return;
         }
-        // SAFETY: the mark was taken away here and nowhere else. Since it was set nobody has begun to use the value, and there
-        // was a moment without users; the slot is not free yet.
+        // SAFETY: the mark was taken away here and nowhere else, at a moment without users, and while it was set nobody began
+        // to use the value; the slot is not free yet.
         let value = unsafe { (*self.value.get()).take() };
         self.state.fetch_or(FREE, Release);
         drop(value);

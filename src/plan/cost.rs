@@ -124,7 +124,8 @@ pub(crate) struct Work {
     pub(crate) messages: f64,
     /// Bytes that are sent or received.
     pub(crate) bytes: f64,
-    /// Those of them that are sent again, by the same step to one more rank: what ranks of a host share is written once.
+    /// Those of them that are sent again, by the same step to one more rank: what ranks of a host share is written once, where a
+    /// call goes a straight way.
     pub(crate) spared: f64,
     /// Bytes that are added to others.
     pub(crate) reduced: f64,
@@ -417,7 +418,10 @@ mod tests {
             if bytes > 0.0 {
                 work.messages += messages;
                 work.bytes += messages * bytes;
-                work.spared += step.sends.len().saturating_sub(1) as f64 * bytes;
+                // Of several channels nothing is: they go by the general executor.
+                if schedule.channels.len() == 1 {
+                    work.spared += step.sends.len().saturating_sub(1) as f64 * bytes;
+                }
                 work.reduced += (step.sources.len() - 1) as f64 * bytes;
             }
             assert!(step.how != How::Copy || step.sources.len() == 1);

@@ -1,4 +1,4 @@
-//! [`Area`]: memory of any size that processes of one host share, which its maker alone may write.
+//! [`Area`]: memory of any size that processes of one host share: its maker writes it, others read it.
 
 use super::{fork, memfd};
 use crate::mem::Region;
@@ -32,12 +32,29 @@ impl Area {
         Ok((area, fd))
     }
 
+    /// The same for memory that nobody else can map to write, whoever has the descriptor; nor can it be discarded.
+    pub(crate) fn create_guarded(name: &str, len: usize) -> io::Result<(Area, OwnedFd)> {
+        let fd = memfd::sized(name, len)?;
+        let area = Area::map(&fd, len, ProtFlags::READ | ProtFlags::WRITE)?;
+        fs::fcntl_add_seals(&fd, memfd::GUARDED)?;
+        Ok((area, fd))
+    }
+
+    /// Maps the `len` bytes behind a descriptor of what [`Area::create_guarded`] makes, to be read.
+    ///
+    /// # Errors
+    /// `InvalidData` when it is something else.
+    pub(crate) fn open_guarded(fd: impl AsFd, len: usize) -> io::Result<Area> {
+        memfd::check(&fd, len, memfd::GUARDED)?;
+        Area::map(fd, len, ProtFlags::READ)
+    }
+
     /// Maps the `len` bytes behind a descriptor that came from another process, to be read.
     ///
     /// # Errors
     /// `InvalidData` when it is not what [`Area::create`] makes.
     pub(crate) fn open(fd: impl AsFd, len: usize) -> io::Result<Area> {
-        memfd::check(&fd, len)?;
+        memfd::check(&fd, len, memfd::SEALS)?;
         Area::map(fd, len, ProtFlags::READ)
     }
 

@@ -57,7 +57,7 @@ impl Helpers {
     /// # Panics
     /// When `work` does, after what was begun has ended.
     pub(crate) fn share(&self, parts: usize, work: &(dyn Fn(usize) + Sync)) {
-        let parts = parts.min(MASK as usize);
+        assert!(parts <= MASK as usize, "{parts} parts");
         let crew = &*self.crew;
         if self.threads == 1 || parts < 2 || crew.busy.swap(true, Acquire) {
             return (0..parts).for_each(work);
@@ -155,6 +155,7 @@ impl<'c> Round<'c> {
         // SAFETY: nobody reads it between rounds: see `Shared::serve`; and nobody else is `busy`.
         unsafe { *shared.work.get() = Some(work) };
         shared.end.done.store(0, Relaxed);
+        shared.panicked.store(false, Relaxed);
         let number = (shared.ticket.load(Relaxed) >> (2 * BITS)) + 1;
         // The first part is the caller's. As in `Shared::rest`: either who goes to sleep sees the work, or this thread the
         // sleeper.

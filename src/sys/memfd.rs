@@ -55,7 +55,7 @@ impl<T: Layout> Shared<T> {
     /// # Errors
     /// `InvalidData` when it is not what [`Shared::create`] makes: a memfd of this very size and with these seals.
     pub(crate) fn open(fd: impl AsFd) -> io::Result<Self> {
-        check(&fd, size_of::<T>())?;
+        check(&fd, size_of::<T>(), SEALS)?;
         Self::map(&fd)
     }
 
@@ -131,28 +131,37 @@ unsafe impl<T: Layout> Send for Shared<T> {}
 unsafe impl<T: Layout> Sync for Shared<T> {}
 
 /// Neither the size nor the seals change any more.
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+pub(super) const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// The same, and only who has mapped it already writes.
+pub(super) const GUARDED: SealFlags = SEALS.union(SealFlags::FUTURE_WRITE);
 
 /// A memfd of `size` bytes, all zero, which stays as large.
 pub(super) fn sealed(name: &str, size: usize) -> io::Result<OwnedFd> {
-    let fd = memfd(name)?;
-    fs::ftruncate(&fd, size as u64)?;
+    let fd = sized(name, size)?;
     fs::fcntl_add_seals(&fd, SEALS)?;
     Ok(fd)
 }
 
-/// Checks that a descriptor which came from another process is what [`sealed`] makes.
+/// A memfd of `size` bytes, all zero, without seals.
+pub(super) fn sized(name: &str, size: usize) -> io::Result<OwnedFd> {
+    let fd = memfd(name)?;
+    fs::ftruncate(&fd, size as u64)?;
+    Ok(fd)
+}
+
+/// Checks that a descriptor which came from another process is a memfd of `size` bytes with these seals.
 ///
 /// # Errors
 /// `InvalidData` when it is not.
-pub(super) fn check(fd: impl AsFd, size: usize) -> io::Result<()> {
+pub(super) fn check(fd: impl AsFd, size: usize, wanted: SealFlags) -> io::Result<()> {
     let refuse = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let seals = fs::fcntl_get_seals(&fd)
         .map_err(|err| refuse(format!("the descriptor is not that of a memfd ({err})")))?;
     // Newer kernels add `SealFlags::EXEC`, which is none of our business.
-    if seals & (SEALS | SealFlags::WRITE | SealFlags::FUTURE_WRITE) != SEALS {
+    if seals & (GUARDED | SealFlags::WRITE) != wanted {
         return Err(refuse(format!(
-            "the memory has the seals {seals:?} instead of {SEALS:?}"
+            "the memory has the seals {seals:?} instead of {wanted:?}"
         )));
     }
     let is = fs::fstat(&fd)?.st_size;

@@ -175,7 +175,8 @@ fn give_time(ranks: &[&Allowance], most: impl Fn(&Allowance) -> u64, crowded: &m
             .unwrap_or(wanted)
             .min(wanted);
         for group in groups() {
-            left.entry(group).and_modify(|left| *left -= got);
+            left.entry(group)
+                .and_modify(|left| *left = left.saturating_sub(got));
         }
         if got < wanted {
             crowded[i] = true;

@@ -298,7 +298,7 @@ fn shm_conforms() {
     ] {
         let ranks = inproc::links(2).unwrap();
         let ranks: Vec<Links> = (ranks.into_iter())
-            .map(|links| links.with_attach(attach).with_direct(direct))
+            .map(|links| links.with_attach(attach).with_direct(direct, 1))
             .collect();
         conforms([&ranks[0], &ranks[1]], super::shm::DEPTH as u32);
     }

@@ -92,6 +92,7 @@ pub(crate) struct Links {
     attach: Attach,
     /// Whether ranks read each other's memory by loads, where they can.
     direct: bool,
+    communicator: u64,
     /// Connections of a TCP link in each direction.
     streams: usize,
     peers: Vec<AnyLink>,
@@ -113,6 +114,7 @@ impl Links {
             choice: Choice::Auto,
             attach: Attach::Auto,
             direct: true,
+            communicator: 0,
             streams: 1,
             peers: (0..ranks).map(|_| AnyLink::default()).collect(),
             lease: Arc::default(),
@@ -140,15 +142,22 @@ impl Links {
         Links { attach, ..self }
     }
 
-    /// The same, where ranks read each other's memory by loads or do not.
-    pub(crate) fn with_direct(self, direct: bool) -> Self {
-        Links { direct, ..self }
+    /// The same, where ranks read each other's memory by loads or do not; `communicator` is a number by which theirs differs from
+    /// others.
+    pub(crate) fn with_direct(self, direct: bool, communicator: u64) -> Self {
+        Links {
+            direct,
+            communicator,
+            ..self
+        }
     }
 
-    fn ways(&self) -> Ways {
+    /// What may be done in the direction from one rank to another.
+    fn ways(&self, from: usize, to: usize) -> Ways {
         Ways {
             attach: self.attach != Attach::Off,
             direct: self.direct,
+            link: [self.communicator, from as u64, to as u64],
         }
     }
 
@@ -325,7 +334,7 @@ impl Links {
 
     /// Whether memory could be shared with `peer`.
     fn open_shm(&self, peer: usize) -> Result<bool, Error> {
-        let (opening, parcel) = shm::Opening::new(&self.bell, self.ways())?;
+        let (opening, parcel) = shm::Opening::new(&self.bell, self.ways(self.rank, peer))?;
         let Some(welcome) = self.opener.open(peer, parcel)? else {
             return Ok(false);
         };
@@ -383,7 +392,7 @@ impl Links {
                 ),
             }
         } else {
-            let half = shm::Inbound::attach(peer, &parcel, &self.bell, self.ways())?;
+            let half = shm::Inbound::attach(peer, &parcel, &self.bell, self.ways(peer, self.rank))?;
             let long = half.long_messages();
             // A peer that could share its memory sends its messages there; a connection is for credits then.
             if link.from.replace(Way::Shm) == Way::Shm || !link.shm.set_inbound(half) {

@@ -39,8 +39,8 @@ pub(crate) enum Size<'a> {
 #[derive(Default)]
 pub(super) struct Lately {
     kept: Vec<Quick>,
-    /// The last one that is not among them, and whether it was tried: a call that is made but once is not worth keeping.
-    once: Option<(Placed, bool)>,
+    /// The last ones that are not among them, and whether they were tried: a call that is made but once is not worth keeping.
+    once: Vec<(Placed, bool)>,
 }
 
 /// A short call that was made before.
@@ -107,14 +107,17 @@ impl Floor {
         if placed.scalar.is_some() || lately.knows(placed) {
             return;
         }
-        match &mut lately.once {
-            Some((once, tried)) if once.repeats(placed) => {
+        match lately.once.iter_mut().find(|(once, _)| once.repeats(placed)) {
+            Some((_, tried)) => {
                 if std::mem::replace(tried, true) {
                     return;
                 }
             }
-            _ => {
-                lately.once = Some((placed.clone(), false));
+            None => {
+                if lately.once.len() == KEPT {
+                    lately.once.remove(0);
+                }
+                lately.once.push((placed.clone(), false));
                 return;
             }
         }

@@ -201,7 +201,6 @@ fn counts(load: &Load) -> Counts {
         1.0
     };
     let adds = if load.collective.reduces() { 1.0 } else { 0.0 };
-    let tells = !matches!(load.collective, Collective::Reduce { .. });
     let mut all = Work::NONE;
     let mut busiest = Work::NONE;
     for v in 0..n {
@@ -213,10 +212,6 @@ fn counts(load: &Load) -> Counts {
             let peers = children + if node.parent.is_some() { 1.0 } else { 0.0 };
             work.pass(ways * peers, bytes);
             work.reduced += adds * children * bytes;
-            // Both children are told at once.
-            if tells && children == 2.0 {
-                work.spared += bytes;
-            }
         }
         all.add(&work);
         busiest.raise_to(&work);

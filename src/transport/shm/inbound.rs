@@ -12,7 +12,7 @@ use super::{
 use crate::{
     mem::Region,
     net::Parcel,
-    sys::{area::Area, attach::Holder, memfd::Shared},
+    sys::{area::Area, attach::Holder, fork, memfd::Shared},
     transport::{Body, Expected, Header, LANES, Message, Pinned},
     types::Error,
 };
@@ -34,6 +34,8 @@ pub(crate) struct Inbound {
     lanes: [RecvLane; LANES],
     bell: Ringer,
     peer: usize,
+    /// Whose it is: a forked child has nothing of it.
+    generation: u32,
     /// Whose memory offered messages lie in, or why it cannot be read.
     sender: Result<Holder, String>,
     /// Whether the peer is a thread of this process.
@@ -70,7 +72,7 @@ impl Inbound {
                 Ringer::open(bell, ours)?,
                 pool::open(pool)?,
                 holder.map(Holder::from_bytes),
-                ways.direct && Token::is_ours(token),
+                ways.direct && Token::is_ours(token, ways.link),
             ))
         };
         let (segment, bell, pool, holder, is_same) = open().map_err(|err| refused(peer, err))?;
@@ -99,6 +101,7 @@ impl Inbound {
             lanes,
             bell,
             peer,
+            generation: fork::generation(),
             sender,
             is_same,
             mappings: [const { None }; MAPPINGS],
@@ -311,6 +314,14 @@ impl Inbound {
                 "a message of lane {lane} claims {len} bytes at {at}, more than the {MAX_MESSAGE} that fit"
             ),
         )
+    }
+}
+
+impl Drop for Inbound {
+    fn drop(&mut self) {
+        if self.generation == fork::generation() {
+            self.segment.left.0.store(1, Release); // after all reads of bodies
+        }
     }
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct Segment {
     pub(super) mapped: [Alone; MAPPINGS],
     /// 1 while the receiver, a thread of the sender's process, reads the sender's memory.
     pub(super) reading: Alone,
+    /// 1 once the receiver has given the link up, and reads nothing any more.
+    pub(super) left: Alone,
     /// 1 once the sender has withdrawn all that it had offered and that was not released.
     pub(super) withdrawn: Alone,
     pub(super) bodies: Bodies,

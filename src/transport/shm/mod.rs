@@ -38,6 +38,8 @@ pub(crate) struct Ways {
     pub(crate) attach: bool,
     /// By loads: where the peer is a thread of the same process, and of memory that it has handed over.
     pub(crate) direct: bool,
+    /// What the direction is of which link: a number of the communicator, its sender and its receiver.
+    pub(crate) link: [u64; 3],
 }
 
 /// One rank's end of a link: the halves that have been made so far.

@@ -2,20 +2,24 @@
 
 use crate::sys::per_process::PerProcess;
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     convert::Infallible,
     io,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Random bytes that a link's sender hands over, and that are known in its process alone until the receiver has come for
-/// them, or the link is gone. A forked child knows none.
+/// Random bytes that a link's sender hands over, and that are known in its process alone, for that link, until the receiver has
+/// come for them, or the link is gone. A forked child knows none. They are good for no other link: so who was handed some and
+/// hands them back is not taken for a neighbour.
 pub(super) struct Token([u8; Token::BYTES]);
 
 /// The tokens of links whose receivers have not come.
-static ISSUED: PerProcess<Mutex<HashSet<[u8; Token::BYTES]>>> = PerProcess::new();
+static ISSUED: PerProcess<Mutex<Issued>> = PerProcess::new();
 
-fn issued() -> MutexGuard<'static, HashSet<[u8; Token::BYTES]>> {
+/// With the link that each is for: see `Ways::link`.
+type Issued = HashMap<[u8; Token::BYTES], [u64; 3]>;
+
+fn issued() -> MutexGuard<'static, Issued> {
     let issued = ISSUED.get_or_try_init(|| Ok::<_, Infallible>(Mutex::default()));
     let issued = issued.unwrap_or_else(|never| match never {});
     issued.lock().unwrap_or_else(PoisonError::into_inner)
@@ -27,10 +31,10 @@ impl Token {
     /// That of a sender which has none: no receiver is its neighbour.
     pub(super) const NONE: [u8; Token::BYTES] = [0; Token::BYTES];
 
-    pub(super) fn new() -> io::Result<Token> {
+    pub(super) fn new(link: [u64; 3]) -> io::Result<Token> {
         let mut bytes = [0; Token::BYTES];
         getrandom::fill(&mut bytes)?;
-        issued().insert(bytes);
+        issued().insert(bytes, link);
         Ok(Token(bytes))
     }
 
@@ -38,9 +42,10 @@ impl Token {
         self.0
     }
 
-    /// Whether the one that sent these is a thread of this process. It is asked once.
-    pub(super) fn is_ours(bytes: &[u8; Token::BYTES]) -> bool {
-        issued().remove(bytes)
+    /// Whether the one that sent these for `link` is a thread of this process. It is asked once.
+    pub(super) fn is_ours(bytes: &[u8; Token::BYTES], link: [u64; 3]) -> bool {
+        let mut issued = issued();
+        issued.get(bytes) == Some(&link) && issued.remove(bytes).is_some()
     }
 }
 
@@ -55,21 +60,25 @@ mod tests {
     use super::*;
     use crate::sys::fork;
 
+    const LINK: [u64; 3] = [7, 0, 1];
+
     #[test]
     fn it_is_known_once_in_its_process() {
         fork::watch().unwrap();
-        let [token, other] = [Token::new().unwrap(), Token::new().unwrap()];
+        let [token, other] = [LINK, LINK].map(|link| Token::new(link).unwrap());
         let bytes = token.bytes();
-        assert!(bytes != other.bytes() && !Token::is_ours(&Token::NONE));
-        let child = fork::child(|| !Token::is_ours(&bytes));
+        assert!(bytes != other.bytes() && !Token::is_ours(&Token::NONE, LINK));
+        let child = fork::child(|| !Token::is_ours(&bytes, LINK));
         let (_, status) = rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty())
             .unwrap()
             .unwrap();
         assert_eq!(status.exit_status(), Some(0));
-        assert!(Token::is_ours(&bytes));
-        assert!(!Token::is_ours(&bytes));
+        // Handed back on the way from the other rank, or in another communicator.
+        assert!(!Token::is_ours(&bytes, [7, 1, 0]) && !Token::is_ours(&bytes, [8, 0, 1]));
+        assert!(Token::is_ours(&bytes, LINK));
+        assert!(!Token::is_ours(&bytes, LINK));
         let bytes = other.bytes();
         drop(other);
-        assert!(!Token::is_ours(&bytes));
+        assert!(!Token::is_ours(&bytes, LINK));
     }
 }

@@ -52,7 +52,11 @@ impl Opening {
         }
         let no_random = |err| Error::system("the system has no random bytes", err);
         let seal = ways.attach.then(Seal::new).transpose().map_err(no_random)?;
-        let token = ways.direct.then(Token::new).transpose().map_err(no_random)?;
+        let token = ways
+            .direct
+            .then(|| Token::new(ways.link))
+            .transpose()
+            .map_err(no_random)?;
         let mut bytes = layout::hello();
         bytes.extend(token.as_ref().map_or(Token::NONE, Token::bytes));
         bytes.extend(seal.iter().flat_map(|seal| seal.holder().to_bytes()));
@@ -463,7 +467,9 @@ impl SendLane {
 impl Drop for Outbound {
     /// The receiver may still read what was sent.
     fn drop(&mut self) {
-        self.leave();
+        if self.lease.is_here() {
+            self.leave();
+        }
     }
 }
 

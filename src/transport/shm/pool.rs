@@ -13,7 +13,7 @@ use crate::{
     mem::Region,
     sys::{
         area::Area,
-        fork::ProcessFd,
+        fork::{self, ProcessFd},
         memfd::{Shared, identity},
         per_process::PerProcess,
     },
@@ -22,7 +22,7 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{
             AtomicU8, AtomicU32, AtomicUsize,
             Ordering::{Acquire, Relaxed},
@@ -44,7 +44,7 @@ struct Pool {
     area: Area,
     fd: ProcessFd,
     free: Mutex<Vec<Free>>,
-    /// How many are free.
+    /// How many can be leased.
     left: AtomicUsize,
 }
 
@@ -63,10 +63,12 @@ pub(super) struct Unread {
 }
 
 impl Unread {
+    /// Whether it was read, or never will be, as its receiver has given the link up.
     fn is_read(&self) -> bool {
-        // Pairs with the Release in `Inbound::release`. The count is at most 2^31 from the number.
+        // Both pair with the Release in `inbound.rs`. All are looked at each time that chunks come back, so that the count is at
+        // most 2^31 from the number.
         let released = self.segment.released.0[self.lane].load(Acquire);
-        released.wrapping_sub(self.number).cast_signed() > 0
+        released.wrapping_sub(self.number).cast_signed() > 0 || self.segment.left.0.load(Acquire) != 0
     }
 }
 
@@ -75,7 +77,7 @@ static POOL: PerProcess<Pool> = PerProcess::new();
 impl Pool {
     fn here() -> io::Result<&'static Pool> {
         POOL.get_or_try_init(|| {
-            let (area, fd) = Area::create("ccl-pool", BYTES)?;
+            let (area, fd) = Area::create_guarded("ccl-pool", BYTES)?;
             let free = |chunk| Free {
                 chunk,
                 unread: Vec::new(),
@@ -101,15 +103,25 @@ impl Pool {
             free.unread.is_empty()
         })?;
         let chunk = free.remove(at).chunk;
-        self.left.store(free.len(), Relaxed);
+        self.count(&mut free);
         Some(chunk)
+    }
+
+    /// Notes how many can be leased.
+    fn count(&self, free: &mut [Free]) {
+        let mut ready = 0;
+        for free in free {
+            free.unread.retain(|unread| !unread.is_read());
+            ready += usize::from(free.unread.is_empty());
+        }
+        self.left.store(ready, Relaxed);
     }
 
     fn give_back(&self, back: impl Iterator<Item = Free>) {
         let mut free = self.free();
         free.extend(back);
         free.sort_unstable_by_key(|free| free.chunk);
-        self.left.store(free.len(), Relaxed);
+        self.count(&mut free);
     }
 }
 
@@ -129,7 +141,7 @@ pub(super) fn open(fd: impl AsFd) -> io::Result<Arc<Area>> {
     if let Some(area) = known.and_then(|(_, area)| area.upgrade()) {
         return Ok(area);
     }
-    let area = Arc::new(Area::open(fd, BYTES)?);
+    let area = Arc::new(Area::open_guarded(fd, BYTES)?);
     opened.push((who, Arc::downgrade(&area)));
     Ok(area)
 }
@@ -172,9 +184,10 @@ impl Room {
 }
 
 /// The chunks that the links of a communicator have leased. It belongs to one thread at a time, as they do.
-#[derive(Default)]
 pub(crate) struct Lease {
-    pool: std::sync::OnceLock<&'static Pool>,
+    /// Whose they are: a forked child has none of them.
+    generation: u32,
+    pool: OnceLock<&'static Pool>,
     chunks: [Leased; LEASED],
     /// What is said of unread messages while chunks are given back.
     unread: Mutex<Vec<(usize, Unread)>>,
@@ -204,7 +217,23 @@ impl Leased {
     }
 }
 
+impl Default for Lease {
+    fn default() -> Self {
+        Lease {
+            generation: fork::generation(),
+            pool: OnceLock::new(),
+            chunks: Default::default(),
+            unread: Mutex::default(),
+        }
+    }
+}
+
 impl Lease {
+    /// Whether this is the process that leases.
+    pub(super) fn is_here(&self) -> bool {
+        self.generation == fork::generation()
+    }
+
     /// Room for a body of `len` bytes.
     pub(super) fn take(&self, len: usize) -> Option<Room> {
         for leased in &self.chunks {
@@ -305,6 +334,8 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.give_back();
+        if self.is_here() {
+            self.give_back();
+        }
     }
 }

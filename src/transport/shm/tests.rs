@@ -31,14 +31,17 @@ use std::{
 const ATTACHED: Ways = Ways {
     attach: true,
     direct: false,
+    link: [1, 0, 1],
 };
 const DIRECT: Ways = Ways {
     attach: true,
     direct: true,
+    link: [1, 0, 1],
 };
 const NO_WAY: Ways = Ways {
     attach: false,
     direct: false,
+    link: [1, 0, 1],
 };
 
 /// The two ends of one direction from rank 0 to rank 1, with messages numbered from `start`, which may be attached.
@@ -644,10 +647,7 @@ fn memory_whose_owner_has_gone_is_not_taken() {
 fn memory_that_cannot_be_read_is_not_offered() {
     let bells = [Bell::new().unwrap(), Bell::new().unwrap()];
     let connected = |lends: bool, may: bool, spoil: bool| {
-        let ways = |attach| Ways {
-            attach,
-            direct: false,
-        };
+        let ways = |attach| Ways { attach, ..NO_WAY };
         let (opening, mut parcel) = Opening::new(&bells[0], ways(lends)).unwrap();
         if spoil {
             *parcel.bytes.last_mut().unwrap() ^= 1;
