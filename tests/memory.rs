@@ -10,6 +10,8 @@ use common::{
 use std::fs;
 
 const RANKS: usize = 8;
+/// Communicators after which the pool holds what it ever will, and those after these.
+const FEW: usize = 10;
 const FURTHER: usize = 40;
 
 /// KiB of memory that this process shares by ccl's links, each page divided by those that have it mapped.
@@ -57,26 +59,27 @@ fn roles() {
         return;
     };
     let comm = Communicator::init(ranks, &id, rank, &config()).unwrap();
-    work(&comm);
-    let first = of_all(&comm);
-    let further: Vec<Communicator> = (0..FURTHER).map(|_| comm.duplicate(None).unwrap()).collect();
-    // In turn, twice, so that each has had its share and others have had it since.
-    (0..2).for_each(|_| further.iter().for_each(work));
-    say(format!("{first} {}", of_all(&comm)));
+    // All in turn, twice, so that each has had its share and others have had it since.
+    let mut all = Vec::new();
+    let mut with = |further: usize| {
+        all.extend((0..further).map(|_| comm.duplicate(None).unwrap()));
+        (0..2).for_each(|_| all.iter().for_each(work));
+        of_all(&comm)
+    };
+    say(format!("{} {}", with(FEW), with(FURTHER)));
 }
 
 #[test]
 fn memory_is_bounded_however_many_communicators_there_are() {
     let mut ranks = Rank::start_all(RANKS, &[], "work");
-    for rank in &mut ranks {
-        let said = rank.said();
-        let kib: Vec<usize> = said.split(' ').map(|kib| kib.parse().unwrap()).collect();
-        let [first, last] = [kib[0] / RANKS, kib[1] / RANKS];
-        let further = (last - first) as f64 / FURTHER as f64;
-        println!(
-            "counted: {first} KiB of shared memory a rank of {RANKS}, {further:.1} KiB for each further communicator"
-        );
-        assert!(last < 16 << 10, "{said}");
-        assert!(further < 64.0, "{said}");
-    }
+    let said: Vec<String> = ranks.iter_mut().map(Rank::said).collect();
+    assert!(said.iter().all(|other| *other == said[0]), "{said:?}");
+    let kib: Vec<usize> = said[0].split(' ').map(|kib| kib.parse().unwrap()).collect();
+    let [few, last] = [kib[0] / RANKS, kib[1] / RANKS];
+    let further = (last as f64 - few as f64) / FURTHER as f64;
+    println!(
+        "counted: {few} KiB of shared memory a rank of {RANKS} with {FEW} communicators, {further:.1} KiB for each further one"
+    );
+    assert!(last < 16 << 10, "{said:?}");
+    assert!(further < 64.0, "{said:?}");
 }

@@ -37,7 +37,7 @@ pub(super) const BYTES: usize = CHUNKS * CHUNK;
 /// Chunks that a communicator may lease.
 const LEASED: usize = 8;
 /// With fewer free ones all are given back after each call.
-const SHORT: usize = 8;
+const SHORT: usize = 16;
 
 /// The memory for the bodies of this process's messages.
 struct Pool {

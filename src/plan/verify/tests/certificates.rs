@@ -69,7 +69,9 @@ fn algorithms_are_as_good_as_they_claim() {
         let power = load.ranks.is_power_of_two();
         let (most_rounds, most_bytes) = match (algorithm.name, load.collective) {
             ("ring", _) => (f64::INFINITY, 1.0),
-            ("direct", Collective::Reduce { .. }) => (f64::INFINITY, f64::INFINITY),
+            ("direct", Collective::Reduce { .. } | Collective::Broadcast { .. }) => {
+                (f64::INFINITY, f64::INFINITY)
+            }
             ("direct", _) => (f64::INFINITY, 1.0),
             ("bruck", Collective::AllGather) | ("pat", _) => (1.0, 1.0),
             ("tree", Collective::Gather { .. } | Collective::Scatter { .. }) => (1.0, 1.5),
