@@ -1,0 +1,103 @@
+//! Where bodies lie that are longer than their entries, and who may use the room when.
+
+use super::{super::pool::BYTES, *};
+
+#[test]
+fn a_place_that_does_not_fit_is_refused() {
+    for at in [BYTES as u32 - 499, OWN - 1, u32::MAX] {
+        let (out, into) = pair(0);
+        send(&out, 1, [0; 4], &[7; 500]);
+        out.outbound().segment.entries[1][0].set_at(at);
+        let (rank, what) = blamed(into.peek(1));
+        assert_eq!(rank, 0);
+        assert!(what.contains(&format!("500 bytes at {at}")), "{what}");
+    }
+}
+
+/// However much the other lanes have in flight, each can send a message; and all comes as it was sent.
+#[test]
+fn no_lane_waits_for_anothers_bodies() {
+    let lease = Arc::default();
+    let (out, into) = pair_with(0, &lease);
+    // All but a few pages are held by other links.
+    let mut held: Vec<_> = std::iter::from_fn(|| lease.take(MAX_MESSAGE)).collect();
+    held.drain(..5).for_each(|room| lease.give(room));
+    for turn in 0..20 {
+        let body = |lane: usize, k: u32| sample(lane, 10 * turn + k, MAX_MESSAGE - lane);
+        let mut sent = [0; LANES];
+        for lane in (0..LANES).cycle().skip(turn as usize).take(LANES * DEPTH) {
+            let (header, body) = body(lane, sent[lane]);
+            sent[lane] += u32::from(try_send(&out, lane, header, &body));
+        }
+        assert!(sent.iter().all(|&sent| sent > 0), "{sent:?}");
+        assert!(sent.contains(&1), "{sent:?}");
+        for (lane, &sent) in sent.iter().enumerate() {
+            for k in 0..sent {
+                assert_eq!(recv(&into, lane), body(lane, k));
+            }
+        }
+    }
+}
+
+/// A body that several receivers read is there until the last of them has.
+#[test]
+fn one_body_for_several_receivers() {
+    let lease = Arc::default();
+    let links: Vec<_> = (0..3).map(|_| pair_with(0, &lease)).collect();
+    let lens = [0, 8, INLINE, INLINE + 1, 4096, MAX_MESSAGE];
+    for (turn, &len) in (0..).zip(lens.iter().cycle().take(60)) {
+        let (lane, (header, body)) = (turn as usize % LANES, sample(turn as usize % LANES, turn, len));
+        let (first, _) = &links[0];
+        first.reserve(lane, len).unwrap().unwrap();
+        for (other, _) in &links[1..] {
+            // Twice, as who tried and could not go on does.
+            for _ in 0..2 {
+                let shares = other.reserve_with(first, lane).unwrap().unwrap();
+                assert_eq!(shares, len > INLINE, "{len}");
+                if !shares {
+                    let room = other.reserve(lane, len).unwrap().unwrap();
+                    room.copy_from(&Region::of(&body));
+                }
+            }
+        }
+        let room = first.reserve(lane, len).unwrap().unwrap();
+        room.copy_from(&Region::of(&body));
+        links.iter().for_each(|(out, _)| out.commit(lane, header));
+        let mut order = [0, 1, 2];
+        fastrand::Rng::with_seed(turn.into()).shuffle(&mut order);
+        for k in order {
+            let (out, into) = &links[k];
+            assert_eq!(recv(into, lane), (header, body.clone()));
+            // It knows at once, and uses the room again if it may.
+            (0..LANES).for_each(|lane| drop(out.outbound().has_credit(lane)));
+            let (header, other) = sample(lane, turn + 1000, len);
+            send(out, lane, header, &other);
+            assert_eq!(recv(into, lane), (header, other));
+        }
+    }
+}
+
+/// What a communicator gives back others use, but for what is still to be read.
+#[test]
+fn memory_that_is_given_back_is_used_again() {
+    let leases: Vec<Arc<Lease>> = (0..3).map(|_| Arc::default()).collect();
+    let links: Vec<_> = leases.iter().map(|lease| pair_with(0, lease)).collect();
+    let mut random = fastrand::Rng::with_seed(9);
+    let mut unread: Vec<Vec<_>> = vec![Vec::new(); 3];
+    for turn in 0..2000 {
+        let (k, len) = (random.usize(..3), random.usize(INLINE + 1..=MAX_MESSAGE));
+        let (lane, (header, body)) = (turn % LANES, sample(turn % LANES, turn as u32, len));
+        let (out, into) = &links[k];
+        if try_send(out, lane, header, &body) {
+            unread[k].push((lane, (header, body)));
+        }
+        let read = random.usize(..=unread[k].len());
+        for (lane, message) in unread[k].drain(..read) {
+            assert_eq!(recv(into, lane), message, "turn {turn}");
+        }
+        if random.bool() {
+            out.leave();
+            leases[k].give_back();
+        }
+    }
+}
