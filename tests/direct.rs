@@ -6,7 +6,7 @@ mod common;
 use ccl::{Communicator, Element, Op, SharedMemory, UniqueId};
 use common::{
     config,
-    process::{Rank, role, say},
+    process::{Rank, is_lost_when_killed, role, say},
     with_algorithm, with_ranks,
 };
 use std::{
@@ -313,17 +313,7 @@ fn nothing_stays_of_memory_that_came_and_went() {
 
 #[test]
 fn a_rank_that_is_killed_while_its_memory_is_read_is_lost() {
-    for _ in 0..10 {
-        let mut ranks = Rank::start_all(3, &[], "reduce");
-        assert!(ranks.iter_mut().all(|rank| rank.said() == "begun"));
-        let pid = ranks[1].child.id();
-        ranks[1].child.kill().unwrap();
-        for survivor in [0, 2] {
-            let said = ranks[survivor].said();
-            let lost = format!("rank 1 was lost (its process {pid} ended)");
-            assert!(said.contains(&lost), "{said}");
-        }
-    }
+    is_lost_when_killed("reduce");
 }
 
 /// A rank gives up in the middle of a call, and writes over its memory and gives it back at once, while others may read it.

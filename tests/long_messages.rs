@@ -6,7 +6,7 @@ mod common;
 use ccl::{Communicator, Element, UniqueId};
 use common::{
     config,
-    process::{Rank, role, say},
+    process::{Rank, is_lost_when_killed, role, say},
     with_ranks,
 };
 use std::ops::Range;
@@ -135,17 +135,7 @@ fn processes_get_what_was_sent_whichever_way_it_comes() {
 
 #[test]
 fn a_rank_that_is_killed_while_its_memory_is_read_is_lost() {
-    for _ in 0..10 {
-        let mut ranks = Rank::start_all(3, &[], "gather");
-        assert!(ranks.iter_mut().all(|rank| rank.said() == "begun"));
-        let pid = ranks[1].child.id();
-        ranks[1].child.kill().unwrap();
-        for survivor in [0, 2] {
-            let said = ranks[survivor].said();
-            let lost = format!("rank 1 was lost (its process {pid} ended)");
-            assert!(said.contains(&lost), "{said}");
-        }
-    }
+    is_lost_when_killed("gather");
 }
 
 #[test]

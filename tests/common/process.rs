@@ -79,3 +79,19 @@ pub(crate) fn role() -> Option<(String, UniqueId, usize, usize)> {
 pub(crate) fn say(what: impl std::fmt::Display) {
     println!("\nsays: {what}");
 }
+
+/// Kills one of three ranks that say "begun" and go on in `role` until a call fails, again and again: the others say that it was
+/// lost.
+pub(crate) fn is_lost_when_killed(role: &str) {
+    for _ in 0..10 {
+        let mut ranks = Rank::start_all(3, &[], role);
+        assert!(ranks.iter_mut().all(|rank| rank.said() == "begun"));
+        let pid = ranks[1].child.id();
+        ranks[1].child.kill().unwrap();
+        for survivor in [0, 2] {
+            let said = ranks[survivor].said();
+            let lost = format!("rank 1 was lost (its process {pid} ended)");
+            assert!(said.contains(&lost), "{said}");
+        }
+    }
+}
