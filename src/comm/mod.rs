@@ -301,6 +301,7 @@ impl Drop for Communicator {
         let (rank, ranks) = (membership.rank(), membership.ranks());
         let (calls, took) = (self.engine.calls(), began.elapsed());
         info!(rank, ranks, "end: left in {took:.1?} after {calls} calls");
+        self.engine.tell_ways();
         self.engine.tell_memory();
     }
 }

@@ -284,6 +284,16 @@ impl Links {
         self.bell.disarm();
     }
 
+    /// Tells which ways the messages to each peer have gone by shared memory.
+    pub(crate) fn tell(&self) {
+        let (rank, ranks) = (self.rank, self.peers.len());
+        for (peer, link) in self.peers.iter().enumerate() {
+            if let Some(sent) = link.shm.sent() {
+                debug!(rank, ranks, "link: messages to rank {peer} by shm: {sent}");
+            }
+        }
+    }
+
     /// Bytes of address space that the links take so far. Memory is used only for the pages that messages touched.
     pub(crate) fn memory(&self) -> usize {
         self.bell.mapped() + self.peers.iter().map(AnyLink::mapped).sum::<usize>()

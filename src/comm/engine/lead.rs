@@ -1,7 +1,7 @@
 //! Leading: polls all that is under way, waits by policy, and tells a slow peer from a lost one.
 
 use super::{
-    Engine, Floor, Job, Placed,
+    Engine, Floor, Job, Placed, What,
     reasons::{self, FIRST_QUESTION, QUESTIONS_APART, Stuck, TROUBLED_NAP},
 };
 use crate::{
@@ -90,7 +90,10 @@ impl Engine {
         match reached {
             Ok(Some(reached)) => Ok(Some(Run::after(work, &reached))),
             Ok(None) if links.unsent() => Ok(Some(Run::over(work))),
-            Ok(None) => Ok(None),
+            Ok(None) => {
+                floor.ways.straight += 1;
+                Ok(None)
+            }
             Err(fault) => Err(self.fall_by(floor, fault, Some(placed.call))),
         }
     }
@@ -264,6 +267,8 @@ impl Engine {
             None => lent.try_for_each(|[input, output]| floor.links.get_ready([&input, &output])),
             Some(_) => Ok(()),
         };
+        let is_call = |job: &&Job| matches!(job.what, What::Collective(_));
+        floor.ways.general += jobs.iter().filter(is_call).count() as u64;
         floor.jobs.extend(jobs.into_iter());
         ready
     }

@@ -56,7 +56,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use tracing::{trace, warn};
+use tracing::{debug, trace, warn};
 
 use super::buffers::{Buffers, Places};
 
@@ -104,10 +104,20 @@ pub(super) struct Floor {
     scratch: Vec<u64>,
     lately: Lately,
     jobs: Jobs,
+    ways: Ways,
     /// When the leader last looked at the clock, and time in which nobody looked, as when the process was stopped: that
     /// does not count as waiting.
     looked: Option<Instant>,
     lost: Duration,
+}
+
+/// How many calls went which way.
+#[derive(Debug, Default)]
+struct Ways {
+    short: u64,
+    straight: u64,
+    /// By the general executor, be it only the rest of them.
+    general: u64,
 }
 
 impl Floor {
@@ -187,6 +197,7 @@ impl Engine {
             scratch: Vec::new(),
             lately: Lately::default(),
             jobs: Jobs::new(membership.rank(), membership.ranks()),
+            ways: Ways::default(),
             looked: None,
             lost: Duration::ZERO,
         };
@@ -300,6 +311,7 @@ impl Engine {
             let Some(run) = begin(floor, placed, &work)? else {
                 return Ok(());
             };
+            floor.ways.general += 1;
             let own = Own {
                 run,
                 work: &work,
@@ -446,6 +458,24 @@ impl Engine {
     /// Bytes of links and of scratch. Waits until whoever leads steps back.
     pub(super) fn memory(&self) -> Result<(usize, usize)> {
         self.with_floor(|floor| (floor.links.memory(), floor.scratch.capacity() * size_of::<u64>()))
+    }
+
+    /// Tells which ways calls and messages have gone.
+    pub(super) fn tell_ways(&self) {
+        let (rank, ranks) = (self.membership.rank(), self.membership.ranks());
+        // Only a forked child has no floor.
+        let _ = self.with_floor(|floor| {
+            floor.links.tell();
+            let Ways {
+                short,
+                straight,
+                general,
+            } = floor.ways;
+            debug!(
+                rank,
+                ranks, "calls: {short} went a short way, {straight} a straight one, {general} by the general executor"
+            );
+        });
     }
 
     /// Makes `memory` known to peers, if it is of a kind that they can read. Waits until whoever leads steps back.

@@ -222,6 +222,7 @@ impl Engine {
             patience,
             scratch,
             lately,
+            ways,
             ..
         } = &mut *floor;
         let quick = &lately.kept[at];
@@ -242,7 +243,10 @@ impl Engine {
         let wait = |looks| self.may_wait(links, patience, looks);
         let ran = catch_unwind(AssertUnwindSafe(|| short.run(&turn, &*links, wait)));
         match ran {
-            Ok(None) if !links.unsent() => None,
+            Ok(None) if !links.unsent() => {
+                ways.short += 1;
+                None
+            }
             Ok(reached) => Some(self.run_kept(floor, at, buffers, |_, _, work| {
                 Ok(Some(match reached {
                     Some(reached) => Run::after(work, &[reached]),

@@ -332,7 +332,7 @@ fn reach(holder: Option<Holder>, may: bool) -> Result<Holder, String> {
     };
     let hint = |errno| match errno {
         Errno::PERM | Errno::ACCESS => "; a container or Yama forbids it, the latter unless CCL_CMA=any",
-        Errno::SRCH => "; it is in another PID namespace",
+        Errno::SRCH => "; it has left already, or is in another PID namespace",
         _ => "",
     };
     let refused = |errno| format!("its memory cannot be read ({errno}{})", hint(errno));

@@ -12,6 +12,7 @@ mod neighbour;
 mod outbound;
 mod pool;
 mod room;
+mod tally;
 #[cfg(test)]
 mod tests;
 
@@ -29,7 +30,7 @@ use crate::{
     net::Parcel,
     types::{Cause, Error},
 };
-use std::{cell::OnceCell, io, sync::Arc};
+use std::{cell::OnceCell, fmt, io, sync::Arc};
 
 /// How ranks may get at each other's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +91,11 @@ impl Link {
     /// Whether the peer may send messages that are read where they lie with it.
     pub(crate) fn may_lend(&self) -> bool {
         self.inbound.get().is_some_and(|half| half.may_lend())
+    }
+
+    /// Which ways the messages have gone that this rank has sent, for the log.
+    pub(crate) fn sent(&self) -> Option<impl fmt::Display> {
+        self.outbound.get().map(|half| half.told_of_messages())
     }
 
     /// Bytes of address space that it takes.

@@ -9,6 +9,7 @@ use super::{
     neighbour::Token,
     pool::{self, Lease, Room, Unread},
     refused,
+    tally::{Long, Tally},
 };
 use crate::{
     mem::{Region, shared::Allocation},
@@ -19,7 +20,7 @@ use crate::{
 };
 use std::{
     cell::Cell,
-    io,
+    fmt, io,
     sync::{
         Arc,
         atomic::{Ordering::*, fence},
@@ -96,6 +97,7 @@ impl Opening {
             segment: self.segment,
             lease: Arc::clone(lease),
             handed: Handed::default(),
+            tally: Tally::default(),
             bell,
             peer,
             _seal: self.seal,
@@ -112,6 +114,7 @@ pub(crate) struct Outbound {
     lease: Arc<Lease>,
     /// Memory that the receiver may have mapped.
     handed: Handed,
+    tally: Tally,
     bell: Ringer,
     peer: usize,
     /// By it the receiver knows this process's memory.
@@ -299,6 +302,11 @@ impl Outbound {
         let number = state.sent.get();
         let entry = &self.segment.entries[lane][number as usize % DEPTH];
         let mut word = body.len() as u32 | layout::ELSEWHERE;
+        self.tally.add(match place {
+            Some(_) => Long::Mapped,
+            None if reaches & layout::SAME != 0 => Long::Read,
+            None => Long::Taken,
+        });
         match place {
             None => entry.set_address(body.as_ptr().addr() as u64),
             Some(place) => {
@@ -370,6 +378,7 @@ impl Outbound {
             && len as usize > INLINE
             && let Some(place) = state.rooms[number as usize % DEPTH].get()
         {
+            self.tally.add(Long::Copied);
             entry.set_at(match place {
                 Place::Pool(room) => room.at,
                 Place::Own => layout::OWN,
@@ -451,6 +460,12 @@ impl Outbound {
             }
             number = number.wrapping_add(1);
         }
+    }
+
+    /// Which ways the messages have gone.
+    pub(super) fn told_of_messages(&self) -> impl fmt::Display {
+        let sent = self.lanes.iter().map(|lane| lane.sent.get());
+        self.tally.of(sent.fold(0, u32::wrapping_add))
     }
 
     pub(super) fn mapped(&self) -> usize {
