@@ -126,7 +126,7 @@ fn roles() {
 
 #[test]
 fn processes_get_what_was_sent_whichever_way_it_comes() {
-    for cma in ["auto", "off", "any"] {
+    for cma in ["auto", "on", "off", "any"] {
         for mut rank in Rank::start_all(3, &[("CCL_CMA", cma)], "calls") {
             assert_eq!(rank.said(), "done", "CCL_CMA={cma}");
         }
@@ -141,6 +141,6 @@ fn a_rank_that_is_killed_while_its_memory_is_read_is_lost() {
 #[test]
 fn a_setting_that_does_not_exist_is_refused() {
     let said = Rank::start(&UniqueId::new().unwrap(), 1, 0, &[("CCL_CMA", "maybe")], "calls").said();
-    let wanted = "CCL_CMA=\"maybe\" does not exist: use \"auto\", \"off\" or \"any\"";
+    let wanted = "CCL_CMA=\"maybe\" does not exist: use \"auto\", \"on\", \"off\" or \"any\"";
     assert_eq!(said, wanted);
 }

@@ -119,9 +119,10 @@ impl Config {
         match env::var("CCL_CMA").as_deref() {
             Err(env::VarError::NotPresent) | Ok("" | "auto") => Ok(Attach::Auto),
             Ok("off") => Ok(Attach::Off),
+            Ok("on") => Ok(Attach::On),
             Ok("any") => Ok(Attach::Any),
             other => Err(Error::usage(format!(
-                "CCL_CMA={:?} does not exist: use \"auto\", \"off\" or \"any\"",
+                "CCL_CMA={:?} does not exist: use \"auto\", \"on\", \"off\" or \"any\"",
                 other.unwrap_or("(not UTF-8)")
             ))),
         }

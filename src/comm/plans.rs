@@ -26,6 +26,8 @@ pub(super) struct Plans {
     /// Programs repeat their calls, and a short call is over in less time than it takes to plan it.
     ready: Vec<Arc<Prepared>>,
     helpers: Helpers,
+    /// Whether long messages are left for their receivers to take also in calls that lose by it.
+    takes_all: bool,
 }
 
 type Key = (&'static str, Collective, Order);
@@ -74,10 +76,12 @@ pub(super) struct Lends {
 }
 
 impl Plans {
-    /// No plans yet; long calls have these helpers.
-    pub(super) fn new(helpers: Helpers) -> Self {
+    /// No plans yet; long calls have these helpers. `takes_all`: long messages of all calls are left for their receivers to
+    /// take, where they can.
+    pub(super) fn new(helpers: Helpers, takes_all: bool) -> Self {
         Plans {
             helpers,
+            takes_all,
             ..Plans::default()
         }
     }
@@ -121,12 +125,19 @@ impl Plans {
                 CALL_LANES,
                 machine.tile(load.collective),
             )?;
-            let read = read_from(&load);
+            let read = match self.takes_all {
+                true => READ,
+                false => read_from(&load),
+            };
             let lends = (tiling.elements * load.element >= read).then(|| Lends {
                 proof,
                 rank,
                 read,
-                taken: if gains(&load, machine) { TAKEN } else { usize::MAX },
+                taken: match (self.takes_all, gains(&load, machine)) {
+                    (true, _) => read,
+                    (false, true) => TAKEN,
+                    (false, false) => usize::MAX,
+                },
             });
             let straight = begins.and_then(|begins| {
                 let grains = Grains::Cut { layout, begins };
@@ -261,9 +272,11 @@ const HELPED: f64 = 8_388_608.0;
 fn read_from(load: &Load) -> usize {
     match load.collective {
         Collective::AllReduce => 32 << 10,
-        _ => 16 << 10,
+        _ => READ,
     }
 }
+
+const READ: usize = 16 << 10;
 /// Calls kept ready.
 const READY: usize = 8;
 /// Schedules kept: a broadcast has one for each root.

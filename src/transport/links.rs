@@ -81,6 +81,8 @@ pub(crate) enum Attach {
     #[default]
     Auto,
     Off,
+    /// Where the system lets it, in all calls and not only in those that gain by it.
+    On,
     /// Where the system lets it; and this process lets any other of its user, where that is asked.
     Any,
 }
@@ -282,6 +284,11 @@ impl Links {
     /// Ends what [`Links::arm`] began, whether it slept or not.
     pub(crate) fn disarm(&self) {
         self.bell.disarm();
+    }
+
+    /// Whether all long messages are left for their receivers to take, where those can, be it slower or not.
+    pub(crate) fn takes_all(&self) -> bool {
+        self.attach == Attach::On
     }
 
     /// Tells which ways the messages to each peer have gone by shared memory.

@@ -191,6 +191,7 @@ impl Engine {
         bell: Arc<Bell>,
         helpers: Helpers,
     ) -> Self {
+        let plans = Plans::new(helpers, links.takes_all());
         let floor = Floor {
             links,
             patience: Patience::new(membership.crowd()),
@@ -202,7 +203,7 @@ impl Engine {
             lost: Duration::ZERO,
         };
         let desk = Desk {
-            plans: Plans::new(helpers),
+            plans,
             incoming: Vec::new(),
         };
         let engine = Engine {
