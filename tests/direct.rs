@@ -6,57 +6,20 @@ mod common;
 use ccl::{Communicator, Element, Op, SharedMemory, UniqueId};
 use common::{
     config,
+    memory::Memory,
     process::{Rank, is_lost_when_killed, role, say},
     with_algorithm, with_ranks,
 };
-use std::{
-    fs,
-    ops::{Deref, DerefMut, Range},
-    thread,
-};
+use std::{fs, ops::Range, thread};
 
-/// A buffer of either kind.
-enum Memory {
-    Own(Vec<u32>),
-    Shared(SharedMemory<u32>),
+/// A buffer of `len` elements of either kind that hold anything.
+fn any(random: &mut fastrand::Rng, len: usize) -> Memory<u32> {
+    Memory::of(random.bool(), &vec![random.u32(..); len])
 }
 
-impl Memory {
-    /// One of `len` elements that hold anything.
-    fn new(random: &mut fastrand::Rng, len: usize) -> Memory {
-        let mut memory = match random.bool() {
-            true => Memory::Own(vec![0; len]),
-            false => Memory::Shared(SharedMemory::new(len).unwrap()),
-        };
-        memory.fill(random.u32(..));
-        memory
-    }
-
-    fn of(random: &mut fastrand::Rng, data: &[u32]) -> Memory {
-        let mut memory = Memory::new(random, data.len());
-        memory.copy_from_slice(data);
-        memory
-    }
-}
-
-impl Deref for Memory {
-    type Target = [u32];
-
-    fn deref(&self) -> &[u32] {
-        match self {
-            Memory::Own(data) => data,
-            Memory::Shared(data) => data,
-        }
-    }
-}
-
-impl DerefMut for Memory {
-    fn deref_mut(&mut self) -> &mut [u32] {
-        match self {
-            Memory::Own(data) => data,
-            Memory::Shared(data) => data,
-        }
-    }
+/// One of either kind that holds `data`.
+fn with(random: &mut fastrand::Rng, data: &[u32]) -> Memory<u32> {
+    Memory::of(random.bool(), data)
 }
 
 /// Element `at` of `rank`'s vector in call `turn`.
@@ -87,7 +50,7 @@ fn calls(comm: &Communicator, seed: u64, turns: usize) {
         fastrand::Rng::with_seed(seed ^ (rank as u64 + 1) << 32),
     );
     // What is kept from call to call, beside what comes and goes.
-    let mut kept: Vec<Memory> = Vec::new();
+    let mut kept: Vec<Memory<u32>> = Vec::new();
     for turn in 0..turns {
         let count = *shared.choice(&COUNTS).unwrap();
         let (root, in_place, call) = (shared.usize(..n), shared.bool(), shared.u8(..9));
@@ -104,11 +67,11 @@ fn calls(comm: &Communicator, seed: u64, turns: usize) {
         let is_root = rank == root;
         let mut recv = match kept.iter().position(|memory| memory.len() == n * count) {
             Some(at) => kept.swap_remove(at),
-            None => Memory::new(&mut own, n * count),
+            None => any(&mut own, n * count),
         };
         match (call, in_place) {
             (0, false) => {
-                let send = Memory::of(&mut own, &data(rank, 0..n * count));
+                let send = with(&mut own, &data(rank, 0..n * count));
                 comm.all_reduce(&send, &mut recv, Op::Sum).unwrap();
                 same(&recv, &sum(0..n * count), &what);
             }
@@ -118,7 +81,7 @@ fn calls(comm: &Communicator, seed: u64, turns: usize) {
                 same(&recv, &sum(0..n * count), &what);
             }
             (1, false) => {
-                let send = Memory::of(&mut own, &data(rank, 0..n * count));
+                let send = with(&mut own, &data(rank, 0..n * count));
                 comm.reduce(&send, is_root.then_some(&mut recv[..]), Op::Sum, root)
                     .unwrap();
                 if is_root {
@@ -136,8 +99,8 @@ fn calls(comm: &Communicator, seed: u64, turns: usize) {
                 same(&recv, &wanted, &what);
             }
             (2, false) => {
-                let send = Memory::of(&mut own, &data(rank, 0..n * count));
-                let mut recv = Memory::new(&mut own, count);
+                let send = with(&mut own, &data(rank, 0..n * count));
+                let mut recv = any(&mut own, count);
                 comm.reduce_scatter(&send, &mut recv, Op::Sum).unwrap();
                 same(&recv, &sum(block(rank)), &what);
             }
@@ -147,7 +110,7 @@ fn calls(comm: &Communicator, seed: u64, turns: usize) {
                 same(&recv[block(rank)], &sum(block(rank)), &what);
             }
             (3, false) => {
-                let send = Memory::of(&mut own, &data(rank, block(rank)));
+                let send = with(&mut own, &data(rank, block(rank)));
                 comm.all_gather(&send, &mut recv).unwrap();
                 same(&recv, &all, &what);
             }
@@ -157,7 +120,7 @@ fn calls(comm: &Communicator, seed: u64, turns: usize) {
                 same(&recv, &all, &what);
             }
             (4, _) => {
-                let send = Memory::of(&mut own, &data(rank, 0..n * count));
+                let send = with(&mut own, &data(rank, 0..n * count));
                 let wanted: Vec<u32> = (0..n).flat_map(|from| data(from, block(rank))).collect();
                 if in_place {
                     recv.copy_from_slice(&send);
@@ -175,14 +138,14 @@ fn calls(comm: &Communicator, seed: u64, turns: usize) {
                     }
                     comm.broadcast_in_place(&mut recv, root).unwrap();
                 } else {
-                    let send = Memory::of(&mut own, &wanted);
+                    let send = with(&mut own, &wanted);
                     comm.broadcast(is_root.then_some(&send[..]), &mut recv, root)
                         .unwrap();
                 }
                 same(&recv, &wanted, &what);
             }
             (6, _) => {
-                let send = Memory::of(&mut own, &data(rank, block(rank)));
+                let send = with(&mut own, &data(rank, block(rank)));
                 comm.gather(&send, is_root.then_some(&mut recv[..]), root)
                     .unwrap();
                 if is_root {
@@ -190,17 +153,17 @@ fn calls(comm: &Communicator, seed: u64, turns: usize) {
                 }
             }
             (7, _) => {
-                let send = Memory::of(&mut own, &data(root, 0..n * count));
-                let mut recv = Memory::new(&mut own, count);
+                let send = with(&mut own, &data(root, 0..n * count));
+                let mut recv = any(&mut own, count);
                 comm.scatter(is_root.then_some(&send[..]), &mut recv, root)
                     .unwrap();
                 same(&recv, &send[block(rank)], &what);
             }
             _ => {
                 // Side by side: messages to the next rank, and calls.
-                let send = Memory::of(&mut own, &data(rank, 0..n * count));
-                let mut gathered = Memory::new(&mut own, n * n * count);
-                let mut theirs = Memory::new(&mut own, n * count);
+                let send = with(&mut own, &data(rank, 0..n * count));
+                let mut gathered = any(&mut own, n * n * count);
+                let mut theirs = any(&mut own, n * count);
                 let (next, before) = ((rank + 1) % n, (rank + n - 1) % n);
                 let (from, sums) = (&send[..], &mut recv[..]);
                 let (received, blocks) = (&mut theirs[..], &mut gathered[..]);
