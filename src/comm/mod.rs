@@ -47,7 +47,9 @@ use config::Direct;
 use engine::Engine;
 use std::{
     fmt,
+    num::NonZero,
     sync::{Arc, Mutex},
+    thread,
     time::{Duration, Instant},
 };
 use tracing::{info, warn};
@@ -135,13 +137,13 @@ impl Communicator {
                 Crowd::Time => "; a quota of its control group is shared, so that waits soon sleep",
             }
         );
-        let machine = match direct {
-            Direct::Auto if membership.one_process() && choice != Choice::Tcp => {
-                Machine::one_memory(membership.cores())
-            }
-            Direct::On if membership.one_host() && choice != Choice::Tcp => {
-                Machine::one_memory(membership.cores())
-            }
+        let is_read = match direct {
+            Direct::Auto => membership.one_process(),
+            Direct::On => membership.one_host(),
+            Direct::Off => false,
+        };
+        let machine = match choice {
+            Choice::Auto | Choice::Shm if is_read => Machine::one_memory(membership.cores()),
             _ => machine(
                 choice,
                 membership.one_host(),
@@ -344,7 +346,8 @@ pub fn explain(
 /// this one may use. More than a few find the memory busy.
 fn threads(membership: &Membership) -> usize {
     let each = membership.cores() / membership.ranks();
-    each.min(Allowance::here().cpus()).clamp(1, 4)
+    let here = thread::available_parallelism().map_or(1, NonZero::get);
+    each.min(here).clamp(1, 4)
 }
 
 /// What the ranks' bytes will travel over, and why.

@@ -8,11 +8,11 @@
 use super::{
     cursor::Cursor,
     memory::{AHEAD, Work},
-    straight::{Reached, piece},
+    straight::{self, From, Place, Reached, piece},
 };
 use crate::{
     mem::Region,
-    plan::schedule::{Buffer, How, LoopVars, Slice, Source, Step},
+    plan::schedule::{Buffer, How, LoopVars, Step},
     reduce::{Manner, reduce_as},
     transport::{Expected, Header, Link, Wires},
     types::{DType, Error, Op},
@@ -46,19 +46,6 @@ struct Leg {
     before: usize,
     /// Whether it has at most [`NARROW`] sources, and sends to so many peers.
     is_narrow: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum From {
-    Place(Place),
-    Peer(usize),
-}
-
-/// A place in a buffer, in bytes.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    buffer: Buffer,
-    at: usize,
 }
 
 /// What is another in each call.
@@ -237,31 +224,29 @@ impl Short {
 impl Leg {
     /// `step` of `work` where these are the loop variables, after so many others. Not if it has many ends.
     fn of(step: &Step, vars: &LoopVars, work: &Work<'_>, before: usize) -> Option<Leg> {
-        let (ranks, element) = (work.ranks(), work.dtype.size());
         let ends = step.sources.len().max(step.sends.len());
         if ends > WIDE {
             return None;
         }
-        let place = |slice: &Slice| {
-            let (place, _) = piece(slice, vars, work.schedule, &work.grains, &work.tiling)?;
-            Some(Place {
-                buffer: place.buffer,
-                at: place.at * element,
-            })
+        let leg = straight::Leg::of(step, vars, work.schedule, |slice| {
+            piece(slice, vars, work.schedule, &work.grains, &work.tiling)
+        })?;
+        let element = work.dtype.size();
+        let in_bytes = |place: Place| Place {
+            at: place.at * element,
+            ..place
         };
-        let shape = step.shape()?;
-        let (_, elements) = piece(shape, vars, work.schedule, &work.grains, &work.tiling)?;
-        let from = |source: &Source| match source {
-            Source::Slice(slice) => place(slice).map(From::Place),
-            Source::Recv(peer) => Some(From::Peer(peer.at(vars, ranks))),
+        let from = |from| match from {
+            From::Place(place) => From::Place(in_bytes(place)),
+            From::Peer(peer) => From::Peer(peer),
         };
         let [.., low, high] = work.header_of(step, vars);
         Some(Leg {
-            sources: step.sources.iter().map(from).collect::<Option<_>>()?,
-            how: step.how,
-            stores: step.stores.iter().map(place).collect::<Option<_>>()?,
-            sends: step.sends.iter().map(|peer| peer.at(vars, ranks)).collect(),
-            bytes: elements * element,
+            sources: leg.sources.into_iter().map(from).collect(),
+            how: leg.how,
+            stores: leg.stores.into_iter().map(in_bytes).collect(),
+            sends: leg.sends.into_vec(),
+            bytes: leg.elements * element,
             count: work.grains.are_told().then_some([low, high]),
             before,
             is_narrow: ends <= NARROW,

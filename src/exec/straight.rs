@@ -34,22 +34,22 @@ pub(crate) struct Straight {
 
 /// A step with everything in its place.
 #[derive(Debug)]
-struct Leg {
-    sources: SmallVec<[From; 2]>,
-    how: How,
-    stores: SmallVec<[Place; 1]>,
-    sends: SmallVec<[usize; 2]>,
+pub(super) struct Leg {
+    pub(super) sources: SmallVec<[From; 2]>,
+    pub(super) how: How,
+    pub(super) stores: SmallVec<[Place; 1]>,
+    pub(super) sends: SmallVec<[usize; 2]>,
     /// Elements of each message and of each place, in all tiles.
-    elements: usize,
+    pub(super) elements: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum From {
+pub(super) enum From {
     Place(Place),
     Peer(usize),
 }
 
-/// A place in a buffer, in elements.
+/// A place in a buffer: in elements here, in bytes in a [`Short`](super::Short) way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub(super) buffer: Buffer,
@@ -175,7 +175,7 @@ impl Straight {
 
 impl Leg {
     /// `step` where these are the loop variables; `place` finds where a slice begins, and how long it is.
-    fn of(
+    pub(super) fn of(
         step: &Step,
         vars: &LoopVars,
         schedule: &Schedule,

@@ -1,7 +1,7 @@
 //! The operations.
 
 use super::{
-    Entry, at_once,
+    at_once,
     later::{When, is_now, later, when},
     memory::{index, region},
     on_entry,
@@ -10,7 +10,7 @@ use super::{
 use crate::{
     comm::Size,
     mem::{Hold, Region},
-    types::{Collective, DType, Op, Result},
+    types::{Collective, DType, Result},
 };
 use std::ffi::{c_int, c_void};
 
@@ -40,11 +40,10 @@ unsafe fn run(
             part("recvbuff", recv, received, dtype)?,
         ])
     };
-    let reducing = |entry: &Entry, dtype| op.map_or(Ok(Op::Sum.into()), |op| entry.made.reducing(op, dtype));
     if is_now(stream) {
         let outcome = at_once(comm, |entry| {
             let dtype = DType::from_number(datatype).ok()?;
-            let op = reducing(entry, dtype).ok()?;
+            let op = entry.reducing(op, dtype).ok()?;
             let buffers = |bytes: [usize; 2]| {
                 let [sent, received] = bytes.map(|bytes| bytes / dtype.size());
                 let parts: Result<_> = parts(sent, received, dtype);
@@ -60,7 +59,7 @@ unsafe fn run(
     on_entry(comm, |entry| {
         let comm = &entry.communicator;
         let dtype = DType::from_number(datatype)?;
-        let (op, collective) = (reducing(entry, dtype)?, collective()?);
+        let (op, collective) = (entry.reducing(op, dtype)?, collective()?);
         let when = when(stream)?;
         let held = comm.held(collective, count, dtype)?;
         let [input, output] = parts(held.input.len(), held.output.len(), dtype)?;

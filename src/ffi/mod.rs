@@ -29,7 +29,7 @@ mod vector;
 
 use crate::{
     comm::Communicator,
-    types::{Cause, Error, Result},
+    types::{Cause, DType, Error, Op, Reducing, Result},
 };
 use handle::Table;
 use std::{
@@ -37,7 +37,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError},
 };
-use types::{Code, cclComm_t, cclResult_t};
+use types::{Code, cclComm_t, cclRedOp_t, cclResult_t};
 
 /// What a handle of C's stands for.
 struct Entry {
@@ -57,6 +57,11 @@ impl Entry {
             made: reductions::Made::default(),
             registered: shared::Registered::default(),
         }
+    }
+
+    /// How a collective reduces whose reduction, if it has one, C calls `op`.
+    fn reducing(&self, op: Option<cclRedOp_t>, dtype: DType) -> Result<Reducing> {
+        op.map_or(Ok(Op::Sum.into()), |op| self.made.reducing(op, dtype))
     }
 
     /// Keeps the text for `cclGetLastError`.

@@ -1,7 +1,7 @@
 //! The V forms of the operations: blocks whose lengths and places the caller gives.
 
 use super::{
-    Entry, at_once,
+    at_once,
     collectives::rooted,
     later::{When, is_now, later, when},
     memory::region,
@@ -11,7 +11,7 @@ use super::{
 use crate::{
     comm::{Communicator, Side, Size},
     mem::Hold,
-    types::{Collective, DType, Error, Op, Result},
+    types::{Collective, DType, Error, Result},
 };
 use std::{
     ffi::{c_int, c_void},
@@ -128,12 +128,11 @@ unsafe fn run(
         // until the operation is over.
         unsafe { region(given.names[0], given.buffer, count, dtype) }
     };
-    let reducing = |entry: &Entry, dtype| op.map_or(Ok(Op::Sum.into()), |op| entry.made.reducing(op, dtype));
     if is_now(stream) {
         let outcome = at_once(comm, |entry| {
             let comm = &entry.communicator;
             let dtype = DType::from_number(datatype).ok()?;
-            let (op, collective) = (reducing(entry, dtype).ok()?, collective().ok()?);
+            let (op, collective) = (entry.reducing(op, dtype).ok()?, collective().ok()?);
             let (is_root, ranks) = (is_root(comm, collective), comm.ranks());
             // SAFETY: the caller's promise.
             let sides = unsafe { [send.lent(ranks, is_root)?, recv.lent(ranks, is_root)?] };
@@ -150,7 +149,7 @@ unsafe fn run(
     on_entry(comm, |entry| {
         let comm = &entry.communicator;
         let dtype = DType::from_number(datatype)?;
-        let (op, collective) = (reducing(entry, dtype)?, collective()?);
+        let (op, collective) = (entry.reducing(op, dtype)?, collective()?);
         let (is_root, ranks) = (is_root(comm, collective), comm.ranks());
         // SAFETY: the caller's promise.
         let arrays = unsafe { [send.arrays(ranks, is_root)?, recv.arrays(ranks, is_root)?] };

@@ -94,6 +94,12 @@ impl<'m> Region<'m> {
         }
     }
 
+    /// The same, if they lie there.
+    #[inline]
+    pub(crate) fn get(&self, at: usize, len: usize) -> Option<Region<'m>> {
+        (at <= self.len && len <= self.len - at).then(|| self.part(at, len))
+    }
+
     /// Whether both are the same bytes.
     #[cfg(test)]
     pub(crate) fn is(&self, other: &Region<'_>) -> bool {

@@ -1,10 +1,10 @@
 //! [`Host`]: the processor's name, how many processors this process may use, and how much memory it may still take.
 
 use super::{
-    quota::{memberships, quotas, with_ancestors},
+    quota::{groups, quotas},
     text,
 };
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// This process's share of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Host {
         Host {
             cpu: cpu_name(root),
             cpus: quota.map_or(cpus, |quota| cpus.min(quota)).max(1),
-            memory_available: [meminfo_available(root), MemoryGroups::read(root).left()]
+            memory_available: [meminfo_available(root), memory_left(root)]
                 .into_iter()
                 .flatten()
                 .min(),
@@ -59,43 +59,21 @@ fn meminfo_available(root: &Path) -> Option<u64> {
     Some(kib.trim().parse::<u64>().ok()?.saturating_mul(1024))
 }
 
-/// The folders that may limit this process's memory, each with its ancestors: every one's limit holds.
-struct MemoryGroups {
-    unified: Vec<PathBuf>,
-    v1: Vec<PathBuf>,
-}
-
-impl MemoryGroups {
-    fn read(root: &Path) -> Self {
-        let mount = root.join("sys/fs/cgroup");
-        let mut groups = MemoryGroups {
-            unified: Vec::new(),
-            v1: Vec::new(),
-        };
-        for (controllers, path) in memberships(&text(&root.join("proc/self/cgroup")).unwrap_or_default()) {
-            if controllers.is_empty() {
-                groups.unified = with_ancestors(&mount, path);
-            } else if controllers.split(',').any(|controller| controller == "memory") {
-                groups.v1 = with_ancestors(&mount.join("memory"), path);
-            }
-        }
-        groups
-    }
-
-    /// Bytes until the tightest limit.
-    fn left(&self) -> Option<u64> {
-        let v2 = (self.unified.iter())
-            .filter_map(|group| room(group, "memory.max", "memory.current", "inactive_file"));
-        let v1 = (self.v1.iter()).filter_map(|group| {
-            room(
-                group,
-                "memory.limit_in_bytes",
-                "memory.usage_in_bytes",
-                "total_inactive_file",
-            )
-        });
-        v2.chain(v1).min()
-    }
+/// Bytes until the tightest limit of this process's control groups.
+fn memory_left(root: &Path) -> Option<u64> {
+    let [unified, own] = groups(root, "memory");
+    let v2 = unified
+        .iter()
+        .filter_map(|group| room(group, "memory.max", "memory.current", "inactive_file"));
+    let v1 = own.iter().filter_map(|group| {
+        room(
+            group,
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            "total_inactive_file",
+        )
+    });
+    v2.chain(v1).min()
 }
 
 /// What a group may still take. File pages that were not used lately are given up before the limit hurts.

@@ -19,7 +19,7 @@ pub(crate) struct Quota {
 
 /// The quotas that hold for this process, that of its own group first, as seen under `root`.
 pub(crate) fn quotas(root: &Path) -> Vec<Quota> {
-    let Groups { unified, cpu } = Groups::read(root);
+    let [unified, cpu] = groups(root, "cpu");
     let v2 = unified.into_iter().filter_map(|group| {
         let thousandths = of_max(&text(&group.join("cpu.max"))?)?;
         Some((group, thousandths))
@@ -41,45 +41,34 @@ pub(crate) fn quotas(root: &Path) -> Vec<Quota> {
         .collect()
 }
 
-/// The folders that may say how much time this process has, each with its ancestors: every one's limit holds.
-struct Groups {
-    /// Of version 2.
-    unified: Vec<PathBuf>,
-    /// Of version 1.
-    cpu: Vec<PathBuf>,
-}
-
-impl Groups {
-    fn read(root: &Path) -> Self {
-        let mount = root.join("sys/fs/cgroup");
-        let mut groups = Groups {
-            unified: Vec::new(),
-            cpu: Vec::new(),
-        };
-        for (controllers, path) in memberships(&text(&root.join("proc/self/cgroup")).unwrap_or_default()) {
-            if controllers.is_empty() {
-                // Beside version 1 it has a folder of its own.
-                let beside = mount.join("unified");
-                let mount = if beside.is_dir() { &beside } else { &mount };
-                groups.unified = with_ancestors(mount, path);
-            } else if controllers.split(',').any(|controller| controller == "cpu") {
-                groups.cpu = with_ancestors(&mount.join("cpu"), path);
-            }
+/// The folders of this process's control groups that may limit what `controller` is about, each with its ancestors: every
+/// one's limit holds. First those of version 2, then those of version 1.
+pub(super) fn groups(root: &Path, controller: &str) -> [Vec<PathBuf>; 2] {
+    let mount = root.join("sys/fs/cgroup");
+    let [mut unified, mut own] = [Vec::new(), Vec::new()];
+    for (controllers, path) in memberships(&text(&root.join("proc/self/cgroup")).unwrap_or_default()) {
+        if controllers.is_empty() {
+            // Beside version 1 it has a folder of its own.
+            let beside = mount.join("unified");
+            let mount = if beside.is_dir() { &beside } else { &mount };
+            unified = with_ancestors(mount, path);
+        } else if controllers.split(',').any(|one| one == controller) {
+            own = with_ancestors(&mount.join(controller), path);
         }
-        groups
     }
+    [unified, own]
 }
 
 /// The controllers and paths of `/proc/<pid>/cgroup`, whose lines are "hierarchy:controllers:path"; version 2 is the hierarchy
 /// without controllers.
-pub(super) fn memberships(text: &str) -> impl Iterator<Item = (&str, &str)> {
+fn memberships(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.lines()
         .filter_map(|line| line.split_once(':')?.1.split_once(':'))
 }
 
 /// `path` under `mount` and all folders above it up to `mount`. Inside a container the path may be the host's: what
 /// does not exist here is not found when it is read.
-pub(super) fn with_ancestors(mount: &Path, path: &str) -> Vec<PathBuf> {
+fn with_ancestors(mount: &Path, path: &str) -> Vec<PathBuf> {
     Path::new(path.trim_start_matches('/'))
         .ancestors()
         .map(|part| mount.join(part))

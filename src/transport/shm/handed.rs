@@ -92,7 +92,6 @@ pub(crate) struct Mapping {
     pub(super) place: usize,
     pub(super) number: u32,
     area: Area,
-    len: usize,
 }
 
 impl Mapping {
@@ -129,31 +128,24 @@ impl Mapping {
             Err(err) if err.kind() == io::ErrorKind::InvalidData => {
                 Err(broken(peer, format!("its shared memory was refused: {err}")))
             }
-            area => Ok(area.map(|area| Mapping {
-                place,
-                number,
-                area,
-                len,
-            })),
+            area => Ok(area.map(|area| Mapping { place, number, area })),
         }
     }
 
     /// For the log.
     pub(crate) fn what(&self) -> String {
-        format!("memory #{} of {} bytes", self.number, self.len)
+        format!("memory #{} of {} bytes", self.number, self.mapped())
     }
 
     /// The `len` bytes at `at`, if there are so many.
     #[inline]
     pub(super) fn body(&self, at: u64, len: usize) -> Option<Region<'_>> {
-        let at = usize::try_from(at).ok()?;
-        let fits = at <= self.len && len <= self.len - at;
-        fits.then(|| self.area.region().part(at, len))
+        self.area.region().get(usize::try_from(at).ok()?, len)
     }
 
     /// Bytes of address space that it takes.
     pub(super) fn mapped(&self) -> usize {
-        self.len
+        self.area.region().len()
     }
 }
 

@@ -98,22 +98,17 @@ impl Pool {
     /// The first chunk of which all has been read.
     fn lease(&self) -> Option<usize> {
         let mut free = self.free();
-        let at = free.iter_mut().position(|free| {
-            free.unread.retain(|unread| !unread.is_read());
-            free.unread.is_empty()
-        })?;
-        let chunk = free.remove(at).chunk;
-        self.count(&mut free);
-        Some(chunk)
+        self.prune(&mut free);
+        let at = free.iter().position(|free| free.unread.is_empty())?;
+        self.left.fetch_sub(1, Relaxed);
+        Some(free.remove(at).chunk)
     }
 
-    /// Notes how many can be leased.
-    fn count(&self, free: &mut [Free]) {
-        let mut ready = 0;
-        for free in free {
-            free.unread.retain(|unread| !unread.is_read());
-            ready += usize::from(free.unread.is_empty());
-        }
+    /// Forgets what was read meanwhile, and notes how many can be leased.
+    fn prune(&self, free: &mut [Free]) {
+        free.iter_mut()
+            .for_each(|free| free.unread.retain(|unread| !unread.is_read()));
+        let ready = free.iter().filter(|free| free.unread.is_empty()).count();
         self.left.store(ready, Relaxed);
     }
 
@@ -121,7 +116,7 @@ impl Pool {
         let mut free = self.free();
         free.extend(back);
         free.sort_unstable_by_key(|free| free.chunk);
-        self.count(&mut free);
+        self.prune(&mut free);
     }
 }
 
@@ -152,8 +147,7 @@ type Opened = ((u64, u64), Weak<Area>);
 /// The body of `len` bytes at `at` of a pool, if there is room for one.
 #[inline]
 pub(super) fn body(pool: &Area, at: u32, len: usize) -> Option<Region<'_>> {
-    let fits = at as usize <= BYTES && len <= BYTES - at as usize;
-    fits.then(|| pool.region().part(at as usize, len))
+    pool.region().get(at as usize, len)
 }
 
 /// Where a body lies: pages of the pool.
