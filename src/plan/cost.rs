@@ -218,9 +218,23 @@ pub(crate) struct Machine {
     inner: Option<[Costs; 2]>,
     /// Adding a byte to others.
     reduced: f64,
+    /// What long messages cost where they are read where they lie.
+    read: Option<Read>,
     /// Bytes of messages in flight that stay in a core's cache, and how many times as much a byte costs beyond.
     cache: f64,
     cold: f64,
+}
+
+/// What messages of [`Read::LEAST`] bytes and more cost where receivers read them where they lie.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Read {
+    costs: Costs,
+    crowded: Costs,
+    reduced: f64,
+}
+
+impl Read {
+    const LEAST: f64 = 16384.0;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -264,6 +278,7 @@ impl Machine {
             groups: None,
             inner: None,
             reduced: 0.018,
+            read: None,
             tile: TileBytes::SHARED_MEMORY,
             exchanged_tile: TileBytes::EXCHANGED,
             cache: 1.25e6,
@@ -273,13 +288,13 @@ impl Machine {
 
     /// Ranks that read each other's long messages where they lie: threads of one process.
     ///
-    /// Measured on 2 cores with `collectives -j`, medians, in us. Among 2 ranks an all-reduce of 64 KiB, 1, 4 and 16 MiB took 6.0,
+    /// Measured on 2 cores with `benches/peers/collectives -j`, medians, in us. Among 2 ranks an all-reduce of 64 KiB, 1, 4 and 16 MiB took 6.0,
     /// 145, 620 and 5300 by one-shot, and 17, 166, 820 and 4100 by direct exchange: who reduces what it reads takes hardly
     /// longer than who copies it, and a message costs more than the word of it, as its sender waits until it is read. Among 4
     /// ranks one-shot took 17 for 64 KiB and direct exchange 30; 60 both for 256 KiB; 350 and 270 for 1 MiB.
     pub(crate) fn one_memory(cores: usize) -> Self {
         let shared = Machine::shared_memory(cores);
-        Machine {
+        let read = Read {
             costs: Costs {
                 message: 400.0,
                 byte: 0.02,
@@ -291,6 +306,9 @@ impl Machine {
                 ..shared.crowded
             },
             reduced: 0.0002,
+        };
+        Machine {
+            read: Some(read),
             tile: TileBytes::READ,
             exchanged_tile: TileBytes::READ,
             ..shared
@@ -376,6 +394,11 @@ impl Machine {
 
     /// Nanoseconds that messages take, with as many cores as ranks or with fewer.
     fn spent(&self, ranks: usize, counts: &Counts, [costs, crowded]: [&Costs; 2]) -> f64 {
+        let read = self.read.as_ref().filter(|_| counts.message >= Read::LEAST);
+        let (costs, crowded, reduced) = match read {
+            Some(read) => (&read.costs, &read.crowded, read.reduced),
+            None => (costs, crowded, self.reduced),
+        };
         let ranks_a_core = (ranks as f64 / self.cores as f64).max(1.0);
         let costs = if ranks > self.cores { crowded } else { costs };
         let in_flight =
@@ -383,7 +406,7 @@ impl Machine {
         let byte = costs.byte * if in_flight > self.cache { self.cold } else { 1.0 };
         let time = |work: &Work| {
             let spared = if costs.shares { work.spared } else { 0.0 };
-            work.messages * costs.message + (work.bytes - spared) * byte + work.reduced * self.reduced
+            work.messages * costs.message + (work.bytes - spared) * byte + work.reduced * reduced
         };
         let work = time(&counts.busiest).max(time(&counts.all) / self.cores as f64);
         counts.rounds * costs.round * ranks_a_core.powi(2) + counts.lead * byte + work
