@@ -1,7 +1,7 @@
 //! The schedules that a communicator has used lately, each proved before it is run, and the last calls as they were made ready.
 
 use crate::{
-    exec::{Straight, Work},
+    exec::Straight,
     plan::{
         algo::{Algorithm, Request},
         bounds::Bounds,
@@ -56,8 +56,8 @@ pub(super) struct Prepared {
     pub(super) channels: usize,
     /// The way of a call whose steps are known.
     pub(super) straight: Option<Straight>,
-    /// Whether the output is not read again.
-    pub(super) streams: bool,
+    /// Bytes of the shortest output that goes past the caches; none does that is read again.
+    pub(super) streamed: usize,
     /// Which messages may be left where they lie, if some are long enough.
     pub(super) lends: Option<Lends>,
     /// Who takes parts of what is copied and reduced, if it is so much that it pays.
@@ -71,8 +71,20 @@ pub(super) struct Lends {
     pub(super) rank: usize,
     /// Bytes of the shortest that a peer may read where it lies.
     pub(super) read: usize,
-    /// Bytes of the shortest that a peer may take by a system call.
-    pub(super) taken: usize,
+    /// Bytes of the shortest that a peer may take by a system call, and of the longest input or output of a call that has some.
+    taken: (usize, usize),
+}
+
+impl Lends {
+    /// Bytes of the shortest message that a peer may take by a system call, in a call whose longest message and vector have so
+    /// many.
+    pub(super) fn taken(&self, message: usize, vector: usize) -> usize {
+        let (least, up_to) = self.taken;
+        match message >= least && vector <= up_to {
+            true => least,
+            false => usize::MAX,
+        }
+    }
 }
 
 impl Plans {
@@ -123,7 +135,7 @@ impl Plans {
                 &load,
                 MAX_MESSAGE,
                 CALL_LANES,
-                machine.tile(load.collective),
+                machine.tile(&load),
             )?;
             let read = match self.takes_all {
                 true => READ,
@@ -133,17 +145,19 @@ impl Plans {
                 proof,
                 rank,
                 read,
-                taken: match (self.takes_all, gains(&load, machine)) {
-                    (true, _) => read,
-                    (false, true) => TAKEN,
-                    (false, false) => usize::MAX,
+                taken: match self.takes_all {
+                    true => (read, usize::MAX),
+                    false => (TAKEN, taken_up_to(&load, machine)),
                 },
             });
             let straight = begins.and_then(|begins| {
                 let grains = Grains::Cut { layout, begins };
                 Straight::new(&schedule, &grains, &tiling, load.element)
             });
-            let streams = !schedule.reads_output();
+            let streamed = match schedule.reads_output() {
+                true => usize::MAX,
+                false => share_of(STREAMED, &load, machine),
+            };
             let helps = self.helpers.threads() > 1 && load.bytes() >= HELPED;
             let helpers = helps.then(|| self.helpers.clone());
             self.ready.truncate(READY - 1);
@@ -156,7 +170,7 @@ impl Plans {
                 copies,
                 channels: extent.channels,
                 straight,
-                streams,
+                streamed,
                 lends,
                 helpers,
             };
@@ -233,25 +247,44 @@ impl Plans {
     }
 }
 
-/// Whether it takes less time to leave the long messages of a call for their receivers to take.
+/// Bytes of the longest input or output of a call in which it takes less time to leave long messages for their receivers to take.
 ///
-/// It is one copy instead of two, but a slow one: the kernel looks up each page. All-gather and all-to-all gain where each rank
-/// has a core and the vector is not so long that it goes past the caches; scatter where its blocks are long. A gather's root,
-/// which would make all copies alone, loses as much; so do the receivers of a broadcast, which compete for the root's pages.
-/// And who adds to what it receives reads it by the way, which is better done where it was copied to.
+/// It is one copy instead of two, but a slow one: the kernel looks up each page. All-gather gains where each rank has a core,
+/// and elsewhere from bodies that its receivers share; all-to-all also elsewhere, where its blocks are long; neither where the
+/// vector is so long that it goes past the caches. Scatter gains where its blocks are long. A gather's root, which would make
+/// all copies alone, loses as much; so do the receivers of a broadcast, which compete for the root's pages. And who adds to what
+/// it receives reads it by the way, which is better done where it was copied to.
 ///
 /// Measured on 2 cores, medians of 3, copied twice -> once: all-gather of 2 ranks, 64 KiB 7.9 -> 8.9 us, 256 KiB 30 -> 25,
-/// 1 MiB 146 -> 119, 16 MiB 3.1 -> 4.0 ms; of 4 ranks, 256 KiB 73 -> 105 us, 4 MiB 1.5 -> 1.7 ms.
-fn gains(load: &Load, machine: &Machine) -> bool {
+/// 1 MiB 146 -> 119, 16 MiB 3.1 -> 4.0 ms; of 4 ranks, 256 KiB 73 -> 105 us, 4 MiB 1.5 -> 1.7 ms. All-to-all of 4 ranks, 256
+/// KiB 219 -> 94 us, 1 MiB 1.8 -> 0.6 ms, 16 MiB 13 -> 20; of 8 ranks, 1 MiB 5.1 -> 2.9 ms, 4 MiB 14 -> 11.
+fn taken_up_to(load: &Load, machine: &Machine) -> usize {
+    let has_cores = load.ranks <= machine.cores();
+    let block = || load.blocks(load.ranks).0;
     match load.collective.plain() {
-        Collective::AllGather | Collective::AlltoAll => {
-            load.ranks <= machine.cores() && load.bytes() < Work::STREAMED as f64
+        Collective::AllGather if has_cores => STREAMED - 1,
+        // How long given blocks are no rank knows of all: it is looked at in each call.
+        Collective::AlltoAll
+            if has_cores || load.collective.has_given_blocks() || block() >= CROWDED_BLOCK =>
+        {
+            STREAMED - 1
         }
-        Collective::Scatter { .. } => load.blocks(load.ranks).0 >= LONG_BLOCK,
-        _ => false,
+        Collective::Scatter { .. } if block() >= LONG_BLOCK => usize::MAX,
+        _ => 0,
     }
 }
 
+/// A rank's part of what the ranks of a core have together.
+fn share_of(bytes: usize, load: &Load, machine: &Machine) -> usize {
+    bytes / load.ranks.div_ceil(machine.cores()).max(1)
+}
+
+/// Bytes of the shortest output that goes past the caches, where nobody shares a core: what its ranks write stays in the
+/// second-level cache no longer. Measured on 2 cores among 8 ranks, with 8 and with 2 MiB, in ms: all-gather of 4 MiB 10 and
+/// 5.3, broadcast 8.9 and 6.3.
+pub(super) const STREAMED: usize = 8 << 20;
+/// Bytes of an all-to-all's block from which on that is so, where ranks share cores.
+const CROWDED_BLOCK: f64 = 65_536.0;
 /// Bytes of a scatter's block from which on that is so.
 const LONG_BLOCK: f64 = 262_144.0;
 /// Bytes of the shortest message that is left for its receiver to take, where it can: with 32 KiB both ways take as long.

@@ -72,9 +72,6 @@ impl Lend<'_> {
 }
 
 impl<'m> Work<'m> {
-    /// Bytes of the shortest output that goes past the caches.
-    pub(crate) const STREAMED: usize = 8 << 20;
-
     /// Bytes of scratch that a schedule needs.
     pub(crate) fn scratch_bytes(schedule: &Schedule, tiling: &Tiling, copies: usize, dtype: DType) -> usize {
         copies * schedule.scratch as usize * tiling.elements * dtype.size()

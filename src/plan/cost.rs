@@ -361,8 +361,12 @@ impl Machine {
     }
 
     /// How long the tiles of a call are.
-    pub(crate) fn tile(&self, collective: Collective) -> TileBytes {
-        match collective.plain() {
+    pub(crate) fn tile(&self, load: &Load) -> TileBytes {
+        let has_cores = load.ranks <= self.cores;
+        match load.collective.plain() {
+            Collective::AllGather | Collective::AlltoAll | Collective::Scatter { .. } if has_cores => {
+                self.exchanged_tile.with_peers(load.ranks - 1)
+            }
             Collective::AllGather | Collective::AlltoAll => self.exchanged_tile,
             Collective::Gather { .. } | Collective::Scatter { .. } => self.exchanged_tile,
             _ => self.tile,

@@ -149,14 +149,7 @@ pub(crate) fn explain(
         blocks: schedule.blocks as usize,
         grains: schedule.grains as usize,
     };
-    let (tiling, in_flight) = choose::tiling(
-        extent,
-        &layout,
-        load,
-        max_message,
-        lanes,
-        machine.tile(load.collective),
-    )?;
+    let (tiling, in_flight) = choose::tiling(extent, &layout, load, max_message, lanes, machine.tile(load))?;
     Ok(Explanation {
         chosen: candidates
             .iter()

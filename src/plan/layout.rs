@@ -274,6 +274,7 @@ mod tests {
                 (TileBytes::SHARED_MEMORY, Collective::AllReduce),
                 (TileBytes::TCP, Collective::AllReduce),
                 (TileBytes::EXCHANGED, Collective::AllGatherV),
+                (TileBytes::EXCHANGED.with_peers(1), Collective::AllGather),
             ] {
                 let extent = Extent { message: 1, channels: 1 };
                 let load = Load::new(collective, ranks, count, dtype);

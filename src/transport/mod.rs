@@ -44,7 +44,7 @@ pub(crate) const CALL_LANES: usize = 8;
 
 /// Bytes of the largest body of a message, on links of any kind: the tiles of a call are the same on all ranks, whatever
 /// joins them.
-pub(crate) const MAX_MESSAGE: usize = 64 << 10;
+pub(crate) const MAX_MESSAGE: usize = 256 << 10;
 
 /// Sixteen bytes of the upper floors' that travel with each message.
 pub(crate) type Header = [u32; 4];

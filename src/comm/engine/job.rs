@@ -151,12 +151,17 @@ impl Placed {
         if scratch.len() < words {
             scratch.resize(words, 0);
         }
+        let longest = match places.given() {
+            Some(blocks) => blocks.longest().min(tiling.elements),
+            None => tiling.elements,
+        };
+        let (message, vector) = (longest * call.dtype.size(), input.len().max(output.len()));
         let lend = plan.lends.as_ref().map(|lends| Lend {
             proof: &lends.proof,
             rank: lends.rank,
             in_place: input.overlaps(&output),
             read: lends.read,
-            taken: lends.taken,
+            taken: lends.taken(message, vector),
         });
         Work {
             schedule: &plan.schedule,
@@ -173,7 +178,7 @@ impl Placed {
             input,
             output,
             scratch: Region::of_mut(scratch),
-            streams: plan.streams && output.len() >= Work::STREAMED,
+            streams: output.len() >= plan.streamed,
             lend,
             helpers: plan.helpers.as_ref(),
         }

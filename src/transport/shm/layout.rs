@@ -196,7 +196,7 @@ pub(super) fn len_of(word: u32) -> usize {
 
 /// Bits of a length, the last of which are [`MAPPED`] and [`ELSEWHERE`]; the others hold the last bits of a count. On lanes of calls that
 /// tells the count: it has not come round since the message was sent.
-pub(super) const LEN_BITS: u32 = 20;
+pub(super) const LEN_BITS: u32 = 22;
 
 /// What a sender says of its segment when it hands it over: the receiver goes on only if it would say the same.
 pub(super) fn hello() -> Vec<u8> {
