@@ -71,18 +71,64 @@ pub(super) struct Lends {
     pub(super) rank: usize,
     /// Bytes of the shortest that a peer may read where it lies.
     pub(super) read: usize,
-    /// Bytes of the shortest that a peer may take by a system call, and of the longest input or output of a call that has some.
-    taken: (usize, usize),
+    pub(super) taken: Taken,
 }
 
-impl Lends {
-    /// Bytes of the shortest message that a peer may take by a system call, in a call whose longest message and vector have so
-    /// many.
-    pub(super) fn taken(&self, message: usize, vector: usize) -> usize {
-        let (least, up_to) = self.taken;
-        match message >= least && vector <= up_to {
-            true => least,
+/// Which messages of a call peers may take by a system call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taken {
+    /// Bytes of the shortest.
+    message: usize,
+    /// Bytes of the shortest block, and of the longest input or output, of a call that has some.
+    block: usize,
+    vector: usize,
+}
+
+impl Taken {
+    /// None at all.
+    const NONE: Taken = Taken {
+        message: usize::MAX,
+        block: usize::MAX,
+        vector: 0,
+    };
+    /// All that are long enough.
+    const ALL: Taken = Taken {
+        message: READ,
+        block: 0,
+        vector: usize::MAX,
+    };
+
+    /// Bytes of the shortest in a call whose longest message has `message` bytes, its longest block `block`, and its longer buffer
+    /// `vector`; [`usize::MAX`]: there is none.
+    pub(super) fn from(&self, message: usize, block: usize, vector: usize) -> usize {
+        match message >= self.message && block >= self.block && vector <= self.vector {
+            true => self.message,
             false => usize::MAX,
+        }
+    }
+
+    /// Those that it takes less time to leave where they lie.
+    ///
+    /// It is one copy instead of two, but a slow one: the kernel looks up each page. All-gather gains where each rank has a core;
+    /// all-to-all also elsewhere, where its blocks are long; neither where the vector is so long that it goes past the caches.
+    /// Scatter gains where its blocks are long. A gather's root, which would make all copies alone, loses as much; so do the
+    /// receivers of a broadcast, which compete for the root's pages. And who adds to what it receives reads it by the way, which
+    /// is better done where it was copied to.
+    ///
+    /// Measured on 2 cores, medians of 3, copied twice -> once: all-gather of 2 ranks, 64 KiB 7.9 -> 8.9 us, 256 KiB 30 -> 25,
+    /// 1 MiB 146 -> 119, 16 MiB 3.1 -> 4.0 ms; of 4 ranks, 256 KiB 73 -> 105 us, 4 MiB 1.5 -> 1.7 ms. All-to-all of 4 ranks, 256
+    /// KiB 219 -> 94 us, 1 MiB 1.8 -> 0.6 ms, 16 MiB 13 -> 20; of 8 ranks, 1 MiB 5.1 -> 2.9 ms, 4 MiB 14 -> 11.
+    fn by(load: &Load, machine: &Machine) -> Taken {
+        let (block, vector) = match (load.collective.plain(), load.ranks <= machine.cores()) {
+            (Collective::AllGather | Collective::AlltoAll, true) => (0, STREAMED - 1),
+            (Collective::AlltoAll, false) => (CROWDED_BLOCK, STREAMED - 1),
+            (Collective::Scatter { .. }, _) => (LONG_BLOCK, usize::MAX),
+            _ => return Taken::NONE,
+        };
+        Taken {
+            message: TAKEN,
+            block,
+            vector,
         }
     }
 }
@@ -137,18 +183,17 @@ impl Plans {
                 CALL_LANES,
                 machine.tile(&load),
             )?;
-            let read = match self.takes_all {
-                true => READ,
-                false => read_from(&load),
+            let taken = match self.takes_all {
+                true => Taken::ALL,
+                false => Taken::by(&load, machine),
             };
-            let lends = (tiling.elements * load.element >= read).then(|| Lends {
+            let read = read_from(&load);
+            let longest = tiling.elements * load.element;
+            let lends = (longest >= read.min(taken.message)).then(|| Lends {
                 proof,
                 rank,
                 read,
-                taken: match self.takes_all {
-                    true => (read, usize::MAX),
-                    false => (TAKEN, taken_up_to(&load, machine)),
-                },
+                taken,
             });
             let straight = begins.and_then(|begins| {
                 let grains = Grains::Cut { layout, begins };
@@ -247,33 +292,6 @@ impl Plans {
     }
 }
 
-/// Bytes of the longest input or output of a call in which it takes less time to leave long messages for their receivers to take.
-///
-/// It is one copy instead of two, but a slow one: the kernel looks up each page. All-gather gains where each rank has a core,
-/// and elsewhere from bodies that its receivers share; all-to-all also elsewhere, where its blocks are long; neither where the
-/// vector is so long that it goes past the caches. Scatter gains where its blocks are long. A gather's root, which would make
-/// all copies alone, loses as much; so do the receivers of a broadcast, which compete for the root's pages. And who adds to what
-/// it receives reads it by the way, which is better done where it was copied to.
-///
-/// Measured on 2 cores, medians of 3, copied twice -> once: all-gather of 2 ranks, 64 KiB 7.9 -> 8.9 us, 256 KiB 30 -> 25,
-/// 1 MiB 146 -> 119, 16 MiB 3.1 -> 4.0 ms; of 4 ranks, 256 KiB 73 -> 105 us, 4 MiB 1.5 -> 1.7 ms. All-to-all of 4 ranks, 256
-/// KiB 219 -> 94 us, 1 MiB 1.8 -> 0.6 ms, 16 MiB 13 -> 20; of 8 ranks, 1 MiB 5.1 -> 2.9 ms, 4 MiB 14 -> 11.
-fn taken_up_to(load: &Load, machine: &Machine) -> usize {
-    let has_cores = load.ranks <= machine.cores();
-    let block = || load.blocks(load.ranks).0;
-    match load.collective.plain() {
-        Collective::AllGather if has_cores => STREAMED - 1,
-        // How long given blocks are no rank knows of all: it is looked at in each call.
-        Collective::AlltoAll
-            if has_cores || load.collective.has_given_blocks() || block() >= CROWDED_BLOCK =>
-        {
-            STREAMED - 1
-        }
-        Collective::Scatter { .. } if block() >= LONG_BLOCK => usize::MAX,
-        _ => 0,
-    }
-}
-
 /// A rank's part of what the ranks of a core have together.
 fn share_of(bytes: usize, load: &Load, machine: &Machine) -> usize {
     bytes / load.ranks.div_ceil(machine.cores()).max(1)
@@ -283,10 +301,10 @@ fn share_of(bytes: usize, load: &Load, machine: &Machine) -> usize {
 /// second-level cache no longer. Measured on 2 cores among 8 ranks, with 8 and with 2 MiB, in ms: all-gather of 4 MiB 10 and
 /// 5.3, broadcast 8.9 and 6.3.
 pub(super) const STREAMED: usize = 8 << 20;
-/// Bytes of an all-to-all's block from which on that is so, where ranks share cores.
-const CROWDED_BLOCK: f64 = 65_536.0;
-/// Bytes of a scatter's block from which on that is so.
-const LONG_BLOCK: f64 = 262_144.0;
+/// Bytes of an all-to-all's block from which on it is better taken where ranks share cores.
+const CROWDED_BLOCK: usize = 64 << 10;
+/// The same of a scatter's.
+const LONG_BLOCK: usize = 256 << 10;
 /// Bytes of the shortest message that is left for its receiver to take, where it can: with 32 KiB both ways take as long.
 const TAKEN: usize = 40 << 10;
 /// Bytes of the shortest vector for which helping threads are woken. To hand over a piece takes about 1 µs, which pays where they
@@ -309,6 +327,7 @@ fn read_from(load: &Load) -> usize {
     }
 }
 
+/// The same of most calls.
 const READ: usize = 16 << 10;
 /// Calls kept ready.
 const READY: usize = 8;

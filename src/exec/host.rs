@@ -555,7 +555,7 @@ impl Run {
     }
 
     /// The memory of the message of `step`'s `send`-th send, of `bytes` bytes, if the proof lets it stay there and it is all in
-    /// one piece; and whether it is long enough that a peer may as well take it by a system call.
+    /// one piece; and whether it is long enough that a peer may take it by a system call, and that one may read it there.
     fn offerable<'m>(
         &self,
         work: &Work<'m>,
@@ -563,7 +563,7 @@ impl Run {
         send: usize,
         track: &Track,
         bytes: usize,
-    ) -> Option<(Region<'m>, bool)> {
+    ) -> Option<(Region<'m>, [bool; 2])> {
         let lend = work.lend.filter(|lend| bytes >= lend.read.min(lend.taken))?;
         // Where it was before it was copied it is in caches of both more likely.
         let slice = work.copied_slice(step).or_else(|| work.result_slice(step));
@@ -575,8 +575,10 @@ impl Run {
             item,
             send: send as u32,
         };
-        lend.allows(slice.buffer, &site)
-            .then(|| (work.piece(slice, 0, track), bytes >= lend.taken))
+        lend.allows(slice.buffer, &site).then(|| {
+            let long = [bytes >= lend.taken, bytes >= lend.read];
+            (work.piece(slice, 0, track), long)
+        })
     }
 
     /// A peer that has not yet taken an offered message over which `step` would write, if there is one.
@@ -673,23 +675,23 @@ fn landing<'r>(work: &Work<'r>, step: &Step, track: &Track, routes: &[Route<'r, 
     }
 }
 
-/// How a message of `bytes` bytes to `peer` can leave now, if it may be offered or not, and if it may be taken then.
+/// How a message of `bytes` bytes to `peer` can leave now, if it may be offered or not, and if it may be taken or read then.
 fn route<'l, 'm, W: Wires>(
     wires: &'l W,
     peer: usize,
     lane: usize,
     bytes: usize,
-    offer: Option<(Region<'m>, bool)>,
+    offer: Option<(Region<'m>, [bool; 2])>,
 ) -> Result<Route<'l, 'm>, Fault> {
     let wire = |error| Fault::Wire { peer, error };
     let Some(link) = wires.to(peer).map_err(wire)? else {
         return Ok(Route::Wait);
     };
-    if let Some((body, may_be_taken)) = offer {
+    if let Some((body, [may_be_taken, may_be_read])) = offer {
         let is_offered = match link.reach(&body) {
             Reach::No => false,
             Reach::Taking => may_be_taken,
-            Reach::Reading => true,
+            Reach::Reading => may_be_read,
         };
         if is_offered {
             return Ok(Route::Offer(body));

@@ -146,7 +146,7 @@ impl TileBytes {
     /// whose root copies from slots, 101 and 166.
     pub(crate) fn with_peers(self, peers: usize) -> TileBytes {
         TileBytes {
-            most: (self.between_two / peers.max(1)).max(self.most),
+            most: (self.between_two / peers.next_power_of_two()).max(self.most),
             ..self
         }
     }
@@ -191,7 +191,7 @@ impl TileBytes {
 const TILES_WANTED: usize = 4;
 /// Tiles in flight.
 pub(crate) const IN_FLIGHT: usize = 4;
-/// Bytes of the longest message of several grains, where they are no more than bytes.
+/// Bytes of the longest message of several grains, of each of which it has at least an element.
 const TOGETHER: usize = 64 << 10;
 
 #[cfg(test)]
@@ -294,6 +294,7 @@ mod tests {
             TileBytes::SHARED_MEMORY,
             TileBytes::EXCHANGED,
             TileBytes::EXCHANGED.with_peers(1),
+            TileBytes::EXCHANGED.with_peers(3),
             TileBytes::READ,
             TileBytes::TCP,
         ] {

@@ -362,13 +362,14 @@ impl Machine {
 
     /// How long the tiles of a call are.
     pub(crate) fn tile(&self, load: &Load) -> TileBytes {
-        let has_cores = load.ranks <= self.cores;
         match load.collective.plain() {
-            Collective::AllGather | Collective::AlltoAll | Collective::Scatter { .. } if has_cores => {
-                self.exchanged_tile.with_peers(load.ranks - 1)
+            Collective::Gather { .. } => self.exchanged_tile,
+            Collective::AllGather | Collective::AlltoAll | Collective::Scatter { .. } => {
+                match load.ranks <= self.cores {
+                    true => self.exchanged_tile.with_peers(load.ranks - 1),
+                    false => self.exchanged_tile,
+                }
             }
-            Collective::AllGather | Collective::AlltoAll => self.exchanged_tile,
-            Collective::Gather { .. } | Collective::Scatter { .. } => self.exchanged_tile,
             _ => self.tile,
         }
     }

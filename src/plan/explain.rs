@@ -194,7 +194,7 @@ mod tests {
 
     fn said(machine: &Machine, forced: Option<&str>) -> Explanation {
         let load = Load::new(Collective::AllReduce, 8, 1 << 20, DType::Float32);
-        explain(&load, machine, forced, 64 << 10, 8).unwrap()
+        explain(&load, machine, forced, 256 << 10, 8).unwrap()
     }
 
     #[test]

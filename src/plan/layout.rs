@@ -275,6 +275,7 @@ mod tests {
                 (TileBytes::TCP, Collective::AllReduce),
                 (TileBytes::EXCHANGED, Collective::AllGatherV),
                 (TileBytes::EXCHANGED.with_peers(1), Collective::AllGather),
+                (TileBytes::EXCHANGED.with_peers(3), Collective::AllGather),
             ] {
                 let extent = Extent { message: 1, channels: 1 };
                 let load = Load::new(collective, ranks, count, dtype);

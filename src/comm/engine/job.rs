@@ -151,17 +151,20 @@ impl Placed {
         if scratch.len() < words {
             scratch.resize(words, 0);
         }
-        let longest = match places.given() {
-            Some(blocks) => blocks.longest().min(tiling.elements),
-            None => tiling.elements,
+        let element = call.dtype.size();
+        let (message, block) = match places.given() {
+            Some(blocks) => (blocks.longest().min(tiling.elements), blocks.longest()),
+            None => (tiling.elements, plan.load.count.div_ceil(plan.load.ranks)),
         };
-        let (message, vector) = (longest * call.dtype.size(), input.len().max(output.len()));
+        let vector = input.len().max(output.len());
         let lend = plan.lends.as_ref().map(|lends| Lend {
             proof: &lends.proof,
             rank: lends.rank,
             in_place: input.overlaps(&output),
             read: lends.read,
-            taken: lends.taken(message, vector),
+            taken: lends
+                .taken
+                .from(message * element, block.saturating_mul(element), vector),
         });
         Work {
             schedule: &plan.schedule,

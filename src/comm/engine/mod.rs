@@ -56,7 +56,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use tracing::{debug, trace, warn};
+use tracing::{Level, debug, enabled, trace, warn};
 
 use super::buffers::{Buffers, Places};
 
@@ -463,6 +463,9 @@ impl Engine {
 
     /// Tells which ways calls and messages have gone.
     pub(super) fn tell_ways(&self) {
+        if !enabled!(Level::DEBUG) {
+            return;
+        }
         let (rank, ranks) = (self.membership.rank(), self.membership.ranks());
         // Only a forked child has no floor.
         let _ = self.with_floor(|floor| {

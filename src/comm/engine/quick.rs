@@ -124,7 +124,7 @@ impl Floor {
         let work = placed.work(buffers, &mut self.scratch);
         let short = Short::new(&work);
         let longest = short.as_ref().map_or(usize::MAX, Short::longest);
-        let lend = work.lend.filter(|lend| longest >= lend.read);
+        let lend = work.lend.filter(|lend| longest >= lend.read.min(lend.taken));
         if short.is_none() && placed.plan.straight.is_none() {
             return;
         }

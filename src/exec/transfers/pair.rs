@@ -7,7 +7,7 @@ use super::{
 use crate::{
     exec::Fault,
     mem::Region,
-    transport::{CALL_LANES, Link, MAX_MESSAGE, Reach, Wires},
+    transport::{CALL_LANES, Link, Reach, Wires},
     types::{Cause, Transfer},
 };
 use std::{collections::VecDeque, time::Instant};
@@ -24,7 +24,7 @@ pub(super) const KEPT: u32 = 32;
 /// Bytes of a piece of a longer message.
 const PIECE: usize = 32 << 10;
 /// The same where the receiver reads it where it lies.
-const LENT_PIECE: usize = MAX_MESSAGE;
+const LENT_PIECE: usize = 64 << 10;
 
 /// One other rank.
 #[derive(Debug, Default)]

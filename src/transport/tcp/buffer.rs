@@ -12,6 +12,7 @@ pub(super) struct Slots([Slot; DEPTH]);
 #[derive(Default)]
 struct Slot {
     short: OnceCell<Block>,
+    middle: OnceCell<Block>,
     long: OnceCell<Block>,
 }
 
@@ -24,6 +25,8 @@ struct Line(#[expect(dead_code, reason = "reached by address only")] UnsafeCell<
 const LINE: usize = 64;
 /// The longest body that a short block holds, in bytes.
 const SHORT: usize = 1024;
+/// The longest that a middle one holds: the tiles of calls that were planned for TCP are no longer.
+const MIDDLE: usize = 32 << 10;
 
 impl Slots {
     /// Where the body of message `number`, of `len <= MAX_MESSAGE` bytes, lies.
@@ -46,17 +49,22 @@ impl Slots {
 
     /// Bytes that were allocated.
     pub(super) fn allocated(&self) -> usize {
-        let blocks = self.0.iter().flat_map(|slot| [slot.short.get(), slot.long.get()]);
+        let slots = self.0.iter();
+        let blocks = slots.flat_map(|slot| [slot.short.get(), slot.middle.get(), slot.long.get()]);
         blocks.flatten().map(|block| block.0.len() * LINE).sum()
     }
 
     fn block(&self, number: u32, len: usize) -> &Block {
         assert!(len <= MAX_MESSAGE, "a body of {len} bytes");
         let slot = &self.0[number as usize % DEPTH];
-        match len <= SHORT {
-            true => slot.short.get_or_init(|| Block::new(SHORT)),
-            false => slot.long.get_or_init(|| Block::new(MAX_MESSAGE)),
-        }
+        let (block, holds) = if len <= SHORT {
+            (&slot.short, SHORT)
+        } else if len <= MIDDLE {
+            (&slot.middle, MIDDLE)
+        } else {
+            (&slot.long, MAX_MESSAGE)
+        };
+        block.get_or_init(|| Block::new(holds))
     }
 }
 
@@ -73,3 +81,25 @@ impl Block {
 }
 
 const _: () = assert!(Head::LEN <= LINE && DEPTH.is_power_of_two());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_takes_what_its_messages_need() {
+        let slots = Slots::default();
+        for (len, most) in [
+            (SHORT, 2 * SHORT),
+            (MIDDLE, 2 * MIDDLE),
+            (MAX_MESSAGE, 2 * MAX_MESSAGE),
+        ] {
+            for turn in 0..3 {
+                (0..DEPTH as u32).for_each(|number| {
+                    assert_eq!(slots.body(turn * DEPTH as u32 + number, len).len(), len);
+                });
+            }
+            assert!((DEPTH * len..DEPTH * most).contains(&slots.allocated()), "{len}");
+        }
+    }
+}
