@@ -1,17 +1,23 @@
 //! The reduction kernels on vectors that fit a second-level cache. Throughput counts the bytes of the result.
+//!
+//! `cargo bench --bench reduce -- --ratios` prints instead how fast each is beside a plain copy of the same traffic, in both
+//! caches and in memory.
 
 #![allow(missing_docs)] // criterion's macros make public functions
 
+#[path = "reduce/ratios.rs"]
+mod ratios;
+
 use ccl::bench_support::{Threads, reduce};
 use ccl::types::{DType, Op};
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
 use std::{hint::black_box, time::Duration};
 
 /// Bytes of a vector.
 const LEN: usize = 64 << 10;
 
 fn each_type(c: &mut Criterion) {
-    let (a, b, mut out) = (vector(), vector(), vector());
+    let (a, b, mut out) = (vector(LEN), vector(LEN), vector(LEN));
     // Integers compare by their sign, floats look for NaN.
     for (name, op) in [
         ("sum of two", Op::Sum),
@@ -42,7 +48,7 @@ fn many_sources(c: &mut Criterion) {
 }
 
 fn sources<const K: usize>(group: &mut criterion::BenchmarkGroup<'_, criterion::measurement::WallTime>) {
-    let (sources, mut out) = ([(); K].map(|()| vector()), vector());
+    let (sources, mut out) = ([(); K].map(|()| vector(LEN)), vector(LEN));
     group.bench_function(BenchmarkId::new("sources", K), |bencher| {
         let sources = sources.each_ref().map(Vec::as_slice);
         bencher.iter(|| reduce(Op::Sum, DType::Float32, black_box(sources), black_box(&mut out)));
@@ -67,8 +73,8 @@ fn threads(c: &mut Criterion) {
 }
 
 /// Small numbers in every type: no infinities, no NaN, no subnormals.
-fn vector() -> Vec<u8> {
-    (0..LEN).map(|i| 0x38 + (i % 7) as u8).collect()
+fn vector(len: usize) -> Vec<u8> {
+    (0..len).map(|i| 0x38 + (i % 7) as u8).collect()
 }
 
 fn quick() -> Criterion {
@@ -83,4 +89,11 @@ criterion_group! {
     config = quick();
     targets = each_type, many_sources, threads
 }
-criterion_main!(benches);
+
+fn main() {
+    if std::env::args().any(|argument| argument == "--ratios") {
+        return ratios::print();
+    }
+    benches();
+    Criterion::default().configure_from_args().final_summary();
+}

@@ -1,5 +1,7 @@
 //! float16: by the processor's own conversions where a kernel may use them, else by bit operations.
 
+#[cfg(target_arch = "x86_64")]
+use super::avx512::Chunked;
 use super::number::Number;
 use crate::types::float8;
 use half::f16;
@@ -8,8 +10,12 @@ impl Number for f16 {
     type Wide = f32;
     #[cfg(target_arch = "x86_64")]
     type Avx2 = f16c::Converted;
+    #[cfg(target_arch = "x86_64")]
+    type Avx512 = Chunked<Self>;
     #[cfg(not(target_arch = "x86_64"))]
     type Avx2 = Self;
+    #[cfg(not(target_arch = "x86_64"))]
+    type Avx512 = Self;
 
     #[inline(always)]
     fn widen(self) -> f32 {
@@ -29,6 +35,7 @@ impl Number for f16 {
 #[cfg(target_arch = "x86_64")]
 mod f16c {
     use super::{Number, f16};
+    use crate::reduce::order::Ordered;
     use std::arch::x86_64::{__m128i, __m256, _MM_FROUND_TO_NEAREST_INT, _mm256_cvtph_ps, _mm256_cvtps_ph};
     use std::mem::transmute;
 
@@ -37,9 +44,15 @@ mod f16c {
     #[repr(transparent)]
     pub(in super::super) struct Converted(f16);
 
+    impl Ordered for Converted {
+        type ForMax = <f16 as Ordered>::ForMax;
+        type ForMin = <f16 as Ordered>::ForMin;
+    }
+
     impl Number for Converted {
         type Wide = f32;
         type Avx2 = Self;
+        type Avx512 = Self;
 
         #[inline(always)]
         fn widen(self) -> f32 {

@@ -2,13 +2,14 @@
 
 use super::Manner;
 use super::number::{Arithmetic, Number};
-use super::operator::{And, Average, Canonical, Max, Min, Operator, Or, Prod, Scaled, Sum, Xor};
-use super::walk::walk;
+use super::operator::{And, Average, Canonical, Max, Min, Operator, Or, Prod, Scaled, Share, Sum, Xor};
+use super::order::Ordered;
+use super::walk::{pair, walk};
 use crate::mem::Region;
 use crate::types::{DType, F8E4M3, F8E5M2, Op};
 use half::{bf16, f16};
-use multiversion::{multiversion, target::match_target};
 use std::num::NonZero;
+use std::sync::LazyLock;
 
 /// Bytes of accumulators of a block: eight AVX-512 registers, or all of AVX2's or NEON's.
 const BLOCK: usize = 512;
@@ -18,6 +19,9 @@ const SHORT_BLOCK: usize = 32;
 
 /// Elements of a block of a short vector whose elements are converted: an AVX-512 register of float32.
 const FEW: usize = 16;
+
+/// Elements of a block for max and min of small floats.
+const KEYS: usize = 256;
 
 /// What a kernel is to do: the arguments of [`super::reduce_as`], checked.
 #[derive(Clone, Copy)]
@@ -31,13 +35,95 @@ pub(super) struct Pass<'r> {
 }
 
 /// Runs the kernel that suits the length.
-pub(super) fn run(pass: Pass<'_>) {
+pub(super) fn run(pass: &Pass<'_>) {
     let converts = !pass.dtype.is_integer() && pass.dtype.size() < size_of::<f32>();
     if pass.dst.len() < BLOCK && !converts {
-        portable(pass);
+        if !sum_of_two(pass) {
+            // SAFETY: every processor has these instructions.
+            unsafe { Way::Portable.run(pass) }
+        }
     } else {
-        fastest(pass);
+        static FASTEST: LazyLock<Way> = LazyLock::new(Way::fastest);
+        // SAFETY: the processor has the instructions, as `fastest` found.
+        unsafe { FASTEST.run(pass) }
     }
+}
+
+/// The instructions that kernels are compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// AVX-512 as Ice Lake has it, which is told by VBMI: what came before slows its clock down for it.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// AVX2 and F16C.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// Those of every processor of its architecture, which on aarch64 are NEON's, in large blocks.
+    #[cfg(not(target_arch = "x86_64"))]
+    Large,
+    /// The same in small blocks: for old processors, and for short vectors, which seldom fill a large block.
+    Portable,
+}
+
+impl Way {
+    /// All, the fastest first.
+    pub(super) const ALL: &[Way] = &[
+        #[cfg(target_arch = "x86_64")]
+        Way::Avx512,
+        #[cfg(target_arch = "x86_64")]
+        Way::Avx2,
+        #[cfg(not(target_arch = "x86_64"))]
+        Way::Large,
+        Way::Portable,
+    ];
+
+    /// Whether the processor has the instructions.
+    pub(super) fn is_there(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Way::Avx512 => {
+                Way::Avx2.is_there()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512vbmi")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Way::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("bmi2")
+                    && is_x86_feature_detected!("f16c")
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            Way::Large => true,
+            Way::Portable => true,
+        }
+    }
+
+    fn fastest() -> Way {
+        let there = Way::ALL.iter().copied().find(|way| way.is_there());
+        there.unwrap_or(Way::Portable)
+    }
+}
+
+/// Adds two short vectors, the commonest thing that is done to short ones, in few instructions; `false` if that is not what the
+/// pass is.
+#[inline]
+fn sum_of_two(pass: &Pass<'_>) -> bool {
+    let &[a, b] = pass.sources else { return false };
+    let is_sum = pass.op == Op::Sum || pass.op == Op::Avg && pass.finish.is_none();
+    if !is_sum || pass.manner.tree {
+        return false;
+    }
+    match pass.dtype {
+        DType::Float32 => pair::<f32, _, 16, 4>(Sum, [a, b], pass.dst),
+        DType::Float64 => pair::<f64, _, 8, 2>(Sum, [a, b], pass.dst),
+        DType::Int32 | DType::Uint32 => pair::<u32, _, 16, 4>(Sum, [a, b], pass.dst),
+        DType::Int64 | DType::Uint64 => pair::<u64, _, 8, 2>(Sum, [a, b], pass.dst),
+        _ => return false,
+    }
+    true
 }
 
 /// The type whose kernel does the same to the bits: it saves most of the integers' kernels.
@@ -56,33 +142,39 @@ fn same_bits(pass: &Pass<'_>) -> DType {
 
 macro_rules! kernels {
     ($($name:ident: $dtype:ident, $kind:ident, $t:ty;)*) => {
-        /// The kernels without special instructions, in small blocks: for old processors, and for short vectors, which
-        /// seldom fill a large block.
-        pub(super) fn portable(pass: Pass<'_>) {
-            match same_bits(&pass) {
-                $(DType::$dtype => $kind::<$t, { block::<$t>(SHORT_BLOCK) }>(pass),)*
-            }
-        }
-
-        /// The best kernels that the processor can run.
-        fn fastest(pass: Pass<'_>) {
-            match same_bits(&pass) {
-                $(DType::$dtype => $name(pass),)*
+        impl Way {
+            /// Runs the kernel for these instructions, whatever the length.
+            ///
+            /// # Safety
+            /// The processor has them: [`Way::is_there`].
+            pub(super) unsafe fn run(self, pass: &Pass<'_>) {
+                match (self, same_bits(pass)) {$(
+                    #[cfg(target_arch = "x86_64")]
+                    // SAFETY: the caller's promise.
+                    (Way::Avx512, DType::$dtype) => unsafe { $name::avx512(pass) },
+                    #[cfg(target_arch = "x86_64")]
+                    // SAFETY: the caller's promise.
+                    (Way::Avx2, DType::$dtype) => unsafe { $name::avx2(pass) },
+                    #[cfg(not(target_arch = "x86_64"))]
+                    (Way::Large, DType::$dtype) => $kind::<$t, { block::<$t>(BLOCK) }>(pass),
+                    (Way::Portable, DType::$dtype) => $kind::<$t, { block::<$t>(SHORT_BLOCK) }>(pass),
+                )*}
             }
         }
 
         $(
-            /// The first of these that the processor has is chosen, once. (`multiversion` asks for the AVX-512 of Ice
-            /// Lake and later: what came before slows its clock down for it.) On aarch64 the baseline has NEON.
-            #[multiversion(targets(
-                "x86_64+avx2+avx512bw+avx512dq+avx512f+avx512vl+bmi2+f16c",
-                "x86_64+avx2+bmi2+f16c",
-            ))]
-            fn $name(pass: Pass<'_>) {
-                match_target! {
-                    "x86_64+avx2+f16c" => $kind::<<$t as Number>::Avx2, { block::<$t>(BLOCK) }>(pass),
-                    "x86_64" => portable(pass),
-                    _ => $kind::<$t, { block::<$t>(BLOCK) }>(pass),
+            #[cfg(target_arch = "x86_64")]
+            mod $name {
+                use super::*;
+
+                #[target_feature(enable = "avx2,avx512bw,avx512dq,avx512f,avx512vbmi,avx512vl,bmi2,f16c")]
+                pub(super) fn avx512(pass: &Pass<'_>) {
+                    $kind::<<$t as Number>::Avx512, { block::<$t>(BLOCK) }>(pass);
+                }
+
+                #[target_feature(enable = "avx2,bmi2,f16c")]
+                pub(super) fn avx2(pass: &Pass<'_>) {
+                    $kind::<<$t as Number>::Avx2, { block::<$t>(BLOCK) }>(pass);
                 }
             }
         )*
@@ -113,7 +205,7 @@ const fn block<T: Number>(bytes: usize) -> usize {
 
 /// All operations, of bytes.
 #[inline(always)]
-fn bytes<T: Number<Wide = u8>, const N: usize>(pass: Pass<'_>) {
+fn bytes<T: Number<Wide = u8>, const N: usize>(pass: &Pass<'_>) {
     match pass.op {
         Op::BitAnd => walk::<T, _, N, false>(And, pass.sources, pass.dst),
         Op::BitOr => walk::<T, _, N, false>(Or, pass.sources, pass.dst),
@@ -124,39 +216,65 @@ fn bytes<T: Number<Wide = u8>, const N: usize>(pass: Pass<'_>) {
 
 /// All but the bitwise operations, of integers: in any order they come to the same.
 #[inline(always)]
-fn integers<T: Number<Wide: Arithmetic>, const N: usize>(pass: Pass<'_>) {
-    arithmetic::<T, N, false>(pass);
+fn integers<T: Number<Wide: Arithmetic>, const N: usize>(pass: &Pass<'_>) {
+    match pass.op {
+        Op::Max | Op::Min => signed::<T, N>(pass),
+        _ => sums::<T, N, false>(pass),
+    }
 }
 
-/// The operations for which signed and unsigned integers differ.
+/// The operations for which signed and unsigned integers differ: those that [`same_bits`] leaves to each type.
 #[inline(always)]
-fn signed<T: Number<Wide: Arithmetic>, const N: usize>(pass: Pass<'_>) {
-    ordered::<T, N, false>(pass);
+fn signed<T: Number<Wide: Arithmetic>, const N: usize>(pass: &Pass<'_>) {
+    match (pass.op, pass.finish) {
+        (Op::Avg, Some(ranks)) => go::<T, _, N, false>(Average { ranks }, pass),
+        _ => extremes::<T, N, false>(pass),
+    }
 }
 
 /// The same operations, of floats, in the order that is asked for.
 #[inline(always)]
-fn floats<T: Number<Wide: Arithmetic>, const N: usize>(pass: Pass<'_>) {
-    if pass.manner.tree {
-        arithmetic::<T, N, true>(pass);
-    } else {
-        arithmetic::<T, N, false>(pass);
+fn floats<T: Number<Wide: Arithmetic>, const N: usize>(pass: &Pass<'_>) {
+    match (pass.op, pass.manner.tree) {
+        (Op::Max | Op::Min, true) => extremes::<T, N, true>(pass),
+        (Op::Max | Op::Min, false) => extremes::<T, N, false>(pass),
+        _ => sums_in_order::<T, N>(pass),
     }
 }
 
 /// The same for types that are converted to be accumulated: short vectors, too, gain from special instructions then.
 #[inline(always)]
-fn converted<T: Number<Wide: Arithmetic>, const N: usize>(pass: Pass<'_>) {
-    if pass.dst.len() < size_of::<[T; N]>() {
-        floats::<T, FEW>(pass);
-    } else {
-        floats::<T, N>(pass);
+fn converted<T: Ordered<Wide: Arithmetic>, const N: usize>(pass: &Pass<'_>) {
+    let len = pass.dst.len();
+    match pass.op {
+        Op::Max | Op::Min if len < size_of::<[T; KEYS]>() => keys::<T, FEW>(pass),
+        Op::Max | Op::Min => keys::<T, KEYS>(pass),
+        _ if len < size_of::<[T; N]>() => sums_in_order::<T, FEW>(pass),
+        _ => sums_in_order::<T, N>(pass),
     }
 }
 
-/// All but the bitwise operations.
+/// Max and min by integers: in any order they come to the same, NaN too.
 #[inline(always)]
-fn arithmetic<T: Number<Wide: Arithmetic>, const N: usize, const TREE: bool>(pass: Pass<'_>) {
+fn keys<T: Ordered, const N: usize>(pass: &Pass<'_>) {
+    match pass.op {
+        Op::Max => go::<T::ForMax, _, N, false>(Max, pass),
+        _ => go::<T::ForMin, _, N, false>(Max, pass),
+    }
+}
+
+#[inline(always)]
+fn sums_in_order<T: Number<Wide: Arithmetic>, const N: usize>(pass: &Pass<'_>) {
+    if pass.manner.tree {
+        sums::<T, N, true>(pass);
+    } else {
+        sums::<T, N, false>(pass);
+    }
+}
+
+/// Sums, averages and products.
+#[inline(always)]
+fn sums<T: Number<Wide: Arithmetic>, const N: usize, const TREE: bool>(pass: &Pass<'_>) {
     match (pass.op, pass.finish) {
         (Op::PreMulSum, _) => match pass.manner.scaled {
             Some((source, scalar)) => {
@@ -166,26 +284,28 @@ fn arithmetic<T: Number<Wide: Arithmetic>, const N: usize, const TREE: bool>(pas
             None => go::<T, _, N, TREE>(Sum, pass),
         },
         (Op::Sum, _) | (Op::Avg, None) => go::<T, _, N, TREE>(Sum, pass),
+        (Op::Avg, Some(ranks)) => match T::Wide::inverse(ranks) {
+            Some(factor) => go::<T, _, N, TREE>(Share { factor }, pass),
+            None => go::<T, _, N, TREE>(Average { ranks }, pass),
+        },
         (Op::Prod, _) => go::<T, _, N, TREE>(Prod, pass),
-        _ => ordered::<T, N, TREE>(pass),
+        _ => unreachable!("{} sent elsewhere", pass.op),
     }
 }
 
-/// Those that [`same_bits`] leaves to each type.
 #[inline(always)]
-fn ordered<T: Number<Wide: Arithmetic>, const N: usize, const TREE: bool>(pass: Pass<'_>) {
-    match (pass.op, pass.finish) {
-        (Op::Max, _) => go::<T, _, N, TREE>(Max, pass),
-        (Op::Min, _) => go::<T, _, N, TREE>(Min, pass),
-        (Op::Avg, Some(ranks)) => go::<T, _, N, TREE>(Average { ranks }, pass),
-        _ => unreachable!("`same_bits` sent {} elsewhere", pass.op),
+fn extremes<T: Number<Wide: Arithmetic>, const N: usize, const TREE: bool>(pass: &Pass<'_>) {
+    match pass.op {
+        Op::Max => go::<T, _, N, TREE>(Max, pass),
+        Op::Min => go::<T, _, N, TREE>(Min, pass),
+        _ => unreachable!("{} sent elsewhere", pass.op),
     }
 }
 
 #[inline(always)]
 fn go<T: Number<Wide: Arithmetic>, O: Operator<T::Wide>, const N: usize, const TREE: bool>(
     operator: O,
-    pass: Pass<'_>,
+    pass: &Pass<'_>,
 ) {
     if TREE {
         walk::<T, _, N, true>(Canonical(operator), pass.sources, pass.dst);

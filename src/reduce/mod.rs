@@ -1,13 +1,16 @@
 //! Reduction kernels: element by element over [`Region`]s, in one pass over memory.
 //!
-//! `number` says how each element type is read, accumulated and rounded; `operator` says how two contributions become
-//! one and what is done at the end; `walk` takes them through memory; `kernels` compiles the combinations for several
-//! instruction sets and picks one at run time.
+//! `number` says how each element type is read, accumulated and rounded (`half` and `avx512` by special instructions, `order`
+//! for max and min of small floats); `operator` says how two contributions become one and what is done at the end; `walk` takes
+//! them through memory; `kernels` compiles the combinations for several instruction sets and picks one at run time.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod half;
 mod kernels;
 mod number;
 mod operator;
+mod order;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -60,8 +63,9 @@ pub(crate) fn reduce_as(
 ) {
     assert!(op.accepts(dtype), "{op} of {dtype}");
     let finish = finish.map(|ranks| NonZero::new(ranks).expect("a reduction over no ranks"));
+    // Sizes are powers of two: a division would be felt by short vectors.
     assert!(
-        dst.len().is_multiple_of(dtype.size()),
+        dst.len() & (dtype.size() - 1) == 0,
         "{} bytes are not whole elements of {dtype}",
         dst.len()
     );
@@ -73,7 +77,7 @@ pub(crate) fn reduce_as(
     match sources {
         [] => panic!("a reduction of nothing"),
         [only] if !divides && manner.scaled.is_none() => dst.copy_from(only),
-        _ => kernels::run(Pass {
+        _ => kernels::run(&Pass {
             op,
             dtype,
             finish,

@@ -1,5 +1,7 @@
 //! How each element type is read, accumulated and rounded.
 
+#[cfg(target_arch = "x86_64")]
+use super::avx512::Chunked;
 use crate::types::{F8E4M3, F8E5M2};
 use half::bf16;
 use std::num::NonZero;
@@ -11,6 +13,9 @@ pub(super) trait Number: Copy {
 
     /// Stands for this type in kernels that may use AVX2 and F16C instructions, and is used in no others.
     type Avx2: Number<Wide = Self::Wide>;
+
+    /// The same for kernels that may use the AVX-512 instructions of Ice Lake and later.
+    type Avx512: Number<Wide = Self::Wide>;
 
     /// The same value in the wide type.
     fn widen(self) -> Self::Wide;
@@ -55,6 +60,11 @@ pub(super) trait Arithmetic: Copy {
     fn smaller(self, other: Self) -> Self;
     /// The quotient; integers are rounded toward zero.
     fn over(self, ranks: NonZero<usize>) -> Self;
+    /// What to multiply by for the same result as of the division, if there is such.
+    #[inline(always)]
+    fn inverse(_ranks: NonZero<usize>) -> Option<Self> {
+        None
+    }
     /// The same, with one NaN for all.
     #[inline(always)]
     fn canonical(self) -> Self {
@@ -68,6 +78,7 @@ macro_rules! plain {
         impl Number for $t {
             type Wide = Self;
             type Avx2 = Self;
+            type Avx512 = Self;
 
             #[inline(always)]
             fn widen(self) -> Self {
@@ -187,6 +198,11 @@ macro_rules! floats {
             }
 
             #[inline(always)]
+            fn inverse(ranks: NonZero<usize>) -> Option<Self> {
+                ranks.is_power_of_two().then(|| 1.0 / ranks.get() as Self)
+            }
+
+            #[inline(always)]
             fn canonical(self) -> Self {
                 if self.is_nan() { Self::NAN } else { self }
             }
@@ -202,6 +218,10 @@ floats! {
 impl Number for bf16 {
     type Wide = f32;
     type Avx2 = Self;
+    #[cfg(target_arch = "x86_64")]
+    type Avx512 = Chunked<Self>;
+    #[cfg(not(target_arch = "x86_64"))]
+    type Avx512 = Self;
 
     #[inline(always)]
     fn widen(self) -> f32 {
@@ -223,6 +243,10 @@ macro_rules! eight_bit_floats {
         impl Number for $t {
             type Wide = f32;
             type Avx2 = Self;
+            #[cfg(target_arch = "x86_64")]
+            type Avx512 = Chunked<Self>;
+            #[cfg(not(target_arch = "x86_64"))]
+            type Avx512 = Self;
 
             #[inline(always)]
             fn widen(self) -> f32 {

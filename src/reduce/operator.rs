@@ -40,6 +40,24 @@ impl<W: Arithmetic> Operator<W> for Average {
     }
 }
 
+/// Addition, then the multiplication by `factor`.
+#[derive(Clone, Copy)]
+pub(super) struct Share<W> {
+    pub(super) factor: W,
+}
+
+impl<W: Arithmetic> Operator<W> for Share<W> {
+    #[inline(always)]
+    fn combine(self, so_far: W, next: W) -> W {
+        so_far.plus(next)
+    }
+
+    #[inline(always)]
+    fn finish(self, total: W) -> W {
+        total.times(self.factor)
+    }
+}
+
 /// An operator whose results have one NaN for all.
 #[derive(Clone, Copy)]
 pub(super) struct Canonical<O>(pub(super) O);

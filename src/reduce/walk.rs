@@ -53,6 +53,34 @@ pub(super) fn walk<T: Number, O: Operator<T::Wide>, const N: usize, const TREE: 
     }
 }
 
+/// Reduces two short `sources` into `dst`, all equally long, in blocks of `N` elements, then of `M`, then one by one.
+#[inline(always)]
+pub(super) fn pair<T: Number, O: Operator<T::Wide>, const N: usize, const M: usize>(
+    operator: O,
+    sources: [Region<'_>; 2],
+    dst: &Region<'_>,
+) {
+    let (element, len) = (size_of::<T>(), dst.len());
+    assert!(len.is_multiple_of(element) && sources.iter().all(|source| source.len() == len));
+    let to = |at: usize| dst.as_ptr().wrapping_add(at).cast::<T>();
+    let mut at = 0;
+    while len - at >= N * element {
+        // SAFETY: so many elements are left of both sources and of `dst`, which is writable, being written.
+        unsafe { reduce_at::<T, O, N, false>(operator, &sources, at, to(at)) }
+        at += N * element;
+    }
+    while len - at >= M * element {
+        // SAFETY: as above.
+        unsafe { reduce_at::<T, O, M, false>(operator, &sources, at, to(at)) }
+        at += M * element;
+    }
+    while at < len {
+        // SAFETY: as above: whole elements are left.
+        unsafe { reduce_at::<T, O, 1, false>(operator, &sources, at, to(at)) }
+        at += element;
+    }
+}
+
 /// Reduces the `N` elements at byte `at` of the sources, of which there is at least one, and writes the results to `to`.
 ///
 /// `N` is a constant so that the compiler makes vector instructions of each loop, without a remainder, and then keeps

@@ -61,7 +61,7 @@ pub(crate) const INFINITY: u32 = 0x7f80_0000;
 /// Without branches and tables, so that loops over it become vector instructions, and without subnormal float32
 /// operands, which a process may have told its processor to take for zero.
 #[inline(always)]
-pub(crate) fn widen<const E: u32, const M: u32>(code: u32, special: u32) -> f32 {
+pub(crate) const fn widen<const E: u32, const M: u32>(code: u32, special: u32) -> f32 {
     let magnitude = code & ((1 << (E + M)) - 1);
     // Both fields where float32 has them; the exponent still lacks the difference of the biases.
     let placed = magnitude << (23 - M);
