@@ -109,20 +109,19 @@ impl Taken {
 
     /// Those that it takes less time to leave where they lie.
     ///
-    /// It is one copy instead of two, but a slow one: the kernel looks up each page. All-gather gains where each rank has a core;
-    /// all-to-all also elsewhere, where its blocks are long; neither where the vector is so long that it goes past the caches.
-    /// Scatter gains where its blocks are long. A gather's root, which would make all copies alone, loses as much; so do the
-    /// receivers of a broadcast, which compete for the root's pages. And who adds to what it receives reads it by the way, which
-    /// is better done where it was copied to.
+    /// It is one copy instead of two, but a slow one: the kernel looks up each page. All-gather and all-to-all gain where each rank
+    /// has a core and the vector is not so long that it goes past the caches; scatter where its blocks are long. A gather's root,
+    /// which would make all copies alone, loses as much; so do the receivers of a broadcast, which compete for the root's pages.
+    /// And who adds to what it receives reads it by the way, which is better done where it was copied to.
     ///
     /// Measured on 2 cores, medians of 3, copied twice -> once: all-gather of 2 ranks, 64 KiB 7.9 -> 8.9 us, 256 KiB 30 -> 25,
-    /// 1 MiB 146 -> 119, 16 MiB 3.1 -> 4.0 ms; of 4 ranks, 256 KiB 73 -> 105 us, 4 MiB 1.5 -> 1.7 ms. All-to-all of 4 ranks, 256
-    /// KiB 219 -> 94 us, 1 MiB 1.8 -> 0.6 ms, 16 MiB 13 -> 20; of 8 ranks, 1 MiB 5.1 -> 2.9 ms, 4 MiB 14 -> 11.
+    /// 1 MiB 146 -> 119, 16 MiB 3.1 -> 4.0 ms; of 4 ranks, 256 KiB 73 -> 105 us, 4 MiB 1.5 -> 1.7 ms.
     fn by(load: &Load, machine: &Machine) -> Taken {
-        let (block, vector) = match (load.collective.plain(), load.ranks <= machine.cores()) {
-            (Collective::AllGather | Collective::AlltoAll, true) => (0, STREAMED - 1),
-            (Collective::AlltoAll, false) => (CROWDED_BLOCK, STREAMED - 1),
-            (Collective::Scatter { .. }, _) => (LONG_BLOCK, usize::MAX),
+        let (block, vector) = match load.collective.plain() {
+            Collective::AllGather | Collective::AlltoAll if load.ranks <= machine.cores() => {
+                (0, STREAMED - 1)
+            }
+            Collective::Scatter { .. } => (LONG_BLOCK, usize::MAX),
             _ => return Taken::NONE,
         };
         Taken {
@@ -301,9 +300,7 @@ fn share_of(bytes: usize, load: &Load, machine: &Machine) -> usize {
 /// second-level cache no longer. Measured on 2 cores among 8 ranks, with 8 and with 2 MiB, in ms: all-gather of 4 MiB 10 and
 /// 5.3, broadcast 8.9 and 6.3.
 pub(super) const STREAMED: usize = 8 << 20;
-/// Bytes of an all-to-all's block from which on it is better taken where ranks share cores.
-const CROWDED_BLOCK: usize = 64 << 10;
-/// The same of a scatter's.
+/// Bytes of a scatter's block from which on it is better taken.
 const LONG_BLOCK: usize = 256 << 10;
 /// Bytes of the shortest message that is left for its receiver to take, where it can: with 32 KiB both ways take as long.
 const TAKEN: usize = 40 << 10;
