@@ -117,6 +117,7 @@ impl Run {
             unsent: SmallVec::new(),
             staging: Vec::new(),
             fetched: Vec::new(),
+            landing: 0..0,
         };
         // A rank whose given blocks are short may have fewer tiles than others have in flight.
         let copies = work.copies.min(work.tiling.tiles);
@@ -289,6 +290,7 @@ impl Run {
 
     fn advance(&mut self, work: &Work<'_>, i: usize) {
         let track = &mut self.tracks[i];
+        track.landing = 0..0;
         track.cursor.advance(&work.schedule.channels[track.channel]);
     }
 
@@ -321,7 +323,10 @@ impl Run {
                 bytes,
             )? {
                 Some(message) => received.push(message),
-                None => return Ok(Outcome::Needs(Wait::Message(peer))),
+                None => {
+                    self.land(work, i, step, peer, wires)?;
+                    return Ok(Outcome::Needs(Wait::Message(peer)));
+                }
             }
         }
         if let Some(peer) = self.overwrites_offered(work, i, step, wires)? {
@@ -369,6 +374,32 @@ impl Run {
             None => Outcome::Done,
             Some(peer) => Outcome::Partly(Wait::Room(peer)),
         })
+    }
+
+    /// Says where the message from `peer` is wanted for which track `i` waits, if `step` does no more than store it.
+    fn land<W: Wires>(
+        &mut self,
+        work: &Work<'_>,
+        i: usize,
+        step: &Step,
+        peer: usize,
+        wires: &W,
+    ) -> Result<(), Fault> {
+        if step.stores.is_empty() {
+            return Ok(());
+        }
+        let Some(target) = landing(work, step, &self.tracks[i], &[]) else {
+            return Ok(());
+        };
+        if self.overwrites_offered(work, i, step, wires)?.is_some() {
+            return Ok(());
+        }
+        if let Some(link) = wires.from(peer).map_err(|error| Fault::Wire { peer, error })? {
+            let track = &mut self.tracks[i];
+            track.landing = target.addresses();
+            link.land(track.lane, &work.header_of(step, track.cursor.vars()), &target);
+        }
+        Ok(())
     }
 
     /// Sends by the routes that `is_due` names, whose messages are written, and notes what had no room.
@@ -575,6 +606,12 @@ impl Run {
             item,
             send: send as u32,
         };
+        let body = work.piece(slice, 0, track).addresses();
+        let is_hit = |track: &Track| track.landing.start < body.end && body.start < track.landing.end;
+        // What comes in there would not wait until the peer has taken it.
+        if self.tracks.iter().any(is_hit) {
+            return None;
+        }
         lend.allows(slice.buffer, &site).then(|| {
             let long = [bytes >= lend.taken, bytes >= lend.read];
             (work.piece(slice, 0, track), long)
@@ -691,6 +728,7 @@ fn route<'l, 'm, W: Wires>(
         let is_offered = match link.reach(&body) {
             Reach::No => false,
             Reach::Taking => may_be_taken,
+            Reach::Sending => true,
             Reach::Reading => may_be_read,
         };
         if is_offered {

@@ -63,6 +63,10 @@ impl<L: Link, F: Fn()> Link for Lively<'_, L, F> {
         self.link.peek(lane)
     }
 
+    fn land(&self, lane: usize, header: &Header, target: &Region<'_>) {
+        self.link.land(lane, header, target);
+    }
+
     fn take(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {
         self.link.take(lane, target)
     }
@@ -221,12 +225,14 @@ fn offers(out: &impl Link, into: &impl Link) {
             let ticket = (0..PATIENCE).find_map(|_| offer()).expect("credit");
             let copied = sample(lane, !(number as u32), 200);
             send(out, lane, copied.0, &copied.1);
-            assert!((0..100).all(|_| !out.taken(lane, ticket)));
+            let stays = reach != Reach::Sending;
+            assert!((0..100).all(|_| !(stays && out.taken(lane, ticket))));
             let wanted = (header, bytes_of(&offered));
             let seen = (0..PATIENCE).find_map(|_| into.peek(lane).unwrap());
             let seen = seen.expect("a message").body;
             assert_eq!(seen.len(), len);
-            assert!(seen.here().is_none() && (reach == Reach::Reading || matches!(seen, Body::There(_))));
+            assert_eq!(seen.here().is_none(), stays);
+            assert!(reach != Reach::Taking || matches!(seen, Body::There(_)));
             if matches!(seen, Body::Lent(_)) {
                 let pinned = into.pin(lane, len).unwrap().expect("it is not withdrawn");
                 assert_eq!(bytes_of(&pinned.body()), wanted.1);
@@ -234,13 +240,44 @@ fn offers(out: &impl Link, into: &impl Link) {
             }
             assert!(into.take(lane, &Region::of_mut(&mut vec![0u8; len])).unwrap());
             assert!(
-                (0..100).all(|_| !out.taken(lane, ticket)),
+                (0..100).all(|_| !(stays && out.taken(lane, ticket))),
                 "it may be taken again"
             );
             assert_eq!(recv(into, lane), wanted);
             assert!((0..PATIENCE).any(|_| out.taken(lane, ticket)), "it was released");
             assert_eq!(recv(into, lane), copied);
             assert!(out.taken(lane, ticket), "it stays taken");
+        }
+    }
+}
+
+/// Where a message is wanted makes no difference to what arrives, nor to the messages after it; one that is not the one that was
+/// meant stays away from there.
+fn landings(out: &impl Link, into: &impl Link) {
+    for lane in 0..LANES {
+        for (number, &len) in lengths(out.caps().max_message).iter().enumerate() {
+            let number = number as u32;
+            let (meant, other) = (sample(lane, number, len), sample(lane, !number, len));
+            for (sent, begun) in [(&meant, false), (&meant, true), (&other, false), (&other, true)] {
+                let mut place = vec![0u8; len];
+                let target = Region::of_mut(&mut place);
+                if begun {
+                    send(out, lane, sent.0, &sent.1);
+                }
+                if into.peek(lane).unwrap().is_none() {
+                    into.land(lane, &meant.0, &target);
+                }
+                if !begun {
+                    send(out, lane, sent.0, &sent.1);
+                }
+                let next = try_send(out, lane, [7; 4], &[1, 2, 3]);
+                assert_eq!(recv(into, lane), *sent);
+                if !next {
+                    send(out, lane, [7; 4], &[1, 2, 3]);
+                }
+                assert!(std::ptr::eq(sent, &meant) || bytes_of(&target).iter().all(|&byte| byte == 0));
+                assert_eq!(recv(into, lane), ([7; 4], vec![1, 2, 3]));
+            }
         }
     }
 }
@@ -271,6 +308,7 @@ fn conforms<W: Wires>(ranks: [&W; 2], capacity: u32) {
         every_length(&out, &into);
         credits_and_lanes(&out, &into, capacity);
         offers(&out, &into);
+        landings(&out, &into);
         limits(&out, &into);
         (0..PATIENCE).find(|_| {
             progress();

@@ -221,6 +221,7 @@ impl Links {
     pub(crate) fn withdraw(&self) {
         for link in &self.peers {
             link.shm.withdraw();
+            link.tcp.get().inspect(|link| link.withdraw());
         }
     }
 
@@ -245,7 +246,7 @@ impl Links {
         let is_lent = |link: &AnyLink, body: &Region<'_>| match link.reach(body) {
             Reach::No => false,
             Reach::Taking => by_taking,
-            Reach::Reading => true,
+            Reach::Sending | Reach::Reading => true,
         };
         let lends = |link: &AnyLink| link.shm.may_lend() || memory.iter().any(|body| is_lent(link, body));
         self.peers.iter().any(lends)
@@ -622,7 +623,8 @@ impl Link for AnyLink {
     #[inline]
     fn reach(&self, body: &Region<'_>) -> Reach {
         match self.to.get() {
-            Way::None | Way::Tcp => Reach::No,
+            Way::None => Reach::No,
+            Way::Tcp => Reach::Sending,
             Way::Shm => self.shm.reach(body),
         }
     }
@@ -648,6 +650,13 @@ impl Link for AnyLink {
         match self.from.get() {
             Way::Tcp => self.over_tcp().peek(lane),
             Way::None | Way::Shm => self.shm.peek(lane),
+        }
+    }
+
+    #[inline]
+    fn land(&self, lane: usize, header: &Header, target: &Region<'_>) {
+        if self.from.get() == Way::Tcp {
+            self.over_tcp().land(lane, header, target);
         }
     }
 

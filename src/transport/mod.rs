@@ -14,6 +14,7 @@
 //!   sends on. Sending is done on what [`Wires::to`] gives, receiving on what [`Wires::from`] gives.
 //! - A received body that is here may be read where it lies until it is released; a reserved one written until it is
 //!   committed. It stays mapped, though not unchanged, as long as the link: using it later gives wrong data, never a fault.
+//! - Where the next message of a lane is wanted ([`Link::land`]) anything may lie from when it was sent until it has arrived.
 //! - Reserved bodies begin at multiples of 8, those of 128 bytes and more at multiples of 64, and so do they where they
 //!   are received. An offered body stays where its sender has it: it is read there ([`Link::pin`]), or brought ([`Link::take`]).
 //! - What comes from the peer (offsets, lengths) is read once and checked before it is used.
@@ -65,6 +66,8 @@ pub(crate) enum Reach {
     No,
     /// By [`Link::take`] alone.
     Taking,
+    /// It is sent from where it lies, by this rank's hand: the peer gets a copy, and this rank makes none.
+    Sending,
     /// It reads it where it lies.
     Reading,
 }
@@ -232,6 +235,11 @@ pub(crate) trait Link {
     /// # Errors
     /// When the peer is found to be broken.
     fn peek(&self, lane: usize) -> Result<Option<Message<'_>>, Error>;
+
+    /// Says where the body of the next message of `lane`, none of which has arrived, is wanted if it has this header and is as
+    /// long as `target`: a link that brings bodies by this rank's hand may bring it straight there, so that [`Link::peek`] shows
+    /// it there. Nobody else uses `target` until that message has been released, or [`links::Links::withdraw`].
+    fn land(&self, _lane: usize, _header: &Header, _target: &Region<'_>) {}
 
     /// Looks for a message with this header and so many bytes, as the oldest of `lane`.
     #[inline]

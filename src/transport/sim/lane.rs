@@ -26,6 +26,7 @@ pub(super) struct Lane {
     pub(super) reserved: Option<usize>,
     /// With 0 slots: the number of the last message that was copied into the one room.
     pub(super) staged: Option<u32>,
+    pub(super) landing: Option<Landing>,
     pub(super) sent: u32,
     /// How many the receiver can see.
     pub(super) arrived: u32,
@@ -45,13 +46,30 @@ pub(super) struct Posted {
     pub(super) copied: bool,
     /// Its receiver gets it by taking it alone.
     pub(super) is_there: bool,
+    /// Where it was brought to, as the receiver had wanted.
+    pub(super) landed: Option<*mut u8>,
+}
+
+/// Where the receiver wants message `number` if it is like this.
+pub(super) struct Landing {
+    pub(super) number: u32,
+    pub(super) header: Header,
+    pub(super) base: *mut u8,
+    pub(super) len: usize,
+}
+
+impl Landing {
+    fn suits(&self, message: &Posted) -> bool {
+        message.copied && message.header == self.header && message.len == self.len
+    }
 }
 
 impl Posted {
     pub(super) fn body<'m>(&self) -> Region<'m> {
         // SAFETY: a room, which stays until the world ends, or memory that its sender offered: it promised to keep that
         // mapped and unchanged until `taken`, which comes after the release.
-        unsafe { Region::from_raw(self.base, self.len) }
+        // And memory that its receiver wanted it in, and leaves alone until the release.
+        unsafe { Region::from_raw(self.landed.unwrap_or(self.base), self.len) }
     }
 }
 
@@ -60,6 +78,24 @@ impl Lane {
     pub(super) fn look_for_message(&mut self, draws: &mut Draws<'_>) {
         while draws.sender_lives && self.arrived != self.sent && self.arriving.is_over(draws.random) {
             self.arrived = self.arrived.wrapping_add(1);
+        }
+        self.bring(draws);
+    }
+
+    /// Brings the message that is wanted somewhere there when it has arrived, and some of it, as anything, when it is on its way.
+    fn bring(&mut self, draws: &mut Draws<'_>) {
+        let Some(landing) = &self.landing else { return };
+        let at = landing.number.wrapping_sub(self.released) as usize;
+        let Some(message) = self.messages.get_mut(at).filter(|message| landing.suits(message)) else {
+            return;
+        };
+        if self.arrived.wrapping_sub(landing.number).cast_signed() > 0 {
+            let body = message.body();
+            message.landed = Some(landing.base);
+            message.body().copy_from(&body);
+            self.landing = None;
+        } else if draws.sender_lives {
+            spoil(landing.base, draws.random.usize(0..=landing.len));
         }
     }
 

@@ -7,7 +7,8 @@
 //!
 //! A released body is overwritten at once, and so is a reserved one: who reads too late, or sends what it did not
 //! write, gets visibly wrong data. An offered body is not copied: the receiver sees what is there when it reads it. Some, as
-//! drawn, it can only take. From a sender that is dead it gets neither.
+//! drawn, it can only take. From a sender that is dead it gets neither. Where a message is wanted lies anything from when it was
+//! sent until it has arrived.
 
 mod lane;
 #[cfg(test)]
@@ -17,7 +18,7 @@ pub(crate) use lane::LONGEST_DELAY;
 
 use super::{Body, Caps, Header, LANES, Message, Pinned, Reach, Ticket};
 use crate::{mem::Region, types::Error};
-use lane::{Draws, Lane, Making, Posted, spoil};
+use lane::{Draws, Landing, Lane, Making, Posted, spoil};
 use std::{
     cell::{Cell, RefCell},
     sync::atomic::AtomicU32,
@@ -254,6 +255,7 @@ impl super::Link for Link<'_> {
                 len,
                 copied,
                 is_there: false,
+                landed: None,
             });
             lane.staged = Some(number);
         });
@@ -281,6 +283,7 @@ impl super::Link for Link<'_> {
                 len,
                 copied,
                 is_there: draws.random.bool(),
+                landed: None,
             })
         });
         Ok(Some(Ticket(number)))
@@ -306,6 +309,18 @@ impl super::Link for Link<'_> {
                 (false, false) => Body::Lent(message.len),
             },
         }))
+    }
+
+    fn land(&self, lane: usize, header: &Header, target: &Region<'_>) {
+        self.receiving(lane, |lane, _| {
+            assert_eq!(lane.arrived, lane.released, "a message is there");
+            lane.landing = Some(Landing {
+                number: lane.arrived,
+                header: *header,
+                base: target.as_ptr(),
+                len: target.len(),
+            });
+        });
     }
 
     fn take(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {

@@ -6,6 +6,7 @@ use super::{
     frame::{Head, heard},
 };
 use crate::{
+    mem::Region,
     net::Parcel,
     sys::{fork::ProcessFd, tcp},
     transport::{self, Header, LANES, Message},
@@ -75,7 +76,19 @@ struct RecvLane {
     returned: Cell<u32>,
     /// Header and length of message k at k modulo [`DEPTH`].
     heads: [Cell<(Header, u32)>; DEPTH],
+    /// Where it lies, if not in its slot.
+    landed: [Cell<Option<Region<'static>>>; DEPTH],
     slots: Slots,
+    /// Where the next message is wanted.
+    landing: Cell<Option<Landing>>,
+}
+
+/// A place in a caller's memory for the message with this number and header.
+#[derive(Clone, Copy)]
+struct Landing {
+    number: u32,
+    header: Header,
+    target: Region<'static>,
 }
 
 struct Stream {
@@ -99,6 +112,8 @@ struct Body {
     header: Header,
     len: usize,
     have: usize,
+    /// Where it goes, if not into its slot.
+    target: Option<Region<'static>>,
 }
 
 impl Inbound {
@@ -131,10 +146,58 @@ impl Inbound {
             return None;
         }
         let (header, len) = state.heads[number as usize % DEPTH].get();
+        let body = match state.landed[number as usize % DEPTH].get() {
+            Some(landed) => landed,
+            None => state.slots.body(number, len as usize),
+        };
         Some(Message {
             header,
-            body: transport::Body::Here(state.slots.body(number, len as usize)),
+            body: transport::Body::Here(body),
         })
+    }
+
+    /// Has the next message of a lane, none of which is here, come to `target`, if it is the one that is meant; what has come of it
+    /// already is copied.
+    pub(super) fn land(&self, lane: usize, header: &Header, target: &Region<'_>) {
+        if target.len() <= STAGING {
+            return; // it comes along with others
+        }
+        let state = &self.lanes[lane];
+        // SAFETY: who says this leaves the memory to the link until the message was released, or all was withdrawn
+        // (`Link::land`); from then on it is not used.
+        let target: Region<'static> = unsafe { Region::from_raw(target.as_ptr(), target.len()) };
+        let stream = &self.streams[lane % self.streams.len()];
+        if let Some(body) = &mut stream.reader.borrow_mut().body
+            && body.lane == lane
+        {
+            if body.header == *header && body.len == target.len() && body.target.is_none() {
+                let slot = state.slots.body(state.arrived.get(), body.len);
+                target.part(0, body.have).copy_from(&slot.part(0, body.have));
+                body.target = Some(target);
+            }
+            return;
+        }
+        state.landing.set(Some(Landing {
+            number: state.arrived.get(),
+            header: *header,
+            target,
+        }));
+    }
+
+    /// Uses no memory of callers' any more. What was on its way there is lost, and what would come after it.
+    pub(super) fn withdraw(&self) {
+        for state in &self.lanes {
+            state.landing.set(None);
+            state.landed.iter().for_each(|landed| landed.set(None));
+        }
+        for (index, stream) in self.streams.iter().enumerate() {
+            let reader = stream.reader.borrow();
+            let is_landing = reader.body.as_ref().is_some_and(|body| body.target.is_some());
+            drop(reader);
+            if is_landing && stream.open.get() {
+                self.close(index, "what it sends is not wanted any more".to_owned());
+            }
+        }
     }
 
     pub(super) fn release(&self, lane: usize) {
@@ -186,9 +249,10 @@ impl Inbound {
                 self.close(stream, "it closed its connection".to_owned());
                 return Ok(());
             }
-            self.understand(reader, stream, out)?;
-            if got < room {
-                return Ok(()); // most likely that was all
+            let is_long = self.understand(reader, stream, out)?;
+            // Most likely that was all; or who waits for a long message may say where the next one is wanted.
+            if got < room || is_long {
+                return Ok(());
             }
         }
     }
@@ -241,16 +305,21 @@ impl Inbound {
     )]
     fn rest(&self, body: &Body) -> &mut [u8] {
         let state = &self.lanes[body.lane];
-        let room = state.slots.body(state.arrived.get(), body.len);
+        let room = match body.target {
+            Some(target) => target,
+            None => state.slots.body(state.arrived.get(), body.len),
+        };
         let rest = room.part(body.have, body.len - body.have);
-        // SAFETY: the slot's message before this one was released, else the peer would have had no credit (`begin` checks
+        // SAFETY: a caller's memory is the link's alone until it is withdrawn (`land`), and read no further then (`withdraw`). The
+        // slot's message before this one was released, else the peer would have had no credit (`begin` checks
         // that), and this one is shown to nobody until it is complete; one caller at a time uses the slice, and gives it
         // up before the next.
         unsafe { std::slice::from_raw_parts_mut(rest.as_ptr(), rest.len()) }
     }
 
-    /// Makes messages and credits of the bytes that have come.
-    fn understand(&self, reader: &mut Reader, stream: usize, out: Option<&Outbound>) -> Result<(), Error> {
+    /// Makes messages and credits of the bytes that have come; whether a long message is among them.
+    fn understand(&self, reader: &mut Reader, stream: usize, out: Option<&Outbound>) -> Result<bool, Error> {
+        let mut is_long = false;
         loop {
             if let Some(body) = &mut reader.body {
                 let rest = self.rest(body);
@@ -259,16 +328,18 @@ impl Inbound {
                 reader.begin += len;
                 body.have += len;
                 if body.have < body.len {
-                    return Ok(());
+                    return Ok(is_long);
                 }
+                is_long |= body.len > STAGING;
                 let state = &self.lanes[body.lane];
                 let number = state.arrived.get();
                 state.heads[number as usize % DEPTH].set((body.header, body.len as u32));
+                state.landed[number as usize % DEPTH].set(body.target);
                 state.arrived.set(number.wrapping_add(1));
                 reader.body = None;
             }
             let Some(head) = reader.staging[reader.begin..reader.end].first_chunk() else {
-                return Ok(());
+                return Ok(is_long);
             };
             let head = Head::decode(head);
             reader.begin += Head::LEN;
@@ -292,11 +363,16 @@ impl Inbound {
         if held == DEPTH || lane % self.streams.len() != stream {
             return Err(self.garbage("a message for which there is no room"));
         }
+        let number = state.arrived.get();
+        let landing = state.landing.take().filter(|landing| {
+            landing.number == number && landing.header == header && landing.target.len() == len
+        });
         Ok(Body {
             lane,
             header,
             len,
             have: 0,
+            target: landing.map(|landing| landing.target),
         })
     }
 

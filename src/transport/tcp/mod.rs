@@ -24,7 +24,7 @@ pub(crate) use inbound::Arrival;
 use inbound::Inbound;
 pub(crate) use outbound::Outbound;
 
-use super::{CALL_LANES, Caps, Header, LANES, MAX_MESSAGE, Message, Ticket};
+use super::{CALL_LANES, Caps, Header, LANES, MAX_MESSAGE, Message, Reach, Ticket};
 use crate::{
     mem::Region,
     types::{Cause, Error},
@@ -153,6 +153,16 @@ impl Link {
         }
     }
 
+    /// Uses no memory of callers' any more: what was to be sent from there, or was to come there, is lost.
+    pub(crate) fn withdraw(&self) {
+        if let Some(half) = self.outbound.get() {
+            half.withdraw();
+        }
+        if let Some(half) = self.inbound.get() {
+            half.withdraw();
+        }
+    }
+
     /// Whether something is still to be sent.
     pub(crate) fn unsent(&self) -> bool {
         self.owes.get() || self.outbound.get().is_some_and(Outbound::unsent)
@@ -200,13 +210,20 @@ impl super::Link for Link {
         self.outbound().commit(lane, header);
     }
 
-    fn offer(&self, _lane: usize, _header: Header, _body: Region<'_>) -> Result<Option<Ticket>, Error> {
-        Err(Error::internal("an offer on a TCP link, which takes none"))
+    fn reach(&self, _body: &Region<'_>) -> Reach {
+        Reach::Sending
     }
 
-    fn taken(&self, _lane: usize, _ticket: Ticket) -> bool {
-        // No ticket was ever given.
-        false
+    fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error> {
+        self.outbound().offer(lane, header, body)
+    }
+
+    fn taken(&self, lane: usize, ticket: Ticket) -> bool {
+        self.outbound().has_gone(lane, ticket)
+    }
+
+    fn land(&self, lane: usize, header: &Header, target: &Region<'_>) {
+        self.inbound().land(lane, header, target);
     }
 
     fn peek(&self, lane: usize) -> Result<Option<Message<'_>>, Error> {

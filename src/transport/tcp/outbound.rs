@@ -8,7 +8,7 @@ use super::{
 use crate::{
     mem::Region,
     sys::{fork::ProcessFd, tcp},
-    transport::{Header, LANES, MAX_MESSAGE},
+    transport::{Header, LANES, MAX_MESSAGE, Ticket},
     types::Error,
 };
 use rustix::io::Errno;
@@ -33,6 +33,8 @@ pub(crate) struct Outbound {
 struct SendLane {
     /// Messages sent, modulo 2^32: the number of the next one.
     sent: Cell<u32>,
+    /// Messages that are with the system, or lost: at most [`DEPTH`] behind `sent`.
+    gone: Cell<u32>,
     /// Messages that the receiver is known to have released: at most [`DEPTH`] behind `sent`.
     released: Cell<u32>,
     /// Bytes of the reserved body, if there is one.
@@ -61,7 +63,26 @@ enum Piece {
         number: u32,
         len: u32,
     },
+    /// A message whose body lies in a caller's memory.
+    Lent {
+        lane: u16,
+        number: u32,
+        head: [u8; Head::LEN],
+        body: Region<'static>,
+    },
     Credit([u8; Head::LEN]),
+}
+
+impl Piece {
+    /// Bytes.
+    fn len(&self) -> usize {
+        Head::LEN
+            + match self {
+                Piece::Message { len, .. } => *len as usize,
+                Piece::Lent { body, .. } => body.len(),
+                Piece::Credit(_) => 0,
+            }
+    }
 }
 
 impl Outbound {
@@ -91,11 +112,7 @@ impl Outbound {
     }
 
     pub(super) fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
-        if len > MAX_MESSAGE {
-            return Err(Error::internal(format!(
-                "a message of {len} bytes for a link that takes {MAX_MESSAGE} at most"
-            )));
-        }
+        check(len)?;
         let state = &self.lanes[lane];
         let number = state.sent.get();
         if in_flight(number, state.released.get()) == DEPTH {
@@ -117,6 +134,53 @@ impl Outbound {
         room.copy_from(&Region::of(&head));
         state.sent.set(number.wrapping_add(1));
         self.post(lane, Piece::Message { lane, number, len });
+    }
+
+    /// Sends `body` from where it lies: until it [has gone](Outbound::has_gone), or [`Outbound::withdraw`].
+    pub(super) fn offer(
+        &self,
+        lane: usize,
+        header: Header,
+        body: Region<'_>,
+    ) -> Result<Option<Ticket>, Error> {
+        check(body.len())?;
+        let state = &self.lanes[lane];
+        state.reserved.set(None);
+        let number = state.sent.get();
+        if in_flight(number, state.released.get()) == DEPTH {
+            return Ok(None);
+        }
+        state.sent.set(number.wrapping_add(1));
+        let (lane, len) = (lane as u16, body.len() as u32);
+        let head = Head::Message { lane, len, header }.encode();
+        // SAFETY: who offers leaves the memory mapped and unchanged as long as the piece is in the queue: it leaves that when
+        // it has gone, when the connection fails, and when all is withdrawn (`Link::offer`).
+        let body = unsafe { Region::from_raw(body.as_ptr(), body.len()) };
+        let piece = Piece::Lent {
+            lane,
+            number,
+            head,
+            body,
+        };
+        self.post(lane, piece);
+        Ok(Some(Ticket(number)))
+    }
+
+    /// Whether the memory of a message that was offered is not used any more.
+    pub(super) fn has_gone(&self, lane: usize, Ticket(number): Ticket) -> bool {
+        self.lanes[lane].gone.get().wrapping_sub(number).cast_signed() > 0
+    }
+
+    /// Sends nothing any more that lies in callers' memory, nor what comes after it.
+    pub(super) fn withdraw(&self) {
+        let is_lent = |piece: &Piece| matches!(piece, Piece::Lent { .. });
+        for (index, stream) in self.streams.iter().enumerate() {
+            let lends = stream.queue.borrow().pieces.iter().any(is_lent);
+            if lends {
+                self.give_up(stream, "what was to be sent was withdrawn".to_owned());
+                self.hub.unwatch(&stream.fd, self.event(index));
+            }
+        }
     }
 
     /// Tells the peer how many of the messages that it sent on `lane` were released.
@@ -201,46 +265,61 @@ impl Outbound {
 
     /// One call's worth.
     fn send_some(&self, stream: &Stream, queue: &Queue) -> Result<usize, Errno> {
-        let bytes: SmallVec<[&[u8]; BATCH]> = (queue.pieces.iter().take(BATCH))
-            .map(|piece| match piece {
-                Piece::Credit(bytes) => &bytes[..],
+        let mut slices = SmallVec::<[IoSlice<'_>; 2 * BATCH]>::new();
+        for piece in queue.pieces.iter().take(BATCH) {
+            match piece {
+                Piece::Credit(bytes) => slices.push(IoSlice::new(bytes)),
                 &Piece::Message { lane, number, len } => {
                     let slots = &self.lanes[usize::from(lane)].slots;
                     let whole = slots.whole(number, len as usize);
                     // SAFETY: the region is mapped as long as `self`. Nobody writes to a message that was committed until
                     // its slot is reserved again, which is after it was released and so has left this queue.
-                    unsafe { std::slice::from_raw_parts(whole.as_ptr(), whole.len()) }
+                    let whole = unsafe { std::slice::from_raw_parts(whole.as_ptr(), whole.len()) };
+                    slices.push(IoSlice::new(whole));
                 }
-            })
-            .collect();
-        let mut slices: SmallVec<[IoSlice<'_>; BATCH]> = bytes.iter().map(|b| IoSlice::new(b)).collect();
-        slices[0] = IoSlice::new(&bytes[0][queue.gone..]);
-        tcp::send(&stream.fd, &slices)
+                Piece::Lent { head, body, .. } => {
+                    slices.push(IoSlice::new(head));
+                    // SAFETY: mapped and unchanged as long as the piece is here (`offer`).
+                    let body = unsafe { std::slice::from_raw_parts(body.as_ptr(), body.len()) };
+                    slices.push(IoSlice::new(body));
+                }
+            }
+        }
+        let mut rest = &mut slices[..];
+        IoSlice::advance_slices(&mut rest, queue.gone);
+        tcp::send(&stream.fd, rest)
     }
 
     /// Takes `n` sent bytes off what is to be sent.
     fn sent(&self, queue: &mut Queue, n: usize) {
         queue.gone += n;
-        while let Some(piece) = queue.pieces.front() {
-            let len = Head::LEN
-                + match piece {
-                    Piece::Message { len, .. } => *len as usize,
-                    Piece::Credit(_) => 0,
-                };
-            if queue.gone < len {
-                break;
+        while let Some(piece) = queue.pieces.front()
+            && queue.gone >= piece.len()
+        {
+            queue.gone -= piece.len();
+            if let Some(Piece::Message { lane, number, .. } | Piece::Lent { lane, number, .. }) =
+                queue.pieces.pop_front()
+            {
+                self.lanes[usize::from(lane)].gone.set(number.wrapping_add(1));
             }
-            queue.gone -= len;
-            queue.pieces.pop_front();
         }
     }
 
     /// The connection does not work any more: nothing more is sent on it. What that means is for those to say who know how
     /// the peer is.
     fn fail(&self, stream: &Stream, why: Errno) {
-        *stream.queue.borrow_mut() = Queue::default();
         let why = std::io::Error::from(why);
-        let _ = self.trouble.set(format!("the connection to it failed: {why}"));
+        self.give_up(stream, format!("the connection to it failed: {why}"));
+    }
+
+    fn give_up(&self, stream: &Stream, why: String) {
+        let lost = std::mem::take(&mut *stream.queue.borrow_mut());
+        for piece in lost.pieces {
+            if let Piece::Message { lane, number, .. } | Piece::Lent { lane, number, .. } = piece {
+                self.lanes[usize::from(lane)].gone.set(number.wrapping_add(1));
+            }
+        }
+        let _ = self.trouble.set(why);
     }
 
     fn event(&self, stream: usize) -> Event {
@@ -259,6 +338,16 @@ impl Drop for Outbound {
             }
         }
     }
+}
+
+/// That so long a body can be sent.
+fn check(len: usize) -> Result<(), Error> {
+    if len > MAX_MESSAGE {
+        return Err(Error::internal(format!(
+            "a message of {len} bytes for a link that takes {MAX_MESSAGE} at most"
+        )));
+    }
+    Ok(())
 }
 
 /// Messages sent and not released.
