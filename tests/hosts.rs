@@ -223,6 +223,101 @@ fn a_port_in_use_and_a_rank_that_is_alone_are_named() {
     );
 }
 
+/// `scripts/hosts`, or `None` where it cannot make hosts; the test is counted as skipped then.
+fn in_hosts(options: &[&str]) -> Option<Command> {
+    if let Some(found) = Hosts::new("script") {
+        drop(found);
+        let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/hosts"));
+        command.args(options).stdin(Stdio::null());
+        return Some(command);
+    }
+    None
+}
+
+/// Unequal hosts: what is shared inside them and what goes over the wire gives one table.
+#[test]
+fn the_script_runs_a_command_as_if_on_several_hosts() {
+    let options = ["--hosts", "3", "--ranks", "2,1,3", "--interfaces", "2", "--bytes"];
+    let Some(mut command) = in_hosts(&options) else {
+        return;
+    };
+    command.args([
+        CCL_PERF,
+        "allreduce",
+        "-b",
+        "8",
+        "-e",
+        "256K",
+        "-f",
+        "32",
+        "-n",
+        "3",
+    ]);
+    let output = command.output().unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{out}\n{err}");
+    assert!(
+        out.contains("# ranks      6,") && out.contains("# transport  shm+tcp\n"),
+        "{out}"
+    );
+    assert_eq!(out.matches("# Out of bounds values : 0 OK").count(), 1, "{out}");
+    for host in 0..3 {
+        for (interface, least) in [(0, 100_000), (1, 0)] {
+            let line = format!("# host {host}, wire{interface}: ");
+            let bytes = out
+                .lines()
+                .find_map(|l| l.strip_prefix(&line))
+                .unwrap_or_else(|| panic!("{out}"));
+            let sent: u64 = bytes.split(' ').next().unwrap().parse().unwrap();
+            assert!(sent >= least, "{out}");
+        }
+    }
+}
+
+#[test]
+fn the_script_ends_as_its_commands_do_and_leaves_nothing() {
+    let Some(mut command) = in_hosts(&["-n", "2"]) else {
+        return;
+    };
+    let output = command
+        .args(["bash", "-c", "exit $((RANK * 7))"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+    let Some(mut command) = in_hosts(&["-n", "0"]) else {
+        return;
+    };
+    let output = command.arg("true").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--hosts takes a number from 1 to 200"));
+
+    let Some(mut command) = in_hosts(&["-n", "2"]) else {
+        return;
+    };
+    // A duration that nobody else sleeps.
+    let duration = format!("{}.{}", 3600, std::process::id());
+    let mut script = command.args(["sleep", &duration]).spawn().unwrap();
+    let sleeps = || -> usize {
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+        lines
+            .filter(|line| text(line) == format!("sleep\0{duration}\0"))
+            .count()
+    };
+    wait_for(|| sleeps() == 2, "both hosts to run the command");
+    script.kill().unwrap(); // as kill -9
+    script.wait().unwrap();
+    wait_for(|| sleeps() == 0, "the command to end with the script");
+}
+
+fn wait_for(mut is_so: impl FnMut() -> bool, what: &str) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < end, "in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// The id of one host's process reaches ranks on both, and so does what is made of their communicator.
 #[test]
 fn an_id_reaches_other_hosts() {

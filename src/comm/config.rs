@@ -5,7 +5,7 @@ use crate::{
         algo::{ALGORITHMS, has_no_order},
         choose,
     },
-    sys::helpers::Helpers,
+    sys::{self, helpers::Helpers},
     transport::{
         links::{Attach, Choice},
         tcp,
@@ -57,7 +57,7 @@ impl Config {
             self.transport = env::var("CCL_TRANSPORT").ok().filter(|text| !text.is_empty());
         }
         self.choice()?;
-        self.streams()?;
+        self.tcp()?;
         self.attach()?;
         self.threads()?;
         self.direct()?;
@@ -98,14 +98,40 @@ impl Config {
         }
     }
 
-    /// The connections of a TCP link in each direction, as the environment says.
-    pub(super) fn streams(&self) -> Result<usize> {
+    /// How TCP links are made, as the environment says.
+    pub(super) fn tcp(&self) -> Result<tcp::Settings> {
+        let default = tcp::Settings::default();
+        Ok(tcp::Settings {
+            streams: self.streams()?.unwrap_or(default.streams),
+            congestion: self.congestion()?,
+        })
+    }
+
+    fn congestion(&self) -> Result<Option<String>> {
+        let Some(name) = env::var("CCL_TCP_CONGESTION")
+            .ok()
+            .filter(|name| !name.is_empty())
+        else {
+            return Ok(None);
+        };
+        match sys::tcp::try_congestion(&name) {
+            Ok(()) => Ok(Some(name)),
+            Err(e) => Err(Error::usage(format!(
+                "CCL_TCP_CONGESTION={name:?} cannot be used ({}): /proc/sys/net/ipv4/tcp_allowed_congestion_control names \
+                 what can",
+                std::io::Error::from(e)
+            ))),
+        }
+    }
+
+    fn streams(&self) -> Result<Option<usize>> {
         let Ok(text) = env::var("CCL_TCP_STREAMS") else {
-            return Ok(1);
+            return Ok(None);
         };
         let streams = text.trim().parse().ok();
         streams
             .filter(|n| (1..=tcp::MAX_STREAMS).contains(n))
+            .map(Some)
             .ok_or_else(|| {
                 let most = tcp::MAX_STREAMS;
                 Error::usage(format!(

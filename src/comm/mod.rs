@@ -99,7 +99,7 @@ impl Communicator {
     ) -> Result<Communicator> {
         let mut config = config.clone();
         let timeout = config.check()?;
-        let (choice, streams) = (config.choice()?, config.streams()?);
+        let (choice, tcp) = (config.choice()?, config.tcp()?);
         let (attach, direct) = (config.attach()?, config.direct()?);
         let bell = shm::Bell::new()?;
         let wake = Arc::clone(&bell);
@@ -120,7 +120,7 @@ impl Communicator {
         })?);
         let opener = Box::new(Arc::clone(&membership));
         let links = Links::new(rank, ranks, opener, Arc::clone(&bell))
-            .with_transport(choice, streams)
+            .with_transport(choice, tcp)
             .with_attach(attach)
             .with_direct(direct != Direct::Off, membership.number());
         let transport = transport(choice, &membership);

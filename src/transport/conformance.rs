@@ -4,7 +4,7 @@
 use super::{
     Body, CALL_LANES, Caps, Header, LANES, Link, Message, Pinned, Reach, Ticket, Wires, inproc,
     links::{Attach, Choice, Links},
-    sim,
+    sim, tcp,
 };
 use crate::{mem::Region, types::Error};
 
@@ -346,8 +346,12 @@ fn shm_conforms() {
 fn tcp_conforms() {
     for streams in [1, 2, 3, CALL_LANES] {
         let ranks = inproc::links(2).unwrap();
+        let settings = tcp::Settings {
+            streams,
+            ..Default::default()
+        };
         let ranks: Vec<Links> = (ranks.into_iter())
-            .map(|links| links.with_transport(Choice::Tcp, streams))
+            .map(|links| links.with_transport(Choice::Tcp, settings.clone()))
             .collect();
         conforms([&ranks[0], &ranks[1]], super::tcp::DEPTH as u32);
     }

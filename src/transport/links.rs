@@ -95,8 +95,8 @@ pub(crate) struct Links {
     /// Whether ranks read each other's memory by loads, where they can.
     direct: bool,
     communicator: u64,
-    /// Connections of a TCP link in each direction.
-    streams: usize,
+    /// How TCP links are made.
+    tcp: tcp::Settings,
     peers: Vec<AnyLink>,
     /// Where long messages of shared memory lie.
     lease: Arc<Lease>,
@@ -117,7 +117,7 @@ impl Links {
             attach: Attach::Auto,
             direct: true,
             communicator: 0,
-            streams: 1,
+            tcp: tcp::Settings::default(),
             peers: (0..ranks).map(|_| AnyLink::default()).collect(),
             lease: Arc::default(),
             opener,
@@ -127,13 +127,9 @@ impl Links {
         }
     }
 
-    /// The same over `choice`, and TCP links with `streams` connections in each direction.
-    pub(crate) fn with_transport(self, choice: Choice, streams: usize) -> Self {
-        Links {
-            choice,
-            streams: streams.clamp(1, tcp::MAX_STREAMS),
-            ..self
-        }
+    /// The same over `choice`, and TCP links as `tcp` says.
+    pub(crate) fn with_transport(self, choice: Choice, tcp: tcp::Settings) -> Self {
+        Links { choice, tcp, ..self }
     }
 
     /// The same, with what is told of attaching.
@@ -366,7 +362,7 @@ impl Links {
     fn open_tcp(&self, peer: usize) -> Result<(), Error> {
         let hub = self.hub()?;
         let connect = |about: &[u8]| self.opener.connect(peer, about);
-        let half = tcp::Outbound::open(peer, self.streams, hub, connect)?;
+        let half = tcp::Outbound::open(peer, &self.tcp, hub, connect)?;
         let link = &self.peers[peer];
         link.tcp(peer, hub).set_outbound(half);
         if link.to.get() == Way::None {

@@ -1,6 +1,6 @@
 //! The README's examples, run as they stand there. Its Rust example is a documentation test of the crate.
 
-use crate::{run::succeed, tally::Tally};
+use crate::{cargo::build_release, run::succeed, tally::Tally};
 use std::{fs, path::Path, process::Command};
 
 /// The file that the README shows as its C example.
@@ -28,6 +28,8 @@ pub(crate) fn check(root: &Path) -> Tally {
     let blocks = blocks(&readme);
     let of = |language| blocks.iter().filter(move |block| block.language == language);
     tally.count("README.md: C example", same_as_file(root, of("c").collect()));
+    // Before the examples, whose time is limited, and which do not compile it any more.
+    tally.count("release build", build_release(root).map(|_| ()));
     for block in of("sh") {
         // This very program.
         if block.text.trim() == "cargo xtask test" {

@@ -40,6 +40,24 @@ pub(crate) const DEPTH: usize = 8;
 /// The most connections of one direction of a link.
 pub(crate) const MAX_STREAMS: usize = CALL_LANES;
 
+/// How links are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// Connections in each direction of a link, [`MAX_STREAMS`] at most.
+    pub(crate) streams: usize,
+    /// Their congestion control, if it is not the one that suits them.
+    pub(crate) congestion: Option<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            streams: 1,
+            congestion: None,
+        }
+    }
+}
+
 /// What every link of this transport can do.
 pub(crate) const CAPS: Caps = Caps {
     name: "tcp",

@@ -1,7 +1,7 @@
 //! The sending half of a link.
 
 use super::{
-    DEPTH, Event, Hub, broken,
+    DEPTH, Event, Hub, Settings, broken,
     buffer::Slots,
     frame::{Head, hello},
 };
@@ -86,17 +86,22 @@ impl Piece {
 }
 
 impl Outbound {
-    /// The half that sends to `peer` on `count` connections made by `connect`, which takes what the peer is told of each.
+    /// The half that sends to `peer` on connections made by `connect`, which takes what the peer is told of each.
     pub(crate) fn open(
         peer: usize,
-        count: usize,
+        settings: &Settings,
         hub: &Arc<Hub>,
         connect: impl Fn(&[u8]) -> Result<ProcessFd, Error>,
     ) -> Result<Outbound, Error> {
+        let count = settings.streams;
         let stream = |index| {
             let fd = connect(&hello(index, count))?;
             // A rank may come to its call as late as the deadline allows. That its host has vanished is for others to find.
-            tcp::wait_for_reader(&fd).map_err(|e| Error::system("cannot prepare a connection", e))?;
+            let prepared = tcp::wait_for_reader(&fd).and_then(|()| match &settings.congestion {
+                Some(name) => tcp::set_congestion(&fd, name),
+                None => Ok(()),
+            });
+            prepared.map_err(|e| Error::system("cannot prepare a connection", e))?;
             Ok(Stream {
                 fd,
                 queue: RefCell::default(),

@@ -1,6 +1,6 @@
 //! What takes two threads, and peers that do what no rank of this version does.
 
-use super::{Arrival, CAPS, DEPTH, frame};
+use super::{Arrival, CAPS, DEPTH, Settings, frame};
 use crate::{
     mem::Region,
     net::Parcel,
@@ -21,7 +21,13 @@ use std::{
 
 fn pair(streams: usize) -> [Links; 2] {
     let links = inproc::links(2).unwrap().into_iter();
-    let links: Vec<Links> = links.map(|l| l.with_transport(Choice::Tcp, streams)).collect();
+    let settings = Settings {
+        streams,
+        ..Settings::default()
+    };
+    let links: Vec<Links> = links
+        .map(|l| l.with_transport(Choice::Tcp, settings.clone()))
+        .collect();
     links.try_into().unwrap_or_else(|_| panic!("two ranks"))
 }
 
