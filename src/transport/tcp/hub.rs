@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use std::{
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd},
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     time::Duration,
 };
 
@@ -31,6 +31,8 @@ pub(crate) struct Hub {
     /// Connections on which something is still to be sent, and links that owe credits. One thread at a time counts.
     busy: AtomicUsize,
     owing: AtomicUsize,
+    /// The token of the one connection on which something may come, if there is one alone; else [`NONE`] or [`MANY`].
+    alone: AtomicU64,
 }
 
 impl Hub {
@@ -40,11 +42,17 @@ impl Hub {
             epoll: epoll.map_err(|e| Error::system("cannot make an epoll instance", e))?,
             busy: AtomicUsize::new(0),
             owing: AtomicUsize::new(0),
+            alone: AtomicU64::new(NONE),
         })
     }
 
-    /// What has happened, [`AT_ONCE`] events at most; the rest comes the next time.
+    /// What has happened, [`AT_ONCE`] events at most; the rest comes the next time. Where something can only come on one
+    /// connection, and nothing is to be sent, that one may well be read without a question.
     pub(crate) fn ready(&self) -> Result<SmallVec<[Event; AT_ONCE]>, Error> {
+        let alone = self.alone.load(Relaxed);
+        if alone < MANY && !self.unsent() {
+            return Ok(SmallVec::from_slice(&[Event::of(alone)]));
+        }
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); AT_ONCE];
         match epoll::wait(&self.epoll, &mut events, Some(&millis(Duration::ZERO))) {
             Ok((ready, _)) => Ok(ready.iter().map(|event| Event::of(event.data.u64())).collect()),
@@ -76,7 +84,14 @@ impl Hub {
     /// Has `event` told whenever there is something to read, or room to write.
     pub(super) fn watch(&self, stream: &ProcessFd, event: Event) -> Result<(), Errno> {
         let flags = match event {
-            Event::In { .. } => EventFlags::IN,
+            Event::In { .. } => {
+                let alone = match self.alone.load(Relaxed) {
+                    NONE => event.token(),
+                    _ => MANY,
+                };
+                self.alone.store(alone, Relaxed);
+                EventFlags::IN
+            }
             Event::Out { .. } => {
                 self.busy.fetch_add(1, Relaxed);
                 EventFlags::OUT
@@ -87,8 +102,9 @@ impl Hub {
 
     /// Stops that.
     pub(super) fn unwatch(&self, stream: &ProcessFd, event: Event) {
-        if let Event::Out { .. } = event {
-            self.busy.fetch_sub(1, Relaxed);
+        match event {
+            Event::In { .. } => self.alone.store(MANY, Relaxed),
+            Event::Out { .. } => _ = self.busy.fetch_sub(1, Relaxed),
         }
         // It can only fail if the connection is not watched.
         let _ = epoll::delete(&self.epoll, stream);
@@ -124,6 +140,10 @@ impl Event {
         }
     }
 }
+
+/// No token: of [`Hub::alone`].
+const NONE: u64 = u64::MAX;
+const MANY: u64 = u64::MAX - 1;
 
 /// Events taken at once.
 const AT_ONCE: usize = 16;
