@@ -2,19 +2,25 @@
 
 use super::{DEPTH, frame::Head};
 use crate::{mem::Region, transport::MAX_MESSAGE};
-use std::cell::{OnceCell, UnsafeCell};
+use std::cell::{Cell, OnceCell, UnsafeCell};
 
-/// Room for [`DEPTH`] messages. What was allocated once stays: a region that is used too late shows wrong data, never
-/// somebody else's memory. A lane that carries short messages only takes a few KiB.
+/// Room for [`DEPTH`] messages, of which the first that is free is used: it was used last, and is in a cache. What was allocated
+/// once stays: a region that is used too late shows wrong data, never somebody else's memory. A lane that carries short
+/// messages only takes a few KiB.
 #[derive(Default)]
-pub(super) struct Slots([Slot; DEPTH]);
-
-#[derive(Default)]
-struct Slot {
-    short: OnceCell<Block>,
-    middle: OnceCell<Block>,
-    long: OnceCell<Block>,
+pub(super) struct Slots {
+    slots: [Slot; DEPTH],
+    /// A bit for each that is in use.
+    taken: Cell<u8>,
 }
+
+/// The number of a slot.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place(u8);
+
+/// A block for bodies of each of [`LENGTHS`], when it was needed.
+#[derive(Default)]
+struct Slot([OnceCell<Block>; LENGTHS.len()]);
 
 /// A body's lines, after one whose last bytes are the head's.
 struct Block(Box<[Line]>);
@@ -23,25 +29,37 @@ struct Block(Box<[Line]>);
 struct Line(#[expect(dead_code, reason = "reached by address only")] UnsafeCell<[u8; LINE]>);
 
 const LINE: usize = 64;
-/// The longest body that a short block holds, in bytes.
-const SHORT: usize = 1024;
-/// The longest that a middle one holds: the tiles of calls that were planned for TCP are no longer.
-const MIDDLE: usize = 32 << 10;
+/// Bytes of the longest bodies that blocks hold.
+const LENGTHS: [usize; 4] = [1 << 10, 32 << 10, 128 << 10, MAX_MESSAGE];
 
 impl Slots {
-    /// Where the body of message `number`, of `len <= MAX_MESSAGE` bytes, lies.
-    pub(super) fn body(&self, number: u32, len: usize) -> Region<'_> {
+    /// A slot for one more message. There are [`DEPTH`] at most.
+    pub(super) fn take(&self) -> Place {
+        let taken = self.taken.get();
+        let first = taken.trailing_ones() as usize;
+        assert!(first < DEPTH, "a message too many");
+        self.taken.set(taken | 1 << first);
+        Place(first as u8)
+    }
+
+    /// Has it free again.
+    pub(super) fn give_back(&self, place: Place) {
+        self.taken.set(self.taken.get() & !(1 << place.0));
+    }
+
+    /// Where a body of `len <= MAX_MESSAGE` bytes lies in a slot.
+    pub(super) fn body(&self, place: Place, len: usize) -> Region<'_> {
         // SAFETY: a block holds `LINE` bytes before its body, and at least `len` after. They are inside `UnsafeCell`s, so
         // no reference claims them, and live as long as `self`.
-        unsafe { Region::from_raw(self.block(number, len).start().add(LINE), len) }
+        unsafe { Region::from_raw(self.block(place, len).start().add(LINE), len) }
     }
 
     /// The same with room for the head before it.
-    pub(super) fn whole(&self, number: u32, len: usize) -> Region<'_> {
+    pub(super) fn whole(&self, place: Place, len: usize) -> Region<'_> {
         // SAFETY: as in `body`; `Head::LEN <= LINE`.
         unsafe {
             Region::from_raw(
-                self.block(number, len).start().add(LINE - Head::LEN),
+                self.block(place, len).start().add(LINE - Head::LEN),
                 Head::LEN + len,
             )
         }
@@ -49,22 +67,18 @@ impl Slots {
 
     /// Bytes that were allocated.
     pub(super) fn allocated(&self) -> usize {
-        let slots = self.0.iter();
-        let blocks = slots.flat_map(|slot| [slot.short.get(), slot.middle.get(), slot.long.get()]);
-        blocks.flatten().map(|block| block.0.len() * LINE).sum()
+        let blocks = self.slots.iter().flat_map(|slot| &slot.0);
+        blocks
+            .filter_map(OnceCell::get)
+            .map(|block| block.0.len() * LINE)
+            .sum()
     }
 
-    fn block(&self, number: u32, len: usize) -> &Block {
+    fn block(&self, place: Place, len: usize) -> &Block {
         assert!(len <= MAX_MESSAGE, "a body of {len} bytes");
-        let slot = &self.0[number as usize % DEPTH];
-        let (block, holds) = if len <= SHORT {
-            (&slot.short, SHORT)
-        } else if len <= MIDDLE {
-            (&slot.middle, MIDDLE)
-        } else {
-            (&slot.long, MAX_MESSAGE)
-        };
-        block.get_or_init(|| Block::new(holds))
+        let slot = &self.slots[usize::from(place.0)];
+        let class = LENGTHS.iter().take_while(|&&holds| holds < len).count();
+        slot.0[class].get_or_init(|| Block::new(LENGTHS[class]))
     }
 }
 
@@ -80,7 +94,7 @@ impl Block {
     }
 }
 
-const _: () = assert!(Head::LEN <= LINE && DEPTH.is_power_of_two());
+const _: () = assert!(Head::LEN <= LINE && DEPTH == u8::BITS as usize);
 
 #[cfg(test)]
 mod tests {
@@ -89,17 +103,31 @@ mod tests {
     #[test]
     fn a_lane_takes_what_its_messages_need() {
         let slots = Slots::default();
-        for (len, most) in [
-            (SHORT, 2 * SHORT),
-            (MIDDLE, 2 * MIDDLE),
-            (MAX_MESSAGE, 2 * MAX_MESSAGE),
-        ] {
-            for turn in 0..3 {
-                (0..DEPTH as u32).for_each(|number| {
-                    assert_eq!(slots.body(turn * DEPTH as u32 + number, len).len(), len);
-                });
+        for len in LENGTHS {
+            for _ in 0..3 {
+                let places: Vec<Place> = (0..DEPTH).map(|_| slots.take()).collect();
+                let mut starts: Vec<_> = (places.iter())
+                    .map(|&place| slots.body(place, len).as_ptr())
+                    .collect();
+                starts.sort();
+                starts.dedup();
+                assert_eq!(starts.len(), DEPTH);
+                places.into_iter().for_each(|place| slots.give_back(place));
             }
-            assert!((DEPTH * len..DEPTH * most).contains(&slots.allocated()), "{len}");
+            assert!(
+                (DEPTH * len..DEPTH * len * 2).contains(&slots.allocated()),
+                "{len}"
+            );
         }
+    }
+
+    #[test]
+    fn the_slot_that_was_used_last_is_used_again() {
+        let slots = Slots::default();
+        let [a, b] = [(); 2].map(|()| slots.take());
+        slots.give_back(a);
+        assert_eq!(slots.take(), a);
+        slots.give_back(b);
+        assert_eq!(slots.take(), b);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     DEPTH, Event, Hub, Outbound, broken,
-    buffer::Slots,
+    buffer::{Place, Slots},
     frame::{Head, heard},
 };
 use crate::{
@@ -76,11 +76,27 @@ struct RecvLane {
     returned: Cell<u32>,
     /// Header and length of message k at k modulo [`DEPTH`].
     heads: [Cell<(Header, u32)>; DEPTH],
-    /// Where it lies, if not in its slot.
-    landed: [Cell<Option<Region<'static>>>; DEPTH],
+    /// Where its body lies.
+    bodies: [Cell<Lies>; DEPTH],
     slots: Slots,
     /// Where the next message is wanted.
     landing: Cell<Option<Landing>>,
+}
+
+/// Where a body lies.
+#[derive(Clone, Copy)]
+enum Lies {
+    Slot(Place),
+    /// In a caller's memory.
+    Landed(Region<'static>),
+    /// Nowhere any more: it was in a caller's memory that is not to be used.
+    Lost,
+}
+
+impl Default for Lies {
+    fn default() -> Self {
+        Lies::Lost
+    }
 }
 
 /// A place in a caller's memory for the message with this number and header.
@@ -112,8 +128,7 @@ struct Body {
     header: Header,
     len: usize,
     have: usize,
-    /// Where it goes, if not into its slot.
-    target: Option<Region<'static>>,
+    lies: Lies,
 }
 
 impl Inbound {
@@ -146,9 +161,10 @@ impl Inbound {
             return None;
         }
         let (header, len) = state.heads[number as usize % DEPTH].get();
-        let body = match state.landed[number as usize % DEPTH].get() {
-            Some(landed) => landed,
-            None => state.slots.body(number, len as usize),
+        let body = match state.bodies[number as usize % DEPTH].get() {
+            Lies::Slot(place) => state.slots.body(place, len as usize),
+            Lies::Landed(target) => target,
+            Lies::Lost => return None,
         };
         Some(Message {
             header,
@@ -170,10 +186,14 @@ impl Inbound {
         if let Some(body) = &mut stream.reader.borrow_mut().body
             && body.lane == lane
         {
-            if body.header == *header && body.len == target.len() && body.target.is_none() {
-                let slot = state.slots.body(state.arrived.get(), body.len);
-                target.part(0, body.have).copy_from(&slot.part(0, body.have));
-                body.target = Some(target);
+            if let Lies::Slot(place) = body.lies
+                && body.header == *header
+                && body.len == target.len()
+            {
+                let slot = state.slots.body(place, body.have);
+                target.part(0, body.have).copy_from(&slot);
+                state.slots.give_back(place);
+                body.lies = Lies::Landed(target);
             }
             return;
         }
@@ -188,13 +208,20 @@ impl Inbound {
     pub(super) fn withdraw(&self) {
         for state in &self.lanes {
             state.landing.set(None);
-            state.landed.iter().for_each(|landed| landed.set(None));
+            for body in &state.bodies {
+                if let Lies::Landed(_) = body.get() {
+                    body.set(Lies::Lost);
+                }
+            }
         }
         for (index, stream) in self.streams.iter().enumerate() {
-            let reader = stream.reader.borrow();
-            let is_landing = reader.body.as_ref().is_some_and(|body| body.target.is_some());
-            drop(reader);
-            if is_landing && stream.open.get() {
+            let mut reader = stream.reader.borrow_mut();
+            if let Some(Body {
+                lies: Lies::Landed(_),
+                ..
+            }) = reader.body
+            {
+                reader.body = None;
                 self.close(index, "what it sends is not wanted any more".to_owned());
             }
         }
@@ -206,7 +233,11 @@ impl Inbound {
             state.released.get() != state.arrived.get(),
             "a release on lane {lane}, where no message is"
         );
-        state.released.set(state.released.get().wrapping_add(1));
+        let number = state.released.get();
+        if let Lies::Slot(place) = state.bodies[number as usize % DEPTH].replace(Lies::Lost) {
+            state.slots.give_back(place);
+        }
+        state.released.set(number.wrapping_add(1));
     }
 
     /// Whether the peer should hear of what was released on `lane`: when it has no credit left, or half of it would come
@@ -305,14 +336,15 @@ impl Inbound {
     )]
     fn rest(&self, body: &Body) -> &mut [u8] {
         let state = &self.lanes[body.lane];
-        let room = match body.target {
-            Some(target) => target,
-            None => state.slots.body(state.arrived.get(), body.len),
+        let room = match body.lies {
+            Lies::Slot(place) => state.slots.body(place, body.len),
+            Lies::Landed(target) => target,
+            Lies::Lost => Region::empty(),
         };
         let rest = room.part(body.have, body.len - body.have);
         // SAFETY: a caller's memory is the link's alone until it is withdrawn (`land`), and read no further then (`withdraw`). The
-        // slot's message before this one was released, else the peer would have had no credit (`begin` checks
-        // that), and this one is shown to nobody until it is complete; one caller at a time uses the slice, and gives it
+        // slot's message before this one was released, as slots are taken one message at a time,
+        // and this one is shown to nobody until it is complete; one caller at a time uses the slice, and gives it
         // up before the next.
         unsafe { std::slice::from_raw_parts_mut(rest.as_ptr(), rest.len()) }
     }
@@ -334,7 +366,7 @@ impl Inbound {
                 let state = &self.lanes[body.lane];
                 let number = state.arrived.get();
                 state.heads[number as usize % DEPTH].set((body.header, body.len as u32));
-                state.landed[number as usize % DEPTH].set(body.target);
+                state.bodies[number as usize % DEPTH].set(body.lies);
                 state.arrived.set(number.wrapping_add(1));
                 reader.body = None;
             }
@@ -372,7 +404,10 @@ impl Inbound {
             header,
             len,
             have: 0,
-            target: landing.map(|landing| landing.target),
+            lies: match landing {
+                Some(landing) => Lies::Landed(landing.target),
+                None => Lies::Slot(state.slots.take()),
+            },
         })
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     DEPTH, Event, Hub, Settings, broken,
-    buffer::Slots,
+    buffer::{Place, Slots},
     frame::{Head, hello},
 };
 use crate::{
@@ -37,8 +37,8 @@ struct SendLane {
     gone: Cell<u32>,
     /// Messages that the receiver is known to have released: at most [`DEPTH`] behind `sent`.
     released: Cell<u32>,
-    /// Bytes of the reserved body, if there is one.
-    reserved: Cell<Option<u32>>,
+    /// The reserved body and its bytes, if there is one.
+    reserved: Cell<Option<(Place, u32)>>,
     slots: Slots,
 }
 
@@ -57,10 +57,11 @@ struct Queue {
 
 /// Something to be sent.
 enum Piece {
-    /// A message, which lies in its lane's slot until it is released.
+    /// A message, which lies in a slot of its lane.
     Message {
         lane: u16,
         number: u32,
+        place: Place,
         len: u32,
     },
     /// A message whose body lies in a caller's memory.
@@ -123,22 +124,31 @@ impl Outbound {
         if in_flight(number, state.released.get()) == DEPTH {
             return Ok(None);
         }
-        state.reserved.set(Some(len as u32));
-        // The message that lay there before was released, so that it has gone.
-        Ok(Some(state.slots.body(number, len)))
+        let place = match state.reserved.get() {
+            Some((place, _)) => place,
+            None => state.slots.take(),
+        };
+        state.reserved.set(Some((place, len as u32)));
+        Ok(Some(state.slots.body(place, len)))
     }
 
     pub(super) fn commit(&self, lane: usize, header: Header) {
         let state = &self.lanes[lane];
-        let Some(len) = state.reserved.take() else {
+        let Some((place, len)) = state.reserved.take() else {
             panic!("a commit on lane {lane} without a reservation");
         };
         let (number, lane) = (state.sent.get(), lane as u16);
         let head = Head::Message { lane, len, header }.encode();
-        let room = state.slots.whole(number, len as usize).part(0, Head::LEN);
+        let room = state.slots.whole(place, len as usize).part(0, Head::LEN);
         room.copy_from(&Region::of(&head));
         state.sent.set(number.wrapping_add(1));
-        self.post(lane, Piece::Message { lane, number, len });
+        let piece = Piece::Message {
+            lane,
+            number,
+            place,
+            len,
+        };
+        self.post(lane, piece);
     }
 
     /// Sends `body` from where it lies: until it [has gone](Outbound::has_gone), or [`Outbound::withdraw`].
@@ -150,7 +160,9 @@ impl Outbound {
     ) -> Result<Option<Ticket>, Error> {
         check(body.len())?;
         let state = &self.lanes[lane];
-        state.reserved.set(None);
+        if let Some((place, _)) = state.reserved.take() {
+            state.slots.give_back(place);
+        }
         let number = state.sent.get();
         if in_flight(number, state.released.get()) == DEPTH {
             return Ok(None);
@@ -274,11 +286,11 @@ impl Outbound {
         for piece in queue.pieces.iter().take(BATCH) {
             match piece {
                 Piece::Credit(bytes) => slices.push(IoSlice::new(bytes)),
-                &Piece::Message { lane, number, len } => {
+                &Piece::Message { lane, place, len, .. } => {
                     let slots = &self.lanes[usize::from(lane)].slots;
-                    let whole = slots.whole(number, len as usize);
+                    let whole = slots.whole(place, len as usize);
                     // SAFETY: the region is mapped as long as `self`. Nobody writes to a message that was committed until
-                    // its slot is reserved again, which is after it was released and so has left this queue.
+                    // its slot is taken again, which is after it has left this queue.
                     let whole = unsafe { std::slice::from_raw_parts(whole.as_ptr(), whole.len()) };
                     slices.push(IoSlice::new(whole));
                 }
@@ -302,11 +314,25 @@ impl Outbound {
             && queue.gone >= piece.len()
         {
             queue.gone -= piece.len();
-            if let Some(Piece::Message { lane, number, .. } | Piece::Lent { lane, number, .. }) =
-                queue.pieces.pop_front()
-            {
-                self.lanes[usize::from(lane)].gone.set(number.wrapping_add(1));
+            if let Some(piece) = queue.pieces.pop_front() {
+                self.has_left(&piece);
             }
+        }
+    }
+
+    /// The memory in which it lay is not used any more.
+    fn has_left(&self, piece: &Piece) {
+        let (lane, number, place) = match *piece {
+            Piece::Message {
+                lane, number, place, ..
+            } => (lane, number, Some(place)),
+            Piece::Lent { lane, number, .. } => (lane, number, None),
+            Piece::Credit(_) => return,
+        };
+        let state = &self.lanes[usize::from(lane)];
+        state.gone.set(number.wrapping_add(1));
+        if let Some(place) = place {
+            state.slots.give_back(place);
         }
     }
 
@@ -319,11 +345,7 @@ impl Outbound {
 
     fn give_up(&self, stream: &Stream, why: String) {
         let lost = std::mem::take(&mut *stream.queue.borrow_mut());
-        for piece in lost.pieces {
-            if let Piece::Message { lane, number, .. } | Piece::Lent { lane, number, .. } = piece {
-                self.lanes[usize::from(lane)].gone.set(number.wrapping_add(1));
-            }
-        }
+        lost.pieces.iter().for_each(|piece| self.has_left(piece));
         let _ = self.trouble.set(why);
     }
 
