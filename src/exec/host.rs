@@ -97,6 +97,10 @@ enum Route<'l, 'm> {
     Wait,
 }
 
+/// Steps of a track that are run by turns with those of others. After one the next says what it waits for, and where that is
+/// wanted, before more is taken in.
+const STEPS: usize = 2;
+
 impl Run {
     /// The beginning of `work`, whose lanes are those from `work.first_lane` on, going round at the end.
     pub(crate) fn new(work: &Work<'_>) -> Self {
@@ -168,34 +172,37 @@ impl Run {
         peers
     }
 
-    /// Does what can be done without waiting: at most one step of each track.
+    /// Does what can be done without waiting: at most [`STEPS`] of each track.
     pub(crate) fn poll<W: Wires>(&mut self, work: &Work<'_>, wires: &W) -> Result<Progress, Fault> {
         let (mut moved, mut done) = (false, true);
         for i in 0..self.tracks.len() {
-            if !self.open(work, i) {
-                continue;
-            }
-            done = false;
-            if self.still_waits(i, wires)? {
-                continue;
-            }
-            self.tracks[i].waits_for = None;
-            match self.try_step(work, i, wires)? {
-                Outcome::Done => {
-                    self.advance(work, i);
-                    moved = true;
+            let mut steps = 0;
+            while self.open(work, i) {
+                done = false;
+                if steps == STEPS || self.still_waits(i, wires)? {
+                    break;
                 }
-                Outcome::Partly(wait) => {
-                    self.tracks[i].waits_for = Some(wait);
-                    moved = true;
-                }
-                Outcome::Later => {}
-                Outcome::Needs(wait) => {
-                    self.tracks[i].waits_for = Some(wait);
-                    if let Wait::Room(peer) = wait {
-                        self.check_crossing(work, wires, peer, self.tracks[i].lane)?;
+                self.tracks[i].waits_for = None;
+                match self.try_step(work, i, wires)? {
+                    Outcome::Done => {
+                        self.advance(work, i);
+                        moved = true;
+                        steps += 1;
+                        continue;
+                    }
+                    Outcome::Partly(wait) => {
+                        self.tracks[i].waits_for = Some(wait);
+                        moved = true;
+                    }
+                    Outcome::Later => {}
+                    Outcome::Needs(wait) => {
+                        self.tracks[i].waits_for = Some(wait);
+                        if let Wait::Room(peer) = wait {
+                            self.check_crossing(work, wires, peer, self.tracks[i].lane)?;
+                        }
                     }
                 }
+                break;
             }
         }
         if done {
@@ -329,6 +336,7 @@ impl Run {
                 }
             }
         }
+        self.tracks[i].landing = 0..0; // what was to come there has come
         if let Some(peer) = self.overwrites_offered(work, i, step, wires)? {
             return Ok(Outcome::Needs(Wait::Room(peer)));
         }

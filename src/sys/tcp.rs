@@ -75,7 +75,9 @@ pub(crate) fn tune(stream: impl AsFd) -> Result<(), Errno> {
     sockopt::set_tcp_keepcnt(&stream, PROBES)?;
     let unanswered = KEEPALIVE * (PROBES + 1);
     sockopt::set_tcp_user_timeout(&stream, unanswered.as_millis() as u32)?;
-    if peer_address(&stream)?.ip() == local_address(&stream)?.ip() {
+    if let (Ok(peer), Ok(own)) = (peer_address(&stream), local_address(&stream))
+        && peer.ip() == own.ip()
+    {
         // Only slower where there is no such thing.
         let _ = set_congestion(&stream, ON_ONE_HOST);
     }

@@ -409,6 +409,7 @@ impl Links {
             let half = shm::Inbound::attach(peer, &parcel, &self.bell, self.ways(peer, self.rank))?;
             let long = half.long_messages();
             // A peer that could share its memory sends its messages there; a connection is for credits then.
+            link.tcp.get().inspect(|tcp| tcp.withdraw_landings());
             if link.from.replace(Way::Shm) == Way::Shm || !link.shm.set_inbound(half) {
                 return Err(Error::Failed(Cause::Broken {
                     rank: peer as u32,

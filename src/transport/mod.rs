@@ -40,6 +40,9 @@ use std::sync::atomic::{
 /// Lanes of a link in each direction: those of collective calls, and two of messages between two ranks.
 pub(crate) const LANES: usize = CALL_LANES + 2;
 
+/// Looks after which all is seen that had come from a peer: one takes in a long message at least.
+pub(crate) const BACKLOG: usize = tcp::DEPTH * LANES;
+
 /// Lanes of collective calls, the first ones. Each running channel of a call has one.
 pub(crate) const CALL_LANES: usize = 8;
 
@@ -227,7 +230,8 @@ pub(crate) trait Link {
     /// [`reach`](Link::reach). What was reserved on the lane and not committed is given up.
     fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error>;
 
-    /// Whether the receiver has released the message that was offered as `ticket`.
+    /// Whether the receiver has released the message that was offered as `ticket`; where this rank sends it
+    /// ([`Reach::Sending`]), whether all of it has been sent, or is lost. Its memory is the caller's own again then.
     fn taken(&self, lane: usize, ticket: Ticket) -> bool;
 
     /// The oldest message of `lane`, if one has arrived; the same one until it is released.

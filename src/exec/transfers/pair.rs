@@ -160,7 +160,7 @@ impl Pair {
             let piece = |most: usize| whole.part(at, most.min(whole.len() - at));
             let header = Word::Piece { id: *id }.header();
             let mut piece = piece(LENT_PIECE);
-            if link.reach(&piece) == Reach::Reading {
+            if matches!(link.reach(&piece), Reach::Reading | Reach::Sending) {
                 let Some(ticket) = link.offer(DATA, header, piece).map_err(wire)? else {
                     break;
                 };

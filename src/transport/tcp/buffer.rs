@@ -14,9 +14,12 @@ pub(super) struct Slots {
     taken: Cell<u8>,
 }
 
-/// The number of a slot.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place(u8);
+/// A slot that is in use, and which of its blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    slot: u8,
+    class: u8,
+}
 
 /// A block for bodies of each of [`LENGTHS`], when it was needed.
 #[derive(Default)]
@@ -33,21 +36,24 @@ const LINE: usize = 64;
 const LENGTHS: [usize; 4] = [1 << 10, 32 << 10, 128 << 10, MAX_MESSAGE];
 
 impl Slots {
-    /// A slot for one more message. There are [`DEPTH`] at most.
-    pub(super) fn take(&self) -> Place {
+    /// A slot for one more message with a body of up to `len <= MAX_MESSAGE` bytes. There are [`DEPTH`] at most.
+    pub(super) fn take(&self, len: usize) -> Place {
+        assert!(len <= MAX_MESSAGE, "a body of {len} bytes");
+        let class = LENGTHS.iter().take_while(|&&holds| holds < len).count() as u8;
         let taken = self.taken.get();
         let first = taken.trailing_ones() as usize;
         assert!(first < DEPTH, "a message too many");
         self.taken.set(taken | 1 << first);
-        Place(first as u8)
+        let slot = first as u8;
+        Place { slot, class }
     }
 
     /// Has it free again.
     pub(super) fn give_back(&self, place: Place) {
-        self.taken.set(self.taken.get() & !(1 << place.0));
+        self.taken.set(self.taken.get() & !(1 << place.slot));
     }
 
-    /// Where a body of `len <= MAX_MESSAGE` bytes lies in a slot.
+    /// Where a body of `len` bytes lies in a slot that was taken for as many or more.
     pub(super) fn body(&self, place: Place, len: usize) -> Region<'_> {
         // SAFETY: a block holds `LINE` bytes before its body, and at least `len` after. They are inside `UnsafeCell`s, so
         // no reference claims them, and live as long as `self`.
@@ -75,10 +81,9 @@ impl Slots {
     }
 
     fn block(&self, place: Place, len: usize) -> &Block {
-        assert!(len <= MAX_MESSAGE, "a body of {len} bytes");
-        let slot = &self.slots[usize::from(place.0)];
-        let class = LENGTHS.iter().take_while(|&&holds| holds < len).count();
-        slot.0[class].get_or_init(|| Block::new(LENGTHS[class]))
+        let class = usize::from(place.class);
+        assert!(len <= LENGTHS[class], "a body of {len} bytes");
+        self.slots[usize::from(place.slot)].0[class].get_or_init(|| Block::new(LENGTHS[class]))
     }
 }
 
@@ -105,7 +110,7 @@ mod tests {
         let slots = Slots::default();
         for len in LENGTHS {
             for _ in 0..3 {
-                let places: Vec<Place> = (0..DEPTH).map(|_| slots.take()).collect();
+                let places: Vec<Place> = (0..DEPTH).map(|_| slots.take(len)).collect();
                 let mut starts: Vec<_> = (places.iter())
                     .map(|&place| slots.body(place, len).as_ptr())
                     .collect();
@@ -124,10 +129,10 @@ mod tests {
     #[test]
     fn the_slot_that_was_used_last_is_used_again() {
         let slots = Slots::default();
-        let [a, b] = [(); 2].map(|()| slots.take());
+        let [a, b] = [(); 2].map(|()| slots.take(5));
         slots.give_back(a);
-        assert_eq!(slots.take(), a);
+        assert_eq!(slots.take(5), a);
         slots.give_back(b);
-        assert_eq!(slots.take(), b);
+        assert_eq!(slots.take(5), b);
     }
 }

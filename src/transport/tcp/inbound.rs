@@ -406,7 +406,7 @@ impl Inbound {
             have: 0,
             lies: match landing {
                 Some(landing) => Lies::Landed(landing.target),
-                None => Lies::Slot(state.slots.take()),
+                None => Lies::Slot(state.slots.take(len)),
             },
         })
     }

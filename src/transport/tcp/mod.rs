@@ -176,6 +176,11 @@ impl Link {
         if let Some(half) = self.outbound.get() {
             half.withdraw();
         }
+        self.withdraw_landings();
+    }
+
+    /// Has nothing come to memory of callers' any more.
+    pub(crate) fn withdraw_landings(&self) {
         if let Some(half) = self.inbound.get() {
             half.withdraw();
         }

@@ -47,6 +47,8 @@ struct Stream {
     /// What is still to be sent, with the bytes of the first that have gone. While there is something the hub tells of
     /// room for it.
     queue: RefCell<Queue>,
+    /// Nothing is sent on it any more: a message may have been cut short.
+    is_dead: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -106,6 +108,7 @@ impl Outbound {
             Ok(Stream {
                 fd,
                 queue: RefCell::default(),
+                is_dead: Cell::new(false),
             })
         };
         Ok(Outbound {
@@ -124,10 +127,10 @@ impl Outbound {
         if in_flight(number, state.released.get()) == DEPTH {
             return Ok(None);
         }
-        let place = match state.reserved.get() {
-            Some((place, _)) => place,
-            None => state.slots.take(),
-        };
+        if let Some((place, _)) = state.reserved.take() {
+            state.slots.give_back(place);
+        }
+        let place = state.slots.take(len);
         state.reserved.set(Some((place, len as u32)));
         Ok(Some(state.slots.body(place, len)))
     }
@@ -249,6 +252,9 @@ impl Outbound {
     fn post(&self, lane: u16, piece: Piece) {
         let index = usize::from(lane) % self.streams.len();
         let stream = &self.streams[index];
+        if stream.is_dead.get() {
+            return self.has_left(&piece);
+        }
         let mut queue = stream.queue.borrow_mut();
         let first = queue.pieces.is_empty();
         queue.pieces.push_back(piece);
@@ -344,6 +350,7 @@ impl Outbound {
     }
 
     fn give_up(&self, stream: &Stream, why: String) {
+        stream.is_dead.set(true);
         let lost = std::mem::take(&mut *stream.queue.borrow_mut());
         lost.pieces.iter().for_each(|piece| self.has_left(piece));
         let _ = self.trouble.set(why);

@@ -6,7 +6,7 @@ use crate::{
     net::Parcel,
     sys::{fork::ProcessFd, tcp},
     transport::{
-        LANES, Link as _, Wires,
+        LANES, Link as _, Ticket, Wires,
         conformance::{bytes_of, sample},
         inproc,
         links::{Choice, Links},
@@ -55,29 +55,46 @@ fn long_streams_on_all_lanes_arrive_in_order_in_both_directions() {
                 scope.spawn(move || {
                     let peer = 1 - me;
                     let (mut sent, mut came) = ([0; LANES], [0; LANES]);
+                    // What is sent from where it lies, and where messages are wanted: on some lanes.
+                    let mut lent: [Option<(Vec<u8>, Ticket)>; LANES] = Default::default();
+                    let mut places = [(); LANES].map(|()| vec![0u8; CAPS.max_message]);
                     until(&links, || {
                         for lane in 0..LANES {
                             let (header, body) = sample(lane, sent[lane], len(sent[lane]));
                             let out = links.to(peer).unwrap().unwrap();
-                            if sent[lane] < MESSAGES
+                            let is_taken = |(_, ticket): &(_, Ticket)| out.taken(lane, *ticket);
+                            if lane % 3 == 1 {
+                                if sent[lane] < MESSAGES
+                                    && lent[lane].as_ref().is_none_or(is_taken)
+                                    && let Some(ticket) = out.offer(lane, header, Region::of(&body)).unwrap()
+                                {
+                                    lent[lane] = Some((body, ticket));
+                                    sent[lane] += 1;
+                                }
+                            } else if sent[lane] < MESSAGES
                                 && let Some(room) = out.reserve(lane, body.len()).unwrap()
                             {
                                 room.copy_from(&Region::of(&body));
                                 out.commit(lane, header);
                                 sent[lane] += 1;
                             }
-                            if let Some(into) = links.from(peer).unwrap()
-                                && let Some(message) = into.peek(lane).unwrap()
-                            {
-                                let wanted = sample(lane, came[lane], len(came[lane]));
+                            let Some(into) = links.from(peer).unwrap() else {
+                                continue;
+                            };
+                            let wanted = sample(lane, came[lane], len(came[lane]));
+                            if let Some(message) = into.peek(lane).unwrap() {
                                 assert!((message.header, bytes_of(&message.body.here().unwrap())) == wanted);
                                 into.release(lane);
                                 came[lane] += 1;
+                            } else if lane % 2 == 1 && came[lane] < MESSAGES {
+                                let place = &mut places[lane][..wanted.1.len()];
+                                into.land(lane, &wanted.0, &Region::of_mut(place));
                             }
                         }
                         let over = sent.iter().chain(&came).all(|&count| count == MESSAGES);
                         (over && !links.unsent()).then_some(())
                     });
+                    links.withdraw();
                 });
             }
         });
@@ -139,6 +156,46 @@ fn rank_and_wire() -> (Links, ProcessFd) {
     .unwrap();
     drop(theirs);
     (ours, near)
+}
+
+/// A message of which so many bytes have come when it is said where it is wanted.
+#[test]
+fn a_message_that_has_begun_comes_where_it_is_wanted() {
+    for len in [5000, 40_000, CAPS.max_message] {
+        for came in [1, 100, 4072, 4073, 4999, len - 1, len] {
+            let (links, wire) = rank_and_wire();
+            let (header, body) = sample(3, 1, len);
+            let head = frame::Head::Message {
+                lane: 3,
+                len: len as u32,
+                header,
+            };
+            let bytes = [&head.encode()[..], &body].concat();
+            let mut place = vec![0u8; len];
+            let target = Region::of_mut(&mut place);
+            let (first, rest) = bytes.split_at(frame::Head::LEN + came.min(len));
+            let send = |bytes: &[u8]| {
+                let mut at = 0;
+                while at < bytes.len() {
+                    at += tcp::send(&wire, &[IoSlice::new(&bytes[at..])]).unwrap_or(0);
+                    links.progress().map_err(|(_, e)| e).unwrap();
+                }
+            };
+            send(first);
+            let link = links.from(1).unwrap().unwrap();
+            if link.peek(3).unwrap().is_none() {
+                link.land(3, &header, &target);
+            }
+            send(rest);
+            let message = until(&links, || link.peek(3).unwrap());
+            assert!((message.header, bytes_of(&message.body.here().unwrap())) == (header, body.clone()));
+            if came < len {
+                assert!(bytes_of(&target) == body, "{came} of {len} bytes had come");
+            }
+            link.release(3);
+            links.withdraw();
+        }
+    }
 }
 
 #[test]
