@@ -3,12 +3,17 @@
 use super::{DEPTH, MAX_STREAMS};
 use crate::transport::{Header, LANES, MAX_MESSAGE};
 
-/// What stands before a body, and is all of a credit. Six words, little-endian: lane and kind, length or count, and the
-/// message's header.
+/// What stands before a body, and is all of a credit. Six words, little-endian: lane, kind and the credit that goes along; length
+/// or count; and the message's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
-    /// A body of so many bytes follows.
-    Message { lane: u16, len: u32, header: Header },
+    /// A body of so many bytes follows. `released` is what a credit of the lane would say, modulo 256.
+    Message {
+        lane: u16,
+        len: u32,
+        header: Header,
+        released: u8,
+    },
     /// So many messages of a lane, modulo 2^32, have been released by the receiver of the other direction.
     Credit { lane: u16, released: u32 },
 }
@@ -17,11 +22,16 @@ impl Head {
     pub(super) const LEN: usize = 24;
 
     pub(super) fn encode(&self) -> [u8; Head::LEN] {
-        let (kind, lane, number, header) = match *self {
-            Head::Message { lane, len, header } => (MESSAGE, lane, len, header),
-            Head::Credit { lane, released } => (CREDIT, lane, released, [0; 4]),
+        let (kind, lane, number, header, along) = match *self {
+            Head::Message {
+                lane,
+                len,
+                header,
+                released,
+            } => (MESSAGE, lane, len, header, released),
+            Head::Credit { lane, released } => (CREDIT, lane, released, [0; 4], 0),
         };
-        let first = u32::from(lane) | u32::from(kind) << 16;
+        let first = u32::from(lane) | u32::from(kind) << 16 | u32::from(along) << 24;
         let words = [first, number, header[0], header[1], header[2], header[3]];
         let mut bytes = [0; Head::LEN];
         for (to, word) in bytes.chunks_exact_mut(4).zip(words) {
@@ -36,7 +46,12 @@ impl Head {
             let at = 4 * i;
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
-        let (lane, kind, number) = (word(0) as u16, (word(0) >> 16) as u16, word(1));
+        let (lane, kind, along, number) = (
+            word(0) as u16,
+            (word(0) >> 16) as u8,
+            (word(0) >> 24) as u8,
+            word(1),
+        );
         let header = [word(2), word(3), word(4), word(5)];
         if usize::from(lane) >= LANES {
             return None;
@@ -46,8 +61,9 @@ impl Head {
                 lane,
                 len: number,
                 header,
+                released: along,
             }),
-            CREDIT if header == [0; 4] => Some(Head::Credit {
+            CREDIT if header == [0; 4] && along == 0 => Some(Head::Credit {
                 lane,
                 released: number,
             }),
@@ -56,8 +72,8 @@ impl Head {
     }
 }
 
-const MESSAGE: u16 = 1;
-const CREDIT: u16 = 2;
+const MESSAGE: u8 = 1;
+const CREDIT: u8 = 2;
 
 /// What a sender says of a connection when it hands it over: it is the `index`-th of `count`.
 pub(super) fn hello(index: usize, count: usize) -> Vec<u8> {
@@ -90,7 +106,7 @@ fn facts() -> Vec<u8> {
 
 const PREFIX: &[u8] = b"ccl-tcp\0";
 /// Changes whenever the meaning of the bytes does.
-const VERSION: usize = 1;
+const VERSION: usize = 2;
 
 #[cfg(test)]
 mod tests {
@@ -100,7 +116,8 @@ mod tests {
     proptest! {
         #[test]
         fn heads_round_trip(lane in 0..LANES as u16, len in 0..=MAX_MESSAGE as u32, header: Header, released: u32) {
-            for head in [Head::Message { lane, len, header }, Head::Credit { lane, released }] {
+            let along = released as u8;
+            for head in [Head::Message { lane, len, header, released: along }, Head::Credit { lane, released }] {
                 prop_assert_eq!(Head::decode(&head.encode()), Some(head));
             }
         }

@@ -250,12 +250,17 @@ impl Inbound {
         to_return >= DEPTH / 2 || to_return > 0 && known == DEPTH
     }
 
+    /// How many messages of `lane` were released, for the peer to hear along with one that goes to it.
+    pub(super) fn pay_along(&self, lane: usize) -> u32 {
+        let released = self.lanes[lane].released.get();
+        self.lanes[lane].returned.set(released);
+        released
+    }
+
     /// Tells the peer of it, if it should hear.
     pub(super) fn pay(&self, lane: usize, out: &Outbound) {
         if self.owes(lane) {
-            let released = self.lanes[lane].released.get();
-            self.lanes[lane].returned.set(released);
-            out.credit(lane, released);
+            out.credit(lane, self.pay_along(lane));
         }
     }
 
@@ -376,12 +381,22 @@ impl Inbound {
             let head = Head::decode(head);
             reader.begin += Head::LEN;
             match head {
-                Some(Head::Message { lane, len, header }) => {
+                Some(Head::Message {
+                    lane,
+                    len,
+                    header,
+                    released,
+                }) => {
                     reader.body = Some(self.begin(lane.into(), len as usize, header, stream)?);
+                    match out {
+                        Some(out) => out.credited_along(lane.into(), released)?,
+                        None if released == 0 => {}
+                        None => return Err(self.never_sent()),
+                    }
                 }
                 Some(Head::Credit { lane, released }) => match out {
                     Some(out) => out.credited(lane.into(), released)?,
-                    None => return Err(self.garbage("credits for messages that were never sent")),
+                    None => return Err(self.never_sent()),
                 },
                 None => return Err(self.garbage("bytes that are no message")),
             }
@@ -418,6 +433,11 @@ impl Inbound {
         let peer = self.peer;
         self.hub.unwatch(&at.fd, Event::In { peer, stream });
         let _ = self.trouble.set(how); // the first tells the most
+    }
+
+    #[cold]
+    fn never_sent(&self) -> Error {
+        self.garbage("credits for messages that were never sent")
     }
 
     #[cold]

@@ -2,9 +2,9 @@
 //!
 //! Each direction of a link has connections of its own, made by its sender, so that whoever sends first needs to agree
 //! with nobody. Lane l of a direction uses its connection l modulo their number; a message is a [`frame::Head`] and its
-//! body. The credits of the direction r -> s travel on the connections of s -> r, beside its messages. So nothing ever
-//! comes in on a connection at its sender's end, and a rank that leaves at once after its last message can close it:
-//! the system delivers what is under way, which it would throw away if something lay there unread.
+//! body. The credits of the direction r -> s travel on the connections of s -> r, in the heads of its messages or beside
+//! them. So nothing ever comes in on a connection at its sender's end, and a rank that leaves at once after its last
+//! message can close it: the system delivers what is under way, which it would throw away if something lay there unread.
 //!
 //! Nothing here waits. What the system does not take at once is sent by [`Outbound::progress`], and what has come is
 //! taken in by [`Inbound::progress`], both when the [`Hub`] says that it is time. A receiver takes in all that comes,
@@ -207,6 +207,11 @@ impl Link {
         self.outbound.get().map_or(0, Outbound::mapped) + self.inbound.get().map_or(0, Inbound::mapped)
     }
 
+    /// What the peer hears along with a message of `lane`.
+    fn released(&self, lane: usize) -> u32 {
+        self.inbound.get().map_or(0, |half| half.pay_along(lane))
+    }
+
     fn outbound(&self) -> &Outbound {
         self.outbound
             .get()
@@ -230,7 +235,7 @@ impl super::Link for Link {
     }
 
     fn commit(&self, lane: usize, header: Header) {
-        self.outbound().commit(lane, header);
+        self.outbound().commit(lane, header, self.released(lane));
     }
 
     fn reach(&self, _body: &Region<'_>) -> Reach {
@@ -238,7 +243,7 @@ impl super::Link for Link {
     }
 
     fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error> {
-        self.outbound().offer(lane, header, body)
+        self.outbound().offer(lane, header, || self.released(lane), body)
     }
 
     fn taken(&self, lane: usize, ticket: Ticket) -> bool {

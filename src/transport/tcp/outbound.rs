@@ -135,13 +135,14 @@ impl Outbound {
         Ok(Some(state.slots.body(place, len)))
     }
 
-    pub(super) fn commit(&self, lane: usize, header: Header) {
+    /// `released` goes along, as in [`Outbound::credit`].
+    pub(super) fn commit(&self, lane: usize, header: Header, released: u32) {
         let state = &self.lanes[lane];
         let Some((place, len)) = state.reserved.take() else {
             panic!("a commit on lane {lane} without a reservation");
         };
         let (number, lane) = (state.sent.get(), lane as u16);
-        let head = Head::Message { lane, len, header }.encode();
+        let head = message(lane, len, header, released);
         let room = state.slots.whole(place, len as usize).part(0, Head::LEN);
         room.copy_from(&Region::of(&head));
         state.sent.set(number.wrapping_add(1));
@@ -154,11 +155,13 @@ impl Outbound {
         self.post(lane, piece);
     }
 
-    /// Sends `body` from where it lies: until it [has gone](Outbound::has_gone), or [`Outbound::withdraw`].
+    /// Sends `body` from where it lies: until it [has gone](Outbound::has_gone), or [`Outbound::withdraw`]. `released` is asked for
+    /// what goes along.
     pub(super) fn offer(
         &self,
         lane: usize,
         header: Header,
+        released: impl FnOnce() -> u32,
         body: Region<'_>,
     ) -> Result<Option<Ticket>, Error> {
         check(body.len())?;
@@ -172,7 +175,7 @@ impl Outbound {
         }
         state.sent.set(number.wrapping_add(1));
         let (lane, len) = (lane as u16, body.len() as u32);
-        let head = Head::Message { lane, len, header }.encode();
+        let head = message(lane, len, header, released());
         // SAFETY: who offers leaves the memory mapped and unchanged as long as the piece is in the queue: it leaves that when
         // it has gone, when the connection fails, and when all is withdrawn (`Link::offer`).
         let body = unsafe { Region::from_raw(body.as_ptr(), body.len()) };
@@ -221,6 +224,16 @@ impl Outbound {
         }
         state.released.set(now);
         Ok(())
+    }
+
+    /// The same with a message of that lane, which has no more than the last bits.
+    pub(super) fn credited_along(&self, lane: usize, last_bits: u8) -> Result<(), Error> {
+        let before = self.lanes[lane].released.get();
+        let more = last_bits.wrapping_sub(before as u8);
+        match more {
+            0 => Ok(()),
+            more => self.credited(lane, before.wrapping_add(more.into())),
+        }
     }
 
     /// There is room again on a connection.
@@ -372,6 +385,17 @@ impl Drop for Outbound {
             }
         }
     }
+}
+
+fn message(lane: u16, len: u32, header: Header, released: u32) -> [u8; Head::LEN] {
+    let released = released as u8;
+    Head::Message {
+        lane,
+        len,
+        header,
+        released,
+    }
+    .encode()
 }
 
 /// That so long a body can be sent.

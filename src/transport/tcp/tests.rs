@@ -169,6 +169,7 @@ fn a_message_that_has_begun_comes_where_it_is_wanted() {
                 lane: 3,
                 len: len as u32,
                 header,
+                released: 0,
             };
             let bytes = [&head.encode()[..], &body].concat();
             let mut place = vec![0u8; len];
@@ -205,6 +206,7 @@ fn nonsense_on_a_connection_names_its_sender() {
             lane,
             len,
             header: [0; 4],
+            released: 0,
         }
         .encode()
     };
