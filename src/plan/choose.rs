@@ -174,6 +174,13 @@ impl TileBytes {
         in_flight: IN_FLIGHT / 2,
     };
 
+    /// Over TCP between groups of ranks that share memory: what one level writes the next reads while it is in caches.
+    pub(crate) const HOSTS: TileBytes = TileBytes {
+        most: 32 << 10,
+        in_flight: IN_FLIGHT,
+        ..TileBytes::TCP
+    };
+
     /// Elements of a tile of a block of `longest` elements, as long as a message may be as long as that.
     fn of(self, longest: usize, element: usize) -> usize {
         longest
@@ -298,6 +305,7 @@ mod tests {
             TileBytes::EXCHANGED.with_peers(3),
             TileBytes::READ,
             TileBytes::TCP,
+            TileBytes::HOSTS,
         ] {
             every_tile_of_fits_a_slot(tile);
         }

@@ -348,6 +348,8 @@ impl Machine {
         let inside = Machine::shared_memory(cores);
         Machine {
             inner: Some([inside.costs, inside.crowded]),
+            tile: TileBytes::HOSTS,
+            exchanged_tile: TileBytes::HOSTS,
             ..Machine::tcp(cores).with_groups(groups)
         }
     }

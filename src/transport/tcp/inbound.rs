@@ -84,19 +84,14 @@ struct RecvLane {
 }
 
 /// Where a body lies.
-#[derive(Clone, Copy)]
+#[derive(Default, Clone, Copy)]
 enum Lies {
     Slot(Place),
     /// In a caller's memory.
     Landed(Region<'static>),
     /// Nowhere any more: it was in a caller's memory that is not to be used.
+    #[default]
     Lost,
-}
-
-impl Default for Lies {
-    fn default() -> Self {
-        Lies::Lost
-    }
 }
 
 /// A place in a caller's memory for the message with this number and header.
