@@ -55,6 +55,7 @@ class Library:
     command: Callable[[int], list[str]]  # for a number of ranks, without the program's options
     environment: dict[str, str] = field(default_factory=dict)
     ops: list[str] = field(default_factory=lambda: OPS)
+    tcp: bool = False  # whether it talks over TCP
     yields: bool = (
         False  # whether it gives the processor away while it waits: what does not takes a time slice a message
     )
@@ -140,6 +141,14 @@ class Libraries:
         program = self.build("ccl", ["cc", "-DWITH_CCL", *link])
         return Library("ccl", name, lambda n: [program, "-n", str(n)], yields=True)
 
+    def ccl_by_tcp(self, given: Path | None) -> Library:
+        """The same over TCP."""
+        library = self.ccl(given)
+        library.environment = {"CCL_TRANSPORT": "tcp"}
+        for library in by_tcp(library):
+            return library
+        raise Absent("measuring over TCP takes a network namespace, which only the superuser may make")
+
     def openmpi(self) -> list[Library]:
         program = self.build_with_system("openmpi", "mpicc.openmpi")
         release = run(["mpirun.openmpi", "--version"]).split("\n")[0].split()[-1]
@@ -156,7 +165,9 @@ class Libraries:
         program = self.build_with_system("mpich", "mpicc.mpich")
         lines = run(["mpiexec.mpich", "--version"]).split("\n")
         release = next((line.split()[-1] for line in lines if "Version:" in line), "")
-        return [Library("mpich", f"MPICH {release} (system)", hydra("mpiexec.mpich", program))]
+        name, command = f"MPICH {release} (system)", hydra("mpiexec.mpich", program)
+        tcp = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"}
+        return [Library("mpich", name, command), *by_tcp(Library("mpich-tcp", name, command, tcp))]
 
     def mpich5(self) -> list[Library]:
         prefix = self.environment("mpich")
@@ -192,7 +203,8 @@ class Libraries:
         python = str(self.environment("torch") / "bin" / "python")
         program = str(SOURCES / "gloo.py")
         name = f"Gloo in PyTorch {version(self.folder / 'torch', 'torch')} (PyPI)"
-        return [Library("gloo", name, lambda n: [python, program, "-n", str(n)])]
+        command: Callable[[int], list[str]] = lambda n: [python, program, "-n", str(n)]
+        return [Library("gloo", name, command), *by_tcp(Library("gloo-tcp", name, command))]
 
 
 GROUPS = {
@@ -267,4 +279,5 @@ def by_tcp(library: Library) -> list[Library]:
     command = library.command
     library.command = lambda n: [*ALONE, *command(n)]
     library.smallest = 64 << 20
+    library.tcp = True
     return [library]

@@ -26,6 +26,15 @@ BANDWIDTHS = {
     "readv_fresh": "of what the other has just written, one at a time",
 }
 
+TCP_LATENCIES = {
+    "tcp_exchange": "both write 8 bytes and wait for the other's",
+    "tcp_one_way": "8 bytes there and back, one way",
+}
+TCP_BANDWIDTHS = {
+    "tcp_stream": "from one process to the other",
+    "tcp_both": "each way, both at once",
+}
+
 
 @dataclass
 class Bounds:
@@ -37,11 +46,11 @@ class Bounds:
 
 
 class Limits:
-    """What benches/peers/limits.c measured: figures by name and bytes."""
+    """What benches/peers/limits.c or sockets.c measured: figures by name and bytes."""
 
-    def __init__(self, program: str):
+    def __init__(self, command: list[str]):
         self.figures: dict[str, dict[int, float]] = {}
-        printed, self.wrong = lines([program], {}, 180)
+        printed, self.wrong = lines(command, {}, 180)
         for line in printed:
             name, size, figure = line.split(",")
             self.figures.setdefault(name, {})[int(size)] = float(figure)
@@ -59,6 +68,13 @@ class Limits:
         above = [point for point in known if point[0] >= size] or known[-1:]
         (x0, y0), (x1, y1) = below[-1], above[0]
         return y0 if x0 == x1 else y0 + (y1 - y0) * math.log(size / x0) / math.log(x1 / x0)
+
+    def sockets(self, op: str, size: int) -> float | None:
+        """Microseconds that two ranks' bytes take on one connection, whatever is done with them."""
+        one_way = op in ("broadcast", "reduce", "gather", "scatter")
+        moved = size if op in ("allreduce", "broadcast", "reduce") else size / 2
+        rate = self.rate("tcp_stream" if one_way else "tcp_both", moved)
+        return moved / rate / 1e3 if rate and op != "barrier" else None
 
     def bounds(self, op: str, size: int) -> Bounds | None:
         """Of a call of two ranks with a processor each.

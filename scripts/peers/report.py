@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from peers.limits import BANDWIDTHS, LATENCIES, Limits
+from peers.limits import BANDWIDTHS, LATENCIES, TCP_BANDWIDTHS, TCP_LATENCIES, Limits
 
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 REDUCTIONS = ("allreduce", "reduce", "reduce_scatter")
@@ -130,15 +130,32 @@ def summary(rows: list[Row]) -> str:
 
 
 def limits_tables(limits: Limits) -> str:
-    latencies = [[text, number(x)] for name, text in LATENCIES.items() if (x := limits.latency(name)) is not None]
+    named, bandwidths = LATENCIES | TCP_LATENCIES, BANDWIDTHS | TCP_BANDWIDTHS
+    latencies = [[text, number(x)] for name, text in named.items() if (x := limits.latency(name)) is not None]
     text = table(["latency", "ns"], latencies) + "\n"
-    sizes = sorted({n for name in BANDWIDTHS for n in limits.figures.get(name, {})})
+    sizes = sorted({n for name in bandwidths for n in limits.figures.get(name, {})})
     rows = [
         [what, *(number(known[n]) if n in known else "-" for n in sizes)]
-        for name, what in BANDWIDTHS.items()
+        for name, what in bandwidths.items()
         if (known := limits.figures.get(name))
     ]
     return text + table(["bandwidth, 1e9 bytes/s", *map(size, sizes)], rows)
+
+
+def against_sockets(rows: list[Row], limits: Limits) -> str:
+    """ccl's time for two ranks and the same data beside that of plain sockets."""
+    lines = []
+    for row in rows:
+        key = row.key
+        if "ccl" not in row.runs or (key.data, key.ranks) != ("same", 2):
+            continue
+        took, exchange, bytes_take = row.median("ccl"), limits.latency("tcp_exchange"), limits.sockets(key.op, key.size)
+        if exchange and (key.size == 0 or key.size == 8 and key.op not in ROOTED):
+            lines.append([key.op, size(key.size), number(took), number(exchange / 1e3), f"{took * 1e3 / exchange:.2f}"])
+        elif bytes_take and key.size >= 64 << 10:
+            lines.append([key.op, size(key.size), number(took), number(bytes_take), f"{took / bytes_take:.2f}"])
+    head = ["operation", "size", "ccl, us", "sockets, us", "ccl / sockets"]
+    return table(head, lines) if lines else ""
 
 
 def against_limits(rows: list[Row], limits: Limits) -> str:
