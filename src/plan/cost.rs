@@ -364,6 +364,9 @@ impl Machine {
 
     /// How long the tiles of a call are.
     pub(crate) fn tile(&self, load: &Load) -> TileBytes {
+        if self.tile == TileBytes::TCP {
+            return self.tile.with_peers((load.ranks - 1).div_ceil(4));
+        }
         match load.collective.plain() {
             Collective::Gather { .. } => self.exchanged_tile,
             Collective::AllGather | Collective::AlltoAll | Collective::Scatter { .. } => {

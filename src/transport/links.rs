@@ -236,6 +236,11 @@ impl Links {
         self.hub.get().is_none()
     }
 
+    /// Whether more has come than [`Wires::progress`] took in the last time.
+    pub(crate) fn may_have_more(&self) -> bool {
+        self.hub.get().is_some_and(|hub| hub.may_have_more())
+    }
+
     /// Whether a peer reads messages that lie in `memory` there, or sends some that lie with itself; or takes them, if that
     /// counts as well.
     pub(crate) fn lend(&self, memory: [&Region<'_>; 2], by_taking: bool) -> bool {

@@ -40,9 +40,6 @@ use std::sync::atomic::{
 /// Lanes of a link in each direction: those of collective calls, and two of messages between two ranks.
 pub(crate) const LANES: usize = CALL_LANES + 2;
 
-/// Looks after which all is seen that had come from a peer: one takes in a long message at least.
-pub(crate) const BACKLOG: usize = tcp::DEPTH * LANES;
-
 /// Lanes of collective calls, the first ones. Each running channel of a call has one.
 pub(crate) const CALL_LANES: usize = 8;
 

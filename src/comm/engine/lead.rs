@@ -11,7 +11,7 @@ use crate::{
         wait::{Patience, Pause},
     },
     mem::Region,
-    transport::{BACKLOG, Wires, links::Links},
+    transport::{Wires, links::Links},
     types::{Call, Cause, Error},
 };
 use std::{
@@ -345,12 +345,12 @@ impl Engine {
                 })
                 .or_else(|| (one.waited >= limit).then(|| reasons::late(membership, &one, limit)));
             let Some(cause) = reason else { continue };
-            // A round may leave more on a connection than it takes in.
-            for _ in 0..BACKLOG {
-                let progress = self.round(floor, own, until)?;
-                if progress != Progress::Blocked {
-                    return Ok(progress);
-                }
+            let mut progress = self.round(floor, own, until)?;
+            while progress == Progress::Blocked && floor.links.may_have_more() {
+                progress = self.round(floor, own, until)?;
+            }
+            if progress != Progress::Blocked {
+                return Ok(progress);
             }
             let still = stuck(floor, own.as_ref(), waited);
             let same = |other: &Stuck| other.operation == one.operation && other.waits_for == one.waits_for;

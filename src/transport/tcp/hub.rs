@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use std::{
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd},
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     time::Duration,
 };
 
@@ -31,6 +31,8 @@ pub(crate) struct Hub {
     /// Connections on which something is still to be sent, and links that owe credits. One thread at a time counts.
     busy: AtomicUsize,
     owing: AtomicUsize,
+    /// Whether more may have come than was looked at.
+    may_have_more: AtomicBool,
     /// The token of the one connection on which something may come, if there is one alone; else [`NONE`] or [`MANY`].
     alone: AtomicU64,
 }
@@ -42,6 +44,7 @@ impl Hub {
             epoll: epoll.map_err(|e| Error::system("cannot make an epoll instance", e))?,
             busy: AtomicUsize::new(0),
             owing: AtomicUsize::new(0),
+            may_have_more: AtomicBool::new(false),
             alone: AtomicU64::new(NONE),
         })
     }
@@ -49,16 +52,32 @@ impl Hub {
     /// What has happened, [`AT_ONCE`] events at most; the rest comes the next time. Where something can only come on one
     /// connection, and nothing is to be sent, that one may well be read without a question.
     pub(crate) fn ready(&self) -> Result<SmallVec<[Event; AT_ONCE]>, Error> {
+        self.may_have_more.store(false, Relaxed);
         let alone = self.alone.load(Relaxed);
         if alone < MANY && !self.unsent() {
             return Ok(SmallVec::from_slice(&[Event::of(alone)]));
         }
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); AT_ONCE];
         match epoll::wait(&self.epoll, &mut events, Some(&millis(Duration::ZERO))) {
-            Ok((ready, _)) => Ok(ready.iter().map(|event| Event::of(event.data.u64())).collect()),
+            Ok((ready, _)) => {
+                if ready.len() == AT_ONCE {
+                    self.has_more();
+                }
+                Ok(ready.iter().map(|event| Event::of(event.data.u64())).collect())
+            }
             Err(Errno::INTR) => Ok(SmallVec::new()),
             Err(e) => Err(Error::system("epoll failed", e)),
         }
+    }
+
+    /// Not all that has come was looked at.
+    pub(super) fn has_more(&self) {
+        self.may_have_more.store(true, Relaxed);
+    }
+
+    /// Whether more may have come than was looked at when this was [asked](Hub::ready) the last time.
+    pub(crate) fn may_have_more(&self) -> bool {
+        self.may_have_more.load(Relaxed)
     }
 
     /// Whether something is still to be sent.

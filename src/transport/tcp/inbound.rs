@@ -282,7 +282,11 @@ impl Inbound {
             }
             let is_long = self.understand(reader, stream, out)?;
             // Most likely that was all; or who waits for a long message may say where the next one is wanted.
-            if got < room || is_long {
+            if got < room {
+                return Ok(());
+            }
+            if is_long {
+                self.hub.has_more();
                 return Ok(());
             }
         }

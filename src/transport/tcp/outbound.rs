@@ -127,10 +127,15 @@ impl Outbound {
         if in_flight(number, state.released.get()) == DEPTH {
             return Ok(None);
         }
-        if let Some((place, _)) = state.reserved.take() {
-            state.slots.give_back(place);
-        }
-        let place = state.slots.take(len);
+        let place = match state.reserved.take() {
+            Some((place, before)) if before as usize == len => place,
+            before => {
+                if let Some((place, _)) = before {
+                    state.slots.give_back(place);
+                }
+                state.slots.take(len)
+            }
+        };
         state.reserved.set(Some((place, len as u32)));
         Ok(Some(state.slots.body(place, len)))
     }
@@ -215,11 +220,11 @@ impl Outbound {
     /// The peer says how many messages of `lane` it has released.
     pub(super) fn credited(&self, lane: usize, now: u32) -> Result<(), Error> {
         let state = &self.lanes[lane];
-        let sent = state.sent.get();
-        // Credits never go back, and never beyond what was sent.
-        if in_flight(sent, now) > in_flight(sent, state.released.get()) {
+        let gone = state.gone.get();
+        // Credits never go back, and never beyond what has left.
+        if in_flight(gone, now) > in_flight(gone, state.released.get()) {
             let what =
-                format!("it says that it released {now} messages of lane {lane}, of which {sent} were sent");
+                format!("it says that it released {now} messages of lane {lane}, of which {gone} were sent");
             return Err(broken(self.peer, what));
         }
         state.released.set(now);
