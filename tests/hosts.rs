@@ -137,6 +137,38 @@ fn ranks_of_a_host_share_memory_and_the_others_use_tcp() {
     check_table(&outputs(ranks.collect()), "shm+tcp");
 }
 
+/// Typed on each host, with nothing of a launcher's.
+#[test]
+fn ranks_that_are_started_by_hand_meet() {
+    let Some(hosts) = Hosts::new("hand") else { return };
+    let file = hosts.secret("secret");
+    let rank = |rank: usize, number: &str, at: &str| {
+        let mut command = hosts.command(rank % 2, CCL_PERF);
+        command.args(["allreduce", "-b", "8", "-e", "64K", "-f", "32", "-n", "5"]);
+        command.args(["--rendezvous", at, "--rank", number, "--nranks", "2"]);
+        command.env("CCL_SECRET_FILE", &file);
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let ranks = vec![rank(0, "0", "10.77.0.1:4000"), rank(1, "1", "10.77.0.1:4000")];
+    check_table(&outputs(ranks), "tcp");
+    for (number, at, why) in [
+        (
+            "2",
+            "10.77.0.1:4000",
+            "--rank 2 of --nranks 2: ranks are numbered from 0 to 1",
+        ),
+        ("0", "10.77.0.1", "give the host of rank 0 and a port"),
+    ] {
+        let output = rank(0, number, at).wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
+    }
+}
+
 /// Two ranks on each host, in turn: what is long goes inside the hosts first.
 #[test]
 fn ranks_of_several_hosts_use_the_hierarchy() {

@@ -1,6 +1,6 @@
 //! The command line as it is written, before anything is checked against the machine or against each other.
 
-use super::{operation::Operation, size, skew::Skew};
+use super::{by_hand::Rendezvous, operation::Operation, size, skew::Skew};
 use crate::types::{DType, Op};
 use clap::{Parser, error::ErrorKind};
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -27,7 +27,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 /// 100 * (1 - (total - compute) / pure), 0 at least. Column osu is the same as OSU's benchmarks count it: with the time that
 /// the computation took meanwhile, which is longer where the operation shares a core with it.
 ///
-/// Started by mpirun, torchrun or srun, each process is itself a rank; the first one prints.
+/// Started by mpirun, torchrun or srun, each process is itself a rank; the first one prints. So it is with --rendezvous, typed
+/// for each rank on its host.
 ///
 /// Exit status: 0 if all went well, 1 if an element was wrong or something failed, 2 for a mistake on the command line.
 #[derive(Debug, Clone, Parser)]
@@ -78,6 +79,20 @@ pub(super) struct Args {
     /// fewer where memory is short; a launcher's]
     #[arg(long, value_name = "N", value_parser = ranks, value_delimiter = ',')]
     pub(super) ranks: Vec<usize>,
+
+    /// Be one rank of several that are started by hand, which meet at this host and port of rank 0's; the same for all. Ranks of
+    /// several hosts need CCL_SECRET_FILE too
+    #[arg(long, value_name = "HOST:PORT", value_parser = Rendezvous::parse, requires_all = ["rank", "nranks"],
+          conflicts_with_all = ["ranks", "list", "explain"])]
+    pub(super) rendezvous: Option<Rendezvous>,
+
+    /// Which of them, from 0 on
+    #[arg(long, value_name = "RANK", requires = "rendezvous")]
+    pub(super) rank: Option<usize>,
+
+    /// How many they are
+    #[arg(long, value_name = "N", value_parser = ranks, requires = "rendezvous")]
+    pub(super) nranks: Option<usize>,
 
     /// What the bytes travel over: shm, tcp, or auto, which shares memory where that is possible
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = ["auto", "shm", "tcp"])]

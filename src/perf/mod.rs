@@ -4,10 +4,12 @@
 //! through standard input, and gets reports back through standard output. `rank` is such a process; `operation` is what can
 //! be measured, `puzzle` makes inputs whose results are known, `layout` says which of them each rank has, `measure` times
 //! calls, `overlap` operations beside which their caller computes.
-//! Under mpirun, torchrun or srun there is no parent: every process is a rank (`launched`), and rank 0 has the `console`.
+//! Under mpirun, torchrun or srun there is no parent: every process is a rank (`launched`), and rank 0 has the `console`. Who
+//! types `--rendezvous` for each rank is a launcher, too (`by_hand`).
 
 mod args;
 mod buffer;
+mod by_hand;
 mod console;
 mod explain;
 mod files;
@@ -63,6 +65,9 @@ pub fn main() -> ExitCode {
     };
     if args.list {
         return show(&list(), first);
+    }
+    if let Err(line) = by_hand::go_on(&args) {
+        return complain(&line, 2);
     }
     match launch {
         Ok(None) => {}
