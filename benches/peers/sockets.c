@@ -111,10 +111,12 @@ static void connect_both(void) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof at;
     int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
-    pid_t parent = getpid();
+    pid_t child, parent = getpid();
     must(bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 1) == 0, "listen");
     must(getsockname(listener, (struct sockaddr *)&at, &len) == 0, "getsockname");
-    me = fork() == 0;
+    child = fork();
+    must(child >= 0, "fork");
+    me = child == 0;
     if (me) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) exit(1);
@@ -131,7 +133,10 @@ static void pin(void) {
     cpu_set_t allowed, mine;
     int left = me;
     CPU_ZERO(&mine);
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) exit(1);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) {
+        fprintf(stderr, "this takes two processors\n");
+        exit(1);
+    }
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET(cpu, &allowed) && left-- == 0) CPU_SET(cpu, &mine);
     sched_setaffinity(0, sizeof mine, &mine);

@@ -120,7 +120,7 @@ impl UniqueId {
             Errno::ADDRINUSE => Error::Init {
                 what: format!(
                     "rank 0 cannot listen at port {port}, which is in use, by another job or another program: set \
-                     CCL_MASTER_PORT to a free one on all ranks"
+                     CCL_MASTER_PORT to a free one on all ranks (ccl-perf: --rendezvous HOST:PORT)"
                 ),
             },
             e => Error::system(format!("rank 0 cannot listen at port {port}"), e),

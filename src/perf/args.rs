@@ -81,12 +81,12 @@ pub(super) struct Args {
     pub(super) ranks: Vec<usize>,
 
     /// Be one rank of several that are started by hand, which meet at this host and port of rank 0's; the same for all. Ranks of
-    /// several hosts need CCL_SECRET_FILE too
+    /// several hosts need CCL_SECRET_FILE too; those of one host alone say localhost
     #[arg(long, value_name = "HOST:PORT", value_parser = Rendezvous::parse, requires_all = ["rank", "nranks"],
           conflicts_with_all = ["ranks", "list", "explain"])]
     pub(super) rendezvous: Option<Rendezvous>,
 
-    /// Which of them, from 0 on
+    /// Which of them, from 0 on (--ranks starts processes by itself)
     #[arg(long, value_name = "RANK", requires = "rendezvous")]
     pub(super) rank: Option<usize>,
 
@@ -401,7 +401,10 @@ mod tests {
             ("allreduce -r x", "-r"),
             ("allreduce --ranks 0", "--ranks"),
             ("allreduce --ranks many", "--ranks"),
-            ("allreduce --rank 3", "--ranks"),
+            ("allreduce --rank 3", "--rendezvous"),
+            ("allreduce --nranks 3", "--rendezvous"),
+            ("allreduce --rendezvous a:1", "--nranks"),
+            ("allreduce --rendezvous a --rank 0 --nranks 1", "HOST:PORT"),
             ("allreduce --transport rdma", "shm"),
             ("allreduce --in-place --both", "--both"),
             ("allreduce --overlap --explain", "--overlap"),

@@ -13,7 +13,7 @@ pub(super) struct Rendezvous {
 impl Rendezvous {
     pub(super) fn parse(text: &str) -> Result<Rendezvous, String> {
         let wanted =
-            || "give the host of rank 0 and a port that is free there, e.g. node0:29500 or [fe80::1]:29500";
+            || "give the host of rank 0 and a port that is free there, e.g. node0:29500 or [fd00::1]:29500";
         let (host, port) = text.rsplit_once(':').ok_or_else(wanted)?;
         let bare = match host.strip_prefix('[').map(|host| host.strip_suffix(']')) {
             Some(inside) => inside,
@@ -52,21 +52,21 @@ pub(super) fn go_on(args: &Args) -> Result<(), String> {
         ("CCL_MASTER_ADDR", at.host.clone()),
         ("CCL_MASTER_PORT", at.port.to_string()),
     ];
-    if variables
-        .iter()
-        .all(|(name, value)| env::var(name).as_ref() == Ok(value))
-    {
+    // What an outer launcher may have said of its own ranks.
+    let others = [
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "TORCHELASTIC_RUN_ID",
+        "TORCHELASTIC_RESTART_COUNT",
+    ];
+    let is_set = |(name, value): &(&str, String)| env::var(name).as_ref() == Ok(value);
+    if variables.iter().all(is_set) && others.iter().all(|name| env::var_os(name).is_none()) {
         return Ok(()); // it is the second time
     }
     let program = env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
     let mut again = Command::new(program);
     again.args(env::args_os().skip(1)).envs(variables);
-    for other in [
-        "LOCAL_RANK",
-        "LOCAL_WORLD_SIZE",
-        "TORCHELASTIC_RUN_ID",
-        "TORCHELASTIC_RESTART_COUNT",
-    ] {
+    for other in others {
         again.env_remove(other);
     }
     Err(format!("cannot start it as rank {rank}: {}", again.exec()))
@@ -81,7 +81,7 @@ mod tests {
         let parsed = |text| Rendezvous::parse(text).map(|at| (at.host, at.port));
         assert_eq!(parsed("node0:29500"), Ok(("node0".to_owned(), 29500)));
         assert_eq!(parsed("10.0.0.1:1"), Ok(("10.0.0.1".to_owned(), 1)));
-        assert_eq!(parsed("[fe80::1]:7"), Ok(("fe80::1".to_owned(), 7)));
+        assert_eq!(parsed("[fd00::1]:7"), Ok(("fd00::1".to_owned(), 7)));
         for wrong in [
             "node0",
             ":29500",

@@ -179,7 +179,7 @@ fn job(launch: &Launch) -> String {
 fn hint(error: Error, unsure: bool, launch: &Launch) -> Error {
     match error {
         Error::Usage { what } if unsure => Error::usage(format!(
-            "{what}\nIf all ranks are on this host, set LOCAL_WORLD_SIZE={}.",
+            "{what}\nIf all ranks are on this host, set LOCAL_WORLD_SIZE={} (ccl-perf: --rendezvous localhost:PORT).",
             launch.ranks
         )),
         error => error,
