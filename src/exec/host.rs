@@ -297,7 +297,6 @@ impl Run {
 
     fn advance(&mut self, work: &Work<'_>, i: usize) {
         let track = &mut self.tracks[i];
-        track.landing = 0..0;
         track.cursor.advance(&work.schedule.channels[track.channel]);
     }
 
@@ -393,9 +392,6 @@ impl Run {
         peer: usize,
         wires: &W,
     ) -> Result<(), Fault> {
-        if step.stores.is_empty() {
-            return Ok(());
-        }
         let Some(target) = landing(work, step, &self.tracks[i], &[]) else {
             return Ok(());
         };
