@@ -151,6 +151,16 @@ enum {
 #define CCL_SPLIT_NOCOLOR -1
 
 /**
+ * For cclCommShrink: operations that run on the parent go on.
+ */
+#define CCL_SHRINK_DEFAULT 0
+
+/**
+ * For cclCommShrink: the parent is revoked first, so that operations that run on it end with an error.
+ */
+#define CCL_SHRINK_ABORT 1
+
+/**
  * For cclRecvTag: from any rank.
  */
 #define CCL_ANY_SOURCE -1
@@ -210,7 +220,9 @@ typedef struct cclConfig_t {
      */
     unsigned int version;
     /**
-     * 1: calls return when they are over. 0 is not supported yet.
+     * 1: calls return when they are over. With 0 cclCommInitRankConfig, cclCommInitEnv and a new rank's cclCommGrow, outside a
+     * group, return cclInProgress with a handle, which can be used once cclCommGetAsyncError gives cclSuccess for it; until
+     * then no thread may change environment variables, and who aborts it is awaited by the others until their deadlines.
      */
     int blocking;
     /**
@@ -367,15 +379,17 @@ cclResult_t cclCommInitRankConfig(cclComm_t *comm,
                                   struct cclConfig_t *config);
 
 /**
- * Makes the communicator of all ranks that a launcher started (torchrun, mpirun of Open MPI or MPICH, srun), with
- * the rank that it gave to this process. NULL is the default configuration.
+ * Makes the communicator of all ranks that a launcher started (torchrun, mpirun of Open MPI or MPICH, srun,
+ * Kubernetes), with the rank that it gave to this process. NULL is the default configuration.
  *
  * All ranks call it; each further call makes another communicator of the same ranks, and a call counts also where it
  * fails. The first of these pairs that is set says rank and ranks: RANK and WORLD_SIZE; OMPI_COMM_WORLD_RANK and
- * OMPI_COMM_WORLD_SIZE; PMI_RANK and PMI_SIZE; in a Slurm step SLURM_PROCID and SLURM_STEP_NUM_TASKS. On one host
- * the ranks then find each other without more; jobs that are started by hand at the same time need each a
- * MASTER_PORT of its own. Ranks on several hosts also need MASTER_ADDR, MASTER_PORT and a secret: a file of mode
- * 0600 that CCL_SECRET_FILE names, or CCL_SECRET, which the first call takes out of the environment.
+ * OMPI_COMM_WORLD_SIZE; PMI_RANK and PMI_SIZE; in a Slurm step SLURM_PROCID and SLURM_STEP_NUM_TASKS; in a pod of an
+ * indexed Job JOB_COMPLETION_INDEX and WORLD_SIZE. On one host the ranks then find each other without more; jobs that
+ * are started by hand at the same time need each a MASTER_PORT of its own. Between hosts a launcher that offers PMIx
+ * or PMI-1 carries what they need, PMI-1 only in a program that has loaded no MPI. Otherwise they need MASTER_ADDR,
+ * MASTER_PORT and a secret: a file of mode 0600 that CCL_SECRET_FILE names, or CCL_SECRET, which the first call
+ * takes out of the environment.
  *
  * `*comm` is as for cclCommInitRank.
  *
@@ -402,6 +416,16 @@ cclResult_t cclCommFinalize(cclComm_t comm);
 cclResult_t cclCommDestroy(cclComm_t comm);
 
 /**
+ * Stops the communicator on all ranks: calls that run on it, here and on the other ranks, end soon with an error that names
+ * this rank, and later ones are refused. Never waits for them. Unlike cclCommAbort it leaves the handle, for
+ * cclCommShrink and cclCommDestroy.
+ *
+ * @param revokeFlags 0.
+ */
+cclResult_t cclCommRevoke(cclComm_t comm,
+                          int revokeFlags);
+
+/**
  * Stops the communicator on all ranks and gives the handle back.
  *
  * Calls that run on it, here and on the other ranks, end soon with an error that names this rank. Never waits for
@@ -410,8 +434,8 @@ cclResult_t cclCommDestroy(cclComm_t comm);
 cclResult_t cclCommAbort(cclComm_t comm);
 
 /**
- * Tells whether the communicator still works: cclSuccess in `*asyncError`, or why it stopped; cclGetLastError has the
- * text. Never waits for a running call.
+ * Tells whether the communicator works: cclSuccess in `*asyncError`, cclInProgress while it is still being made in the
+ * background, or why it stopped or could not be made; cclGetLastError has the text. Never waits for a running call.
  *
  * # Safety
  * `asyncError` is NULL, which is an invalid argument, or may be written.
@@ -487,6 +511,58 @@ cclResult_t cclCommDup(cclComm_t comm, cclComm_t *newcomm, struct cclConfig_t *c
 cclResult_t cclCommInitAll(cclComm_t *comms,
                            int ndev,
                            const int *devlist);
+
+/**
+ * Makes a communicator of the ranks of `comm` without those that are excluded, in the order of their ranks.
+ *
+ * Each rank that is not excluded calls it, with the same ones; those that are may be dead. It works after a failure of `comm`, too,
+ * which stays as it is. With a count of 0 those are left out that have died or left, as far as is known.
+ *
+ * @param excludeRanksList NULL where the count is 0.
+ * @param config NULL means the settings of `comm` with its present timeout.
+ * @param shrinkFlags CCL_SHRINK_DEFAULT, or CCL_SHRINK_ABORT, which revokes `comm` first.
+ * @return cclRemoteError where another one was lost, and cclTimeout where not all come in time, or they do not name the same
+ * ones: then it can be tried again.
+ *
+ * # Safety
+ * `excludeRanksList` holds that many numbers. `newcomm` and `config` as for cclCommSplit.
+ */
+cclResult_t cclCommShrink(cclComm_t comm,
+                          int *excludeRanksList,
+                          int excludeRanksCount,
+                          cclComm_t *newcomm,
+                          struct cclConfig_t *config,
+                          int shrinkFlags);
+
+/**
+ * Makes the id by which new ranks join when `comm` is next grown by cclCommGrow: any of its ranks calls this and passes the
+ * bytes to the new ones. These can be on other hosts if the ranks of `comm` listen at a network, as they do where its own id
+ * was made by cclGetUniqueId on a host that has one.
+ *
+ * # Safety
+ * `uniqueId` is NULL, which is an invalid argument, or may be written.
+ */
+cclResult_t cclCommGetUniqueId(cclComm_t comm,
+                               struct cclUniqueId *uniqueId);
+
+/**
+ * Makes a communicator of all ranks of `comm`, with their numbers, and of new ones with the numbers after these.
+ *
+ * The ranks of `comm` pass it with the rank -1, and NULL or the id for `uniqueId`; the new ones pass NULL, their number and the id of
+ * cclCommGetUniqueId. It returns when all have called it. `comm` stays as it is.
+ *
+ * @param nranks All ranks, old and new.
+ * @param config NULL means the settings of `comm` with its present timeout; for a new rank the default, which must fit.
+ *
+ * # Safety
+ * `uniqueId` is NULL or may be read. `newcomm` and `config` as for cclCommSplit.
+ */
+cclResult_t cclCommGrow(cclComm_t comm,
+                        int nranks,
+                        const struct cclUniqueId *uniqueId,
+                        int rank,
+                        cclComm_t *newcomm,
+                        struct cclConfig_t *config);
 
 /**
  * Reduces the `count` elements of `sendbuff` over all ranks and leaves the result in `recvbuff` on every rank.

@@ -187,6 +187,11 @@ fn communicators_are_made_of_others_and_of_one_process() {
 }
 
 #[test]
+fn going_on_without_ranks_or_with_more() {
+    build_and_run("tests/c/recover.c", C);
+}
+
+#[test]
 fn strange_programs_are_served() {
     build_and_run("tests/c/strange.c", C);
 }

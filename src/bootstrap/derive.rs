@@ -18,11 +18,24 @@ use std::{
 };
 use zeroize::Zeroizing;
 
+/// How a communicator comes of another one: each kind is numbered for itself, alike on all its ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Descent {
+    /// Of the ranks that passed `color`.
+    Split { number: u64, color: u32 },
+    /// Of the ranks that go on without the others, numbered among those of the same ranks: others may have shrunk without
+    /// this one. What has stopped the parent does not concern it.
+    Shrink { number: u64 },
+    /// Of all ranks and of new ones, which are given its id.
+    Grow { number: u64 },
+}
+
 /// A communicator in the making, of ranks of another one. They meet in the process of the first.
 ///
 /// While they do, what happens to their parent is known here: a rank that dies would be awaited in vain.
 pub(crate) struct Child<'p> {
     id: UniqueId,
+    descent: Descent,
     parent: &'p Membership,
     /// Its ranks, by the numbers that they have in the parent.
     members: &'p [usize],
@@ -31,33 +44,27 @@ pub(crate) struct Child<'p> {
 }
 
 impl<'p> Child<'p> {
-    /// The child that all `members` derive alike from split number `split` of `parent` and their `color`. From here on the
-    /// first of them holds the meeting, until the child is dropped.
+    /// The child that all `members` of `parent` derive alike. From here on the first of them holds the meeting, until the
+    /// child is dropped.
     ///
     /// # Errors
     /// [`Error::Internal`].
     pub(crate) fn derive(
         parent: &'p Membership,
-        split: u64,
-        color: u32,
+        descent: Descent,
         members: &'p [usize],
     ) -> Result<Child<'p>> {
-        let (comm, secret) = keys(parent.secret(), &parent.comm(), split, color)?;
-        let owner = members.first().and_then(|&rank| parent.seat(rank));
-        let seat = owner.ok_or_else(|| Error::internal("a split without ranks"))?;
         let child = Child {
-            id: UniqueId {
-                addresses: seat.addresses(),
-                comm,
-                secret: secret.clone(),
-                owner: Owner::SplitRank0,
-            },
+            id: id(parent, descent, members)?,
+            descent,
             parent,
             members,
             hopeless_since: OnceLock::new(),
         };
         if child.holds_the_meeting() {
-            control::start()?.post(Command::Meet { comm, secret })?;
+            let (comm, secret) = (child.id.comm, child.id.secret.clone());
+            let again = !matches!(descent, Descent::Split { .. });
+            control::start()?.post(Command::Meet { comm, secret, again })?;
         }
         Ok(child)
     }
@@ -70,6 +77,10 @@ impl<'p> Child<'p> {
     /// Why it will not come about, if something has happened in the parent; in the parent's numbers.
     pub(super) fn obstacle(&self) -> Option<String> {
         let parent = self.parent;
+        let verdict = || match self.descent {
+            Descent::Shrink { .. } => None,
+            Descent::Split { .. } | Descent::Grow { .. } => parent.verdict(),
+        };
         if !parent.trouble() && !parent.departures() {
             return None;
         }
@@ -82,14 +93,16 @@ impl<'p> Child<'p> {
                 Peer::Alive | Peer::Left { .. } => None,
             })
         };
-        // Who does not hold the meeting is told of the others there.
-        let awaited = match self.holds_the_meeting() {
-            true => self.members,
-            false => &self.members[..1],
+        // Who does not hold the meeting is told of the others there, unless who holds it has left the dead out already.
+        let shrinks = matches!(self.descent, Descent::Shrink { .. });
+        let is_gone = |rank: usize| match parent.peer(rank) {
+            Peer::Alive => false,
+            Peer::Left { .. } => self.holds_the_meeting() || rank == self.members[0],
+            Peer::Dead { .. } => shrinks || self.holds_the_meeting() || rank == self.members[0],
         };
-        let others = awaited.iter().filter(|&&rank| rank != parent.rank());
-        let gone = others.copied().find(|&rank| parent.peer(rank) != Peer::Alive);
-        match (gone, parent.verdict()) {
+        let mut others = self.members.iter().copied().filter(|&rank| rank != parent.rank());
+        let gone = others.find(|&rank| is_gone(rank));
+        match (gone, verdict()) {
             (Some(rank), _) => {
                 Some(lost().unwrap_or_else(|| format!("rank {rank} of the parent left it {before}")))
             }
@@ -136,11 +149,46 @@ impl Drop for Child<'_> {
     }
 }
 
+/// The id of a child of `parent` and its `members`, who meet in the process of the first of them.
+///
+/// # Errors
+/// [`Error::Internal`].
+fn id(parent: &Membership, descent: Descent, members: &[usize]) -> Result<UniqueId> {
+    let (comm, secret) = keys(parent.secret(), &parent.comm(), descent, members)?;
+    let addresses = members.first().map(|&rank| parent.addresses(rank));
+    Ok(UniqueId {
+        addresses: addresses.ok_or_else(|| Error::internal("a communicator without ranks"))?,
+        comm,
+        secret,
+        owner: Owner::DerivedRank0,
+    })
+}
+
+/// The same for ranks that are to come by a grow, from wherever they are: all addresses of the process of rank 0.
+///
+/// # Errors
+/// [`Error::Internal`].
+pub(crate) fn id_for_new_ranks(parent: &Membership, number: u64) -> Result<UniqueId> {
+    let addresses = parent.addresses_for_strangers(0);
+    let id = id(parent, Descent::Grow { number }, &[0])?;
+    Ok(UniqueId { addresses, ..id })
+}
+
 /// The name of a child, and its secret.
-fn keys(parent: &Secret, name: &CommId, split: u64, color: u32) -> Result<(CommId, Secret)> {
+fn keys(parent: &Secret, name: &CommId, descent: Descent, members: &[usize]) -> Result<(CommId, Secret)> {
+    let (label, number, whose): (&[u8], _, _) = match descent {
+        Descent::Split { number, color } => (b"ccl split 1 ", number, color.to_le_bytes().to_vec()),
+        Descent::Shrink { number } => {
+            let members = members.iter().flat_map(|&rank| (rank as u32).to_le_bytes());
+            (b"ccl shrink 1 ", number, members.collect())
+        }
+        Descent::Grow { number } => (b"ccl grow 1 ", number, Vec::new()),
+    };
     let derive = |what: &[u8]| {
-        let (split, color) = (split.to_le_bytes(), color.to_le_bytes());
-        expand(parent.bytes(), &[b"ccl split 1 ", what, name, &split, &color])
+        expand(
+            parent.bytes(),
+            &[label, what, name, &number.to_le_bytes(), &whose],
+        )
     };
     let mut comm = CommId::default();
     comm.copy_from_slice(&derive(b"name  ")?[..16]);
@@ -187,9 +235,14 @@ mod tests {
             .iter()
             .flat_map(|s| [[3; 16], [4; 16]].map(|name| (s, name)))
         {
-            for (split, color) in [(0, 0), (0, 1), (1, 0), (1 << 32, 0), (0, u32::MAX)] {
-                let (comm, child) = keys(secret, &name, split, color).unwrap();
-                let again = keys(secret, &name, split, color).unwrap();
+            let splits = [(0, 0), (0, 1), (1, 0), (1 << 32, 0), (0, u32::MAX)];
+            let splits = splits.map(|(number, color)| Descent::Split { number, color });
+            let others = [0, 1].map(|number| [Descent::Shrink { number }, Descent::Grow { number }]);
+            let descents = splits.into_iter().chain(others.into_iter().flatten());
+            let all = descents.map(|descent| (descent, vec![0, 2]));
+            for (descent, members) in all.chain([(Descent::Shrink { number: 0 }, vec![0, 3])]) {
+                let (comm, child) = keys(secret, &name, descent, &members).unwrap();
+                let again = keys(secret, &name, descent, &members).unwrap();
                 assert_eq!((comm, child.bytes()), (again.0, again.1.bytes()));
                 let halves = child.bytes().split_at(16);
                 assert!(seen.insert(comm) && seen.insert(halves.0.try_into().unwrap()));

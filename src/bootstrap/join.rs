@@ -6,19 +6,21 @@ use super::{
     derive::Child,
     health::{Shared, Wake},
     membership::Membership,
-    messages::{Answer, Join, Seat, Table},
+    messages::{Answer, Join},
+    rails::Roads,
+    seat::{Host, Seat, Table},
     unique_id::Owner,
 };
 use crate::{
     net::{
-        Channel, DialError, Failure, FrameError, MEETING, Packed, Parcel, Patience, Refused, Role, Target,
+        Channel, DialError, Failure, FrameError, MEETING, Packed, Parcel, Patience, Presence, Refused, Role,
+        Target, Way, interfaces,
     },
     sys::{host, tcp},
     topo::share::Allowance,
     types::{Error, check_ranks},
 };
 use std::{
-    net::{Ipv4Addr, SocketAddr},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -42,6 +44,10 @@ pub(crate) struct Joining<'a> {
     pub(crate) welcome: Parcel,
     /// Whether this rank listens by TCP, for others that cannot share memory with it.
     pub(crate) network: Network,
+    /// By which interfaces and ports it may then be reached.
+    pub(crate) presence: Presence,
+    /// How many ways to another host are used together, if that is said.
+    pub(crate) rails: Option<usize>,
     /// Called on the control thread when something has changed. Must not block.
     pub(crate) wake: Wake,
 }
@@ -85,19 +91,27 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
         Network::AsTheId => id.is_open_to_networks(),
         Network::Always => true,
     };
+    let mut fastest = None;
     let request = || {
-        let port = listens.then(|| control.listen_tcp()).transpose()?;
+        let (mut port, mut ways) = (None, Vec::new());
+        if listens {
+            let there = interfaces::here();
+            ways = joining.presence.selection.ways(&there)?;
+            fastest = interfaces::fastest(&there);
+            port = Some(control.listen_tcp(joining.presence.ports.as_ref())?);
+            tell_interfaces(rank, ranks, &there, &ways);
+        }
         Ok(Join {
             ranks,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             knobs: joining.knobs,
             seat: Seat {
                 unix: control.address(),
-                tcp: port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+                port,
                 pid: host::pid(),
                 pid_namespace: host::pid_namespace(),
-                boot: host::boot_id(),
             },
+            host: Host::here(ways),
             allowance: Allowance::here(),
             timeout,
         })
@@ -119,7 +133,8 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
             );
             let table = Arc::new(table);
             control.post(Command::Seat(key, table.clone()))?;
-            Ok(Membership::new(shared, id.secret.clone(), table, timeout))
+            let links = Roads::new(joining.rails, fastest);
+            Ok(Membership::new(shared, id.secret.clone(), table, links, timeout))
         }
         Err(e) => {
             // If that fails the control thread has ended, and with it all that it held.
@@ -149,27 +164,29 @@ fn meet(
     deadline: Instant,
     mut request: Join,
 ) -> Result<Table, Error> {
-    let patience = Patience {
-        deadline: deadline + GRACE,
-        stop: &|| shared.barred.get().is_some() || child.is_some_and(Child::hopeless),
-    };
+    let stop = || shared.barred.get().is_some() || child.is_some_and(Child::hopeless);
+    let patience = Patience::new(deadline + GRACE, &stop);
     let key = shared.key;
     let (ranks, timeout) = (request.ranks, request.timeout);
     let explain = |failure| match (shared.barred.get(), child.and_then(Child::obstacle)) {
         (Some(what), _) => Error::Init { what: what.clone() },
         (None, Some(what)) => Error::Init { what },
-        (None, None) => explain(failure, id, key.rank, timeout),
+        (None, None) => explain(failure, id, key.rank, timeout, &patience.tried()),
     };
     let mut channel = go_there(id, key, &patience).map_err(explain)?;
-    if let (Some(at), Ok(ours)) = (&mut request.seat.tcp, tcp::local_address(&channel)) {
+    if request.seat.port.is_some()
+        && request.host.ways.is_empty()
+        && let Ok(ours) = tcp::local_address(&channel)
+    {
         // Where the way from here to the meeting place begins is where others find the way back.
-        at.set_ip(ours.ip());
+        let way = Some(ours.ip()).filter(|ip| !ip.is_loopback()).map(Way::plain);
+        request.host.ways.extend(way);
     }
     let packed = Packed::message(&request).map_err(|e| explain(e.into()))?;
     patience.send(&mut channel, packed).map_err(explain)?;
     let frame = patience.receive(&mut channel).map_err(explain)?;
     match frame.message().map_err(|e| explain(e.into()))? {
-        Answer::Table(table) if [table.seats.len(), table.crowds.len()] == [ranks as usize; 2] => Ok(table),
+        Answer::Table(table) if table.fits(ranks as usize) => Ok(table),
         Answer::Table(_) => Err(Error::internal("a table of seats of the wrong length")),
         Answer::Refused { late: true, what } => Err(Error::InitTimeout { what }),
         Answer::Refused { late: false, what } => Err(Error::Init { what }),
@@ -178,7 +195,7 @@ fn meet(
 
 /// Connects to the meeting place. Where its owner may come late, it is awaited.
 fn go_there(id: &UniqueId, key: Key, patience: &Patience<'_>) -> Result<Channel, Failure> {
-    let mut target = Target {
+    let target = Target {
         addresses: id.addresses.clone(),
         role: Role::Join,
         from: key.rank,
@@ -195,9 +212,6 @@ fn go_there(id: &UniqueId, key: Key, patience: &Patience<'_>) -> Result<Channel,
                 && Instant::now() < patience.deadline - GRACE
                 && !(patience.stop)() =>
             {
-                if id.owner == Owner::AppointedRank0 {
-                    target.addresses.rotate_left(1); // its host may have several, and it may listen at some
-                }
                 thread::sleep(pause);
                 pause = RETRY.min(2 * pause);
             }
@@ -206,8 +220,13 @@ fn go_there(id: &UniqueId, key: Key, patience: &Patience<'_>) -> Result<Channel,
     }
 }
 
-fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration) -> Error {
+/// `tried`: the addresses of the network that led nowhere, and why.
+fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration, tried: &str) -> Error {
     let (waited, place) = (timeout.as_secs_f64(), id.places());
+    let tried = match tried {
+        "" => String::new(),
+        tried => format!("; tried from {}: {tried}", host::name()),
+    };
     let owner = match id.owner.is_rank_0() {
         true => "rank 0",
         false => "the process that made the unique id",
@@ -216,16 +235,16 @@ fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration) -> Err
         Failure::Late | Failure::Stopped => {
             return Error::InitTimeout {
                 what: format!(
-                    "init timed out after {waited:.1} s on rank {rank}: {owner}, at {place}, does not answer"
+                    "init timed out after {waited:.1} s on rank {rank}: {owner}, at {place}, does not answer{tried}"
                 ),
             };
         }
         Failure::Dial(DialError::Nobody | DialError::Refused(Refused::Unknown))
-            if id.owner == Owner::SplitRank0 =>
+            if id.owner == Owner::DerivedRank0 =>
         {
             return Error::InitTimeout {
                 what: format!(
-                    "init timed out after {waited:.1} s on rank {rank}: rank 0 never came to {place} to meet the others"
+                    "init timed out after {waited:.1} s on rank {rank}: rank 0 never came to {place} to meet the others{tried}"
                 ),
             };
         }
@@ -234,16 +253,16 @@ fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration) -> Err
                 what: format!(
                     "init timed out after {waited:.1} s on rank {rank}: rank 0 never came to {place}: see to it that \
                      rank 0 runs there, that MASTER_ADDR (or CCL_MASTER_ADDR) is its host on all ranks, and that no \
-                     firewall closes the port"
+                     firewall closes the port{tried}"
                 ),
             };
         }
         Failure::Dial(DialError::Nobody) if id.owner.is_rank_0() => {
-            format!("rank 0 ended before all ranks had joined (nobody listens at {place} any more)")
+            format!("rank 0 ended before all ranks had joined (nobody listens at {place} any more){tried}")
         }
         Failure::Dial(DialError::Nobody) => format!(
             "the process that made the unique id has ended (nobody listens at {place}): it must live until all \
-             ranks have joined, and ranks of other hosts need a network between them"
+             ranks have joined, and ranks of other hosts need a network between them{tried}"
         ),
         Failure::Dial(DialError::Refused(Refused::Unknown)) if id.owner.is_rank_0() => {
             format!("rank 0, at {place}, has given up, or rank {rank} came twice: look at rank 0's error")
@@ -254,7 +273,7 @@ fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration) -> Err
                 .to_owned()
         }
         Failure::Dial(DialError::Refused(Refused::ProofRejected | Refused::WrongProof))
-            if id.owner != Owner::SplitRank0 =>
+            if id.owner != Owner::DerivedRank0 =>
         {
             match id.owner.may_be_late() {
                 true => format!(
@@ -265,9 +284,24 @@ fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration) -> Err
             }
         }
         Failure::Frame(FrameError::Closed) => format!("{owner} ended before all ranks had joined"),
-        other => format!("rank {rank} cannot join at {place}: {other}"),
+        other => format!("rank {rank} cannot join at {place}: {other}{tried}"),
     };
     Error::Init { what }
+}
+
+/// Tells the interfaces that there are, and which of their addresses others are told.
+fn tell_interfaces(rank: u32, ranks: u32, there: &[interfaces::Interface], ways: &[Way]) {
+    let told: Vec<String> = ways.iter().map(|way| way.ip().to_string()).collect();
+    let told = match told[..] {
+        [] => "none".to_owned(),
+        _ => told.join(", "),
+    };
+    info!(
+        rank,
+        ranks,
+        "init: interfaces: {}; addresses for other hosts, the best first: {told}",
+        interfaces::list(there)
+    );
 }
 
 /// How much longer than its deadline a rank waits for the meeting place to say who is missing.

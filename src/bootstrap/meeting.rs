@@ -2,14 +2,16 @@
 
 use super::{
     MAX_TIMEOUT,
-    messages::{Answer, Join, Seat, Table},
+    messages::{Answer, Join},
+    seat::{Host, Seat, Table},
 };
 use crate::{
+    net::{VERSION, Way},
     topo::share::{Allowance, Crowd, share},
     types::MAX_RANKS,
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     net::IpAddr,
     time::{Duration, Instant},
 };
@@ -26,8 +28,8 @@ pub(super) struct Meeting {
     all_local: bool,
     /// The address of this host at which a rank of another one reached the meeting place.
     reached_at: Option<IpAddr>,
-    /// The last who came without the secret: the rank that it said to be, and where it is.
-    denied: Option<String>,
+    /// The last who came without the secret, or in another version of the protocol: what there is to say of it.
+    turned_away: Option<String>,
 }
 
 impl Default for Meeting {
@@ -38,7 +40,7 @@ impl Default for Meeting {
             deadline: None,
             all_local: true,
             reached_at: None,
-            denied: None,
+            turned_away: None,
         }
     }
 }
@@ -69,7 +71,7 @@ impl Meeting {
             return Some(refused(format!("there is no rank {rank} among {ranks} ranks")));
         }
         if let Some(other) = self.come.get(&rank) {
-            let (a, b) = (&other.seat, &join.seat);
+            let (a, b) = (self.process(other, &join), self.process(&join, other));
             return Some(refused(format!("rank {rank} came twice: from {a} and from {b}")));
         }
         if let Some(what) = self
@@ -87,17 +89,38 @@ impl Meeting {
 
     /// Somebody at `from` said to be `rank` and did not hold the secret.
     pub(super) fn deny(&mut self, rank: u32, from: Option<IpAddr>) {
-        let place = from.map_or_else(|| "this host".to_owned(), |ip| ip.to_string());
-        self.denied = Some(format!("rank {rank}, on {place}"));
+        let place = place_of(from);
+        self.turned_away = Some(format!(
+            "one that said to be rank {rank}, on {place}, did not hold the secret"
+        ));
+    }
+
+    /// Somebody at `from` speaks another version of the protocol. It may have meant another meeting.
+    pub(super) fn misunderstand(&mut self, version: u32, from: Option<IpAddr>) {
+        let place = place_of(from);
+        self.turned_away = Some(format!(
+            "one on {place} speaks version {version} of the protocol, this process version {VERSION}: use the same version of \
+             ccl on all hosts"
+        ));
     }
 
     /// The connection to `rank` has ended.
     pub(super) fn depart(&mut self, rank: u32) -> Option<Answer> {
         let join = self.come.get(&rank)?;
+        let first = self.come.get(&self.first)?;
         Some(refused(format!(
             "rank {rank} ({}) ended before all ranks had joined",
-            join.seat
+            self.process(join, first)
         )))
+    }
+
+    /// A rank's process, and its host if it matters: where `other`, or anybody who came, is on another one.
+    fn process(&self, join: &Join, other: &Join) -> String {
+        let mut others = self.come.values().chain([other]);
+        match others.all(|other| other.host.is(&join.host)) {
+            true => format!("process {}", join.seat.pid),
+            false => format!("process {} on {}", join.seat.pid, join.host),
+        }
     }
 
     /// The deadline has passed.
@@ -105,13 +128,12 @@ impl Meeting {
         let (_, waited) = self.deadline?;
         let ranks = self.come.values().next()?.ranks;
         let missing: Vec<u32> = (0..ranks).filter(|r| !self.come.contains_key(r)).collect();
-        let denied = self.denied.as_ref().map_or(String::new(), |who| {
-            format!("; one that said to be {who}, did not hold the secret")
-        });
+        let turned_away = self.turned_away.as_ref();
+        let turned_away = turned_away.map_or(String::new(), |what| format!("; {what}"));
         Some(Answer::Refused {
             late: true,
             what: format!(
-                "init timed out after {:.1} s: {} of {ranks} ranks never came: {}{denied}",
+                "init timed out after {:.1} s: {} of {ranks} ranks never came: {}{turned_away}",
                 waited.as_secs_f64(),
                 missing.len(),
                 list(&missing)
@@ -120,16 +142,28 @@ impl Meeting {
     }
 
     fn table(&self) -> Answer {
-        let mut seats: Vec<Seat> = self.come.values().map(|join| join.seat.clone()).collect();
-        for at in seats.iter_mut().filter_map(|seat| seat.tcp.as_mut()) {
+        let seats: Vec<Seat> = self.come.values().map(|join| join.seat.clone()).collect();
+        let (mut hosts, mut on): (Vec<Host>, Vec<u16>) = (Vec::new(), Vec::new());
+        let mut known = HashMap::new();
+        for join in self.come.values() {
+            let mut host = join.host.clone();
             // Ranks of this host may know no address of theirs that others could use.
-            if let Some(ip) = self.reached_at.filter(|_| at.ip().is_loopback()) {
-                at.set_ip(ip);
+            if host.ways.is_empty() {
+                host.ways.extend(self.reached_at.map(Way::plain));
             }
+            // At most as many as ranks, which fit.
+            let next = hosts.len() as u16;
+            let at = *known.entry(host).or_insert_with_key(|host| {
+                hosts.push(host.clone());
+                next
+            });
+            on.push(at);
         }
         let (cores, crowds) = self.cores();
         Answer::Table(Table {
             seats,
+            on,
+            hosts,
             cores,
             crowds,
             one_host: self.all_local,
@@ -141,7 +175,7 @@ impl Meeting {
     fn cores(&self) -> (u32, Vec<Crowd>) {
         let mut machines: BTreeMap<[u8; 16], (Vec<usize>, Vec<&Allowance>)> = BTreeMap::new();
         for (i, join) in self.come.values().enumerate() {
-            let (ranks, allowances) = machines.entry(join.seat.boot).or_default();
+            let (ranks, allowances) = machines.entry(join.host.boot).or_default();
             ranks.push(i);
             allowances.push(&join.allowance);
         }
@@ -158,12 +192,21 @@ impl Meeting {
     }
 }
 
+/// Where a stranger is, for messages.
+fn place_of(from: Option<IpAddr>) -> String {
+    from.map_or_else(|| "this host".to_owned(), |ip| ip.to_string())
+}
+
 fn refused(what: String) -> Answer {
     Answer::Refused { late: false, what }
 }
 
 /// In what two ranks differ that must be the same.
 fn difference((a, one): (u32, &Join), (b, other): (u32, &Join)) -> Option<String> {
+    let [a, b] = match one.host.is(&other.host) {
+        true => [a.to_string(), b.to_string()],
+        false => [format!("{a} on {}", one.host), format!("{b} on {}", other.host)],
+    };
     if one.ranks != other.ranks {
         return Some(format!(
             "the ranks disagree on their number: rank {a} was told {}, rank {b} was told {}",
@@ -199,7 +242,6 @@ fn list(ranks: &[u32]) -> String {
 mod tests {
     use super::*;
     use crate::net::Address;
-    use std::net::SocketAddr;
 
     fn join(ranks: u32, pid: u32) -> Join {
         Join {
@@ -208,16 +250,25 @@ mod tests {
             knobs: vec![("CCL_ALGO".into(), "ring".into())],
             seat: Seat {
                 unix: Address::Unix([pid as u8; 16]),
-                tcp: Some(SocketAddr::from(([127, 0, 0, 1], pid as u16))),
+                port: Some(pid as u16),
                 pid,
                 pid_namespace: 1,
-                boot: [0; 16],
             },
+            host: host(1, None),
             allowance: Allowance {
                 cpus: vec![pid as u8],
                 quotas: Vec::new(),
             },
             timeout: Duration::from_secs(30),
+        }
+    }
+
+    fn host(boot: u8, ip: Option<[u8; 4]>) -> Host {
+        Host {
+            name: "node".into(),
+            boot: [boot; 16],
+            network: 1,
+            ways: ip.map(|ip| Way::plain(IpAddr::from(ip))).into_iter().collect(),
         }
     }
 
@@ -247,11 +298,7 @@ mod tests {
     fn each_machine_counts_its_own_processors_and_has_an_address_for_others() {
         let (mut meeting, now) = (Meeting::default(), Instant::now());
         let other = |pid, ip: [u8; 4]| Join {
-            seat: Seat {
-                boot: [1; 16],
-                tcp: Some(SocketAddr::from((ip, 9))),
-                ..join(3, pid).seat
-            },
+            host: host(2, Some(ip)),
             ..join(3, pid)
         };
         assert!(meeting.arrive(0, join(3, 1), None, now).is_none());
@@ -262,8 +309,14 @@ mod tests {
                 // Two ranks share processor 0 of the second machine.
                 assert!(table.cores == 1 && !table.one_host);
                 assert_eq!(table.crowds, [Crowd::Alone, Crowd::Processor, Crowd::Processor]);
-                let ips: Vec<_> = table.seats.iter().map(|s| s.tcp.unwrap().to_string()).collect();
-                assert_eq!(ips, ["10.0.0.1:1", "10.0.0.2:9", "10.0.0.2:9"]);
+                assert_eq!(table.on, [0, 1, 1]);
+                let ips: Vec<_> = table
+                    .hosts
+                    .iter()
+                    .map(|host| host.ways[0].ip().to_string())
+                    .collect();
+                assert_eq!(ips, ["10.0.0.1", "10.0.0.2"]);
+                assert!(table.fits(3) && !table.fits(2));
             }
             other => panic!("{other:?}"),
         }
@@ -301,6 +354,49 @@ mod tests {
     }
 
     #[test]
+    fn hosts_are_named_where_there_are_several() {
+        let (mut meeting, now) = (Meeting::default(), Instant::now());
+        let far = |knobs| Join {
+            host: host(2, Some([10, 0, 0, 2])),
+            knobs,
+            ..join(4, 11)
+        };
+        assert!(meeting.arrive(1, join(4, 10), None, now).is_none());
+        assert_eq!(
+            what(meeting.arrive(3, far(vec![]), None, now)),
+            "the ranks' settings differ: CCL_ALGO is \"ring\" on rank 1 on node and not set on rank 3 on node (10.0.0.2)"
+        );
+        assert!(meeting.arrive(3, far(join(4, 0).knobs), None, now).is_none());
+        assert!(what(meeting.depart(3)).starts_with("rank 3 (process 11 on node (10.0.0.2)) ended"));
+    }
+
+    #[test]
+    fn a_table_of_the_most_ranks_fits_into_a_message() {
+        let way = |i: u8| Way {
+            interface: i,
+            speed: Some(400_000),
+            ..Way::plain([0xfd00, 0, 0, i.into(), 1, 2, 3, 4].into())
+        };
+        let mut meeting = Meeting::default();
+        let ranks = MAX_RANKS as u32;
+        for rank in 0..ranks {
+            let name = format!("a-host-with-quite-a-long-name-{rank:09}");
+            let ways = (0..Way::MOST as u8).map(way).collect();
+            let host = Host {
+                name,
+                ways,
+                ..host(3, None)
+            };
+            let join = Join {
+                host,
+                ..join(ranks, rank)
+            };
+            meeting.come.insert(rank, join);
+        }
+        assert!(crate::net::Packed::message(&meeting.table()).is_ok());
+    }
+
+    #[test]
     fn the_end_of_one_and_the_deadline_end_it_for_all() {
         let (mut meeting, now) = (Meeting::default(), Instant::now());
         assert_eq!(meeting.deadline(), None);
@@ -319,6 +415,11 @@ mod tests {
         assert!(
             what(meeting.expire())
                 .ends_with("; one that said to be rank 1, on 10.0.0.7, did not hold the secret")
+        );
+        meeting.misunderstand(3, None);
+        assert!(
+            what(meeting.expire())
+                .contains("; one on this host speaks version 3 of the protocol, this process version")
         );
         assert!(what(meeting.depart(2)).starts_with("rank 2 (process 11) ended before"));
         assert!(meeting.depart(3).is_none());

@@ -4,12 +4,14 @@ use super::{
     MAX_TIMEOUT,
     control::{Command, Token},
     health::{Health, Peer, Shared},
-    messages::{Seat, Table, Waits},
+    messages::Waits,
+    rails::Roads,
+    seat::{Host, HostKey, Seat, Spot, Table},
 };
 use crate::{
     net::{
         Address, CommId, DialError, Failure, Frame, FrameError, Packed, Parcel, Patience, Refused, Role,
-        Secret, Target,
+        Secret, Target, Way,
     },
     sys::fork::ProcessFd,
     topo::share::Crowd,
@@ -17,8 +19,10 @@ use crate::{
     types::{Cause, Error},
 };
 use std::{
+    cell::RefCell,
     collections::{BTreeSet, VecDeque},
-    fmt,
+    fmt, iter,
+    net::SocketAddr,
     ops::Deref,
     os::fd::BorrowedFd,
     sync::{
@@ -34,6 +38,7 @@ pub(crate) struct Membership {
     health: Health,
     secret: Secret,
     table: Arc<Table>,
+    pub(super) roads: Roads,
     timeout_ms: AtomicU64,
     left: AtomicBool,
     /// What the control thread knows this rank's connections by; see [`Opener::wake_when_ready`].
@@ -41,11 +46,18 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    pub(super) fn new(shared: Arc<Shared>, secret: Secret, table: Arc<Table>, timeout: Duration) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        secret: Secret,
+        table: Arc<Table>,
+        roads: Roads,
+        timeout: Duration,
+    ) -> Self {
         let membership = Membership {
             health: Health(shared),
             secret,
             table,
+            roads,
             timeout_ms: AtomicU64::new(0),
             left: AtomicBool::new(false),
             alarm: OnceLock::new(),
@@ -70,9 +82,44 @@ impl Membership {
         &self.secret
     }
 
-    /// Where `rank` is, if there is such a rank.
-    pub(super) fn seat(&self, rank: usize) -> Option<&Seat> {
+    /// Where the process of `rank`, which may be this one, can be reached from here, the best first.
+    pub(super) fn addresses(&self, rank: usize) -> Vec<Address> {
+        self.table.addresses(self.rank() as u32, rank as u32)
+    }
+
+    /// Where the process of `rank` listens, for whom it is not known where they are.
+    pub(super) fn addresses_for_strangers(&self, rank: usize) -> Vec<Address> {
+        let Some((seat, host)) = self.table.place(rank as u32) else {
+            return Vec::new();
+        };
+        let network = seat.port.into_iter().flat_map(|port| {
+            let ips = host.ways.iter().map(Way::ip);
+            ips.map(move |ip| Address::Tcp(SocketAddr::new(ip, port)))
+        });
+        iter::once(seat.unix).chain(network).collect()
+    }
+
+    /// The ways to the process of `rank` by TCP: see [`Table::spots`].
+    pub(super) fn ways(&self, rank: usize, most: Option<usize>) -> (Vec<Spot>, Vec<Spot>) {
+        self.table.spots(self.rank() as u32, rank as u32, most)
+    }
+
+    fn seat(&self, rank: usize) -> Option<&Seat> {
         self.table.seats.get(rank)
+    }
+
+    fn host(&self, rank: usize) -> Option<&Host> {
+        self.table.place(rank as u32).map(|(_, host)| host)
+    }
+
+    /// A rank's host, for messages.
+    pub(super) fn host_of(&self, rank: usize) -> String {
+        self.host(rank).map_or_else(String::new, Host::to_string)
+    }
+
+    /// What tells a rank's host from others.
+    pub(super) fn key_of(&self, rank: usize) -> Option<HostKey> {
+        self.host(rank).map(Host::key)
     }
 
     /// Whether this rank has a processor of its own, all the time, or shares one with others, or a quota.
@@ -102,22 +149,25 @@ impl Membership {
     /// Whether each rank seems to be on a host of its own. The same on all ranks.
     pub(crate) fn all_apart(&self) -> bool {
         let mut hosts = BTreeSet::new();
-        let apart = |seat: &Seat| seat.tcp.is_some_and(|at| hosts.insert(at.ip()));
-        !self.one_host() && self.table.seats.iter().all(apart)
+        let mut apart = |rank| self.key_of(rank).is_some_and(|key| hosts.insert(key));
+        !self.one_host() && (0..self.ranks()).all(&mut apart)
     }
 
     /// Each rank's host, equal for those that seem to share one. The same on all ranks. A machine may be several hosts, in
     /// which ranks see other networks and share nothing.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = impl Ord> + use<'_> {
         let one_host = self.one_host();
-        let host = move |seat: &Seat| (!one_host).then(|| (seat.boot, seat.tcp.map(|at| at.ip())));
-        self.table.seats.iter().map(host)
+        (0..self.ranks()).map(move |rank| if one_host { None } else { self.key_of(rank) })
     }
 
     /// Sets the deadline of [`Opener::open`]; at first it is that of init.
     pub(crate) fn set_timeout(&self, timeout: Duration) {
         let ms = timeout.min(MAX_TIMEOUT).as_millis();
         self.timeout_ms.store(ms as u64, Relaxed); // a year of milliseconds fits
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms.load(Relaxed))
     }
 
     /// Leaves in order: tells all others, so that the end of this process is no failure to them, and waits until they
@@ -158,13 +208,14 @@ impl Membership {
 
     /// Where to reach `peer`, and as whom.
     fn target(&self, peer: usize, role: Role) -> Result<Target, Failure> {
-        let seat = self.table.seats.get(peer).ok_or(FrameError::Malformed)?;
+        let seat = self.seat(peer).ok_or(FrameError::Malformed)?;
         let key = self.health.0.key;
         let addresses = match role {
             // Descriptors go through Unix sockets only, and whoever wants a connection to keep wants one by TCP.
             Role::Link => vec![seat.unix],
-            Role::Stream => seat.tcp.map(Address::Tcp).into_iter().collect(),
-            Role::Join | Role::Control | Role::Ask => seat.addresses(),
+            // They know the ways by themselves.
+            Role::Stream => Vec::new(),
+            Role::Join | Role::Control | Role::Ask => self.addresses(peer),
         };
         Ok(Target {
             addresses,
@@ -189,11 +240,9 @@ impl Membership {
                 self.rank()
             )));
         }
-        let timeout = Duration::from_millis(self.timeout_ms.load(Relaxed));
-        let patience = Patience {
-            deadline: Instant::now() + timeout,
-            stop: &|| self.obstacle(peer).is_some(),
-        };
+        let timeout = self.timeout();
+        let stop = || self.obstacle(peer).is_some();
+        let patience = Patience::new(Instant::now() + timeout, &stop);
         self.set_waits(&[peer], None);
         let mut failures = 0;
         loop {
@@ -216,9 +265,14 @@ impl Membership {
                     thread::sleep(RETRY);
                 }
                 Failure::Dial(e @ (DialError::Nobody | DialError::Refused(Refused::Unknown))) => {
-                    return Err(Error::Failed(self.unreachable(peer, &e)));
+                    return Err(Error::Failed(self.unreachable(peer, &e, &patience.tried())));
                 }
                 Failure::Stopped => (),
+                // Nothing came back: the network's fault, not the peer's.
+                Failure::Late if !patience.tried().is_empty() => {
+                    let why = format!("none in {:.1} s", timeout.as_secs_f64());
+                    return Err(self.no_way(peer, &why, &patience.tried()));
+                }
                 Failure::Late => {
                     return Err(Error::Failed(Cause::Late {
                         ranks: vec![peer as u32],
@@ -227,16 +281,18 @@ impl Membership {
                         after: timeout,
                     }));
                 }
-                e => return Err(self.no_link(peer, &e)),
+                e => return Err(self.no_way(peer, &e.to_string(), &patience.tried())),
             }
         }
     }
 
     fn no_link(&self, peer: usize, why: &dyn fmt::Display) -> Error {
-        Error::Failed(Cause::Broken {
-            rank: self.rank() as u32,
-            what: format!("no link to rank {peer}: {why}"),
-        })
+        self.broken(format!("no link to rank {peer}: {why}"))
+    }
+
+    pub(super) fn broken(&self, what: String) -> Error {
+        let rank = self.rank() as u32;
+        Error::Failed(Cause::Broken { rank, what })
     }
 
     /// Who is to blame when this rank has waited too long for `ranks`: those that wait themselves are asked whom for, and
@@ -270,18 +326,30 @@ impl Membership {
 
     /// What `rank` waits for, as its process says.
     fn ask(&self, rank: u32) -> Result<Waits, Failure> {
-        let patience = Patience {
-            deadline: Instant::now() + ASK,
-            stop: &|| self.verdict().is_some(),
+        let stop = || self.verdict().is_some();
+        let patience = Patience::new(Instant::now() + ASK, &stop);
+        let target = self.target(rank as usize, Role::Ask)?;
+        // On this host the first is certain; elsewhere a closed way would take all the time.
+        let near = target.addresses.first().is_some_and(|first| !first.is_tcp());
+        let mut channel = match near {
+            true => patience.dial(&target)?,
+            false => {
+                let all: Vec<_> = target.addresses.iter().map(|&address| (address, None)).collect();
+                let met = patience.dial_all(&target, &all, ASK / 4)?;
+                met.into_iter().find_map(Result::ok).ok_or(Failure::Late)?
+            }
         };
-        let mut channel = patience.dial(&self.target(rank as usize, Role::Ask)?)?;
         Ok(patience.receive(&mut channel)?.message()?)
     }
 
     /// Tells the control thread, and so all, that `peer` is not to be reached; and what to make of that here.
-    fn unreachable(&self, peer: usize, how: &DialError) -> Cause {
+    fn unreachable(&self, peer: usize, how: &DialError, tried: &str) -> Cause {
         let shared = &self.health.0;
-        let (rank, how) = (peer as u32, how.how());
+        let tried = match tried {
+            "" => String::new(),
+            tried => format!("; tried {tried}"),
+        };
+        let (rank, how) = (peer as u32, format!("{}{tried}", how.how()));
         let lost = Cause::Lost {
             rank,
             how: how.clone(),
@@ -299,7 +367,7 @@ impl Opener for Membership {
     /// [`Error::Failed`] with the communicator's verdict, or with what was found here: the caller raises it.
     fn open(&self, peer: usize, parcel: Parcel) -> Result<Option<Parcel>, Error> {
         let parcel = Packed::parcel(parcel).map_err(|e| self.no_link(peer, &e))?;
-        let has_other_ways = self.table.seats.get(peer).is_some_and(|seat| seat.tcp.is_some());
+        let has_other_ways = self.seat(peer).is_some_and(|seat| seat.port.is_some());
         let exchange = |patience: &Patience<'_>| {
             let mut channel = match patience.dial(&self.target(peer, Role::Link)?) {
                 Err(Failure::Dial(DialError::Nobody)) if has_other_ways => return Ok(None),
@@ -312,25 +380,44 @@ impl Opener for Membership {
         welcome.transpose().map_err(|e| self.no_link(peer, &e))
     }
 
-    fn connect(&self, peer: usize, about: &[u8]) -> Result<ProcessFd, Error> {
-        if self.table.seats.get(peer).is_some_and(|seat| seat.tcp.is_none()) {
+    fn connect(
+        &self,
+        peer: usize,
+        wanted: Option<usize>,
+        about: &dyn Fn(usize, usize) -> Vec<u8>,
+    ) -> Result<Vec<ProcessFd>, Error> {
+        if self.seat(peer).is_some_and(|seat| seat.port.is_none()) {
             return Err(self.no_link(
                 peer,
                 &"it does not listen by TCP; set the transport to auto or tcp on all ranks",
             ));
         }
-        let about = Packed::parcel(Parcel {
-            bytes: about.to_vec(),
-            fds: Vec::new(),
-        });
-        let about = about.map_err(|e| self.no_link(peer, &e))?;
-        let stream = self.reach(peer, |patience| {
-            let mut channel = patience.dial(&self.target(peer, Role::Stream)?)?;
-            patience.send(&mut channel, about.clone())?;
-            patience.receive(&mut channel)?;
-            Ok(channel.into_stream())
+        // Kept when a later one fails: the peer has been told what they are.
+        let made = RefCell::new(Vec::<Option<ProcessFd>>::new());
+        self.reach(peer, |patience| {
+            let mut made = made.borrow_mut();
+            let target = self.target(peer, Role::Stream)?;
+            let missing = made.iter().filter(|stream| stream.is_none()).count();
+            let wanted = if made.is_empty() { wanted } else { Some(missing) };
+            let channels = self.ride(peer, wanted, &target, patience, self.timeout())?;
+            if made.is_empty() {
+                made.resize_with(channels.len(), || None);
+            }
+            let count = made.len();
+            let missing = made.iter_mut().enumerate().filter(|(_, stream)| stream.is_none());
+            for ((index, stream), mut channel) in missing.zip(channels) {
+                let parcel = Parcel {
+                    bytes: about(index, count),
+                    fds: Vec::new(),
+                };
+                patience.send(&mut channel, Packed::parcel(parcel)?)?;
+                patience.receive(&mut channel)?;
+                *stream = channel.into_stream();
+            }
+            Ok(())
         })?;
-        stream.ok_or_else(|| self.no_link(peer, &"it spoke out of turn"))
+        let streams: Option<Vec<_>> = made.into_inner().into_iter().collect();
+        streams.ok_or_else(|| self.no_link(peer, &"it spoke out of turn"))
     }
 
     fn arrivals(&self) -> Vec<(usize, Parcel)> {

@@ -4,7 +4,8 @@
 //! join            a rank's way in: blocks until all ranks have come
 //! membership      what a rank holds afterwards: links to the others; health: who is alive, the first cause
 //! control/        the process's control thread: the only one that touches bootstrap sockets after init
-//! meeting, view, tree, messages    what it says and decides, without sockets and clocks
+//! meeting, view, tree, messages, seat    what it says and decides, without sockets and clocks
+//! rails           the connections of a link, over several interfaces
 //! derive          a communicator that is made of another one: its name, its secret, its meeting
 //! env/            how the ranks that a launcher started come to a common unique id
 //! ```
@@ -18,6 +19,8 @@ mod join;
 mod meeting;
 mod membership;
 mod messages;
+mod rails;
+mod seat;
 mod tree;
 mod unique_id;
 mod view;
@@ -25,7 +28,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use derive::Child;
+pub(crate) use derive::{Child, Descent, id_for_new_ranks};
 pub(crate) use health::Peer;
 pub(crate) use join::{Joining, Network, join};
 pub(crate) use membership::Membership;

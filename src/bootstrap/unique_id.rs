@@ -3,13 +3,13 @@
 use super::control::{self, Command, Control};
 use crate::{
     log,
-    net::{Address, CommId, Secret, VERSION, fill_random, hex, own_address},
+    net::{Address, CommId, Presence, Said, Secret, VERSION, Way, fill_random, hex, interfaces, ip_bytes},
     types::{Error, Result},
 };
 use rustix::io::Errno;
 use std::{
-    fmt,
-    net::{Ipv4Addr, SocketAddr},
+    fmt, iter,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 use tracing::info;
 
@@ -24,7 +24,7 @@ use tracing::info;
 /// [`UniqueId::to_bytes`] are their owner's to wipe.
 #[derive(Clone)]
 pub struct UniqueId {
-    /// Where its owner listens: one or two addresses, the best first.
+    /// Where its owner listens: the best first.
     pub(super) addresses: Vec<Address>,
     pub(super) comm: CommId,
     pub(super) secret: Secret,
@@ -40,14 +40,14 @@ pub(super) enum Owner {
     Rank0,
     /// Rank 0, to whom all ranks were sent by the environment. Each works out the same id, so that rank 0 may be late.
     AppointedRank0,
-    /// Rank 0 of a communicator that is split off another one. The same holds.
-    SplitRank0,
+    /// Rank 0 of a communicator that is made of another one. The same holds.
+    DerivedRank0,
 }
 
 impl Owner {
     /// Whether ranks may come before it listens.
     pub(super) fn may_be_late(self) -> bool {
-        matches!(self, Owner::AppointedRank0 | Owner::SplitRank0)
+        matches!(self, Owner::AppointedRank0 | Owner::DerivedRank0)
     }
 
     /// Whether ranks know it as rank 0.
@@ -61,15 +61,17 @@ impl UniqueId {
     pub const LEN: usize = 128;
 
     /// A new id, whose ranks meet in this process. Starts the library's control thread if it does not run yet. It
-    /// listens at a TCP port if this host has a network, so that ranks of other hosts can come, and at a Unix socket.
+    /// listens at a TCP port if this host has a network, so that ranks of other hosts can come, and at a Unix socket. The
+    /// environment says which interfaces they come by, and at which ports, as for [`Config`](crate::Config).
     ///
     /// # Errors
-    /// [`Error::System`] when the system has no socket, thread or randomness to give.
+    /// [`Error::System`] when the system has no socket, thread or randomness to give; [`Error::Usage`] for settings that leave no
+    /// interface, or no port.
     pub fn new() -> Result<UniqueId> {
         log::begin();
         let control = control::start()?;
-        let port = own_address().map(|ip| Ok::<_, Error>(SocketAddr::new(ip, control.listen_tcp()?)));
-        Self::met_at(&control, port.transpose()?.map(Address::Tcp))
+        let at = Self::listen(&control)?;
+        Self::met_at(&control, &at)
     }
 
     /// The same for ranks that are all on this host: nothing listens at a network.
@@ -78,23 +80,14 @@ impl UniqueId {
     /// As [`UniqueId::new`].
     pub fn local() -> Result<UniqueId> {
         log::begin();
-        Self::met_at(&*control::start()?, None)
+        Self::met_at(&*control::start()?, &[])
     }
 
-    fn met_at(control: &Control, tcp: Option<Address>) -> Result<UniqueId> {
+    fn met_at(control: &Control, at: &[SocketAddr]) -> Result<UniqueId> {
         let (mut comm, mut secret) = (CommId::default(), zeroize::Zeroizing::new([0; Secret::LEN]));
         fill_random(&mut comm)?;
         fill_random(&mut *secret)?;
-        let id = UniqueId {
-            addresses: [control.address()].into_iter().chain(tcp).collect(),
-            comm,
-            secret: Secret::new(&secret),
-            owner: Owner::Maker,
-        };
-        control.post(Command::Meet {
-            comm,
-            secret: id.secret.clone(),
-        })?;
+        let id = Self::held(control, at, comm, Secret::new(&secret))?;
         info!("id: made; its ranks meet here, at {}", id.places());
         Ok(id)
     }
@@ -125,18 +118,59 @@ impl UniqueId {
             },
             e => Error::system(format!("rank 0 cannot listen at port {port}"), e),
         })?;
-        let meet = Command::Meet {
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Self::held(&control, &[at], comm, secret)
+    }
+
+    /// The same, at the addresses `at` of [`UniqueId::open`].
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub(super) fn agreed_at(at: &[SocketAddr], comm: CommId, secret: Secret) -> Result<UniqueId> {
+        Self::held(&*control::start()?, at, comm, secret)
+    }
+
+    fn held(control: &Control, at: &[SocketAddr], comm: CommId, secret: Secret) -> Result<UniqueId> {
+        control.post(Command::Meet {
             comm,
             secret: secret.clone(),
-        };
-        control.post(meet)?;
-        let network = Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+            again: false,
+        })?;
         Ok(UniqueId {
-            addresses: vec![control.address(), network],
+            addresses: iter::once(control.address())
+                .chain(at.iter().copied().map(Address::Tcp))
+                .collect(),
             comm,
             secret,
             owner: Owner::Maker,
         })
+    }
+
+    /// Where other hosts reach this process, which listens there from now on; on a host without a network, where this host
+    /// does.
+    ///
+    /// # Errors
+    /// As [`UniqueId::new`].
+    pub(super) fn open() -> Result<Vec<SocketAddr>> {
+        let at = Self::listen(&*control::start()?)?;
+        if !at.is_empty() {
+            return Ok(at);
+        }
+        let ports = Presence::new(Said::default())?.ports;
+        let port = control::start()?.listen_tcp(ports.as_ref())?;
+        Ok(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))])
+    }
+
+    /// The first addresses at which other hosts reach this one, if it has a network; this process listens there from now on.
+    fn listen(control: &Control) -> Result<Vec<SocketAddr>> {
+        let presence = Presence::new(Said::default())?;
+        let ways = presence.selection.ways(&interfaces::here())?;
+        if ways.is_empty() {
+            return Ok(Vec::new());
+        }
+        let port = control.listen_tcp(presence.ports.as_ref())?;
+        let at = |way: &Way| SocketAddr::new(way.ip(), port);
+        Ok(ways.iter().take(NETWORK).map(at).collect())
     }
 
     /// Ends the meeting, if it is held by this process and not over: all who have come and will come are told `why` there is
@@ -159,11 +193,19 @@ impl UniqueId {
         let mut bytes = [0; UniqueId::LEN];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        for (&at, address) in [ADDRESS, SECOND].iter().zip(&self.addresses) {
-            bytes[at..at + Address::LEN].copy_from_slice(&address.encode());
+        let network = self.addresses.iter().filter_map(Address::tcp).copied();
+        bytes[PORT..COMM].copy_from_slice(&encode(network));
+        let unix = self.addresses.iter().find_map(Address::unix);
+        if let Some(name) = unix {
+            bytes[KIND] = UNIX;
+            bytes[ADDRESS..PORT].copy_from_slice(name);
         }
         bytes[COMM..SECRET].copy_from_slice(&self.comm);
-        bytes[SECRET..SECOND].copy_from_slice(self.secret.bytes());
+        bytes[SECRET..OWNER].copy_from_slice(self.secret.bytes());
+        bytes[OWNER] = match self.owner {
+            Owner::DerivedRank0 => DERIVED,
+            Owner::Maker | Owner::Rank0 | Owner::AppointedRank0 => 0,
+        };
         bytes
     }
 
@@ -178,7 +220,7 @@ impl UniqueId {
                 "these 128 bytes are not a unique id: pass those that cclGetUniqueId wrote, unchanged",
             ));
         }
-        let version: [u8; 4] = part(&bytes, 8)?;
+        let version: [u8; 4] = part(&bytes[..], 8)?;
         if u32::from_le_bytes(version) != VERSION {
             return Err(Error::invalid(format!(
                 "the unique id is of version {} of the protocol, this library speaks version {VERSION}: use the same \
@@ -187,25 +229,33 @@ impl UniqueId {
             )));
         }
         let damaged = || Error::invalid("the unique id is damaged: pass its 128 bytes unchanged");
-        let mut addresses = vec![Address::decode(&part(&bytes, ADDRESS)?).ok_or_else(damaged)?];
-        let second = part(&bytes, SECOND)?;
-        if second != [0; Address::LEN] {
-            addresses.push(Address::decode(&second).ok_or_else(damaged)?);
-        }
-        if bytes[REST..].iter().any(|&b| b != 0) {
+        let mut addresses = vec![Address::Unix(part(&bytes[..], ADDRESS)?)];
+        let network = decode(&part(&bytes[..], PORT)?).ok_or_else(damaged)?;
+        addresses.extend(network.into_iter().map(Address::Tcp));
+        let owner = match bytes[OWNER] {
+            0 => Owner::Maker,
+            DERIVED => Owner::DerivedRank0,
+            _ => return Err(damaged()),
+        };
+        if bytes[KIND] != UNIX {
             return Err(damaged());
         }
-        let secret = zeroize::Zeroizing::new(part(&bytes, SECRET)?);
+        let secret = zeroize::Zeroizing::new(part(&bytes[..], SECRET)?);
         Ok(UniqueId {
             addresses,
-            comm: part(&bytes, COMM)?,
+            comm: part(&bytes[..], COMM)?,
             secret: Secret::new(&secret),
-            owner: Owner::Maker,
+            owner,
         })
     }
 }
 
 impl UniqueId {
+    /// Whether both are of one communicator.
+    pub(crate) fn is_of_the_same(&self, other: &UniqueId) -> bool {
+        self.comm == other.comm
+    }
+
     /// Its addresses, for messages.
     pub(super) fn places(&self) -> String {
         let places: Vec<String> = self.addresses.iter().map(Address::to_string).collect();
@@ -219,19 +269,55 @@ impl fmt::Debug for UniqueId {
     }
 }
 
+/// One port at the first of some addresses, [`NETWORK`] at most, for a way where there is little room.
+pub(super) fn encode(at: impl Iterator<Item = SocketAddr>) -> [u8; ENCODED] {
+    let (mut bytes, mut at) = ([0; ENCODED], at.peekable());
+    let (port, ips) = bytes.split_at_mut(2);
+    if let Some(first) = at.peek() {
+        port.copy_from_slice(&first.port().to_le_bytes());
+    }
+    for (at, to) in at.zip(ips.chunks_exact_mut(16)) {
+        to.copy_from_slice(&ip_bytes(at.ip()));
+    }
+    bytes
+}
+
+/// The addresses that [`encode`] made these bytes of, or `None`.
+pub(super) fn decode(bytes: &[u8; ENCODED]) -> Option<Vec<SocketAddr>> {
+    let (port, ips) = bytes.split_first_chunk()?;
+    let port = u16::from_le_bytes(*port);
+    let ips = ips.chunks_exact(16).filter_map(|ip| ip.first_chunk::<16>());
+    let ips = ips
+        .map(|ip| Ipv6Addr::from(*ip))
+        .filter(|ip| !ip.is_unspecified());
+    let at: Vec<_> = ips.map(|ip| SocketAddr::new(ip.to_canonical(), port)).collect();
+    ((port != 0) != at.is_empty()).then_some(at)
+}
+
 /// The `N` bytes at `at`.
-fn part<const N: usize>(bytes: &[u8; UniqueId::LEN], at: usize) -> Result<[u8; N]> {
+fn part<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N]> {
     let part = bytes.get(at..).and_then(|rest| rest.first_chunk());
     part.copied()
         .ok_or_else(|| Error::internal("a part of the unique id lies outside it"))
 }
 
 const MAGIC: [u8; 8] = *b"ccl\0uid\0";
-const ADDRESS: usize = 12;
-const COMM: usize = ADDRESS + Address::LEN;
+/// Where the parts of an id lie: the kind of its address on this host, that address, the TCP port and the addresses of the network
+/// where it listens (zeros for none), the communicator's name and its secret.
+const KIND: usize = 12;
+const ADDRESS: usize = KIND + 1;
+const PORT: usize = ADDRESS + 16;
+const COMM: usize = PORT + ENCODED;
 const SECRET: usize = COMM + 16;
-const SECOND: usize = SECRET + Secret::LEN;
-const REST: usize = SECOND + Address::LEN;
+const OWNER: usize = SECRET + Secret::LEN;
+/// The addresses of the network that an id has room for.
+const NETWORK: usize = 3;
+/// Bytes of those.
+pub(super) const ENCODED: usize = 2 + NETWORK * 16;
+/// The kind of a Unix socket.
+const UNIX: u8 = 1;
+/// Ranks may come before rank 0 listens: [`Owner::DerivedRank0`].
+const DERIVED: u8 = 1;
 
 #[cfg(test)]
 mod tests {
@@ -259,8 +345,7 @@ mod tests {
         for (at, text) in [
             (0, "not a unique id"),
             (8, "is of version"),
-            (ADDRESS, "damaged"),
-            (ADDRESS + 20, "damaged"),
+            (KIND, "damaged"),
             (127, "damaged"),
         ] {
             let mut bytes = good;

@@ -1,6 +1,7 @@
 //! What a user may set for a communicator.
 
 use crate::{
+    net::{Presence, Said, Way, interfaces, setting},
     plan::{
         algo::{ALGORITHMS, has_no_order},
         choose,
@@ -24,7 +25,7 @@ use std::{env, time::Duration};
 #[non_exhaustive]
 pub struct Config {
     /// How long init, and later each operation, may wait for another rank. `None`: the environment's `CCL_TIMEOUT`
-    /// (seconds), else [`Config::DEFAULT_TIMEOUT`].
+    /// (seconds), else [`Config::DEFAULT_INIT_TIMEOUT`] and [`Config::DEFAULT_TIMEOUT`].
     pub timeout: Option<Duration>,
     /// A name for messages.
     pub name: Option<String>,
@@ -39,6 +40,26 @@ pub struct Config {
     /// that splits ranks a to b at a plus the largest power of two below b − a, 16- and 8-bit floats in `f32` with one
     /// rounding at the end. It leaves the planner fewer algorithms, so that long vectors may take longer.
     pub reproducible: bool,
+    /// The interfaces by which ranks of other hosts may come: the beginnings of their names, `"eth,ib"`; with `=` before the first
+    /// all of their names, `"=eth0,eth1"`; with `^` those that are not to be used, `"^docker"`, `"^=docker0"`. `None`: the
+    /// environment's `CCL_SOCKET_IFNAME`, else all but loopback, those that lead to other hosts first, and of these the fastest.
+    ///
+    /// This and the next five need not be the same on all ranks.
+    pub interfaces: Option<String>,
+    /// The subnets by which they may come: `"10.0.0.0/8,fd00::/8"`, or with `^` those by which they may not. `None`: the
+    /// environment's `CCL_SOCKET_SUBNET`, else all.
+    pub subnets: Option<String>,
+    /// The version of IP: `"AF_INET"` (4) or `"AF_INET6"` (6). `None`: the environment's `CCL_SOCKET_FAMILY`, else both.
+    pub family: Option<String>,
+    /// The ports at which this process may listen for other ranks, `"40000-40100"`. It takes one, and each process of a host
+    /// another one. `None`: the environment's `CCL_PORT_RANGE`, else the system chooses.
+    pub ports: Option<String>,
+    /// How many interfaces are used together between two hosts, 8 at most. `None`: the environment's `CCL_RAILS`, else all that
+    /// are as good as the best, 4 at most.
+    pub rails: Option<usize>,
+    /// The connections from this rank to another one by TCP, 8 at most. `None`: the environment's `CCL_TCP_STREAMS`, else one for
+    /// each interface that is used.
+    pub streams: Option<usize>,
     /// The most threads, the caller included, by which this rank copies and reduces in long calls. 1: it makes none for that.
     /// `None`: the environment's `CCL_THREADS`, else as many as there are cores for each rank of the host, 4 at most; so none
     /// are made where the ranks cover the cores. Results do not depend on it.
@@ -46,18 +67,41 @@ pub struct Config {
 }
 
 impl Config {
-    /// The deadline of init and of operations when nothing else is said.
-    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
+    /// The deadline of operations when nothing else is said.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
+    /// The deadline of init when nothing else is said.
+    pub const DEFAULT_INIT_TIMEOUT: Duration = Duration::from_secs(120);
+}
+
+/// How long to wait for other ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Deadlines {
+    pub(super) init: Duration,
+    pub(super) operations: Duration,
+}
+
+impl From<Duration> for Deadlines {
+    fn from(both: Duration) -> Self {
+        Deadlines {
+            init: both,
+            operations: both,
+        }
+    }
 }
 
 impl Config {
-    /// Checks the settings, fills in what the environment says, and returns the timeout.
-    pub(super) fn check(&mut self) -> Result<Duration> {
+    /// Checks the settings, fills in what the environment says, and returns the deadlines.
+    pub(super) fn check(&mut self) -> Result<Deadlines> {
         if self.transport.is_none() {
             self.transport = env::var("CCL_TRANSPORT").ok().filter(|text| !text.is_empty());
         }
         self.choice()?;
         self.tcp()?;
+        self.rails()?;
+        let selection = self.presence()?.selection;
+        if selection.is_given() {
+            selection.ways(&interfaces::here())?;
+        }
         self.attach()?;
         self.threads()?;
         self.direct()?;
@@ -78,11 +122,14 @@ impl Config {
             return Err(choose::out_of_order(name, &able));
         }
         if let Some(timeout) = self.timeout {
-            return Ok(timeout);
+            return Ok(timeout.into());
         }
         match env::var("CCL_TIMEOUT") {
-            Ok(text) => parse_seconds(&text),
-            Err(_) => Ok(Config::DEFAULT_TIMEOUT),
+            Ok(text) => parse_seconds(&text).map(Deadlines::from),
+            Err(_) => Ok(Deadlines {
+                init: Config::DEFAULT_INIT_TIMEOUT,
+                operations: Config::DEFAULT_TIMEOUT,
+            }),
         }
     }
 
@@ -98,11 +145,26 @@ impl Config {
         }
     }
 
-    /// How TCP links are made, as the environment says.
+    /// By which interfaces and ports this rank may be reached.
+    pub(super) fn presence(&self) -> Result<Presence> {
+        Presence::new(Said {
+            interfaces: self.interfaces.as_deref(),
+            subnets: self.subnets.as_deref(),
+            family: self.family.as_deref(),
+            ports: self.ports.as_deref(),
+        })
+    }
+
+    /// How many interfaces are used together between two hosts, if that is said.
+    pub(super) fn rails(&self) -> Result<Option<usize>> {
+        number("rails", self.rails, "CCL_RAILS", Way::MOST, "interfaces")
+    }
+
+    /// How TCP links are made.
     pub(super) fn tcp(&self) -> Result<tcp::Settings> {
-        let default = tcp::Settings::default();
+        let most = tcp::MAX_STREAMS;
         Ok(tcp::Settings {
-            streams: self.streams()?.unwrap_or(default.streams),
+            streams: number("streams", self.streams, "CCL_TCP_STREAMS", most, "connections")?,
             congestion: self.congestion()?,
         })
     }
@@ -124,22 +186,6 @@ impl Config {
         }
     }
 
-    fn streams(&self) -> Result<Option<usize>> {
-        let Ok(text) = env::var("CCL_TCP_STREAMS") else {
-            return Ok(None);
-        };
-        let streams = text.trim().parse().ok();
-        streams
-            .filter(|n| (1..=tcp::MAX_STREAMS).contains(n))
-            .map(Some)
-            .ok_or_else(|| {
-                let most = tcp::MAX_STREAMS;
-                Error::usage(format!(
-                    "CCL_TCP_STREAMS={text:?} is no number of connections from 1 to {most}"
-                ))
-            })
-    }
-
     /// Whether long messages may be read straight from their sender's memory, as the environment says.
     pub(super) fn attach(&self) -> Result<Attach> {
         match env::var("CCL_CMA").as_deref() {
@@ -156,19 +202,7 @@ impl Config {
 
     /// The most threads that copy and reduce, as the configuration says, else the environment.
     pub(super) fn threads(&self) -> Result<Option<usize>> {
-        let (name, text) = match (self.threads, env::var("CCL_THREADS")) {
-            (Some(threads), _) => ("threads", threads.to_string()),
-            (None, Ok(text)) if !text.is_empty() => ("CCL_THREADS", text),
-            (None, _) => return Ok(None),
-        };
-        let threads = text.trim().parse().ok();
-        let threads = threads.filter(|n| (1..=Helpers::MOST).contains(n));
-        threads.map(Some).ok_or_else(|| {
-            let most = Helpers::MOST;
-            Error::usage(format!(
-                "{name}={text:?} is no number of threads from 1 to {most}"
-            ))
-        })
+        number("threads", self.threads, "CCL_THREADS", Helpers::MOST, "threads")
     }
 
     /// Whether ranks read each other's long messages where they lie, as the environment says.
@@ -207,6 +241,24 @@ pub(super) enum Direct {
     Off,
 }
 
+/// A number of `what` from 1 to `most`, as a program says, else the environment.
+fn number(
+    field: &'static str,
+    said: Option<usize>,
+    variable: &'static str,
+    most: usize,
+    what: &str,
+) -> Result<Option<usize>> {
+    let said = said.map(|number| number.to_string());
+    let Some((name, text)) = setting(field, said.as_deref(), variable)? else {
+        return Ok(None);
+    };
+    let number = text.trim().parse().ok().filter(|n| (1..=most).contains(n));
+    number
+        .map(Some)
+        .ok_or_else(|| Error::usage(format!("{name}={text:?} is no number of {what} from 1 to {most}")))
+}
+
 fn direct_text() -> String {
     match env::var("CCL_DIRECT") {
         Err(env::VarError::NotPresent) => "auto".to_owned(),
@@ -240,7 +292,7 @@ mod tests {
         };
         assert_eq!(
             checked(|c| c.timeout = Some(Duration::from_secs(1))),
-            Ok(Duration::from_secs(1))
+            Ok(Duration::from_secs(1).into())
         );
         let error = checked(|c| c.transport = Some("ib".into())).unwrap_err();
         assert_eq!(

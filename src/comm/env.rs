@@ -1,6 +1,6 @@
 //! [`Communicator::init_env`]: joining by what a launcher says.
 
-use super::{Communicator, Config};
+use super::{Communicator, Config, config::Deadlines};
 use crate::{
     bootstrap::env::{self, Launch, Turn},
     types::Result,
@@ -21,6 +21,7 @@ impl Communicator {
     /// | Open MPI | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE` | `OMPI_COMM_WORLD_LOCAL_RANK`, `OMPI_COMM_WORLD_LOCAL_SIZE` | `PMIX_NAMESPACE` |
     /// | MPICH | `PMI_RANK`, `PMI_SIZE` | `MPI_LOCALRANKID`, `MPI_LOCALNRANKS` | its process on this host |
     /// | Slurm (in a step) | `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS` or `SLURM_NTASKS` | `SLURM_LOCALID`, `SLURM_STEP_TASKS_PER_NODE` | `SLURM_JOB_ID`, `SLURM_STEP_ID` |
+    /// | Kubernetes (indexed Job) | `JOB_COMPLETION_INDEX`, `WORLD_SIZE` | a pod is a host | |
     ///
     /// `MASTER_ADDR` and `MASTER_PORT`, and `CCL_MASTER_ADDR` and `CCL_MASTER_PORT` that override them, are part of
     /// what tells a job from others, too: where set, the same on all ranks. Jobs that one user starts by hand on one
@@ -34,9 +35,15 @@ impl Communicator {
     ///
     /// # On several hosts
     ///
-    /// Rank 0 listens on `CCL_MASTER_PORT` of `CCL_MASTER_ADDR`; by default the port after `MASTER_PORT` (which
+    /// Where the launcher can, it carries to all ranks where rank 0 listens, and a secret: Open MPI and `srun --mpi=pmix` by
+    /// PMIx, whose library is loaded for it; MPICH and `srun --mpi=pmi2` by PMI-1, but not in a program that has loaded an
+    /// MPI, to which the descriptor of PMI belongs. That is done once in a process, and only where neither `CCL_MASTER_ADDR`
+    /// nor `CCL_MASTER_PORT` is set. Kubernetes may be late to name rank 0's pod: the ranks wait.
+    ///
+    /// Else rank 0 listens on `CCL_MASTER_PORT` of `CCL_MASTER_ADDR`; by default the port after `MASTER_PORT` (which
     /// torchrun's store has) of `MASTER_ADDR`, under Slurm a port made of the job's numbers on the step's first host.
-    /// The ranks know each other by a secret: the content of the file `CCL_SECRET_FILE` (16 bytes or more, yours or
+    /// The ranks know each other by a secret, which is needed there, and elsewhere joined to the one that is carried if all
+    /// ranks have it: the content of the file `CCL_SECRET_FILE` (16 bytes or more, yours or
     /// root's, nothing for others), or `CCL_SECRET`, which the first call takes out of the environment (no other
     /// thread may meanwhile change environment variables but through the standard library). `CCL_INSECURE=1` goes
     /// without, on a network that you trust.
@@ -51,25 +58,25 @@ impl Communicator {
 
     /// [`Communicator::init_env`], for who has to take the turn before something that may fail.
     pub(crate) fn init_turn(turn: Turn, config: &Config) -> Result<Communicator> {
-        let timeout = config.clone().check()?;
-        Communicator::init_launched(&env::launch()?, turn, config, timeout)
+        let deadlines = config.clone().check()?;
+        Communicator::init_launched(&env::launch()?, turn, config, deadlines)
     }
 
     fn init_launched(
         launch: &Launch,
         turn: Turn,
         config: &Config,
-        timeout: std::time::Duration,
+        deadlines: Deadlines,
     ) -> Result<Communicator> {
         let (rank, ranks) = (launch.rank, launch.ranks);
-        env::meet(launch, turn, timeout, |id, left| {
+        env::meet(launch, turn, deadlines.init, |id, left| {
             // The time that it took to find rank 0 is init's, not that of the operations.
             let config = Config {
                 timeout: Some(left),
                 ..config.clone()
             };
             let comm = Communicator::init(ranks, id, rank, &config)?;
-            comm.set_timeout(timeout);
+            comm.set_timeout(deadlines.operations);
             Ok(comm)
         })
     }

@@ -10,6 +10,7 @@ mod init_all;
 mod memory;
 mod pending;
 mod plans;
+mod recover;
 mod scope;
 mod split;
 mod stream;
@@ -46,9 +47,10 @@ use buffers::Buffers;
 use config::Direct;
 use engine::Engine;
 use std::{
+    collections::BTreeMap,
     fmt,
     num::NonZero,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicU64},
     thread,
     time::{Duration, Instant},
 };
@@ -68,8 +70,10 @@ pub struct Communicator {
     /// What the ranks' bytes travel over as far as init can tell, and why.
     transport: (&'static str, &'static str),
     config: Config,
-    /// How many splits there were.
+    /// How many splits there were, how often it was shrunk to the same ranks, and how often it was grown.
     splits: Mutex<u64>,
+    shrinks: Mutex<BTreeMap<Vec<usize>, u64>>,
+    grows: AtomicU64,
     /// Those of the communicators that are made of it, too.
     helpers: Helpers,
     engine: Arc<Engine>,
@@ -98,7 +102,7 @@ impl Communicator {
         parent: Option<(&Child<'_>, &Helpers)>,
     ) -> Result<Communicator> {
         let mut config = config.clone();
-        let timeout = config.check()?;
+        let deadlines = config.check()?;
         let (choice, tcp) = (config.choice()?, config.tcp()?);
         let (attach, direct) = (config.attach()?, config.direct()?);
         let bell = shm::Bell::new()?;
@@ -108,7 +112,7 @@ impl Communicator {
             child: parent.map(|(child, _)| child),
             ranks,
             rank,
-            timeout,
+            timeout: deadlines.init,
             knobs: config.knobs(),
             welcome: bell.welcome()?,
             network: match choice {
@@ -116,8 +120,12 @@ impl Communicator {
                 Choice::Auto => Network::AsTheId,
                 Choice::Tcp => Network::Always,
             },
+            presence: config.presence()?,
+            rails: config.rails()?,
             wake: Arc::new(move || wake.wake()),
         })?);
+        let timeout = deadlines.operations;
+        membership.set_timeout(timeout);
         let opener = Box::new(Arc::clone(&membership));
         let links = Links::new(rank, ranks, opener, Arc::clone(&bell))
             .with_transport(choice, tcp)
@@ -171,6 +179,8 @@ impl Communicator {
             transport,
             config,
             splits: Mutex::new(0),
+            shrinks: Mutex::default(),
+            grows: AtomicU64::new(0),
             helpers,
             engine: Arc::new(engine),
         })

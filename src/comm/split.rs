@@ -2,7 +2,7 @@
 
 use super::{Communicator, Config};
 use crate::{
-    bootstrap::Child,
+    bootstrap::{Child, Descent},
     mem::Region,
     types::{Call, Collective, DType, Error, Result},
 };
@@ -16,7 +16,7 @@ impl Communicator {
     /// It is an operation of all ranks, at the same place among the others. The new communicators have nothing in common
     /// with this one, which may be used, finalized and dropped in any order with them. Without `config` they have this
     /// one's settings and its present timeout; ranks of the same color pass settings that fit, as for
-    /// [`Communicator::init`]. The timeout also bounds how long the ranks wait for one another.
+    /// [`Communicator::init`], and wait for one another as long as there.
     ///
     /// # Errors
     /// [`Error::Usage`] for settings that do not exist, before anything was sent: as with any operation the other ranks then
@@ -31,17 +31,14 @@ impl Communicator {
         key: i32,
         config: Option<&Config>,
     ) -> Result<Option<Communicator>> {
-        let config = self.settings(config)?;
+        self.settings(config)?;
         let (number, ranks) = self.exchange(color, key)?;
         let Some(color) = color else {
             return Ok(None);
         };
-        self.meet(number, color, &members(&ranks, color), &config)
+        let members = members(&ranks, color);
+        self.meet(Descent::Split { number, color }, &members, members.len(), config)
             .map(Some)
-            .inspect_err(|error| {
-                let (rank, ranks) = (self.rank(), self.ranks());
-                warn!(rank, ranks, "split: failed: {error}");
-            })
     }
 
     /// Makes another communicator of the same ranks: [`Communicator::split`] where all have one color and no order of their
@@ -55,9 +52,9 @@ impl Communicator {
     }
 
     /// The settings of a communicator that is made of this one.
-    fn settings(&self, config: Option<&Config>) -> Result<Config> {
+    pub(super) fn settings(&self, config: Option<&Config>) -> Result<Config> {
         let mut config = config.cloned().unwrap_or_else(|| Config {
-            timeout: Some(self.timeout()),
+            timeout: Some(self.timeout()).filter(|&timeout| timeout != Config::DEFAULT_TIMEOUT),
             ..self.config.clone()
         });
         config.check()?;
@@ -91,31 +88,35 @@ impl Communicator {
         Ok((number, told.collect()))
     }
 
-    /// Joins the communicator of `members` that split `number` makes.
-    fn meet(&self, number: u64, color: u32, members: &[usize], config: &Config) -> Result<Communicator> {
-        let (rank, ranks) = (self.rank(), self.ranks());
+    /// Joins the communicator of `ranks` ranks that is made of this one's `members`, who come first there.
+    pub(super) fn meet(
+        &self,
+        descent: Descent,
+        members: &[usize],
+        ranks: usize,
+        config: Option<&Config>,
+    ) -> Result<Communicator> {
+        let settings = self.settings(config)?;
+        let (rank, here) = (self.rank(), self.ranks());
         let new = (members.iter().position(|&member| member == rank))
-            .ok_or_else(|| Error::internal("a split without the rank that called it"))?;
+            .ok_or_else(|| Error::internal("a communicator without the rank that makes it"))?;
+        let listed = list(members);
         debug!(
             rank,
-            ranks,
-            "split: to be rank {new} of {}, which are {}",
-            members.len(),
-            list(members)
+            ranks = here,
+            "made of another: {descent:?}, to be rank {new} of {ranks}; ranks {listed} are the first"
         );
-        let child = Child::derive(&self.engine.membership, number, color, members)?;
+        let child = Child::derive(&self.engine.membership, descent, members)?;
         // Ranks that wait for this one in a later call are to blame those that keep it here.
         let others: Vec<usize> = members.iter().copied().filter(|&member| member != rank).collect();
         self.engine.membership.set_waits(&others, None);
-        let made = Communicator::join(
-            members.len(),
-            child.id(),
-            new,
-            config,
-            Some((&child, &self.helpers)),
-        );
+        let made = Communicator::join(ranks, child.id(), new, &settings, Some((&child, &self.helpers)));
         self.engine.membership.set_waits(&[], None);
+        if let (Ok(made), None) = (&made, config) {
+            made.set_timeout(self.timeout());
+        }
         made.map_err(|error| in_both_numbers(error, members))
+            .inspect_err(|error| warn!(rank, ranks = here, "made of another: failed: {error}"))
     }
 }
 

@@ -50,14 +50,14 @@ unsafe fn run(
                 Some(parts.ok()?.map(|part| part.unwrap_or_else(Region::empty)))
             };
             let (collective, size) = (collective().ok()?, Size::Count(count));
-            entry.communicator.repeat(collective, size, (dtype, op), buffers)
+            (entry.made.get()?).repeat(collective, size, (dtype, op), buffers)
         });
         if let Some(outcome) = outcome {
             return outcome;
         }
     }
     on_entry(comm, |entry| {
-        let comm = &entry.communicator;
+        let comm = entry.communicator()?;
         let dtype = DType::from_number(datatype)?;
         let (op, collective) = (entry.reducing(op, dtype)?, collective()?);
         let when = when(stream)?;
@@ -340,7 +340,7 @@ pub unsafe extern "C" fn cclAlltoAll(
 #[unsafe(no_mangle)]
 pub extern "C" fn cclBarrier(comm: cclComm_t, stream: cclStream_t) -> cclResult_t {
     on_entry(comm, |entry| match when(stream)? {
-        When::Now => entry.communicator.barrier(),
+        When::Now => entry.communicator()?.barrier(),
         When::Later(stream) => later(entry, stream, |_| (), |comm, start| comm.begin_barrier(start)),
     })
 }

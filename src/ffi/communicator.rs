@@ -1,8 +1,8 @@
 //! Making, asking and ending communicators.
 
 use super::{
-    COMMUNICATORS, cause_code,
-    config::{deadline, read},
+    COMMUNICATORS,
+    config::{blocks, deadline, read},
     guard,
     later::{Origin, make, refused},
     memory::{index, put},
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn cclCommInitRank(
     rank: c_int,
 ) -> cclResult_t {
     // SAFETY: the caller's promise; no config is the default one.
-    guard(|| unsafe { init(comm, nranks, commId, rank, ptr::null()) }.inspect_err(refused))
+    making(|| unsafe { init(comm, nranks, commId, rank, ptr::null()) }.inspect_err(refused))
 }
 
 /// The same with a configuration; NULL is the default one.
@@ -85,41 +85,56 @@ pub unsafe extern "C" fn cclCommInitRankConfig(
     config: *mut cclConfig_t,
 ) -> cclResult_t {
     // SAFETY: the caller's promise.
-    guard(|| unsafe { init(comm, nranks, commId, rank, config) }.inspect_err(refused))
+    making(|| unsafe { init(comm, nranks, commId, rank, config) }.inspect_err(refused))
+}
+
+/// Runs what makes a communicator, and says whether that goes on in the background.
+pub(super) fn making(body: impl FnOnce() -> Result<bool>) -> cclResult_t {
+    let mut goes_on = false;
+    let status = guard(|| {
+        goes_on = body()?;
+        Ok(())
+    });
+    match goes_on {
+        true => Code::InProgress as cclResult_t,
+        false => status,
+    }
 }
 
 /// # Safety
 /// As cclCommInitRankConfig.
-unsafe fn init(
+pub(super) unsafe fn init(
     comm: *mut cclComm_t,
     nranks: c_int,
     id: cclUniqueId,
     rank: c_int,
     config: *const cclConfig_t,
-) -> Result<()> {
+) -> Result<bool> {
     // SAFETY: the caller's promise about `comm`.
     unsafe { put("comm", comm, ptr::null_mut())? };
     let (ranks, rank) = (index("nranks", nranks)?, index("rank", rank)?);
     // SAFETY: the caller's promise about `config`.
-    let config = unsafe { read(config)? };
+    let (config, blocking) = unsafe { (read(config)?, blocks(config)?) };
     let id = UniqueId::from_bytes(id.internal.map(|byte| byte as u8))?;
     // SAFETY: the caller's promise about `comm`.
     unsafe {
-        make(comm, Origin::Id(id.clone()), move || {
+        make(comm, Origin::Id(id.clone()), blocking, move || {
             Communicator::init(ranks, &id, rank, &config).map(Some)
         })
     }
 }
 
-/// Makes the communicator of all ranks that a launcher started (torchrun, mpirun of Open MPI or MPICH, srun), with
-/// the rank that it gave to this process. NULL is the default configuration.
+/// Makes the communicator of all ranks that a launcher started (torchrun, mpirun of Open MPI or MPICH, srun,
+/// Kubernetes), with the rank that it gave to this process. NULL is the default configuration.
 ///
 /// All ranks call it; each further call makes another communicator of the same ranks, and a call counts also where it
 /// fails. The first of these pairs that is set says rank and ranks: RANK and WORLD_SIZE; OMPI_COMM_WORLD_RANK and
-/// OMPI_COMM_WORLD_SIZE; PMI_RANK and PMI_SIZE; in a Slurm step SLURM_PROCID and SLURM_STEP_NUM_TASKS. On one host
-/// the ranks then find each other without more; jobs that are started by hand at the same time need each a
-/// MASTER_PORT of its own. Ranks on several hosts also need MASTER_ADDR, MASTER_PORT and a secret: a file of mode
-/// 0600 that CCL_SECRET_FILE names, or CCL_SECRET, which the first call takes out of the environment.
+/// OMPI_COMM_WORLD_SIZE; PMI_RANK and PMI_SIZE; in a Slurm step SLURM_PROCID and SLURM_STEP_NUM_TASKS; in a pod of an
+/// indexed Job JOB_COMPLETION_INDEX and WORLD_SIZE. On one host the ranks then find each other without more; jobs that
+/// are started by hand at the same time need each a MASTER_PORT of its own. Between hosts a launcher that offers PMIx
+/// or PMI-1 carries what they need, PMI-1 only in a program that has loaded no MPI. Otherwise they need MASTER_ADDR,
+/// MASTER_PORT and a secret: a file of mode 0600 that CCL_SECRET_FILE names, or CCL_SECRET, which the first call
+/// takes out of the environment.
 ///
 /// `*comm` is as for cclCommInitRank.
 ///
@@ -128,16 +143,16 @@ unsafe fn init(
 /// variables.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cclCommInitEnv(comm: *mut cclComm_t, config: *mut cclConfig_t) -> cclResult_t {
-    guard(|| {
+    making(|| {
         // Before anything can fail, so that the ranks' calls stay in step.
         let turn = Turn::take();
         // SAFETY: the caller's promise about `comm`.
         unsafe { put("comm", comm, ptr::null_mut())? };
         // SAFETY: the caller's promise about `config`.
-        let config = unsafe { read(config)? };
+        let (config, blocking) = unsafe { (read(config)?, blocks(config)?) };
         // SAFETY: the caller's promise about `comm`.
         unsafe {
-            make(comm, Origin::Launcher, move || {
+            make(comm, Origin::Launcher, blocking, move || {
                 Communicator::init_turn(turn, &config).map(Some)
             })
         }
@@ -166,6 +181,24 @@ pub extern "C" fn cclCommDestroy(comm: cclComm_t) -> cclResult_t {
     })
 }
 
+/// Stops the communicator on all ranks: calls that run on it, here and on the other ranks, end soon with an error that names
+/// this rank, and later ones are refused. Never waits for them. Unlike cclCommAbort it leaves the handle, for
+/// cclCommShrink and cclCommDestroy.
+///
+/// @param revokeFlags 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn cclCommRevoke(comm: cclComm_t, revokeFlags: c_int) -> cclResult_t {
+    on(comm, |comm| match revokeFlags {
+        0 => {
+            comm.revoke();
+            Ok(())
+        }
+        flags => Err(Error::invalid(format!(
+            "revokeFlags is {flags}: there are none, so it must be 0"
+        ))),
+    })
+}
+
 /// Stops the communicator on all ranks and gives the handle back.
 ///
 /// Calls that run on it, here and on the other ranks, end soon with an error that names this rank. Never waits for
@@ -173,22 +206,22 @@ pub extern "C" fn cclCommDestroy(comm: cclComm_t) -> cclResult_t {
 #[unsafe(no_mangle)]
 pub extern "C" fn cclCommAbort(comm: cclComm_t) -> cclResult_t {
     guard(|| {
-        COMMUNICATORS.take(comm)?.communicator.abort();
+        COMMUNICATORS.take(comm)?.abort();
         Ok(())
     })
 }
 
-/// Tells whether the communicator still works: cclSuccess in `*asyncError`, or why it stopped; cclGetLastError has the
-/// text. Never waits for a running call.
+/// Tells whether the communicator works: cclSuccess in `*asyncError`, cclInProgress while it is still being made in the
+/// background, or why it stopped or could not be made; cclGetLastError has the text. Never waits for a running call.
 ///
 /// # Safety
 /// `asyncError` is NULL, which is an invalid argument, or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cclCommGetAsyncError(comm: cclComm_t, asyncError: *mut cclResult_t) -> cclResult_t {
-    on(comm, |comm| {
-        let code = comm.failure().map_or(Code::Success, |cause| cause_code(&cause));
+    guard(|| {
+        let state = COMMUNICATORS.get(comm)?.state();
         // SAFETY: the caller's promise.
-        unsafe { put("asyncError", asyncError, code as cclResult_t) }
+        unsafe { put("asyncError", asyncError, state as cclResult_t) }
     })
 }
 

@@ -51,6 +51,18 @@ pub(super) unsafe fn read(config: *const cclConfig_t) -> Result<Config> {
     })
 }
 
+/// Whether C wants to wait until the communicator is there.
+///
+/// # Safety
+/// As [`read`].
+///
+/// # Errors
+/// As [`read`].
+pub(super) unsafe fn blocks(config: *const cclConfig_t) -> Result<bool> {
+    // SAFETY: the caller's promise.
+    Ok(config.is_null() || unsafe { whole(config)? }.blocking != 0)
+}
+
 /// A deadline from C.
 ///
 /// # Errors
@@ -102,14 +114,12 @@ fn supported(config: &cclConfig_t) -> Result<()> {
     };
     flag("blocking", config.blocking)?;
     flag("reproducible", config.reproducible)?;
-    let missing = |what: &'static str| Err(Error::usage(what));
-    if config.blocking == 0 {
-        return missing("blocking = 0 is not supported yet: leave blocking at its default or set it to 1");
+    match config.bufferBytes {
+        0 => Ok(()),
+        _ => Err(Error::usage(
+            "a limit of buffer memory is not supported yet: leave bufferBytes at 0",
+        )),
     }
-    if config.bufferBytes != 0 {
-        return missing("a limit of buffer memory is not supported yet: leave bufferBytes at 0");
-    }
-    Ok(())
 }
 
 /// # Safety
@@ -222,7 +232,6 @@ mod tests {
             ),
             other => panic!("{word}: {other:?}"),
         };
-        missing(|c| c.blocking = 0, "blocking = 0");
         missing(|c| c.bufferBytes = 1 << 20, "bufferBytes");
     }
 }

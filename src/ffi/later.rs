@@ -3,6 +3,7 @@
 use super::{
     COMMUNICATORS, Entry, guard,
     memory::put,
+    panicked,
     stream::STREAMS,
     types::{cclComm_t, cclResult_t, cclStream_t},
 };
@@ -10,9 +11,16 @@ use crate::{
     bootstrap::UniqueId,
     comm::{Communicator, Start, Stream, together},
     exec::{Completion, Outcome},
+    sys::thread,
     types::{Error, Result},
 };
-use std::{cell::RefCell, mem, ptr, sync::Arc};
+use std::{
+    cell::RefCell,
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    ptr,
+    sync::Arc,
+};
 
 /// When a call's operation is carried out.
 pub(super) enum When {
@@ -112,15 +120,21 @@ pub(super) fn later(
 }
 
 /// Makes a communicator and puts its handle at `place`, if it is one: now, or at the end of the group, where all that are
-/// made are made together.
+/// made are made together. If that shall not block and there is no group the handle is there at once, and the rest goes on in the
+/// background: then the result is `true`.
 ///
 /// # Safety
 /// `place` may be written, until the group ends if there is one.
 pub(super) unsafe fn make(
     place: *mut cclComm_t,
     origin: Origin,
+    blocking: bool,
     make: impl FnOnce() -> Result<Option<Communicator>> + Send + 'static,
-) -> Result<()> {
+) -> Result<bool> {
+    if !blocking && GROUP.with_borrow(|group| group.depth) == 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { begin_making(place, make) }.map(|()| true);
+    }
     let making = Making {
         place: Place(place),
         origin,
@@ -133,12 +147,41 @@ pub(super) unsafe fn make(
             None
         }
     });
-    let Some(making) = now else { return Ok(()) };
-    match (making.make)()? {
+    let Some(making) = now else { return Ok(false) };
+    if let Some(comm) = (making.make)()? {
         // SAFETY: the caller's promise.
-        Some(comm) => unsafe { put("comm", place, COMMUNICATORS.insert(Entry::new(comm))?) },
-        None => Ok(()),
+        unsafe { put("comm", place, COMMUNICATORS.insert(Entry::new(comm))?)? };
     }
+    Ok(false)
+}
+
+/// Puts a handle at `place` whose communicator is made in the background.
+///
+/// # Safety
+/// As [`make`].
+unsafe fn begin_making(
+    place: *mut cclComm_t,
+    make: impl FnOnce() -> Result<Option<Communicator>> + Send + 'static,
+) -> Result<()> {
+    let handle: cclComm_t = COMMUNICATORS.insert(Entry::default())?;
+    let entry = Arc::clone(&*COMMUNICATORS.get(handle)?);
+    // Taken out by the thread: its state is not dropped.
+    let work = Some((make, entry));
+    let begun = thread::spawn_quiet(c"ccl-init", work, |work| {
+        if let Some((make, entry)) = work.take() {
+            let made = catch_unwind(AssertUnwindSafe(make));
+            entry.settle(made.unwrap_or_else(|panic| Err(panicked(&*panic))));
+        }
+    });
+    if let Err(e) = begun {
+        COMMUNICATORS.take(handle)?;
+        return Err(Error::system(
+            "no thread to make the communicator in the background",
+            e,
+        ));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { put("comm", place, handle) }
 }
 
 /// Keeps in mind that a call of this group was refused: then none of its calls is carried out.
@@ -164,14 +207,14 @@ impl Deferred {
             begin,
         } = self;
         let (start, completion) = match stream {
-            Some(stream) => entry.communicator.enter(&stream, at_end),
+            Some(stream) => entry.communicator()?.enter(&stream, at_end),
             None => {
                 let completion = Completion::with_hook(at_end);
                 (Start::now(Arc::clone(&completion), attended), completion)
             }
         };
         // What is refused has no place in the stream.
-        begin(&entry.communicator, start).inspect_err(|error| {
+        begin(entry.communicator()?, start).inspect_err(|error| {
             entry.remember(error);
             completion.finish(Ok(None));
         })?;
@@ -204,7 +247,8 @@ impl Group {
             }
         }
         for (entry, completion) in begun {
-            if let Err(error) = entry.communicator.wait_for(&completion) {
+            let waited = entry.communicator().and_then(|comm| comm.wait_for(&completion));
+            if let Err(error) = waited {
                 entry.remember(&error);
                 failure = failure.or(Some(error));
             }

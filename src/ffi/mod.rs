@@ -18,6 +18,7 @@ mod config;
 mod handle;
 mod later;
 mod memory;
+mod recover;
 mod reductions;
 mod shared;
 mod split;
@@ -35,33 +36,109 @@ use handle::Table;
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{
+            AtomicBool,
+            Ordering::{Relaxed, SeqCst},
+            fence,
+        },
+    },
 };
 use types::{Code, cclComm_t, cclRedOp_t, cclResult_t};
 
 /// What a handle of C's stands for.
+#[derive(Default)]
 struct Entry {
-    communicator: Communicator,
+    /// The communicator, once it has been made.
+    made: OnceLock<Communicator>,
+    /// Why it never will be.
+    failed: OnceLock<(Code, String)>,
+    /// Whether it was aborted before that.
+    given_up: AtomicBool,
     /// The text of the last call on it that failed, on whichever thread.
     last_error: Mutex<String>,
     /// Reductions that C has made.
-    made: reductions::Made,
+    reductions: reductions::Made,
     registered: shared::Registered,
 }
 
 impl Entry {
     fn new(communicator: Communicator) -> Self {
         Entry {
-            communicator,
-            last_error: Mutex::default(),
-            made: reductions::Made::default(),
-            registered: shared::Registered::default(),
+            made: OnceLock::from(communicator),
+            ..Entry::default()
         }
+    }
+
+    /// # Errors
+    /// [`Error::Usage`] while it is being made, and when that failed.
+    #[inline]
+    fn communicator(&self) -> Result<&Communicator> {
+        self.made.get().ok_or_else(|| self.not_made())
+    }
+
+    #[cold]
+    fn not_made(&self) -> Error {
+        Error::usage(match self.failed.get() {
+            Some(_) => "the communicator could not be made (cclGetLastError tells why): only destroy it",
+            None => "the communicator is still being made: wait until cclCommGetAsyncError gives cclSuccess",
+        })
+    }
+
+    /// How its making or its work is going.
+    fn state(&self) -> Code {
+        match self.made.get() {
+            Some(made) => made.failure().map_or(Code::Success, |cause| cause_code(&cause)),
+            None => self.failed.get().map_or(Code::InProgress, |(code, _)| *code),
+        }
+    }
+
+    /// Sets what making it in the background has come to.
+    fn settle(&self, outcome: Result<Option<Communicator>>) {
+        match outcome {
+            Ok(Some(made)) => {
+                let made = self.made.get_or_init(|| made);
+                fence(SeqCst); // with that of `abort`: one of the two sees what the other has set
+                if self.given_up.load(Relaxed) {
+                    made.abort();
+                }
+            }
+            Ok(None) => self.fail(&Error::internal("no communicator was made")),
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    fn fail(&self, error: &Error) {
+        let _ = self.failed.set((code(error), error.to_string()));
+    }
+
+    /// What stopped it, or kept it from being made, or was wrong with the last call that failed.
+    fn last_error(&self) -> String {
+        let stopped = self
+            .made
+            .get()
+            .and_then(Communicator::failure)
+            .map(|cause| cause.to_string());
+        let text = stopped.or_else(|| self.failed.get().map(|(_, text)| text.clone()));
+        text.unwrap_or_else(|| {
+            self.last_error
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone()
+        })
+    }
+
+    /// Stops it, or what becomes of it.
+    fn abort(&self) {
+        self.given_up.store(true, Relaxed);
+        fence(SeqCst);
+        self.made.get().inspect(|made| made.abort());
     }
 
     /// How a collective reduces whose reduction, if it has one, C calls `op`.
     fn reducing(&self, op: Option<cclRedOp_t>, dtype: DType) -> Result<Reducing> {
-        op.map_or(Ok(Op::Sum.into()), |op| self.made.reducing(op, dtype))
+        op.map_or(Ok(Op::Sum.into()), |op| self.reductions.reducing(op, dtype))
     }
 
     /// Keeps the text for `cclGetLastError`.
@@ -85,7 +162,7 @@ fn guard(body: impl FnOnce() -> Result<()>) -> cclResult_t {
 
 /// The same for a call on a communicator, which also keeps the text.
 fn on(handle: cclComm_t, body: impl FnOnce(&Communicator) -> Result<()>) -> cclResult_t {
-    on_entry(handle, |entry| body(&entry.communicator))
+    on_entry(handle, |entry| body(entry.communicator()?))
 }
 
 /// The same with what the handle stands for: an operation, which a group may carry out later.
@@ -116,7 +193,7 @@ fn at_once(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Option<Result<()
 #[inline]
 fn attempt(entry: &Entry, body: impl FnOnce() -> Option<Result<()>>) -> Option<Result<()>> {
     let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        entry.communicator.abort();
+        entry.abort();
         Some(Err(panicked(&*panic)))
     });
     if let Some(Err(error)) = &outcome {
@@ -152,9 +229,11 @@ fn code(error: &Error) -> Code {
 
 fn cause_code(cause: &Cause) -> Code {
     match cause {
-        Cause::Lost { .. } | Cause::Left { .. } | Cause::Aborted { .. } | Cause::Broken { .. } => {
-            Code::RemoteError
-        }
+        Cause::Lost { .. }
+        | Cause::Left { .. }
+        | Cause::Aborted { .. }
+        | Cause::Revoked { .. }
+        | Cause::Broken { .. } => Code::RemoteError,
         Cause::Late { .. } => Code::Timeout,
         Cause::Mismatch { .. } => Code::InvalidUsage,
     }

@@ -133,7 +133,7 @@ pub unsafe extern "C" fn cclRedOpCreatePreMulSum(
         let mut bits = 0u64;
         // SAFETY: the caller's promise: an element lies there, of 8 bytes at most.
         unsafe { ptr::copy_nonoverlapping(scalar.cast::<u8>(), (&raw mut bits).cast(), dtype.size()) };
-        let made = entry.made.add(Scalar { dtype, bits });
+        let made = entry.reductions.add(Scalar { dtype, bits });
         // SAFETY: the caller's promise.
         unsafe { put("op", op, made) }
     })
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn cclRedOpCreatePreMulSum(
 #[unsafe(no_mangle)]
 pub extern "C" fn cclRedOpDestroy(op: cclRedOp_t, comm: cclComm_t) -> cclResult_t {
     on_entry(comm, |entry| {
-        let made = entry.made.all().remove(&op);
+        let made = entry.reductions.all().remove(&op);
         made.map(|_| ()).ok_or_else(|| unknown(op))
     })
 }

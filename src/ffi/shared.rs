@@ -99,7 +99,7 @@ pub unsafe extern "C" fn cclCommRegister(
     on_entry(comm, |entry| {
         // SAFETY: the caller's promise.
         unsafe { put("handle", handle, ptr::null_mut())? };
-        entry.communicator.register_memory(&registrable(buff, size)?)?;
+        entry.communicator()?.register_memory(&registrable(buff, size)?)?;
         // SAFETY: the caller's promise.
         unsafe { put("handle", handle, entry.registered.add()) }
     })

@@ -38,7 +38,7 @@ pub unsafe extern "C" fn cclCommSplit(
     newcomm: *mut cclComm_t,
     config: *mut cclConfig_t,
 ) -> cclResult_t {
-    let make = move |comm: &Communicator, config: Option<&Config>| {
+    let make = || {
         let color = match color {
             CCL_SPLIT_NOCOLOR => None,
             color => Some(u32::try_from(color).map_err(|_| {
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn cclCommSplit(
                 ))
             })?),
         };
-        comm.split(color, key, config)
+        Ok(move |comm: &Communicator, config: Option<&Config>| comm.split(color, key, config))
     };
     // SAFETY: the caller's promises.
     unsafe { derive(comm, newcomm, config, make) }
@@ -65,38 +65,42 @@ pub unsafe extern "C" fn cclCommDup(
 ) -> cclResult_t {
     // SAFETY: the caller's promises.
     unsafe {
-        derive(comm, newcomm, config, |comm, config| {
-            comm.duplicate(config).map(Some)
+        derive(comm, newcomm, config, || {
+            Ok(|comm: &Communicator, config: Option<&Config>| comm.duplicate(config).map(Some))
         })
     }
 }
 
+/// Makes a communicator of another one by what `check` gives once it has found the other arguments to be right.
+///
 /// # Safety
 /// As cclCommSplit.
-unsafe fn derive(
+pub(super) unsafe fn derive<M>(
     comm: cclComm_t,
     newcomm: *mut cclComm_t,
     config: *const cclConfig_t,
-    make: impl FnOnce(&Communicator, Option<&Config>) -> Result<Option<Communicator>> + Send + 'static,
-) -> cclResult_t {
+    check: impl FnOnce() -> Result<M>,
+) -> cclResult_t
+where
+    M: FnOnce(&Communicator, Option<&Config>) -> Result<Option<Communicator>> + Send + 'static,
+{
     // SAFETY: the caller's promise about `newcomm`.
     let cleared = guard(|| unsafe { put("newcomm", newcomm, ptr::null_mut()) }.inspect_err(later::refused));
     if cleared != Code::Success as cclResult_t {
         return cleared;
     }
     on_entry(comm, |entry| {
+        entry.communicator()?;
+        let make = check()?;
         let config = match config.is_null() {
             true => None,
             // SAFETY: the caller's promise about `config`.
             false => Some(unsafe { read(config)? }),
         };
         let (origin, entry) = (Origin::Parent(Arc::clone(entry)), Arc::clone(entry));
+        let make = move || make(entry.communicator()?, config.as_ref());
         // SAFETY: the caller's promise about `newcomm`.
-        unsafe {
-            later::make(newcomm, origin, move || {
-                make(&entry.communicator, config.as_ref())
-            })
-        }
+        unsafe { later::make(newcomm, origin, true, make) }.map(|_| ())
     })
 }
 

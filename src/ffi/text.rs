@@ -4,7 +4,6 @@ use super::{COMMUNICATORS, guard, types::cclComm_t, types::cclResult_t};
 use std::{
     cell::RefCell,
     ffi::{CStr, CString, c_char},
-    sync::PoisonError,
     thread::LocalKey,
 };
 
@@ -55,15 +54,7 @@ pub extern "C" fn cclGetLastError(comm: cclComm_t) -> *const c_char {
     }
     let mut told = String::new();
     let status = guard(|| {
-        let entry = COMMUNICATORS.get(comm)?;
-        told = match entry.communicator.failure() {
-            Some(cause) => cause.to_string(),
-            None => entry
-                .last_error
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
-        };
+        told = COMMUNICATORS.get(comm)?.last_error();
         Ok(())
     });
     if status != 0 {

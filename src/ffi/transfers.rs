@@ -133,9 +133,9 @@ unsafe fn send(
         let to = index("peer", peer)?;
         // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise.
         let data = unsafe { region("sendbuff", sendbuff, count, dtype)? };
-        entry.communicator.check_message(Some(to), Some(tag))?;
+        entry.communicator()?.check_message(Some(to), Some(tag))?;
         match when(stream)? {
-            When::Now => entry.communicator.send_now(data, dtype, to, tag),
+            When::Now => entry.communicator()?.send_now(data, dtype, to, tag),
             When::Later(stream) => later(
                 entry,
                 stream,
@@ -173,9 +173,9 @@ unsafe fn receive(
         let wanted = wanted(dtype)?;
         // SAFETY: as in `send`.
         let data: Region<'static> = unsafe { region("recvbuff", recvbuff, count, dtype)? };
-        entry.communicator.check_message(wanted.from, wanted.tag)?;
+        entry.communicator()?.check_message(wanted.from, wanted.tag)?;
         match when(stream)? {
-            When::Now => entry.communicator.receive_now(data, wanted).map(tell),
+            When::Now => entry.communicator()?.receive_now(data, wanted).map(tell),
             When::Later(stream) => {
                 let at_end = move |outcome: &crate::exec::Outcome| {
                     if let Ok(Some(received)) = outcome {

@@ -18,6 +18,12 @@ pub const CCL_UNIQUE_ID_BYTES: usize = 128;
 /// The color of a rank that gets no communicator from cclCommSplit.
 pub const CCL_SPLIT_NOCOLOR: c_int = -1;
 
+/// For cclCommShrink: operations that run on the parent go on.
+pub const CCL_SHRINK_DEFAULT: c_int = 0;
+
+/// For cclCommShrink: the parent is revoked first, so that operations that run on it end with an error.
+pub const CCL_SHRINK_ABORT: c_int = 1;
+
 /// What a `cclConfig_t` that CCL_CONFIG_INITIALIZER filled in holds in `magic`.
 pub(super) const CONFIG_MAGIC: c_uint = 0x0cc1_c0f6;
 
@@ -95,7 +101,9 @@ pub struct cclConfig_t {
     pub magic: c_uint,
     /// Filled in by CCL_CONFIG_INITIALIZER: the version of the header.
     pub version: c_uint,
-    /// 1: calls return when they are over. 0 is not supported yet.
+    /// 1: calls return when they are over. With 0 cclCommInitRankConfig, cclCommInitEnv and a new rank's cclCommGrow, outside a
+    /// group, return cclInProgress with a handle, which can be used once cclCommGetAsyncError gives cclSuccess for it; until
+    /// then no thread may change environment variables, and who aborts it is awaited by the others until their deadlines.
     pub blocking: c_int,
     /// Milliseconds that the making of the communicator, and each operation, may wait for other ranks; at least 1.
     /// The environment variable CCL_TIMEOUT (seconds) is the default.
@@ -142,10 +150,7 @@ pub(super) const fn version() -> c_int {
 /// The results, as [`cclResult_t`] numbers them. A number is never used for another meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
-#[allow(
-    dead_code,
-    reason = "the numbers for CUDA and for calls in progress have no user yet, but are taken"
-)]
+#[allow(dead_code, reason = "the number for CUDA has no user yet, but is taken")]
 pub(super) enum Code {
     Success = 0,
     UnhandledCudaError = 1,

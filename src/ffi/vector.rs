@@ -130,7 +130,7 @@ unsafe fn run(
     };
     if is_now(stream) {
         let outcome = at_once(comm, |entry| {
-            let comm = &entry.communicator;
+            let comm = entry.made.get()?;
             let dtype = DType::from_number(datatype).ok()?;
             let (op, collective) = (entry.reducing(op, dtype).ok()?, collective().ok()?);
             let (is_root, ranks) = (is_root(comm, collective), comm.ranks());
@@ -147,7 +147,7 @@ unsafe fn run(
         }
     }
     on_entry(comm, |entry| {
-        let comm = &entry.communicator;
+        let comm = entry.communicator()?;
         let dtype = DType::from_number(datatype)?;
         let (op, collective) = (entry.reducing(op, dtype)?, collective()?);
         let (is_root, ranks) = (is_root(comm, collective), comm.ranks());

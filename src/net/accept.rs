@@ -3,7 +3,7 @@
 use super::{
     Channel, Secret,
     address::fill_random,
-    handshake::{CLIENT_PROOF, Hello, REJECTION, Server, refusal},
+    handshake::{CLIENT_PROOF, Hello, REJECTION, Refused, Server, refusal},
 };
 use crate::sys::{fork::ProcessFd, socket, tcp};
 use rustix::{io::Errno, process::geteuid};
@@ -46,6 +46,8 @@ pub(crate) enum Greeting {
     Met(Hello, Channel),
     /// It said this, in vain: it does not hold the secret.
     Denied(Hello, ProcessFd),
+    /// It speaks this version of the protocol, which is another one.
+    Foreign(u32, ProcessFd),
     /// It is a stranger, has gone, or was told why it may not come in.
     Over,
 }
@@ -94,8 +96,9 @@ impl Greeter {
                 self.have = 0;
                 match self.stage {
                     Stage::Hello => match self.on_hello(&mut secret) {
-                        Some(greeter) => self = greeter,
-                        None => return Greeting::Over,
+                        Ok(greeter) => self = greeter,
+                        Err(None) => return Greeting::Over,
+                        Err(Some((version, stream))) => return Greeting::Foreign(version, stream),
                     },
                     Stage::Proof(server) => return on_proof(server, &self.buffer, self.stream),
                 }
@@ -103,17 +106,25 @@ impl Greeter {
         }
     }
 
-    fn on_hello(self, secret: impl FnOnce(&Hello) -> Option<Secret>) -> Option<Greeter> {
+    /// Takes the client's hello; if that is the end, the other version that it speaks, where that is why.
+    fn on_hello(
+        self,
+        secret: impl FnOnce(&Hello) -> Option<Secret>,
+    ) -> Result<Greeter, Option<(u32, ProcessFd)>> {
         let mut nonce = [0; 32];
-        fill_random(&mut nonce).ok()?;
+        fill_random(&mut nonce).map_err(|_| None)?;
         match Server::on_hello(&self.buffer, nonce, secret) {
-            Ok((server, ours)) => send_all(&self.stream, &ours).then_some(Greeter {
+            Ok((server, ours)) if send_all(&self.stream, &ours) => Ok(Greeter {
                 stage: Stage::Proof(server),
                 ..self
             }),
+            Ok(_) => Err(None),
             Err(why) => {
                 refusal(why).map(|answer| send_all(&self.stream, &answer));
-                None
+                Err(match why {
+                    Refused::Version { theirs } => Some((theirs, self.stream)),
+                    _ => None,
+                })
             }
         }
     }

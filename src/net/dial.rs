@@ -1,23 +1,18 @@
-//! [`Dialer`]: the client's side of a connection being made; and doing it while a thread waits.
+//! [`Dialer`]: the client's side of a connection being made.
 
 use super::{
-    Address, Channel, Frame, FrameError, Secret,
+    Address, Channel, Secret,
     accept::send_all,
     address::fill_random,
-    frame::Packed,
     handshake::{Client, ClientProved, CommId, Hello, Refused, Role, SERVER_PROOF},
 };
-use crate::sys::{
-    fork::ProcessFd,
-    poll::{self, Ready},
-    socket, tcp,
-};
+use crate::sys::{fork::ProcessFd, poll::Ready, socket, tcp};
 use rustix::io::Errno;
 use std::{
     io,
+    net::IpAddr,
     os::fd::{AsFd, BorrowedFd},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Whom to reach, as whom.
@@ -34,6 +29,7 @@ pub(crate) struct Target {
 
 /// A client's handshake in progress.
 pub(crate) struct Dialer {
+    address: Address,
     stream: ProcessFd,
     stage: Stage,
     buffer: [u8; Hello::LEN],
@@ -59,6 +55,9 @@ pub(crate) enum DialError {
     /// Nobody listens there: the process has gone.
     #[error("nobody listens there any more")]
     Nobody,
+    /// Nothing came back at all: a firewall may drop what is sent, or the way there is closed.
+    #[error("no answer")]
+    Silent,
     /// The other side has no room for us at the moment: to be tried again.
     #[error("it is too busy to answer")]
     Busy,
@@ -80,6 +79,30 @@ impl DialError {
         }
     }
 
+    /// Whether nothing came back.
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(self, DialError::Silent)
+    }
+
+    /// Whether it is the way that is closed, whoever is at its end.
+    pub(crate) fn is_of_the_way(&self) -> bool {
+        use io::ErrorKind::{HostUnreachable, NetworkUnreachable};
+        match self {
+            DialError::Silent => true,
+            DialError::Io(e) => matches!(e.kind(), HostUnreachable | NetworkUnreachable),
+            DialError::Nobody | DialError::Busy | DialError::Refused(_) => false,
+        }
+    }
+
+    /// Whether the one who was to be reached, and nobody else, has said that it will not have us.
+    fn is_a_word(&self) -> bool {
+        use Refused::{ProofRejected, Version, WrongProof};
+        matches!(
+            self,
+            DialError::Refused(ProofRejected | Version { .. } | WrongProof)
+        )
+    }
+
     /// What this says about the process that should have answered.
     pub(crate) fn how(&self) -> String {
         match self {
@@ -91,7 +114,12 @@ impl DialError {
 }
 
 impl Dialer {
-    pub(crate) fn begin(target: &Target) -> Result<Dialer, DialError> {
+    /// Begins at one of the addresses; by TCP from our own address `source`, if that matters.
+    pub(crate) fn begin(
+        target: &Target,
+        address: Address,
+        source: Option<IpAddr>,
+    ) -> Result<Dialer, DialError> {
         let mut nonce = [0; 32];
         fill_random(&mut nonce).map_err(io::Error::other)?;
         let hello = Hello {
@@ -102,7 +130,7 @@ impl Dialer {
             nonce,
         };
         let (client, bytes) = Client::begin(hello, target.secret.clone());
-        let (address, stream) = first_open(&target.addresses)?;
+        let stream = address.dial(source).map_err(DialError::of)?;
         let stage = if address.is_tcp() {
             Stage::Connecting(client, bytes)
         } else if send_all(&stream, &bytes) {
@@ -111,11 +139,22 @@ impl Dialer {
             return Err(DialError::Busy);
         };
         Ok(Dialer {
+            address,
             stream,
             stage,
             buffer: [0; Hello::LEN],
             have: 0,
         })
+    }
+
+    /// Where it goes.
+    pub(crate) fn address(&self) -> Address {
+        self.address
+    }
+
+    /// Whether nothing has come back yet.
+    pub(crate) fn is_connecting(&self) -> bool {
+        matches!(self.stage, Stage::Connecting(..))
     }
 
     /// What to wait for before [`Dialer::advance`].
@@ -174,132 +213,83 @@ impl Dialer {
     }
 }
 
-/// Begins a connection to the first address where somebody listens, as far as that is known at once. A host may have no way
-/// to some, as where it has one version of IP and the other side has both.
-fn first_open(addresses: &[Address]) -> Result<(Address, ProcessFd), DialError> {
-    let mut failure = DialError::Nobody;
-    for address in addresses {
-        match address.dial().map_err(DialError::of) {
-            Ok(stream) => return Ok((*address, stream)),
-            Err(DialError::Busy) => return Err(DialError::Busy),
-            Err(DialError::Nobody) => (),
-            Err(e) => failure = e,
-        }
-    }
-    Err(failure)
-}
-
 impl AsFd for Dialer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 }
 
-/// How long a waiting thread goes on.
-pub(crate) struct Patience<'a> {
-    pub(crate) deadline: Instant,
-    /// Whether waiting has become pointless; asked every [`SLICE`].
-    pub(crate) stop: &'a dyn Fn() -> bool,
+/// What became of the addresses at which somebody was to be reached, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    telling: Option<(Address, DialError)>,
 }
 
-/// Why a waiting thread came back without what it waited for.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    #[error("it did not answer in time")]
-    Late,
-    #[error("waiting became pointless")]
-    Stopped,
-    #[error(transparent)]
-    Dial(#[from] DialError),
-    #[error(transparent)]
-    Frame(#[from] FrameError),
-}
-
-impl Patience<'_> {
-    /// Connects, trying again while the other side is busy.
-    pub(crate) fn dial(&self, target: &Target) -> Result<Channel, Failure> {
-        loop {
-            match Dialer::begin(target)
-                .map_err(Failure::from)
-                .and_then(|d| self.meet(d))
-            {
-                Err(Failure::Dial(DialError::Busy)) => {
-                    self.left()?;
-                    thread::sleep(RETRY);
-                }
-                done => return done,
-            }
+impl Round {
+    /// The next address leads nowhere.
+    ///
+    /// Who speaks another version, or does not believe us, says so wherever it is. Else where nothing came back, or somebody was
+    /// busy, one may be met yet. Else what the first address of the network says counts, and where there is none the Unix socket.
+    pub(crate) fn failed(&mut self, address: Address, why: DialError) {
+        let weight = |why: &DialError| match why {
+            why if why.is_a_word() => 2,
+            DialError::Silent | DialError::Busy => 1,
+            _ => 0,
+        };
+        let is_better = self.telling.as_ref().is_none_or(|(before, told)| {
+            let is_first = !before.is_tcp() && address.is_tcp();
+            weight(&why) > weight(told) || (weight(&why) == weight(told) && is_first)
+        });
+        if is_better {
+            self.telling = Some((address, why));
         }
     }
 
-    fn meet(&self, mut dialer: Dialer) -> Result<Channel, Failure> {
-        loop {
-            dialer = match dialer.advance()? {
-                Dialing::Met(channel) => return Ok(channel),
-                Dialing::Waiting(dialer) => dialer,
-            };
-            self.wait(dialer.as_fd(), dialer.waits_for())?;
-        }
-    }
-
-    /// Sends a message, whole.
-    pub(crate) fn send(&self, channel: &mut Channel, message: Packed) -> Result<(), Failure> {
-        channel.post(message);
-        loop {
-            channel.flush()?;
-            if !channel.unsent() {
-                return Ok(());
-            }
-            self.wait(channel.as_fd(), Ready::Write)?;
-        }
-    }
-
-    /// Waits for a message.
-    pub(crate) fn receive(&self, channel: &mut Channel) -> Result<Frame, Failure> {
-        loop {
-            if let Some(frame) = channel.next()? {
-                return Ok(frame);
-            }
-            if !channel.fill()? {
-                self.wait(channel.as_fd(), Ready::Read)?;
-            }
-        }
-    }
-
-    fn wait(&self, fd: BorrowedFd<'_>, ready: Ready) -> Result<(), Failure> {
-        let slice = self.left()?.min(SLICE);
-        poll::wait(fd, ready, slice).map_err(|e| FrameError::Io(e.into()))?;
-        Ok(())
-    }
-
-    /// The time left, if there is any and a reason to use it.
-    fn left(&self) -> Result<Duration, Failure> {
-        if (self.stop)() {
-            return Err(Failure::Stopped);
-        }
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            Err(Failure::Late)
-        } else {
-            Ok(left)
-        }
+    /// What that says of who was to be reached.
+    pub(crate) fn verdict(self) -> DialError {
+        self.telling.map_or(DialError::Nobody, |(_, why)| why)
     }
 }
 
-/// How often a waiting thread looks up.
-const SLICE: Duration = Duration::from_millis(20);
-/// How long to leave a busy listener alone.
-const RETRY: Duration = Duration::from_millis(5);
+/// How long a connection may take to come about before other addresses are tried: longer than it takes to send what got lost
+/// once more.
+pub(crate) const SILENCE: Duration = Duration::from_millis(1300);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn addresses_without_a_way_there_are_passed_over() {
-        let nowhere = Address::Tcp("255.255.255.255:1".parse().unwrap());
-        let (open, _listener) = Address::listen().unwrap();
-        assert_eq!(first_open(&[nowhere, open]).unwrap().0, open);
-        assert!(matches!(first_open(&[nowhere]), Err(DialError::Io(_))));
+    fn the_first_address_of_the_network_says_what_is_wrong() {
+        let (unix, _listener) = Address::listen().unwrap();
+        let [first, second] = ["10.0.0.1:1", "10.0.0.2:1"].map(|at| Address::Tcp(at.parse().unwrap()));
+        let verdict = |failures: Vec<(Address, DialError)>| {
+            let mut round = Round::default();
+            failures.into_iter().for_each(|(at, why)| round.failed(at, why));
+            round.verdict()
+        };
+        assert!(matches!(verdict(vec![]), DialError::Nobody));
+        assert!(matches!(
+            verdict(vec![
+                (unix, DialError::Nobody),
+                (first, DialError::Silent),
+                (second, DialError::Nobody)
+            ]),
+            DialError::Silent
+        ));
+        // The first may be somebody else's, where the second has lost a packet.
+        for first_says in [DialError::Nobody, DialError::Io(Errno::NETUNREACH.into())] {
+            let failures = vec![(first, first_says), (second, DialError::Silent)];
+            assert!(matches!(verdict(failures), DialError::Silent));
+        }
+        let wrong = DialError::Refused(Refused::ProofRejected);
+        assert!(matches!(
+            verdict(vec![
+                (first, DialError::Silent),
+                (second, wrong),
+                (second, DialError::Nobody)
+            ]),
+            DialError::Refused(Refused::ProofRejected)
+        ));
     }
 }

@@ -17,7 +17,7 @@ use std::{
 };
 
 /// The longest body, in bytes.
-pub(crate) const MAX_FRAME: usize = 1 << 20;
+pub(crate) const MAX_FRAME: usize = 4 << 20;
 
 /// A message as it came.
 #[derive(Debug, Default)]
@@ -274,7 +274,7 @@ mod tests {
 
     fn pair() -> (Channel, Channel) {
         let (address, listener) = Address::listen().unwrap();
-        let near = address.dial().unwrap();
+        let near = address.dial(None).unwrap();
         let far = socket::accept(&listener).unwrap().unwrap();
         (Channel::new(near), Channel::new(far))
     }

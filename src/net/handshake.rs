@@ -20,7 +20,7 @@ use sha2::Sha256;
 use std::fmt;
 
 /// The version of everything that processes say to each other; both ends must have the same.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// Stands for the meeting place where a rank number is expected.
 pub(crate) const MEETING: u32 = u32::MAX;

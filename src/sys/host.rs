@@ -21,6 +21,11 @@ pub(crate) fn pid_namespace() -> u64 {
     stat("/proc/self/ns/pid").map_or(0, |s| s.st_ino)
 }
 
+/// What tells this process's network namespace from others of this machine. 0 when it cannot be known.
+pub(crate) fn network_namespace() -> u64 {
+    stat("/proc/self/ns/net").map_or(0, |s| s.st_ino)
+}
+
 /// What tells this boot of this machine from others. Containers on a machine see the same. Zero when it cannot be
 /// known.
 pub(crate) fn boot_id() -> [u8; 16] {

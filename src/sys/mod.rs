@@ -12,6 +12,7 @@ pub(crate) mod membarrier;
 pub(crate) mod memfd;
 pub(crate) mod per_process;
 pub(crate) mod pidfd;
+pub(crate) mod pmix;
 pub(crate) mod poll;
 pub(crate) mod socket;
 pub(crate) mod tcp;

@@ -13,23 +13,32 @@ pub(crate) enum Ready {
     Write,
 }
 
+impl Ready {
+    fn flags(self) -> PollFlags {
+        match self {
+            Ready::Read => PollFlags::IN,
+            Ready::Write => PollFlags::OUT,
+        }
+    }
+}
+
 /// Waits until `fd` is ready, broken, or `limit` has passed; comes back early on a signal. True when there is
 /// something to do.
 pub(crate) fn wait(fd: BorrowedFd<'_>, ready: Ready, limit: Duration) -> Result<bool, Errno> {
-    let flags = match ready {
-        Ready::Read => PollFlags::IN,
-        Ready::Write => PollFlags::OUT,
-    };
-    match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&millis(limit))) {
+    match poll(
+        &mut [PollFd::from_borrowed_fd(fd, ready.flags())],
+        Some(&millis(limit)),
+    ) {
         Ok(n) => Ok(n > 0),
         Err(Errno::INTR) => Ok(false),
         Err(e) => Err(e),
     }
 }
 
-/// Waits until one of `fds` can be read or is broken, or `limit` has passed; comes back early on a signal.
-pub(crate) fn wait_any(fds: &[BorrowedFd<'_>], limit: Duration) -> Result<(), Errno> {
-    let look = |&fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+/// Waits until one of `fds` is ready for what is said beside it or is broken, or `limit` has passed; comes back early on a
+/// signal.
+pub(crate) fn wait_any(fds: &[(BorrowedFd<'_>, Ready)], limit: Duration) -> Result<(), Errno> {
+    let look = |&(fd, ready): &(_, Ready)| PollFd::from_borrowed_fd(fd, ready.flags());
     match poll(
         &mut fds.iter().map(look).collect::<Vec<_>>(),
         Some(&millis(limit)),

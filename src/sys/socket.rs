@@ -13,7 +13,7 @@ use rustix::{
 use std::{
     io::{IoSlice, IoSliceMut},
     mem::{MaybeUninit, size_of},
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
 
 /// Descriptors that one message may carry.
@@ -33,6 +33,23 @@ pub(crate) fn dial(name: &[u8]) -> Result<ProcessFd, Errno> {
     let fd = unix_socket()?;
     connect(&fd, &SocketAddrUnix::new_abstract_name(name)?)?;
     Ok(fd)
+}
+
+/// A copy, this process's own, of a socket that it was started with.
+///
+/// # Errors
+/// [`Errno::BADF`] when there is none, [`Errno::NOTSOCK`] when it is something else.
+pub(crate) fn inherited(fd: RawFd) -> Result<ProcessFd, Errno> {
+    let copy = ProcessFd::open(|| {
+        // SAFETY: it takes any number; what it gives is a new descriptor, which nobody else knows.
+        match unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) } {
+            -1 => Err(last_error()),
+            // SAFETY: see above.
+            copy => Ok(unsafe { OwnedFd::from_raw_fd(copy) }),
+        }
+    })?;
+    rustix::net::sockopt::socket_type(&copy)?;
+    Ok(copy)
 }
 
 /// The next connection in `listener`'s queue, or `None`.
@@ -64,8 +81,7 @@ pub(crate) fn peer_uid(stream: impl AsFd) -> Result<u32, Errno> {
         )
     };
     if code != 0 {
-        let number = std::io::Error::last_os_error().raw_os_error();
-        return Err(number.map_or(Errno::IO, Errno::from_raw_os_error));
+        return Err(last_error());
     }
     Ok(credentials.uid)
 }
@@ -116,6 +132,12 @@ pub(crate) fn receive_bytes(stream: impl AsFd, bytes: &mut [u8]) -> Result<usize
 /// Turns received descriptors into ones that the receiver may keep across a fork.
 pub(crate) fn release(fds: Vec<ProcessFd>) -> Vec<OwnedFd> {
     fds.into_iter().map(ProcessFd::into_owned).collect()
+}
+
+/// What the last call of the C library failed with.
+fn last_error() -> Errno {
+    let number = std::io::Error::last_os_error().raw_os_error();
+    number.map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
 fn unix_socket() -> Result<ProcessFd, Errno> {
@@ -171,6 +193,17 @@ mod tests {
             // All copies of the writing end are closed, so the pipe has ended.
             assert_eq!(rustix::io::read(&reader, &mut [0; 1]), Ok(0));
         }
+    }
+
+    #[test]
+    fn only_sockets_are_inherited() {
+        let (near, far) = pair(3);
+        let copy = inherited(near.as_fd().as_raw_fd()).unwrap();
+        assert_eq!(send(&copy, &[IoSlice::new(b"x")], &[]), Ok(1));
+        assert_eq!(receive_bytes(&far, &mut [0; 2]), Ok(1));
+        let (reader, _writer) = pipe().unwrap();
+        assert_eq!(inherited(reader.as_raw_fd()).unwrap_err(), Errno::NOTSOCK);
+        assert_eq!(inherited(-1).unwrap_err(), Errno::BADF);
     }
 
     #[test]

@@ -41,9 +41,12 @@ fn listen_at(at: SocketAddr) -> Result<ProcessFd, Errno> {
     Ok(fd)
 }
 
-/// Begins a connection; [`connected`] tells when it is there.
-pub(crate) fn dial(to: SocketAddr) -> Result<ProcessFd, Errno> {
+/// Begins a connection, from our address `source` or the one that routing chooses; [`connected`] tells when it is there.
+pub(crate) fn dial(source: Option<IpAddr>, to: SocketAddr) -> Result<ProcessFd, Errno> {
     let fd = socket(to)?;
+    if let Some(ip) = source {
+        bind(&fd, &SocketAddr::new(ip, 0))?;
+    }
     match connect(&fd, &to) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
         Err(e) => Err(e),
@@ -159,7 +162,7 @@ mod tests {
         let (listener, port) = listen(0).unwrap();
         for ip in ["127.0.0.1", "::1"] {
             let at = SocketAddr::new(ip.parse().unwrap(), port);
-            let near = match dial(at) {
+            let near = match dial(None, at) {
                 Err(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT) => continue, // a host without IPv6
                 near => near.unwrap(),
             };
@@ -183,7 +186,7 @@ mod tests {
     #[test]
     fn nobody_there() {
         let port = listen(0).unwrap().1;
-        let stream = dial(SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
+        let stream = dial(None, SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
         poll::wait(stream.as_fd(), Ready::Write, Duration::from_secs(10)).unwrap();
         assert_eq!(connected(&stream).unwrap_err(), Errno::CONNREFUSED);
     }

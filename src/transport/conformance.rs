@@ -347,7 +347,7 @@ fn tcp_conforms() {
     for streams in [1, 2, 3, CALL_LANES] {
         let ranks = inproc::links(2).unwrap();
         let settings = tcp::Settings {
-            streams,
+            streams: Some(streams),
             ..Default::default()
         };
         let ranks: Vec<Links> = (ranks.into_iter())

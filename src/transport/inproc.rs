@@ -53,16 +53,23 @@ impl Opener for Local {
         self.letterboxes[peer].bell.welcome().map(Some)
     }
 
-    fn connect(&self, peer: usize, about: &[u8]) -> Result<ProcessFd, Error> {
-        let (near, far) = connection().map_err(|e| Error::system("cannot connect two threads", e))?;
-        self.letterboxes[peer].put(
-            self.rank,
-            Parcel {
-                bytes: about.to_vec(),
+    fn connect(
+        &self,
+        peer: usize,
+        wanted: Option<usize>,
+        about: &dyn Fn(usize, usize) -> Vec<u8>,
+    ) -> Result<Vec<ProcessFd>, Error> {
+        let count = wanted.unwrap_or(1);
+        let one = |index| {
+            let (near, far) = connection().map_err(|e| Error::system("cannot connect two threads", e))?;
+            let parcel = Parcel {
+                bytes: about(index, count),
                 fds: vec![far.into_owned()],
-            },
-        );
-        Ok(near)
+            };
+            self.letterboxes[peer].put(self.rank, parcel);
+            Ok(near)
+        };
+        (0..count).map(one).collect()
     }
 
     fn arrivals(&self) -> Vec<(usize, Parcel)> {
@@ -73,7 +80,7 @@ impl Opener for Local {
 /// Both ends of a connection through the loopback device.
 fn connection() -> Result<(ProcessFd, ProcessFd), Errno> {
     let (listener, port) = tcp::listen(0)?;
-    let near = tcp::dial(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    let near = tcp::dial(None, SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
     poll::wait(near.as_fd(), Ready::Write, CONNECTING)?;
     tcp::connected(&near)?;
     poll::wait(listener.as_fd(), Ready::Read, CONNECTING)?;

@@ -28,8 +28,14 @@ pub(crate) trait Opener: Send {
     /// communicator, or the deadline of operations.
     fn open(&self, peer: usize, parcel: Parcel) -> Result<Option<Parcel>, Error>;
 
-    /// Makes a connection to `peer`, which gets its other end in a parcel with `about`. Blocks as [`Opener::open`].
-    fn connect(&self, peer: usize, _about: &[u8]) -> Result<ProcessFd, Error> {
+    /// Makes `wanted` connections to `peer`, or as many as there are ways to it that are worth it. The peer gets the other end of
+    /// each in a parcel with what `about` makes of its number and how many there are. Blocks as [`Opener::open`].
+    fn connect(
+        &self,
+        peer: usize,
+        _wanted: Option<usize>,
+        _about: &dyn Fn(usize, usize) -> Vec<u8>,
+    ) -> Result<Vec<ProcessFd>, Error> {
         Err(Error::internal(format!(
             "there are no connections to rank {peer}"
         )))
@@ -52,8 +58,13 @@ impl<T: Opener + Sync + ?Sized> Opener for Arc<T> {
         (**self).open(peer, parcel)
     }
 
-    fn connect(&self, peer: usize, about: &[u8]) -> Result<ProcessFd, Error> {
-        (**self).connect(peer, about)
+    fn connect(
+        &self,
+        peer: usize,
+        wanted: Option<usize>,
+        about: &dyn Fn(usize, usize) -> Vec<u8>,
+    ) -> Result<Vec<ProcessFd>, Error> {
+        (**self).connect(peer, wanted, about)
     }
 
     fn arrivals(&self) -> Vec<(usize, Parcel)> {
@@ -366,8 +377,8 @@ impl Links {
 
     fn open_tcp(&self, peer: usize) -> Result<(), Error> {
         let hub = self.hub()?;
-        let connect = |about: &[u8]| self.opener.connect(peer, about);
-        let half = tcp::Outbound::open(peer, &self.tcp, hub, connect)?;
+        let streams = self.opener.connect(peer, self.tcp.streams, &tcp::hello)?;
+        let half = tcp::Outbound::open(peer, &self.tcp, hub, streams)?;
         let link = &self.peers[peer];
         link.tcp(peer, hub).set_outbound(half);
         if link.to.get() == Way::None {

@@ -137,6 +137,11 @@ pub enum Cause {
         /// What failed.
         what: String,
     },
+    /// A rank revoked the communicator.
+    Revoked {
+        /// That rank.
+        rank: u32,
+    },
 }
 
 impl fmt::Display for Cause {
@@ -193,6 +198,7 @@ impl fmt::Display for Cause {
             }
             Cause::Aborted { rank } => write!(f, "rank {rank} aborted the communicator"),
             Cause::Broken { rank, what } => write!(f, "rank {rank} failed: {what}"),
+            Cause::Revoked { rank } => write!(f, "rank {rank} revoked the communicator"),
         }
     }
 }

@@ -4,6 +4,8 @@
 #define IS(constant, number) _Static_assert((constant) == (number), #constant " is " #number)
 
 IS(CCL_SPLIT_NOCOLOR, -1);
+IS(CCL_SHRINK_DEFAULT, 0);
+IS(CCL_SHRINK_ABORT, 1);
 
 IS(cclSuccess, 0);
 IS(cclUnhandledCudaError, 1);

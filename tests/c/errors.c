@@ -39,8 +39,8 @@ static void bad_init(cclUniqueId id) {
     config.timeout = -5;
     REFUSED(cclInvalidArgument, "-5 milliseconds", cclCommInitRankConfig(&none, 2, id, 0, &config));
     config = (cclConfig_t)CCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    REFUSED(cclInvalidUsage, "blocking = 0", cclCommInitRankConfig(&none, 2, id, 0, &config));
+    config.blocking = 2;
+    REFUSED(cclInvalidArgument, "blocking is 2", cclCommInitRankConfig(&none, 2, id, 0, &config));
     config = (cclConfig_t)CCL_CONFIG_INITIALIZER;
     config.reproducible = 1;
     config.algorithm = "ring";

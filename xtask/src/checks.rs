@@ -41,9 +41,13 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     check("oldest Rust", &[], &|| oldest_rust(root));
     check("dependencies", &[Need::CargoDeny], &|| dependencies(root));
     check("documentation", &[], &|| documentation(root));
+    check("Kubernetes manifests", &[tools::KUBERNETES], &|| {
+        let python = tools::environment(root, "kubernetes").join("bin/python");
+        succeed(Command::new(python).arg(root.join("scripts/check-manifests")))
+    });
     println!("\n== tests");
     tally.add(tests(root));
-    println!("\n== README");
+    println!("\n== README and other texts with examples");
     tally.add(readme::check(root));
     println!("\n== installing");
     tally.add(install::check(root));

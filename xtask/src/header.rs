@@ -5,11 +5,12 @@ use std::{fs, path::Path};
 const HEADER: &str = "include/ccl.h";
 
 /// The files that C's types and functions come from, in the order in which the header shows them.
-const SOURCES: [&str; 11] = [
+const SOURCES: &[&str] = &[
     "src/ffi/types.rs",
     "src/ffi/text.rs",
     "src/ffi/communicator.rs",
     "src/ffi/split.rs",
+    "src/ffi/recover.rs",
     "src/ffi/collectives.rs",
     "src/ffi/vector.rs",
     "src/ffi/reductions.rs",

@@ -1,4 +1,5 @@
-//! The README's examples, run as they stand there. Its Rust example is a documentation test of the crate.
+//! The examples of the README and of other texts, run as they stand there. The README's Rust example is a documentation test
+//! of the crate.
 
 use crate::{cargo::build_release, run::succeed, tally::Tally};
 use std::{fs, path::Path, process::Command};
@@ -15,38 +16,52 @@ struct Block {
     text: String,
 }
 
-/// Compares the C example with its file and runs the shell examples in their order.
+/// Texts whose shell examples are run, too.
+const MORE: [&str; 1] = ["docs/launchers.md"];
+
+/// Compares the C example with its file and runs the shell examples of all texts in their order.
 pub(crate) fn check(root: &Path) -> Tally {
     let mut tally = Tally::default();
-    let readme = match fs::read_to_string(root.join("README.md")) {
-        Ok(readme) => readme,
-        Err(error) => {
-            tally.count("README.md", Err(error.to_string()));
-            return tally;
-        }
-    };
-    let blocks = blocks(&readme);
+    let blocks = read(root, "README.md", &mut tally);
     let of = |language| blocks.iter().filter(move |block| block.language == language);
     tally.count("README.md: C example", same_as_file(root, of("c").collect()));
     // Before the examples, whose time is limited, and which do not compile it any more.
     tally.count("release build", build_release(root).map(|_| ()));
-    for block in of("sh") {
+    run_examples(root, "README.md", &blocks, &mut tally);
+    if of("rust").next().is_none() {
+        tally.count("README.md: examples", Err("there is no Rust example".to_owned()));
+    }
+    for text in MORE {
+        let blocks = read(root, text, &mut tally);
+        run_examples(root, text, &blocks, &mut tally);
+    }
+    tally
+}
+
+/// The blocks of a text.
+fn read(root: &Path, text: &str, tally: &mut Tally) -> Vec<Block> {
+    match fs::read_to_string(root.join(text)) {
+        Ok(content) => blocks(&content),
+        Err(error) => {
+            tally.count(text, Err(error.to_string()));
+            Vec::new()
+        }
+    }
+}
+
+fn run_examples(root: &Path, text: &str, blocks: &[Block], tally: &mut Tally) {
+    let examples: Vec<&Block> = blocks.iter().filter(|block| block.language == "sh").collect();
+    for block in &examples {
         // This very program.
         if block.text.trim() == "cargo xtask test" {
             continue;
         }
-        tally.count(
-            &format!("README.md:{}: shell example", block.line),
-            shell(root, &block.text),
-        );
+        let name = format!("{text}:{}: shell example", block.line);
+        tally.count(&name, shell(root, &block.text));
     }
-    if of("sh").count() < 2 || of("rust").next().is_none() {
-        tally.count(
-            "README.md: examples",
-            Err("there is no shell or no Rust example".to_owned()),
-        );
+    if examples.len() < 2 {
+        tally.count(text, Err("there are no shell examples".to_owned()));
     }
-    tally
 }
 
 fn same_as_file(root: &Path, blocks: Vec<&Block>) -> Result<(), String> {
@@ -69,6 +84,9 @@ fn shell(root: &Path, text: &str) -> Result<(), String> {
     succeed(
         Command::new("timeout")
             .args(["--kill-after=5", "300", "bash", "-c", &script])
+            // Open MPI's mpirun asks root for this.
+            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
             .current_dir(root),
     )
 }

@@ -24,8 +24,12 @@ pub(crate) enum Need {
     /// The compiler of [`MSRV`].
     OldestRust,
     CargoDeny,
+    /// Python that can make environments.
+    Python,
     /// A program, and the Debian packages that it comes with.
     Program(&'static str, &'static [&'static str]),
+    /// A Python environment below `target/tools`, and a program that it has when it is whole.
+    Environment(&'static str, &'static str),
 }
 
 const COMPONENTS: [Need; 3] = [
@@ -35,12 +39,17 @@ const COMPONENTS: [Need; 3] = [
 ];
 
 /// `nm` and `timeout` come with every system that has a compiler; the linker was there to build this program.
-const PROGRAMS: [Need; 8] = [
+const PROGRAMS: [Need; 13] = [
     Need::Program("cc", &["gcc", "libc6-dev"]),
     Need::Program("c++", &["g++"]),
     Need::Program("mpirun.openmpi", &["openmpi-bin"]),
     Need::Program("mpirun.mpich", &["mpich"]),
     Need::Program("ip", &["iproute2"]),
+    Need::Program("munged", &["munge"]),
+    Need::Program("slurmctld", &["slurmctld"]),
+    Need::Program("slurmd", &["slurmd"]),
+    Need::Program("srun", &["slurm-client", "slurm-wlm-basic-plugins"]),
+    Need::Python,
     PKG_CONFIG,
     CMAKE,
     MAKE,
@@ -48,6 +57,14 @@ const PROGRAMS: [Need; 8] = [
 pub(crate) const PKG_CONFIG: Need = Need::Program("pkg-config", &["pkg-config"]);
 pub(crate) const CMAKE: Need = Need::Program("cmake", &["cmake"]);
 pub(crate) const MAKE: Need = Need::Program("make", &["make"]);
+
+/// What `scripts/check-manifests` runs in.
+pub(crate) const KUBERNETES: Need = Need::Environment("kubernetes", "bin/kubernetes-validate");
+/// What the tests of torchrun run in; `scripts/torch/install` makes it.
+const TORCH: Need = Need::Environment("torch", "ready");
+
+/// The version of the validator of Kubernetes' resources.
+const KUBERNETES_VALIDATE: &str = "kubernetes-validate==1.37.0";
 
 /// Installs what is missing and can be had. What then still is missing is for the checks to say.
 pub(crate) fn prepare(root: &Path) {
@@ -67,6 +84,24 @@ pub(crate) fn prepare(root: &Path) {
     if !Need::CargoDeny.is_there(root) {
         install_cargo_deny(root);
     }
+    if !KUBERNETES.is_there(root) {
+        let place = environment(root, "kubernetes");
+        let pip = place.join("bin/pip").to_string_lossy().into_owned();
+        install("python3", &["-m", "venv", &place.to_string_lossy()]);
+        install(&pip, &["install", "--quiet", KUBERNETES_VALIDATE]);
+    }
+    if !TORCH.is_there(root) {
+        let script = root.join("scripts/torch/install");
+        install(
+            &script.to_string_lossy(),
+            &[&environment(root, "torch").to_string_lossy()],
+        );
+    }
+}
+
+/// Where the Python environment `name` is.
+pub(crate) fn environment(root: &Path, name: &str) -> PathBuf {
+    root.join("target/tools").join(name)
 }
 
 /// Without optimisation, which makes no difference to what it does here: that takes half a minute instead of three.
@@ -104,13 +139,16 @@ impl Need {
             Need::Component(name) => answers("cargo", &[name.trim_start_matches("rust"), "--version"]),
             Need::OldestRust => answers("rustup", &["run", MSRV, "cargo", "--version"]),
             Need::CargoDeny => answers(&cargo_deny(root).to_string_lossy(), &["--version"]),
+            Need::Python => answers("python3", &["-c", "import venv, ensurepip"]),
             Need::Program(name, _) => is_in_path(name),
+            Need::Environment(name, last) => environment(root, name).join(last).exists(),
         }
     }
 
     fn packages(&self) -> &'static [&'static str] {
         match self {
             Need::Program(_, packages) => packages,
+            Need::Python => &["python3", "python3-venv"],
             _ => &[],
         }
     }
@@ -122,6 +160,8 @@ impl fmt::Display for Need {
             Need::Component(name) | Need::Program(name, _) => f.write_str(name),
             Need::OldestRust => write!(f, "Rust {MSRV}"),
             Need::CargoDeny => f.write_str("cargo-deny"),
+            Need::Python => f.write_str("python3 with venv"),
+            Need::Environment(name, _) => write!(f, "target/tools/{name}"),
         }
     }
 }

@@ -3,19 +3,19 @@
 use super::{
     super::{
         health::Shared,
-        messages::{Seat, Table},
+        seat::{Host, Seat, Table},
         view::View,
     },
     poller::Token,
 };
 use crate::{
-    net::{Packed, Role, Secret, Target},
+    net::{Address, DialError, Packed, Role, Round, Secret, Target, Tried, tell_tried},
     sys::host,
 };
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// A rank of this process, from its joining until all ranks of its communicator have left or died.
@@ -33,8 +33,8 @@ pub(super) struct Member {
     pub(super) dialing: Option<Token>,
     /// When to try that again, after it has failed.
     pub(super) redial_at: Option<Instant>,
-    /// How often it has failed since the last success.
-    pub(super) refusals: u32,
+    /// What came of that since the last success.
+    pub(super) attempts: Attempts,
     /// Peers whose processes are watched. For the others the end of a connection must do.
     pub(super) watched: HashSet<u32>,
     /// What wakes it when it sleeps for its links, if it asked for that.
@@ -54,7 +54,7 @@ impl Member {
             edges: HashMap::new(),
             dialing: None,
             redial_at: None,
-            refusals: 0,
+            attempts: Attempts::default(),
             watched: HashSet::new(),
             alarm: None,
             leaving: false,
@@ -67,21 +67,30 @@ impl Member {
         self.welcome = None;
     }
 
-    /// Whom to dial now, if anybody.
-    pub(super) fn to_dial(&self, now: Instant) -> Option<Target> {
-        let table = self.table.as_ref()?;
+    /// Whom to dial now, if anybody, and where.
+    pub(super) fn to_dial(&self, now: Instant) -> Option<(Target, Address)> {
+        self.table.as_ref()?;
         if self.dialing.is_some() || self.redial_at.is_some_and(|at| at > now) {
             return None;
         }
         let to = self.view.wants()?;
-        Some(Target {
-            addresses: table.seats.get(to as usize)?.addresses(),
+        let addresses = self.addresses(to);
+        let address = *addresses.get(self.attempts.next(to))?;
+        let target = Target {
+            addresses,
             role: Role::Control,
             from: self.shared.key.rank,
             to,
             comm: self.shared.key.comm,
             secret: self.secret.clone(),
-        })
+        };
+        Some((target, address))
+    }
+
+    /// Where another rank's process may be reached, the best first.
+    pub(super) fn addresses(&self, peer: u32) -> Vec<Address> {
+        let table = self.table.as_ref();
+        table.map_or_else(Vec::new, |table| table.addresses(self.shared.key.rank, peer))
     }
 
     /// The ranks that live in other processes that can be watched from here, with those processes.
@@ -89,19 +98,94 @@ impl Member {
         let Some(table) = &self.table else {
             return Vec::new();
         };
-        let Some(ours) = table.seats.get(self.shared.key.rank as usize) else {
+        let Some((ours, _)) = table.place(self.shared.key.rank) else {
             return Vec::new();
         };
         let (namespace, boot) = (host::pid_namespace(), host::boot_id());
         // Each machine numbers its first pid namespace alike.
-        let watchable = |seat: &Seat| {
-            let same_pids = (seat.pid_namespace, seat.boot) == (namespace, boot) && namespace != 0;
+        let watchable = |(seat, host): &(&Seat, &Host)| {
+            let same_pids = (seat.pid_namespace, host.boot) == (namespace, boot) && namespace != 0;
             seat.unix != ours.unix && same_pids
         };
-        let ranks = (0..).zip(&table.seats);
+        let ranks = (0..self.shared.ranks).filter_map(|rank| Some((rank, table.place(rank)?)));
         ranks
-            .filter(|(_, seat)| watchable(seat))
-            .map(|(rank, seat)| (rank, seat.pid))
+            .filter(|(_, place)| watchable(place))
+            .map(|(rank, (seat, _))| (rank, seat.pid))
             .collect()
+    }
+}
+
+/// What came of dialing a parent, since the last success.
+#[derive(Default)]
+pub(super) struct Attempts {
+    peer: Option<u32>,
+    /// The address to try next.
+    next: usize,
+    /// Of the addresses tried so far in this round, and in the last one.
+    round: Round,
+    tried: Vec<Tried>,
+    /// Rounds that failed, and since when.
+    pub(super) refusals: u32,
+    since: Option<Instant>,
+    /// How often somebody was busy.
+    busy: u32,
+}
+
+/// How often somebody may be busy before another address is tried.
+const BUSY: u32 = 200;
+
+impl Attempts {
+    /// Which of `peer`'s addresses to try next.
+    fn next(&self, peer: u32) -> usize {
+        if self.peer == Some(peer) { self.next } else { 0 }
+    }
+
+    /// One of the `addresses` addresses of `peer` failed. When all have: what that says of who should be there.
+    pub(super) fn failed(
+        &mut self,
+        (peer, addresses): (u32, usize),
+        address: Address,
+        why: DialError,
+        now: Instant,
+    ) -> Option<DialError> {
+        if self.peer != Some(peer) {
+            *self = Attempts::default();
+            self.peer = Some(peer);
+        }
+        if matches!(why, DialError::Busy) {
+            self.refusals += 1;
+            self.since = None;
+            self.busy += 1;
+            if self.busy.is_multiple_of(BUSY) {
+                self.next = (self.next + 1) % addresses.max(1); // what answers there may be something else
+            }
+            return Some(why); // somebody is there: the same once more
+        }
+        self.since.get_or_insert(now);
+        if address.is_tcp() {
+            self.tried.retain(|(other, _)| *other != address);
+            self.tried.push((address, why.to_string()));
+        }
+        self.round.failed(address, why);
+        self.next += 1;
+        if self.next < addresses {
+            return None;
+        }
+        self.next = 0;
+        self.refusals += 1;
+        Some(std::mem::take(&mut self.round).verdict())
+    }
+
+    /// Whether nothing else has come of it for so long.
+    pub(super) fn last_for(&self, long: Duration, now: Instant) -> bool {
+        self.since.is_some_and(|since| since + long <= now)
+    }
+
+    /// What to say of the peer.
+    pub(super) fn tell(&self, verdict: &DialError) -> String {
+        match tell_tried(&self.tried) {
+            tried if tried.is_empty() => verdict.how(),
+            tried => format!("{}; tried {tried}", verdict.how()),
+        }
     }
 }

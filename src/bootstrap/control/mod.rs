@@ -7,7 +7,7 @@ mod poller;
 mod source;
 mod watch;
 
-use super::{health::Shared, messages::Table};
+use super::{health::Shared, seat::Table};
 use crate::{
     net::{Address, CommId, Packed, Secret},
     sys::{
@@ -27,6 +27,7 @@ use rustix::{
 };
 use std::{
     collections::BTreeSet,
+    ops::RangeInclusive,
     os::fd::{AsFd, BorrowedFd},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -48,8 +49,13 @@ pub(super) struct Key {
 
 /// What other threads want of the control thread.
 pub(super) enum Command {
-    /// Be the meeting place of a new id.
-    Meet { comm: CommId, secret: Secret },
+    /// Be the meeting place of a new id. `again`: there will be other meetings of that name if it fails, which who comes late
+    /// is to wait for.
+    Meet {
+        comm: CommId,
+        secret: Secret,
+        again: bool,
+    },
     /// End that meeting, if it is not over.
     Adjourn { comm: CommId, why: String },
     /// A rank of this process is about to join: let its early peers in.
@@ -93,8 +99,8 @@ pub(super) struct Control {
 /// The TCP ports where this process listens.
 #[derive(Default)]
 struct Ports {
-    /// The one that the system chose, for links and ranks' seats.
-    own: Option<u16>,
+    /// Those for links and ranks' seats: as a rule one.
+    own: BTreeSet<u16>,
     /// Those that were asked for by number.
     named: BTreeSet<u16>,
 }
@@ -139,18 +145,24 @@ impl Control {
         self.address
     }
 
-    /// The TCP port where this process listens from now on; the system chooses it at the first call.
+    /// The TCP port where this process listens from now on: one of `range`, or any. It is the same at each call, as long as
+    /// that asks for no other range.
     ///
     /// # Errors
-    /// [`Error::System`] when it has none to give.
-    pub(super) fn listen_tcp(&self) -> Result<u16, Error> {
+    /// [`Error::Usage`] when all of the range are in use; [`Error::System`] when the system has none to give.
+    pub(super) fn listen_tcp(&self, range: Option<&RangeInclusive<u16>>) -> Result<u16, Error> {
         let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(port) = ports.own {
+        let fits = |port: &&u16| range.is_none_or(|range| range.contains(port));
+        if let Some(&port) = ports.own.iter().find(fits) {
             return Ok(port);
         }
-        let (listener, port) = tcp::listen(0).map_err(|e| Error::system("cannot listen by TCP", e))?;
+        let failed = |e| Error::system("cannot listen by TCP", e);
+        let (listener, port) = match range {
+            None => tcp::listen(0).map_err(failed)?,
+            Some(range) => first_free(range)?,
+        };
         self.post(Command::Listen(listener))?;
-        ports.own = Some(port);
+        ports.own.insert(port);
         Ok(port)
     }
 
@@ -213,6 +225,21 @@ impl Control {
     fn close(&self) {
         *self.commands.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
+}
+
+/// Listens at the first port of a range that nobody else uses.
+fn first_free(range: &RangeInclusive<u16>) -> Result<(ProcessFd, u16), Error> {
+    let (low, high) = (range.start(), range.end());
+    for port in range.clone() {
+        match tcp::listen(port) {
+            Err(Errno::ADDRINUSE) => (),
+            other => return other.map_err(|e| Error::system(format!("cannot listen at port {port}"), e)),
+        }
+    }
+    Err(Error::usage(format!(
+        "all ports from {low} to {high} are in use: every process of this host needs one for itself, so let CCL_PORT_RANGE have \
+         as many as processes, and some more"
+    )))
 }
 
 /// Adds to the count of an event descriptor. It cannot fail: the count is far from its limit, as it is reset when read.

@@ -14,6 +14,8 @@ use std::{
 /// A meeting place, open until its meeting has ended.
 pub(super) struct Place {
     pub(super) secret: Secret,
+    /// Whether there is another meeting of that name after one that has failed.
+    again: bool,
     pub(super) state: State,
 }
 
@@ -37,12 +39,12 @@ pub(super) struct Places {
 }
 
 impl Places {
-    pub(super) fn open(&mut self, comm: CommId, secret: Secret) {
+    pub(super) fn open(&mut self, comm: CommId, secret: Secret, again: bool) {
         let state = State::Open {
             meeting: Meeting::default(),
             joiners: Vec::new(),
         };
-        self.all.insert(comm, Place { secret, state });
+        self.all.insert(comm, Place { secret, again, state });
     }
 
     pub(super) fn get_mut(&mut self, comm: &CommId) -> Option<&mut Place> {
@@ -63,6 +65,15 @@ impl Places {
         }
     }
 
+    /// Somebody at `from` speaks another version of the protocol. Nobody knows which meeting it meant.
+    pub(super) fn misunderstood(&mut self, version: u32, from: Option<SocketAddr>) {
+        for place in self.all.values_mut() {
+            if let State::Open { meeting, .. } = &mut place.state {
+                meeting.misunderstand(version, from.map(|at| at.ip()));
+            }
+        }
+    }
+
     /// Ends a meeting with `answer`; returns that and the connections to send it to.
     pub(super) fn close(&mut self, comm: CommId, answer: &Answer) -> Option<(Packed, Vec<Token>)> {
         let place = self.all.get_mut(&comm)?;
@@ -74,7 +85,7 @@ impl Places {
             late: false,
             what: what.to_owned(),
         };
-        // Only settings or versions that fill a megabyte make an answer too long; this one is short.
+        // Only settings or versions that fill megabytes make an answer too long; this one is short.
         let packed = Packed::message(answer)
             .or_else(|_| Packed::message(&refused("the ranks' settings differ")))
             .ok()?;
@@ -85,6 +96,10 @@ impl Places {
             }
             Answer::Refused { .. } => packed.clone(),
         };
+        if place.again && matches!(answer, Answer::Refused { .. }) {
+            self.all.remove(&comm);
+            return Some((packed, joiners));
+        }
         place.state = State::Over(later);
         self.over.push_back(comm);
         if self.over.len() > REMEMBERED {

@@ -1,6 +1,11 @@
 //! Ranks on several hosts: what they need to know to meet over the network, and the meeting.
 
-use super::{Launch, Turn, secret};
+use super::{
+    Launch, Turn,
+    carrier::{self, Card, Delivery},
+    launcher::Launcher,
+    secret::{self, UserSecret},
+};
 use crate::{
     bootstrap::UniqueId,
     net::{CommId, Secret},
@@ -9,26 +14,77 @@ use crate::{
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::{
-    fmt,
     net::{SocketAddr, ToSocketAddrs},
+    thread,
+    time::{Duration, Instant},
 };
 use zeroize::Zeroizing;
 
 /// Where and by what keys the ranks of a job meet in a turn: the same on all hosts but for the rank.
 #[derive(Debug)]
 pub(super) struct Appointment {
-    /// The host of rank 0, which listens there.
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub(super) place: Place,
     pub(super) rank: usize,
+    /// Whether rank 0's host may have no address yet.
+    pub(super) host_may_be_late: bool,
     pub(super) comm: CommId,
     pub(super) secret: Secret,
 }
 
+/// Where rank 0 listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// At a port of a host that all ranks were told.
+    Named { host: String, port: u16 },
+    /// Where it said itself, by the launcher's carrier.
+    Carried(Vec<SocketAddr>),
+}
+
 impl Appointment {
+    /// What the launcher carries, else what the variables say, with the user's secret in both cases if there is one.
+    ///
     /// # Errors
-    /// [`Error::Usage`] with what to set when there is no secret, address or port.
-    pub(super) fn new(launch: &Launch, turn: Turn) -> Result<Appointment> {
+    /// [`Error::Usage`] with what to set when there is no secret, address or port, or a secret on some ranks only;
+    /// [`Error::InitTimeout`] when the launcher carried nothing in time.
+    pub(super) fn new(launch: &Launch, turn: Turn, timeout: Duration) -> Result<Appointment> {
+        let given = secret::given()?;
+        match carrier::card(launch, given.is_some(), timeout)? {
+            Delivery::Card(card) => Self::carried(launch, turn, &card, given.as_ref()),
+            Delivery::NoCarrier => Self::told(launch, turn),
+            Delivery::Unable(why) => Self::told(launch, turn).map_err(|error| match error {
+                Error::Usage { what } => Error::usage(format!(
+                    "{what}\nThe launcher might have carried address and secret, but could not {why}."
+                )),
+                error => error,
+            }),
+        }
+    }
+
+    fn carried(launch: &Launch, turn: Turn, card: &Card, given: Option<&UserSecret>) -> Result<Appointment> {
+        if card.guarded != given.is_some() {
+            let (has, lacks) = match card.guarded {
+                true => ("rank 0 has", "this one has not"),
+                false => ("this rank has", "rank 0 has not"),
+            };
+            return Err(Error::usage(format!(
+                "{has} a secret (CCL_SECRET_FILE or CCL_SECRET) that {lacks}: give it to all ranks (mpirun of Open MPI \
+                 passes variables on to other hosts by -x NAME), or to none, as the launcher carries one"
+            )));
+        }
+        let mut key = Zeroizing::new(card.seed.bytes().to_vec());
+        key.extend(given.map_or(&[][..], UserSecret::bytes));
+        // Of the card alone: ranks of other hosts may have other variables.
+        let (comm, secret) = keys(&key, &[], turn)?;
+        Ok(Appointment {
+            place: Place::Carried(card.at.clone()),
+            rank: launch.rank,
+            host_may_be_late: false,
+            comm,
+            secret,
+        })
+    }
+
+    fn told(launch: &Launch, turn: Turn) -> Result<Appointment> {
         let user_secret = secret::read()?;
         let host = launch.master.clone().ok_or_else(|| {
             Error::usage(
@@ -38,9 +94,12 @@ impl Appointment {
         })?;
         let (comm, secret) = keys(user_secret.bytes(), &launch.job, turn)?;
         Ok(Appointment {
-            host,
-            port: launch.master_port.number()?,
+            place: Place::Named {
+                host,
+                port: launch.master_port.number()?,
+            },
             rank: launch.rank,
+            host_may_be_late: launch.launcher == Launcher::Kubernetes,
             comm,
             secret,
         })
@@ -51,29 +110,47 @@ impl Appointment {
 ///
 /// # Errors
 /// [`Error::Init`] when the port is in use, [`Error::Usage`] when rank 0's host is not known.
-pub(super) fn between_hosts(appointment: Appointment) -> Result<UniqueId> {
+pub(super) fn between_hosts(appointment: Appointment, deadline: Instant) -> Result<UniqueId> {
     let Appointment {
-        host,
-        port,
+        place,
         rank,
+        host_may_be_late,
         comm,
         secret,
     } = appointment;
-    if rank == 0 {
-        return UniqueId::agreed_here(port, comm, secret);
-    }
-    let unknown = |e: &dyn fmt::Display| {
-        Error::usage(format!(
-            "rank {rank} does not know the host of rank 0: MASTER_ADDR (or CCL_MASTER_ADDR) is {host}: {e}"
-        ))
-    };
-    let at = (host.as_str(), port).to_socket_addrs().map_err(|e| unknown(&e))?;
-    let at: Vec<SocketAddr> = at.collect();
-    match at[..] {
-        [] => Err(unknown(&"it has no address")),
-        _ => Ok(UniqueId::agreed(&at, comm, secret)),
+    match (place, rank) {
+        (Place::Named { port, .. }, 0) => UniqueId::agreed_here(port, comm, secret),
+        (Place::Carried(at), 0) => UniqueId::agreed_at(&at, comm, secret),
+        (Place::Carried(at), _) => Ok(UniqueId::agreed(&at, comm, secret)),
+        (Place::Named { host, port }, _) => {
+            let patience = host_may_be_late.then_some(deadline);
+            let at = addresses(&host, port, patience).map_err(|why| {
+                Error::usage(format!(
+                    "rank {rank} does not know the host of rank 0: MASTER_ADDR (or CCL_MASTER_ADDR) is {host}: {why}"
+                ))
+            })?;
+            Ok(UniqueId::agreed(&at, comm, secret))
+        }
     }
 }
+
+/// The addresses of `host`, which may come to be known until `patience` ends.
+fn addresses(host: &str, port: u16, patience: Option<Instant>) -> Result<Vec<SocketAddr>, String> {
+    loop {
+        let why = match (host, port).to_socket_addrs().map(Vec::from_iter) {
+            Ok(at) if !at.is_empty() => return Ok(at),
+            Ok(_) => "it has no address".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        if patience.is_none_or(|end| Instant::now() >= end) {
+            return Err(why);
+        }
+        thread::sleep(RETRY);
+    }
+}
+
+/// How long to leave a name server alone that does not know a host yet.
+const RETRY: Duration = Duration::from_millis(500);
 
 /// The name of a turn's communicator, and its secret, which is made of the user's: each turn of each job has its own, so
 /// that nothing said in one is of use in another. The name does not depend on the user's secret, so that ranks with
@@ -99,6 +176,16 @@ fn keys(user_secret: &[u8], job: &[String], turn: Turn) -> Result<(CommId, Secre
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_may_come_to_be_known() {
+        let start = Instant::now();
+        let nowhere = "nowhere.invalid";
+        assert!(addresses(nowhere, 1, None).is_err());
+        assert!(addresses(nowhere, 1, Some(start + RETRY)).is_err());
+        assert!(start.elapsed() >= RETRY);
+        assert_eq!(addresses("127.0.0.1", 7, None).unwrap().len(), 1);
+    }
 
     #[test]
     fn keys_depend_on_all_that_they_are_made_of() {

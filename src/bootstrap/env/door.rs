@@ -5,7 +5,8 @@ use crate::{
     bootstrap::UniqueId,
     sys::{
         fork::{self, ProcessFd},
-        poll, socket, thread,
+        poll::{self, Ready},
+        socket, thread,
     },
     types::{Error, Result},
 };
@@ -169,6 +170,7 @@ impl Porter {
         let all: Vec<_> = [self.listener.as_fd(), self.stop.bell.as_fd()]
             .into_iter()
             .chain(guests)
+            .map(|fd| (fd, Ready::Read))
             .collect();
         if poll::wait_any(&all, limit).is_err() {
             std::thread::sleep(PAUSE); // no memory: later

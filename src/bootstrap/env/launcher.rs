@@ -1,6 +1,6 @@
 //! [`Launch`]: what a launcher told this process by environment variables, as a function of the variables.
 
-use super::{master::MasterPort, slurm, variables::Variables};
+use super::{carrier::Carrier, master::MasterPort, slurm, variables::Variables};
 use crate::types::{Error, Result};
 use std::{fmt, net::IpAddr};
 
@@ -13,6 +13,8 @@ pub(crate) enum Launcher {
     /// MPICH and its kin: a process manager that speaks PMI.
     Mpich,
     Slurm,
+    /// Pods of an indexed Job.
+    Kubernetes,
 }
 
 impl fmt::Display for Launcher {
@@ -22,6 +24,7 @@ impl fmt::Display for Launcher {
             Launcher::OpenMpi => "Open MPI",
             Launcher::Mpich => "MPICH (PMI)",
             Launcher::Slurm => "Slurm",
+            Launcher::Kubernetes => "Kubernetes (indexed Job)",
         })
     }
 }
@@ -41,6 +44,8 @@ pub(crate) struct Launch {
     /// The host of rank 0.
     pub(super) master: Option<String>,
     pub(super) master_port: MasterPort,
+    /// By what the launcher carries a text from rank 0 to all ranks.
+    pub(super) carrier: Option<Carrier>,
 }
 
 /// Where the ranks of a job are.
@@ -123,7 +128,7 @@ struct Names {
     job: &'static [&'static str],
 }
 
-const LAUNCHERS: [Names; 4] = [
+const LAUNCHERS: [Names; 5] = [
     Names {
         launcher: Launcher::Torchrun,
         applies: |_| true,
@@ -160,6 +165,16 @@ const LAUNCHERS: [Names; 4] = [
         local_ranks: None, // it gives a list of all nodes' numbers
         job: &["SLURM_JOB_ID", "SLURM_STEP_ID"],
     },
+    Names {
+        launcher: Launcher::Kubernetes,
+        // Without the number of ranks a pod is none, but may start some.
+        applies: |variables| variables.text("WORLD_SIZE").is_some(),
+        rank: "JOB_COMPLETION_INDEX",
+        ranks: &["WORLD_SIZE"],
+        local_rank: "LOCAL_RANK",
+        local_ranks: Some("LOCAL_WORLD_SIZE"),
+        job: &[],
+    },
 ];
 
 /// Where rank 0 is, whatever the launcher.
@@ -192,6 +207,12 @@ impl Names {
                 below((self.local_rank, rank), (name, here))?;
             }
         }
+        // A pod is a host of its own.
+        let pod = (self.launcher == Launcher::Kubernetes).then_some(1);
+        let carries = matches!(
+            self.launcher,
+            Launcher::OpenMpi | Launcher::Mpich | Launcher::Slurm
+        );
         let job = self.job.iter().chain(&MASTER);
         let first_node = || {
             variables
@@ -203,7 +224,10 @@ impl Names {
             rank,
             ranks,
             local_rank,
-            local_ranks,
+            local_ranks: local_ranks.or(pod),
+            carrier: carries
+                .then(|| Carrier::of(self.launcher, variables, rank, ranks))
+                .flatten(),
             job: job
                 .filter_map(|name| Some(variables.first(&[name])?.to_string()))
                 .collect(),
@@ -346,6 +370,27 @@ mod tests {
             STEP[8],
         ];
         assert_eq!(self::launch(&one_node).spread(), Spread::OneHost);
+    }
+
+    #[test]
+    fn pods_of_an_indexed_job_are_ranks_if_their_number_is_set() {
+        let pod = [
+            ("JOB_COMPLETION_INDEX", "2"),
+            ("WORLD_SIZE", "4"),
+            ("MASTER_ADDR", "ccl-0.ccl"),
+            ("MASTER_PORT", "29500"),
+        ];
+        let launch = launch(&pod);
+        assert_eq!(
+            (launch.launcher, launch.rank, launch.ranks),
+            (Launcher::Kubernetes, 2, 4)
+        );
+        assert_eq!((launch.spread(), launch.ranks_here()), (Spread::SeveralHosts, 1));
+        assert_eq!(launch.master.as_deref(), Some("ccl-0.ccl"));
+        assert_eq!(read(&pod[..1]).unwrap(), None);
+        let torchrun = [&pod[..], &[("RANK", "3")]].concat();
+        assert_eq!(self::launch(&torchrun).launcher, Launcher::Torchrun);
+        assert_eq!(self::launch(&torchrun).rank, 3);
     }
 
     #[test]

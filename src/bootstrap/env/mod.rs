@@ -4,15 +4,18 @@
 //! variables, launcher, slurm, master    what the variables say, as functions of them
 //! ancestor          names the launcher's process where no variable names the job
 //! door, knock       ranks on one host: rank 0 hands out the unique id at an abstract socket; words: what is said there
-//! secret            ranks on several hosts: the user's secret; between_hosts: what is made of it
+//! carrier, pmi      ranks on several hosts: what the launcher carries from rank 0 to all, a secret and an address
+//! secret            the user's secret; between_hosts: what is made of these
 //! ```
 
 mod ancestor;
 mod between_hosts;
+mod carrier;
 mod door;
 mod knock;
 mod launcher;
 mod master;
+mod pmi;
 mod secret;
 mod slurm;
 mod variables;
@@ -87,10 +90,12 @@ pub(crate) fn meet<T>(
     let spread = launch.spread();
     if spread != Spread::OneHost {
         let unsure = spread == Spread::PerhapsSeveral;
+        let timeout = timeout.min(MAX_TIMEOUT);
+        let deadline = Instant::now() + timeout;
         let appointment =
-            between_hosts::Appointment::new(launch, turn).map_err(|e| hint(e, unsure, launch))?;
-        let id = between_hosts::between_hosts(appointment)?;
-        return join(&id, timeout);
+            between_hosts::Appointment::new(launch, turn, timeout).map_err(|e| hint(e, unsure, launch))?;
+        let id = between_hosts::between_hosts(appointment, deadline)?;
+        return join(&id, left(deadline));
     }
     let place = place(launch, turn);
     match launch.rank {
@@ -140,9 +145,12 @@ fn visit<T>(
         });
     };
     id.owner = Owner::Rank0;
-    // Nothing left is as good as very little: the meeting says who is missing.
-    let left = deadline.saturating_duration_since(Instant::now());
-    join(&id, left.max(LEAST_TIME))
+    join(&id, left(deadline))
+}
+
+/// The time until `deadline`. Nothing left is as good as very little: the meeting says who is missing.
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now()).max(LEAST_TIME)
 }
 
 fn hello(launch: &Launch) -> Hello {

@@ -35,16 +35,24 @@ impl fmt::Debug for UserSecret {
     }
 }
 
-/// The user's secret: the content of the file that `CCL_SECRET_FILE` names, else `CCL_SECRET`, which is taken out of
-/// the environment and kept for later calls, else, with `CCL_INSECURE=1`, one that everybody knows.
+/// The user's secret, where there is one: the content of the file that `CCL_SECRET_FILE` names, else `CCL_SECRET`, which is
+/// taken out of the environment and kept for later calls.
+///
+/// # Errors
+/// [`Error::Usage`] that says what to change.
+pub(super) fn given() -> Result<Option<UserSecret>> {
+    match environment::text(FILE) {
+        Some(path) => of_file(&path).map(Some),
+        None => of_variable(),
+    }
+}
+
+/// The same; where there is none, with `CCL_INSECURE=1` one that everybody knows.
 ///
 /// # Errors
 /// [`Error::Usage`] that says what to change, or the lines that make a secret where there is none.
 pub(super) fn read() -> Result<UserSecret> {
-    if let Some(path) = environment::text(FILE) {
-        return of_file(&path);
-    }
-    if let Some(secret) = of_variable()? {
+    if let Some(secret) = given()? {
         return Ok(secret);
     }
     match environment::text(INSECURE).as_deref() {

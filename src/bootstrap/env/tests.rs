@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     bootstrap::{Joining, Membership, Network, join},
-    net::Parcel,
+    net::{Parcel, Presence},
     sys::{fork::ProcessFd, socket},
 };
 use rustix::io::Errno;
@@ -47,6 +47,8 @@ fn arrive(launch: &Launch, turn: Turn, timeout: Duration) -> Result<Membership> 
             knobs: Vec::new(),
             welcome: Parcel::default(),
             network: Network::Never,
+            presence: Presence::default(),
+            rails: None,
             wake: Arc::new(|| ()),
         })
     })

@@ -4,12 +4,23 @@ use super::{
     processes::{Actor, actors},
     *,
 };
-use crate::{bootstrap::Child, transport::links::Opener, types::Cause};
+use crate::{
+    bootstrap::{Child, Descent},
+    transport::links::Opener,
+    types::Cause,
+};
 
 /// Joins the child of all ranks that `split` makes, in the opposite order.
 fn join_child(parent: &Membership, split: u64) -> Result<Membership, Error> {
     let members: Vec<usize> = (0..parent.ranks()).rev().collect();
-    let child = Child::derive(parent, split, 5, &members)?;
+    let child = Child::derive(
+        parent,
+        Descent::Split {
+            number: split,
+            color: 5,
+        },
+        &members,
+    )?;
     join(Joining {
         child: Some(&child),
         ..joining(child.id(), members.len(), parent.ranks() - 1 - parent.rank())
@@ -136,7 +147,7 @@ fn a_rank_0_that_fails_is_told_and_one_that_leaves_is_missed() {
         })
     };
     assert_eq!(
-        told(|parent| drop(Child::derive(parent, 0, 5, &[1, 0]).unwrap())),
+        told(|parent| drop(Child::derive(parent, Descent::Split { number: 0, color: 5 }, &[1, 0]).unwrap())),
         "rank 0 gave up before all ranks had joined: look at its error"
     );
     assert_eq!(

@@ -8,7 +8,10 @@ mod refusals;
 mod strangers;
 
 use super::{Joining, Membership, Network, UniqueId, join};
-use crate::{net::Parcel, types::Error};
+use crate::{
+    net::{Parcel, Presence},
+    types::Error,
+};
 use std::{
     sync::Arc,
     thread,
@@ -32,6 +35,8 @@ fn joining(id: &UniqueId, ranks: usize, rank: usize) -> Joining<'_> {
             fds: Vec::new(),
         },
         network: Network::AsTheId,
+        presence: Presence::default(),
+        rails: None,
         wake: Arc::new(|| ()),
     }
 }

@@ -13,7 +13,7 @@ fn babble(stop: &AtomicBool) {
     let mut noise = 0x9e37_79b9_7f4a_7c15u64;
     let mut held = Vec::new();
     while !stop.load(Relaxed) {
-        let Ok(stream) = address.dial() else {
+        let Ok(stream) = address.dial(None) else {
             thread::yield_now();
             continue;
         };
@@ -55,7 +55,7 @@ fn idle_strangers_do_not_lock_ranks_out() {
     let mut idle = Vec::new();
     while idle.len() < 200 {
         // The other test may have filled the listener's queue for a moment.
-        match address.dial() {
+        match address.dial(None) {
             Ok(stream) => idle.push(stream),
             Err(_) => thread::sleep(Duration::from_millis(1)),
         }

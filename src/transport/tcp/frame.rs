@@ -76,7 +76,7 @@ const MESSAGE: u8 = 1;
 const CREDIT: u8 = 2;
 
 /// What a sender says of a connection when it hands it over: it is the `index`-th of `count`.
-pub(super) fn hello(index: usize, count: usize) -> Vec<u8> {
+pub(crate) fn hello(index: usize, count: usize) -> Vec<u8> {
     [PREFIX, &facts(), &[index as u8, count as u8]].concat()
 }
 

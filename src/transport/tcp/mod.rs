@@ -18,7 +18,7 @@ mod outbound;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use frame::is_hello;
+pub(crate) use frame::{hello, is_hello};
 pub(crate) use hub::{Event, Hub};
 pub(crate) use inbound::Arrival;
 use inbound::Inbound;
@@ -41,21 +41,13 @@ pub(crate) const DEPTH: usize = 8;
 pub(crate) const MAX_STREAMS: usize = CALL_LANES;
 
 /// How links are made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// Connections in each direction of a link, [`MAX_STREAMS`] at most.
-    pub(crate) streams: usize,
+    /// Connections in each direction of a link, [`MAX_STREAMS`] at most; one for each interface that is used, if nothing is
+    /// said.
+    pub(crate) streams: Option<usize>,
     /// Their congestion control, if it is not the one that suits them.
     pub(crate) congestion: Option<String>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            streams: 1,
-            congestion: None,
-        }
-    }
 }
 
 /// What every link of this transport can do.

@@ -3,7 +3,7 @@
 use super::{
     DEPTH, Event, Hub, Settings, broken,
     buffer::{Place, Slots},
-    frame::{Head, hello},
+    frame::Head,
 };
 use crate::{
     mem::Region,
@@ -89,16 +89,14 @@ impl Piece {
 }
 
 impl Outbound {
-    /// The half that sends to `peer` on connections made by `connect`, which takes what the peer is told of each.
+    /// The half that sends to `peer` on these connections.
     pub(crate) fn open(
         peer: usize,
         settings: &Settings,
         hub: &Arc<Hub>,
-        connect: impl Fn(&[u8]) -> Result<ProcessFd, Error>,
+        streams: Vec<ProcessFd>,
     ) -> Result<Outbound, Error> {
-        let count = settings.streams;
-        let stream = |index| {
-            let fd = connect(&hello(index, count))?;
+        let stream = |fd| {
             // A rank may come to its call as late as the deadline allows. That its host has vanished is for others to find.
             let prepared = tcp::wait_for_reader(&fd).and_then(|()| match &settings.congestion {
                 Some(name) => tcp::set_congestion(&fd, name),
@@ -114,7 +112,7 @@ impl Outbound {
         Ok(Outbound {
             peer,
             hub: hub.clone(),
-            streams: (0..count).map(stream).collect::<Result<_, Error>>()?,
+            streams: streams.into_iter().map(stream).collect::<Result<_, Error>>()?,
             lanes: Default::default(),
             trouble: OnceCell::new(),
         })

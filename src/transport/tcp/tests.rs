@@ -22,7 +22,7 @@ use std::{
 fn pair(streams: usize) -> [Links; 2] {
     let links = inproc::links(2).unwrap().into_iter();
     let settings = Settings {
-        streams,
+        streams: Some(streams),
         ..Settings::default()
     };
     let links: Vec<Links> = links
@@ -140,7 +140,7 @@ fn rank_and_wire() -> (Links, ProcessFd) {
     let [ours, theirs] = pair(1);
     // The other rank's transport hands over a connection and is then out of the way.
     let (listener, port) = tcp::listen(0).unwrap();
-    let near = tcp::dial(([127, 0, 0, 1], port).into()).unwrap();
+    let near = tcp::dial(None, ([127, 0, 0, 1], port).into()).unwrap();
     let far = loop {
         if let Some(far) = crate::sys::socket::accept(&listener).unwrap() {
             break far;

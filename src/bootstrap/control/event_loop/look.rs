@@ -1,11 +1,11 @@
 //! What the event loop does when something has happened at a source, by kind of source.
 
-use super::{EventLoop, LAST_BREATHS, PATIENCE, REDIAL, ended};
+use super::{CLOSED, EventLoop, LAST_BREATHS, PATIENCE, REDIAL, REDIAL_CLOSED, ended};
 use crate::{
     bootstrap::{
         control::{
             Key,
-            member::Member,
+            member::{Attempts, Member},
             place::{Places, State},
             poller::{Token, Wire},
             source::Source,
@@ -13,12 +13,13 @@ use crate::{
         messages::{Join, Word},
     },
     net::{
-        Channel, CommId, DialError, Dialer, Dialing, Frame, Greeter, Greeting, Hello, MEETING, Packed,
-        Parcel, Role, Secret,
+        Address, Channel, CommId, DialError, Dialer, Dialing, Frame, Greeter, Greeting, Hello, MEETING,
+        Packed, Parcel, Role, Secret,
     },
     sys::{poll::Ready, tcp},
 };
 use std::{collections::HashMap, net::IpAddr, time::Instant};
+use tracing::debug;
 
 impl EventLoop {
     /// Something has happened at a source.
@@ -64,6 +65,11 @@ impl EventLoop {
                 self.places.denied(&hello, tcp::peer_address(&stream).ok());
                 None
             }
+            Greeting::Foreign(version, stream) => {
+                self.places
+                    .misunderstood(version, tcp::peer_address(&stream).ok());
+                None
+            }
             Greeting::Met(hello, channel) => self.welcome(token, &hello, channel),
         }
     }
@@ -92,18 +98,22 @@ impl EventLoop {
     }
 
     fn look_at_dialing(&mut self, token: Token, key: Key, peer: u32, dialer: Dialer) -> Option<Source> {
+        let (address, was_connecting) = (dialer.address(), dialer.is_connecting());
         match dialer.advance() {
             Ok(Dialing::Waiting(dialer)) => {
                 let writes = dialer.waits_for() == Ready::Write;
                 if let Err(e) = self.poller.set(&dialer, token, !writes, writes) {
-                    self.not_connected(key, peer, &DialError::Io(e.into()));
+                    self.not_connected(key, peer, address, DialError::Io(e.into()));
                     return None;
+                }
+                if was_connecting && !dialer.is_connecting() {
+                    self.sources.limit(token, Instant::now() + PATIENCE);
                 }
                 Some(Source::Dialing { key, peer, dialer })
             }
             Ok(Dialing::Met(channel)) => Some(self.connected(key, peer, Wire::new(channel, token))),
             Err(e) => {
-                self.not_connected(key, peer, &e);
+                self.not_connected(key, peer, address, e);
                 None
             }
         }
@@ -117,7 +127,7 @@ impl EventLoop {
         self.stir(key, |member| {
             if member.dialing == Some(token) {
                 member.dialing = None;
-                member.refusals = 0;
+                member.attempts = Attempts::default();
             }
             old = member.edges.insert(peer, token);
             member.view.disconnect(peer);
@@ -129,18 +139,36 @@ impl EventLoop {
         Source::Edge { key, peer, wire }
     }
 
-    /// An edge did not come about.
-    pub(super) fn not_connected(&mut self, key: Key, peer: u32, why: &DialError) {
+    /// An edge did not come about at this address. Once none is left to try that says something of the peer.
+    pub(super) fn not_connected(&mut self, key: Key, peer: u32, address: Address, why: DialError) {
+        let now = Instant::now();
         self.stir(key, |member| {
             member.dialing = None;
-            member.refusals += 1;
+            let (rank, ranks) = (key.rank, member.shared.ranks);
+            debug!(
+                rank,
+                ranks, "control: no connection to rank {peer} at {address}: {why}"
+            );
+            let peer_of = (peer, member.addresses(peer).len());
+            let Some(verdict) = member.attempts.failed(peer_of, address, why, now) else {
+                return;
+            };
             // The sockets of a process that ends are closed a little before its pidfd tells; that says more.
-            let ending = matches!(why, DialError::Nobody)
+            let ending = matches!(verdict, DialError::Nobody)
                 && member.watched.contains(&peer)
-                && member.refusals < LAST_BREATHS;
-            match why {
-                DialError::Nobody | DialError::Refused(_) if !ending => member.view.lose(peer, why.how()),
-                _ => member.redial_at = Some(Instant::now() + REDIAL),
+                && member.attempts.refusals < LAST_BREATHS;
+            let closed = match verdict {
+                DialError::Nobody | DialError::Refused(_) => !ending,
+                DialError::Busy => false,
+                DialError::Silent | DialError::Io(_) => member.attempts.last_for(CLOSED, now),
+            };
+            let pause = match verdict {
+                DialError::Silent | DialError::Io(_) => REDIAL_CLOSED,
+                _ => REDIAL,
+            };
+            match closed {
+                true => member.view.lose(peer, member.attempts.tell(&verdict)),
+                false => member.redial_at = Some(now + pause),
             }
         });
     }

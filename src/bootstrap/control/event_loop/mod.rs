@@ -14,7 +14,7 @@ use super::{
     watch::{Watched, Watches},
 };
 use crate::{
-    net::{CommId, DialError, Dialer, Greeter, Kind, Packed, Target},
+    net::{Address, CommId, DialError, Dialer, Greeter, Kind, Packed, SILENCE, Target},
     sys::{
         fork::{self, ProcessFd},
         socket,
@@ -180,7 +180,10 @@ impl EventLoop {
         let goodbye = self.control.goodbye.load(Acquire);
         for command in self.control.take() {
             match command {
-                Command::Meet { comm, secret } => self.places.open(comm, secret),
+                Command::Meet { comm, secret, again } => {
+                    self.answer(); // which may be to an earlier meeting of that name
+                    self.places.open(comm, secret, again);
+                }
                 Command::Adjourn { comm, why } => self.answers.push((
                     comm,
                     Answer::Refused {
@@ -253,8 +256,12 @@ impl EventLoop {
     /// Sees to everything whose time has come.
     fn keep_time(&mut self, now: Instant) {
         for token in self.sources.late(now) {
-            if let Some(Source::Dialing { key, peer, .. }) = self.sources.take(token) {
-                self.not_connected(key, peer, &DialError::Busy);
+            if let Some(Source::Dialing { key, peer, dialer }) = self.sources.take(token) {
+                let why = match dialer.is_connecting() {
+                    true => DialError::Silent,
+                    false => DialError::Busy,
+                };
+                self.not_connected(key, peer, dialer.address(), why);
             }
             self.sources.close(token);
         }
@@ -267,8 +274,8 @@ impl EventLoop {
         }
     }
 
-    /// Sees to the consequences of all that has happened.
-    fn tidy(&mut self, now: Instant) {
+    /// Ends the meetings to which there is an answer.
+    fn answer(&mut self) {
         while let Some((comm, answer)) = self.answers.pop() {
             let Some((packed, joiners)) = self.places.close(comm, &answer) else {
                 continue;
@@ -281,6 +288,11 @@ impl EventLoop {
                 }
             }
         }
+    }
+
+    /// Sees to the consequences of all that has happened.
+    fn tidy(&mut self, now: Instant) {
+        self.answer();
         while let Some(key) = self.stirred.pop() {
             self.tend(key, now);
         }
@@ -319,24 +331,25 @@ impl EventLoop {
         }
         if member.view.finished() && flushed {
             self.dismiss(key);
-        } else if let Some(target) = member.to_dial(now) {
-            self.dial(key, &target);
+        } else if let Some((target, address)) = member.to_dial(now) {
+            self.dial(key, &target, address);
         }
     }
 
-    fn dial(&mut self, key: Key, target: &Target) {
+    fn dial(&mut self, key: Key, target: &Target, address: Address) {
         let peer = target.to;
-        let begun = Dialer::begin(target).and_then(|dialer| {
+        let begun = Dialer::begin(target, address, None).and_then(|dialer| {
             let token = self.poller.add_for(&dialer, dialer.waits_for());
             Ok((dialer, token.map_err(std::io::Error::from)?))
         });
         match begun {
             Ok((dialer, token)) => {
-                self.sources.limit(token, Instant::now() + PATIENCE);
+                let patience = if dialer.is_connecting() { SILENCE } else { PATIENCE };
+                self.sources.limit(token, Instant::now() + patience);
                 self.sources.put(token, Source::Dialing { key, peer, dialer });
                 self.stir(key, |member| member.dialing = Some(token));
             }
-            Err(e) => self.not_connected(key, peer, &e),
+            Err(e) => self.not_connected(key, peer, address, e),
         }
     }
 
@@ -465,7 +478,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const CROWDED: Duration = Duration::from_millis(250);
 /// How long to leave a parent alone that had no room for us.
 const REDIAL: Duration = Duration::from_millis(20);
+/// How long to leave one alone to which all ways are closed.
+const REDIAL_CLOSED: Duration = Duration::from_millis(250);
 /// After how many refusals a process that nobody has seen ending counts as gone.
 const LAST_BREATHS: u32 = 10;
+/// For how long all ways to a parent must be closed before it counts as lost.
+const CLOSED: Duration = Duration::from_secs(20);
 /// How long to leave the listener alone when there are no descriptors.
 const REST: Duration = Duration::from_millis(100);

@@ -1,6 +1,6 @@
-//! `ccl-perf` under launchers: real ones where they are installed, and processes with the variables that torchrun
-//! sets.
+//! Processes with the variables that torchrun sets, started by the test itself.
 
+use super::{CCL_PERF, ENDLESS, SWEEP, check_table, command, text};
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
@@ -8,90 +8,6 @@ use std::{
     process::{Child, Command, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering::Relaxed},
 };
-
-const CCL_PERF: &str = env!("CARGO_BIN_EXE_ccl-perf");
-
-/// A few sizes, and an end if something hangs.
-const SWEEP: &str = "-b 1K -e 1M -f 32 -n 5 --timeout 60";
-
-/// A command that sees nothing of the launcher under which the tests themselves may run, and no secret.
-fn command(program: &str, line: &str) -> Command {
-    let mut command = Command::new(program);
-    command
-        .args(line.split_whitespace())
-        .env_clear()
-        .stdin(Stdio::null());
-    for name in ["PATH", "HOME", "TMPDIR"] {
-        command.envs(std::env::var_os(name).map(|value| (name, value)));
-    }
-    command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Checks that `output` is one whole table of the `SWEEP` without a wrong element.
-fn check_table(output: &Output, origin: &str) {
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(0), "{out}\n{err}");
-    for (line, times) in [
-        ("# ccl-perf", 1),
-        (origin, 1),
-        ("# Out of bounds values : 0 OK", 1),
-    ] {
-        assert_eq!(out.matches(line).count(), times, "{line}:\n{out}\n{err}");
-    }
-    let rows = out.lines().filter(|line| !line.starts_with('#'));
-    let rows: Vec<Vec<&str>> = rows.map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(
-        rows.iter().map(|row| row[0]).collect::<Vec<_>>(),
-        ["1024", "32768", "1048576"],
-        "{out}"
-    );
-    assert!(rows.iter().all(|row| (row[11], row[16]) == ("0", "0")), "{out}");
-}
-
-/// Runs `mpirun` with ranks of `ccl-perf`, unless it is not there.
-fn mpirun(program: &str, package: &str, line: &str) -> Option<Output> {
-    let run = command(program, &format!("{line} {CCL_PERF} allreduce {SWEEP}"))
-        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
-        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-        .output();
-    match run {
-        Ok(output) => Some(output),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            println!("skipped: there is no {program}: install {package}");
-            None
-        }
-        Err(error) => panic!("{program}: {error}"),
-    }
-}
-
-#[test]
-fn under_open_mpi() {
-    if let Some(output) = mpirun("mpirun.openmpi", "openmpi-bin", "--oversubscribe -n 4") {
-        check_table(&output, "# ranks      4, started by Open MPI");
-    }
-}
-
-#[test]
-fn under_mpich() {
-    if let Some(output) = mpirun("mpirun.mpich", "mpich", "-n 4") {
-        check_table(&output, "# ranks      4, started by MPICH");
-    }
-}
-
-/// A shell is the parent of each rank, so that they have only the launcher itself in common.
-#[test]
-fn under_mpich_behind_a_wrapper() {
-    let folder = tempfile::tempdir().unwrap();
-    let wrapper = folder.path().join("wrapper");
-    fs::write(&wrapper, "\"$@\"\nexit $?\n").unwrap();
-    if let Some(output) = mpirun("mpirun.mpich", "mpich", &format!("-n 3 sh {}", wrapper.display())) {
-        check_table(&output, "# ranks      3, started by MPICH");
-    }
-}
 
 /// Processes with the variables that torchrun sets on one host, as a job of their own.
 struct Torchrun {
@@ -139,7 +55,7 @@ fn with_torchrun_s_variables() {
     let (json, csv) = (folder.path().join("json"), folder.path().join("csv"));
     let files = format!("--json {} --csv {}", json.display(), csv.display());
     let outputs = Torchrun::new(3).run(3, &format!("allreduce {SWEEP} --ranks 3 {files}"));
-    check_table(&outputs[0], "# ranks      3, started by torchrun");
+    check_table(&outputs[0], "# ranks      3, started by torchrun", "shm");
     assert_eq!(text(&outputs[0].stderr), "");
     for other in &outputs[1..] {
         assert_eq!(other.status.code(), Some(0));
@@ -163,7 +79,7 @@ fn with_torchrun_s_variables() {
 #[test]
 fn a_world_of_one() {
     let outputs = Torchrun::new(1).run(1, &format!("broadcast {SWEEP}"));
-    check_table(&outputs[0], "# ranks      1, started by torchrun");
+    check_table(&outputs[0], "# ranks      1, started by torchrun", "shm");
 }
 
 #[test]
@@ -233,8 +149,10 @@ fn a_file_that_cannot_be_written_ends_all_ranks() {
 #[test]
 fn a_rank_that_dies_is_named_by_the_others() {
     let job = Torchrun::new(3);
-    let line = "allreduce -b 1M -e 1M -n 10000000 --timeout 60";
-    let mut ranks: Vec<Child> = (0..3).map(|rank| job.rank(rank, line).spawn().unwrap()).collect();
+    let line = format!("allreduce {ENDLESS}");
+    let mut ranks: Vec<Child> = (0..3)
+        .map(|rank| job.rank(rank, &line).spawn().unwrap())
+        .collect();
     // The names of the columns are printed when all ranks have met.
     let mut lines = BufReader::new(ranks[0].stdout.take().unwrap()).lines();
     assert!(

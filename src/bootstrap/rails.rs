@@ -1,0 +1,210 @@
+//! The connections of a link by TCP: over several interfaces, those of them that work.
+
+use super::{
+    Membership,
+    seat::{HostKey, Spot},
+};
+use crate::{
+    net::{
+        Address, Channel, Failure, LONGEST_SILENCE, Patience, Round, SILENCE, Target, Tried,
+        interfaces::gigabits, tell_tried,
+    },
+    types::Error,
+};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+use tracing::{info, warn};
+
+/// What a rank knows of the ways to other hosts.
+pub(super) struct Roads {
+    /// How many are used together, if that is said.
+    most: Option<usize>,
+    /// Megabits per second of the fastest interface that this host has, used or not.
+    fastest: Option<u32>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Where nothing came back while other ways to the same host were open.
+    closed: BTreeSet<IpAddr>,
+    /// Hosts of which was told how they are reached.
+    told: BTreeSet<HostKey>,
+}
+
+/// A connection, and where it leads.
+type Met = (Spot, Channel);
+
+impl Roads {
+    pub(super) fn new(most: Option<usize>, fastest: Option<u32>) -> Roads {
+        Roads {
+            most,
+            fastest,
+            seen: Mutex::default(),
+        }
+    }
+
+    /// Does something with what was seen. Nothing panics meanwhile.
+    fn seen<T>(&self, act: impl FnOnce(&mut Seen) -> T) -> T {
+        act(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Membership {
+    /// Makes the connections of a link to `peer`: `wanted`, or one for each way that is used. All ways that are as good as the
+    /// best are tried at once, and who does not answer soon is left out; if none does, all others are tried, for about half of
+    /// `timeout`.
+    pub(super) fn ride(
+        &self,
+        peer: usize,
+        wanted: Option<usize>,
+        target: &Target,
+        patience: &Patience<'_>,
+        timeout: Duration,
+    ) -> Result<Vec<Channel>, Failure> {
+        // Before others, who wait for this rank, find it silent.
+        let (end, mut longest) = (Instant::now() + timeout / 2, SILENCE);
+        loop {
+            let silence = end.saturating_duration_since(Instant::now()).min(longest);
+            let mut round = Round::default();
+            let (together, else_one) = self.spots(peer, wanted);
+            let (mut met, mut closed) = meet(&together, target, patience, silence, &mut round)?;
+            if met.is_empty() {
+                let (others, more) = meet(&else_one, target, patience, silence, &mut round)?;
+                closed.extend(more);
+                met.extend(others.into_iter().take(1));
+            }
+            if !met.is_empty() {
+                self.tell_ways(peer, &met, closed);
+                return more_of_them(met, wanted, target, patience);
+            }
+            match round.verdict() {
+                why if !why.is_silence() => return Err(why.into()),
+                why if Instant::now() >= end => return Err(why.into()),
+                _ => longest = LONGEST_SILENCE.min(2 * longest),
+            }
+        }
+    }
+
+    /// The ways to try at once, and those for want of these: what was found closed comes last.
+    fn spots(&self, peer: usize, wanted: Option<usize>) -> (Vec<Spot>, Vec<Spot>) {
+        let (mut together, mut else_one) = self.ways(peer, self.roads.most);
+        if let Some(wanted) = wanted.filter(|&wanted| wanted < together.len()) {
+            else_one.splice(0..0, together.drain(wanted..));
+        }
+        self.roads.seen(|seen| {
+            let is_open = |spot: &Spot| !ip(spot.address).is_some_and(|ip| seen.closed.contains(&ip));
+            else_one.extend(together.extract_if(.., |spot| !is_open(spot)));
+            else_one.sort_by_key(|spot| !is_open(spot)); // keeps their order otherwise
+        });
+        (together, else_one)
+    }
+
+    /// Tells which ways are used, once for each host, and of each that is closed.
+    fn tell_ways(&self, peer: usize, met: &[Met], closed: Vec<Tried>) {
+        let (rank, ranks, host) = (self.rank(), self.ranks(), self.host_of(peer));
+        let (news, is_new): (Vec<_>, bool) = self.roads.seen(|seen| {
+            let news = closed
+                .into_iter()
+                .filter(|(address, _)| ip(*address).is_some_and(|ip| seen.closed.insert(ip)));
+            (
+                news.collect(),
+                self.key_of(peer).is_some_and(|key| seen.told.insert(key)),
+            )
+        });
+        if !news.is_empty() {
+            warn!(
+                rank,
+                ranks,
+                "link: to {host}: left out, since other ways are open: {}",
+                tell_tried(&news)
+            );
+        }
+        if !is_new {
+            return;
+        }
+        let speed = met.iter().filter_map(|(spot, _)| spot.speed).max();
+        let way = |(spot, _): &Met| spot.to_string();
+        let ways: Vec<String> = met.iter().map(way).collect();
+        info!(rank, ranks, "link: to {host} by {}", ways.join(", "));
+        if let (Some(speed), Some(fastest)) = (speed, self.roads.fastest)
+            && speed < fastest / SLOW
+        {
+            warn!(
+                rank,
+                ranks,
+                "link: to {host} at {} only, while this host has an interface of {}: see init's line about interfaces, and \
+                 CCL_SOCKET_IFNAME",
+                gigabits(speed),
+                gigabits(fastest)
+            );
+        }
+    }
+
+    /// That there is no link to `peer`, between which hosts, and what was tried.
+    pub(super) fn no_way(&self, peer: usize, why: &str, tried: &str) -> Error {
+        let tried = match tried {
+            "" => String::new(),
+            tried => format!(
+                "; tried {tried}. The hosts need a network in common and no firewall between their ports: see \
+                 CCL_SOCKET_IFNAME, CCL_SOCKET_SUBNET and CCL_PORT_RANGE"
+            ),
+        };
+        let (ours, theirs) = (self.host_of(self.rank()), self.host_of(peer));
+        self.broken(format!(
+            "no link from it on {ours} to rank {peer} on {theirs}: {why}{tried}"
+        ))
+    }
+}
+
+/// What came of connecting to all of `spots` at once: those that are there, and the ways that are closed.
+fn meet(
+    spots: &[Spot],
+    target: &Target,
+    patience: &Patience<'_>,
+    silence: Duration,
+    round: &mut Round,
+) -> Result<(Vec<Met>, Vec<Tried>), Failure> {
+    let ends: Vec<_> = spots.iter().map(|spot| (spot.address, spot.source)).collect();
+    let outcomes = patience.dial_all(target, &ends, silence)?;
+    let (mut met, mut closed) = (Vec::new(), Vec::new());
+    for (spot, outcome) in spots.iter().zip(outcomes) {
+        match outcome {
+            Ok(channel) => met.push((*spot, channel)),
+            Err(why) => {
+                if why.is_of_the_way() {
+                    closed.push((spot.address, why.to_string()));
+                }
+                round.failed(spot.address, why);
+            }
+        }
+    }
+    Ok((met, closed))
+}
+
+/// Makes as many connections as are wanted, over the same ways.
+fn more_of_them(
+    met: Vec<Met>,
+    wanted: Option<usize>,
+    target: &Target,
+    patience: &Patience<'_>,
+) -> Result<Vec<Channel>, Failure> {
+    let (spots, mut channels): (Vec<Spot>, Vec<Channel>) = met.into_iter().unzip();
+    let count = wanted.unwrap_or(spots.len());
+    for spot in spots.iter().cycle().take(count).skip(spots.len()) {
+        let one = patience.dial_all(target, &[(spot.address, spot.source)], LONGEST_SILENCE)?;
+        channels.extend(one.into_iter().collect::<Result<Vec<_>, _>>()?);
+    }
+    Ok(channels)
+}
+
+fn ip(address: Address) -> Option<IpAddr> {
+    address.tcp().map(SocketAddr::ip)
+}
+
+/// How many times slower than the fastest interface the ways may be before that is told.
+const SLOW: u32 = 4;

@@ -1,0 +1,174 @@
+//! [`Table`]: where all ranks are, and how they reach each other.
+
+use crate::{
+    net::{Address, Rail, Rails, Way, interfaces::gigabits},
+    sys::host,
+    topo::share::Crowd,
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+/// Where a rank is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Seat {
+    /// Its process's Unix socket; ranks with the same one share a process.
+    pub(super) unix: Address,
+    /// The TCP port where it listens, if it does.
+    pub(super) port: Option<u16>,
+    /// Its process, as seen in its pid namespace.
+    pub(super) pid: u32,
+    /// Its pid namespace; 0 when it does not know.
+    pub(super) pid_namespace: u64,
+}
+
+/// What ranks of the same host say of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Host {
+    pub(super) name: String,
+    /// Its machine, as far as pids and processors are concerned (see [`host::boot_id`]).
+    pub(super) boot: [u8; 16],
+    /// Its network namespace: a machine may be several hosts. 0 when it does not know.
+    pub(super) network: u64,
+    /// At which addresses others may reach it.
+    pub(super) ways: Vec<Way>,
+}
+
+/// What tells a host from others.
+pub(super) type HostKey = ([u8; 16], u64, Option<IpAddr>);
+
+impl Host {
+    /// This host, which others may reach in these ways.
+    pub(super) fn here(ways: Vec<Way>) -> Host {
+        Host {
+            name: host::name(),
+            boot: host::boot_id(),
+            network: host::network_namespace(),
+            ways,
+        }
+    }
+
+    /// Whether this is certainly the same host as `other`, so that its loopback leads there.
+    pub(super) fn is(&self, other: &Host) -> bool {
+        self.is_known() && (self.boot, self.network) == (other.boot, other.network)
+    }
+
+    fn is_known(&self) -> bool {
+        self.boot != [0; 16] && self.network != 0
+    }
+
+    /// Equal for what seems to be one host.
+    pub(super) fn key(&self) -> HostKey {
+        let first = self.ways.first().map(Way::ip);
+        (self.boot, self.network, first.filter(|_| !self.is_known()))
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.name.is_empty() {
+            "a host"
+        } else {
+            &self.name
+        };
+        match self.ways.first() {
+            Some(way) => write!(f, "{name} ({})", way.ip()),
+            None => f.write_str(name),
+        }
+    }
+}
+
+/// Where all ranks are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Table {
+    /// By rank.
+    pub(super) seats: Vec<Seat>,
+    /// By rank, the place of its host in `hosts`.
+    pub(super) on: Vec<u16>,
+    /// What ranks say of their hosts. There may be several of one host, where its ranks say different things.
+    pub(super) hosts: Vec<Host>,
+    /// The cores for all ranks: as many as on the machine that has the fewest for each of its own.
+    pub(super) cores: u32,
+    /// By rank, whether it has to share a processor, or has less than one's time.
+    pub(super) crowds: Vec<Crowd>,
+    /// Whether all ranks came to the meeting place from its own host: as a rule they can share memory then.
+    pub(super) one_host: bool,
+}
+
+impl Table {
+    /// Whether it is one of `ranks` ranks, and whole.
+    pub(super) fn fits(&self, ranks: usize) -> bool {
+        [self.seats.len(), self.on.len(), self.crowds.len()] == [ranks; 3]
+            && self.on.iter().all(|&at| usize::from(at) < self.hosts.len())
+    }
+
+    /// Seat and host of a rank, if there is such a rank.
+    pub(super) fn place(&self, rank: u32) -> Option<(&Seat, &Host)> {
+        let at = *self.on.get(rank as usize)?;
+        Some((self.seats.get(rank as usize)?, self.hosts.get(usize::from(at))?))
+    }
+
+    /// Where `peer`'s process may be reached from that of rank `me`, the best first.
+    pub(super) fn addresses(&self, me: u32, peer: u32) -> Vec<Address> {
+        let (Some((_, ours)), Some((seat, theirs))) = (self.place(me), self.place(peer)) else {
+            return Vec::new();
+        };
+        let is_near = ours.is(theirs) || !ours.is_known();
+        let (together, else_one) = self.spots(me, peer, None);
+        let network = together.into_iter().chain(else_one).map(|spot| spot.address);
+        let mut addresses: Vec<Address> = is_near.then_some(seat.unix).into_iter().chain(network).collect();
+        if addresses.is_empty() {
+            addresses.push(seat.unix); // to hear that nobody is there
+        }
+        addresses
+    }
+
+    /// Where `peer`'s process may be reached by TCP from that of rank `me`: the addresses to use together, `most` of them, and
+    /// those to use for want of these.
+    pub(super) fn spots(&self, me: u32, peer: u32, most: Option<usize>) -> (Vec<Spot>, Vec<Spot>) {
+        let (Some((_, ours)), Some((seat, theirs))) = (self.place(me), self.place(peer)) else {
+            return Default::default();
+        };
+        let Some(port) = seat.port else {
+            return Default::default();
+        };
+        let spot = |to: IpAddr, source, speed| Spot {
+            address: Address::Tcp(SocketAddr::new(to, port)),
+            source,
+            speed,
+        };
+        if ours.is(theirs) {
+            let [v4, v6] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+            return (vec![spot(v4, None, None)], vec![spot(v6, None, None)]);
+        }
+        let rails = Rails::new(&ours.ways, &theirs.ways, most);
+        let spots = |rails: Vec<Rail>| {
+            let spots = rails.into_iter().map(|rail| spot(rail.to, rail.from, rail.speed));
+            spots.collect()
+        };
+        (spots(rails.together), spots(rails.else_one))
+    }
+}
+
+/// An address of another process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spot {
+    pub(super) address: Address,
+    /// That of ours from which to go there, if that matters.
+    pub(super) source: Option<IpAddr>,
+    /// Megabits per second, where that is known.
+    pub(super) speed: Option<u32>,
+}
+
+impl fmt::Display for Spot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.address)?;
+        if let Some(source) = self.source {
+            write!(f, " from {source}")?;
+        }
+        self.speed
+            .map_or(Ok(()), |speed| write!(f, " ({})", gigabits(speed)))
+    }
+}

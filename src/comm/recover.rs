@@ -1,0 +1,143 @@
+//! What ranks do when some of them are gone, or more are to come: [`Communicator::revoke`], [`Communicator::shrink`] and
+//! [`Communicator::grow`].
+
+use super::{Communicator, Config};
+use crate::{
+    bootstrap::{Descent, Peer, UniqueId, id_for_new_ranks},
+    types::{Cause, Error, Result},
+};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        PoisonError,
+        atomic::Ordering::{Acquire, Release},
+    },
+    thread,
+    time::Duration,
+};
+
+/// # Going on with fewer ranks, or with more
+impl Communicator {
+    /// Stops the communicator on all ranks: running calls end soon with an error that names this rank, and later ones are
+    /// refused, as after any failure. Never waits for a running call. The communicator is still good for
+    /// [`Communicator::shrink`].
+    pub fn revoke(&self) {
+        self.engine.membership.raise(Cause::Revoked {
+            rank: self.rank() as u32,
+        });
+    }
+
+    /// Makes a communicator of this one's ranks without those that are `excluded`, in the order of their ranks. Each rank
+    /// that is not excluded calls it with the same ones; those that are need not do anything, nor be alive. Where `excluded`
+    /// is empty, those are left out that have died or left as far as this rank knows.
+    ///
+    /// It works after a failure, too, and needs nothing of the ranks that failed. This communicator stays as it is.
+    /// Without `config` the new one has this one's settings and its present timeout. The ranks wait for one another as long as for init.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for ranks that there are not, and for this one; [`Error::Usage`] for settings that do not exist;
+    /// [`Error::Init`] when one of those that go on was lost: exclude it, too, and try again; [`Error::InitTimeout`] when they do
+    /// not all come, or do not exclude the same ones.
+    pub fn shrink(&self, excluded: &[usize], config: Option<&Config>) -> Result<Communicator> {
+        self.shrunk(excluded, config, false)
+    }
+
+    /// The same after [`Communicator::revoke`], if nothing is wrong with the arguments.
+    pub(crate) fn revoke_and_shrink(
+        &self,
+        excluded: &[usize],
+        config: Option<&Config>,
+    ) -> Result<Communicator> {
+        self.shrunk(excluded, config, true)
+    }
+
+    fn shrunk(&self, excluded: &[usize], config: Option<&Config>, revoke: bool) -> Result<Communicator> {
+        let membership = &self.engine.membership;
+        membership.check()?;
+        self.settings(config)?;
+        let (rank, ranks) = (self.rank(), self.ranks());
+        if let Some(strange) = excluded.iter().find(|&&excluded| excluded >= ranks) {
+            return Err(Error::invalid(format!(
+                "rank {strange} cannot be excluded: this communicator has ranks 0 to {}",
+                ranks - 1
+            )));
+        }
+        if excluded.contains(&rank) {
+            return Err(Error::invalid(format!(
+                "rank {rank} excludes itself: only ranks that go on call this"
+            )));
+        }
+        if revoke {
+            self.revoke();
+        }
+        let excluded: BTreeSet<usize> = match excluded {
+            [] => self.gone(),
+            some => some.iter().copied().collect(),
+        };
+        let members: Vec<usize> = (0..ranks).filter(|rank| !excluded.contains(rank)).collect();
+        // Held meanwhile, and counted when it has come about: the ranks may try again at different times.
+        let mut shrinks = self.shrinks.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = shrinks.get(&members).copied().unwrap_or(0);
+        let made = self.meet(Descent::Shrink { number }, &members, members.len(), config)?;
+        shrinks.insert(members, number + 1);
+        Ok(made)
+    }
+
+    /// The ranks that have died or left, as far as is known.
+    fn gone(&self) -> BTreeSet<usize> {
+        let membership = &self.engine.membership;
+        if membership.trouble() || membership.departures() {
+            thread::sleep(NEWS); // others that ended at the same time may not be known yet
+        }
+        (0..self.ranks())
+            .filter(|&rank| rank != self.rank() && membership.peer(rank) != Peer::Alive)
+            .collect()
+    }
+
+    /// The id by which new ranks join when this communicator is next grown. Any rank may ask for it, and passes it to the
+    /// new ranks, which call [`Communicator::init`] with it and with numbers from [`Communicator::ranks`] on. They can be on other
+    /// hosts if the ranks of this communicator listen at a network, as they do where its id was made by [`UniqueId::new`] on a
+    /// host that has one. It holds a secret, as any id.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] after a failure; [`Error::Usage`] in a forked child.
+    pub fn grow_id(&self) -> Result<UniqueId> {
+        self.check_open()?;
+        let number = self.grows.load(Acquire);
+        id_for_new_ranks(&self.engine.membership, number)
+    }
+
+    /// Makes a communicator of `ranks` ranks: all of this one's, with the numbers that they have here, and new ones, which join by
+    /// [`Communicator::grow_id`]. Each rank of this communicator calls it; it returns when all have and the new ranks have come.
+    /// This communicator stays as it is. Without `config` the new one has this one's settings, which must fit those of the new
+    /// ranks, and its present timeout.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for fewer ranks than there are; as [`Communicator::init`].
+    pub fn grow(&self, ranks: usize, config: Option<&Config>) -> Result<Communicator> {
+        self.check_open()?;
+        self.settings(config)?;
+        if ranks < self.ranks() {
+            return Err(Error::invalid(format!(
+                "{ranks} ranks are fewer than the {} that there are: the number is that of all ranks, new and old",
+                self.ranks()
+            )));
+        }
+        let _one_at_a_time = self.shrinks.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = self.grows.load(Acquire);
+        let members: Vec<usize> = (0..self.ranks()).collect();
+        let made = self.meet(Descent::Grow { number }, &members, ranks, config)?;
+        self.grows.store(number + 1, Release);
+        Ok(made)
+    }
+
+    /// # Errors
+    /// What closed it.
+    fn check_open(&self) -> Result<()> {
+        self.engine.membership.check()?;
+        self.failure().map_or(Ok(()), |cause| Err(Error::Closed(cause)))
+    }
+}
+
+/// How long word of ranks that ended at the same time may take.
+const NEWS: Duration = Duration::from_millis(100);

@@ -1,0 +1,111 @@
+//! Reads the interfaces of this process's network namespace.
+
+use super::{Interface, Kind};
+use if_addrs::{IfAddr, IfOperStatus};
+use ipnet::IpNet;
+use std::{fs, path::Path};
+
+/// The interfaces that there are, with what the system says of them: those without addresses at the end.
+pub(crate) fn here() -> Vec<Interface> {
+    let defaults = default_routes();
+    let mut found: Vec<Interface> = Vec::new();
+    for mut address in if_addrs::get_if_addrs().unwrap_or_default() {
+        // A second address of version 4 may have a label: eth0:1.
+        address
+            .name
+            .truncate(address.name.find(':').unwrap_or(address.name.len()));
+        let net = net(&address.addr);
+        match found.iter_mut().find(|one| one.name == address.name) {
+            Some(one) => one.nets.extend(net),
+            None => found.push(Interface {
+                kind: match address.addr.is_loopback() {
+                    true => Kind::Loopback,
+                    false => kind(&address.name),
+                },
+                nets: net.into_iter().collect(),
+                is_up: address.oper_status == IfOperStatus::Up,
+                speed: speed(&address.name),
+                is_default: defaults.contains(&address.name),
+                name: address.name,
+            }),
+        }
+    }
+    let without = (fs::read_dir(CLASS).into_iter().flatten().flatten())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| found.iter().all(|one| one.name != *name));
+    let without: Vec<Interface> = without
+        .map(|name| Interface {
+            nets: Vec::new(),
+            is_up: fact(&name, "operstate").as_deref() != Some("down"),
+            kind: kind(&name),
+            speed: speed(&name),
+            is_default: false,
+            name,
+        })
+        .collect();
+    found.extend(without);
+    found
+}
+
+fn net(address: &IfAddr) -> Option<IpNet> {
+    let prefix = match address {
+        IfAddr::V4(v4) => v4.prefixlen,
+        IfAddr::V6(v6) => v6.prefixlen,
+    };
+    IpNet::new(address.ip(), prefix).ok()
+}
+
+/// What the system says of interface `name` under this key, if anything.
+fn fact(name: &str, key: &str) -> Option<String> {
+    let text = fs::read_to_string(Path::new(CLASS).join(name).join(key)).ok()?;
+    Some(text.trim().to_owned())
+}
+
+fn speed(name: &str) -> Option<u32> {
+    let megabits: i64 = fact(name, "speed")?.parse().ok()?;
+    u32::try_from(megabits)
+        .ok()
+        .filter(|&speed| speed != 0 && speed != u32::MAX)
+}
+
+fn kind(name: &str) -> Kind {
+    let has = |key: &str| Path::new(CLASS).join(name).join(key).exists();
+    let hardware = fact(name, "type");
+    match hardware.as_deref() {
+        Some(LOOPBACK) => Kind::Loopback,
+        _ if has("bridge") || has("brport") => Kind::Inside,
+        _ if has("tun_flags") || has("wireless") || has("phy80211") => Kind::Detour,
+        Some(ETHERNET | INFINIBAND) | None => Kind::Ordinary,
+        Some(_) => Kind::Detour,
+    }
+}
+
+/// The names of the interfaces by which default routes leave.
+fn default_routes() -> Vec<String> {
+    let lines = |path| fs::read_to_string(path).unwrap_or_default();
+    let v4 = lines("/proc/self/net/route");
+    let v4 = v4.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        match fields[..] {
+            [name, "00000000", _, _, _, _, _, "00000000", ..] => Some(name.to_owned()),
+            _ => None,
+        }
+    });
+    let v6 = lines("/proc/self/net/ipv6_route");
+    let v6 = v6.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        match fields[..] {
+            [to, "00", .., name] if to.bytes().all(|digit| digit == b'0') && name != "lo" => {
+                Some(name.to_owned())
+            }
+            _ => None,
+        }
+    });
+    v4.chain(v6).collect()
+}
+
+const CLASS: &str = "/sys/class/net";
+/// Kinds of hardware, as the kernel numbers them (`ARPHRD_…`).
+const ETHERNET: &str = "1";
+const INFINIBAND: &str = "32";
+const LOOPBACK: &str = "772";

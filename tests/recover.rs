@@ -1,0 +1,283 @@
+//! Ranks that go on without others, or with more: `revoke`, `shrink` and `grow`.
+
+mod common;
+
+use ccl::{Cause, Communicator, Config, Error, Op, UniqueId};
+use common::{
+    config,
+    process::{Rank, role, say},
+    said, with_ranks,
+};
+use std::{
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The sum of what all ranks of `comm` give.
+fn sum(comm: &Communicator, one: u64) -> u64 {
+    let mut sums = [one; 1000];
+    comm.all_reduce_in_place(&mut sums, Op::Sum).unwrap();
+    assert_eq!(sums, [sums[0]; 1000]);
+    sums[0]
+}
+
+/// Calls until one fails.
+fn until_it_fails(comm: &Communicator) -> Error {
+    loop {
+        let mut sums = [1u32; 1000];
+        if let Err(error) = comm.all_reduce_in_place(&mut sums, Op::Sum) {
+            return error;
+        }
+    }
+}
+
+/// In the process of a rank, when a test has started it as one.
+#[test]
+fn roles() {
+    let Some((role, id, ranks, rank)) = role() else {
+        return;
+    };
+    let words: Vec<&str> = role.split('/').collect();
+    let excluded: Vec<usize> = words[1].split(',').filter_map(|rank| rank.parse().ok()).collect();
+    let mut comm = Communicator::init(ranks, &id, rank, &config()).unwrap();
+    let wanted: u64 = (0..ranks as u64).sum();
+    assert_eq!(sum(&comm, rank as u64), wanted);
+    say("begun");
+    let deaths: usize = words[2].parse().unwrap();
+    let mut left = ranks;
+    while left > ranks - deaths {
+        let error = until_it_fails(&comm);
+        assert!(
+            matches!(
+                error,
+                Error::Failed(Cause::Lost { .. }) | Error::Closed(Cause::Lost { .. })
+            ),
+            "{error:?}"
+        );
+        let smaller = loop {
+            match comm.shrink(&excluded, None) {
+                Ok(smaller) => break smaller,
+                // Others may have known more, or fewer, of the dead.
+                Err(Error::Init { what }) if excluded.is_empty() => println!("again: {what}"),
+                Err(error) => panic!("{error:?}"),
+            }
+        };
+        left = smaller.ranks();
+        comm = smaller;
+    }
+    say(format!(
+        "{} of {}: {}",
+        comm.rank(),
+        comm.ranks(),
+        sum(&comm, rank as u64)
+    ));
+}
+
+/// Kills ranks, one after the other or at once, and has the others go on.
+fn survive(ranks: usize, dead: &[usize], named: bool, settings: &[(&str, &str)]) {
+    let excluded: Vec<String> = dead.iter().map(usize::to_string).collect();
+    let excluded = if named { excluded.join(",") } else { String::new() };
+    let mut all = Rank::start_all(ranks, settings, &format!("survive/{excluded}/{}", dead.len()));
+    assert!(all.iter_mut().all(|rank| rank.said() == "begun"));
+    let began = Instant::now();
+    for &rank in dead {
+        all[rank].child.kill().unwrap();
+    }
+    let living: Vec<usize> = (0..ranks).filter(|rank| !dead.contains(rank)).collect();
+    for (new, &old) in living.iter().enumerate() {
+        let wanted = format!("{new} of {}: {}", living.len(), living.iter().sum::<usize>());
+        assert_eq!(all[old].said(), wanted, "{dead:?} of {ranks} {settings:?}");
+    }
+    println!(
+        "{dead:?} of {ranks}, {settings:?}: went on after {:.0?}",
+        began.elapsed()
+    );
+}
+
+#[test]
+fn survivors_go_on_whoever_was_killed() {
+    for dead in 0..4 {
+        survive(4, &[dead], true, &[]);
+        survive(4, &[dead], false, &[("CCL_TRANSPORT", "tcp")]);
+    }
+}
+
+#[test]
+fn survivors_go_on_when_several_are_killed_at_once() {
+    for dead in [&[0, 1][..], &[1, 4], &[0, 2, 4]] {
+        survive(5, dead, false, &[]);
+        survive(5, dead, true, &[("CCL_TRANSPORT", "tcp")]);
+    }
+}
+
+#[test]
+fn ranks_may_be_left_out_that_are_well() {
+    let over = Barrier::new(5);
+    with_ranks(5, &config(), |comm| {
+        let rank = comm.rank();
+        if rank % 2 == 0 {
+            let some = comm.shrink(&[3, 1, 3], None).unwrap();
+            assert_eq!((some.rank(), some.ranks()), (rank / 2, 3));
+            assert_eq!(sum(&some, rank as u64), 6);
+            let fewer = (rank > 0).then(|| some.shrink(&[0], None).unwrap());
+            if let Some(fewer) = fewer {
+                assert_eq!(sum(&fewer, rank as u64), 6);
+            }
+        }
+        over.wait();
+        assert_eq!(sum(comm, rank as u64), 10, "the parent goes on");
+        // Nobody is gone, so that all are in it.
+        assert_eq!(sum(&comm.shrink(&[], None).unwrap(), 1), 5);
+        over.wait();
+    });
+}
+
+#[test]
+fn revoking_ends_what_runs_and_leaves_it_for_shrinking() {
+    with_ranks(3, &config(), |comm| {
+        let error = match comm.rank() {
+            2 => {
+                comm.revoke();
+                comm.barrier().unwrap_err()
+            }
+            _ => until_it_fails(comm),
+        };
+        assert!(
+            matches!(
+                error,
+                Error::Failed(Cause::Revoked { rank: 2 }) | Error::Closed(Cause::Revoked { rank: 2 })
+            ),
+            "{error:?}"
+        );
+        assert!(comm.failure().unwrap().to_string().contains("rank 2 revoked"));
+        if comm.rank() != 2 {
+            assert_eq!(sum(&comm.shrink(&[2], None).unwrap(), 1), 2);
+        }
+    });
+}
+
+#[test]
+fn ranks_that_exclude_different_ones_do_not_wait_for_ever() {
+    let over = Barrier::new(4);
+    with_ranks(4, &config(), |comm| {
+        let mut short = config();
+        short.timeout = Some(Duration::from_secs(1));
+        // Who comes late at a shrink that has failed for the others meets them when they try again.
+        if comm.rank() == 2 {
+            thread::sleep(Duration::from_millis(1300));
+        }
+        if comm.rank() < 3 {
+            let mut tries = (0..10).map(|_| comm.shrink(&[3], Some(&short)));
+            let some = tries.find_map(|made| {
+                made.inspect_err(|error| println!("{}: {error}", comm.rank()))
+                    .ok()
+            });
+            let some = some.expect("one of ten tries");
+            assert_eq!(sum(&some, 1), 3);
+        }
+        over.wait();
+        let excluded = match comm.rank() {
+            0 => Some([2, 3]),
+            1 => Some([0, 3]),
+            2 => Some([1, 3]),
+            _ => None,
+        };
+        if let Some(excluded) = excluded {
+            let error = comm.shrink(&excluded, Some(&short)).unwrap_err();
+            let Error::InitTimeout { what } = error else {
+                panic!("{error:?}")
+            };
+            let left = (0..4)
+                .filter(|rank| !excluded.contains(rank))
+                .map(|rank| rank.to_string());
+            let left = left.collect::<Vec<_>>().join(", ");
+            assert!(
+                what.contains(&format!("(ranks {left} of the parent are")),
+                "{what}"
+            );
+        }
+        over.wait();
+        if comm.rank() < 3 {
+            let some = comm.shrink(&[3], None).unwrap();
+            assert_eq!(sum(&some, 1), 3, "it can be tried again");
+        }
+        over.wait();
+    });
+}
+
+#[test]
+fn a_survivor_that_dies_meanwhile_is_named() {
+    let mut all = Rank::start_all(3, &[], "survive/1/1");
+    assert!(all.iter_mut().all(|rank| rank.said() == "begun"));
+    // Rank 2 is there, but goes nowhere: the other waits for it.
+    let stopped = rustix::process::Pid::from_child(&all[2].child);
+    rustix::process::kill_process(stopped, rustix::process::Signal::STOP).unwrap();
+    all[1].child.kill().unwrap();
+    thread::sleep(Duration::from_millis(500));
+    all[2].child.kill().unwrap();
+    let status = all[0].child.wait().unwrap();
+    assert!(!status.success());
+    let log = all[0].log();
+    assert!(log.contains("rank 2 of the parent was lost"), "{log}");
+}
+
+#[test]
+fn it_grows_and_shrinks_and_grows() {
+    let ids = std::sync::Mutex::new(Vec::<(UniqueId, usize)>::new());
+    thread::scope(|scope| {
+        let joins = |id: UniqueId, ranks: usize, rank: usize| {
+            scope.spawn(move || {
+                let comm = Communicator::init(ranks, &id, rank, &config()).unwrap();
+                assert_eq!(sum(&comm, 1) as usize, ranks);
+            })
+        };
+        with_ranks(2, &config(), |comm| {
+            if comm.rank() == 1 {
+                // The new ones come first, and wait.
+                let id = UniqueId::from_bytes(comm.grow_id().unwrap().to_bytes()).unwrap();
+                for rank in [2, 3] {
+                    joins(id.clone(), 4, rank);
+                }
+                thread::sleep(Duration::from_millis(100));
+            }
+            let four = comm.grow(4, None).unwrap();
+            assert_eq!((four.rank(), four.ranks()), (comm.rank(), 4));
+            assert_eq!(sum(&four, 1), 4);
+            assert_eq!(sum(comm, 1), 2, "the smaller one goes on");
+            let two = four.shrink(&[2, 3], None).unwrap();
+            if two.rank() == 0 {
+                ids.lock().unwrap().push((two.grow_id().unwrap(), 3));
+                joins(two.grow_id().unwrap(), 3, 2);
+            }
+            let three = two.grow(3, None).unwrap();
+            assert_eq!(sum(&three, 1), 3);
+        });
+    });
+    let (id, ranks) = ids.into_inner().unwrap().pop().unwrap();
+    let mut short = Config::default();
+    short.timeout = Some(Duration::from_millis(700));
+    let late = Communicator::init(ranks, &id, 2, &short).unwrap_err().to_string();
+    assert!(late.contains("has made its communicator already"), "{late}");
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    with_ranks(2, &config(), |comm| {
+        let rank = comm.rank();
+        let strange = said(comm.shrink(&[2], None));
+        assert!(
+            strange.contains("rank 2 cannot be excluded: this communicator has ranks 0 to 1"),
+            "{strange}"
+        );
+        let own = said(comm.shrink(&[rank], None));
+        assert!(own.contains("excludes itself"), "{own}");
+        let fewer = said(comm.grow(1, None));
+        assert!(fewer.contains("1 ranks are fewer than the 2"), "{fewer}");
+        assert_eq!(sum(comm, 1), 2);
+        comm.revoke();
+        let grown = comm.grow(3, None).unwrap_err();
+        assert!(matches!(grown, Error::Closed(Cause::Revoked { .. })), "{grown:?}");
+        assert!(matches!(comm.grow_id(), Err(Error::Closed(_))));
+    });
+}
