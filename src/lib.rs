@@ -137,7 +137,7 @@ pub use mem::SharedMemory;
 pub use plan::explain::{Candidate, Explanation, Why};
 pub use types::{
     Call, Cause, Collective, DType, Element, Error, F8E4M3, F8E5M2, Op, Operation, PreMulSum, Reduction,
-    Result, Transfer,
+    Result, Says, Transfer, Whereabouts,
 };
 
 /// The README's Rust example is a test.

@@ -293,15 +293,19 @@ fn a_silent_rank_is_named_past_the_deadline() {
     let over = Barrier::new(3);
     let errors = with_ranks(3, &config, |comm| {
         let mut data = [1.0f64; 10];
+        comm.barrier().unwrap();
         let error = (comm.rank() != 2).then(|| comm.all_reduce_in_place(&mut data, Op::Sum).unwrap_err());
         over.wait();
         error
     });
     for error in &errors[..2] {
-        let Some(Error::Failed(Cause::Late { ranks, .. })) = error else {
+        let Some(Error::Failed(cause @ Cause::Late { ranks, .. })) = error else {
             panic!("{error:?}")
         };
         assert_eq!(ranks, &[2], "{error:?}");
+        let text = cause.to_string();
+        let says = "; the last call of rank 2 is call #0 barrier(), and it is behind in that";
+        assert!(text.contains(says), "{text}");
     }
 }
 

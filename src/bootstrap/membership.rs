@@ -16,7 +16,7 @@ use crate::{
     sys::fork::ProcessFd,
     topo::share::Crowd,
     transport::links::Opener,
-    types::{Cause, Error},
+    types::{Cause, Error, Operation, Says, Whereabouts},
 };
 use std::{
     cell::RefCell,
@@ -276,6 +276,7 @@ impl Membership {
                 Failure::Late => {
                     return Err(Error::Failed(Cause::Late {
                         ranks: vec![peer as u32],
+                        found: Vec::new(),
                         seen_by: self.rank() as u32,
                         during: None,
                         after: timeout,
@@ -295,28 +296,43 @@ impl Membership {
         Error::Failed(Cause::Broken { rank, what })
     }
 
-    /// Who is to blame when this rank has waited too long for `ranks`: those that wait themselves are asked whom for, and
-    /// so on, until there are some that do not wait or whose processes do not answer. `ranks` if there are none, as all
+    /// Who is to blame when this rank has waited too long in `during` for `ranks`: those that wait themselves are asked whom for,
+    /// and so on, until there are some that do not wait or whose processes do not answer. `ranks` if there are none, as all
     /// wait in a circle.
-    pub(crate) fn silent(&self, ranks: &[usize]) -> Vec<u32> {
-        let ranks: Vec<u32> = ranks.iter().map(|&rank| rank as u32).collect();
+    pub(crate) fn late(&self, ranks: &[usize], during: Option<Operation>) -> Vec<Whereabouts> {
         let end = Instant::now() + ASK_ALL;
         let mut asked = BTreeSet::from([self.rank() as u32]);
-        let mut to_ask = VecDeque::from(ranks.clone());
-        let mut silent = Vec::new();
-        while let Some(rank) = to_ask.pop_front() {
-            if self.verdict().is_some() || (Instant::now() > end && !silent.is_empty()) {
+        let mut to_ask: VecDeque<_> = ranks.iter().map(|&rank| (rank as u32, during)).collect();
+        let (mut late, mut waiting) = (Vec::new(), Vec::new());
+        while let Some((rank, behind_in)) = to_ask.pop_front() {
+            if self.verdict().is_some() || (Instant::now() > end && !late.is_empty()) {
                 break;
             }
-            if asked.insert(rank) {
-                match self.ask(rank) {
-                    Ok(waits) if !waits.ranks.is_empty() => to_ask.extend(waits.ranks),
-                    _ => silent.push(rank),
-                }
+            if !asked.insert(rank) {
+                continue;
             }
+            let says = match self.ask(rank) {
+                Ok(Waits { ranks, waits_in, .. }) if !ranks.is_empty() => {
+                    to_ask.extend(ranks.into_iter().map(|rank| (rank, waits_in)));
+                    waiting.extend(waits_in.map(|operation| (rank, behind_in, Says::Waits(operation))));
+                    continue;
+                }
+                Ok(waits) => Says::Last(waits.newest()),
+                Err(_) => Says::Nothing,
+            };
+            late.push((rank, behind_in, says));
         }
-        silent.sort_unstable();
-        if silent.is_empty() { ranks } else { silent }
+        if late.is_empty() {
+            waiting.retain(|&(rank, ..)| ranks.contains(&(rank as usize)));
+            late = waiting;
+        }
+        late.sort_unstable_by_key(|&(rank, ..)| rank);
+        let whereabouts = |(rank, behind_in, says)| Whereabouts {
+            rank,
+            behind_in,
+            says,
+        };
+        late.into_iter().map(whereabouts).collect()
     }
 
     /// What `rank` waits in and has called lately, if its process answers.

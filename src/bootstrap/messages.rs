@@ -70,4 +70,11 @@ impl Waits {
     pub(crate) fn made(&self, seq: u32) -> Option<Call> {
         self.calls.iter().copied().find(|call| call.seq == seq)
     }
+
+    /// The last call that the rank has made.
+    pub(super) fn newest(&self) -> Option<Call> {
+        let is_later = |a: &Call, b: &Call| a.seq.wrapping_sub(b.seq).cast_signed() > 0;
+        let calls = self.calls.iter().copied();
+        calls.reduce(|newest, call| if is_later(&call, &newest) { call } else { newest })
+    }
 }

@@ -125,6 +125,7 @@ fn every_error_has_its_number() {
     };
     let late = Cause::Late {
         ranks: vec![1],
+        found: Vec::new(),
         seen_by: 0,
         during: Some(call.into()),
         after: Duration::ZERO,

@@ -1,6 +1,6 @@
 //! Errors: what went wrong, which rank, and whether the communicator is still usable.
 
-use super::Operation;
+use super::{Call, Operation};
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, fmt, io, time::Duration};
 
@@ -109,8 +109,10 @@ pub enum Cause {
     },
     /// Ranks stayed silent past the deadline.
     Late {
-        /// The ranks that `seen_by` was waiting for.
+        /// The ranks that are behind: those that `seen_by` was waiting for, without the ones that only wait for others.
         ranks: Vec<u32>,
+        /// What the first of them said, as far as there was time to ask.
+        found: Vec<Whereabouts>,
         /// The rank whose deadline passed.
         seen_by: u32,
         /// What it was doing.
@@ -144,6 +146,54 @@ pub enum Cause {
     },
 }
 
+/// Where a rank is that is behind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whereabouts {
+    /// Its number.
+    pub rank: u32,
+    /// What others wait in for it.
+    pub behind_in: Option<Operation>,
+    /// What its process says.
+    pub says: Says,
+}
+
+/// What the process of a rank says that is behind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Says {
+    /// It does not answer: it is stopped, or its host cannot be reached.
+    Nothing,
+    /// The rank does not wait for others. The last collective call that it made, if it made one.
+    Last(Option<Call>),
+    /// The rank waits itself.
+    Waits(Operation),
+}
+
+impl Whereabouts {
+    /// Tells it after a text that has told of `told`.
+    fn tell(&self, told: Option<Operation>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rank = self.rank;
+        match &self.says {
+            Says::Nothing => write!(f, "rank {rank} does not answer")?,
+            Says::Last(None) => write!(f, "rank {rank} has made no collective call")?,
+            Says::Last(Some(call)) => write!(f, "the last call of rank {rank} is {call}")?,
+            Says::Waits(operation) => return write!(f, "rank {rank} waits in {operation}"),
+        }
+        match (self.behind_in, &self.says) {
+            (None, _) => Ok(()),
+            // It has made the call, and so is in it.
+            (Some(Operation::Collective(call)), Says::Last(Some(last))) if *last == call => Ok(()),
+            (behind_in, _) if behind_in == told => f.write_str(", and it is behind in that"),
+            (Some(behind_in), _) => write!(f, ", and it is behind in {behind_in}"),
+        }
+    }
+}
+
+impl fmt::Display for Whereabouts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tell(None, f)
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -169,6 +219,7 @@ impl fmt::Display for Cause {
             }
             Cause::Late {
                 ranks,
+                found,
                 seen_by,
                 during,
                 after,
@@ -181,7 +232,11 @@ impl fmt::Display for Cause {
                     list.join(", "),
                     after.as_secs_f64()
                 )?;
-                during.map_or(Ok(()), |call| write!(f, " in {call}"))
+                during.map_or(Ok(()), |call| write!(f, " in {call}"))?;
+                found.iter().try_for_each(|late| {
+                    f.write_str("; ")?;
+                    late.tell(*during, f)
+                })
             }
             Cause::Mismatch {
                 here: (a, ours),

@@ -111,9 +111,18 @@ pub(super) fn late(membership: &Membership, stuck: &Stuck, after: Duration) -> C
         &stuck.waits_for
     };
     membership.set_waits(waits_for, stuck.operation);
-    let (ranks, seen_by) = (membership.silent(waits_for), membership.rank() as u32);
+    let (mut found, seen_by) = (
+        membership.late(waits_for, stuck.operation),
+        membership.rank() as u32,
+    );
+    let ranks = match &found[..] {
+        [] => waits_for.iter().map(|&rank| rank as u32).collect(),
+        found => found.iter().map(|late| late.rank).collect(),
+    };
+    found.truncate(MOST_TOLD);
     Cause::Late {
         ranks,
+        found,
         seen_by,
         during: stuck.operation,
         after,
@@ -214,6 +223,8 @@ pub(super) fn cause_of(fault: Fault, rank: u32, during: Option<Operation>) -> Ca
 /// again; a stopped process holds up the asking rank each time.
 pub(super) const FIRST_QUESTION: Duration = Duration::from_millis(50);
 pub(super) const QUESTIONS_APART: u32 = 4;
+/// Of how many late ranks an error tells where they are.
+const MOST_TOLD: usize = 8;
 /// How many ranks are asked each time.
 const MOST_ASKED: usize = 4;
 
