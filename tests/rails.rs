@@ -392,3 +392,43 @@ fn fast_interfaces_are_preferred_and_slow_ones_told() {
     let told = "at 10 Gbit/s only, while this host has an interface of 100 Gbit/s";
     assert!(ran.err.contains(told), "{}", ran.err);
 }
+
+/// The cable of one host is pulled in the middle of a run, and nothing says so: the ranks on both sides end, long before any
+/// deadline, and name ranks of the other side. `before` is a command that starts the benchmark.
+fn ends_on_both_sides(before: &str) {
+    let script = format!(
+        "if [ $RANK = 2 ]; then (sleep 2; ip link set wire0 down) & fi\n\
+         exec {before} $PERF allreduce -b 64K -e 64K -n 10000000 -w 1"
+    );
+    let Some(ran) = run("--hosts 2 --ranks 2", &script) else {
+        return;
+    };
+    ran.failed(&[&["was lost"][..]; 4]);
+    for rank in 0..4 {
+        let err = ran.errors_of(rank);
+        let others = if rank < 2 {
+            ["rank 2 ", "rank 3 "]
+        } else {
+            ["rank 0 ", "rank 1 "]
+        };
+        let is_named = |other: &str| err.contains(&format!("{other}was lost"));
+        assert!(others.iter().any(|other| is_named(other)), "{err}");
+    }
+    println!(
+        "over after {:.1?}, 2 s of them before the cable was pulled",
+        ran.took
+    );
+    assert!(ran.took < Duration::from_secs(120), "{:?}", ran.took);
+}
+
+/// Where the hosts see each other's processes, which go on.
+#[test]
+fn a_cable_that_is_pulled_ends_a_run() {
+    ends_on_both_sides("");
+}
+
+/// Where they do not.
+#[test]
+fn a_host_that_vanishes_is_noticed() {
+    ends_on_both_sides("unshare --pid --fork");
+}

@@ -73,10 +73,10 @@ pub(crate) fn connected(stream: impl AsFd) -> Result<bool, Errno> {
 pub(crate) fn tune(stream: impl AsFd) -> Result<(), Errno> {
     sockopt::set_tcp_nodelay(&stream, true)?;
     sockopt::set_socket_keepalive(&stream, true)?;
-    sockopt::set_tcp_keepidle(&stream, KEEPALIVE)?;
-    sockopt::set_tcp_keepintvl(&stream, KEEPALIVE)?;
+    sockopt::set_tcp_keepidle(&stream, SILENCE)?;
+    sockopt::set_tcp_keepintvl(&stream, PROBE)?;
     sockopt::set_tcp_keepcnt(&stream, PROBES)?;
-    let unanswered = KEEPALIVE * (PROBES + 1);
+    let unanswered = SILENCE + PROBE * PROBES;
     sockopt::set_tcp_user_timeout(&stream, unanswered.as_millis() as u32)?;
     if let (Ok(peer), Ok(own)) = (peer_address(&stream), local_address(&stream))
         && peer.ip() == own.ip()
@@ -142,12 +142,13 @@ fn socket(to: SocketAddr) -> Result<ProcessFd, Errno> {
 
 /// Connections that may wait to be accepted; the kernel lowers it to its own limit.
 const BACKLOG: i32 = 4096;
-/// How long a connection is silent before its other end is probed, and how long each probe waits.
-const KEEPALIVE: Duration = Duration::from_secs(2);
+/// How long a connection is silent before its other end is probed, how long each probe waits, and how many there are: a host
+/// that has vanished is noticed after 9 to 10 s.
+const SILENCE: Duration = Duration::from_secs(3);
+const PROBE: Duration = Duration::from_secs(1);
+const PROBES: u32 = 6;
 /// The congestion control of connections that stay on one host: they moved 8.2 GB/s with it, 3.2 with BBR.
 const ON_ONE_HOST: &str = "reno";
-/// Probes without an answer after which the other end counts as gone.
-const PROBES: u32 = 4;
 
 #[cfg(test)]
 mod tests {

@@ -319,6 +319,11 @@ impl Links {
         self.bell.mapped() + self.peers.iter().map(AnyLink::mapped).sum::<usize>()
     }
 
+    /// Whether a connection with any peer has ended.
+    pub(crate) fn any_ended(&self) -> bool {
+        self.hub.get().is_some_and(|hub| hub.any_ended())
+    }
+
     /// What happened to the connections with `peer`, if they do not work any more. Whether that is its end is for others
     /// to find.
     pub(crate) fn trouble(&self, peer: usize) -> Option<String> {

@@ -185,7 +185,7 @@ impl Engine {
             if ask {
                 ask_after = waited.saturating_mul(QUESTIONS_APART);
             }
-            let news = membership.trouble() || membership.departures();
+            let news = membership.trouble() || membership.departures() || floor.links.any_ended();
             if !ask && !news && waited < self.timeout() && floor.is_idle() {
                 continue;
             }
@@ -299,7 +299,7 @@ impl Engine {
             progress => progress,
         };
         if matches!(progress, Ok(Progress::Blocked)) {
-            let nap = if self.membership.trouble() {
+            let nap = if self.membership.trouble() || floor.links.any_ended() {
                 TROUBLED_NAP
             } else {
                 nap

@@ -55,9 +55,21 @@ pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> 
     };
     // A rank that this one does not wait for directly: those who do may still be served by what it had sent, and as long
     // as something moves here they are.
-    let long = || long_dead(membership, *operation).or_else(|| waits_for.iter().find_map(cut_off));
-    let gone = waits_for.iter().find_map(gone);
-    gone.or_else(|| (*waited >= GRACE).then(long).flatten())
+    let long_dead = || {
+        (*waited >= GRACE)
+            .then(|| long_dead(membership, *operation))
+            .flatten()
+    };
+    let cut_off = || {
+        (*waited >= UNDER_WAY)
+            .then(|| waits_for.iter().find_map(cut_off))
+            .flatten()
+    };
+    waits_for
+        .iter()
+        .find_map(gone)
+        .or_else(long_dead)
+        .or_else(cut_off)
 }
 
 /// Whether what the rank that `cause` is about had sent may still come: by TCP it may be overtaken by word of its end. The

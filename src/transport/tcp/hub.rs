@@ -33,6 +33,8 @@ pub(crate) struct Hub {
     owing: AtomicUsize,
     /// Whether more may have come than was looked at.
     may_have_more: AtomicBool,
+    /// Whether a connection has ended, in whichever way.
+    any_ended: AtomicBool,
     /// The token of the one connection on which something may come, if there is one alone; else [`NONE`] or [`MANY`].
     alone: AtomicU64,
 }
@@ -45,6 +47,7 @@ impl Hub {
             busy: AtomicUsize::new(0),
             owing: AtomicUsize::new(0),
             may_have_more: AtomicBool::new(false),
+            any_ended: AtomicBool::new(false),
             alone: AtomicU64::new(NONE),
         })
     }
@@ -78,6 +81,16 @@ impl Hub {
     /// Whether more may have come than was looked at when this was [asked](Hub::ready) the last time.
     pub(crate) fn may_have_more(&self) -> bool {
         self.may_have_more.load(Relaxed)
+    }
+
+    /// A connection has ended.
+    pub(super) fn one_ended(&self) {
+        self.any_ended.store(true, Relaxed);
+    }
+
+    /// Whether a connection has ended, in whichever way.
+    pub(crate) fn any_ended(&self) -> bool {
+        self.any_ended.load(Relaxed)
     }
 
     /// Whether something is still to be sent.

@@ -432,6 +432,7 @@ impl Inbound {
         let peer = self.peer;
         self.hub.unwatch(&at.fd, Event::In { peer, stream });
         let _ = self.trouble.set(how); // the first tells the most
+        self.hub.one_ended();
     }
 
     #[cold]

@@ -370,6 +370,7 @@ impl Outbound {
         let lost = std::mem::take(&mut *stream.queue.borrow_mut());
         lost.pieces.iter().for_each(|piece| self.has_left(piece));
         let _ = self.trouble.set(why);
+        self.hub.one_ended();
     }
 
     fn event(&self, stream: usize) -> Event {
