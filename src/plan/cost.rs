@@ -456,7 +456,7 @@ const LINK: f64 = 500_000.0;
 /// Links to so many peers are not counted: they are made in moments, and soon pay.
 const FEW_PEERS: f64 = 32.0;
 /// So often a schedule is used before what it needs once has paid for itself.
-const CALLS: f64 = 1000.0;
+const CALLS: f64 = 100.0;
 /// The ranks of a core that are awake while they wait: where there are more, they sleep before all have had their turn so often.
 const AWAKE: f64 = 64.0;
 
