@@ -85,10 +85,10 @@ def run(command: list[str], **options) -> str:
 
 
 class Libraries:
-    """Installs below `folder`, if `install`, and builds into `build`."""
+    """Installs below `folder`, if `install`, and builds `source` of SOURCES into `build`."""
 
-    def __init__(self, folder: Path, build: Path, install: bool):
-        self.folder, self.build_folder, self.install = folder, build, install
+    def __init__(self, folder: Path, build: Path, install: bool, source: str = "collectives.c"):
+        self.folder, self.build_folder, self.install, self.source = folder, build, install, source
 
     def environment(self, name: str) -> Path:
         """The virtual environment with PACKAGES[name]."""
@@ -105,9 +105,9 @@ class Libraries:
         return prefix
 
     def build(self, name: str, compiler: list[str], *, env: dict[str, str] | None = None) -> str:
-        """Compiles collectives.c; `compiler` has the flags of the library."""
+        """Compiles the source; `compiler` has the flags of the library."""
         program = self.build_folder / name
-        source = str(SOURCES / "collectives.c")
+        source = str(SOURCES / self.source)
         run([compiler[0], *FLAGS, "-o", str(program), source, *compiler[1:]], env=dict(os.environ, **(env or {})))
         return str(program)
 

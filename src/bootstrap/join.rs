@@ -123,13 +123,16 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
         id.places()
     );
     match request().and_then(|request| meet(id, joining.child, &shared, deadline, request)) {
-        Ok(table) => {
-            let total = began.elapsed();
+        Ok((table, [found, met])) => {
+            let all = began.elapsed();
             info!(
                 rank,
                 ranks,
-                "init: joined {ranks} ranks in {total:.1?} (control thread {started:.1?}, meeting {:.1?})",
-                total - started
+                "init: joined {ranks} ranks in {all:.1?} (control thread {started:.1?}, meeting place found {:.1?}, all ranks \
+                 there {:.1?}, table read {:.1?})",
+                (found - began).saturating_sub(started),
+                met - found,
+                (began + all).saturating_duration_since(met)
             );
             let table = Arc::new(table);
             control.post(Command::Seat(key, table.clone()))?;
@@ -156,14 +159,14 @@ fn numbers(rank: usize, ranks: usize) -> Result<(u32, u32), Error> {
 }
 
 /// Goes to the meeting place and waits for its answer, a little longer than the deadline, so that it is the meeting
-/// place that says who is missing.
+/// place that says who is missing. Returns when it got there, and when the answer came, as well.
 fn meet(
     id: &UniqueId,
     child: Option<&Child<'_>>,
     shared: &Shared,
     deadline: Instant,
     mut request: Join,
-) -> Result<Table, Error> {
+) -> Result<(Table, [Instant; 2]), Error> {
     let stop = || shared.barred.get().is_some() || child.is_some_and(Child::hopeless);
     let patience = Patience::new(deadline + GRACE, &stop);
     let key = shared.key;
@@ -174,6 +177,7 @@ fn meet(
         (None, None) => explain(failure, id, key.rank, timeout, &patience.tried()),
     };
     let mut channel = go_there(id, key, &patience).map_err(explain)?;
+    let found = Instant::now();
     if request.seat.port.is_some()
         && request.host.ways.is_empty()
         && let Ok(ours) = tcp::local_address(&channel)
@@ -185,8 +189,9 @@ fn meet(
     let packed = Packed::message(&request).map_err(|e| explain(e.into()))?;
     patience.send(&mut channel, packed).map_err(explain)?;
     let frame = patience.receive(&mut channel).map_err(explain)?;
+    let met = Instant::now();
     match frame.message().map_err(|e| explain(e.into()))? {
-        Answer::Table(table) if table.fits(ranks as usize) => Ok(table),
+        Answer::Table(table) if table.fits(ranks as usize) => Ok((table, [found, met])),
         Answer::Table(_) => Err(Error::internal("a table of seats of the wrong length")),
         Answer::Refused { late: true, what } => Err(Error::InitTimeout { what }),
         Answer::Refused { late: false, what } => Err(Error::Init { what }),

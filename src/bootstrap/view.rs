@@ -64,6 +64,8 @@ pub(super) struct View {
     raised_to: Option<u32>,
     verdict: Option<Cause>,
     effects: Vec<Effect>,
+    /// Whether there may be other neighbours than when that was asked the last time.
+    moved: bool,
 }
 
 impl View {
@@ -82,6 +84,7 @@ impl View {
             raised_to: None,
             verdict: None,
             effects: Vec::new(),
+            moved: false,
         };
         view.rebuild();
         view
@@ -90,6 +93,26 @@ impl View {
     /// What is to be done; empties the list.
     pub(super) fn effects(&mut self) -> Vec<Effect> {
         mem::take(&mut self.effects)
+    }
+
+    /// Whether there may be other neighbours than at the last call.
+    pub(super) fn has_moved(&mut self) -> bool {
+        mem::take(&mut self.moved)
+    }
+
+    /// The neighbours in the tree, connected or not, and who else is connected.
+    pub(super) fn near(&self) -> impl Iterator<Item = u32> {
+        self.parent
+            .iter()
+            .chain(&self.children)
+            .chain(&self.connected)
+            .copied()
+    }
+
+    /// Whether there are connections with all neighbours in the tree.
+    pub(super) fn is_woven(&self) -> bool {
+        let mut neighbours = self.parent.iter().chain(&self.children);
+        neighbours.all(|peer| self.connected.contains(peer))
     }
 
     /// The rank to whom this one should have a connection that it makes itself, if there is none yet.
@@ -111,6 +134,7 @@ impl View {
     /// There is a connection to `peer`: tell it all.
     pub(super) fn connect(&mut self, peer: u32) {
         self.connected.insert(peer);
+        self.moved = true;
         for (rank, standing) in (0..).zip(&self.standing) {
             let word = match standing {
                 Standing::Left | Standing::Gone if rank != peer => Word::Left { rank },
@@ -273,7 +297,7 @@ impl View {
     }
 
     /// Whether `rank` is in the tree.
-    fn there(&self, rank: u32) -> bool {
+    pub(super) fn there(&self, rank: u32) -> bool {
         matches!(self.standing[rank as usize], Standing::Member | Standing::Left)
     }
 
@@ -291,6 +315,7 @@ impl View {
         let ranks = self.standing.len() as u32;
         self.lowest = (0..ranks).find(|&r| self.there(r)).unwrap_or(self.me);
         (self.parent, self.children) = tree::neighbours(self.me, ranks, self.lowest, |r| self.there(r));
+        self.moved = true;
     }
 
     fn knows(&self, rank: u32) -> bool {

@@ -10,6 +10,7 @@ mod init_all;
 mod memory;
 mod pending;
 mod plans;
+mod proofs;
 mod recover;
 mod scope;
 mod split;
@@ -101,12 +102,14 @@ impl Communicator {
         config: &Config,
         parent: Option<(&Child<'_>, &Helpers)>,
     ) -> Result<Communicator> {
+        let began = Instant::now();
         let mut config = config.clone();
         let deadlines = config.check()?;
         let (choice, tcp) = (config.choice()?, config.tcp()?);
         let (attach, direct) = (config.attach()?, config.direct()?);
         let bell = shm::Bell::new()?;
         let wake = Arc::clone(&bell);
+        let ready = began.elapsed();
         let membership = Arc::new(bootstrap::join(Joining {
             id,
             child: parent.map(|(child, _)| child),
@@ -124,6 +127,7 @@ impl Communicator {
             rails: config.rails()?,
             wake: Arc::new(move || wake.wake()),
         })?);
+        let joined = began.elapsed();
         let timeout = deadlines.operations;
         membership.set_timeout(timeout);
         let opener = Box::new(Arc::clone(&membership));
@@ -175,6 +179,14 @@ impl Communicator {
             helpers.clone(),
         );
         engine.tell_memory();
+        let all = began.elapsed();
+        info!(
+            rank,
+            ranks,
+            "init: done in {all:.1?} (settings and bell {ready:.1?}, joining {:.1?}, links and planner {:.1?})",
+            joined - ready,
+            all - joined
+        );
         Ok(Communicator {
             transport,
             config,

@@ -1,5 +1,6 @@
 //! The schedules that a communicator has used lately, each proved before it is run, and the last calls as they were made ready.
 
+use super::proofs;
 use crate::{
     exec::Straight,
     plan::{
@@ -10,13 +11,13 @@ use crate::{
         groups::Groups,
         layout::{Grains, Layout, Tiling},
         schedule::{Extent, Schedule},
-        verify::{Proof, verify_in_order},
+        verify::Proof,
     },
     sys::helpers::Helpers,
     transport::{CALL_LANES, MAX_MESSAGE},
     types::{Collective, Error},
 };
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 use tracing::info;
 
 /// A bounded cache of one rank's schedules, the latest first.
@@ -223,8 +224,8 @@ impl Plans {
         Ok(self.ready[0].clone())
     }
 
-    /// This rank's schedule for a call by `algorithm` among `groups`, which is proved with all other ranks' when it is new; and
-    /// what was proved. `why` says what made it be used.
+    /// This rank's schedule for a call by `algorithm` among `groups`, which is proved with all other ranks' when this process has
+    /// not done so lately; and what was proved. `why` says what made it be used.
     ///
     /// # Errors
     /// [`Error::Internal`] when the proof fails.
@@ -247,40 +248,30 @@ impl Plans {
             Some(0) => {}
             Some(at) => self.recent[..=at].rotate_right(1),
             None => {
-                let of = |rank| {
-                    let request = Request {
-                        collective,
-                        ranks,
-                        rank,
-                    };
-                    algorithm.schedule(&request, groups)
-                };
-                let (bounds, began) = (Bounds::of(collective, ranks), Instant::now());
-                let proof = verify_in_order(collective, ranks, order, of).map_err(|flaw| {
-                    Error::internal(format!(
-                        "the {} schedule of {} is wrong: {flaw}",
-                        algorithm.name,
-                        collective.name()
-                    ))
-                })?;
+                let (proof, took) = proofs::proof(algorithm, (collective, ranks, order), groups)?;
+                let bounds = Bounds::of(collective, ranks);
                 info!(
                     rank,
                     ranks,
-                    "schedule: {} by {}, {}; proved in {:.1?}: {} steps and {} messages of all ranks, {:.2} times the \
-                     least bytes and {:.2} times the fewest rounds",
+                    "schedule: {} by {}, {}; {}: {} steps and {} messages of all ranks, {:.2} times the least bytes and \
+                     {:.2} times the fewest rounds",
                     collective.name(),
                     algorithm.name,
                     why(),
-                    began.elapsed(),
+                    took.map_or("proved before".to_owned(), |took| format!("proved in {took:.1?}")),
                     proof.steps,
                     proof.messages,
                     proof.certificate.times_passed(&bounds),
                     proof.certificate.times_rounds(&bounds),
                 );
-                let schedule = of(rank);
+                let request = Request {
+                    collective,
+                    ranks,
+                    rank,
+                };
                 self.recent.truncate(CAPACITY - 1);
                 let proved = Proved {
-                    schedule: Arc::new(schedule),
+                    schedule: Arc::new(algorithm.schedule(&request, groups)),
                     extent: proof.extent,
                     proof: Arc::new(proof.of(rank)),
                 };

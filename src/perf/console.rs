@@ -2,6 +2,7 @@
 
 use super::{
     files::{Files, Finished},
+    footprint::Footprints,
     report::Row,
     setup::Setup,
     table::{self, Summary},
@@ -74,11 +75,11 @@ impl<'r> Console<'r> {
     }
 
     /// All is measured; says how many elements were wrong by the rows.
-    pub(super) fn finish(&mut self, files: Files) -> Result<u64, Trouble> {
+    pub(super) fn finish(&mut self, files: Files, footprints: Option<Footprints>) -> Result<u64, Trouble> {
         self.clear();
         let job = &self.setup.job;
         let summary = Summary::of(&self.rows);
-        self.print(&table::footer(&summary, &self.rows, job, self.host))?;
+        self.print(&table::footer(&summary, footprints, &self.rows, job, self.host))?;
         files.write(&Finished {
             job,
             host: self.host,
@@ -87,6 +88,7 @@ impl<'r> Console<'r> {
             transport: &self.transport,
             rows: &self.rows,
             summary,
+            footprints,
         })?;
         Ok(summary.wrong.unwrap_or(0))
     }

@@ -1,6 +1,7 @@
 //! The files that `--json` and `--csv` name: opened before anything runs, written at the end.
 
 use super::{
+    footprint::Footprints,
     overlap::Overlap,
     report::{Job, Placement, Row},
     setup::Setup,
@@ -59,6 +60,7 @@ pub(super) struct Finished<'r> {
     pub(super) transport: &'r str,
     pub(super) rows: &'r [Row],
     pub(super) summary: Summary,
+    pub(super) footprints: Option<Footprints>,
 }
 
 impl Finished<'_> {
@@ -93,6 +95,7 @@ impl Finished<'_> {
                 "wrong": self.summary.wrong,
                 "average_busbw_GBps": self.summary.bus_bandwidth,
             },
+            "of_a_rank": self.footprints,
         });
         format!("{document:#}\n")
     }

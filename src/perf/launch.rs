@@ -3,6 +3,7 @@
 use super::{
     console::{Console, Trouble},
     files::Files,
+    footprint::{Footprint, Footprints},
     processes::{Processes, epitaph},
     report::Report,
     setup::Setup,
@@ -94,6 +95,7 @@ struct Run<'r> {
     _ids: [UniqueId; 2],
     console: Console<'r>,
     wrong: u64,
+    footprints: Vec<Footprint>,
     /// The first failure that a rank reported.
     failure: Option<(usize, String)>,
     /// The first end that no report explains.
@@ -112,6 +114,7 @@ impl<'r> Run<'r> {
             _ids: ids,
             console: Console::new(setup, host),
             wrong: 0,
+            footprints: Vec::new(),
             failure: None,
             death: None,
             deadline: None,
@@ -138,16 +141,18 @@ impl<'r> Run<'r> {
         if let Some(line) = self.failure_line() {
             return Err(line.into());
         }
+        let footprints = Footprints::of(&self.footprints);
         // What each rank counted by itself does not depend on the library having added it up rightly.
-        Ok(self.wrong.max(self.console.finish(files)?))
+        Ok(self.wrong.max(self.console.finish(files, footprints)?))
     }
 
     fn hear(&mut self, rank: usize, report: Report) -> Result<(), Trouble> {
         match report {
             Report::Ready { transport } => self.console.ready(transport)?,
             Report::Row(row) => self.console.row(*row)?,
-            Report::Done { wrong } => {
+            Report::Done { wrong, footprint } => {
                 self.wrong += wrong;
+                self.footprints.push(footprint);
                 self.processes.all[rank].explained = true;
             }
             Report::Failed { why } => {

@@ -6,13 +6,20 @@ use super::{
     console::{Console, Trouble},
     explain,
     files::Files,
+    footprint::{Footprint, Footprints},
     measure::Team,
     rank::{Outcome, Session, configs},
     report::Report,
     setup::Setup,
 };
 use crate::{Communicator, bootstrap::env::Launch, sys::host::usable_cpus, topo::host::Host};
-use std::{cell::RefCell, error::Error, path::Path, process::ExitCode};
+use std::{
+    cell::RefCell,
+    error::Error,
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 /// A rank's whole life. Rank 0 alone prints what went well; whoever has a failure says so in a line of its own.
 pub(super) fn main(args: Args, launch: &Launch) -> ExitCode {
@@ -32,15 +39,17 @@ pub(super) fn main(args: Args, launch: &Launch) -> ExitCode {
         _ => complain(&format!("rank {}: {error}", launch.rank), 1),
     };
     let [measured, control] = configs(&setup.job);
+    let began = Instant::now();
     let joined = Communicator::init_env(&measured).and_then(|comm| {
+        let init = began.elapsed();
         Ok((
-            comm,
+            (comm, init),
             Team {
                 control: Communicator::init_env(&control)?,
             },
         ))
     });
-    let (comm, team) = match joined {
+    let ((comm, init), team) = match joined {
         Ok(joined) => joined,
         Err(error) => return fail(&error),
     };
@@ -49,8 +58,8 @@ pub(super) fn main(args: Args, launch: &Launch) -> ExitCode {
         host.cpus = cores(&team)?;
         setup.note_turns(launch.ranks_here(), &host);
         match launch.rank {
-            0 => show(&setup, &host, &comm, &team),
-            _ => measure(&setup, &comm, &team, &|_| Ok(())),
+            0 => show(&setup, &host, (&comm, init), &team),
+            _ => Ok(measure(&setup, (&comm, init), &team, &|_| Ok(()))?.0),
         }
     };
     match run() {
@@ -62,11 +71,11 @@ pub(super) fn main(args: Args, launch: &Launch) -> ExitCode {
 }
 
 /// Rank 0's part: measures and shows.
-fn show(setup: &Setup, host: &Host, comm: &Communicator, team: &Team) -> Outcome<u64> {
+fn show(setup: &Setup, host: &Host, comm: (&Communicator, Duration), team: &Team) -> Outcome<u64> {
     // After joining, so that the others are not left waiting if that fails.
     let files = Files::open(setup)?;
     let console = RefCell::new(Console::new(setup, host));
-    console.borrow_mut().ready(comm.transport().to_owned())?;
+    console.borrow_mut().ready(comm.0.transport().to_owned())?;
     let measured = measure(setup, comm, team, &|report| {
         if let Report::Row(row) = report {
             console.borrow_mut().row(*row)?;
@@ -76,16 +85,17 @@ fn show(setup: &Setup, host: &Host, comm: &Communicator, team: &Team) -> Outcome
     let mut console = console.into_inner();
     console.clear();
     // What each rank counted by itself, and the sums that the rows show.
-    Ok(measured?.max(console.finish(files)?))
+    let (wrong, footprints) = measured?;
+    Ok(wrong.max(console.finish(files, Some(footprints))?))
 }
 
-/// Goes through all sizes; says how many elements were wrong on all ranks.
+/// Goes through all sizes; says how many elements were wrong on all ranks, and what these took beside.
 fn measure(
     setup: &Setup,
-    comm: &Communicator,
+    (comm, init): (&Communicator, Duration),
     team: &Team,
     tell: &dyn Fn(Report) -> Outcome<()>,
-) -> Outcome<u64> {
+) -> Outcome<(u64, Footprints)> {
     let job = &setup.job;
     let session = Session {
         comm,
@@ -94,8 +104,14 @@ fn measure(
         tell,
     };
     let here = session.run_all()?;
+    let (mut sums, mut most) = ([0; 3], Footprint::now(init).numbers());
+    for (sum, &number) in sums.iter_mut().zip(&most) {
+        *sum = team.sum(number)? / comm.ranks() as u64;
+    }
+    team.max(&mut most)?;
+    let [mean, most] = [sums, most].map(Footprint::of);
     // A sum that is itself wrong hides nothing that was found here.
-    Ok(team.sum(here)?.max(here))
+    Ok((team.sum(here)?.max(here), Footprints { mean, most }))
 }
 
 /// How many cores the ranks may use together: launchers often give each its own.

@@ -13,6 +13,7 @@ mod by_hand;
 mod console;
 mod explain;
 mod files;
+mod footprint;
 mod launch;
 mod launched;
 mod layout;

@@ -2,6 +2,7 @@
 
 use super::{
     buffer::Buffer,
+    footprint::Footprint,
     layout::{Layout, Whole},
     measure::{self, Team},
     operation::Operation,
@@ -22,6 +23,7 @@ use std::{
     io::{Read, Write},
     ops::Range,
     process::ExitCode,
+    time::Instant,
 };
 use zeroize::Zeroizing;
 
@@ -97,7 +99,9 @@ fn follow(ids: &[u8; IDS_BYTES], order: &Order) -> Outcome<ExitCode> {
         Communicator::init(job.ranks, &UniqueId::from_bytes(*bytes)?, order.rank, config)
     };
     let [config, plain] = configs(job);
+    let began = Instant::now();
     let comm = join(measured, &config)?;
+    let init = began.elapsed();
     let team = Team {
         control: join(control, &plain)?,
     };
@@ -114,7 +118,10 @@ fn follow(ids: &[u8; IDS_BYTES], order: &Order) -> Outcome<ExitCode> {
     };
     // The communicators are dropped afterwards: with a rank that is silent that takes a while.
     match session.run_all() {
-        Ok(wrong) => say(&Report::Done { wrong }).map(|()| ExitCode::SUCCESS),
+        Ok(wrong) => {
+            let footprint = Footprint::now(init);
+            say(&Report::Done { wrong, footprint }).map(|()| ExitCode::SUCCESS)
+        }
         Err(error) => Ok(fail(&*error)),
     }
 }

@@ -1,6 +1,6 @@
 //! What the ranks' processes are told, and what they report: the parent reads it from pipes, a line of JSON each.
 
-use super::{operation::Operation, overlap::Overlap, size::Sweep, skew::Skew, stats::Stats};
+use super::{footprint::Footprint, operation::Operation, overlap::Overlap, size::Sweep, skew::Skew, stats::Stats};
 use crate::types::{DType, Op};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -90,7 +90,7 @@ pub(super) enum Report {
     /// Rank 0: a size has been measured.
     Row(Box<Row>),
     /// Any rank: all is measured; so many elements were wrong on this rank.
-    Done { wrong: u64 },
+    Done { wrong: u64, footprint: Footprint },
     /// Any rank: it cannot go on.
     Failed { why: String },
 }

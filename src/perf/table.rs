@@ -1,6 +1,7 @@
 //! What is printed: header, table, footer.
 
 use super::{
+    footprint::Footprints,
     report::{Job, Measured, Placement, Row},
     setup::Setup,
     size::readable,
@@ -178,7 +179,13 @@ impl Summary {
 }
 
 /// The lines below the rows.
-pub(super) fn footer(summary: &Summary, rows: &[Row], job: &Job, host: &Host) -> String {
+pub(super) fn footer(
+    summary: &Summary,
+    footprints: Option<Footprints>,
+    rows: &[Row],
+    job: &Job,
+    host: &Host,
+) -> String {
     let wrong = match summary.wrong {
         None => "N/A (not checked)".to_owned(),
         Some(0) => "0 OK".to_owned(),
@@ -188,6 +195,17 @@ pub(super) fn footer(summary: &Summary, rows: &[Row], job: &Job, host: &Host) ->
         format!("# Out of bounds values : {wrong}"),
         format!("# Avg bus bandwidth    : {}", digits(summary.bus_bandwidth)),
     ];
+    if let Some(Footprints { mean, most }) = footprints {
+        let [took, longest] = [mean, most].map(|one| digits(one.init_us as f64 / 1000.0));
+        lines.push(format!("# Init of a rank       : {took} ms, {longest} at most"));
+        if mean.share_bytes > 0 {
+            let [resident, all] = [mean, most].map(|one| readable(one.resident_bytes));
+            let [share, largest] = [mean, most].map(|one| readable(one.share_bytes));
+            lines.push(format!(
+                "# Memory of a rank     : {resident} resident, {all} at most; {share} its share of them, {largest} at most"
+            ));
+        }
+    }
     lines.extend(hint(rows, job, host));
     lines.join("\n")
 }
@@ -222,7 +240,7 @@ fn hint(rows: &[Row], job: &Job, host: &Host) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::{args::Args, overlap::Overlap, stats::Stats};
+    use crate::perf::{args::Args, footprint::Footprint, overlap::Overlap, stats::Stats};
 
     fn host() -> Host {
         Host {
@@ -335,6 +353,8 @@ mod tests {
             example(Some(result(&mut [1000; 99], Some(0))), None),
             example(None, Some(result(&mut [1000, 1000, 50_000], Some(3)))),
         ];
+        let each = [[1000, 2 << 20, 1 << 20], [2000, 4 << 20, 1 << 20]].map(Footprint::of);
+        let footprints = Footprints::of(&each).unwrap();
         let summary = Summary::of(&rows);
         assert_eq!(
             summary,
@@ -343,12 +363,15 @@ mod tests {
                 bus_bandwidth: 3.0
             }
         );
-        let text = footer(&summary, &rows, &job, &host());
+        let text = footer(&summary, Some(footprints), &rows, &job, &host());
         assert!(
             text.contains("3 FAILED") && text.contains("50x") && text.contains("-n"),
             "{text}"
         );
-        let text = footer(&Summary::of(&rows[..1]), &rows[..1], &job, &host());
+        assert!(text.contains("# Init of a rank       : 1.500 ms, 2.000 at most"), "{text}");
+        let memory = "# Memory of a rank     : 3M resident, 4M at most; 1M its share of them, 1M at most";
+        assert!(text.contains(memory), "{text}");
+        let text = footer(&Summary::of(&rows[..1]), None, &rows[..1], &job, &host());
         assert!(text.contains("0 OK") && !text.contains("note"), "{text}");
         let unchecked = [example(Some(result(&mut [1], None)), None)];
         assert_eq!(Summary::of(&unchecked).wrong, None);

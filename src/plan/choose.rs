@@ -38,8 +38,8 @@ pub(crate) fn algorithm(
         .ok_or_else(|| Error::internal(format!("no algorithm for {}", load.collective.name())))
 }
 
-/// The algorithms among which a call's is chosen: all that fit, but for one that is about groups where there are none and it
-/// is not forced.
+/// The algorithms among which a call's is chosen: all that fit, but for one that is about groups where there are none, and those
+/// whose proof would take longer than they gain, unless they are forced.
 pub(crate) fn candidates(
     load: &Load,
     machine: &Machine,
@@ -47,7 +47,10 @@ pub(crate) fn candidates(
 ) -> impl Iterator<Item = &'static Algorithm> {
     let has_groups = machine.groups().is_some();
     able(load)
-        .filter(move |algorithm| has_groups || !algorithm.knows_groups() || Some(algorithm.name) == forced)
+        .filter(move |algorithm| {
+            let suits = (has_groups || !algorithm.knows_groups()) && algorithm.is_proved_soon(load.ranks);
+            suits || Some(algorithm.name) == forced
+        })
 }
 
 /// Why reproducible mode has no use for an algorithm, and which it has one for.

@@ -36,6 +36,18 @@ impl Host {
     }
 }
 
+/// Bytes of memory that this process has: all its pages that are in memory; and its share of them, where a page that n
+/// processes have counts as a part of n, so that the shares of all add up to what they take together. `None` where the
+/// kernel does not tell.
+pub(crate) fn resident(root: &Path) -> Option<[u64; 2]> {
+    let rollup = text(&root.join("proc/self/smaps_rollup"))?;
+    let bytes = |name| {
+        let kib = field(&rollup, name)?.strip_suffix("kB")?;
+        Some(kib.trim().parse::<u64>().ok()?.saturating_mul(1024))
+    };
+    Some([bytes("Rss")?, bytes("Pss")?])
+}
+
 fn cpu_name(root: &Path) -> String {
     let text = text(&root.join("proc/cpuinfo")).unwrap_or_default();
     if let Some(name) = field(&text, "model name") {

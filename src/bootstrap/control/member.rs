@@ -26,6 +26,8 @@ pub(super) struct Member {
     pub(super) welcome: Option<Packed>,
     /// `None` until all ranks have joined.
     pub(super) table: Option<Arc<Table>>,
+    /// When that was, as long as there are neighbours in the control tree without a connection.
+    pub(super) seated: Option<Instant>,
     pub(super) view: View,
     /// Its connections in the control tree, by peer.
     pub(super) edges: HashMap<u32, Token>,
@@ -51,6 +53,7 @@ impl Member {
             secret,
             welcome: Some(welcome),
             table: None,
+            seated: None,
             edges: HashMap::new(),
             dialing: None,
             redial_at: None,
@@ -93,27 +96,39 @@ impl Member {
         table.map_or_else(Vec::new, |table| table.addresses(self.shared.key.rank, peer))
     }
 
-    /// The ranks that live in other processes that can be watched from here, with those processes.
+    /// Peers whose processes are to be watched and are not yet, with those processes.
+    ///
+    /// That is everybody else of this machine who can be watched, so that each sees a death by itself; but of many only those
+    /// who are near in the control tree, which tells all others, and the next one of this machine. So of those who are left each
+    /// has one here that watches it, whoever else has died; and the end of a process does not wake hundreds of others.
     pub(super) fn to_watch(&self) -> Vec<(u32, u32)> {
-        let Some(table) = &self.table else {
-            return Vec::new();
-        };
-        let Some((ours, _)) = table.place(self.shared.key.rank) else {
+        let me = self.shared.key.rank;
+        let Some((table, (ours, _))) = self.table.as_ref().and_then(|t| Some((t, t.place(me)?))) else {
             return Vec::new();
         };
         let (namespace, boot) = (host::pid_namespace(), host::boot_id());
         // Each machine numbers its first pid namespace alike.
-        let watchable = |(seat, host): &(&Seat, &Host)| {
+        let watchable = |(seat, host): (&Seat, &Host)| {
             let same_pids = (seat.pid_namespace, host.boot) == (namespace, boot) && namespace != 0;
-            seat.unix != ours.unix && same_pids
+            (seat.unix != ours.unix && same_pids).then_some(seat.pid)
         };
-        let ranks = (0..self.shared.ranks).filter_map(|rank| Some((rank, table.place(rank)?)));
-        ranks
-            .filter(|(_, place)| watchable(place))
-            .map(|(rank, (seat, _))| (rank, seat.pid))
-            .collect()
+        let pid_of = |rank: u32| watchable(table.place(rank)?);
+        let there = |&(rank, _): &(u32, u32)| self.view.there(rank);
+        let all = (0..self.shared.ranks).filter_map(|rank| Some((rank, pid_of(rank)?)));
+        let mut peers: Vec<(u32, u32)> = all.filter(there).collect();
+        if peers.len() > ALL_WATCHED {
+            let after = peers.iter().find(|(rank, _)| *rank > me);
+            let next = after.or(peers.first()).map(|(_, pid)| *pid);
+            let near: HashSet<u32> = self.view.near().filter_map(pid_of).chain(next).collect();
+            peers.retain(|(_, pid)| near.contains(pid));
+        }
+        peers.retain(|(rank, _)| !self.watched.contains(rank));
+        peers
     }
 }
+
+/// So many peers of one machine are all watched: the end of each of n processes then wakes n − 1 others.
+const ALL_WATCHED: usize = 64;
 
 /// What came of dialing a parent, since the last success.
 #[derive(Default)]

@@ -16,6 +16,7 @@ mod tree;
 
 use super::cost::{Counts, Load, Machine, Order, Work};
 use super::groups::Groups;
+use super::verify::EXACT;
 use super::schedule::{Affine, Buffer, How, Item, Schedule, Slice, Source, Step};
 use crate::types::Collective;
 
@@ -62,6 +63,12 @@ impl Algorithm {
         }
         let counts = (self.counts)(load);
         (counts, machine.predict(load.ranks, &counts))
+    }
+
+    /// Whether the proof among so many ranks is short: it is made by each process. Where all ranks' schedules differ and have as
+    /// many blocks as there are ranks it takes n² steps.
+    pub(crate) fn is_proved_soon(&self, ranks: usize) -> bool {
+        ranks <= EXACT || self.name != halving::HALVING.name
     }
 
     /// Whether its schedules depend on which ranks are near each other. Where nothing is known of that, such an algorithm

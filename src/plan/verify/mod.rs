@@ -145,12 +145,16 @@ impl Proof {
     }
 
     /// The same without what it says of the sends of other ranks than `rank`.
-    pub(crate) fn of(mut self, rank: usize) -> Proof {
+    pub(crate) fn of(&self, rank: usize) -> Proof {
         let rank = if self.folded.is_some() { 0 } else { rank };
-        for staged in &mut self.staged {
-            staged.retain(|site| site.rank == rank);
+        let of_rank = |staged: &BTreeSet<SendSite>| {
+            let sites = staged.iter().filter(|site| site.rank == rank);
+            sites.cloned().collect()
+        };
+        Proof {
+            staged: self.staged.each_ref().map(of_rank),
+            ..*self
         }
-        self
     }
 
     /// The sends of which a copy must be made; with a folded proof rank 0's, for all.

@@ -33,6 +33,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use tracing::info;
 
 /// See the module's text.
 pub(super) struct EventLoop {
@@ -209,8 +210,10 @@ impl EventLoop {
                     }
                 }
                 Command::Seat(key, table) => {
-                    self.stir(key, |member| member.table = Some(table));
-                    self.watch_peers(key);
+                    self.stir(key, |member| {
+                        member.table = Some(table);
+                        member.seated = Some(Instant::now());
+                    });
                 }
                 Command::Raise(key, cause) => self.stir(key, |member| member.view.raise(cause)),
                 Command::Lose(key, rank, how) => self.stir(key, |member| member.view.lose(rank, how)),
@@ -239,6 +242,7 @@ impl EventLoop {
         }
     }
 
+    /// Watches the processes of those peers of a member that it is to watch, and that are not watched yet.
     fn watch_peers(&mut self, key: Key) {
         let peers = self.members.get(&key).map(Member::to_watch).unwrap_or_default();
         for (rank, pid) in peers {
@@ -308,6 +312,21 @@ impl EventLoop {
         let Some(member) = self.members.get_mut(&key) else {
             return;
         };
+        if member.table.is_some() && member.view.has_moved() {
+            self.watch_peers(key);
+        }
+        let Some(member) = self.members.get_mut(&key) else {
+            return;
+        };
+        if let Some(since) = member.seated.take_if(|_| member.view.is_woven()) {
+            let (rank, ranks, took) = (key.rank, member.shared.ranks, since.elapsed());
+            let (near, watched) = (member.edges.len(), member.watched.len());
+            info!(
+                rank,
+                ranks,
+                "init: connected with {near} neighbours in the control tree in {took:.1?}; {watched} ranks are watched"
+            );
+        }
         for effect in member.view.effects() {
             match effect {
                 Effect::Send(peer, word) => {
