@@ -110,7 +110,7 @@ pub(super) fn late(membership: &Membership, stuck: &Stuck, after: Duration) -> C
     } else {
         &stuck.waits_for
     };
-    membership.set_waits(waits_for, stuck.operation);
+    membership.set_waiting(waits_for, stuck.operation, stuck.waited);
     let (ranks, seen_by) = (membership.silent(waits_for), membership.rank() as u32);
     Cause::Late {
         ranks,

@@ -64,6 +64,12 @@ impl Algorithm {
         (counts, machine.predict(load.ranks, &counts))
     }
 
+    /// Its place in [`ALGORITHMS`].
+    pub(crate) fn number(&self) -> u8 {
+        let at = ALGORITHMS.iter().position(|other| other.name == self.name);
+        at.and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX)
+    }
+
     /// Whether its schedules depend on which ranks are near each other. Where nothing is known of that, such an algorithm
     /// works, but has no advantage.
     pub(crate) fn knows_groups(&self) -> bool {
