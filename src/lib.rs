@@ -73,6 +73,7 @@ mod net;
 #[doc(hidden)]
 pub mod perf;
 mod plan;
+mod record;
 mod reduce;
 mod sys;
 mod topo;
@@ -135,6 +136,7 @@ pub use comm::{Begin, Communicator, Config, Message, Pending, Scope, Stream, alg
 pub use exec::Received;
 pub use mem::SharedMemory;
 pub use plan::explain::{Candidate, Explanation, Why};
+pub use record::{Record, State};
 pub use types::{
     Call, Cause, Collective, DType, Element, Error, F8E4M3, F8E5M2, Op, Operation, PreMulSum, Reduction,
     Result, Says, Transfer, Whereabouts,

@@ -88,7 +88,7 @@ fn level(word: &OsStr) -> Option<LevelFilter> {
 }
 
 /// A line to standard error that nobody asked for.
-fn complain(what: &str) {
+pub(crate) fn complain(what: &str) {
     to_stderr(&format!("ccl: {what}\n"));
 }
 
@@ -171,7 +171,7 @@ impl Log {
 }
 
 /// `pattern` with `%h` for the host, `%p` for the process and `%%` for a percent sign.
-fn path(pattern: &OsStr, host: &str, pid: u32) -> OsString {
+pub(crate) fn path(pattern: &OsStr, host: &str, pid: u32) -> OsString {
     let mut path = Vec::new();
     let mut rest = pattern.as_bytes();
     while let Some((&first, after)) = rest.split_first() {

@@ -1,13 +1,15 @@
 //! [`Health`]: how a communicator is doing, as the control thread writes it and everybody else reads it.
 
 use super::{
-    calls::Calls,
     control::{Command, Control, Key},
     messages::Waits,
 };
 use crate::{
-    net::Frame,
+    net::{CommId, Frame, hex},
+    plan::algo::ALGORITHMS,
+    record::Recorder,
     sys::fork,
+    transport::links::{Direction, Way},
     types::{Cause, Error, Operation},
 };
 use std::{
@@ -15,7 +17,7 @@ use std::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{
-            AtomicBool, AtomicU32,
+            AtomicBool, AtomicU8, AtomicU32,
             Ordering::{Acquire, Relaxed, Release},
         },
     },
@@ -99,16 +101,28 @@ impl Health {
         self.0.lock().verdict.clone()
     }
 
-    /// Keeps `call`, which this rank makes, for others that ask: the last [`KEPT`](super::calls::KEPT) are kept.
-    #[inline]
-    pub(crate) fn record(&self, call: [u32; 4]) {
-        self.0.calls.record(call);
+    /// What keeps this rank's last operations, for others that ask.
+    pub(crate) fn recorder(&self) -> &Arc<Recorder> {
+        &self.0.recorder
     }
 
     /// Says which ranks this one waits for, and in which call, for others that ask; no ranks when it does not wait.
     pub(crate) fn set_waits(&self, ranks: &[usize], call: Option<Operation>) {
+        self.set_waiting(ranks, call, Duration::ZERO);
+    }
+
+    /// The same of a rank that has stood still for `waited`.
+    pub(crate) fn set_waiting(&self, ranks: &[usize], call: Option<Operation>, waited: Duration) {
         let ranks = ranks.iter().map(|&rank| rank as u32).collect();
-        self.0.lock().waits = (ranks, call);
+        let since = Instant::now().checked_sub(waited).unwrap_or_else(Instant::now);
+        self.0.lock().waits = Waiting { ranks, call, since };
+    }
+
+    /// By what the direction to `peer`, or from it, goes.
+    pub(crate) fn set_way(&self, peer: usize, direction: Direction, way: Way) {
+        if let Some(ways) = self.0.ways.get(peer) {
+            ways[direction as usize].store(way as u8, Relaxed);
+        }
     }
 
     /// Stops the communicator because of `cause`, unless something else has: the lowest living rank takes the first
@@ -136,7 +150,9 @@ pub(super) struct Shared {
     news: AtomicU32,
     /// Whether `arrivals` may hold something.
     arrived: AtomicBool,
-    calls: Calls,
+    pub(super) recorder: Arc<Recorder>,
+    /// By rank, what each direction goes by: a [`Way`].
+    ways: Vec<[AtomicU8; 2]>,
     /// Why this rank cannot join, once that is known before it has.
     pub(super) barred: OnceLock<String>,
     inner: Mutex<Inner>,
@@ -150,9 +166,16 @@ struct Inner {
     /// Whether this rank has left and all have heard.
     settled: bool,
     arrivals: Vec<(usize, Frame)>,
-    /// The ranks that this one waits for, and in what.
-    waits: (Vec<u32>, Option<Operation>),
+    waits: Waiting,
     wake: Option<Wake>,
+}
+
+/// The ranks that a rank waits for, in what, and since when.
+#[derive(Clone)]
+struct Waiting {
+    ranks: Vec<u32>,
+    call: Option<Operation>,
+    since: Instant,
 }
 
 impl Shared {
@@ -164,14 +187,19 @@ impl Shared {
             generation: fork::generation(),
             news: AtomicU32::new(0),
             arrived: AtomicBool::new(false),
-            calls: Calls::default(),
+            recorder: Arc::new(Recorder::new(algorithm, (&name_of(&key.comm), key.rank, ranks))),
+            ways: (0..ranks).map(|_| Default::default()).collect(),
             barred: OnceLock::new(),
             inner: Mutex::new(Inner {
                 peers: vec![Peer::Alive; ranks as usize],
                 verdict: None,
                 settled: false,
                 arrivals: Vec::new(),
-                waits: (Vec::new(), None),
+                waits: Waiting {
+                    ranks: Vec::new(),
+                    call: None,
+                    since: Instant::now(),
+                },
                 wake: Some(wake),
             }),
             changed: Condvar::new(),
@@ -249,11 +277,18 @@ impl Shared {
     }
 
     pub(super) fn waits(&self) -> Waits {
-        let (ranks, waits_in) = self.lock().waits.clone();
+        let Waiting { ranks, call, since } = self.lock().waits.clone();
+        let still = (!ranks.is_empty()).then(|| since.elapsed());
+        // Of many ranks all that together would be too long.
+        let ways = self.ways.iter().take(MOST_WAYS);
         Waits {
             ranks,
-            waits_in,
-            calls: self.calls.all(),
+            waits_in: call,
+            still,
+            records: self.recorder.records(),
+            ways: ways
+                .map(|ways| ways.each_ref().map(|way| Way::of(way.load(Relaxed))))
+                .collect(),
         }
     }
 
@@ -311,6 +346,20 @@ impl Shared {
     }
 }
 
+/// The algorithm with this number.
+fn algorithm(number: u8) -> Option<&'static str> {
+    ALGORITHMS
+        .get(usize::from(number))
+        .map(|algorithm| algorithm.name)
+}
+
+/// A communicator's name for people: as much of it as tells it from others.
+pub(super) fn name_of(comm: &CommId) -> String {
+    hex(&comm[..4])
+}
+
+/// Ranks up to which those that ask are told what joins a rank to them.
+const MOST_WAYS: usize = 1024;
 /// How long [`Health::raise`] waits for the verdict.
 const RAISE_WAIT: Duration = Duration::from_millis(300);
 /// Parcels that may wait for each rank's: a transport needs one for each connection.

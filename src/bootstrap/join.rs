@@ -16,7 +16,7 @@ use crate::{
         Channel, DialError, Failure, FrameError, MEETING, Packed, Parcel, Patience, Presence, Refused, Role,
         Target, Way, interfaces,
     },
-    sys::{host, tcp},
+    sys::{clock, host, tcp},
     topo::share::Allowance,
     types::{Error, check_ranks},
 };
@@ -72,10 +72,10 @@ pub(crate) enum Network {
 pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
     let (rank, ranks) = numbers(joining.rank, joining.ranks)?;
     let timeout = joining.timeout.min(MAX_TIMEOUT);
-    let began = Instant::now();
+    let (began, first) = (Instant::now(), clock::now());
     let deadline = began + timeout;
     let control = control::start()?;
-    let started = began.elapsed();
+    let (started, second) = (began.elapsed(), clock::now());
     let id = joining.id;
     let key = Key { comm: id.comm, rank };
     let welcome =
@@ -134,6 +134,8 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
                 met - found,
                 (began + all).saturating_duration_since(met)
             );
+            shared.recorder.init_part("control thread", first, second);
+            shared.recorder.init_part("meeting", second, clock::now());
             let table = Arc::new(table);
             control.post(Command::Seat(key, table.clone()))?;
             let links = Roads::new(joining.rails, fastest);

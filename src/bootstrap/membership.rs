@@ -3,7 +3,7 @@
 use super::{
     MAX_TIMEOUT,
     control::{Command, Token},
-    health::{Health, Peer, Shared},
+    health::{Health, Peer, Shared, name_of},
     messages::Waits,
     rails::Roads,
     seat::{Host, HostKey, Seat, Spot, Table},
@@ -15,7 +15,7 @@ use crate::{
     },
     sys::fork::ProcessFd,
     topo::share::Crowd,
-    transport::links::Opener,
+    transport::links::{Direction, Opener, Way as Joined},
     types::{Cause, Error, Operation, Says, Whereabouts},
 };
 use std::{
@@ -71,6 +71,11 @@ impl Membership {
         self.comm()
             .iter()
             .fold(0, |number, &byte| number.rotate_left(8) ^ u64::from(byte))
+    }
+
+    /// The communicator's name for people.
+    pub(crate) fn name(&self) -> String {
+        name_of(&self.comm())
     }
 
     /// The communicator's name, and its secret.
@@ -215,7 +220,7 @@ impl Membership {
             Role::Link => vec![seat.unix],
             // They know the ways by themselves.
             Role::Stream => Vec::new(),
-            Role::Join | Role::Control | Role::Ask => self.addresses(peer),
+            Role::Join | Role::Control | Role::Ask | Role::Status => self.addresses(peer),
         };
         Ok(Target {
             addresses,
@@ -343,19 +348,11 @@ impl Membership {
     /// What `rank` waits for, as its process says.
     fn ask(&self, rank: u32) -> Result<Waits, Failure> {
         let stop = || self.verdict().is_some();
-        let patience = Patience::new(Instant::now() + ASK, &stop);
-        let target = self.target(rank as usize, Role::Ask)?;
-        // On this host the first is certain; elsewhere a closed way would take all the time.
-        let near = target.addresses.first().is_some_and(|first| !first.is_tcp());
-        let mut channel = match near {
-            true => patience.dial(&target)?,
-            false => {
-                let all: Vec<_> = target.addresses.iter().map(|&address| (address, None)).collect();
-                let met = patience.dial_all(&target, &all, ASK / 4)?;
-                met.into_iter().find_map(Result::ok).ok_or(Failure::Late)?
-            }
-        };
-        Ok(patience.receive(&mut channel)?.message()?)
+        ask(
+            &self.target(rank as usize, Role::Ask)?,
+            Instant::now() + ASK,
+            &stop,
+        )
     }
 
     /// Tells the control thread, and so all, that `peer` is not to be reached; and what to make of that here.
@@ -447,6 +444,10 @@ impl Opener for Membership {
             .collect()
     }
 
+    fn note(&self, peer: usize, direction: Direction, way: Joined) {
+        self.set_way(peer, direction, way);
+    }
+
     fn wake_when_ready(&self, watched: BorrowedFd<'_>) -> Result<(), Error> {
         let shared = &self.health.0;
         let token = match self.alarm.get() {
@@ -475,10 +476,26 @@ impl Drop for Membership {
     }
 }
 
+/// Asks the process that is reached by `target` what the rank there waits for.
+pub(super) fn ask(target: &Target, deadline: Instant, stop: &dyn Fn() -> bool) -> Result<Waits, Failure> {
+    let patience = Patience::new(deadline, stop);
+    // On this host the first is certain; elsewhere a closed way would take all the time.
+    let near = target.addresses.first().is_some_and(|first| !first.is_tcp());
+    let mut channel = match near {
+        true => patience.dial(target)?,
+        false => {
+            let all: Vec<_> = target.addresses.iter().map(|&address| (address, None)).collect();
+            let met = patience.dial_all(target, &all, ASK / 4)?;
+            met.into_iter().find_map(Result::ok).ok_or(Failure::Late)?
+        }
+    };
+    Ok(patience.receive(&mut channel)?.message()?)
+}
+
 /// How long [`Membership::leave`] waits for the slowest to hear.
 const LEAVE_WAIT: Duration = Duration::from_secs(1);
 /// How long a process may take to say whom its rank waits for, and all those asked together.
-const ASK: Duration = Duration::from_secs(1);
+pub(super) const ASK: Duration = Duration::from_secs(1);
 const ASK_ALL: Duration = Duration::from_secs(2);
 /// How long, and how often, to wait for word of a peer that closes connections or does not listen.
 const RETRY: Duration = Duration::from_millis(10);

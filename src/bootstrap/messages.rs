@@ -2,7 +2,9 @@
 
 use super::seat::{Host, Seat, Table};
 use crate::{
+    record::Record,
     topo::share::Allowance,
+    transport::links::Way,
     types::{Call, Cause, Operation},
 };
 use serde::{Deserialize, Serialize};
@@ -58,23 +60,36 @@ pub(super) enum Word {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Waits {
     /// Whom the rank waits for; nobody when it does not wait.
-    pub(super) ranks: Vec<u32>,
+    pub(crate) ranks: Vec<u32>,
     /// What it waits in.
     pub(crate) waits_in: Option<Operation>,
-    /// The calls that it has made last.
-    pub(super) calls: Vec<Call>,
+    /// How long nothing has moved, if it waits.
+    pub(crate) still: Option<Duration>,
+    /// Its last operations.
+    pub(crate) records: Vec<Record>,
+    /// By rank, what the directions to it and from it go by; of the first ranks, where there are many.
+    pub(crate) ways: Vec<[Way; 2]>,
 }
 
 impl Waits {
     /// The call with this number, if it is among the last ones that the rank has made.
     pub(crate) fn made(&self, seq: u32) -> Option<Call> {
-        self.calls.iter().copied().find(|call| call.seq == seq)
+        self.calls().find(|call| call.seq == seq)
+    }
+
+    /// How many calls the rank has made, as far as is known: none where the last ones are not.
+    pub(crate) fn calls_made(&self) -> u32 {
+        self.newest().map_or(0, |call| call.seq.wrapping_add(1))
+    }
+
+    fn calls(&self) -> impl Iterator<Item = Call> {
+        self.records.iter().filter_map(|record| record.call().copied())
     }
 
     /// The last call that the rank has made.
     pub(super) fn newest(&self) -> Option<Call> {
         let is_later = |a: &Call, b: &Call| a.seq.wrapping_sub(b.seq).cast_signed() > 0;
-        let calls = self.calls.iter().copied();
-        calls.reduce(|newest, call| if is_later(&call, &newest) { call } else { newest })
+        self.calls()
+            .reduce(|newest, call| if is_later(&call, &newest) { call } else { newest })
     }
 }

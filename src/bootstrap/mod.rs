@@ -5,12 +5,12 @@
 //! membership      what a rank holds afterwards: links to the others; health: who is alive, the first cause
 //! control/        the process's control thread: the only one that touches bootstrap sockets after init
 //! meeting, view, tree, messages, seat    what it says and decides, without sockets and clocks
+//! status          what is told to who looks into a running process, and how to look
 //! rails           the connections of a link, over several interfaces
 //! derive          a communicator that is made of another one: its name, its secret, its meeting
 //! env/            how the ranks that a launcher started come to a common unique id
 //! ```
 
-mod calls;
 mod control;
 mod derive;
 pub(crate) mod env;
@@ -21,6 +21,7 @@ mod membership;
 mod messages;
 mod rails;
 mod seat;
+pub(crate) mod status;
 mod tree;
 mod unique_id;
 mod view;

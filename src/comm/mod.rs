@@ -35,6 +35,7 @@ use crate::{
         explain::{self, Explanation},
         groups::Groups,
     },
+    record::Record,
     sys::helpers::Helpers,
     topo::share::{Allowance, Crowd, share},
     transport::{
@@ -276,6 +277,13 @@ impl Communicator {
         closed.or_else(|| self.engine.membership.verdict())
     }
 
+    /// The last operations of this rank, in the order in which they began: up to 64 calls and 64 messages. Never waits, and works
+    /// after a failure, too. `CCL_FLIGHT_FILE` names a file to which they are appended when the communicator fails (`%h`: the
+    /// host, `%p`: the process).
+    pub fn records(&self) -> Vec<Record> {
+        self.engine.recorder.records()
+    }
+
     /// Waits for the end of something that was begun.
     pub(crate) fn wait_for(&self, completion: &Completion) -> Result<()> {
         self.engine.wait_for(completion);
@@ -326,6 +334,7 @@ impl Drop for Communicator {
         let (calls, took) = (self.engine.calls(), began.elapsed());
         info!(rank, ranks, "end: left in {took:.1?} after {calls} calls");
         self.engine.tell_ways();
+        self.engine.recorder.rest();
         self.engine.tell_memory();
     }
 }

@@ -47,6 +47,8 @@ struct Proved {
 pub(super) struct Prepared {
     pub(super) load: Load,
     pub(super) algorithm: &'static str,
+    /// Its place among all.
+    pub(super) number: u8,
     pub(super) schedule: Arc<Schedule>,
     pub(super) layout: Layout,
     /// Of given blocks only the length of the tiles counts.
@@ -209,6 +211,7 @@ impl Plans {
             let prepared = Prepared {
                 load,
                 algorithm: algorithm.name,
+                number: algorithm.number(),
                 schedule,
                 layout,
                 tiling,

@@ -1,10 +1,13 @@
 //! [`Completion`]: how an operation that goes on by itself ended.
 
-use crate::types::{Cause, DType};
+use crate::{
+    record::Mark,
+    types::{Cause, DType},
+};
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{
             AtomicBool,
             Ordering::{Acquire, Release},
@@ -34,6 +37,8 @@ pub(crate) type Hook = Box<dyn FnOnce(&Outcome) + Send>;
 /// How an operation ended, once it has. Others may ask while it runs.
 #[derive(Default)]
 pub(crate) struct Completion {
+    /// Where its end is recorded.
+    mark: OnceLock<Mark>,
     over: AtomicBool,
     inner: Mutex<Inner>,
 }
@@ -61,6 +66,18 @@ impl Completion {
         })
     }
 
+    /// Has the end recorded there.
+    pub(crate) fn set_mark(&self, mark: Mark) {
+        let _ = self.mark.set(mark); // an operation has one
+    }
+
+    /// The operation begins, and has waited so far.
+    pub(crate) fn begins(&self) {
+        if let Some(mark) = self.mark.get() {
+            mark.begins();
+        }
+    }
+
     /// Whether the operation has ended: nobody touches its memory any more.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
@@ -84,6 +101,9 @@ impl Completion {
             return;
         }
         let hook = inner.hook.take();
+        if let Some(mark) = self.mark.get() {
+            mark.end(&outcome);
+        }
         inner.outcome = Some(outcome.clone());
         drop(inner);
         if let Some(hook) = hook {

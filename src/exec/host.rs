@@ -172,6 +172,17 @@ impl Run {
         peers
     }
 
+    /// Bytes of the vector, `all` of them, that it is done with: those of whole tiles.
+    pub(crate) fn done(&self, work: &Work<'_>, all: u64) -> u64 {
+        let tiles = work.tiling.tiles * work.channels;
+        let gone = |track: &Track| track.tile.min(work.tiling.tiles).saturating_sub(track.copy) / work.copies;
+        let gone: usize = self.tracks.iter().map(gone).sum();
+        match tiles {
+            0 => all,
+            tiles => (u128::from(all) * gone.min(tiles) as u128 / tiles as u128) as u64,
+        }
+    }
+
     /// Does what can be done without waiting: at most [`STEPS`] of each track.
     pub(crate) fn poll<W: Wires>(&mut self, work: &Work<'_>, wires: &W) -> Result<Progress, Fault> {
         let (mut moved, mut done) = (false, true);

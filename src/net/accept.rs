@@ -23,6 +23,7 @@ pub(crate) enum Kind {
 /// The server's side of a handshake in progress. Its size is fixed and nothing is allocated for the other side.
 pub(crate) struct Greeter {
     stream: ProcessFd,
+    kind: Kind,
     since: Instant,
     stage: Stage,
     buffer: [u8; Hello::LEN],
@@ -65,11 +66,17 @@ impl Greeter {
         };
         may_come_in.then_some(Greeter {
             stream,
+            kind,
             since: now,
             stage: Stage::Hello,
             buffer: [0; Hello::LEN],
             have: 0,
         })
+    }
+
+    /// What it came in by: by a Unix socket it is of our user, or the superuser.
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// When it came.

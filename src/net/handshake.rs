@@ -20,7 +20,7 @@ use sha2::Sha256;
 use std::fmt;
 
 /// The version of everything that processes say to each other; both ends must have the same.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// Stands for the meeting place where a rank number is expected.
 pub(crate) const MEETING: u32 = u32::MAX;
@@ -42,6 +42,9 @@ pub(crate) enum Role {
     Ask = 4,
     /// A connection that a transport keeps to send data on.
     Stream = 5,
+    /// Somebody of the same user looks into a process: all its communicators. By Unix sockets only, where the system says who
+    /// that is; the secret is one that everybody knows.
+    Status = 6,
 }
 
 /// The first message of each side.
@@ -85,6 +88,7 @@ impl Hello {
             (3, [0, 0, 0]) => Role::Link,
             (4, [0, 0, 0]) => Role::Ask,
             (5, [0, 0, 0]) => Role::Stream,
+            (6, [0, 0, 0]) => Role::Status,
             (NO_SUCH_COMMUNICATOR, [0, 0, 0]) => return Err(Refused::Unknown),
             _ => return Err(Refused::Garbage),
         };

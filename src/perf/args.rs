@@ -30,6 +30,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 /// Started by mpirun, torchrun or srun, each process is itself a rank; the first one prints. So it is with --rendezvous, typed
 /// for each rank on its host.
 ///
+/// `ccl-perf status` looks into running processes instead, also such as hang: ccl-perf status --help.
+///
 /// Exit status: 0 if all went well, 1 if an element was wrong or something failed, 2 for a mistake on the command line.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "ccl-perf", version, allow_negative_numbers = true)]
@@ -185,7 +187,7 @@ impl Args {
 }
 
 /// The error and its tips, without the synopsis that follows.
-fn one_line(rendered: &str) -> String {
+pub(super) fn one_line(rendered: &str) -> String {
     let mut parts = rendered
         .split("\n\n")
         .map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));

@@ -5,7 +5,7 @@
 //! be measured, `puzzle` makes inputs whose results are known, `layout` says which of them each rank has, `measure` times
 //! calls, `overlap` operations beside which their caller computes.
 //! Under mpirun, torchrun or srun there is no parent: every process is a rank (`launched`), and rank 0 has the `console`. Who
-//! types `--rendezvous` for each rank is a launcher, too (`by_hand`).
+//! types `--rendezvous` for each rank is a launcher, too (`by_hand`). `ccl-perf status` measures nothing: it looks into running processes (`status`).
 
 mod args;
 mod buffer;
@@ -30,6 +30,7 @@ mod setup;
 mod size;
 mod skew;
 mod stats;
+mod status;
 mod table;
 
 use crate::{
@@ -38,7 +39,7 @@ use crate::{
     topo::host::Host,
     types::{DType, Op},
 };
-use args::{Args, Stop};
+use args::{Args, Stop, one_line};
 use console::Trouble;
 use files::Files;
 use operation::Operation;
@@ -56,6 +57,12 @@ pub fn main() -> ExitCode {
         .is_some_and(|first| first == rank::ARGUMENT)
     {
         return rank::main();
+    }
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|first| first == status::COMMAND)
+    {
+        return status::main(std::env::args_os().skip(2));
     }
     let launch = Launch::read(&Variables::of_this_process());
     let first = !matches!(&launch, Ok(Some(launch)) if launch.rank > 0);

@@ -3,6 +3,7 @@
 pub(crate) mod area;
 pub(crate) mod attach;
 pub(crate) mod cache;
+pub(crate) mod clock;
 pub(crate) mod environment;
 pub(crate) mod fork;
 pub(crate) mod futex;

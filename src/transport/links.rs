@@ -11,6 +11,7 @@ use crate::{
     sys::{self, fork::ProcessFd},
     types::{Cause, Error},
 };
+use serde::{Deserialize, Serialize};
 use std::{
     cell::{Cell, OnceCell, RefCell},
     os::fd::{AsFd, BorrowedFd},
@@ -46,6 +47,9 @@ pub(crate) trait Opener: Send {
     /// the rank's bell afterwards ([`Bell::wake`]).
     fn arrivals(&self) -> Vec<(usize, Parcel)>;
 
+    /// What a direction of the link with `peer` goes over from now on, for whoever asks.
+    fn note(&self, _peer: usize, _direction: Direction, _way: Way) {}
+
     /// Wakes the rank's bell, once, when something happens in `watched`, an epoll instance of the rank's; at once if
     /// something has. Without it sleepers look up by themselves, now and then.
     fn wake_when_ready(&self, _watched: BorrowedFd<'_>) -> Result<(), Error> {
@@ -69,6 +73,10 @@ impl<T: Opener + Sync + ?Sized> Opener for Arc<T> {
 
     fn arrivals(&self) -> Vec<(usize, Parcel)> {
         (**self).arrivals()
+    }
+
+    fn note(&self, peer: usize, direction: Direction, way: Way) {
+        (**self).note(peer, direction, way);
     }
 
     fn wake_when_ready(&self, watched: BorrowedFd<'_>) -> Result<(), Error> {
@@ -345,6 +353,7 @@ impl Links {
         self.check(peer)?;
         let began = Instant::now();
         self.open_somehow(peer)?;
+        self.opener.note(peer, Direction::To, self.peers[peer].to.get());
         let (rank, ranks, took) = (self.rank, self.peers.len(), began.elapsed());
         let name = self.peers[peer].caps().name;
         debug!(rank, ranks, "link: to rank {peer} by {name}, made in {took:.1?}");
@@ -443,6 +452,8 @@ impl Links {
     }
 
     fn tell_from(&self, peer: usize, name: &str, more: &str) {
+        self.opener
+            .note(peer, Direction::From, self.peers[peer].from.get());
         let (rank, ranks) = (self.rank, self.peers.len());
         debug!(rank, ranks, "link: from rank {peer} by {name}{more}");
     }
@@ -578,13 +589,39 @@ pub(crate) struct AnyLink {
 }
 
 /// What a direction of a link goes over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Way {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) enum Way {
     /// It was not made yet.
     #[default]
     None,
     Shm,
     Tcp,
+}
+
+impl Way {
+    /// What has this number.
+    pub(crate) fn of(number: u8) -> Way {
+        [Way::Shm, Way::Tcp]
+            .into_iter()
+            .find(|&way| way as u8 == number)
+            .unwrap_or_default()
+    }
+
+    /// Its name, if it is there.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        match self {
+            Way::None => None,
+            Way::Shm => Some(shm::CAPS.name),
+            Way::Tcp => Some(tcp::CAPS.name),
+        }
+    }
+}
+
+/// The two halves of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    To,
+    From,
 }
 
 impl AnyLink {

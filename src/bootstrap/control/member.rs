@@ -4,6 +4,7 @@ use super::{
     super::{
         health::Shared,
         seat::{Host, Seat, Table},
+        status::Inside,
         view::View,
     },
     poller::Token,
@@ -61,6 +62,15 @@ impl Member {
             watched: HashSet::new(),
             alarm: None,
             leaving: false,
+        }
+    }
+
+    /// What is needed to tell how its communicator is doing.
+    pub(super) fn seen(&self) -> Inside {
+        Inside {
+            shared: self.shared.clone(),
+            secret: self.secret.clone(),
+            table: self.table.clone(),
         }
     }
 

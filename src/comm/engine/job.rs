@@ -98,6 +98,8 @@ pub(in crate::comm) struct Placed {
     pub(super) scalar: Option<u64>,
     /// The first of its lanes.
     pub(super) first_lane: usize,
+    /// Bytes of the vector, for records.
+    pub(super) bytes: u64,
 }
 
 impl Placed {
@@ -116,6 +118,7 @@ impl Placed {
             call,
             scalar: None,
             first_lane,
+            bytes: 0,
         }
     }
 
@@ -146,6 +149,7 @@ impl Placed {
             call,
             scalar,
             first_lane,
+            bytes: _,
         } = self;
         let words = Work::scratch_bytes(&plan.schedule, tiling, plan.copies, call.dtype).div_ceil(8);
         if scratch.len() < words {
@@ -238,10 +242,11 @@ impl Collecting {
     pub(super) fn poll<W: Wires>(&mut self, wires: &W) -> Result<Progress, Fault> {
         let memory = [self.memory[0].region(), self.memory[1].region()];
         let work = self.placed.work(memory, &mut self.scratch);
-        let progress = self
-            .run
-            .get_or_insert_with(|| Run::new(&work))
-            .poll(&work, wires)?;
+        let begin = || {
+            self.completion.begins();
+            Run::new(&work)
+        };
+        let progress = self.run.get_or_insert_with(begin).poll(&work, wires)?;
         match progress {
             Progress::Blocked => {
                 self.since.get_or_insert_with(Instant::now);
@@ -254,6 +259,17 @@ impl Collecting {
     /// The ranks that it waits for, and since when, if it stands still.
     pub(super) fn waits(&self) -> Option<(Vec<usize>, Instant)> {
         Some((self.run.as_ref()?.waits_for(), self.since?))
+    }
+
+    /// Its number, and how many bytes of the vector are done with, if it stands still.
+    pub(super) fn done(&mut self) -> Option<(u32, u64)> {
+        self.since?;
+        let memory = [self.memory[0].region(), self.memory[1].region()];
+        let work = self.placed.work(memory, &mut self.scratch);
+        Some((
+            self.placed.call.seq,
+            self.run.as_ref()?.done(&work, self.placed.bytes),
+        ))
     }
 
     /// Gives back all that it holds and says how it ended.

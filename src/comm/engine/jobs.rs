@@ -136,6 +136,14 @@ impl Jobs {
         }));
     }
 
+    /// The calls that stand still, by number, and how many bytes of their vectors are done with.
+    pub(super) fn done(&mut self) -> impl Iterator<Item = (u32, u64)> {
+        self.calls.iter_mut().filter_map(|job| match &mut job.what {
+            What::Collective(call) => call.done(),
+            What::Send(..) | What::Receive(_) => None,
+        })
+    }
+
     /// Ends all because of `cause`.
     pub(super) fn fail(&mut self, cause: &Cause) {
         let messages = std::mem::take(&mut self.messages);

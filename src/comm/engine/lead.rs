@@ -29,6 +29,8 @@ pub(super) struct Own<'m> {
     pub(super) run: Run,
     pub(super) work: &'m Work<'m>,
     pub(super) call: Call,
+    /// Of the vector.
+    pub(super) bytes: u64,
     /// A bit for each.
     pub(super) lanes: u32,
 }
@@ -167,6 +169,7 @@ impl Engine {
                 Pause::Sleep(nap) => {
                     asleep = true;
                     say_waits(membership, &stuck(floor, own.as_ref(), waited));
+                    self.say_done(floor, own.as_ref());
                     // Not past the deadline; but behind it, where only what nobody waits for is left, as long as ever.
                     let left = self.timeout().saturating_sub(waited);
                     let nap = if left.is_zero() { nap } else { nap.min(left) };
@@ -199,6 +202,18 @@ impl Engine {
             membership.set_waits(&[], None);
         }
         Ok(())
+    }
+
+    /// Says for others that ask how far what stands still has come.
+    fn say_done(&self, floor: &mut Floor, own: Option<&Own<'_>>) {
+        if let Some(own) = own {
+            self.recorder
+                .done(own.call.seq, own.run.done(own.work, own.bytes));
+        }
+        for (seq, bytes) in floor.jobs.done() {
+            self.recorder.done(seq, bytes);
+        }
+        self.recorder.rest();
     }
 
     /// Polls everything once.
@@ -398,7 +413,9 @@ fn say_waits(membership: &Membership, stuck: &[Stuck]) {
     let mut ranks: Vec<usize> = stuck.iter().flat_map(|one| one.waits_for.clone()).collect();
     ranks.sort_unstable();
     ranks.dedup();
-    membership.set_waits(&ranks, stuck.first().and_then(|one| one.operation));
+    let (operation, waited) =
+        (stuck.first()).map_or((None, Duration::ZERO), |one| (one.operation, one.waited));
+    membership.set_waiting(&ranks, operation, waited);
 }
 
 /// Rounds in which something moved, after which a leader looks whether something else stands still.

@@ -36,6 +36,7 @@ use crate::{
         explain::{self, Explanation},
         layout::Blocks,
     },
+    record::{End, Recorder, write_flight},
     sys::helpers::Helpers,
     transport::{CALL_LANES, MAX_MESSAGE, links::Links, shm::Bell},
     types::{Call, Cause, Collective, DType, Error, Reducing, Result},
@@ -56,13 +57,14 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use tracing::{Level, debug, enabled, trace, warn};
+use tracing::{Level, debug, enabled, info, trace, warn};
 
 use super::buffers::{Buffers, Places};
 
 /// All operations of a rank in one communicator.
 pub(super) struct Engine {
     pub(super) membership: Arc<Membership>,
+    pub(super) recorder: Arc<Recorder>,
     /// What the planner knows of where the ranks run: the same on all.
     machine: Machine,
     /// The algorithm that the configuration forces.
@@ -207,6 +209,7 @@ impl Engine {
             incoming: Vec::new(),
         };
         let engine = Engine {
+            recorder: membership.recorder().clone(),
             membership,
             machine,
             forced: config.algorithm.clone(),
@@ -264,6 +267,7 @@ impl Engine {
         } = buffers;
         let placed = self.place(&mut desk, collective, (count, dtype, op), places)?;
         if placed.is_empty() {
+            self.recorder.over(placed.call.seq);
             self.next.settle();
             return Ok(());
         }
@@ -281,6 +285,7 @@ impl Engine {
             return self.end_own(floor, led);
         }
         let completion = Completion::new();
+        completion.set_mark(self.recorder.mark(placed.call.seq));
         crate::mem::scope(
             |lender| {
                 let memory = [lender.lend(input), lender.lend(output)];
@@ -317,6 +322,7 @@ impl Engine {
                 run,
                 work: &work,
                 call: placed.call,
+                bytes: placed.bytes,
                 lanes: placed.lanes(),
             };
             self.lead(floor, Some(own), Until::OwnDone)
@@ -326,6 +332,8 @@ impl Engine {
             self.break_down(floor);
         }
         floor.scratch = scratch;
+        let end = led.as_ref().map_or(End::BROKEN, End::of);
+        self.recorder.end(placed.call.seq, end);
         led
     }
 
@@ -348,6 +356,7 @@ impl Engine {
     ) -> Result<()> {
         let mut desk = self.open_desk_for(&start)?;
         let placed = self.place(&mut desk, collective, what, places)?;
+        start.completion.set_mark(self.recorder.mark(placed.call.seq));
         if placed.is_empty() && start.gate.is_none() {
             self.next.settle();
             drop((memory, desk));
@@ -372,8 +381,11 @@ impl Engine {
         start: Start,
     ) -> Result<()> {
         let desk = self.open_desk_for(&start)?;
+        let sending = Sending::new(data, tag, dtype, start.completion.clone());
+        let mark = self.recorder.message(&sending.transfer(to));
+        start.completion.set_mark(mark);
         let job = Job {
-            what: What::Send(to, Sending::new(data, tag, dtype, start.completion)),
+            what: What::Send(to, sending),
             gate: start.gate,
         };
         self.begin(desk, job, start.attended);
@@ -383,8 +395,12 @@ impl Engine {
     /// Begins to receive a message.
     pub(super) fn receive(self: &Arc<Self>, data: Hold, wanted: Wanted, start: Start) -> Result<()> {
         let desk = self.open_desk_for(&start)?;
+        let posted = Posted::new(data, wanted, start.completion.clone());
+        start
+            .completion
+            .set_mark(self.recorder.message(&posted.transfer()));
         let job = Job {
-            what: What::Receive(Posted::new(data, wanted, start.completion)),
+            what: What::Receive(posted),
             gate: start.gate,
         };
         self.begin(desk, job, start.attended);
@@ -527,6 +543,7 @@ impl Engine {
             return Err(Error::Failed(self.close(cause)));
         }
         let load = self.load(collective, count, dtype, places.given());
+        let bytes = load.bytes() as u64;
         let (choose, why) = (|| self.choose(&load), || self.why(&load));
         let plan = desk.plans.prepare(
             load,
@@ -538,7 +555,7 @@ impl Engine {
         let mut placed = Placed::new(plan, places, call, 0);
         (placed.call.seq, placed.first_lane) = self.next.take(placed.width());
         let (call, plan) = (placed.call, &placed.plan);
-        self.membership.record(call.signature());
+        self.recorder.call(call.signature(), plan.number, bytes);
         trace!(
             rank = self.membership.rank(),
             ranks = self.membership.ranks(),
@@ -549,18 +566,51 @@ impl Engine {
         );
         Ok(Placed {
             scalar: op.scalar,
+            bytes,
             ..placed
         })
     }
 
     /// Closes the communicator, once.
     fn close(&self, cause: Cause) -> Cause {
+        let mut is_first = false;
         let cause = self.closed.get_or_init(|| {
             let (rank, ranks) = (self.membership.rank(), self.membership.ranks());
             warn!(rank, ranks, "failure: {cause}; the communicator is closed");
+            is_first = true;
             cause
         });
+        if is_first {
+            self.tell_records(cause);
+        }
         cause.clone()
+    }
+
+    /// Tells what this rank has called lately, when something went wrong.
+    #[cold]
+    fn tell_records(&self, cause: &Cause) {
+        let (rank, ranks) = (self.membership.rank(), self.membership.ranks());
+        let records = self.recorder.records();
+        let comm = self.membership.name();
+        match write_flight((rank, ranks, &comm), cause, &records) {
+            Ok(None) => {}
+            Ok(Some(path)) => info!(
+                rank,
+                ranks,
+                "failure: the last operations are in {}",
+                path.display()
+            ),
+            Err((path, error)) => warn!(
+                rank,
+                ranks,
+                "failure: CCL_FLIGHT_FILE: cannot write {}: {error}",
+                path.display()
+            ),
+        }
+        let first = records.len().saturating_sub(MOST_TOLD);
+        for record in &records[first..] {
+            info!(rank, ranks, "record: {record}");
+        }
     }
 
     /// A call as the planner sees it.
@@ -619,6 +669,9 @@ impl Engine {
             .or_else(|| reasons::long_dead(&self.membership, Some((*call).into())))
     }
 }
+
+/// Records that the log is told when something went wrong.
+const MOST_TOLD: usize = 16;
 
 fn panicked() -> Error {
     Error::internal("an earlier call on this communicator panicked")

@@ -10,6 +10,7 @@ use crate::{
     exec::{Run, Short, Turn, Work},
     mem::Region,
     plan::definition,
+    record::End,
     transport::{Header, Wires},
     types::{Cause, Collective, DType, Reducing, Result},
 };
@@ -177,10 +178,16 @@ impl Engine {
         let (seq, first_lane) = self.next.take_seen(seen, quick.lanes)?;
         (quick.placed.call.seq, quick.placed.first_lane) = (seq, first_lane);
         quick.header[0] = seq;
-        self.membership.record(quick.header);
+        let (header, number, bytes) = (quick.header, quick.placed.plan.number, quick.placed.bytes);
         let led = match (&quick.short, quick.taken) {
-            (Some(_), None) => self.run_short(floor, at, buffers),
-            (_, taken) => self.run_long(floor, at, buffers, taken),
+            (Some(_), None) => {
+                self.recorder.call_lately(header, number, bytes);
+                self.run_short(floor, at, buffers)
+            }
+            (_, taken) => {
+                self.recorder.call(header, number, bytes);
+                self.run_long(floor, at, buffers, taken)
+            }
         };
         match led {
             None => {
@@ -206,7 +213,10 @@ impl Engine {
             match self.lends(floor, call, [&buffers[0], &buffers[1]], taken) {
                 Ok(false) => return self.run_short(floor, at, buffers),
                 Ok(true) => {}
-                Err(cause) => return Some(Ok(Err(cause))),
+                Err(cause) => {
+                    self.recorder.end(call.seq, End::of::<()>(&Err(cause.clone())));
+                    return Some(Ok(Err(cause)));
+                }
             }
         }
         Some(self.run_kept(floor, at, buffers, |floor, placed, work| {
@@ -245,15 +255,20 @@ impl Engine {
         match ran {
             Ok(None) if !links.unsent() => {
                 ways.short += 1;
+                self.recorder.over(quick.header[0]);
                 None
             }
-            Ok(reached) => Some(self.run_kept(floor, at, buffers, |_, _, work| {
-                Ok(Some(match reached {
-                    Some(reached) => Run::after(work, &[reached]),
-                    None => Run::over(work),
+            Ok(reached) => {
+                self.recorder.begins(quick.header[0]); // now that it takes longer
+                Some(self.run_kept(floor, at, buffers, |_, _, work| {
+                    Ok(Some(match reached {
+                        Some(reached) => Run::after(work, &[reached]),
+                        None => Run::over(work),
+                    }))
                 }))
-            })),
+            }
             Err(panic) => {
+                self.recorder.end(quick.header[0], End::BROKEN);
                 self.break_down(floor);
                 Some(Err(panic))
             }

@@ -122,7 +122,7 @@ pub(super) fn late(membership: &Membership, stuck: &Stuck, after: Duration) -> C
     } else {
         &stuck.waits_for
     };
-    membership.set_waits(waits_for, stuck.operation);
+    membership.set_waiting(waits_for, stuck.operation, stuck.waited);
     let (mut found, seen_by) = (
         membership.late(waits_for, stuck.operation),
         membership.rank() as u32,

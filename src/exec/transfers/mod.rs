@@ -56,7 +56,7 @@ impl Sending {
         (!self.is_short()).then(|| self.data.region())
     }
 
-    fn transfer(&self, to: usize) -> Transfer {
+    pub(crate) fn transfer(&self, to: usize) -> Transfer {
         self.envelope.sent_to(to)
     }
 
@@ -137,7 +137,7 @@ impl Posted {
             && self.wanted.tag.is_none_or(|tag| tag == envelope.tag)
     }
 
-    fn transfer(&self) -> Transfer {
+    pub(crate) fn transfer(&self) -> Transfer {
         Transfer::Recv {
             from: self.wanted.from.map(|from| from as u32),
             tag: self.wanted.tag,

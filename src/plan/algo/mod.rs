@@ -16,8 +16,8 @@ mod tree;
 
 use super::cost::{Counts, Load, Machine, Order, Work};
 use super::groups::Groups;
-use super::verify::EXACT;
 use super::schedule::{Affine, Buffer, How, Item, Schedule, Slice, Source, Step};
+use super::verify::EXACT;
 use crate::types::Collective;
 
 /// What an algorithm is asked for: one rank's schedule.
@@ -69,6 +69,12 @@ impl Algorithm {
     /// many blocks as there are ranks it takes n² steps.
     pub(crate) fn is_proved_soon(&self, ranks: usize) -> bool {
         ranks <= EXACT || self.name != halving::HALVING.name
+    }
+
+    /// Its place in [`ALGORITHMS`].
+    pub(crate) fn number(&self) -> u8 {
+        let at = ALGORITHMS.iter().position(|other| other.name == self.name);
+        at.and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX)
     }
 
     /// Whether its schedules depend on which ranks are near each other. Where nothing is known of that, such an algorithm

@@ -11,9 +11,10 @@ use crate::{
             source::Source,
         },
         messages::{Join, Word},
+        status,
     },
     net::{
-        Address, Channel, CommId, DialError, Dialer, Dialing, Frame, Greeter, Greeting, Hello, MEETING,
+        Address, Channel, CommId, DialError, Dialer, Dialing, Frame, Greeter, Greeting, Hello, Kind, MEETING,
         Packed, Parcel, Role, Secret,
     },
     sys::{poll::Ready, tcp},
@@ -57,8 +58,8 @@ impl EventLoop {
 
     fn look_at_stranger(&mut self, token: Token, greeter: Greeter) -> Option<Source> {
         self.obey(); // so that whoever enlisted before its peer could speak is known
-        let (members, places) = (&self.members, &self.places);
-        match greeter.advance(|hello| secret_for(hello, members, places)) {
+        let (members, places, kind) = (&self.members, &self.places, greeter.kind());
+        match greeter.advance(|hello| secret_for(hello, kind, members, places)) {
             Greeting::Waiting(greeter) => Some(Source::Stranger(greeter)),
             Greeting::Over => None,
             Greeting::Denied(hello, stream) => {
@@ -93,6 +94,12 @@ impl EventLoop {
             Role::Ask => {
                 let waits = self.members.get(&key)?.shared.waits();
                 return self.finish(wire, Packed::message(&waits).ok()?);
+            }
+            Role::Status => {
+                // Asking others takes a while, and this thread does not wait.
+                let stream = wire.into_stream(&self.poller)?;
+                status::answer(stream, self.members.values().map(Member::seen).collect());
+                return None;
             }
         })
     }
@@ -287,7 +294,10 @@ fn here(channel: &Channel) -> Option<IpAddr> {
 }
 
 /// The secret that a stranger who says `hello` must prove to hold, if it wants something that there is.
-fn secret_for(hello: &Hello, members: &HashMap<Key, Member>, places: &Places) -> Option<Secret> {
+fn secret_for(hello: &Hello, kind: Kind, members: &HashMap<Key, Member>, places: &Places) -> Option<Secret> {
+    if hello.role == Role::Status {
+        return (kind == Kind::Unix).then(status::known_secret);
+    }
     if hello.role == Role::Join {
         return places.secret(&hello.comm).filter(|_| hello.to == MEETING);
     }

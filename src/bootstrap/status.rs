@@ -1,0 +1,417 @@
+//! Looking into a running process: which communicators it has, what each of their ranks is in, and who is behind.
+//!
+//! ```text
+//! answer      a process is asked: a short-lived thread of its asks the other ranks, as who waits for them does, and tells
+//! look        asks a process of this host and this user, by its number
+//! processes   those that may be asked
+//! ```
+//!
+//! The way in is the Unix socket of the process's control thread, whose name the system tells those who may look into the
+//! process. Who is at the other end the system says, too, so that no secret is needed; by TCP nobody is answered.
+
+use super::{
+    health::{Health, Peer, Shared, name_of},
+    membership::{ASK, ask},
+    messages::Waits,
+    seat::Table,
+};
+use crate::{
+    net::{
+        Address, Channel, DialError, Failure, FrameError, MEETING, Packed, Patience, Role, Secret, Target,
+    },
+    sys::{fork::ProcessFd, host, per_process::PerProcess, thread::spawn_quiet},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    fs, io,
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread::{Builder, scope},
+    time::{Duration, Instant},
+};
+
+/// What a process tells.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// The library's.
+    pub(crate) version: String,
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    pub(crate) communicators: Vec<Group>,
+}
+
+/// A communicator in which a process has ranks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Group {
+    /// The beginning of its name.
+    pub(crate) name: String,
+    pub(crate) ranks: u32,
+    /// The ranks of the process, the first of which has asked the others.
+    pub(crate) here: Vec<u32>,
+    /// Whether all ranks have come; else only those of the process are known.
+    pub(crate) joined: bool,
+    /// What stopped it.
+    pub(crate) failure: Option<String>,
+    /// All ranks in their order.
+    pub(crate) seen: Vec<Seen>,
+}
+
+/// A rank.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    pub(crate) rank: u32,
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    pub(crate) standing: Standing,
+}
+
+/// What a rank is up to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Standing {
+    Answers(Waits),
+    /// Its process says nothing: why, as far as is known.
+    Silent(String),
+    /// There was no time to ask it.
+    Unasked,
+    Left,
+    Lost(String),
+}
+
+/// A rank of this process, as the control thread knows it.
+pub(super) struct Inside {
+    pub(super) shared: Arc<Shared>,
+    pub(super) secret: Secret,
+    pub(super) table: Option<Arc<Table>>,
+}
+
+/// What stands for a secret where the system says who somebody is.
+pub(super) fn known_secret() -> Secret {
+    Secret::new(b"whoever comes in here may look!!")
+}
+
+/// Tells whoever is at the other end of `stream` how the communicators of these ranks are doing. Where many ask at once, or there
+/// is no thread to be had, the connection ends: they may try again.
+pub(super) fn answer(stream: ProcessFd, insides: Vec<Inside>) {
+    static UNDER_WAY: PerProcess<AtomicUsize> = PerProcess::new();
+    let Ok(under_way) = UNDER_WAY.get_or_try_init(|| Ok::<_, Infallible>(AtomicUsize::new(0)));
+    if under_way.fetch_add(1, Relaxed) >= AT_ONCE {
+        under_way.fetch_sub(1, Relaxed);
+        return;
+    }
+    let work = Some((Channel::new(stream), insides));
+    let told = spawn_quiet(c"ccl-status", (work, under_way), |(work, under_way)| {
+        if let Some((mut channel, insides)) = work.take() {
+            let report = report(insides);
+            let patience = Patience::new(Instant::now() + ALL, &|| false);
+            // Who does not wait for the answer does without.
+            let _ = Packed::message(&report).map(|packed| patience.send(&mut channel, packed));
+        }
+        under_way.fetch_sub(1, Relaxed);
+    });
+    if told.is_err() {
+        under_way.fetch_sub(1, Relaxed);
+    }
+}
+
+fn report(insides: Vec<Inside>) -> Report {
+    let mut groups: BTreeMap<_, Vec<Inside>> = BTreeMap::new();
+    for inside in insides {
+        groups.entry(inside.shared.key.comm).or_default().push(inside);
+    }
+    let until = Instant::now() + ALL;
+    Report {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: host::name(),
+        pid: host::pid(),
+        communicators: groups.into_values().map(|ours| group(ours, until)).collect(),
+    }
+}
+
+/// How the communicator of these ranks is doing.
+fn group(mut ours: Vec<Inside>, until: Instant) -> Group {
+    ours.sort_by_key(|inside| inside.shared.key.rank);
+    let asker = &ours[0]; // a group has one at least
+    let health = Health(asker.shared.clone());
+    let own = |rank: u32| ours.iter().find(|inside| inside.shared.key.rank == rank);
+    let table = ours.iter().find_map(|inside| inside.table.as_ref());
+    let ranks: Vec<u32> = match table {
+        Some(_) => (0..asker.shared.ranks).collect(),
+        None => ours.iter().map(|inside| inside.shared.key.rank).collect(),
+    };
+    let standing = |rank: u32| {
+        if let Some(inside) = own(rank) {
+            return Standing::Answers(inside.shared.waits());
+        }
+        match health.peer(rank as usize) {
+            Peer::Left { .. } => Standing::Left,
+            Peer::Dead { how, .. } => Standing::Lost(how),
+            Peer::Alive if Instant::now() >= until => Standing::Unasked,
+            Peer::Alive => match table {
+                Some(table) => elsewhere(asker, table, rank, until),
+                None => Standing::Unasked,
+            },
+        }
+    };
+    let seen = |rank: u32| {
+        let place = table.and_then(|table| table.place(rank));
+        let mut standing = standing(rank);
+        if let Standing::Answers(waits) = &mut standing
+            && own(rank).is_none()
+        {
+            trim(waits);
+        }
+        Seen {
+            rank,
+            host: place.map_or_else(host::name, |(_, host)| host.name.clone()),
+            pid: place.map_or_else(host::pid, |(seat, _)| seat.pid),
+            standing,
+        }
+    };
+    Group {
+        name: name_of(&asker.shared.key.comm),
+        ranks: asker.shared.ranks,
+        here: ours.iter().map(|inside| inside.shared.key.rank).collect(),
+        joined: table.is_some(),
+        failure: health.verdict().map(|cause| cause.to_string()),
+        seen: several(&ranks, seen),
+    }
+}
+
+/// What the process of another rank says.
+fn elsewhere(asker: &Inside, table: &Table, rank: u32, until: Instant) -> Standing {
+    let key = asker.shared.key;
+    let target = Target {
+        addresses: table.addresses(key.rank, rank),
+        role: Role::Ask,
+        from: key.rank,
+        to: rank,
+        comm: key.comm,
+        secret: asker.secret.clone(),
+    };
+    match ask(&target, until.min(Instant::now() + ASK), &|| false) {
+        Ok(waits) => Standing::Answers(waits),
+        Err(Failure::Late) => Standing::Silent("its process does not answer: it may be stopped".to_owned()),
+        Err(Failure::Dial(e)) => Standing::Silent(e.how()),
+        Err(e) => Standing::Silent(e.to_string()),
+    }
+}
+
+/// Keeps what matters of another rank, so that an answer about thousands is not too long.
+fn trim(waits: &mut Waits) {
+    let last = waits.records.iter().rposition(|record| record.call().is_some());
+    let mut at = 0;
+    waits.records.retain(|record| {
+        at += 1;
+        record.is_under_way() || Some(at - 1) == last
+    });
+    waits.records.truncate(MOST_RECORDS);
+}
+
+/// Does `body` with each, several at a time, and gives what came of them in their order.
+fn several<T: Send>(all: &[u32], body: impl Fn(u32) -> T + Sync) -> Vec<T> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let work = || {
+        while let Some(&one) = all.get(next.fetch_add(1, Relaxed)) {
+            let came = body(one);
+            done.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(one, came);
+        }
+    };
+    scope(|scope| {
+        for _ in 1..all.len().min(HELPERS) {
+            // With fewer it takes longer.
+            let _ = Builder::new()
+                .name("ccl-status".to_owned())
+                .spawn_scoped(scope, work);
+        }
+        work();
+    });
+    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.into_values().collect()
+}
+
+/// Why a process tells nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Blind {
+    #[error("there is no such process")]
+    Gone,
+    #[error("it belongs to another user")]
+    Foreign,
+    #[error("it uses no communicator of ccl's, or none yet")]
+    Stranger,
+    #[error("it is in another network namespace: look from within")]
+    Elsewhere,
+    #[error("it did not answer within {0:.0?}{1}")]
+    Silent(Duration, &'static str),
+    #[error("{0}")]
+    Failed(#[from] Failure),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Asks process `pid` of this host how its communicators are doing: `limit` at most.
+///
+/// # Errors
+/// Why it tells nothing.
+pub(crate) fn look(pid: u32, limit: Duration) -> Result<Report, Blind> {
+    let sockets = sockets(pid)?;
+    let [first, ..] = sockets[..] else {
+        return Err(Blind::Stranger);
+    };
+    if namespace(Path::new(&format!("/proc/{pid}"))) != namespace(Path::new("/proc/self")) {
+        return Err(Blind::Elsewhere);
+    }
+    let target = Target {
+        addresses: vec![first],
+        role: Role::Status,
+        from: MEETING,
+        to: MEETING,
+        comm: [0; 16],
+        secret: known_secret(),
+    };
+    let patience = Patience::new(Instant::now() + limit, &|| false);
+    let asked = (patience.dial(&target)).and_then(|mut channel| patience.receive(&mut channel));
+    match asked {
+        Ok(frame) => Ok(frame.message().map_err(Failure::from)?),
+        Err(Failure::Late) => Err(Blind::Silent(limit, state_of(pid))),
+        Err(Failure::Dial(DialError::Nobody)) | Err(Failure::Frame(FrameError::Closed)) => {
+            Err(if state_of(pid).is_empty() && !exists(pid) {
+                Blind::Gone
+            } else {
+                Blind::Failed(Failure::Frame(FrameError::Closed))
+            })
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// The processes of this host that use the library and that we may look into.
+pub(crate) fn processes() -> io::Result<Vec<u32>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let pid = name.to_str().and_then(|name| name.parse().ok());
+        all.extend(pid.filter(|&pid| sockets(pid).is_ok_and(|sockets| !sockets.is_empty())));
+    }
+    all.sort_unstable();
+    Ok(all)
+}
+
+fn exists(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+fn namespace(process: &Path) -> Option<std::path::PathBuf> {
+    fs::read_link(process.join("ns/net")).ok()
+}
+
+/// The sockets where the control thread of process `pid` listens: one, as a rule.
+fn sockets(pid: u32) -> Result<Vec<Address>, Blind> {
+    let seen = |e: io::Error| match e.kind() {
+        io::ErrorKind::NotFound => Blind::Gone,
+        io::ErrorKind::PermissionDenied => Blind::Foreign,
+        _ => Blind::Io(e),
+    };
+    let mut inodes = BTreeSet::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd")).map_err(seen)? {
+        let Ok(link) = entry
+            .map_err(seen)
+            .and_then(|entry| fs::read_link(entry.path()).map_err(seen))
+        else {
+            continue; // closed meanwhile
+        };
+        let link = link.to_string_lossy();
+        let inode = link
+            .strip_prefix("socket:[")
+            .and_then(|rest| rest.strip_suffix(']'));
+        inodes.extend(inode.and_then(|inode| inode.parse::<u64>().ok()));
+    }
+    let table = fs::read_to_string(format!("/proc/{pid}/net/unix")).map_err(seen)?;
+    let listening = table.lines().filter_map(listener);
+    let ours = listening.filter(|(inode, _)| inodes.contains(inode));
+    Ok(ours.map(|(_, address)| address).collect())
+}
+
+/// The inode and the address of a control thread's listening socket, if a line of `/proc/net/unix` is of one.
+fn listener(line: &str) -> Option<(u64, Address)> {
+    const LISTENS: u32 = 1 << 16; // __SO_ACCEPTCON
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let [_, _, _, flags, _, _, inode, name] = words[..] else {
+        return None;
+    };
+    let flags = u32::from_str_radix(flags, 16).ok()?;
+    let digits = name
+        .strip_prefix("@ccl-")
+        .filter(|digits| digits.is_ascii() && digits.len() == 32)?;
+    let mut random = [0; 16];
+    for (byte, at) in random.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(&digits[at..at + 2], 16).ok()?;
+    }
+    (flags & LISTENS != 0).then_some((inode.parse().ok()?, Address::Unix(random)))
+}
+
+/// What the system says of a process that does not answer.
+fn state_of(pid: u32) -> &'static str {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    match state {
+        Some('T') => ": it is stopped",
+        Some('t') => ": a debugger has stopped it",
+        Some('D') => ": it waits for a device",
+        Some('Z' | 'X') => ": it has ended",
+        _ => "",
+    }
+}
+
+/// Answers that a process gives at once.
+const AT_ONCE: usize = 4;
+/// Ranks that are asked at once.
+const HELPERS: usize = 8;
+/// How long asking all ranks may take.
+const ALL: Duration = Duration::from_secs(3);
+/// Records that are told of each rank of other processes.
+const MOST_RECORDS: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listening_sockets_are_told_from_others() {
+        let name = "0123456789abcdef0123456789abcdef";
+        let line = |flags: &str, name: &str| {
+            listener(&format!(
+                "ffff8881: 00000002 00000000 {flags} 0001 01 4711 {name}"
+            ))
+        };
+        let random = [1, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef];
+        let address = Address::Unix([random, random].concat().try_into().unwrap());
+        assert_eq!(line("00010000", &format!("@ccl-{name}")), Some((4711, address)));
+        assert_eq!(line("00000000", &format!("@ccl-{name}")), None);
+        for other in [
+            "@ccl-17",
+            "@ccl-env-0123456789abcdef0123456789abcd",
+            "/run/x",
+            "@ccl-zz",
+        ] {
+            assert_eq!(line("00010000", other), None);
+        }
+        assert_eq!(listener("Num RefCount Protocol Flags Type St Inode Path"), None);
+    }
+
+    #[test]
+    fn several_are_done_in_their_order() {
+        let all: Vec<u32> = (0..100).collect();
+        assert_eq!(
+            several(&all, |one| one * 2),
+            all.iter().map(|one| one * 2).collect::<Vec<_>>()
+        );
+        assert!(several(&[], |one| one).is_empty());
+    }
+}
