@@ -134,8 +134,8 @@ fn show(text: &str, first: bool) -> ExitCode {
 }
 
 fn complain(line: &str, status: u8) -> ExitCode {
-    // If standard error is closed, the status has to do.
-    let _ = writeln!(std::io::stderr(), "ccl-perf: {line}");
+    // In one piece, as other ranks may write there, too. If it is closed, the status has to do.
+    let _ = std::io::stderr().write_all(format!("ccl-perf: {line}\n").as_bytes());
     ExitCode::from(status)
 }
 
