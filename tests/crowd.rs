@@ -35,7 +35,7 @@ fn roles() {
     };
     let victims: Vec<usize> = role.split(',').map(|rank| rank.parse().unwrap()).collect();
     let comm = Communicator::init(ranks, &id, rank, &config()).unwrap();
-    assert_eq!(sum(&comm, rank).unwrap(), (0..ranks as u64).sum());
+    assert_eq!(sum(&comm, rank).unwrap(), (0..ranks as u64).sum::<u64>());
     let mut all = vec![0; ranks];
     comm.all_gather(&[word(rank, 7)], &mut all).unwrap();
     assert!((0..ranks).all(|from| all[from] == word(from, 7)));
@@ -96,7 +96,7 @@ fn hundreds_of_ranks_meet_and_hear_of_deaths() {
     }
     let told = began.elapsed() - checked;
     for (new, &old) in left.iter().enumerate() {
-        let sum: usize = left.iter().sum();
+        let sum = left.iter().sum::<usize>();
         assert_eq!(ranks[old].said(), format!("{new} of {}: {sum}", left.len()));
     }
     let all = began.elapsed();
