@@ -90,7 +90,9 @@ fn hundreds_of_ranks_meet_and_hear_of_deaths() {
     let mut causes: Vec<String> = Vec::new();
     for &rank in &left {
         let said = ranks[rank].said();
-        let named = victims.iter().any(|victim| said.contains(&format!("rank {victim} was lost")));
+        let named = victims
+            .iter()
+            .any(|victim| said.contains(&format!("rank {victim} was lost")));
         assert!(named, "rank {rank}: {said}");
         causes.push(said);
     }
@@ -100,7 +102,10 @@ fn hundreds_of_ranks_meet_and_hear_of_deaths() {
         assert_eq!(ranks[old].said(), format!("{new} of {}: {sum}", left.len()));
     }
     let all = began.elapsed();
-    println!("checked after {checked:.1?}, told in {told:.1?}, gone on after {all:.1?}: {}", causes[0]);
+    println!(
+        "checked after {checked:.1?}, told in {told:.1?}, gone on after {all:.1?}: {}",
+        causes[0]
+    );
     for &rank in &left {
         let _ = ranks[rank].child.wait();
         let log = ranks[rank].log();

@@ -78,6 +78,9 @@ mod tests {
     fn a_process_has_memory() {
         let now = Footprint::now(Duration::from_millis(2));
         assert_eq!(now.init_us, 2000);
-        assert!(now.resident_bytes >= now.share_bytes && now.share_bytes > 0, "{now:?}");
+        assert!(
+            now.resident_bytes >= now.share_bytes && now.share_bytes > 0,
+            "{now:?}"
+        );
     }
 }

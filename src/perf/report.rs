@@ -1,6 +1,8 @@
 //! What the ranks' processes are told, and what they report: the parent reads it from pipes, a line of JSON each.
 
-use super::{footprint::Footprint, operation::Operation, overlap::Overlap, size::Sweep, skew::Skew, stats::Stats};
+use super::{
+    footprint::Footprint, operation::Operation, overlap::Overlap, size::Sweep, skew::Skew, stats::Stats,
+};
 use crate::types::{DType, Op};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

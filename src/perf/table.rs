@@ -368,7 +368,10 @@ mod tests {
             text.contains("3 FAILED") && text.contains("50x") && text.contains("-n"),
             "{text}"
         );
-        assert!(text.contains("# Init of a rank       : 1.500 ms, 2.000 at most"), "{text}");
+        assert!(
+            text.contains("# Init of a rank       : 1.500 ms, 2.000 at most"),
+            "{text}"
+        );
         let memory = "# Memory of a rank     : 3M resident, 4M at most; 1M its share of them, 1M at most";
         assert!(text.contains(memory), "{text}");
         let text = footer(&Summary::of(&rows[..1]), None, &rows[..1], &job, &host());

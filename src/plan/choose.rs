@@ -46,11 +46,10 @@ pub(crate) fn candidates(
     forced: Option<&str>,
 ) -> impl Iterator<Item = &'static Algorithm> {
     let has_groups = machine.groups().is_some();
-    able(load)
-        .filter(move |algorithm| {
-            let suits = (has_groups || !algorithm.knows_groups()) && algorithm.is_proved_soon(load.ranks);
-            suits || Some(algorithm.name) == forced
-        })
+    able(load).filter(move |algorithm| {
+        let suits = (has_groups || !algorithm.knows_groups()) && algorithm.is_proved_soon(load.ranks);
+        suits || Some(algorithm.name) == forced
+    })
 }
 
 /// Why reproducible mode has no use for an algorithm, and which it has one for.

@@ -435,7 +435,11 @@ impl Machine {
         let byte = costs.byte * if in_flight > self.cache { self.cold } else { 1.0 };
         // The two lines of each message that a rank of a core has to look at before it is that one's turn again.
         let lines = counts.busiest.messages.min(2.0 * counts.peers) * ranks_a_core * 128.0;
-        let message = if lines > self.cache { costs.cold_message } else { costs.message };
+        let message = if lines > self.cache {
+            costs.cold_message
+        } else {
+            costs.message
+        };
         let time = |work: &Work| {
             let spared = if costs.shares { work.spared } else { 0.0 };
             work.messages * message + (work.bytes - spared) * byte + work.reduced * reduced

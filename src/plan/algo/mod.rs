@@ -16,8 +16,8 @@ mod tree;
 
 use super::cost::{Counts, Load, Machine, Order, Work};
 use super::groups::Groups;
-use super::verify::EXACT;
 use super::schedule::{Affine, Buffer, How, Item, Schedule, Slice, Source, Step};
+use super::verify::EXACT;
 use crate::types::Collective;
 
 /// What an algorithm is asked for: one rank's schedule.
