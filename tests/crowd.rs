@@ -98,7 +98,7 @@ fn hundreds_of_ranks_meet_and_hear_of_deaths() {
     }
     let told = began.elapsed() - checked;
     for (new, &old) in left.iter().enumerate() {
-        let sum: usize = left.iter().sum();
+        let sum = left.iter().sum::<usize>();
         assert_eq!(ranks[old].said(), format!("{new} of {}: {sum}", left.len()));
     }
     let all = began.elapsed();
