@@ -210,17 +210,19 @@ fn who_is_behind_and_who_is_stopped() {
 
 #[test]
 fn processes_that_tell_nothing() {
-    let own = std::process::id();
+    let mut idle = Command::new("sleep").arg("1000").spawn().unwrap();
     let mut gone = Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
     for (pid, why) in [
-        (own, "it uses no communicator of ccl's, or none yet"),
+        (idle.id(), "it uses no communicator of ccl's, or none yet"),
         (gone.id(), "there is no such process"),
     ] {
         let output = status(&[&pid.to_string()]);
         assert_eq!(output.status.code(), Some(1));
         assert_eq!(text(&output.stderr), format!("ccl-perf: process {pid}: {why}\n"));
     }
+    idle.kill().unwrap();
+    idle.wait().unwrap();
     for mistake in [&["x"][..], &["--nonsense"]] {
         let output = status(mistake);
         assert_eq!(

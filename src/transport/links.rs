@@ -603,6 +603,7 @@ impl Way {
     }
 
     /// Its name, if it is there.
+    #[cfg(feature = "cli")]
     pub(crate) fn name(self) -> Option<&'static str> {
         match self {
             Way::None => None,
