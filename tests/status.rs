@@ -416,6 +416,7 @@ fn a_forked_child_has_a_trace_of_its_own() {
     for (pid, calls) in [(pid.to_string(), 6), (child.to_owned(), 2)] {
         let (operations, init) = events(&format!("{path}/trace.{pid}"));
         assert_eq!((operations.len(), init.len()), (calls, 2), "{operations:#?}");
-        assert!(operations.iter().all(|event| event["pid"].to_string() == pid));
+        let number: u32 = pid.parse().unwrap();
+        assert!(operations.iter().all(|event| event["pid"] == number));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::seat::{Host, Seat, Table};
 use crate::{
-    record::{Record, later},
+    record::Record,
     topo::share::Allowance,
     transport::links::Way,
     types::{Call, Cause, Operation},
@@ -78,8 +78,9 @@ impl Waits {
     }
 
     /// How many calls the rank has made, as far as is known: none where the last ones are not.
+    #[cfg(feature = "cli")]
     pub(crate) fn calls_made(&self) -> u32 {
-        let last = self.calls().map(|call| call.seq).reduce(later);
+        let last = self.calls().map(|call| call.seq).reduce(crate::record::later);
         last.map_or(0, |last| last.wrapping_add(1))
     }
 
