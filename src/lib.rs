@@ -48,6 +48,10 @@
 //! `debug` or `trace`) sets one that writes lines to standard error, or to the file that `CCL_DEBUG_FILE` names (`%h`: the
 //! host, `%p`: the process).
 //!
+//! Each rank keeps its last operations: [`Communicator::records`]. `CCL_FLIGHT_FILE` names a file to which they are appended when
+//! the communicator fails, `CCL_TRACE_FILE` one for all operations, which Chrome's viewer shows. `ccl-perf status` looks into
+//! running processes.
+//!
 //! # Features
 //!
 //! `cli` (on by default) is the benchmark `ccl-perf`. Programs that use the library turn it off with

@@ -78,6 +78,7 @@ impl Waits {
     }
 
     /// How many calls the rank has made, as far as is known: none where the last ones are not.
+    #[cfg(feature = "cli")]
     pub(crate) fn calls_made(&self) -> u32 {
         self.newest().map_or(0, |call| call.seq.wrapping_add(1))
     }

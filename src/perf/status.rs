@@ -2,7 +2,7 @@
 
 use super::{complain, one_line, show};
 use crate::{
-    bootstrap::status::{self, Group, Report, Seen, Standing},
+    bootstrap::status::{Group, Report, Seen, Standing, look},
     record::{Record, State},
     transport::links::Way,
     types::Operation,
@@ -56,7 +56,7 @@ pub(super) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     let pids = match args.pids[..] {
-        [] => match status::processes() {
+        [] => match look::processes() {
             Ok(pids) if pids.is_empty() => {
                 return complain("no process of this user on this host uses ccl", 1);
             }
@@ -67,7 +67,7 @@ pub(super) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let (mut text, mut all, mut code) = (String::new(), Vec::new(), ExitCode::SUCCESS);
     for pid in pids {
-        match status::look(pid, LIMIT) {
+        match look::look(pid, LIMIT) {
             Ok(report) if args.json => all.push(in_json(&report)),
             Ok(report) => tell(&mut text, &report, args.last),
             Err(error) => {

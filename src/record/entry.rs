@@ -147,7 +147,7 @@ impl Entry {
         if first == NONE || self.first.load(Relaxed) != first {
             return None;
         }
-        let end = (ended != 0).then(|| (ended >> 8, End(ended as u8)));
+        let end = (ended != 0).then_some((ended >> 8, End(ended as u8)));
         Some((words, SoFar { end, done }))
     }
 }

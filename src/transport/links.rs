@@ -608,6 +608,7 @@ impl Way {
     }
 
     /// Its name, if it is there.
+    #[cfg(feature = "cli")]
     pub(crate) fn name(self) -> Option<&'static str> {
         match self {
             Way::None => None,

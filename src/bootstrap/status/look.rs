@@ -1,0 +1,171 @@
+//! Asking a process of this host how its communicators are doing.
+
+use super::{Report, known_secret};
+use crate::net::{Address, DialError, Failure, FrameError, MEETING, Patience, Role, Target};
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// Why a process tells nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Blind {
+    #[error("there is no such process")]
+    Gone,
+    #[error("it belongs to another user")]
+    Foreign,
+    #[error("it uses no communicator of ccl's, or none yet")]
+    Stranger,
+    #[error("it is in another network namespace: look from within")]
+    Elsewhere,
+    #[error("it did not answer within {0:.0?}{1}")]
+    Silent(Duration, &'static str),
+    #[error("{0}")]
+    Failed(#[from] Failure),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Asks process `pid` of this host how its communicators are doing: `limit` at most.
+///
+/// # Errors
+/// Why it tells nothing.
+pub(crate) fn look(pid: u32, limit: Duration) -> Result<Report, Blind> {
+    let sockets = sockets(pid)?;
+    let [first, ..] = sockets[..] else {
+        return Err(Blind::Stranger);
+    };
+    if namespace(Path::new(&format!("/proc/{pid}"))) != namespace(Path::new("/proc/self")) {
+        return Err(Blind::Elsewhere);
+    }
+    let target = Target {
+        addresses: vec![first],
+        role: Role::Status,
+        from: MEETING,
+        to: MEETING,
+        comm: [0; 16],
+        secret: known_secret(),
+    };
+    let patience = Patience::new(Instant::now() + limit, &|| false);
+    let asked = (patience.dial(&target)).and_then(|mut channel| patience.receive(&mut channel));
+    match asked {
+        Ok(frame) => Ok(frame.message().map_err(Failure::from)?),
+        Err(Failure::Late) => Err(Blind::Silent(limit, state_of(pid))),
+        Err(Failure::Dial(DialError::Nobody)) | Err(Failure::Frame(FrameError::Closed)) => {
+            Err(if state_of(pid).is_empty() && !exists(pid) {
+                Blind::Gone
+            } else {
+                Blind::Failed(Failure::Frame(FrameError::Closed))
+            })
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// The processes of this host that use the library and that we may look into.
+pub(crate) fn processes() -> io::Result<Vec<u32>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let pid = name.to_str().and_then(|name| name.parse().ok());
+        all.extend(pid.filter(|&pid| sockets(pid).is_ok_and(|sockets| !sockets.is_empty())));
+    }
+    all.sort_unstable();
+    Ok(all)
+}
+
+fn exists(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+fn namespace(process: &Path) -> Option<PathBuf> {
+    fs::read_link(process.join("ns/net")).ok()
+}
+
+/// The sockets where the control thread of process `pid` listens: one, as a rule.
+fn sockets(pid: u32) -> Result<Vec<Address>, Blind> {
+    let seen = |e: io::Error| match e.kind() {
+        io::ErrorKind::NotFound => Blind::Gone,
+        io::ErrorKind::PermissionDenied => Blind::Foreign,
+        _ => Blind::Io(e),
+    };
+    let mut inodes = BTreeSet::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd")).map_err(seen)? {
+        let Ok(link) = entry
+            .map_err(seen)
+            .and_then(|entry| fs::read_link(entry.path()).map_err(seen))
+        else {
+            continue; // closed meanwhile
+        };
+        let link = link.to_string_lossy();
+        let inode = link
+            .strip_prefix("socket:[")
+            .and_then(|rest| rest.strip_suffix(']'));
+        inodes.extend(inode.and_then(|inode| inode.parse::<u64>().ok()));
+    }
+    let table = fs::read_to_string(format!("/proc/{pid}/net/unix")).map_err(seen)?;
+    let listening = table.lines().filter_map(listener);
+    let ours = listening.filter(|(inode, _)| inodes.contains(inode));
+    Ok(ours.map(|(_, address)| address).collect())
+}
+
+/// The inode and the address of a control thread's listening socket, if a line of `/proc/net/unix` is of one.
+fn listener(line: &str) -> Option<(u64, Address)> {
+    const LISTENS: u32 = 1 << 16; // __SO_ACCEPTCON
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let [_, _, _, flags, _, _, inode, name] = words[..] else {
+        return None;
+    };
+    let flags = u32::from_str_radix(flags, 16).ok()?;
+    let digits = name
+        .strip_prefix("@ccl-")
+        .filter(|digits| digits.is_ascii() && digits.len() == 32)?;
+    let mut random = [0; 16];
+    for (byte, at) in random.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(&digits[at..at + 2], 16).ok()?;
+    }
+    (flags & LISTENS != 0).then_some((inode.parse().ok()?, Address::Unix(random)))
+}
+
+/// What the system says of a process that does not answer.
+fn state_of(pid: u32) -> &'static str {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    match state {
+        Some('T') => ": it is stopped",
+        Some('t') => ": a debugger has stopped it",
+        Some('D') => ": it waits for a device",
+        Some('Z' | 'X') => ": it has ended",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listening_sockets_are_told_from_others() {
+        let name = "0123456789abcdef0123456789abcdef";
+        let line = |flags: &str, name: &str| {
+            listener(&format!(
+                "ffff8881: 00000002 00000000 {flags} 0001 01 4711 {name}"
+            ))
+        };
+        let random = [1, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef];
+        let address = Address::Unix([random, random].concat().try_into().unwrap());
+        assert_eq!(line("00010000", &format!("@ccl-{name}")), Some((4711, address)));
+        assert_eq!(line("00000000", &format!("@ccl-{name}")), None);
+        for other in [
+            "@ccl-17",
+            "@ccl-env-0123456789abcdef0123456789abcd",
+            "/run/x",
+            "@ccl-zz",
+        ] {
+            assert_eq!(line("00010000", other), None);
+        }
+        assert_eq!(listener("Num RefCount Protocol Flags Type St Inode Path"), None);
+    }
+}
