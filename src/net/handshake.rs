@@ -234,7 +234,7 @@ impl Client {
                 };
                 let (initiator, message) = Initiator::begin(&terms).ok_or(Refused::NoKeys)?;
                 proof.extend_from_slice(&message);
-                Some(initiator)
+                Some(Box::new(initiator))
             }
         };
         let awaits = SERVER_PROOF + along(self.ours.protection);
@@ -250,7 +250,8 @@ impl Client {
 /// The client after its proof.
 pub(crate) struct ClientProved {
     expected: Hmac<Sha256>,
-    initiator: Option<Initiator>,
+    /// Boxed, for it is large and mostly not there.
+    initiator: Option<Box<Initiator>>,
     awaits: usize,
 }
 

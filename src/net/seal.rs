@@ -407,11 +407,10 @@ impl Key {
     fn renew(&mut self) -> Option<()> {
         let mut next = Zeroizing::new([0; Secret::LEN]);
         let nonce = self.nonce(u64::MAX);
-        let sealed = self
+        let _tag = self
             .key
             .seal_in_place_separate_tag(nonce, Aad::empty(), &mut *next)
-            .ok();
-        sealed?;
+            .ok()?;
         self.key = LessSafeKey::new(UnboundKey::new(self.cipher.algorithm(), &*next).ok()?);
         Some(())
     }
@@ -623,7 +622,8 @@ mod tests {
         for cipher in CIPHERS {
             let (mut sealer, mut opener) = ends(Protection::Encrypt, cipher);
             let skip = |key: &mut Key| key.records = RECORDS_PER_KEY - 1;
-            (skip(&mut sealer.key), skip(&mut opener.key));
+            skip(&mut sealer.key);
+            skip(&mut opener.key);
             let bodies = vec![vec![7; 100]; 3];
             let (wire, _) = records(&mut sealer, &bodies);
             assert_eq!(
