@@ -95,7 +95,8 @@ fn a_capture_shows_the_data_unless_they_are_encrypted() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let mut packet = vec![0u8; 1 << 17];
-                while !stop.load(Relaxed) {
+                loop {
+                    let is_last = stop.load(Relaxed); // what was sent before is here
                     match receive(&wire, &mut packet) {
                         Some(len) => {
                             let packet = &packet[..len];
@@ -103,6 +104,7 @@ fn a_capture_shows_the_data_unless_they_are_encrypted() {
                             seen.0 += 1;
                             seen.1 += u64::from(packet.windows(pattern.len()).any(|part| part == pattern));
                         }
+                        None if is_last => break,
                         None => thread::sleep(Duration::from_millis(1)),
                     }
                 }
@@ -116,7 +118,6 @@ fn a_capture_shows_the_data_unless_they_are_encrypted() {
                     thread::sleep(Duration::from_millis(20));
                 }
             });
-            thread::sleep(Duration::from_millis(100));
             stop.store(true, Relaxed);
         });
         let (packets, shown) = *seen.lock().unwrap();
