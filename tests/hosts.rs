@@ -202,6 +202,36 @@ fn without_a_secret_every_rank_is_refused_and_told_how_to_make_one() {
 }
 
 #[test]
+fn ranks_may_encrypt_and_must_agree_on_it() {
+    let Some(hosts) = Hosts::new("encrypt") else {
+        return;
+    };
+    let file = hosts.secret("secret");
+    let start = |settings: [&str; 2]| {
+        let ranks = (0..2).map(|rank| {
+            let more = [
+                ("CCL_SECRET_FILE", file.as_str()),
+                ("CCL_ENCRYPTION", settings[rank]),
+                ("CCL_TIMEOUT", "60"),
+            ];
+            hosts.rank(rank, rank, 2, &more)
+        });
+        outputs(ranks.collect())
+    };
+    for setting in ["authenticate", "on"] {
+        check_table(&start([setting; 2]), "tcp");
+    }
+    for output in start(["on", "off"]) {
+        let err = text(&output.stderr);
+        let wanted = ["CCL_ENCRYPTION", "\"on\" on rank 0 on ", "\"off\" on rank 1 on "];
+        assert!(
+            output.status.code() == Some(1) && wanted.iter().all(|part| err.contains(part)),
+            "{err}"
+        );
+    }
+}
+
+#[test]
 fn a_wrong_secret_is_refused_on_every_rank() {
     let Some(hosts) = Hosts::new("wrong") else { return };
     let files = [hosts.secret("one"), hosts.secret("another")];

@@ -10,13 +10,10 @@ use crate::{
     net::{CommId, Secret},
     types::{Error, Result},
 };
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
 use std::{
     sync::OnceLock,
     time::{Duration, Instant},
 };
-use zeroize::Zeroizing;
 
 /// How a communicator comes of another one: each kind is numbered for itself, alike on all its ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,25 +182,12 @@ fn keys(parent: &Secret, name: &CommId, descent: Descent, members: &[usize]) -> 
         Descent::Grow { number } => (b"ccl grow 1 ", number, Vec::new()),
     };
     let derive = |what: &[u8]| {
-        expand(
-            parent.bytes(),
-            &[label, what, name, &number.to_le_bytes(), &whose],
-        )
+        let derived = parent.derive(&[label, what, name, &number.to_le_bytes(), &whose]);
+        derived.ok_or_else(|| Error::internal("HMAC refused a key"))
     };
     let mut comm = CommId::default();
     comm.copy_from_slice(&derive(b"name  ")?[..16]);
     Ok((comm, Secret::new(&*derive(b"secret")?)))
-}
-
-/// The first block of HKDF-Expand with HMAC-SHA-256; the key is uniformly random, so that there is nothing to extract.
-///
-/// Source: RFC 5869, section 2.3.
-fn expand(key: &[u8], info: &[&[u8]]) -> Result<Zeroizing<[u8; 32]>> {
-    // HMAC takes keys of any length.
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).map_err(|_| Error::internal("HMAC refused a key"))?;
-    info.iter().for_each(|part| mac.update(part));
-    mac.update(&[1]);
-    Ok(Zeroizing::new(mac.finalize().into_bytes().into()))
 }
 
 /// How long the meeting's answer is awaited after it has become known that the parent is in trouble.
@@ -213,19 +197,6 @@ const ANSWER_WAIT: Duration = Duration::from_millis(500);
 mod tests {
     use super::*;
     use std::collections::HashSet;
-
-    fn bytes<const N: usize>(hex: &str) -> [u8; N] {
-        std::array::from_fn(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap())
-    }
-
-    #[test]
-    fn expand_is_that_of_the_rfc() {
-        // RFC 5869, appendix A.1: the first 32 bytes of the output.
-        let key: [u8; 32] = bytes("077709362c2e32df0ddc3f0dc47bba6390b6c73bb50f9c3122ec844ad7c2b3e5");
-        let info: [u8; 10] = bytes("f0f1f2f3f4f5f6f7f8f9");
-        let wanted: [u8; 32] = bytes("3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf");
-        assert_eq!(*expand(&key, &[&info[..3], &info[3..]]).unwrap(), wanted);
-    }
 
     #[test]
     fn children_differ_in_name_and_secret_by_all_that_they_are_made_of() {

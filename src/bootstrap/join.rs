@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     net::{
-        Channel, DialError, Failure, FrameError, MEETING, Packed, Parcel, Patience, Presence, Refused, Role,
-        Target, Way, interfaces,
+        Channel, DialError, Failure, FrameError, MEETING, Packed, Parcel, Patience, Presence, Protection,
+        Refused, Role, Target, Way, interfaces,
     },
     sys::{clock, host, tcp},
     topo::share::Allowance,
@@ -46,6 +46,8 @@ pub(crate) struct Joining<'a> {
     pub(crate) network: Network,
     /// By which interfaces and ports it may then be reached.
     pub(crate) presence: Presence,
+    /// What its connections by TCP are to be like. One of the settings, too.
+    pub(crate) protection: Protection,
     /// How many ways to another host are used together, if that is said.
     pub(crate) rails: Option<usize>,
     /// Called on the control thread when something has changed. Must not block.
@@ -84,6 +86,7 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
     control.post(Command::Enlist {
         shared: shared.clone(),
         secret: id.secret.clone(),
+        protection: joining.protection,
         welcome,
     })?;
     let listens = match joining.network {
@@ -122,7 +125,9 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
         "init: going to the meeting of the ranks at {}",
         id.places()
     );
-    match request().and_then(|request| meet(id, joining.child, &shared, deadline, request)) {
+    match request()
+        .and_then(|request| meet(id, joining.child, &shared, joining.protection, deadline, request))
+    {
         Ok((table, [found, met])) => {
             let all = began.elapsed();
             info!(
@@ -139,7 +144,8 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
             let table = Arc::new(table);
             control.post(Command::Seat(key, table.clone()))?;
             let links = Roads::new(joining.rails, fastest);
-            Ok(Membership::new(shared, id.secret.clone(), table, links, timeout))
+            let keys = (id.secret.clone(), joining.protection);
+            Ok(Membership::new(shared, keys, table, links, timeout))
         }
         Err(e) => {
             // If that fails the control thread has ended, and with it all that it held.
@@ -166,6 +172,7 @@ fn meet(
     id: &UniqueId,
     child: Option<&Child<'_>>,
     shared: &Shared,
+    protection: Protection,
     deadline: Instant,
     mut request: Join,
 ) -> Result<(Table, [Instant; 2]), Error> {
@@ -178,7 +185,7 @@ fn meet(
         (None, Some(what)) => Error::Init { what },
         (None, None) => explain(failure, id, key.rank, timeout, &patience.tried()),
     };
-    let mut channel = go_there(id, key, &patience).map_err(explain)?;
+    let mut channel = go_there(id, key, protection, &patience).map_err(explain)?;
     let found = Instant::now();
     if request.seat.port.is_some()
         && request.host.ways.is_empty()
@@ -201,7 +208,12 @@ fn meet(
 }
 
 /// Connects to the meeting place. Where its owner may come late, it is awaited.
-fn go_there(id: &UniqueId, key: Key, patience: &Patience<'_>) -> Result<Channel, Failure> {
+fn go_there(
+    id: &UniqueId,
+    key: Key,
+    protection: Protection,
+    patience: &Patience<'_>,
+) -> Result<Channel, Failure> {
     let target = Target {
         addresses: id.addresses.clone(),
         role: Role::Join,
@@ -209,6 +221,7 @@ fn go_there(id: &UniqueId, key: Key, patience: &Patience<'_>) -> Result<Channel,
         to: MEETING,
         comm: key.comm,
         secret: id.secret.clone(),
+        protection,
     };
     let mut pause = FIRST_RETRY;
     loop {

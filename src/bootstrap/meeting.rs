@@ -226,7 +226,10 @@ fn difference((a, one): (u32, &Join), (b, other): (u32, &Join)) -> Option<String
     one.knobs.iter().chain(&other.knobs).find_map(|(name, _)| {
         let (ours, theirs) = (value(one, name), value(other, name));
         (ours != theirs).then(|| {
-            format!("the ranks' settings differ: {name} is {ours} on rank {a} and {theirs} on rank {b}")
+            format!(
+                "the ranks' settings differ: {name} is {ours} on rank {a} and {theirs} on rank {b}: give \
+                 all ranks the same"
+            )
         })
     })
 }
@@ -364,7 +367,7 @@ mod tests {
         assert!(meeting.arrive(1, join(4, 10), None, now).is_none());
         assert_eq!(
             what(meeting.arrive(3, far(vec![]), None, now)),
-            "the ranks' settings differ: CCL_ALGO is \"ring\" on rank 1 on node and not set on rank 3 on node (10.0.0.2)"
+            "the ranks' settings differ: CCL_ALGO is \"ring\" on rank 1 on node and not set on rank 3 on node (10.0.0.2): give all ranks the same"
         );
         assert!(meeting.arrive(3, far(join(4, 0).knobs), None, now).is_none());
         assert!(what(meeting.depart(3)).starts_with("rank 3 (process 11 on node (10.0.0.2)) ended"));

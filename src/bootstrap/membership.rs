@@ -10,10 +10,9 @@ use super::{
 };
 use crate::{
     net::{
-        Address, CommId, DialError, Failure, Frame, FrameError, Packed, Parcel, Patience, Refused, Role,
-        Secret, Target, Way,
+        Address, CommId, Connection, DialError, Failure, Frame, FrameError, Packed, Parcel, Patience,
+        Protection, Refused, Role, Secret, Target, Way,
     },
-    sys::fork::ProcessFd,
     topo::share::Crowd,
     transport::links::{Direction, Opener, Way as Joined},
     types::{Cause, Error, Operation, Says, Whereabouts},
@@ -37,6 +36,7 @@ use std::{
 pub(crate) struct Membership {
     health: Health,
     secret: Secret,
+    protection: Protection,
     table: Arc<Table>,
     pub(super) roads: Roads,
     timeout_ms: AtomicU64,
@@ -48,7 +48,7 @@ pub(crate) struct Membership {
 impl Membership {
     pub(super) fn new(
         shared: Arc<Shared>,
-        secret: Secret,
+        (secret, protection): (Secret, Protection),
         table: Arc<Table>,
         roads: Roads,
         timeout: Duration,
@@ -56,6 +56,7 @@ impl Membership {
         let membership = Membership {
             health: Health(shared),
             secret,
+            protection,
             table,
             roads,
             timeout_ms: AtomicU64::new(0),
@@ -229,6 +230,7 @@ impl Membership {
             to: peer as u32,
             comm: key.comm,
             secret: self.secret.clone(),
+            protection: self.protection,
         })
     }
 
@@ -398,7 +400,7 @@ impl Opener for Membership {
         peer: usize,
         wanted: Option<usize>,
         about: &dyn Fn(usize, usize) -> Vec<u8>,
-    ) -> Result<Vec<ProcessFd>, Error> {
+    ) -> Result<Vec<Connection>, Error> {
         if self.seat(peer).is_some_and(|seat| seat.port.is_none()) {
             return Err(self.no_link(
                 peer,
@@ -406,7 +408,7 @@ impl Opener for Membership {
             ));
         }
         // Kept when a later one fails: the peer has been told what they are.
-        let made = RefCell::new(Vec::<Option<ProcessFd>>::new());
+        let made = RefCell::new(Vec::<Option<Connection>>::new());
         self.reach(peer, |patience| {
             let mut made = made.borrow_mut();
             let target = self.target(peer, Role::Stream)?;
@@ -421,11 +423,11 @@ impl Opener for Membership {
             for ((index, stream), mut channel) in missing.zip(channels) {
                 let parcel = Parcel {
                     bytes: about(index, count),
-                    fds: Vec::new(),
+                    ..Parcel::default()
                 };
                 patience.send(&mut channel, Packed::parcel(parcel)?)?;
                 patience.receive(&mut channel)?;
-                *stream = channel.into_stream();
+                *stream = channel.into_connection();
             }
             Ok(())
         })?;

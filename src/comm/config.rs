@@ -1,7 +1,7 @@
 //! What a user may set for a communicator.
 
 use crate::{
-    net::{Presence, Said, Way, interfaces, setting},
+    net::{Presence, Protection, Said, Way, interfaces, setting},
     plan::{
         algo::{ALGORITHMS, has_no_order},
         choose,
@@ -15,7 +15,8 @@ use crate::{
 };
 use std::{env, time::Duration};
 
-/// Settings of a communicator. Ranks must agree on `transport`, `algorithm` and `reproducible`: init compares them.
+/// Settings of a communicator. Ranks must agree on `transport`, `algorithm`, `reproducible` and `encryption`: init
+/// compares them.
 ///
 /// ```
 /// let mut config = ccl::Config::default();
@@ -40,6 +41,10 @@ pub struct Config {
     /// that splits ranks a to b at a plus the largest power of two below b − a, 16- and 8-bit floats in `f32` with one
     /// rounding at the end. It leaves the planner fewer algorithms, so that long vectors may take longer.
     pub reproducible: bool,
+    /// What is done for the traffic by TCP, that of init included: `"off"`; `"authenticate"`, with which nobody on the way can
+    /// alter data; `"on"`, with which nobody can read them either. The keys come of the unique id's secret. `None`: the
+    /// environment's `CCL_ENCRYPTION`, else `"off"`.
+    pub encryption: Option<String>,
     /// The interfaces by which ranks of other hosts may come: the beginnings of their names, `"eth,ib"`; with `=` before the first
     /// all of their names, `"=eth0,eth1"`; with `^` those that are not to be used, `"^docker"`, `"^=docker0"`. `None`: the
     /// environment's `CCL_SOCKET_IFNAME`, else all but loopback, those that lead to other hosts first, and of these the fastest.
@@ -95,7 +100,11 @@ impl Config {
         if self.transport.is_none() {
             self.transport = env::var("CCL_TRANSPORT").ok().filter(|text| !text.is_empty());
         }
+        if self.encryption.is_none() {
+            self.encryption = env::var("CCL_ENCRYPTION").ok().filter(|text| !text.is_empty());
+        }
         self.choice()?;
+        self.protection()?;
         self.tcp()?;
         self.rails()?;
         let selection = self.presence()?.selection;
@@ -141,6 +150,18 @@ impl Config {
             Some("tcp") => Ok(Choice::Tcp),
             Some(other) => Err(Error::usage(format!(
                 "transport {other:?} does not exist: use \"auto\", \"shm\" or \"tcp\""
+            ))),
+        }
+    }
+
+    /// What is done for the traffic by TCP.
+    pub(super) fn protection(&self) -> Result<Protection> {
+        match self.encryption.as_deref() {
+            None | Some("off") => Ok(Protection::Off),
+            Some("authenticate") => Ok(Protection::Authenticate),
+            Some("on") => Ok(Protection::Encrypt),
+            Some(other) => Err(Error::usage(format!(
+                "encryption {other:?} does not exist: use \"off\", \"authenticate\" or \"on\" (CCL_ENCRYPTION)"
             ))),
         }
     }
@@ -227,6 +248,10 @@ impl Config {
             knob("algorithm", &self.algorithm),
             ("reproducible".to_owned(), self.reproducible.to_string()),
             ("CCL_DIRECT".to_owned(), direct_text()),
+            (
+                "CCL_ENCRYPTION".to_owned(),
+                self.encryption.clone().unwrap_or("off".to_owned()),
+            ),
         ]
     }
 }

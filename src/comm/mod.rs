@@ -125,6 +125,7 @@ impl Communicator {
                 Choice::Tcp => Network::Always,
             },
             presence: config.presence()?,
+            protection: config.protection()?,
             rails: config.rails()?,
             wake: Arc::new(move || wake.wake()),
         })?);

@@ -1,9 +1,9 @@
 //! [`Greeter`]: a connection that has come in and has not proved itself yet.
 
 use super::{
-    Channel, Secret,
+    Channel, Connection, Secret,
     address::fill_random,
-    handshake::{CLIENT_PROOF, Hello, REJECTION, Refused, Server, refusal},
+    handshake::{Hello, LONGEST, Refused, Server, refusal, rejection},
 };
 use crate::sys::{fork::ProcessFd, socket, tcp};
 use rustix::{io::Errno, process::geteuid};
@@ -26,7 +26,7 @@ pub(crate) struct Greeter {
     kind: Kind,
     since: Instant,
     stage: Stage,
-    buffer: [u8; Hello::LEN],
+    buffer: [u8; LONGEST],
     have: usize,
 }
 
@@ -69,14 +69,9 @@ impl Greeter {
             kind,
             since: now,
             stage: Stage::Hello,
-            buffer: [0; Hello::LEN],
+            buffer: [0; LONGEST],
             have: 0,
         })
-    }
-
-    /// What it came in by: by a Unix socket it is of our user, or the superuser.
-    pub(crate) fn kind(&self) -> Kind {
-        self.kind
     }
 
     /// When it came.
@@ -85,12 +80,15 @@ impl Greeter {
     }
 
     /// Goes on with what has come. `secret` gives the secret of the communicator and rank that a hello names, if this
-    /// process knows it.
-    pub(crate) fn advance(mut self, mut secret: impl FnMut(&Hello) -> Option<Secret>) -> Greeting {
+    /// process knows it and the hello is as it should be.
+    pub(crate) fn advance(
+        mut self,
+        mut secret: impl FnMut(&Hello, Kind) -> Result<Secret, Refused>,
+    ) -> Greeting {
         loop {
-            let need = match self.stage {
+            let need = match &self.stage {
                 Stage::Hello => Hello::LEN,
-                Stage::Proof(_) => CLIENT_PROOF,
+                Stage::Proof(server) => server.awaits(),
             };
             match socket::receive_bytes(&self.stream, &mut self.buffer[self.have..need]) {
                 Ok(0) => return Greeting::Over,
@@ -107,7 +105,7 @@ impl Greeter {
                         Err(None) => return Greeting::Over,
                         Err(Some((version, stream))) => return Greeting::Foreign(version, stream),
                     },
-                    Stage::Proof(server) => return on_proof(server, &self.buffer, self.stream),
+                    Stage::Proof(server) => return on_proof(server, &self.buffer[..need], self.stream),
                 }
             }
         }
@@ -116,11 +114,12 @@ impl Greeter {
     /// Takes the client's hello; if that is the end, the other version that it speaks, where that is why.
     fn on_hello(
         self,
-        secret: impl FnOnce(&Hello) -> Option<Secret>,
+        secret: impl FnOnce(&Hello, Kind) -> Result<Secret, Refused>,
     ) -> Result<Greeter, Option<(u32, ProcessFd)>> {
         let mut nonce = [0; 32];
         fill_random(&mut nonce).map_err(|_| None)?;
-        match Server::on_hello(&self.buffer, nonce, secret) {
+        let hello = self.buffer.first_chunk().ok_or(None)?;
+        match Server::on_hello(hello, nonce, |hello| secret(hello, self.kind)) {
             Ok((server, ours)) if send_all(&self.stream, &ours) => Ok(Greeter {
                 stage: Stage::Proof(server),
                 ..self
@@ -143,15 +142,14 @@ impl AsFd for Greeter {
     }
 }
 
-fn on_proof(server: Server, buffer: &[u8; Hello::LEN], stream: ProcessFd) -> Greeting {
-    let Some(proof) = buffer.first_chunk::<CLIENT_PROOF>() else {
-        return Greeting::Over;
-    };
+fn on_proof(server: Server, proof: &[u8], stream: ProcessFd) -> Greeting {
     match server.on_proof(proof) {
-        Ok((hello, answer)) if send_all(&stream, &answer) => Greeting::Met(hello, Channel::new(stream)),
+        Ok((hello, guard, answer)) if send_all(&stream, &answer) => {
+            Greeting::Met(hello, Channel::new(Connection { fd: stream, guard }))
+        }
         Ok(_) => Greeting::Over,
         Err((hello, _)) => {
-            send_all(&stream, &REJECTION);
+            send_all(&stream, &rejection(&hello));
             Greeting::Denied(hello, stream)
         }
     }

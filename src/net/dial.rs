@@ -1,10 +1,11 @@
 //! [`Dialer`]: the client's side of a connection being made.
 
 use super::{
-    Address, Channel, Secret,
+    Address, Channel, Connection, Protection, Secret,
     accept::send_all,
     address::fill_random,
-    handshake::{Client, ClientProved, CommId, Hello, Refused, Role, SERVER_PROOF},
+    handshake::{Client, ClientProved, CommId, Hello, LONGEST, Refused, Role},
+    seal::Cipher,
 };
 use crate::sys::{fork::ProcessFd, poll::Ready, socket, tcp};
 use rustix::io::Errno;
@@ -25,6 +26,8 @@ pub(crate) struct Target {
     pub(crate) to: u32,
     pub(crate) comm: CommId,
     pub(crate) secret: Secret,
+    /// What is done for the connection by TCP.
+    pub(crate) protection: Protection,
 }
 
 /// A client's handshake in progress.
@@ -32,7 +35,7 @@ pub(crate) struct Dialer {
     address: Address,
     stream: ProcessFd,
     stage: Stage,
-    buffer: [u8; Hello::LEN],
+    buffer: [u8; LONGEST],
     have: usize,
 }
 
@@ -127,6 +130,11 @@ impl Dialer {
             from: target.from,
             to: target.to,
             comm: target.comm,
+            protection: match address {
+                Address::Tcp(_) => target.protection,
+                Address::Unix(_) => Protection::Off, // it stays with this host and this user
+            },
+            has_aes: Cipher::has_aes(),
             nonce,
         };
         let (client, bytes) = Client::begin(hello, target.secret.clone());
@@ -142,7 +150,7 @@ impl Dialer {
             address,
             stream,
             stage,
-            buffer: [0; Hello::LEN],
+            buffer: [0; LONGEST],
             have: 0,
         })
     }
@@ -179,9 +187,9 @@ impl Dialer {
             self.stage = Stage::Hello(client);
         }
         loop {
-            let need = match self.stage {
+            let need = match &self.stage {
                 Stage::Connecting(..) | Stage::Hello(_) => Hello::LEN,
-                Stage::Proof(_) => SERVER_PROOF,
+                Stage::Proof(proved) => proved.awaits(),
             };
             match socket::receive_bytes(&self.stream, &mut self.buffer[self.have..need]) {
                 // A server with too many unproved connections closes the oldest without a word.
@@ -195,17 +203,23 @@ impl Dialer {
                 self.have = 0;
                 match self.stage {
                     Stage::Connecting(client, _) | Stage::Hello(client) => {
-                        let (proved, bytes) = client.on_hello(&self.buffer).map_err(DialError::Refused)?;
+                        let hello = self.buffer.first_chunk();
+                        let proof = hello.map_or(Err(Refused::Garbage), |hello| client.on_hello(hello));
+                        let (proved, bytes) = proof.map_err(DialError::Refused)?;
                         if !send_all(&self.stream, &bytes) {
                             return Err(DialError::Busy);
                         }
                         self.stage = Stage::Proof(proved);
                     }
                     Stage::Proof(proved) => {
-                        let answer = self.buffer.first_chunk::<SERVER_PROOF>();
-                        let verdict = answer.map_or(Err(Refused::Garbage), |a| proved.on_proof(a));
-                        verdict.map_err(DialError::Refused)?;
-                        return Ok(Dialing::Met(Channel::new(self.stream)));
+                        let guard = proved
+                            .on_proof(&self.buffer[..need])
+                            .map_err(DialError::Refused)?;
+                        let connection = Connection {
+                            fd: self.stream,
+                            guard,
+                        };
+                        return Ok(Dialing::Met(Channel::new(connection)));
                     }
                 }
             }

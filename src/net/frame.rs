@@ -4,7 +4,7 @@
 //! checked before they are used. Descriptors travel with the frame's first byte, so they are here by the time the
 //! frame is complete; frames take them in order.
 
-use super::Parcel;
+use super::{ALTERED, Connection, Guard, Parcel};
 use crate::sys::{fork::ProcessFd, socket};
 use rustix::io::Errno;
 use serde::{Serialize, de::DeserializeOwned};
@@ -24,6 +24,8 @@ pub(crate) const MAX_FRAME: usize = 4 << 20;
 pub(crate) struct Frame {
     pub(crate) body: Vec<u8>,
     pub(crate) fds: Vec<ProcessFd>,
+    /// What protects the connection among them, where one was put there by its receiver.
+    pub(crate) guard: Option<Box<Guard>>,
 }
 
 impl Frame {
@@ -46,6 +48,7 @@ impl Frame {
         Ok(Parcel {
             bytes: self.body,
             fds: socket::release(self.fds),
+            guard: self.guard,
         })
     }
 }
@@ -59,6 +62,8 @@ pub(crate) enum FrameError {
     TooLong(usize),
     #[error("a message that makes no sense")]
     Malformed,
+    #[error("{ALTERED}")]
+    Altered,
     #[error("its descriptors could not be taken: too many came, or too many files are open (see ulimit -n)")]
     TooManyFds,
     #[error(transparent)]
@@ -112,6 +117,7 @@ impl Packed {
 #[derive(Debug)]
 pub(crate) struct Channel {
     stream: ProcessFd,
+    guard: Option<Box<Guard>>,
     inbox: Inbox,
     /// What is still to be sent, with the bytes of the first that have gone.
     outbox: VecDeque<Packed>,
@@ -119,9 +125,10 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    pub(crate) fn new(stream: ProcessFd) -> Self {
+    pub(crate) fn new(Connection { fd, guard }: Connection) -> Self {
         Channel {
-            stream,
+            stream: fd,
+            guard,
             inbox: Inbox::default(),
             outbox: VecDeque::new(),
             gone: 0,
@@ -129,9 +136,13 @@ impl Channel {
     }
 
     /// The connection itself, for another protocol; `None` if frames are under way on it.
-    pub(crate) fn into_stream(self) -> Option<ProcessFd> {
+    pub(crate) fn into_connection(self) -> Option<Connection> {
         let idle = self.outbox.is_empty() && self.inbox.bytes.is_empty() && self.inbox.fds.is_empty();
-        idle.then_some(self.stream)
+        let idle = idle && self.guard.as_ref().is_none_or(|guard| guard.is_idle());
+        idle.then_some(Connection {
+            fd: self.stream,
+            guard: self.guard,
+        })
     }
 
     /// Adds a message to what is to be sent; [`Channel::flush`] sends it.
@@ -141,7 +152,7 @@ impl Channel {
 
     /// Whether something is still to be sent.
     pub(crate) fn unsent(&self) -> bool {
-        !self.outbox.is_empty()
+        !self.outbox.is_empty() || self.guard.as_ref().is_some_and(|guard| guard.sealer.is_pending())
     }
 
     /// Sends what goes without waiting.
@@ -159,10 +170,13 @@ impl Channel {
     }
 
     /// One call's worth: from where we are to the next message that has descriptors of its own.
-    fn send_some(&self) -> Result<usize, Errno> {
+    fn send_some(&mut self) -> Result<usize, Errno> {
         let mut messages = self.outbox.iter();
         let Some(first) = messages.next() else {
-            return Ok(0);
+            let guard = self.guard.as_mut();
+            return guard
+                .map_or(Ok(()), |guard| guard.sealer.flush(&self.stream))
+                .map(|()| 0);
         };
         let fds: SmallVec<[BorrowedFd<'_>; Parcel::MAX_FDS]> = match self.gone {
             0 => first.fds.iter().map(AsFd::as_fd).collect(),
@@ -171,7 +185,10 @@ impl Channel {
         let rest = messages.take_while(|p| p.fds.is_empty()).map(|p| &p.bytes[..]);
         let bytes = std::iter::once(&first.bytes[self.gone..]).chain(rest);
         let bytes: SmallVec<[IoSlice<'_>; BATCH]> = bytes.take(BATCH).map(IoSlice::new).collect();
-        socket::send(&self.stream, &bytes, &fds)
+        match &mut self.guard {
+            None => socket::send(&self.stream, &bytes, &fds),
+            Some(guard) => guard.sealer.send(&self.stream, &bytes), // descriptors do not go by TCP
+        }
     }
 
     /// Takes `n` sent bytes off what is to be sent.
@@ -188,13 +205,21 @@ impl Channel {
 
     /// Reads once what has come; [`Channel::next`] gives the frames. False when nothing had.
     pub(crate) fn fill(&mut self) -> Result<bool, FrameError> {
-        let mut chunk = [0; 16 << 10];
-        match socket::receive(&self.stream, &mut chunk, &mut self.inbox.fds) {
-            Ok(0) => Err(FrameError::Closed),
-            Ok(n) => {
-                self.inbox.bytes.extend_from_slice(&chunk[..n]);
-                Ok(true)
+        let Inbox { bytes, fds } = &mut self.inbox;
+        let more = match &mut self.guard {
+            None => {
+                let mut chunk = [0; 16 << 10];
+                socket::receive(&self.stream, &mut chunk, fds).map(|n| {
+                    bytes.extend_from_slice(&chunk[..n]);
+                    n > 0
+                })
             }
+            Some(guard) => (guard.opener).fill(&self.stream, |plain| bytes.extend_from_slice(plain)),
+        };
+        match more {
+            Ok(false) => Err(FrameError::Closed),
+            Ok(true) => Ok(true),
+            Err(Errno::BADMSG) => Err(FrameError::Altered),
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
             Err(Errno::CONNRESET) => Err(FrameError::Closed),
             Err(Errno::TOOBIG) => Err(FrameError::TooManyFds),
@@ -245,6 +270,7 @@ impl Inbox {
         Ok(Some(Frame {
             body,
             fds: self.fds.drain(..fds).collect(),
+            guard: None,
         }))
     }
 
@@ -276,7 +302,8 @@ mod tests {
         let (address, listener) = Address::listen().unwrap();
         let near = address.dial(None).unwrap();
         let far = socket::accept(&listener).unwrap().unwrap();
-        (Channel::new(near), Channel::new(far))
+        let plain = |fd| Channel::new(Connection { fd, guard: None });
+        (plain(near), plain(far))
     }
 
     fn raw(head: [u8; HEAD], body: &[u8]) -> Inbox {
@@ -321,6 +348,7 @@ mod tests {
                 Packed::parcel(Parcel {
                     bytes: vec![count as u8; 9],
                     fds,
+                    guard: None,
                 })
                 .unwrap(),
             );
@@ -368,12 +396,13 @@ mod tests {
         ));
         let long = Parcel {
             bytes: vec![0; Parcel::MAX_BYTES + 1],
-            fds: Vec::new(),
+            ..Parcel::default()
         };
         assert!(matches!(Packed::parcel(long), Err(FrameError::TooLong(_))));
         let many = Parcel {
             bytes: Vec::new(),
             fds: (0..=Parcel::MAX_FDS).map(|_| pipe().unwrap().0).collect(),
+            guard: None,
         };
         assert!(matches!(Packed::parcel(many), Err(FrameError::TooManyFds)));
     }

@@ -6,10 +6,12 @@ mod dial;
 mod frame;
 mod handshake;
 pub(crate) mod interfaces;
+mod noise;
 mod parcel;
 mod patience;
 mod presence;
 mod rails;
+mod seal;
 mod secret;
 
 pub(crate) use accept::{Greeter, Greeting, Kind};
@@ -22,4 +24,5 @@ pub(crate) use parcel::Parcel;
 pub(crate) use patience::{Failure, LONGEST_SILENCE, Patience, Tried, tell_tried};
 pub(crate) use presence::{Presence, Said, setting};
 pub(crate) use rails::{Rail, Rails};
+pub(crate) use seal::{ALTERED, Connection, Guard, Opener, Protection, Sealer};
 pub(crate) use secret::Secret;

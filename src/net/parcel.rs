@@ -1,5 +1,6 @@
 //! [`Parcel`]: bytes and file descriptors that one rank's transport hands to another's.
 
+use super::Guard;
 use std::os::fd::OwnedFd;
 
 /// What a transport needs from a peer to make a link: opaque to everything that carries it.
@@ -9,6 +10,8 @@ pub(crate) struct Parcel {
     pub(crate) bytes: Vec<u8>,
     /// At most [`Parcel::MAX_FDS`]; close-on-exec.
     pub(crate) fds: Vec<OwnedFd>,
+    /// What protects the connection that is handed over, if one is and it is protected.
+    pub(crate) guard: Option<Box<Guard>>,
 }
 
 impl Parcel {

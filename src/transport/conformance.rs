@@ -6,7 +6,7 @@ use super::{
     links::{Attach, Choice, Links},
     sim, tcp,
 };
-use crate::{mem::Region, types::Error};
+use crate::{mem::Region, net::Protection, types::Error};
 
 /// More looks than any message, credit or link of a working transport takes in a test.
 const PATIENCE: usize = 10_000;
@@ -344,8 +344,17 @@ fn shm_conforms() {
 
 #[test]
 fn tcp_conforms() {
-    for streams in [1, 2, 3, CALL_LANES] {
-        let ranks = inproc::links(2).unwrap();
+    use Protection::{Authenticate, Encrypt, Off};
+    let all = [
+        (1, Off),
+        (2, Off),
+        (3, Off),
+        (CALL_LANES, Off),
+        (1, Authenticate),
+        (3, Encrypt),
+    ];
+    for (streams, protection) in all {
+        let ranks = inproc::protected_links(2, protection).unwrap();
         let settings = tcp::Settings {
             streams: Some(streams),
             ..Default::default()

@@ -5,7 +5,7 @@ use super::{
     shm::Bell,
 };
 use crate::{
-    net::Parcel,
+    net::{Connection, Guard, Parcel, Protection},
     sys::{
         fork::ProcessFd,
         poll::{self, Ready},
@@ -26,17 +26,31 @@ use std::{
 
 /// The links of `ranks` ranks, each for a thread of its own.
 pub(crate) fn links(ranks: usize) -> Result<Vec<Links>, Error> {
+    protected_links(ranks, Protection::Off)
+}
+
+/// The same, whose connections are protected so.
+pub(crate) fn protected_links(ranks: usize, protection: Protection) -> Result<Vec<Links>, Error> {
     let bells = (0..ranks).map(|_| Bell::new()).collect::<Result<_, _>>()?;
-    Ok(join(bells))
+    Ok(join(bells, protection))
 }
 
 /// The links of the ranks that have these bells.
-pub(crate) fn join(bells: Vec<Arc<Bell>>) -> Vec<Links> {
+pub(crate) fn join(bells: Vec<Arc<Bell>>, protection: Protection) -> Vec<Links> {
     let ranks = bells.len();
     let letterboxes: Arc<[Letterbox]> = bells.iter().cloned().map(Letterbox::new).collect();
     let links = |(rank, bell)| {
         let letterboxes = letterboxes.clone();
-        Links::new(rank, ranks, Box::new(Local { rank, letterboxes }), bell)
+        Links::new(
+            rank,
+            ranks,
+            Box::new(Local {
+                rank,
+                letterboxes,
+                protection,
+            }),
+            bell,
+        )
     };
     bells.into_iter().enumerate().map(links).collect()
 }
@@ -45,6 +59,7 @@ pub(crate) fn join(bells: Vec<Arc<Bell>>) -> Vec<Links> {
 struct Local {
     rank: usize,
     letterboxes: Arc<[Letterbox]>,
+    protection: Protection,
 }
 
 impl Opener for Local {
@@ -58,16 +73,21 @@ impl Opener for Local {
         peer: usize,
         wanted: Option<usize>,
         about: &dyn Fn(usize, usize) -> Vec<u8>,
-    ) -> Result<Vec<ProcessFd>, Error> {
+    ) -> Result<Vec<Connection>, Error> {
         let count = wanted.unwrap_or(1);
         let one = |index| {
             let (near, far) = connection().map_err(|e| Error::system("cannot connect two threads", e))?;
+            let [ours, theirs] = Guard::pair(self.protection)?;
             let parcel = Parcel {
                 bytes: about(index, count),
                 fds: vec![far.into_owned()],
+                guard: theirs,
             };
             self.letterboxes[peer].put(self.rank, parcel);
-            Ok(near)
+            Ok(Connection {
+                fd: near,
+                guard: ours,
+            })
         };
         (0..count).map(one).collect()
     }

@@ -7,8 +7,8 @@ use super::{
 };
 use crate::{
     mem::{Region, shared},
-    net::Parcel,
-    sys::{self, fork::ProcessFd},
+    net::{Connection, Parcel},
+    sys,
     types::{Cause, Error},
 };
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,7 @@ pub(crate) trait Opener: Send {
         peer: usize,
         _wanted: Option<usize>,
         _about: &dyn Fn(usize, usize) -> Vec<u8>,
-    ) -> Result<Vec<ProcessFd>, Error> {
+    ) -> Result<Vec<Connection>, Error> {
         Err(Error::internal(format!(
             "there are no connections to rank {peer}"
         )))
@@ -67,7 +67,7 @@ impl<T: Opener + Sync + ?Sized> Opener for Arc<T> {
         peer: usize,
         wanted: Option<usize>,
         about: &dyn Fn(usize, usize) -> Vec<u8>,
-    ) -> Result<Vec<ProcessFd>, Error> {
+    ) -> Result<Vec<Connection>, Error> {
         (**self).connect(peer, wanted, about)
     }
 

@@ -10,7 +10,7 @@ use super::{
     poller::Token,
 };
 use crate::{
-    net::{Address, DialError, Packed, Role, Round, Secret, Target, Tried, tell_tried},
+    net::{Address, DialError, Packed, Protection, Role, Round, Secret, Target, Tried, tell_tried},
     sys::host,
 };
 use std::{
@@ -23,6 +23,8 @@ use std::{
 pub(super) struct Member {
     pub(super) shared: Arc<Shared>,
     pub(super) secret: Secret,
+    /// What its connections by TCP are to be like.
+    pub(super) protection: Protection,
     /// `None` once it has left.
     pub(super) welcome: Option<Packed>,
     /// `None` until all ranks have joined.
@@ -47,11 +49,17 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(shared: Arc<Shared>, secret: Secret, welcome: Packed) -> Member {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        secret: Secret,
+        protection: Protection,
+        welcome: Packed,
+    ) -> Member {
         Member {
             view: View::new(shared.key.rank, shared.ranks),
             shared,
             secret,
+            protection,
             welcome: Some(welcome),
             table: None,
             seated: None,
@@ -70,6 +78,7 @@ impl Member {
         Inside {
             shared: self.shared.clone(),
             secret: self.secret.clone(),
+            protection: self.protection,
             table: self.table.clone(),
         }
     }
@@ -96,6 +105,7 @@ impl Member {
             to,
             comm: self.shared.key.comm,
             secret: self.secret.clone(),
+            protection: self.protection,
         };
         Some((target, address))
     }

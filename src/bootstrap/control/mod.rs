@@ -9,7 +9,7 @@ mod watch;
 
 use super::{health::Shared, seat::Table};
 use crate::{
-    net::{Address, CommId, Packed, Secret},
+    net::{Address, CommId, Packed, Protection, Secret},
     sys::{
         fork::{self, ProcessFd},
         per_process::PerProcess,
@@ -62,6 +62,7 @@ pub(super) enum Command {
     Enlist {
         shared: Arc<Shared>,
         secret: Secret,
+        protection: Protection,
         welcome: Packed,
     },
     /// It has joined.

@@ -1,7 +1,7 @@
 //! [`Poller`] and [`Wire`]: epoll, and channels that are registered with it.
 
 use crate::{
-    net::{Channel, Frame, FrameError},
+    net::{Channel, Connection, Frame, FrameError},
     sys::{
         fork::ProcessFd,
         poll::{Ready, millis},
@@ -124,10 +124,10 @@ impl Wire {
     }
 
     /// The connection itself, no longer watched by `poller`; `None` if frames are under way on it.
-    pub(super) fn into_stream(self, poller: &Poller) -> Option<ProcessFd> {
-        let stream = self.channel.into_stream()?;
-        poller.remove(&stream).ok()?;
-        Some(stream)
+    pub(super) fn into_connection(self, poller: &Poller) -> Option<Connection> {
+        let connection = self.channel.into_connection()?;
+        poller.remove(&connection.fd).ok()?;
+        Some(connection)
     }
 
     /// Sends what goes, and has the poller wait for room for the rest.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     bootstrap::{Joining, Membership, Network, join},
-    net::{Parcel, Presence},
+    net::{Parcel, Presence, Protection},
     sys::{fork::ProcessFd, socket},
 };
 use rustix::io::Errno;
@@ -48,6 +48,7 @@ fn arrive(launch: &Launch, turn: Turn, timeout: Duration) -> Result<Membership> 
             welcome: Parcel::default(),
             network: Network::Never,
             presence: Presence::default(),
+            protection: Protection::Off,
             rails: None,
             wake: Arc::new(|| ()),
         })

@@ -1,7 +1,7 @@
 //! Asking a process of this host how its communicators are doing.
 
 use super::{Report, known_secret};
-use crate::net::{Address, DialError, Failure, FrameError, MEETING, Patience, Role, Target};
+use crate::net::{Address, DialError, Failure, FrameError, MEETING, Patience, Protection, Role, Target};
 use std::{
     collections::BTreeSet,
     fs, io,
@@ -47,6 +47,7 @@ pub(crate) fn look(pid: u32, limit: Duration) -> Result<Report, Blind> {
         to: MEETING,
         comm: [0; 16],
         secret: known_secret(),
+        protection: Protection::Off,
     };
     let patience = Patience::new(Instant::now() + limit, &|| false);
     let asked = (patience.dial(&target)).and_then(|mut channel| patience.receive(&mut channel));

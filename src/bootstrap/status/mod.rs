@@ -18,8 +18,8 @@ use super::{
     seat::Table,
 };
 use crate::{
-    net::{Channel, Failure, Packed, Patience, Role, Secret, Target},
-    sys::{fork::ProcessFd, host, per_process::PerProcess, thread::spawn_quiet},
+    net::{Channel, Connection, Failure, Packed, Patience, Protection, Role, Secret, Target},
+    sys::{host, per_process::PerProcess, thread::spawn_quiet},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -84,6 +84,7 @@ pub(crate) enum Standing {
 pub(super) struct Inside {
     pub(super) shared: Arc<Shared>,
     pub(super) secret: Secret,
+    pub(super) protection: Protection,
     pub(super) table: Option<Arc<Table>>,
 }
 
@@ -92,16 +93,16 @@ pub(super) fn known_secret() -> Secret {
     Secret::new(b"whoever comes in here may look!!")
 }
 
-/// Tells whoever is at the other end of `stream` how the communicators of these ranks are doing. Where many ask at once, or there
+/// Tells whoever is at the other end of `connection` how the communicators of these ranks are doing. Where many ask at once, or there
 /// is no thread to be had, the connection ends: they may try again.
-pub(super) fn answer(stream: ProcessFd, insides: Vec<Inside>) {
+pub(super) fn answer(connection: Connection, insides: Vec<Inside>) {
     static UNDER_WAY: PerProcess<AtomicUsize> = PerProcess::new();
     let Ok(under_way) = UNDER_WAY.get_or_try_init(|| Ok::<_, Infallible>(AtomicUsize::new(0)));
     if under_way.fetch_add(1, Relaxed) >= AT_ONCE {
         under_way.fetch_sub(1, Relaxed);
         return;
     }
-    let work = Some((Channel::new(stream), insides));
+    let work = Some((Channel::new(connection), insides));
     let told = spawn_quiet(c"ccl-status", (work, under_way), |(work, under_way)| {
         if let Some((mut channel, insides)) = work.take() {
             let report = report(insides);
@@ -190,6 +191,7 @@ fn elsewhere(asker: &Inside, table: &Table, rank: u32, until: Instant) -> Standi
         to: rank,
         comm: key.comm,
         secret: asker.secret.clone(),
+        protection: asker.protection,
     };
     match ask(&target, until.min(Instant::now() + ASK), &|| false) {
         Ok(waits) => Standing::Answers(waits),

@@ -3,13 +3,14 @@
 mod children;
 mod crowds;
 mod processes;
+mod protected;
 mod ranks;
 mod refusals;
 mod strangers;
 
 use super::{Joining, Membership, Network, UniqueId, join};
 use crate::{
-    net::{Parcel, Presence},
+    net::{Parcel, Presence, Protection},
     types::Error,
 };
 use std::{
@@ -32,10 +33,11 @@ fn joining(id: &UniqueId, ranks: usize, rank: usize) -> Joining<'_> {
         knobs: vec![("CCL_ALGO".into(), "ring".into())],
         welcome: Parcel {
             bytes: format!("welcome to {rank}").into_bytes(),
-            fds: Vec::new(),
+            ..Parcel::default()
         },
         network: Network::AsTheId,
         presence: Presence::default(),
+        protection: Protection::Off,
         rails: None,
         wake: Arc::new(|| ()),
     }

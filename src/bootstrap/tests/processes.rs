@@ -170,6 +170,7 @@ fn play_rank() {
                 let parcel = Parcel {
                     bytes: b"memory".into(),
                     fds: vec![fd],
+                    guard: None,
                 };
                 let opened = member.open(number, parcel);
                 answer(opened.map_or_else(

@@ -24,7 +24,7 @@ fn all_ranks_join_open_links_and_leave() {
                         let bytes = format!("{rank} to {peer}").into_bytes();
                         let parcel = Parcel {
                             bytes,
-                            fds: Vec::new(),
+                            ..Parcel::default()
                         };
                         let welcome = member.open(peer, parcel).unwrap();
                         assert_eq!(welcome.unwrap().bytes, format!("welcome to {peer}").as_bytes());

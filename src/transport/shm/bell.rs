@@ -73,6 +73,7 @@ impl Bell {
         Ok(Parcel {
             bytes: hello(),
             fds: vec![self.descriptor()?],
+            guard: None,
         })
     }
 

@@ -83,7 +83,11 @@ fn parcel(mapping: usize, memory: &Allocation, fd: OwnedFd) -> Parcel {
     let mut bytes = Mapping::HELLO.to_vec();
     bytes.extend(mapping.to_le_bytes().iter().chain(&number.to_le_bytes()));
     bytes.extend((memory.len() as u64).to_le_bytes());
-    Parcel { bytes, fds: vec![fd] }
+    Parcel {
+        bytes,
+        fds: vec![fd],
+        guard: None,
+    }
 }
 
 /// Memory of a peer's, mapped to be read.

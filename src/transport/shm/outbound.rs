@@ -66,6 +66,7 @@ impl Opening {
         let parcel = Parcel {
             bytes,
             fds: vec![fd, ours.descriptor()?, pool],
+            guard: None,
         };
         let opening = Opening {
             segment,

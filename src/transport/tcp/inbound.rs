@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     mem::Region,
-    net::Parcel,
+    net::{ALTERED, Connection, Opener, Parcel},
     sys::{fork::ProcessFd, tcp},
     transport::{self, Header, LANES, Message},
     types::Error,
@@ -23,7 +23,7 @@ use std::{
 pub(crate) struct Arrival {
     index: usize,
     count: usize,
-    fd: ProcessFd,
+    connection: Connection,
 }
 
 impl Arrival {
@@ -36,7 +36,10 @@ impl Arrival {
             (Some((index, count)), Ok([fd])) => Ok(Arrival {
                 index,
                 count,
-                fd: ProcessFd::adopt(fd),
+                connection: Connection {
+                    fd: ProcessFd::adopt(fd),
+                    guard: parcel.guard,
+                },
             }),
             _ => Err(broken(
                 peer,
@@ -116,6 +119,8 @@ struct Reader {
     end: usize,
     /// The message of which some bytes are still to come.
     body: Option<Body>,
+    /// What makes these bytes of those that come, where the connection is protected.
+    opener: Option<Box<Opener>>,
 }
 
 struct Body {
@@ -130,13 +135,14 @@ impl Inbound {
     /// The half that receives from `peer`.
     pub(super) fn new(peer: usize, mut arrivals: Vec<Arrival>, hub: &Arc<Hub>) -> Result<Inbound, Error> {
         arrivals.sort_by_key(|arrival| arrival.index);
-        let stream = |Arrival { index, fd, .. }| {
+        let stream = |arrival: Arrival| {
+            let (index, Connection { fd, guard }) = (arrival.index, arrival.connection);
             let event = Event::In { peer, stream: index };
             hub.watch(&fd, event)
                 .map_err(|e| Error::system("cannot wait for a connection", e))?;
             Ok(Stream {
                 fd,
-                reader: RefCell::new(Reader::new()),
+                reader: RefCell::new(Reader::new(guard.map(|guard| Box::new(guard.opener)))),
                 open: Cell::new(true),
             })
         };
@@ -270,6 +276,7 @@ impl Inbound {
                 Ok(read) => read,
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => continue,
+                Err(Errno::BADMSG) => return Err(broken(self.peer, ALTERED.to_owned())),
                 Err(e) => {
                     let how = std::io::Error::from(e);
                     self.close(stream, format!("the connection from it failed: {how}"));
@@ -285,7 +292,8 @@ impl Inbound {
             if got < room {
                 return Ok(());
             }
-            if is_long {
+            let has_more = |opener: &Opener| opener.has_more();
+            if is_long && !reader.opener.as_deref().is_some_and(has_more) {
                 self.hub.has_more();
                 return Ok(());
             }
@@ -304,7 +312,11 @@ impl Inbound {
 
     pub(super) fn mapped(&self) -> usize {
         let lanes: usize = self.lanes.iter().map(|lane| lane.slots.allocated()).sum();
-        lanes + self.streams.len() * STAGING
+        let allocated = |stream: &Stream| {
+            let opener = &stream.reader.borrow().opener;
+            STAGING + opener.as_ref().map_or(0, |opener| opener.allocated())
+        };
+        lanes + self.streams.iter().map(allocated).sum::<usize>()
     }
 
     /// Reads once: the rest of the body to where it belongs, and what follows. Returns the bytes that came and those for
@@ -315,6 +327,7 @@ impl Inbound {
             begin,
             end,
             body,
+            opener,
         } = reader;
         staging.copy_within(*begin..*end, 0);
         (*begin, *end) = (0, *end - *begin);
@@ -322,9 +335,12 @@ impl Inbound {
         let missing = rest.as_ref().map_or(0, |rest| rest.len());
         let tail = &mut staging[*end..];
         let room = missing + tail.len();
-        let got = match rest {
-            Some(rest) => tcp::receive(&stream.fd, &mut [IoSliceMut::new(rest), IoSliceMut::new(tail)])?,
-            None => tcp::receive(&stream.fd, &mut [IoSliceMut::new(tail)])?,
+        let got = match (rest, opener) {
+            (rest, Some(opener)) => opener.receive(&stream.fd, rest.unwrap_or_default(), tail)?,
+            (Some(rest), None) => {
+                tcp::receive(&stream.fd, &mut [IoSliceMut::new(rest), IoSliceMut::new(tail)])?
+            }
+            (None, None) => tcp::receive(&stream.fd, &mut [IoSliceMut::new(tail)])?,
         };
         if let Some(body) = body {
             body.have += got.min(missing);
@@ -447,12 +463,13 @@ impl Inbound {
 }
 
 impl Reader {
-    fn new() -> Reader {
+    fn new(opener: Option<Box<Opener>>) -> Reader {
         Reader {
             staging: Box::new([0; STAGING]),
             begin: 0,
             end: 0,
             body: None,
+            opener,
         }
     }
 }

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     mem::Region,
+    net::{Connection, Sealer},
     sys::{fork::ProcessFd, tcp},
     transport::{Header, LANES, MAX_MESSAGE, Ticket},
     types::Error,
@@ -55,6 +56,16 @@ struct Stream {
 struct Queue {
     pieces: VecDeque<Piece>,
     gone: usize,
+    /// What makes the bytes that go over the connection of them, where it is protected. It takes pieces by itself, so that some
+    /// may have gone as far as they are concerned.
+    sealer: Option<Box<Sealer>>,
+}
+
+impl Queue {
+    /// Whether everything is with the system.
+    fn is_empty(&self) -> bool {
+        self.pieces.is_empty() && self.sealer.as_ref().is_none_or(|sealer| !sealer.is_pending())
+    }
 }
 
 /// Something to be sent.
@@ -94,9 +105,9 @@ impl Outbound {
         peer: usize,
         settings: &Settings,
         hub: &Arc<Hub>,
-        streams: Vec<ProcessFd>,
+        streams: Vec<Connection>,
     ) -> Result<Outbound, Error> {
-        let stream = |fd| {
+        let stream = |Connection { fd, guard }| {
             // A rank may come to its call as late as the deadline allows. That its host has vanished is for others to find.
             let prepared = tcp::wait_for_reader(&fd).and_then(|()| match &settings.congestion {
                 Some(name) => tcp::set_congestion(&fd, name),
@@ -105,7 +116,10 @@ impl Outbound {
             prepared.map_err(|e| Error::system("cannot prepare a connection", e))?;
             Ok(Stream {
                 fd,
-                queue: RefCell::default(),
+                queue: RefCell::new(Queue {
+                    sealer: guard.map(|guard| Box::new(guard.sealer)),
+                    ..Queue::default()
+                }),
                 is_dead: Cell::new(false),
             })
         };
@@ -242,7 +256,7 @@ impl Outbound {
     /// There is room again on a connection.
     pub(super) fn progress(&self, stream: usize) {
         if let Some(at) = self.streams.get(stream)
-            && !at.queue.borrow().pieces.is_empty()
+            && !at.queue.borrow().is_empty()
             && self.flush(at)
         {
             self.hub.unwatch(&at.fd, self.event(stream));
@@ -253,7 +267,7 @@ impl Outbound {
     pub(super) fn unsent(&self) -> bool {
         self.streams
             .iter()
-            .any(|stream| !stream.queue.borrow().pieces.is_empty())
+            .any(|stream| !stream.queue.borrow().is_empty())
     }
 
     pub(super) fn trouble(&self) -> Option<String> {
@@ -272,7 +286,7 @@ impl Outbound {
             return self.has_left(&piece);
         }
         let mut queue = stream.queue.borrow_mut();
-        let first = queue.pieces.is_empty();
+        let first = queue.is_empty();
         queue.pieces.push_back(piece);
         drop(queue);
         if first
@@ -287,8 +301,8 @@ impl Outbound {
     /// Sends what goes without waiting; whether that was all.
     fn flush(&self, stream: &Stream) -> bool {
         let mut queue = stream.queue.borrow_mut();
-        while !queue.pieces.is_empty() {
-            match self.send_some(stream, &queue) {
+        while !queue.is_empty() {
+            match self.send_some(stream, &mut queue) {
                 Ok(n) => self.sent(&mut queue, n),
                 Err(Errno::AGAIN) => return false,
                 Err(Errno::INTR) => (),
@@ -303,7 +317,10 @@ impl Outbound {
     }
 
     /// One call's worth.
-    fn send_some(&self, stream: &Stream, queue: &Queue) -> Result<usize, Errno> {
+    fn send_some(&self, stream: &Stream, queue: &mut Queue) -> Result<usize, Errno> {
+        if let (true, Some(sealer)) = (queue.pieces.is_empty(), &mut queue.sealer) {
+            return sealer.flush(&stream.fd).map(|()| 0);
+        }
         let mut slices = SmallVec::<[IoSlice<'_>; 2 * BATCH]>::new();
         for piece in queue.pieces.iter().take(BATCH) {
             match piece {
@@ -326,7 +343,10 @@ impl Outbound {
         }
         let mut rest = &mut slices[..];
         IoSlice::advance_slices(&mut rest, queue.gone);
-        tcp::send(&stream.fd, rest)
+        match &mut queue.sealer {
+            None => tcp::send(&stream.fd, rest),
+            Some(sealer) => sealer.send(&stream.fd, rest),
+        }
     }
 
     /// Takes `n` sent bytes off what is to be sent.
@@ -384,7 +404,7 @@ impl Outbound {
 impl Drop for Outbound {
     fn drop(&mut self) {
         for (index, stream) in self.streams.iter().enumerate() {
-            if !stream.queue.borrow().pieces.is_empty() {
+            if !stream.queue.borrow().is_empty() {
                 self.hub.unwatch(&stream.fd, self.event(index));
             }
         }

@@ -1,12 +1,12 @@
 //! What takes two threads, and peers that do what no rank of this version does.
 
-use super::{Arrival, CAPS, DEPTH, Settings, frame};
+use super::{Arrival, CAPS, DEPTH, Event, Hub, Outbound, Settings, frame};
 use crate::{
     mem::Region,
-    net::Parcel,
-    sys::{fork::ProcessFd, tcp},
+    net::{ALTERED, Connection, Guard, Parcel, Protection},
+    sys::{fork::ProcessFd, socket::receive_bytes, tcp},
     transport::{
-        LANES, Link as _, Ticket, Wires,
+        Header, LANES, Link as _, Ticket, Wires,
         conformance::{bytes_of, sample},
         inproc,
         links::{Choice, Links},
@@ -15,12 +15,15 @@ use crate::{
 };
 use std::{
     io::IoSlice,
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
-fn pair(streams: usize) -> [Links; 2] {
-    let links = inproc::links(2).unwrap().into_iter();
+const LONG: Duration = Duration::from_secs(60);
+
+fn pair(streams: usize, protection: Protection) -> [Links; 2] {
+    let links = inproc::protected_links(2, protection).unwrap().into_iter();
     let settings = Settings {
         streams: Some(streams),
         ..Settings::default()
@@ -46,12 +49,17 @@ fn until<T>(links: &Links, mut look: impl FnMut() -> Option<T>) -> T {
 
 #[test]
 fn long_streams_on_all_lanes_arrive_in_order_in_both_directions() {
-    const MESSAGES: u32 = 400;
     let lens = [0, 24, 1000, 1025, 4096, 5000, CAPS.max_message];
     let len = |number: u32| lens[number as usize % lens.len()];
-    for streams in [1, 3] {
+    use Protection::{Authenticate, Encrypt, Off};
+    for (streams, protection, messages) in [
+        (1, Off, 400),
+        (3, Off, 400),
+        (1, Encrypt, 40),
+        (3, Authenticate, 40),
+    ] {
         thread::scope(|scope| {
-            for (me, links) in pair(streams).into_iter().enumerate() {
+            for (me, links) in pair(streams, protection).into_iter().enumerate() {
                 scope.spawn(move || {
                     let peer = 1 - me;
                     let (mut sent, mut came) = ([0; LANES], [0; LANES]);
@@ -64,14 +72,14 @@ fn long_streams_on_all_lanes_arrive_in_order_in_both_directions() {
                             let out = links.to(peer).unwrap().unwrap();
                             let is_taken = |(_, ticket): &(_, Ticket)| out.taken(lane, *ticket);
                             if lane % 3 == 1 {
-                                if sent[lane] < MESSAGES
+                                if sent[lane] < messages
                                     && lent[lane].as_ref().is_none_or(is_taken)
                                     && let Some(ticket) = out.offer(lane, header, Region::of(&body)).unwrap()
                                 {
                                     lent[lane] = Some((body, ticket));
                                     sent[lane] += 1;
                                 }
-                            } else if sent[lane] < MESSAGES
+                            } else if sent[lane] < messages
                                 && let Some(room) = out.reserve(lane, body.len()).unwrap()
                             {
                                 room.copy_from(&Region::of(&body));
@@ -86,12 +94,12 @@ fn long_streams_on_all_lanes_arrive_in_order_in_both_directions() {
                                 assert!((message.header, bytes_of(&message.body.here().unwrap())) == wanted);
                                 into.release(lane);
                                 came[lane] += 1;
-                            } else if lane % 2 == 1 && came[lane] < MESSAGES {
+                            } else if lane % 2 == 1 && came[lane] < messages {
                                 let place = &mut places[lane][..wanted.1.len()];
                                 into.land(lane, &wanted.0, &Region::of_mut(place));
                             }
                         }
-                        let over = sent.iter().chain(&came).all(|&count| count == MESSAGES);
+                        let over = sent.iter().chain(&came).all(|&count| count == messages);
                         (over && !links.unsent()).then_some(())
                     });
                     links.withdraw();
@@ -103,7 +111,13 @@ fn long_streams_on_all_lanes_arrive_in_order_in_both_directions() {
 
 #[test]
 fn what_was_sent_arrives_after_its_sender_has_gone() {
-    let [near, far] = pair(1);
+    [Protection::Off, Protection::Encrypt]
+        .into_iter()
+        .for_each(arrives_after_its_sender_has_gone);
+}
+
+fn arrives_after_its_sender_has_gone(protection: Protection) {
+    let [near, far] = pair(1, protection);
     let (header, body) = sample(2, 7, CAPS.max_message);
     for _ in 0..DEPTH {
         let room = near
@@ -137,20 +151,30 @@ fn what_was_sent_arrives_after_its_sender_has_gone() {
 
 /// A rank whose peer's end of the connection is this test's.
 fn rank_and_wire() -> (Links, ProcessFd) {
-    let [ours, theirs] = pair(1);
-    // The other rank's transport hands over a connection and is then out of the way.
+    rank_and_guarded_wire(None)
+}
+
+/// Both ends of a connection.
+fn wire() -> (ProcessFd, ProcessFd) {
     let (listener, port) = tcp::listen(0).unwrap();
     let near = tcp::dial(None, ([127, 0, 0, 1], port).into()).unwrap();
-    let far = loop {
+    loop {
         if let Some(far) = crate::sys::socket::accept(&listener).unwrap() {
-            break far;
+            return (near, far);
         }
-    };
+    }
+}
+
+fn rank_and_guarded_wire(guard: Option<Box<Guard>>) -> (Links, ProcessFd) {
+    let [ours, theirs] = pair(1, Protection::Off);
+    // The other rank's transport hands over a connection and is then out of the way.
+    let (near, far) = wire();
     ours.attach_for_test(
         1,
         Parcel {
             bytes: frame::hello(0, 1),
             fds: vec![far.into_owned()],
+            guard,
         },
     )
     .unwrap();
@@ -235,11 +259,102 @@ fn nonsense_on_a_connection_names_its_sender() {
     }
 }
 
+/// What a rank sends over a connection with this guard: a message with that body, lent or in a slot.
+fn sent(guard: Option<Box<Guard>>, header: Header, body: &[u8], lends: bool) -> Vec<u8> {
+    let (near, far) = wire();
+    let hub = Arc::new(Hub::new().unwrap());
+    let link = super::Link::new(1, hub.clone());
+    let half = Outbound::open(
+        1,
+        &Settings::default(),
+        &hub,
+        vec![Connection { fd: near, guard }],
+    );
+    assert!(link.set_outbound(half.unwrap()));
+    if lends {
+        link.offer(2, header, Region::of(body)).unwrap().unwrap();
+    } else {
+        link.reserve(2, body.len())
+            .unwrap()
+            .unwrap()
+            .copy_from(&Region::of(body));
+        link.commit(2, header);
+    }
+    let (mut bytes, mut chunk, end) = (Vec::new(), vec![0; 1 << 16], Instant::now() + LONG);
+    let mut is_open = |bytes: &mut Vec<u8>| {
+        match receive_bytes(&far, &mut chunk) {
+            Ok(0) => return false,
+            Ok(n) => bytes.extend_from_slice(&chunk[..n]),
+            Err(_) => thread::yield_now(),
+        }
+        assert!(Instant::now() < end, "in vain");
+        true
+    };
+    while link.unsent() || bytes.len() < body.len() {
+        link.progress(Event::Out { peer: 1, stream: 0 }).unwrap();
+        is_open(&mut bytes);
+    }
+    assert!(!hub.unsent());
+    drop(link);
+    while is_open(&mut bytes) {}
+    bytes
+}
+
+/// Whoever is on the way sees the body, or not, and cannot alter a bit of what is protected.
+#[test]
+fn what_is_altered_on_its_way_names_its_sender() {
+    for (protection, len, lends) in [
+        (Protection::Off, 200_000, false),
+        (Protection::Authenticate, 200_000, true),
+        (Protection::Authenticate, 8, false),
+        (Protection::Encrypt, 200_000, false),
+        (Protection::Encrypt, 200_000, true),
+        (Protection::Encrypt, 8, false),
+    ] {
+        let (header, body) = sample(2, 1, len);
+        let [ours, theirs] = Guard::pair(protection).unwrap();
+        let bytes = sent(ours, header, &body, lends);
+        let shown = bytes.windows(8).any(|part| part == &body[len - 8..]);
+        assert_eq!(shown, protection != Protection::Encrypt);
+        let (links, near) = rank_and_guarded_wire(theirs);
+        let send = |bytes: &[u8]| -> Result<(), (usize, Error)> {
+            let (mut at, end) = (0, Instant::now() + LONG);
+            while at < bytes.len() {
+                at += tcp::send(&near, &[IoSlice::new(&bytes[at..])]).unwrap_or(0);
+                links.progress()?;
+                assert!(Instant::now() < end, "in vain");
+            }
+            Ok(())
+        };
+        if protection == Protection::Off {
+            send(&bytes).map_err(|(_, e)| e).unwrap();
+            let link = links.from(1).unwrap().unwrap();
+            let message = until(&links, || link.peek(2).unwrap());
+            assert!((message.header, bytes_of(&message.body.here().unwrap())) == (header, body));
+            continue;
+        }
+        let mut bytes = bytes;
+        let at = bytes.len() - 20;
+        bytes[at] ^= 0x10;
+        let mut outcome = send(&bytes);
+        let end = Instant::now() + LONG;
+        while outcome.is_ok() {
+            assert!(Instant::now() < end, "in vain");
+            outcome = links.progress();
+        }
+        match outcome {
+            Err((1, Error::Failed(Cause::Broken { rank: 1, what }))) => assert_eq!(what, ALTERED),
+            other => panic!("{other:?}"),
+        }
+        assert!(links.from(1).unwrap().unwrap().peek(2).unwrap().is_none());
+    }
+}
+
 #[test]
 fn connections_of_other_versions_are_refused() {
     let parcel = |bytes: Vec<u8>| Parcel {
         bytes,
-        fds: Vec::new(),
+        ..Parcel::default()
     };
     let mut other = frame::hello(0, 1);
     other[8] ^= 1;

@@ -10,12 +10,12 @@ use crate::{
             poller::{Token, Wire},
             source::Source,
         },
-        messages::{Join, Word},
+        messages::{Answer, Join, Word},
         status,
     },
     net::{
-        Address, Channel, CommId, DialError, Dialer, Dialing, Frame, Greeter, Greeting, Hello, Kind, MEETING,
-        Packed, Parcel, Role, Secret,
+        ALTERED, Address, Channel, CommId, DialError, Dialer, Dialing, Frame, FrameError, Greeter, Greeting,
+        Hello, Kind, MEETING, Packed, Parcel, Protection, Refused, Role, Secret,
     },
     sys::{poll::Ready, tcp},
 };
@@ -58,8 +58,8 @@ impl EventLoop {
 
     fn look_at_stranger(&mut self, token: Token, greeter: Greeter) -> Option<Source> {
         self.obey(); // so that whoever enlisted before its peer could speak is known
-        let (members, places, kind) = (&self.members, &self.places, greeter.kind());
-        match greeter.advance(|hello| secret_for(hello, kind, members, places)) {
+        let (members, places) = (&self.members, &self.places);
+        match greeter.advance(|hello, kind| secret_for(hello, kind, members, places)) {
             Greeting::Waiting(greeter) => Some(Source::Stranger(greeter)),
             Greeting::Over => None,
             Greeting::Denied(hello, stream) => {
@@ -97,8 +97,8 @@ impl EventLoop {
             }
             Role::Status => {
                 // Asking others takes a while, and this thread does not wait.
-                let stream = wire.into_stream(&self.poller)?;
-                status::answer(stream, self.members.values().map(Member::seen).collect());
+                let connection = wire.into_connection(&self.poller)?;
+                status::answer(connection, self.members.values().map(Member::seen).collect());
                 return None;
             }
         })
@@ -197,6 +197,15 @@ impl EventLoop {
             }
         };
         let answer = match join {
+            Err(FrameError::Altered) => {
+                joiners.retain(|&token| token != wire.token);
+                let answer = Answer::Refused {
+                    late: false,
+                    what: format!("rank {rank} could not join: {ALTERED}"),
+                };
+                self.answers.push((comm, answer.clone()));
+                return self.finish(wire, Packed::message(&answer).ok()?);
+            }
             Ok(None) => None,
             Ok(Some(join)) if !introduced => {
                 self.sources.unlimit(wire.token);
@@ -240,9 +249,14 @@ impl EventLoop {
         // The peer sends nothing until it has this.
         wire.channel.post(Packed::parcel(Parcel::default()).ok()?);
         wire.pump(&self.poller).ok()?;
-        let fds = vec![wire.into_stream(&self.poller)?];
+        let connection = wire.into_connection(&self.poller)?;
         if about.fds.is_empty() && about.body.len() <= Parcel::MAX_BYTES {
-            shared.deliver(from, Frame { fds, ..about });
+            let frame = Frame {
+                fds: vec![connection.fd],
+                guard: connection.guard,
+                ..about
+            };
+            shared.deliver(from, frame);
         }
         None
     }
@@ -256,10 +270,12 @@ impl EventLoop {
         let alive = words.is_ok();
         self.stir(key, |member| match words {
             Ok(words) => words.into_iter().for_each(|word| member.view.hear(peer, word)),
-            Err(_) if member.edges.get(&peer) == Some(&wire.token) => {
+            Err(why) if member.edges.get(&peer) == Some(&wire.token) => {
                 member.edges.remove(&peer);
                 member.view.disconnect(peer);
-                if !member.watched.contains(&peer) {
+                if let FrameError::Altered = why {
+                    member.view.lose(peer, ALTERED.to_owned());
+                } else if !member.watched.contains(&peer) {
                     member.view.lose(peer, "its control connection ended".to_owned());
                 }
             }
@@ -294,15 +310,36 @@ fn here(channel: &Channel) -> Option<IpAddr> {
 }
 
 /// The secret that a stranger who says `hello` must prove to hold, if it wants something that there is.
-fn secret_for(hello: &Hello, kind: Kind, members: &HashMap<Key, Member>, places: &Places) -> Option<Secret> {
+///
+/// How its connection is protected is a rank's own matter when it comes to a meeting, which compares that with the others'; from
+/// then on it is what all ranks have.
+fn secret_for(
+    hello: &Hello,
+    kind: Kind,
+    members: &HashMap<Key, Member>,
+    places: &Places,
+) -> Result<Secret, Refused> {
     if hello.role == Role::Status {
-        return (kind == Kind::Unix).then(status::known_secret);
+        let is_near = kind == Kind::Unix;
+        return is_near.then(status::known_secret).ok_or(Refused::Unknown);
     }
-    if hello.role == Role::Join {
-        return places.secret(&hello.comm).filter(|_| hello.to == MEETING);
+    let (secret, protection) = if hello.role == Role::Join {
+        let secret = places.secret(&hello.comm).filter(|_| hello.to == MEETING);
+        (secret, hello.protection)
+    } else {
+        let (comm, rank) = (hello.comm, hello.to);
+        let member = members.get(&Key { comm, rank }).ok_or(Refused::Unknown)?;
+        let fits = hello.from < member.shared.ranks && hello.from != rank;
+        (fits.then(|| member.secret.clone()), member.protection)
+    };
+    let secret = secret.ok_or(Refused::Unknown)?;
+    let wanted = match kind {
+        Kind::Unix => Protection::Off,
+        Kind::Tcp => protection,
+    };
+    if hello.protection == wanted {
+        Ok(secret)
+    } else {
+        Err(Refused::Protection)
     }
-    let (comm, rank) = (hello.comm, hello.to);
-    let member = members.get(&Key { comm, rank })?;
-    let fits = hello.from < member.shared.ranks && hello.from != rank;
-    fits.then(|| member.secret.clone())
 }

@@ -195,12 +195,15 @@ impl EventLoop {
                 Command::Enlist {
                     shared,
                     secret,
+                    protection,
                     welcome,
                 } => {
                     // A rank number that is taken in this process stays who it was; the meeting refuses the second.
                     match self.members.entry(shared.key) {
                         Entry::Occupied(_) => _ = self.control.members.fetch_sub(1, Relaxed),
-                        Entry::Vacant(place) => _ = place.insert(Member::new(shared, secret, welcome)),
+                        Entry::Vacant(place) => {
+                            place.insert(Member::new(shared, secret, protection, welcome));
+                        }
                     }
                 }
                 Command::Forget(shared) => {

@@ -1,6 +1,7 @@
 //! Two threads, and two processes, that send and receive as they like.
 
 use super::*;
+use crate::net::Protection;
 use crate::transport::{
     conformance::lengths,
     inproc::{self, Letterbox},
@@ -99,7 +100,10 @@ fn two_threads() {
             1 => [Bell::with(false), Bell::new()],
             _ => [Bell::new(), Bell::new()],
         };
-        let links = inproc::join(bells.into_iter().collect::<Result<_, _>>().unwrap());
+        let links = inproc::join(
+            bells.into_iter().collect::<Result<_, _>>().unwrap(),
+            Protection::Off,
+        );
         thread::scope(|scope| {
             for (rank, links) in links.into_iter().enumerate() {
                 scope.spawn(move || soak(&links, rank, seed));
@@ -152,7 +156,11 @@ fn links_over(socket: OwnedFd, rank: usize) -> Links {
                 .map(|fd| fd.try_clone().unwrap())
                 .collect();
             let bytes = self.welcome.bytes.clone();
-            Ok(Some(Parcel { bytes, fds }))
+            Ok(Some(Parcel {
+                bytes,
+                fds,
+                guard: None,
+            }))
         }
         fn arrivals(&self) -> Vec<(usize, Parcel)> {
             self.letterbox.empty()
@@ -199,5 +207,9 @@ fn get(socket: &OwnedFd) -> Option<Parcel> {
         }
     }
     bytes.truncate(got.bytes);
-    (got.bytes > 0).then_some(Parcel { bytes, fds })
+    (got.bytes > 0).then_some(Parcel {
+        bytes,
+        fds,
+        guard: None,
+    })
 }
