@@ -264,7 +264,8 @@ impl Machine {
     /// and 10.0 us). The crowded costs are from 4, 8 and 16 ranks: `round` from doubling with 64 bytes (3.4, 23 and
     /// 112 us; 2, 3 and 4 rounds of 2², 4² and 8² turns), `message` from direct with as much (8.4, 24 and 105 us; 48,
     /// 224 and 960 messages), `byte` from doubling with 32 KiB (10, 52 and 204 us). The cache is a little more than the
-    /// second level's; `cold` is from direct and ring with 1 MiB among 16 ranks of another machine (6.1 and 5.1 ms).
+    /// second level's; `cold_message` is rough, from one-shot with 8 bytes among 128 ranks (100 ms on
+    /// cores that were not quiet); `cold` is from direct and ring with 1 MiB among 16 ranks of another machine (6.1 and 5.1 ms).
     pub(crate) fn shared_memory(cores: usize) -> Self {
         Machine {
             cores,
@@ -455,13 +456,14 @@ impl Machine {
 }
 
 /// What a link costs those who make it, in shared memory where ranks share cores: a connection that both prove themselves on,
-/// a segment, its first pages. Measured with 128 ranks on 2 cores: 16256 links in 4 s.
+/// a segment, its first pages. With 128 ranks on 2 cores that were not quiet a run that made 16256 links took about 4 s longer.
 const LINK: f64 = 500_000.0;
 /// Links to so many peers are not counted: they are made in moments, and soon pay.
 const FEW_PEERS: f64 = 32.0;
 /// So often a schedule is used before what it needs once has paid for itself.
 const CALLS: f64 = 100.0;
 /// The ranks of a core that are awake while they wait: where there are more, they sleep before all have had their turn so often.
+/// A guess: with 64 ranks a core a round still took s² turns, with 256 fewer.
 const AWAKE: f64 = 64.0;
 
 #[cfg(test)]
