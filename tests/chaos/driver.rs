@@ -314,6 +314,7 @@ fn with_ranks(
             None => outcome.flaw(Flaw::Hang, format!("with a wrong secret: {}", impostor.last())),
         }
     }
+    drop(kept);
     if plan.fault.does_no_harm() {
         let _ = ranks[0]
             .child
@@ -380,6 +381,12 @@ fn judge(plan: &Plan, rank: &mut Rank, since: u64, outcome: &mut Outcome) {
     for (most, pair) in outcome.growth.iter_mut().zip(numbers.chunks(2)) {
         *most = (*most).max(pair[1] - pair[0]);
     }
+    let most = worker::MOST_MORE.map(|most| most as i64);
+    // A rank that stands still is there all the time, and may still read and answer.
+    let ended_alone = plan.fault != Fault::StopLong;
+    if ended_alone && outcome.growth.iter().zip(most).any(|(more, most)| *more > most) {
+        outcome.flaw(Flaw::Leak, format!("rank {} ended with {ended}", rank.number));
+    }
     let after = |at: &str| {
         let at = at.split(' ').next().and_then(|at| at.parse::<u64>().ok());
         Duration::from_micros(at.unwrap_or(0).saturating_sub(since))
@@ -398,7 +405,9 @@ fn judge(plan: &Plan, rank: &mut Rank, since: u64, outcome: &mut Outcome) {
         // Whoever holds the meeting is named by its place.
         Fault::KillInInit => {
             blamed == format!("lost:{victim}")
-                || no_init.as_ref().is_some_and(|said| victim == 0 || said.contains(&format!("rank {victim}")))
+                || no_init
+                    .as_ref()
+                    .is_some_and(|said| victim == 0 || said.contains(&format!("rank {victim}")))
         }
         _ => blamed == format!("lost:{victim}") && rank.told("shrunk").is_some(),
     };
@@ -406,13 +415,13 @@ fn judge(plan: &Plan, rank: &mut Rank, since: u64, outcome: &mut Outcome) {
     outcome
         .recovered
         .extend(rank.told("shrunk").map(|said| after(&said)));
-    if !is_right {
-        let said = rank.said.join("; ");
-        outcome.flaw(Flaw::Other, format!("{}; all: {said}", rank.last()));
-    }
     match rank.child.wait() {
         Ok(status) if status.success() => {}
         other => outcome.flaw(Flaw::Crash, format!("{other:?}: {}", rank.last())),
+    }
+    if !is_right {
+        let said = rank.said.join("; ");
+        outcome.flaw(Flaw::Other, format!("{}; all: {said}", rank.last()));
     }
 }
 

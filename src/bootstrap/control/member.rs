@@ -1,17 +1,10 @@
 //! [`Member`]: a rank of this process, as the control thread keeps it.
 
 use super::{
-    super::{
-        health::Shared,
-        seat::{Host, Seat, Table},
-        view::View,
-    },
+    super::{health::Shared, seat::Table, view::View},
     poller::Token,
 };
-use crate::{
-    net::{Address, DialError, Packed, Role, Round, Secret, Target, Tried, tell_tried},
-    sys::host,
-};
+use crate::net::{Address, DialError, Packed, Role, Round, Secret, Target, Tried, tell_tried};
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
@@ -101,16 +94,10 @@ impl Member {
         let Some((ours, _)) = table.place(self.shared.key.rank) else {
             return Vec::new();
         };
-        let (namespace, boot) = (host::pid_namespace(), host::boot_id());
-        // Each machine numbers its first pid namespace alike.
-        let watchable = |(seat, host): &(&Seat, &Host)| {
-            let same_pids = (seat.pid_namespace, host.boot) == (namespace, boot) && namespace != 0;
-            seat.unix != ours.unix && same_pids
-        };
-        let ranks = (0..self.shared.ranks).filter_map(|rank| Some((rank, table.place(rank)?)));
-        ranks
-            .filter(|(_, place)| watchable(place))
-            .map(|(rank, (seat, _))| (rank, seat.pid))
+        let others = (0..self.shared.ranks).filter_map(|rank| Some((rank, table.place(rank)?.0)));
+        others
+            .filter(|(_, seat)| seat.unix != ours.unix)
+            .filter_map(|(rank, _)| Some((rank, table.process(rank)?)))
             .collect()
     }
 }

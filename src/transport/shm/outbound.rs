@@ -100,6 +100,7 @@ impl Opening {
             tally: Tally::default(),
             bell,
             peer,
+            process: None,
             _seal: self.seal,
             _token: self.token,
         })
@@ -117,6 +118,8 @@ pub(crate) struct Outbound {
     tally: Tally,
     bell: Ringer,
     peer: usize,
+    /// The peer's process, if it can be told whether that has ended.
+    process: Option<u32>,
     /// By it the receiver knows this process's memory.
     _seal: Option<Seal>,
     /// By it the receiver knows whether it is a thread of this process.
@@ -145,6 +148,12 @@ enum Place {
 }
 
 impl Outbound {
+    /// The same, where the peer's process is known.
+    pub(crate) fn to_process(mut self, process: Option<u32>) -> Outbound {
+        self.process = process;
+        self
+    }
+
     #[inline]
     pub(super) fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
         if len > MAX_MESSAGE {
@@ -221,6 +230,7 @@ impl Outbound {
                             segment,
                             lane,
                             number,
+                            process: self.process,
                         },
                     );
                 }
