@@ -268,7 +268,7 @@ fn with_ranks(
     }
     let others = (1..plan.ranks).map(|rank| Rank::start(plan, &spec(rank, &id), folder));
     let mut ranks: Vec<Rank> = [first].into_iter().chain(others.collect::<Vec<_>>()).collect();
-    let mut since = now();
+    let (mut since, mut is_cut) = (now(), false);
     if plan.fault == Fault::KillInInit {
         thread::sleep(plan.delay);
         since = now();
@@ -280,7 +280,7 @@ fn with_ranks(
             }
             sockets.add(rank.child.id());
         }
-        if plan.fault.signal().is_some() || plan.fault.does_no_harm() {
+        if plan.fault.signal().is_some() || plan.fault.does_no_harm() || plan.fault == Fault::Cut {
             thread::sleep(plan.delay);
         }
         if let Some(signal) = plan.fault.signal() {
@@ -298,10 +298,8 @@ fn with_ranks(
             }
             Fault::Cut => {
                 since = now();
-                let pid = ranks[plan.victim].child.id();
-                leaks::connected_ports(pid)
-                    .iter()
-                    .for_each(|port| fault::cut(&format!("sport = :{port}")));
+                let ports = leaks::connected_ports(ranks[plan.victim].child.id());
+                is_cut = ports.into_iter().map(fault::cut).sum::<usize>() > 0;
             }
             _ => {}
         }
@@ -315,7 +313,9 @@ fn with_ranks(
         }
     }
     drop(kept);
-    if plan.fault.does_no_harm() {
+    // Where nothing was cut nothing is to be seen.
+    let is_well = plan.fault.does_no_harm() || plan.fault == Fault::Cut && !is_cut;
+    if is_well {
         let _ = ranks[0]
             .child
             .stdin
@@ -324,7 +324,7 @@ fn with_ranks(
     }
     for rank in &mut ranks {
         if rank.number != plan.victim || plan.fault.does_no_harm() || plan.fault == Fault::Cut {
-            judge(plan, rank, since, outcome);
+            judge(plan, rank, since, is_well, outcome);
         }
     }
     let victim = &mut ranks[plan.victim];
@@ -360,7 +360,7 @@ fn with_ranks(
 }
 
 /// Waits for the end of a rank that lives on, and holds what it said against what it must.
-fn judge(plan: &Plan, rank: &mut Rank, since: u64, outcome: &mut Outcome) {
+fn judge(plan: &Plan, rank: &mut Rank, since: u64, is_well: bool, outcome: &mut Outcome) {
     let until = Instant::now() + plan.timeout + PATIENCE;
     let ended = rank.says("end", until);
     if rank.told("wrong").is_some() {
@@ -382,9 +382,13 @@ fn judge(plan: &Plan, rank: &mut Rank, since: u64, outcome: &mut Outcome) {
         *most = (*most).max(pair[1] - pair[0]);
     }
     let most = worker::MOST_MORE.map(|most| most as i64);
+    let has_more = numbers
+        .chunks(2)
+        .zip(most)
+        .any(|(pair, most)| pair[1] - pair[0] > most);
     // A rank that stands still is there all the time, and may still read and answer.
     let ended_alone = plan.fault != Fault::StopLong;
-    if ended_alone && outcome.growth.iter().zip(most).any(|(more, most)| *more > most) {
+    if ended_alone && has_more {
         outcome.flaw(Flaw::Leak, format!("rank {} ended with {ended}", rank.number));
     }
     let after = |at: &str| {
@@ -399,7 +403,7 @@ fn judge(plan: &Plan, rank: &mut Rank, since: u64, outcome: &mut Outcome) {
         .unwrap_or_default();
     let victim = plan.victim;
     let is_right = match plan.fault {
-        fault if fault.does_no_harm() => done.is_some(),
+        _ if is_well => done.is_some(),
         Fault::StopLong => blamed == format!("late:{victim}"),
         Fault::Cut => failed.is_some(),
         // Whoever holds the meeting is named by its place.

@@ -122,16 +122,20 @@ fn can_cut() -> bool {
     let Ok(mut stream) = TcpStream::connect(at) else {
         return false;
     };
-    cut(&format!("dport = :{}", at.port()));
+    cut(at.port());
     let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
-    matches!(stream.read(&mut [0]), Err(e) if e.kind() == ErrorKind::ConnectionAborted)
+    matches!(stream.read(&mut [0]), Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset))
 }
 
-/// Ends the TCP connections that `which` describes, if the system lets us.
-pub(crate) fn cut(which: &str) {
+/// Ends the TCP connections with this port at either end, if the system lets us; how many that were.
+pub(crate) fn cut(port: u16) -> usize {
+    let which = format!("( sport = :{port} or dport = :{port} )");
     let mut ss = Command::new("ss");
-    let _ = ss
-        .args(["-K", "-t", "-n", "state", "established"])
+    let output = ss
+        .args(["-K", "-H", "-t", "-n", "state", "established"])
         .arg(which)
         .output();
+    output.map_or(0, |output| {
+        output.stdout.iter().filter(|&&byte| byte == b'\n').count()
+    })
 }

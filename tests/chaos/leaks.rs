@@ -107,12 +107,15 @@ fn listening() -> Vec<(u64, Place)> {
 /// The ports of a process's TCP connections.
 pub(crate) fn connected_ports(pid: u32) -> BTreeSet<u16> {
     let own: BTreeSet<u64> = sockets_of(pid).collect();
-    let text = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-    let ports = text.lines().skip(1).filter_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let is_own = *words.get(3)? == "01" && own.contains(&words.get(9)?.parse().ok()?);
-        is_own.then(|| u16::from_str_radix(words[1].rsplit_once(':')?.1, 16).ok())?
-    });
+    let text = ["/proc/net/tcp", "/proc/net/tcp6"].map(|file| fs::read_to_string(file).unwrap_or_default());
+    let ports = text
+        .iter()
+        .flat_map(|text| text.lines().skip(1))
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let is_own = *words.get(3)? == "01" && own.contains(&words.get(9)?.parse().ok()?);
+            is_own.then(|| u16::from_str_radix(words[1].rsplit_once(':')?.1, 16).ok())?
+        });
     ports.collect()
 }
 

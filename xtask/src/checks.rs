@@ -2,7 +2,7 @@
 
 use crate::{
     cargo::command,
-    chaos, fuzz, header, install, libtest, readme,
+    fuzz, header, install, libtest, readme,
     run::{follow, succeed},
     tally::Tally,
     tools::{self, MSRV, Need},
@@ -49,7 +49,6 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         succeed(Command::new(python).arg(root.join("scripts/check-manifests")))
     });
     check("fuzzing", &[], &|| fuzz::run(root, &fuzz::Plan::short()));
-    check("chaos", &[], &|| chaos::run(root, &chaos::Plan::short()));
     println!("\n== tests");
     tally.add(tests(root));
     println!("\n== README and other texts with examples");
