@@ -378,7 +378,7 @@ impl Links {
         };
         let link = &self.peers[peer];
         let half = opening.connected(peer, &welcome, &self.bell, &self.lease)?;
-        link.shm.set_outbound(half.to_process(self.opener.process(peer)));
+        link.shm.set_outbound(half.of_process(self.opener.process(peer)));
         link.to.set(Way::Shm);
         Ok(true)
     }

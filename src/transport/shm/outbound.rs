@@ -149,7 +149,7 @@ enum Place {
 
 impl Outbound {
     /// The same, where the peer's process is known.
-    pub(crate) fn to_process(mut self, process: Option<u32>) -> Outbound {
+    pub(crate) fn of_process(mut self, process: Option<u32>) -> Outbound {
         self.process = process;
         self
     }

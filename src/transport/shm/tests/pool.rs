@@ -115,7 +115,7 @@ fn what_a_dead_process_has_not_read_is_free() {
         let lease = Arc::default();
         let (mut out, into) = pair_with(0, &lease);
         let half = out.outbound.take().unwrap();
-        assert!(out.set_outbound(half.to_process(Some(process))));
+        assert!(out.set_outbound(half.of_process(Some(process))));
         send(&out, 1, [0; 4], &[7; 500]);
         if process == dead {
             rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty()).unwrap();
