@@ -8,7 +8,7 @@ use std::{
     str::FromStr,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The environment variable with a [`Spec`].
@@ -75,7 +75,8 @@ pub(crate) fn run(spec: &Spec) {
     be(spec);
     // What strangers had open, and the last words to others, take a moment.
     let mut after = held();
-    for _ in 0..1000 {
+    let until = Instant::now() + spec.timeout / 2;
+    while Instant::now() < until {
         if after[0] <= before[0] + MOST_MORE[0] && after[1] <= before[1] + MOST_MORE[1] {
             break;
         }
