@@ -51,6 +51,8 @@ impl Plan {
             length: Duration::from_millis(random.u64(100..1200)),
             timeout: match fault {
                 Fault::StopLong => STOP_DEADLINE,
+                // The others wait for one that never came until then.
+                Fault::KillInInit => INIT_DEADLINE,
                 _ => DEADLINE,
             },
             random: random.u64(..),
@@ -411,7 +413,7 @@ fn judge(plan: &Plan, rank: &mut Rank, since: u64, is_well: bool, outcome: &mut 
             blamed == format!("lost:{victim}")
                 || no_init
                     .as_ref()
-                    .is_some_and(|said| victim == 0 || said.contains(&format!("rank {victim}")))
+                    .is_some_and(|said| victim == 0 || names(said, victim))
         }
         _ => blamed == format!("lost:{victim}") && rank.told("shrunk").is_some(),
     };
@@ -427,6 +429,13 @@ fn judge(plan: &Plan, rank: &mut Rank, since: u64, is_well: bool, outcome: &mut 
         let said = rank.said.join("; ");
         outcome.flaw(Flaw::Other, format!("{}; all: {said}", rank.last()));
     }
+}
+
+/// Whether what is said of an init that failed names a rank.
+fn names(said: &str, rank: usize) -> bool {
+    let missing = said.split_once("never came: ").map_or("", |(_, list)| list);
+    let is_missing = missing.split(", ").any(|one| one.parse() == Ok(rank));
+    is_missing || said.contains(&format!("rank {rank} "))
 }
 
 /// Strangers come to everywhere that these ranks listen, if it is their turn.
@@ -460,6 +469,7 @@ const MARK: &str = "CCL_CHAOS_MARK";
 /// The deadline of ranks, and that of those of which one stands still past it.
 const DEADLINE: Duration = Duration::from_secs(20);
 const STOP_DEADLINE: Duration = Duration::from_secs(3);
+const INIT_DEADLINE: Duration = Duration::from_secs(8);
 /// How much later than it must something may happen on a busy machine before it is taken for a hang.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Where the secret begins in a unique id.
