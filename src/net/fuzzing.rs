@@ -39,10 +39,10 @@ pub(crate) fn handshake(bytes: &[u8]) {
         return;
     };
     let secret = || Secret::new(&[7; Secret::LEN]);
-    if let Ok((server, _)) = Server::on_hello(said, [1; 32], |_| Some(secret())) {
-        if let Some(proof) = rest.first_chunk::<CLIENT_PROOF>() {
-            assert!(server.on_proof(proof).is_err(), "somebody guessed the proof");
-        }
+    if let Ok((server, _)) = Server::on_hello(said, [1; 32], |_| Some(secret()))
+        && let Some(proof) = rest.first_chunk::<CLIENT_PROOF>()
+    {
+        assert!(server.on_proof(proof).is_err(), "somebody guessed the proof");
     }
     let ours = Hello {
         role: super::Role::Link,
