@@ -70,6 +70,9 @@ mod bootstrap;
 mod comm;
 mod exec;
 mod ffi;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod log;
 mod mem;
 mod net;

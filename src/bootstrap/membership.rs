@@ -435,6 +435,10 @@ impl Opener for Membership {
         streams.ok_or_else(|| self.no_link(peer, &"it spoke out of turn"))
     }
 
+    fn process(&self, peer: usize) -> Option<u32> {
+        self.table.process(peer as u32)
+    }
+
     fn arrivals(&self) -> Vec<(usize, Parcel)> {
         if self.check().is_err() {
             return Vec::new();
@@ -497,7 +501,7 @@ pub(super) fn ask(target: &Target, deadline: Instant, stop: &dyn Fn() -> bool) -
 /// How long [`Membership::leave`] waits for the slowest to hear.
 const LEAVE_WAIT: Duration = Duration::from_secs(1);
 /// How long a process may take to say whom its rank waits for, and all those asked together.
-pub(super) const ASK: Duration = Duration::from_secs(1);
+pub(super) const ASK: Duration = Duration::from_millis(500);
 const ASK_ALL: Duration = Duration::from_secs(2);
 /// How long, and how often, to wait for word of a peer that closes connections or does not listen.
 const RETRY: Duration = Duration::from_millis(10);

@@ -14,6 +14,8 @@
 mod control;
 mod derive;
 pub(crate) mod env;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod health;
 mod join;
 mod meeting;

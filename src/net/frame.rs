@@ -242,13 +242,13 @@ impl AsFd for Channel {
 
 /// What has come and is not yet taken.
 #[derive(Debug, Default)]
-struct Inbox {
-    bytes: Vec<u8>,
+pub(super) struct Inbox {
+    pub(super) bytes: Vec<u8>,
     fds: Vec<ProcessFd>,
 }
 
 impl Inbox {
-    fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+    pub(super) fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some(&[a, b, c, d, fds]) = self.bytes.first_chunk::<HEAD>() else {
             return self.incomplete();
         };

@@ -4,6 +4,8 @@ mod accept;
 mod address;
 mod dial;
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod handshake;
 pub(crate) mod interfaces;
 mod noise;

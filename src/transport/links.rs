@@ -42,6 +42,11 @@ pub(crate) trait Opener: Send {
         )))
     }
 
+    /// The process of `peer`, as it is numbered here, if this process can see it.
+    fn process(&self, _peer: usize) -> Option<u32> {
+        None
+    }
+
     /// The parcels that have come in since the last time, with the ranks that sent them. It is asked again and again by
     /// ranks that wait: where nothing came it costs no more than the load of a word. Whoever puts a parcel there wakes
     /// the rank's bell afterwards ([`Bell::wake`]).
@@ -69,6 +74,10 @@ impl<T: Opener + Sync + ?Sized> Opener for Arc<T> {
         about: &dyn Fn(usize, usize) -> Vec<u8>,
     ) -> Result<Vec<Connection>, Error> {
         (**self).connect(peer, wanted, about)
+    }
+
+    fn process(&self, peer: usize) -> Option<u32> {
+        (**self).process(peer)
     }
 
     fn arrivals(&self) -> Vec<(usize, Parcel)> {
@@ -147,26 +156,25 @@ impl Links {
     }
 
     /// The same over `choice`, and TCP links as `tcp` says.
-    pub(crate) fn with_transport(self, choice: Choice, tcp: tcp::Settings) -> Self {
-        Links { choice, tcp, ..self }
+    pub(crate) fn with_transport(mut self, choice: Choice, tcp: tcp::Settings) -> Self {
+        (self.choice, self.tcp) = (choice, tcp);
+        self
     }
 
     /// The same, with what is told of attaching.
-    pub(crate) fn with_attach(self, attach: Attach) -> Self {
+    pub(crate) fn with_attach(mut self, attach: Attach) -> Self {
         if attach == Attach::Any {
             sys::attach::allow_any();
         }
-        Links { attach, ..self }
+        self.attach = attach;
+        self
     }
 
     /// The same, where ranks read each other's memory by loads or do not; `communicator` is a number by which theirs differs from
     /// others.
-    pub(crate) fn with_direct(self, direct: bool, communicator: u64) -> Self {
-        Links {
-            direct,
-            communicator,
-            ..self
-        }
+    pub(crate) fn with_direct(mut self, direct: bool, communicator: u64) -> Self {
+        (self.direct, self.communicator) = (direct, communicator);
+        self
     }
 
     /// What may be done in the direction from one rank to another.
@@ -383,8 +391,8 @@ impl Links {
             return Ok(false);
         };
         let link = &self.peers[peer];
-        link.shm
-            .set_outbound(opening.connected(peer, &welcome, &self.bell, &self.lease)?);
+        let half = opening.connected(peer, &welcome, &self.bell, &self.lease)?;
+        link.shm.set_outbound(half.of_process(self.opener.process(peer)));
         link.to.set(Way::Shm);
         Ok(true)
     }
@@ -524,6 +532,13 @@ fn is_end_of(peer: usize, error: &Error) -> bool {
         error,
         Error::Failed(Cause::Left { rank, .. } | Cause::Lost { rank, .. }) if *rank as usize == peer
     )
+}
+
+impl Drop for Links {
+    /// Senders whose links this rank has not looked at hear that nobody will: else they would keep what they sent for ever.
+    fn drop(&mut self) {
+        let _ = self.attach_all();
+    }
 }
 
 impl Wires for Links {

@@ -2,7 +2,7 @@
 
 use crate::{
     cargo::command,
-    header, install, libtest, readme,
+    fuzz, header, install, libtest, readme,
     run::{follow, succeed},
     tally::Tally,
     tools::{self, MSRV, Need},
@@ -34,6 +34,9 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     check("clippy without features", &[Need::Component("clippy")], &|| {
         cargo("clippy --package ccl --all-targets --no-default-features -- -D warnings")
     });
+    check("clippy for the fuzzer", &[Need::Component("clippy")], &|| {
+        fuzz::lint(root)
+    });
     check("header", &[], &|| header::check(root));
     check("library without features", &[], &|| {
         cargo("check --lib --no-default-features")
@@ -45,6 +48,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         let python = tools::environment(root, "kubernetes").join("bin/python");
         succeed(Command::new(python).arg(root.join("scripts/check-manifests")))
     });
+    check("fuzzing", &[], &|| fuzz::run(root, &fuzz::Plan::short()));
     println!("\n== tests");
     tally.add(tests(root));
     println!("\n== README and other texts with examples");

@@ -1,7 +1,9 @@
-//! The project's own chores: `cargo xtask test`, `cargo xtask header` and `cargo xtask install`.
+//! The project's own chores: `cargo xtask test`, `header`, `install`, `chaos` and `fuzz`.
 
 mod cargo;
+mod chaos;
 mod checks;
+mod fuzz;
 mod header;
 mod install;
 mod libtest;
@@ -18,7 +20,11 @@ usage: cargo xtask <what>
   header          writes include/ccl.h from src/ffi/ and cbindgen.toml
   header --check  fails if include/ccl.h is not what `header` would write
   install --prefix DIR [--destdir DIR]
-                  builds and puts library, header and benchmark under DIR (in the --destdir, for a package)";
+                  builds and puts library, header and benchmark under DIR (in the --destdir, for a package)
+  chaos [--seed N] [--runs N] [--seconds S]
+                  real ranks that are killed, stopped, cut off and besieged; ends with a table of what came of it
+  fuzz [--seconds S] [--keep] [TARGET...]
+                  throws bytes at all that reads bytes from outside; --keep adds to fuzz/corpus what covers more";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -27,6 +33,8 @@ fn main() -> ExitCode {
         ["test"] => return checks::run(root()),
         ["header"] => header::write(root()),
         ["header", "--check"] => header::check(root()),
+        ["chaos", ref args @ ..] => chaos::Plan::from_args(args).and_then(|plan| chaos::run(root(), &plan)),
+        ["fuzz", ref args @ ..] => fuzz::Plan::from_args(args).and_then(|plan| fuzz::run(root(), &plan)),
         ["install", ref args @ ..] => {
             install::Place::from_args(args).and_then(|to| install::run(root(), &to))
         }

@@ -1,18 +1,10 @@
 //! [`Member`]: a rank of this process, as the control thread keeps it.
 
 use super::{
-    super::{
-        health::Shared,
-        seat::{Host, Seat, Table},
-        status::Inside,
-        view::View,
-    },
+    super::{health::Shared, seat::Table, status::Inside, view::View},
     poller::Token,
 };
-use crate::{
-    net::{Address, DialError, Packed, Protection, Role, Round, Secret, Target, Tried, tell_tried},
-    sys::host,
-};
+use crate::net::{Address, DialError, Packed, Protection, Role, Round, Secret, Target, Tried, tell_tried};
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
@@ -126,13 +118,11 @@ impl Member {
         let Some((table, (ours, _))) = self.table.as_ref().and_then(|t| Some((t, t.place(me)?))) else {
             return Vec::new();
         };
-        let (namespace, boot) = (host::pid_namespace(), host::boot_id());
-        // Each machine numbers its first pid namespace alike.
-        let watchable = |(seat, host): (&Seat, &Host)| {
-            let same_pids = (seat.pid_namespace, host.boot) == (namespace, boot) && namespace != 0;
-            (seat.unix != ours.unix && same_pids).then_some(seat.pid)
+        let pid_of = |rank: u32| {
+            let (seat, _) = table.place(rank)?;
+            let is_other = seat.unix != ours.unix;
+            is_other.then(|| table.process(rank)).flatten()
         };
-        let pid_of = |rank: u32| watchable(table.place(rank)?);
         let there = |&(rank, _): &(u32, u32)| self.view.there(rank);
         let all = (0..self.shared.ranks).filter_map(|rank| Some((rank, pid_of(rank)?)));
         let mut peers: Vec<(u32, u32)> = all.filter(there).collect();

@@ -235,7 +235,7 @@ impl Card {
         })
     }
 
-    fn encode(&self) -> Zeroizing<String> {
+    pub(super) fn encode(&self) -> Zeroizing<String> {
         let mut bytes = Zeroizing::new([0; CARD]);
         bytes[..4].copy_from_slice(&VERSION.to_le_bytes());
         bytes[4] = u8::from(self.guarded);
@@ -244,7 +244,7 @@ impl Card {
         Zeroizing::new(hex(&*bytes))
     }
 
-    fn decode(text: &str) -> Option<Card> {
+    pub(super) fn decode(text: &str) -> Option<Card> {
         let mut bytes = Zeroizing::new([0; CARD]);
         let digits = text.as_bytes();
         if digits.len() != 2 * CARD {

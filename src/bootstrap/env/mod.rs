@@ -12,6 +12,8 @@ mod ancestor;
 mod between_hosts;
 mod carrier;
 mod door;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod knock;
 mod launcher;
 mod master;

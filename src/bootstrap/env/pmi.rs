@@ -123,6 +123,16 @@ impl Answer {
     }
 }
 
+/// Reads a line as if it had come.
+#[cfg(feature = "fuzzing")]
+pub(super) fn read(line: &str) {
+    let answer = Answer(Zeroizing::new(line.to_owned()));
+    let _ = (answer.field("cmd"), answer.field("rc"));
+    for name in ["kvsname", "value", ""] {
+        let _ = answer.value(name);
+    }
+}
+
 /// The first word of a line, without what may be secret.
 fn asked(line: &str) -> &str {
     line.split(' ').next().unwrap_or(line)

@@ -46,7 +46,7 @@ pub(super) fn ranks_here(variables: &Variables<'_>, ranks: usize) -> Result<Opti
 }
 
 /// The number for node `node` in a list such as `4(x2),3`: two nodes with 4 tasks, then one with 3.
-fn tasks_of_node(list: &str, mut node: usize) -> Option<usize> {
+pub(super) fn tasks_of_node(list: &str, mut node: usize) -> Option<usize> {
     for entry in list.split(',') {
         let (tasks, nodes) = match entry.split_once("(x") {
             Some((tasks, rest)) => (tasks, rest.strip_suffix(')')?.parse().ok()?),

@@ -28,7 +28,7 @@ impl Variables<'static> {
 
 impl<'a> Variables<'a> {
     /// Those that `look_up` knows.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn of(look_up: &'a dyn Fn(&str) -> Option<String>) -> Self {
         Variables { look_up }
     }

@@ -69,6 +69,12 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// The words of its body.
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn body(&self) -> &[AtomicU32] {
+        &self.body
+    }
+
     /// Where a body of up to [`INLINE`] bytes lies.
     #[inline]
     pub(super) fn inline(&self) -> *mut u8 {

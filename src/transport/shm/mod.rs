@@ -5,6 +5,8 @@
 //! Each rank has one [`Bell`], which all its peers ring when they have done something that it may be asleep for.
 
 mod bell;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod handed;
 mod inbound;
 mod layout;

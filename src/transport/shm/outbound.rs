@@ -101,6 +101,7 @@ impl Opening {
             tally: Tally::default(),
             bell,
             peer,
+            process: None,
             _seal: self.seal,
             _token: self.token,
         })
@@ -118,6 +119,8 @@ pub(crate) struct Outbound {
     tally: Tally,
     bell: Ringer,
     peer: usize,
+    /// The peer's process, if it can be told whether that has ended.
+    process: Option<u32>,
     /// By it the receiver knows this process's memory.
     _seal: Option<Seal>,
     /// By it the receiver knows whether it is a thread of this process.
@@ -146,6 +149,12 @@ enum Place {
 }
 
 impl Outbound {
+    /// The same, where the peer's process is known.
+    pub(crate) fn of_process(mut self, process: Option<u32>) -> Outbound {
+        self.process = process;
+        self
+    }
+
     #[inline]
     pub(super) fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
         if len > MAX_MESSAGE {
@@ -222,6 +231,7 @@ impl Outbound {
                             segment,
                             lane,
                             number,
+                            process: self.process,
                         },
                     );
                 }

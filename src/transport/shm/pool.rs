@@ -16,6 +16,7 @@ use crate::{
         fork::{self, ProcessFd},
         memfd::{Shared, identity},
         per_process::PerProcess,
+        pidfd,
     },
 };
 use std::{
@@ -60,6 +61,8 @@ pub(super) struct Unread {
     pub(super) segment: Shared<Segment>,
     pub(super) lane: usize,
     pub(super) number: u32,
+    /// The receiver's, if it can be told whether it has ended.
+    pub(super) process: Option<u32>,
 }
 
 impl Unread {
@@ -99,9 +102,31 @@ impl Pool {
     fn lease(&self) -> Option<usize> {
         let mut free = self.free();
         self.prune(&mut free);
-        let at = free.iter().position(|free| free.unread.is_empty())?;
+        let first = |free: &[Free]| free.iter().position(|free| free.unread.is_empty());
+        let at = first(&free).or_else(|| {
+            self.bury(&mut free);
+            first(&free)
+        })?;
         self.left.fetch_sub(1, Relaxed);
         Some(free.remove(at).chunk)
+    }
+
+    /// Forgets what nobody will read any more, as its receiver's process has ended without a word.
+    fn bury(&self, free: &mut [Free]) {
+        let mut known: Vec<(u32, bool)> = Vec::new();
+        let mut has_ended = |pid: u32| match known.iter().find(|(known, _)| *known == pid) {
+            Some(&(_, ended)) => ended,
+            None => {
+                let ended = pidfd::has_ended(pid);
+                known.push((pid, ended));
+                ended
+            }
+        };
+        for one in free.iter_mut() {
+            one.unread
+                .retain(|unread| !unread.process.is_some_and(&mut has_ended));
+        }
+        self.prune(free);
     }
 
     /// Forgets what was read meanwhile, and notes how many can be leased.
@@ -118,6 +143,17 @@ impl Pool {
         free.sort_unstable_by_key(|free| free.chunk);
         self.prune(&mut free);
     }
+}
+
+/// How many messages for a process may still have to be read in chunks that nobody leases.
+#[cfg(test)]
+pub(super) fn unread_by(process: u32) -> usize {
+    let free = POOL.get().map(Pool::free);
+    let unread = free
+        .iter()
+        .flat_map(|free| free.iter())
+        .flat_map(|free| &free.unread);
+    unread.filter(|unread| unread.process == Some(process)).count()
 }
 
 /// A descriptor of this process's pool, for a receiver.
@@ -330,6 +366,10 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if self.is_here() {
             self.give_back();
+            // It may be given up because of a death.
+            if let Some(pool) = self.pool.get() {
+                pool.bury(&mut pool.free());
+            }
         }
     }
 }

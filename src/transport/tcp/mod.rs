@@ -12,6 +12,8 @@
 
 mod buffer;
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod hub;
 mod inbound;
 mod outbound;

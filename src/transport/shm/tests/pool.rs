@@ -1,6 +1,9 @@
 //! Where bodies lie that are longer than their entries, and who may use the room when.
 
-use super::{super::pool::BYTES, *};
+use super::{
+    super::pool::{BYTES, unread_by},
+    *,
+};
 
 #[test]
 fn a_place_that_does_not_fit_is_refused() {
@@ -99,5 +102,26 @@ fn memory_that_is_given_back_is_used_again() {
             out.leave();
             leases[k].give_back();
         }
+    }
+}
+
+/// Who was killed reads nothing any more, and says nothing of it.
+#[test]
+fn what_a_dead_process_has_not_read_is_free() {
+    let child = crate::sys::fork::child(|| true);
+    let dead = child.as_raw_pid() as u32;
+    let here = std::process::id();
+    for (process, left) in [(here, 1), (dead, 0)] {
+        let lease = Arc::default();
+        let (mut out, into) = pair_with(0, &lease);
+        let half = out.outbound.take().unwrap();
+        assert!(out.set_outbound(half.of_process(Some(process))));
+        send(&out, 1, [0; 4], &[7; 500]);
+        if process == dead {
+            rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty()).unwrap();
+        }
+        drop((out, lease));
+        assert_eq!(unread_by(process), left, "{process}");
+        drop(into);
     }
 }
