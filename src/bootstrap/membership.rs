@@ -436,7 +436,7 @@ impl Opener for Membership {
     }
 
     fn process(&self, peer: usize) -> Option<u32> {
-        self.table.process(peer as u32)
+        self.table.processes()(peer as u32)
     }
 
     fn arrivals(&self) -> Vec<(usize, Parcel)> {

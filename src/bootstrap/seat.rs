@@ -110,12 +110,14 @@ impl Table {
         Some((self.seats.get(rank as usize)?, self.hosts.get(usize::from(at))?))
     }
 
-    /// The process of a rank, if its number is this process's, too. Each machine numbers its first pid namespace alike.
-    pub(super) fn process(&self, rank: u32) -> Option<u32> {
-        let (seat, host) = self.place(rank)?;
-        let namespace = host::pid_namespace();
-        let same_pids = (seat.pid_namespace, host.boot) == (namespace, host::boot_id()) && namespace != 0;
-        same_pids.then_some(seat.pid)
+    /// The processes of ranks, where their numbers are this process's, too. Each machine numbers its first pid namespace alike.
+    pub(super) fn processes(&self) -> impl Fn(u32) -> Option<u32> {
+        let (namespace, boot) = (host::pid_namespace(), host::boot_id());
+        move |rank| {
+            let (seat, host) = self.place(rank)?;
+            let same_pids = (seat.pid_namespace, host.boot) == (namespace, boot) && namespace != 0;
+            same_pids.then_some(seat.pid)
+        }
     }
 
     /// Where `peer`'s process may be reached from that of rank `me`, the best first.

@@ -118,10 +118,10 @@ impl Member {
         let Some((table, (ours, _))) = self.table.as_ref().and_then(|t| Some((t, t.place(me)?))) else {
             return Vec::new();
         };
+        let process = table.processes();
         let pid_of = |rank: u32| {
             let (seat, _) = table.place(rank)?;
-            let is_other = seat.unix != ours.unix;
-            is_other.then(|| table.process(rank)).flatten()
+            process(rank).filter(|_| seat.unix != ours.unix)
         };
         let there = |&(rank, _): &(u32, u32)| self.view.there(rank);
         let all = (0..self.shared.ranks).filter_map(|rank| Some((rank, pid_of(rank)?)));
