@@ -39,7 +39,7 @@ fn roles() {
         return;
     };
     let mut config = Config::default();
-    config.timeout = Some(SOON);
+    config.timeout = Some(10 * SOON);
     let comm = Communicator::init(ranks, &id, rank, &config).unwrap();
     match role.as_str() {
         // Rank 1 makes five calls, the others begin a sixth.
@@ -49,7 +49,7 @@ fn roles() {
             if rank != 1 {
                 sum(&comm, 1, 1000);
             }
-            sleep(2 * SOON);
+            sleep(10 * SOON);
         }
         "differ" => {
             sum(&comm, 3, 10);
@@ -71,7 +71,7 @@ fn roles() {
                 sleep(Duration::from_millis(300)); // the next event is written with all before it
                 sum(&comm, 1, 2);
                 say("ready");
-                sleep(2 * SOON);
+                sleep(10 * SOON);
             }
         }
         "fork" => {
@@ -373,7 +373,8 @@ fn a_trace_has_every_operation() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let file = format!("{path}/trace-%p.json");
-    for (role, sums) in [("trace", 25), ("trace_and_be_killed", 27)] {
+    // The last event before a violent end may not be written.
+    for (role, sums) in [("trace", 25..=25), ("trace_and_be_killed", 26..=27)] {
         let mut ranks = Rank::start_all(2, &[("CCL_TRACE_FILE", &file)], role);
         for (rank, message) in ranks.iter_mut().zip(["send", "recv"]) {
             if role == "trace" {
@@ -384,12 +385,11 @@ fn a_trace_has_every_operation() {
             let pid = rank.child.id();
             let _ = rank.child.kill();
             let (operations, init) = events(&format!("{path}/trace-{pid}.json"));
-            assert_eq!(
-                (count(&operations, "allreduce"), count(&operations, "barrier")),
-                (sums, 1)
-            );
+            let summed = count(&operations, "allreduce");
+            assert!(sums.contains(&summed), "{role}: {summed}");
+            assert_eq!(count(&operations, "barrier"), 1);
             assert_eq!((count(&operations, message), init.len()), (1, 2));
-            assert_eq!(operations.len(), sums + 2);
+            assert_eq!(operations.len(), summed + 2);
             let first = &operations[0];
             assert_eq!((&first["pid"], &first["args"]["seq"]), (&pid.into(), &0.into()));
             let args = &first["args"];

@@ -2,7 +2,7 @@
 
 use super::{complain, one_line, show};
 use crate::{
-    bootstrap::status::{Group, Report, Seen, Standing, look},
+    bootstrap::status::{Group, Report, Seen, Standing, look, several},
     record::{Record, State},
     transport::links::Way,
     types::Operation,
@@ -10,6 +10,7 @@ use crate::{
 use clap::{Parser, error::ErrorKind};
 use serde_json::{Value, json};
 use std::{
+    collections::BTreeSet,
     ffi::OsString,
     fmt::Write,
     process::ExitCode,
@@ -63,11 +64,18 @@ pub(super) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
             Ok(pids) => pids,
             Err(error) => return complain(&format!("looking for processes: {error}"), 1),
         },
-        _ => args.pids,
+        _ => args
+            .pids
+            .into_iter()
+            .collect::<BTreeSet<u32>>()
+            .into_iter()
+            .collect(),
     };
     let (mut text, mut all, mut code) = (String::new(), Vec::new(), ExitCode::SUCCESS);
-    for pid in pids {
-        match look::look(pid, LIMIT) {
+    // One that is stopped does not keep the others.
+    let looks = several(&pids, AT_ONCE, |pid| look::look(pid, LIMIT));
+    for (pid, looked) in pids.into_iter().zip(looks) {
+        match looked {
             Ok(report) if args.json => all.push(in_json(&report)),
             Ok(report) => tell(&mut text, &report, args.last),
             Err(error) => {
@@ -87,6 +95,8 @@ pub(super) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// The most that a process may take to answer; it asks others for 3 s.
 const LIMIT: Duration = Duration::from_secs(5);
+/// Processes that are asked at once.
+const AT_ONCE: usize = 64;
 
 /// What is known of the ranks of a communicator together.
 struct Overview {

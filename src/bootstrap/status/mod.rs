@@ -177,7 +177,7 @@ fn group(mut ours: Vec<Inside>, until: Instant) -> Group {
         here: ours.iter().map(|inside| inside.shared.key.rank).collect(),
         joined: table.is_some(),
         failure: health.verdict().map(|cause| cause.to_string()),
-        seen: several(&ranks, seen),
+        seen: several(&ranks, HELPERS, seen),
     }
 }
 
@@ -212,8 +212,8 @@ fn trim(waits: &mut Waits) {
     waits.records.truncate(MOST_RECORDS);
 }
 
-/// Does `body` with each, several at a time, and gives what came of them in their order.
-fn several<T: Send>(all: &[u32], body: impl Fn(u32) -> T + Sync) -> Vec<T> {
+/// Does `body` with each of `all`, which grow, several at a time, and gives what came of them in their order.
+pub(crate) fn several<T: Send>(all: &[u32], at_once: usize, body: impl Fn(u32) -> T + Sync) -> Vec<T> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let work = || {
         while let Some(&one) = all.get(next.fetch_add(1, Relaxed)) {
@@ -224,7 +224,7 @@ fn several<T: Send>(all: &[u32], body: impl Fn(u32) -> T + Sync) -> Vec<T> {
         }
     };
     scope(|scope| {
-        for _ in 1..all.len().min(HELPERS) {
+        for _ in 1..all.len().min(at_once) {
             // With fewer it takes longer.
             let _ = Builder::new()
                 .name("ccl-status".to_owned())
@@ -253,9 +253,9 @@ mod tests {
     fn several_are_done_in_their_order() {
         let all: Vec<u32> = (0..100).collect();
         assert_eq!(
-            several(&all, |one| one * 2),
+            several(&all, 8, |one| one * 2),
             all.iter().map(|one| one * 2).collect::<Vec<_>>()
         );
-        assert!(several(&[], |one| one).is_empty());
+        assert!(several(&[], 8, |one| one).is_empty());
     }
 }
