@@ -51,11 +51,11 @@ pub(crate) fn messages(bytes: &[u8]) {
         2 => drop(read::<Word>(bytes)),
         _ => {
             if let Some(waits) = read::<Waits>(bytes) {
-                let made = waits.calls.iter().map(ToString::to_string);
-                assert!(
-                    made.chain(waits.waits_in.map(|call| call.to_string()))
-                        .all(|call| !call.is_empty())
-                );
+                let records = waits.records.iter().map(ToString::to_string);
+                let waits_in = waits.waits_in.map(|operation| operation.to_string());
+                let newest = waits.newest().map(|call| call.to_string());
+                let mut told = records.chain(waits_in).chain(newest);
+                assert!(told.all(|text| !text.is_empty()));
             }
         }
     }

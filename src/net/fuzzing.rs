@@ -1,9 +1,9 @@
 //! Targets of this floor: see [`crate::fuzzing`].
 
 use super::{
-    Frame, Hello, Presence, Rails, Said, Secret, Way,
+    Frame, Hello, Presence, Protection, Rails, Said, Secret, Way,
     frame::Inbox,
-    handshake::{CLIENT_PROOF, Client, SERVER_PROOF, Server},
+    handshake::{Client, Server},
     interfaces::{Interface, Kind, fastest, list},
 };
 use crate::{fuzzing::part, types::Cause};
@@ -39,22 +39,26 @@ pub(crate) fn handshake(bytes: &[u8]) {
         return;
     };
     let secret = || Secret::new(&[7; Secret::LEN]);
-    if let Ok((server, _)) = Server::on_hello(said, [1; 32], |_| Some(secret()))
-        && let Some(proof) = rest.first_chunk::<CLIENT_PROOF>()
+    if let Ok((server, _)) = Server::on_hello(said, [1; 32], |_| Ok(secret()))
+        && let Some(proof) = rest.get(..server.awaits())
     {
         assert!(server.on_proof(proof).is_err(), "somebody guessed the proof");
     }
-    let ours = Hello {
-        role: super::Role::Link,
-        from: 1,
-        to: 2,
-        comm: [3; 16],
-        nonce: [4; 32],
-    };
-    if let Ok((client, _)) = Client::begin(ours, secret()).0.on_hello(said)
-        && let Some(answer) = rest.first_chunk::<SERVER_PROOF>()
-    {
-        assert!(client.on_proof(answer).is_err(), "somebody guessed the proof");
+    for protection in [Protection::Off, Protection::Encrypt] {
+        let ours = Hello {
+            role: super::Role::Link,
+            from: 1,
+            to: 2,
+            comm: [3; 16],
+            protection,
+            has_aes: true,
+            nonce: [4; 32],
+        };
+        if let Ok((client, _)) = Client::begin(ours, secret()).0.on_hello(said)
+            && let Some(answer) = rest.get(..client.awaits())
+        {
+            assert!(client.on_proof(answer).is_err(), "somebody guessed the proof");
+        }
     }
 }
 

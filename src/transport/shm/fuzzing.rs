@@ -117,6 +117,7 @@ pub(crate) fn parcel(bytes: &[u8]) {
             let _ = Mapping::of(
                 0,
                 &Parcel {
+                    guard: None,
                     bytes: parcel.bytes,
                     fds,
                 },

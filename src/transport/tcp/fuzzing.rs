@@ -24,6 +24,7 @@ pub(crate) fn stream(bytes: &[u8]) {
     let (near, mut far) = UnixStream::pair().expect("a pair of sockets");
     near.set_nonblocking(true).expect("a socket that does not block");
     let parcel = Parcel {
+        guard: None,
         bytes: hello(0, 1),
         fds: vec![OwnedFd::from(near)],
     };
