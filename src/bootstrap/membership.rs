@@ -13,6 +13,7 @@ use crate::{
         Address, CommId, Connection, DialError, Failure, Frame, FrameError, Packed, Parcel, Patience,
         Protection, Refused, Role, Secret, Target, Way,
     },
+    sys::host,
     topo::share::Crowd,
     transport::links::{Direction, Opener, Way as Joined},
     types::{Cause, Error, Operation, Says, Whereabouts},
@@ -304,12 +305,13 @@ impl Membership {
     }
 
     /// Who is to blame when this rank has waited too long in `during` for `ranks`: those that wait themselves are asked whom for,
-    /// and so on, until there are some that do not wait or whose processes do not answer. `ranks` if there are none, as all
-    /// wait in a circle.
-    pub(crate) fn late(&self, ranks: &[usize], during: Option<Operation>) -> Vec<Whereabouts> {
+    /// and so on, until there are some that do not wait or whose processes do not answer. All of `ranks` if there are none, as
+    /// they wait in a circle; with what they wait in.
+    pub(crate) fn late(&self, ranks: &[usize], during: Option<Operation>) -> (Vec<u32>, Vec<Whereabouts>) {
+        let ranks: Vec<u32> = ranks.iter().map(|&rank| rank as u32).collect();
         let end = Instant::now() + ASK_ALL;
         let mut asked = BTreeSet::from([self.rank() as u32]);
-        let mut to_ask: VecDeque<_> = ranks.iter().map(|&rank| (rank as u32, during)).collect();
+        let mut to_ask: VecDeque<_> = ranks.iter().map(|&rank| (rank, during)).collect();
         let (mut late, mut waiting) = (Vec::new(), Vec::new());
         while let Some((rank, behind_in)) = to_ask.pop_front() {
             if self.verdict().is_some() || (Instant::now() > end && !late.is_empty()) {
@@ -318,28 +320,35 @@ impl Membership {
             if !asked.insert(rank) {
                 continue;
             }
-            let says = match self.ask(rank) {
+            let find = |says| Whereabouts {
+                rank,
+                behind_in,
+                says,
+            };
+            match self.ask_again(rank) {
                 Ok(Waits { ranks, waits_in, .. }) if !ranks.is_empty() => {
                     to_ask.extend(ranks.into_iter().map(|rank| (rank, waits_in)));
-                    waiting.extend(waits_in.map(|operation| (rank, behind_in, Says::Waits(operation))));
-                    continue;
+                    waiting.extend(waits_in.map(|operation| find(Says::Waits(operation))));
                 }
-                Ok(waits) => Says::Last(waits.newest()),
-                Err(_) => Says::Nothing,
-            };
-            late.push((rank, behind_in, says));
+                Ok(waits) => late.push(find(Says::Last(waits.newest()))),
+                Err(_) => late.push(find(Says::Nothing)),
+            }
         }
         if late.is_empty() {
-            waiting.retain(|&(rank, ..)| ranks.contains(&(rank as usize)));
-            late = waiting;
+            waiting.retain(|one| ranks.contains(&one.rank));
+            return (ranks, waiting);
         }
-        late.sort_unstable_by_key(|&(rank, ..)| rank);
-        let whereabouts = |(rank, behind_in, says)| Whereabouts {
-            rank,
-            behind_in,
-            says,
-        };
-        late.into_iter().map(whereabouts).collect()
+        late.sort_unstable_by_key(|one| one.rank);
+        (late.iter().map(|one| one.rank).collect(), late)
+    }
+
+    /// As [`Membership::ask`]; a process that does not answer, but is not stopped as far as can be seen, is asked twice.
+    fn ask_again(&self, rank: u32) -> Result<Waits, Failure> {
+        let is_stopped = || self.table.processes()(rank).is_some_and(host::is_stopped);
+        match self.ask(rank) {
+            Err(Failure::Late) if !is_stopped() => self.ask(rank),
+            answer => answer,
+        }
     }
 
     /// What `rank` waits in and has called lately, if its process answers.

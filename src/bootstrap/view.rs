@@ -301,6 +301,11 @@ impl View {
         matches!(self.standing[rank as usize], Standing::Member | Standing::Left)
     }
 
+    /// Whether `rank` is in the tree and has not left.
+    pub(super) fn is_member(&self, rank: u32) -> bool {
+        matches!(self.standing[rank as usize], Standing::Member)
+    }
+
     fn nobody_left(&self) -> bool {
         !self.standing.contains(&Standing::Member)
     }

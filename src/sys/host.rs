@@ -41,6 +41,17 @@ pub(crate) fn boot_id() -> [u8; 16] {
     id
 }
 
+/// Whether a process of this process's pid namespace is stopped, by a signal or a debugger.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    matches!(process_state(pid), Some('T' | 't'))
+}
+
+/// The state of a process of this process's pid namespace, as `ps` shows it.
+pub(crate) fn process_state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+}
+
 /// The processors that this thread may run on: bit `i % 8` of byte `i / 8` for processor `i`.
 pub(crate) fn usable_cpus() -> Vec<u8> {
     const CPUS: usize = 1024; // what a `CpuSet` holds; a kernel with more refuses the call

@@ -335,14 +335,14 @@ impl Links {
         self.bell.mapped() + self.peers.iter().map(AnyLink::mapped).sum::<usize>()
     }
 
-    /// Whether a connection with any peer has ended.
-    pub(crate) fn any_ended(&self) -> bool {
-        self.hub.get().is_some_and(|hub| hub.any_ended())
+    /// Whether a connection with any peer has ended within `time`.
+    pub(crate) fn ended_within(&self, time: Duration) -> bool {
+        self.hub.get().is_some_and(|hub| hub.ended_within(time))
     }
 
     /// What happened to the connections with `peer`, if they do not work any more. Whether that is its end is for others
     /// to find.
-    pub(crate) fn trouble(&self, peer: usize) -> Option<String> {
+    pub(crate) fn trouble(&self, peer: usize) -> Option<(String, Instant)> {
         self.peers.get(peer)?.tcp.get()?.trouble()
     }
 
@@ -537,7 +537,9 @@ fn is_end_of(peer: usize, error: &Error) -> bool {
 impl Drop for Links {
     /// Senders whose links this rank has not looked at hear that nobody will: else they would keep what they sent for ever.
     fn drop(&mut self) {
-        let _ = self.attach_all();
+        for (sender, parcel) in self.opener.arrivals() {
+            let _ = self.attach(sender, parcel);
+        }
     }
 }
 

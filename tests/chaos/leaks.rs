@@ -40,19 +40,19 @@ pub(crate) fn places_of(pid: u32) -> Vec<Place> {
         .collect()
 }
 
-/// What a process has open that the library made: sockets and memory.
+/// What a process has open that the library made: sockets, but those that all processes here were given, and memory.
 pub(crate) fn of_library(pid: u32) -> Vec<String> {
-    let links = links_of(pid);
-    links
-        .filter(|link| link.starts_with("socket:") || link.contains("memfd:ccl"))
-        .collect()
+    let given: BTreeSet<String> = links_of(std::process::id()).collect();
+    let ours = |link: &String| link.starts_with("socket:") || link.contains("memfd:ccl");
+    let links = links_of(pid).filter(ours);
+    links.filter(|link| !given.contains(link)).collect()
 }
 
 /// Files in /dev/shm that may be the library's.
 pub(crate) fn shared_files() -> BTreeSet<String> {
     let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter(|name| name.contains("ccl")).collect()
+    names.filter(|name| name.starts_with("ccl")).collect()
 }
 
 /// Processes whose environment holds `mark`.

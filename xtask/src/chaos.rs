@@ -1,7 +1,7 @@
 //! Chaos: `tests/chaos` for longer than as a test.
 
 use crate::{cargo::command, run::succeed};
-use std::path::Path;
+use std::{path::Path, time::SystemTime};
 
 /// How long, and from which seed.
 #[derive(Debug)]
@@ -24,6 +24,11 @@ impl Plan {
         }
         if !plan.iter().any(|(name, _)| *name != "CCL_CHAOS_SEED") {
             plan.push(("CCL_CHAOS_SECONDS", "300".to_owned()));
+        }
+        if !plan.iter().any(|(name, _)| *name == "CCL_CHAOS_SEED") {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            let seed = now.map_or(1, |now| now.as_millis() % 1_000_000);
+            plan.push(("CCL_CHAOS_SEED", seed.to_string()));
         }
         Ok(Plan(plan))
     }

@@ -24,6 +24,8 @@ pub(crate) struct Plan {
     targets: Vec<String>,
     /// Whether to write what was found to `fuzz/corpus`, as little of it as covers the same.
     keeps: bool,
+    /// 0: another one each time.
+    seed: u32,
 }
 
 impl Plan {
@@ -33,12 +35,14 @@ impl Plan {
             seconds: 4,
             targets: Vec::new(),
             keeps: false,
+            seed: 1,
         }
     }
 
     pub(crate) fn from_args(args: &[&str]) -> Result<Plan, String> {
         let mut plan = Plan {
             seconds: 60,
+            seed: 0,
             ..Plan::short()
         };
         let mut args = args.iter();
@@ -137,6 +141,7 @@ fn fuzz(root: &Path, program: &Path, target: &str, plan: &Plan) -> Result<String
         .args([
             &format!("-dict={}", root.join("fuzz/dictionary").display()),
             &format!("-max_total_time={}", plan.seconds),
+            &format!("-seed={}", plan.seed),
             &format!("-artifact_prefix={}/", found.display()),
         ])
         .args(OPTIONS)

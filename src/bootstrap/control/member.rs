@@ -127,8 +127,12 @@ impl Member {
         let all = (0..self.shared.ranks).filter_map(|rank| Some((rank, pid_of(rank)?)));
         let mut peers: Vec<(u32, u32)> = all.filter(there).collect();
         if peers.len() > ALL_WATCHED {
-            let after = peers.iter().find(|(rank, _)| *rank > me);
-            let next = after.or(peers.first()).map(|(_, pid)| *pid);
+            let mut members = peers.iter().filter(|(rank, _)| self.view.is_member(*rank));
+            let first = members.clone().next();
+            let next = members
+                .find(|(rank, _)| *rank > me)
+                .or(first)
+                .map(|(_, pid)| *pid);
             let near: HashSet<u32> = self.view.near().filter_map(pid_of).chain(next).collect();
             peers.retain(|(_, pid)| near.contains(pid));
         }

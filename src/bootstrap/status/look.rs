@@ -1,7 +1,10 @@
 //! Asking a process of this host how its communicators are doing.
 
 use super::{Report, known_secret};
-use crate::net::{Address, DialError, Failure, FrameError, MEETING, Patience, Protection, Role, Target};
+use crate::{
+    net::{Address, DialError, Failure, FrameError, MEETING, Patience, Protection, Role, Target},
+    sys::host,
+};
 use std::{
     collections::BTreeSet,
     fs, io,
@@ -132,9 +135,7 @@ fn listener(line: &str) -> Option<(u64, Address)> {
 
 /// What the system says of a process that does not answer.
 fn state_of(pid: u32) -> &'static str {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    match state {
+    match host::process_state(pid) {
         Some('T') => ": it is stopped",
         Some('t') => ": a debugger has stopped it",
         Some('D') => ": it waits for a device",

@@ -188,7 +188,8 @@ impl Engine {
             if ask {
                 ask_after = waited.saturating_mul(QUESTIONS_APART);
             }
-            let news = membership.trouble() || membership.departures() || floor.links.any_ended();
+            let cut_off = floor.links.ended_within(reasons::CUT_OFF_SEEN);
+            let news = membership.trouble() || membership.departures() || cut_off;
             if !ask && !news && waited < self.timeout() && floor.is_idle() {
                 continue;
             }
@@ -314,7 +315,7 @@ impl Engine {
             progress => progress,
         };
         if matches!(progress, Ok(Progress::Blocked)) {
-            let nap = if self.membership.trouble() || floor.links.any_ended() {
+            let nap = if self.membership.trouble() || floor.links.ended_within(reasons::CUT_OFF_SEEN) {
                 TROUBLED_NAP
             } else {
                 nap

@@ -44,9 +44,10 @@ pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> 
             during,
         }),
     };
-    // Its process may have ended, of which word is still on its way.
+    // Its process may have ended, or it has left, of which word may still be on its way.
     let cut_off = |&rank: &usize| {
-        links.trouble(rank).map(|how| Cause::Lost {
+        let (how, since) = links.trouble(rank)?;
+        (since.elapsed() >= CUT_OFF).then_some(Cause::Lost {
             rank: rank as u32,
             how,
             seen_by,
@@ -60,11 +61,7 @@ pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> 
             .then(|| long_dead(membership, *operation))
             .flatten()
     };
-    let cut_off = || {
-        (*waited >= UNDER_WAY)
-            .then(|| waits_for.iter().find_map(cut_off))
-            .flatten()
-    };
+    let cut_off = || waits_for.iter().find_map(cut_off);
     waits_for
         .iter()
         .find_map(gone)
@@ -123,19 +120,12 @@ pub(super) fn late(membership: &Membership, stuck: &Stuck, after: Duration) -> C
         &stuck.waits_for
     };
     membership.set_waiting(waits_for, stuck.operation, stuck.waited);
-    let (mut found, seen_by) = (
-        membership.late(waits_for, stuck.operation),
-        membership.rank() as u32,
-    );
-    let ranks = match &found[..] {
-        [] => waits_for.iter().map(|&rank| rank as u32).collect(),
-        found => found.iter().map(|late| late.rank).collect(),
-    };
+    let (ranks, mut found) = membership.late(waits_for, stuck.operation);
     found.truncate(MOST_TOLD);
     Cause::Late {
         ranks,
         found,
-        seen_by,
+        seen_by: membership.rank() as u32,
         during: stuck.operation,
         after,
     }
@@ -247,6 +237,10 @@ const GRACE: Duration = Duration::from_millis(250);
 /// How long the last messages of a rank that has gone may be under way: its connections may not end if a process that it
 /// forked has them, or if its host is gone.
 const UNDER_WAY: Duration = Duration::from_secs(2);
+
+/// How long a rank whose connections have ended may not be told of as gone; and how long those who wait look for that.
+const CUT_OFF: Duration = Duration::from_secs(2);
+pub(super) const CUT_OFF_SEEN: Duration = Duration::from_secs(3);
 
 /// The longest sleep after a rank's death, until this rank knows what follows from it.
 pub(super) const TROUBLED_NAP: Duration = Duration::from_millis(5);

@@ -29,6 +29,7 @@ use std::{
             Ordering::{Acquire, Relaxed},
         },
     },
+    time::{Duration, Instant},
 };
 
 /// Chunks of a process.
@@ -37,6 +38,8 @@ const CHUNKS: usize = 24;
 pub(super) const BYTES: usize = CHUNKS * CHUNK;
 /// Chunks that a communicator may lease.
 const LEASED: usize = 8;
+/// How often a lease that finds no chunk looks whether receivers have ended.
+const BURIALS_APART: Duration = Duration::from_millis(20);
 /// With fewer free ones all are given back after each call.
 const SHORT: usize = 16;
 
@@ -47,6 +50,8 @@ struct Pool {
     free: Mutex<Vec<Free>>,
     /// How many can be leased.
     left: AtomicUsize,
+    /// When a lease last looked for the dead, which takes system calls.
+    buried: Mutex<Option<Instant>>,
 }
 
 /// A chunk that nobody leases.
@@ -90,6 +95,7 @@ impl Pool {
                 fd: ProcessFd::adopt(fd),
                 free: Mutex::new((0..CHUNKS).map(free).collect()),
                 left: AtomicUsize::new(CHUNKS),
+                buried: Mutex::default(),
             })
         })
     }
@@ -104,7 +110,12 @@ impl Pool {
         self.prune(&mut free);
         let first = |free: &[Free]| free.iter().position(|free| free.unread.is_empty());
         let at = first(&free).or_else(|| {
+            let mut buried = self.buried.lock().unwrap_or_else(PoisonError::into_inner);
+            if buried.is_some_and(|buried| buried.elapsed() < BURIALS_APART) {
+                return None;
+            }
             self.bury(&mut free);
+            *buried = Some(Instant::now());
             first(&free)
         })?;
         self.left.fetch_sub(1, Relaxed);

@@ -12,8 +12,11 @@ use smallvec::SmallVec;
 use std::{
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd},
-    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
-    time::Duration,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
 };
 
 /// What happened at a connection.
@@ -33,8 +36,8 @@ pub(crate) struct Hub {
     owing: AtomicUsize,
     /// Whether more may have come than was looked at.
     may_have_more: AtomicBool,
-    /// Whether a connection has ended, in whichever way.
-    any_ended: AtomicBool,
+    /// When the last connection ended, in whichever way.
+    ended: Mutex<Option<Instant>>,
     /// The token of the one connection on which something may come, if there is one alone; else [`NONE`] or [`MANY`].
     alone: AtomicU64,
 }
@@ -47,7 +50,7 @@ impl Hub {
             busy: AtomicUsize::new(0),
             owing: AtomicUsize::new(0),
             may_have_more: AtomicBool::new(false),
-            any_ended: AtomicBool::new(false),
+            ended: Mutex::default(),
             alone: AtomicU64::new(NONE),
         })
     }
@@ -83,14 +86,17 @@ impl Hub {
         self.may_have_more.load(Relaxed)
     }
 
-    /// A connection has ended.
-    pub(super) fn one_ended(&self) {
-        self.any_ended.store(true, Relaxed);
+    /// A connection has ended just now.
+    pub(super) fn one_ended(&self) -> Instant {
+        let now = Instant::now();
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        now
     }
 
-    /// Whether a connection has ended, in whichever way.
-    pub(crate) fn any_ended(&self) -> bool {
-        self.any_ended.load(Relaxed)
+    /// Whether a connection has ended within `time`, in whichever way.
+    pub(crate) fn ended_within(&self, time: Duration) -> bool {
+        let ended = *self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.is_some_and(|ended| ended.elapsed() < time)
     }
 
     /// Whether something is still to be sent.

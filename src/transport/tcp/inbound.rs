@@ -17,6 +17,7 @@ use std::{
     cell::{Cell, OnceCell, RefCell},
     io::IoSliceMut,
     sync::Arc,
+    time::Instant,
 };
 
 /// One connection of a receiving half, as it came.
@@ -68,7 +69,7 @@ pub(super) struct Inbound {
     hub: Arc<Hub>,
     streams: Vec<Stream>,
     lanes: [RecvLane; LANES],
-    trouble: OnceCell<String>,
+    trouble: OnceCell<(String, Instant)>,
 }
 
 #[derive(Default)]
@@ -306,7 +307,7 @@ impl Inbound {
     }
 
     /// What happened to its connections, if one does not work any more.
-    pub(super) fn trouble(&self) -> Option<String> {
+    pub(super) fn trouble(&self) -> Option<(String, Instant)> {
         self.trouble.get().cloned()
     }
 
@@ -447,8 +448,7 @@ impl Inbound {
         at.open.set(false);
         let peer = self.peer;
         self.hub.unwatch(&at.fd, Event::In { peer, stream });
-        let _ = self.trouble.set(how); // the first tells the most
-        self.hub.one_ended();
+        let _ = self.trouble.set((how, self.hub.one_ended())); // the first tells the most
     }
 
     #[cold]

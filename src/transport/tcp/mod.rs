@@ -34,6 +34,7 @@ use crate::{
 use std::{
     cell::{Cell, OnceCell, RefCell},
     sync::Arc,
+    time::Instant,
 };
 
 /// Messages that a lane holds.
@@ -191,7 +192,7 @@ impl Link {
     }
 
     /// What happened to its connections, if they do not work any more.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub(crate) fn trouble(&self) -> Option<(String, Instant)> {
         let sends = self.outbound.get().and_then(Outbound::trouble);
         sends.or_else(|| self.inbound.get().and_then(Inbound::trouble))
     }

@@ -19,6 +19,7 @@ use std::{
     collections::VecDeque,
     io::IoSlice,
     sync::Arc,
+    time::Instant,
 };
 
 /// The sending half of a link: its connections, and the messages that have not been released yet.
@@ -27,7 +28,7 @@ pub(crate) struct Outbound {
     hub: Arc<Hub>,
     streams: Vec<Stream>,
     lanes: [SendLane; LANES],
-    trouble: OnceCell<String>,
+    trouble: OnceCell<(String, Instant)>,
 }
 
 #[derive(Default)]
@@ -270,7 +271,7 @@ impl Outbound {
             .any(|stream| !stream.queue.borrow().is_empty())
     }
 
-    pub(super) fn trouble(&self) -> Option<String> {
+    pub(super) fn trouble(&self) -> Option<(String, Instant)> {
         self.trouble.get().cloned()
     }
 
@@ -389,8 +390,7 @@ impl Outbound {
         stream.is_dead.set(true);
         let lost = std::mem::take(&mut *stream.queue.borrow_mut());
         lost.pieces.iter().for_each(|piece| self.has_left(piece));
-        let _ = self.trouble.set(why);
-        self.hub.one_ended();
+        let _ = self.trouble.set((why, self.hub.one_ended()));
     }
 
     fn event(&self, stream: usize) -> Event {

@@ -144,7 +144,7 @@ fn arrives_after_its_sender_has_gone(protection: Protection) {
         assert!((message.header, bytes_of(&message.body.here().unwrap())) == (header, body.clone()));
         link.release(2);
     }
-    let how = until(&far, || far.trouble(0));
+    let (how, _) = until(&far, || far.trouble(0));
     assert!(!far.may_bring_more(0));
     assert!(how.contains("connection"), "{how}");
 }
