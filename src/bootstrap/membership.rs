@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     net::{
-        Address, CommId, Connection, DialError, Failure, Frame, FrameError, Packed, Parcel, Patience,
-        Protection, Refused, Role, Secret, Target, Way,
+        ALTERED, Address, CommId, Connection, DialError, Failure, Frame, FrameError, Packed, Parcel,
+        Patience, Protection, Refused, Role, Secret, Target, Way,
     },
     sys::host,
     topo::share::Crowd,
@@ -288,6 +288,12 @@ impl Membership {
                         seen_by: self.rank() as u32,
                         during: None,
                         after: timeout,
+                    }));
+                }
+                Failure::Frame(FrameError::Altered) => {
+                    return Err(Error::Failed(Cause::Broken {
+                        rank: peer as u32,
+                        what: ALTERED.to_owned(),
                     }));
                 }
                 e => return Err(self.no_way(peer, &e.to_string(), &patience.tried())),

@@ -175,7 +175,13 @@ impl Run {
     /// Bytes of the vector, `all` of them, that it is done with: those of whole tiles.
     pub(crate) fn done(&self, work: &Work<'_>, all: u64) -> u64 {
         let tiles = work.tiling.tiles * work.channels;
-        let gone = |track: &Track| track.tile.min(work.tiling.tiles).saturating_sub(track.copy) / work.copies;
+        let gone = |track: &Track| {
+            track
+                .tile
+                .min(work.tiling.tiles)
+                .saturating_sub(track.copy)
+                .div_ceil(work.copies)
+        };
         let gone: usize = self.tracks.iter().map(gone).sum();
         match tiles {
             0 => all,

@@ -71,6 +71,8 @@ pub(crate) struct Opener {
     plain: Range<usize>,
     /// A record did not verify.
     is_broken: bool,
+    /// What the system said when there was still something to give.
+    failed: Option<Errno>,
 }
 
 /// Why a record was not taken, for who tells of its sender.
@@ -123,6 +125,7 @@ impl Guard {
                 end: 0,
                 plain: 0..0,
                 is_broken: false,
+                failed: None,
             },
         }))
     }
@@ -202,13 +205,18 @@ impl Sealer {
         self.gone = 0;
         self.sealed.extend_from_slice(&[0; HEAD]);
         for part in bytes {
+            if self.sealed.len() == HEAD {
+                self.sealed.reserve_exact(part.len().min(MAX_BODY) + TAG);
+            }
             let room = HEAD + MAX_BODY - self.sealed.len();
             self.sealed.extend_from_slice(&part[..part.len().min(room)]);
         }
         let len = self.sealed.len() - HEAD;
         self.sealed[..HEAD].copy_from_slice(&(len as u32).to_le_bytes());
-        // It fails for bodies of many gigabytes only.
-        let tag = self.key.seal(&mut self.sealed[HEAD..]).ok_or(Errno::MSGSIZE)?;
+        let Some(tag) = self.key.seal(&mut self.sealed[HEAD..]) else {
+            self.sealed.clear(); // what is not sealed is not sent
+            return Err(Errno::MSGSIZE);
+        };
         self.sealed.extend_from_slice(tag.as_ref());
         Ok(len)
     }
@@ -254,7 +262,10 @@ impl Opener {
                 Ok((0, _)) => return Ok(got),
                 Ok((n, space)) => is_drained = n < space,
                 Err(Errno::INTR) => {}
-                Err(_) if got > 0 => return Ok(got), // it comes again
+                Err(e) if got > 0 => {
+                    self.failed = Some(e).filter(|&e| e != Errno::AGAIN); // it says so once
+                    return Ok(got);
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -262,7 +273,10 @@ impl Opener {
 
     /// Whether there is more to [receive](Opener::receive) without the system.
     pub(crate) fn has_more(&self) -> bool {
-        !self.plain.is_empty() || self.is_broken || self.total().is_none_or(|total| total <= self.sealed())
+        !self.plain.is_empty()
+            || self.is_broken
+            || self.failed.is_some()
+            || self.total().is_none_or(|total| total <= self.sealed())
     }
 
     /// Bytes of memory.
@@ -284,6 +298,9 @@ impl Opener {
 
     /// Reads once behind what has come: the bytes that came, and for how many there was room.
     fn read(&mut self, stream: &ProcessFd) -> Result<(usize, usize), Errno> {
+        if let Some(failed) = self.failed.take() {
+            return Err(failed);
+        }
         let from = if self.plain.is_empty() {
             self.begin
         } else {
@@ -429,8 +446,9 @@ impl Key {
 const HEAD: usize = 4;
 const TAG: usize = 16;
 /// Bytes of a record, at most.
-const RECORD: usize = 64 << 10;
-const MAX_BODY: usize = RECORD - HEAD - TAG;
+const RECORD: usize = HEAD + MAX_BODY + TAG;
+/// 64 KiB and the head of a message, so that long ones take no record for a few bytes.
+const MAX_BODY: usize = (64 << 10) + 64;
 /// Room for what comes: as long as little does, and else.
 const LEAST: usize = 4096;
 const MOST: usize = 2 * RECORD;

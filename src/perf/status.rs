@@ -79,7 +79,7 @@ pub(super) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
             Ok(report) if args.json => all.push(in_json(&report)),
             Ok(report) => tell(&mut text, &report, args.last),
             Err(error) => {
-                code = complain(&format!("process {pid}: {error}"), 1);
+                code = complain(&plain(&format!("process {pid}: {error}")), 1);
                 all.push(json!({"pid": pid, "error": error.to_string()}));
             }
         }
@@ -87,10 +87,16 @@ pub(super) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
     if args.json {
         text = format!("{:#}\n", Value::from(all));
     }
-    match show(&text, true) {
+    match show(&plain(&text), true) {
         ExitCode::SUCCESS => code,
         failed => failed,
     }
+}
+
+/// What processes tell, without what would move a terminal's cursor.
+fn plain(text: &str) -> String {
+    let strange = |c: char| c.is_control() && c != '\n';
+    text.replace(strange, "\u{fffd}")
 }
 
 /// The most that a process may take to answer; it asks others for 3 s.
@@ -102,7 +108,7 @@ const AT_ONCE: usize = 64;
 struct Overview {
     /// Calls of the rank that has made the most.
     most: u32,
-    /// Ranks that have made fewer, with how many fewer, the last first.
+    /// Ranks that have made fewer, with how many fewer, the last first; none while those that have made the most go on.
     behind: Vec<(u32, u32)>,
 }
 
@@ -118,9 +124,17 @@ impl Overview {
             .map(|(_, made)| *made)
             .reduce(crate::record::later)
             .unwrap_or(0);
+        // They are asked one after the other, and those that run go on meanwhile.
+        let stands = |seen: &&Seen| match &seen.standing {
+            Standing::Answers(waits) => {
+                waits.calls_made() == most && waits.still.is_some_and(|still| still >= STANDS)
+            }
+            _ => false,
+        };
+        let counts = group.seen.iter().any(|seen| stands(&seen));
         let mut behind: Vec<(u32, u32)> = (made.into_iter())
             .map(|(rank, made)| (rank, most.wrapping_sub(made)))
-            .filter(|(_, fewer)| *fewer > 0)
+            .filter(|(_, fewer)| *fewer > 0 && counts)
             .collect();
         behind.sort_by_key(|(rank, fewer)| (std::cmp::Reverse(*fewer), *rank));
         Overview { most, behind }
@@ -212,19 +226,26 @@ fn doing(standing: &Standing) -> String {
         .iter()
         .filter(|record| record.is_under_way())
         .collect();
-    let mut line = match (&under_way[..], waits.waits_in) {
-        ([first, others @ ..], _) => {
+    // A receive that was posted long ago says less than the call in which a rank hangs.
+    let waits_in = |record: &&&Record| Some(record.operation) == waits.waits_in;
+    let is_call = |record: &&&Record| record.call().is_some();
+    let first = under_way.iter().find(waits_in);
+    let first = first
+        .or_else(|| under_way.iter().rev().find(is_call))
+        .or(under_way.first());
+    let mut line = match (first, waits.waits_in) {
+        (Some(first), _) => {
             let mut line = format!("in {}", first.operation);
             if let State::UnderWay { since, done } = &first.state {
                 let _ = write!(line, " for {since:.1?}, {done} of {} bytes done", first.bytes);
             }
-            if !others.is_empty() {
-                let _ = write!(line, ", and {} more", others.len());
+            if under_way.len() > 1 {
+                let _ = write!(line, ", and {} more", under_way.len() - 1);
             }
             line
         }
-        ([], Some(operation)) => format!("in {operation}"),
-        ([], None) => format!("in no operation, after {made} {calls}"),
+        (None, Some(operation)) => format!("in {operation}"),
+        (None, None) => format!("in no operation, after {made} {calls}"),
     };
     if under_way.is_empty()
         && let Some(last) = waits.records.iter().rev().find(|record| record.call().is_some())
@@ -247,7 +268,7 @@ fn list(ranks: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &rank in ranks {
         match runs.last_mut() {
-            Some((_, last)) if *last + 1 == rank => *last = rank,
+            Some((_, last)) if last.checked_add(1) == Some(rank) => *last = rank,
             _ => runs.push((rank, rank)),
         }
     }
@@ -346,6 +367,8 @@ fn record_in_json(record: &Record) -> Value {
     value
 }
 
+/// How long a rank stands still before others count as behind it.
+const STANDS: Duration = Duration::from_millis(100);
 /// Ranks that are told to be behind, each in a line.
 const MOST_LINES: usize = 8;
 

@@ -39,6 +39,8 @@ struct Inner {
     text: String,
     /// Where in the file they belong.
     at: u64,
+    /// Something could not be written.
+    is_full: bool,
     written: Instant,
 }
 
@@ -91,6 +93,7 @@ impl Trace {
             inner: Mutex::new(Inner {
                 text: "[".to_owned(),
                 at: 0,
+                is_full: false,
                 written: Instant::now(),
             }),
         };
@@ -175,9 +178,10 @@ impl Trace {
 }
 
 impl Inner {
-    /// What cannot be written is lost.
+    /// Writes what there is. What cannot be written is lost, and all that comes later: what is there stays whole.
     fn write(&mut self, file: &ProcessFd) {
-        if self.text.is_empty() {
+        if self.text.is_empty() || self.is_full {
+            self.text.clear();
             return;
         }
         self.text.push_str(END);
@@ -187,7 +191,18 @@ impl Inner {
                 Ok(0) => break,
                 Ok(n) => (at, rest) = (at + n as u64, &rest[n..]),
                 Err(rustix::io::Errno::INTR) => (),
-                Err(_) => break,
+                Err(e) => {
+                    log::complain(&format!("CCL_TRACE_FILE: nothing more is written: {e}"));
+                    break;
+                }
+            }
+        }
+        if !rest.is_empty() {
+            self.is_full = true;
+            // The end that was there before fits where it was.
+            let _ = rustix::fs::ftruncate(file, self.at);
+            if self.at > 0 {
+                let _ = rustix::io::pwrite(file, END.as_bytes(), self.at);
             }
         }
         self.at += (self.text.len() - END.len()) as u64;

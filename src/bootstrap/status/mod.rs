@@ -93,28 +93,38 @@ pub(super) fn known_secret() -> Secret {
     Secret::new(b"whoever comes in here may look!!")
 }
 
-/// Tells whoever is at the other end of `connection` how the communicators of these ranks are doing. Where many ask at once, or there
-/// is no thread to be had, the connection ends: they may try again.
-pub(super) fn answer(connection: Connection, insides: Vec<Inside>) {
-    static UNDER_WAY: PerProcess<AtomicUsize> = PerProcess::new();
-    let Ok(under_way) = UNDER_WAY.get_or_try_init(|| Ok::<_, Infallible>(AtomicUsize::new(0)));
-    if under_way.fetch_add(1, Relaxed) >= AT_ONCE {
-        under_way.fetch_sub(1, Relaxed);
-        return;
+/// One of the answers that are given at once.
+struct Place(&'static AtomicUsize);
+
+impl Place {
+    /// `None` while there are too many.
+    fn take() -> Option<Place> {
+        static TAKEN: PerProcess<AtomicUsize> = PerProcess::new();
+        let Ok(taken) = TAKEN.get_or_try_init(|| Ok::<_, Infallible>(AtomicUsize::new(0)));
+        let place = Place(taken);
+        (taken.fetch_add(1, Relaxed) < AT_ONCE).then_some(place)
     }
-    let work = Some((Channel::new(connection), insides));
-    let told = spawn_quiet(c"ccl-status", (work, under_way), |(work, under_way)| {
-        if let Some((mut channel, insides)) = work.take() {
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Tells whoever is at the other end of `connection` how the communicators of these ranks are doing. Where many ask at once, or
+/// there is no thread to be had, the connection ends: they may try again.
+pub(super) fn answer(connection: Connection, insides: Vec<Inside>) {
+    let Some(place) = Place::take() else { return };
+    let work = Some((Channel::new(connection), insides, place));
+    let _ = spawn_quiet(c"ccl-status", work, |work| {
+        if let Some((mut channel, insides, _place)) = work.take() {
             let report = report(insides);
             let patience = Patience::new(Instant::now() + ALL, &|| false);
             // Who does not wait for the answer does without.
             let _ = Packed::message(&report).map(|packed| patience.send(&mut channel, packed));
         }
-        under_way.fetch_sub(1, Relaxed);
     });
-    if told.is_err() {
-        under_way.fetch_sub(1, Relaxed);
-    }
 }
 
 fn report(insides: Vec<Inside>) -> Report {
@@ -160,9 +170,9 @@ fn group(mut ours: Vec<Inside>, until: Instant) -> Group {
         let place = table.and_then(|table| table.place(rank));
         let mut standing = standing(rank);
         if let Standing::Answers(waits) = &mut standing
-            && own(rank).is_none()
+            && (own(rank).is_none() || ours.len() > ALL_TOLD)
         {
-            trim(waits);
+            trim(waits, asker.shared.ranks as usize);
         }
         Seen {
             rank,
@@ -201,15 +211,22 @@ fn elsewhere(asker: &Inside, table: &Table, rank: u32, until: Instant) -> Standi
     }
 }
 
-/// Keeps what matters of another rank, so that an answer about thousands is not too long.
-fn trim(waits: &mut Waits) {
-    let last = waits.records.iter().rposition(|record| record.call().is_some());
-    let mut at = 0;
+/// Keeps what matters of one of many ranks, so that an answer about thousands is not too long.
+fn trim(waits: &mut Waits, ranks: usize) {
+    let most = (TOLD_IN_ALL / ranks.max(1)).clamp(1, MOST_TOLD);
+    let newest = waits.newest();
+    let under_way = waits.records.iter().filter(|record| record.is_under_way());
+    let mut surplus = under_way.count().saturating_sub(most);
     waits.records.retain(|record| {
-        at += 1;
-        record.is_under_way() || Some(at - 1) == last
+        if record.call().is_some() && record.call() == newest.as_ref() {
+            return true;
+        }
+        let is_kept = record.is_under_way() && surplus == 0;
+        surplus -= usize::from(record.is_under_way() && surplus > 0);
+        is_kept
     });
-    waits.records.truncate(MOST_RECORDS);
+    waits.ways.clear();
+    waits.ranks.truncate(most);
 }
 
 /// Does `body` with each of `all`, which grow, several at a time, and gives what came of them in their order.
@@ -242,12 +259,77 @@ const AT_ONCE: usize = 4;
 const HELPERS: usize = 8;
 /// How long asking all ranks may take.
 const ALL: Duration = Duration::from_secs(3);
-/// Records that are told of each rank of other processes.
-const MOST_RECORDS: usize = 16;
+/// Operations under way that are told of each rank of other processes, and ranks that it waits for, at most; and of all together.
+const MOST_TOLD: usize = 16;
+const TOLD_IN_ALL: usize = 1 << 15;
+/// Ranks of a process of which all is told.
+const ALL_TOLD: usize = 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        record::{Record, State},
+        transport::links::Way,
+        types::{Call, Collective, DType, Op},
+    };
+    use std::time::SystemTime;
+
+    /// The newest call is told whatever else is under way, and thousands of ranks fit an answer.
+    #[test]
+    fn what_is_told_of_many_ranks_is_short() {
+        let call = |seq| Call {
+            seq,
+            collective: Collective::AllReduce,
+            count: u64::MAX,
+            dtype: DType::Float64,
+            op: Op::Sum,
+        };
+        let record = |seq, state: &State| Record {
+            operation: call(seq).into(),
+            message: None,
+            algorithm: Some("halving".into()),
+            bytes: u64::MAX,
+            began: SystemTime::now(),
+            state: state.clone(),
+        };
+        let under_way = State::UnderWay {
+            since: Duration::MAX,
+            done: u64::MAX,
+        };
+        let over = State::Done { took: None };
+        let mut waits = Waits {
+            ranks: (0..8192).collect(),
+            waits_in: Some(call(60).into()),
+            still: Some(Duration::MAX),
+            records: vec![record(99, &over)],
+            ways: vec![[Way::Shm; 2]; 1024],
+        };
+        waits.records.extend((30..98).map(|seq| record(seq, &under_way)));
+        trim(&mut waits, 8192);
+        assert_eq!(waits.calls_made(), 100);
+        let seen = |rank| Seen {
+            rank,
+            host: "a-host-with-a-long-name-0123456789".to_owned(),
+            pid: u32::MAX,
+            standing: Standing::Answers(waits.clone()),
+        };
+        let group = Group {
+            name: "01234567".to_owned(),
+            ranks: 8192,
+            here: vec![0],
+            joined: true,
+            failure: None,
+            seen: (0..8192).map(seen).collect(),
+        };
+        let report = Report {
+            version: "0.1.0".to_owned(),
+            host: "here".to_owned(),
+            pid: 1,
+            communicators: vec![group],
+        };
+        assert!(Packed::message(&report).is_ok());
+    }
 
     #[test]
     fn several_are_done_in_their_order() {

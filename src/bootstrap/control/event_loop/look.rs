@@ -96,9 +96,9 @@ impl EventLoop {
                 return self.finish(wire, Packed::message(&waits).ok()?);
             }
             Role::Status => {
-                // Asking others takes a while, and this thread does not wait.
                 let connection = wire.into_connection(&self.poller)?;
-                status::answer(connection, self.members.values().map(Member::seen).collect());
+                let insides = self.members.values().map(Member::seen).collect();
+                self.looked_at.push((connection, insides));
                 return None;
             }
         })
@@ -231,7 +231,7 @@ impl EventLoop {
     }
 
     fn look_at_link(&mut self, key: Key, from: u32, mut wire: Wire) -> Option<Source> {
-        let Some(parcel) = wire.read().ok()?.into_iter().next() else {
+        let Some(parcel) = self.read_of(key, from, &mut wire)?.into_iter().next() else {
             return Some(Source::Link { key, from, wire });
         };
         let member = self.members.get(&key)?;
@@ -240,9 +240,18 @@ impl EventLoop {
         if good { self.finish(wire, welcome) } else { None }
     }
 
+    /// What `from` says on a connection that it made; `None` at its end.
+    fn read_of(&mut self, key: Key, from: u32, wire: &mut Wire) -> Option<Vec<Frame>> {
+        let read = wire.read();
+        if let Err(FrameError::Altered) = read {
+            self.stir(key, |member| member.view.lose(from, ALTERED.to_owned()));
+        }
+        read.ok()
+    }
+
     /// Hands the connection over to the rank, with what its peer says of it.
     fn look_at_stream(&mut self, key: Key, from: u32, mut wire: Wire) -> Option<Source> {
-        let Some(about) = wire.read().ok()?.into_iter().next() else {
+        let Some(about) = self.read_of(key, from, &mut wire)?.into_iter().next() else {
             return Some(Source::Stream { key, from, wire });
         };
         let shared = self.members.get(&key)?.shared.clone();

@@ -4,7 +4,11 @@
 mod look;
 
 use super::{
-    super::{messages::Answer, view::Effect},
+    super::{
+        messages::Answer,
+        status::{self, Inside},
+        view::Effect,
+    },
     Command, Control, Key, hush,
     member::Member,
     place::Places,
@@ -14,7 +18,7 @@ use super::{
     watch::{Watched, Watches},
 };
 use crate::{
-    net::{Address, CommId, DialError, Dialer, Greeter, Kind, Packed, SILENCE, Target},
+    net::{Address, CommId, Connection, DialError, Dialer, Greeter, Kind, Packed, SILENCE, Target},
     sys::{
         fork::{self, ProcessFd},
         socket,
@@ -58,6 +62,8 @@ pub(super) struct EventLoop {
     /// Meetings that have ended.
     answers: Vec<(CommId, Answer)>,
     goodbye: Goodbye,
+    /// Those that want to know how the communicators are doing.
+    looked_at: Vec<(Connection, Vec<Inside>)>,
 }
 
 /// A socket that connections come in by.
@@ -101,6 +107,7 @@ impl EventLoop {
             stirred: Vec::new(),
             answers: Vec::new(),
             goodbye: Goodbye::NotYet,
+            looked_at: Vec::new(),
         })
     }
 
@@ -130,6 +137,10 @@ impl EventLoop {
             // A child that was forked in the middle would have what only this thread's stack knows, as a leak, and the
             // locks that it held, such as those of memory allocators that know nothing of forks.
             fork::gated(|| self.pass());
+            // Asking others takes a while, and this thread does not wait. A thread is not begun within the gate: it has to pass it.
+            for (connection, insides) in mem::take(&mut self.looked_at) {
+                status::answer(connection, insides);
+            }
         }
     }
 
