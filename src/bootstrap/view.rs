@@ -64,7 +64,7 @@ pub(super) struct View {
     raised_to: Option<u32>,
     verdict: Option<Cause>,
     effects: Vec<Effect>,
-    /// Whether there may be other neighbours than when that was asked the last time.
+    /// Whether there may be others near than when that was asked the last time.
     moved: bool,
 }
 
@@ -205,6 +205,7 @@ impl View {
             return;
         }
         self.standing[rank as usize] = Standing::Left;
+        self.moved = true; // another one may be the next
         self.effects.push(Effect::Left(rank));
         self.flood(&Word::Left { rank }, [Some(rank), peer]);
         if self.nobody_left() {

@@ -200,14 +200,13 @@ impl Sealer {
     }
 
     /// Makes a record, all before it having gone.
-    fn seal<'b>(&mut self, bytes: impl Iterator<Item = &'b [u8]>) -> Result<usize, Errno> {
+    fn seal<'b>(&mut self, bytes: impl Iterator<Item = &'b [u8]> + Clone) -> Result<usize, Errno> {
         self.sealed.clear();
         self.gone = 0;
         self.sealed.extend_from_slice(&[0; HEAD]);
+        let all = bytes.clone().map(<[u8]>::len).sum::<usize>();
+        self.sealed.reserve_exact(all.min(MAX_BODY) + TAG);
         for part in bytes {
-            if self.sealed.len() == HEAD {
-                self.sealed.reserve_exact(part.len().min(MAX_BODY) + TAG);
-            }
             let room = HEAD + MAX_BODY - self.sealed.len();
             self.sealed.extend_from_slice(&part[..part.len().min(room)]);
         }

@@ -199,11 +199,13 @@ impl Inner {
         }
         if !rest.is_empty() {
             self.is_full = true;
-            // The end that was there before fits where it was.
-            let _ = rustix::fs::ftruncate(file, self.at);
-            if self.at > 0 {
-                let _ = rustix::io::pwrite(file, END.as_bytes(), self.at);
-            }
+            // The end that was there before has its place still.
+            let whole = match self.at {
+                0 => 0,
+                at => at + END.len() as u64,
+            };
+            let _ = rustix::io::pwrite(file, END.as_bytes(), self.at);
+            let _ = rustix::fs::ftruncate(file, whole);
         }
         self.at += (self.text.len() - END.len()) as u64;
         self.text.clear();

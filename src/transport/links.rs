@@ -335,9 +335,9 @@ impl Links {
         self.bell.mapped() + self.peers.iter().map(AnyLink::mapped).sum::<usize>()
     }
 
-    /// Whether a connection with any peer has ended within `time`.
-    pub(crate) fn ended_within(&self, time: Duration) -> bool {
-        self.hub.get().is_some_and(|hub| hub.ended_within(time))
+    /// When the last connection with any peer ended.
+    pub(crate) fn last_end(&self) -> Option<Instant> {
+        self.hub.get().and_then(|hub| hub.last_end())
     }
 
     /// What happened to the connections with `peer`, if they do not work any more. Whether that is its end is for others

@@ -214,11 +214,12 @@ fn elsewhere(asker: &Inside, table: &Table, rank: u32, until: Instant) -> Standi
 /// Keeps what matters of one of many ranks, so that an answer about thousands is not too long.
 fn trim(waits: &mut Waits, ranks: usize) {
     let most = (TOLD_IN_ALL / ranks.max(1)).clamp(1, MOST_TOLD);
-    let newest = waits.newest();
+    let (newest, waits_in) = (waits.newest(), waits.waits_in);
     let under_way = waits.records.iter().filter(|record| record.is_under_way());
     let mut surplus = under_way.count().saturating_sub(most);
     waits.records.retain(|record| {
-        if record.call().is_some() && record.call() == newest.as_ref() {
+        let waits_in = record.is_under_way() && Some(record.operation) == waits_in;
+        if waits_in || (record.call().is_some() && record.call() == newest.as_ref()) {
             return true;
         }
         let is_kept = record.is_under_way() && surplus == 0;
@@ -306,8 +307,11 @@ mod tests {
             ways: vec![[Way::Shm; 2]; 1024],
         };
         waits.records.extend((30..98).map(|seq| record(seq, &under_way)));
+        let record_of_60 = waits.records[31].clone();
+        assert_eq!(Some(record_of_60.operation), waits.waits_in);
         trim(&mut waits, 8192);
         assert_eq!(waits.newest().map(|call| call.seq), Some(99));
+        assert!(waits.records.contains(&record_of_60));
         let seen = |rank| Seen {
             rank,
             host: "a-host-with-a-long-name-0123456789".to_owned(),

@@ -177,6 +177,7 @@ impl Engine {
                         Progress::Done => break,
                         Progress::Moved => {
                             floor.patience.refresh();
+                            ask_after = FIRST_QUESTION;
                             continue;
                         }
                         Progress::Blocked => {}
@@ -188,14 +189,16 @@ impl Engine {
             if ask {
                 ask_after = waited.saturating_mul(QUESTIONS_APART);
             }
-            let cut_off = floor.links.ended_within(reasons::CUT_OFF_SEEN);
-            let news = membership.trouble() || membership.departures() || cut_off;
+            let news = membership.trouble() || membership.departures() || floor.links.last_end().is_some();
             if !ask && !news && waited < self.timeout() && floor.is_idle() {
                 continue;
             }
             match self.give_up(floor, own, until, waited, ask)? {
                 Progress::Done => break,
-                Progress::Moved => floor.patience.refresh(),
+                Progress::Moved => {
+                    floor.patience.refresh();
+                    ask_after = FIRST_QUESTION;
+                }
                 Progress::Blocked => {}
             }
         }
@@ -315,7 +318,8 @@ impl Engine {
             progress => progress,
         };
         if matches!(progress, Ok(Progress::Blocked)) {
-            let nap = if self.membership.trouble() || floor.links.ended_within(reasons::CUT_OFF_SEEN) {
+            let is_cut_off = |ended: Instant| ended.elapsed() < reasons::CUT_OFF_SEEN;
+            let nap = if self.membership.trouble() || floor.links.last_end().is_some_and(is_cut_off) {
                 TROUBLED_NAP
             } else {
                 nap

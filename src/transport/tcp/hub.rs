@@ -93,10 +93,9 @@ impl Hub {
         now
     }
 
-    /// Whether a connection has ended within `time`, in whichever way.
-    pub(crate) fn ended_within(&self, time: Duration) -> bool {
-        let ended = *self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        ended.is_some_and(|ended| ended.elapsed() < time)
+    /// When the last connection ended, in whichever way.
+    pub(crate) fn last_end(&self) -> Option<Instant> {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether something is still to be sent.

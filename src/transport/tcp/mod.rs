@@ -191,10 +191,11 @@ impl Link {
         self.inbound.get().is_some_and(Inbound::is_open) || !self.arrivals.borrow().is_empty()
     }
 
-    /// What happened to its connections, if they do not work any more.
+    /// What happened to its connections, and when, if they do not work any more.
     pub(crate) fn trouble(&self) -> Option<(String, Instant)> {
         let sends = self.outbound.get().and_then(Outbound::trouble);
-        sends.or_else(|| self.inbound.get().and_then(Inbound::trouble))
+        let receives = self.inbound.get().and_then(Inbound::trouble);
+        sends.into_iter().chain(receives).min_by_key(|(_, since)| *since)
     }
 
     /// Bytes of memory that its buffers take.
