@@ -33,6 +33,17 @@ fn command(program: &str, line: &str) -> Command {
     command
 }
 
+/// A command that starts ranks, and is ended if it hangs. Open MPI's mpirun may do so over several hosts after ranks have failed:
+/// it waits for a daemon of its own.
+fn bounded(program: &str, line: &str) -> Command {
+    let mut bounded = command("timeout", LIMIT);
+    bounded.arg(program).args(line.split_whitespace());
+    bounded
+}
+
+/// More than ranks that hang take to say so.
+const LIMIT: &str = "--kill-after 10 180";
+
 /// Whether the programs that a test runs are there; the test is counted as skipped if one is not.
 fn there_are(programs: &[(&str, &str)]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -55,7 +66,7 @@ fn script(name: &str, line: &str) -> Option<Command> {
         return None;
     }
     let path = format!("{}/scripts/{name}", env!("CARGO_MANIFEST_DIR"));
-    Some(command(&path, line))
+    Some(bounded(&path, line))
 }
 
 fn text(bytes: &[u8]) -> String {

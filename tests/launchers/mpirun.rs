@@ -1,8 +1,8 @@
 //! `mpirun` of Open MPI and MPICH, on one host and on several.
 
 use super::{
-    CCL_PERF, HOSTS, SWEEP, check_table, check_that_rank_1_was_lost, command, one_is_killed, script, text,
-    there_are,
+    CCL_PERF, HOSTS, SWEEP, bounded, check_table, check_that_rank_1_was_lost, command, one_is_killed, script,
+    text, there_are,
 };
 use std::{env, fs, process::Output};
 
@@ -12,7 +12,7 @@ const MPICH: (&str, &str) = ("mpirun.mpich", "mpich");
 /// Runs `mpirun` with ranks of `ccl-perf`, unless it is not there.
 fn mpirun(launcher: (&str, &str), line: &str) -> Option<Output> {
     there_are(&[launcher]).then(|| {
-        let mut mpirun = command(launcher.0, &format!("{line} {CCL_PERF} allreduce {SWEEP}"));
+        let mut mpirun = bounded(launcher.0, &format!("{line} {CCL_PERF} allreduce {SWEEP}"));
         mpirun.output().unwrap()
     })
 }
@@ -142,7 +142,7 @@ fn a_carrier_is_not_waited_for_longer_than_init_may_take() {
     for (mpirun, alone) in ALONE {
         let rank =
             format!("test ${{PMIX_RANK:-$PMI_RANK}} = 0 || sleep 20; exec {CCL_PERF} allreduce --timeout 3");
-        let mut mpirun = command(mpirun, alone);
+        let mut mpirun = bounded(mpirun, alone);
         let output = mpirun.args(["sh", "-c", &rank]).output().unwrap();
         let err = text(&output.stderr);
         assert!(!output.status.success(), "{err}");
@@ -172,7 +172,7 @@ fn programs_may_have_an_mpi_of_their_own() {
         assert!(compiled.status.success(), "{}", text(&compiled.stderr));
         for steps in ["cif", "icfc", "cicf", "cc"] {
             let line = format!("{alone} CCL_TIMEOUT=60 {} {steps}", program.display());
-            let output = command(mpirun, &line).output().unwrap();
+            let output = bounded(mpirun, &line).output().unwrap();
             let (out, err) = (text(&output.stdout), text(&output.stderr));
             if mpirun == OPEN_MPI.0 {
                 assert!(output.status.success(), "{steps}: {err}");

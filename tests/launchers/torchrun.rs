@@ -1,6 +1,6 @@
 //! PyTorch's own `torchrun`.
 
-use super::{CCL_PERF, SWEEP, check_table, check_that_rank_1_was_lost, command, one_is_killed};
+use super::{CCL_PERF, SWEEP, bounded, check_table, check_that_rank_1_was_lost, one_is_killed};
 use std::{fs, path::Path, process::Command};
 
 /// `torchrun` of the environment that `cargo xtask test` makes (`scripts/torch/install`), with a free port of its own.
@@ -10,7 +10,7 @@ fn torchrun(options: &str) -> Option<Command> {
         println!("skipped: there is no {torchrun}: run scripts/torch/install target/tools/torch");
         return None;
     }
-    let mut command = command(torchrun, &format!("--no-python --standalone {options}"));
+    let mut command = bounded(torchrun, &format!("--no-python --standalone {options}"));
     command.env("OMP_NUM_THREADS", "1");
     Some(command)
 }
