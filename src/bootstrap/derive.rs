@@ -92,10 +92,11 @@ impl<'p> Child<'p> {
         };
         // Who does not hold the meeting is told of the others there, unless who holds it has left the dead out already.
         let shrinks = matches!(self.descent, Descent::Shrink { .. });
+        let concerns = |rank: usize| self.holds_the_meeting() || rank == self.members[0];
         let is_gone = |rank: usize| match parent.peer(rank) {
             Peer::Alive => false,
-            Peer::Left { .. } => self.holds_the_meeting() || rank == self.members[0],
-            Peer::Dead { .. } => shrinks || self.holds_the_meeting() || rank == self.members[0],
+            Peer::Left { .. } => concerns(rank),
+            Peer::Dead { .. } => shrinks || concerns(rank),
         };
         let mut others = self.members.iter().copied().filter(|&rank| rank != parent.rank());
         let gone = others.find(|&rank| is_gone(rank));

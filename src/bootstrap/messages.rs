@@ -2,7 +2,7 @@
 
 use super::seat::{Host, Seat, Table};
 use crate::{
-    record::Record,
+    record::{Record, later},
     topo::share::Allowance,
     transport::links::Way,
     types::{Call, Cause, Operation},
@@ -89,8 +89,7 @@ impl Waits {
 
     /// The last call that the rank has made.
     pub(super) fn newest(&self) -> Option<Call> {
-        let is_later = |a: &Call, b: &Call| a.seq.wrapping_sub(b.seq).cast_signed() > 0;
-        self.calls()
-            .reduce(|newest, call| if is_later(&call, &newest) { call } else { newest })
+        let newer = |a: Call, b: Call| if later(a.seq, b.seq) == a.seq { a } else { b };
+        self.calls().reduce(newer)
     }
 }

@@ -96,6 +96,20 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Fills `bytes` with what [`hex`] wrote; `None` if that is something else, or not as long.
+pub(crate) fn unhex(text: &str, bytes: &mut [u8]) -> Option<()> {
+    let digits = text.as_bytes();
+    if digits.len() != 2 * bytes.len() {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+        for &digit in pair {
+            *byte = *byte << 4 | char::from(digit).to_digit(16)? as u8;
+        }
+    }
+    Some(())
+}
+
 /// An address of either version of IP, as one of version 6.
 pub(crate) fn ip_bytes(ip: IpAddr) -> [u8; 16] {
     match ip {

@@ -17,7 +17,7 @@ mod seal;
 mod secret;
 
 pub(crate) use accept::{Greeter, Greeting, Kind};
-pub(crate) use address::{Address, fill_random, hex, ip_bytes};
+pub(crate) use address::{Address, fill_random, hex, ip_bytes, unhex};
 pub(crate) use dial::{DialError, Dialer, Dialing, Round, SILENCE, Target};
 pub(crate) use frame::{Channel, Frame, FrameError, Packed};
 pub(crate) use handshake::{CommId, Hello, MEETING, Refused, Role, VERSION};

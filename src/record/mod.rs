@@ -16,7 +16,7 @@ use crate::{
     sys::clock,
     types::{Call, Cause, Operation, Transfer},
 };
-use entry::{ANY_PEER, ANY_TAG, Entry, SENT, Words};
+use entry::{ANY_PEER, ANY_TAG, Entry, SENT, SoFar, Words};
 use serde::{Deserialize, Serialize};
 use std::{
     borrow::Cow,
@@ -277,9 +277,9 @@ impl Recorder {
         let now = self.since_base(clock::now());
         let first = entry.end(number, now, end);
         if let (true, Some((trace, row))) = (first, &self.traced)
-            && let Some((words, _)) = entry.read()
+            && let Some((words, so_far)) = entry.read()
             && words.number == number
-            && let Some(record) = self.record(entry, is_message)
+            && let Some(record) = self.record(&words, &so_far, is_message)
         {
             trace.operation(row, &record, self.base + words.began, self.base + now);
         }
@@ -351,15 +351,17 @@ impl Recorder {
     }
 
     fn in_order(&self, entries: &[Entry], are_messages: bool) -> Vec<Record> {
-        let numbered = |entry: &Entry| Some((entry.read()?.0.number, self.record(entry, are_messages)?));
+        let numbered = |entry: &Entry| {
+            let (words, so_far) = entry.read()?;
+            Some((words.number, self.record(&words, &so_far, are_messages)?))
+        };
         let mut all: Vec<(u32, Record)> = entries.iter().filter_map(numbered).collect();
         let last = all.iter().map(|(number, _)| *number).reduce(later).unwrap_or(0);
         all.sort_by_key(|(number, _)| Reverse(last.wrapping_sub(*number)));
         all.into_iter().map(|(_, record)| record).collect()
     }
 
-    fn record(&self, entry: &Entry, is_message: bool) -> Option<Record> {
-        let (words, so_far) = entry.read()?;
+    fn record(&self, words: &Words, so_far: &SoFar, is_message: bool) -> Option<Record> {
         let operation = match is_message {
             false => Operation::Collective(Call::from_signature([
                 words.number,

@@ -7,7 +7,7 @@ use super::{Launch, launcher::Launcher, pmi, variables::Variables};
 use crate::{
     bootstrap::unique_id::{ENCODED, UniqueId, decode, encode},
     log,
-    net::{Secret, VERSION, fill_random, hex},
+    net::{Secret, VERSION, fill_random, hex, unhex},
     sys::{fork, per_process::PerProcess, pmix, thread},
     types::{Error, Result},
 };
@@ -246,15 +246,7 @@ impl Card {
 
     pub(super) fn decode(text: &str) -> Option<Card> {
         let mut bytes = Zeroizing::new([0; CARD]);
-        let digits = text.as_bytes();
-        if digits.len() != 2 * CARD {
-            return None;
-        }
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
-            for &digit in pair {
-                *byte = *byte << 4 | char::from(digit).to_digit(16)? as u8;
-            }
-        }
+        unhex(text, &mut *bytes)?;
         let at = decode(bytes[ADDRESS..SEED].try_into().ok()?)?;
         let is_card = bytes[..4] == VERSION.to_le_bytes() && !at.is_empty();
         is_card.then_some(Card {

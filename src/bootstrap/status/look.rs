@@ -2,7 +2,7 @@
 
 use super::{Report, known_secret};
 use crate::{
-    net::{Address, DialError, Failure, FrameError, MEETING, Patience, Protection, Role, Target},
+    net::{Address, DialError, Failure, FrameError, MEETING, Patience, Protection, Role, Target, unhex},
     sys::host,
 };
 use std::{
@@ -123,13 +123,8 @@ fn listener(line: &str) -> Option<(u64, Address)> {
         return None;
     };
     let flags = u32::from_str_radix(flags, 16).ok()?;
-    let digits = name
-        .strip_prefix("@ccl-")
-        .filter(|digits| digits.is_ascii() && digits.len() == 32)?;
     let mut random = [0; 16];
-    for (byte, at) in random.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(&digits[at..at + 2], 16).ok()?;
-    }
+    unhex(name.strip_prefix("@ccl-")?, &mut random)?;
     (flags & LISTENS != 0).then_some((inode.parse().ok()?, Address::Unix(random)))
 }
 

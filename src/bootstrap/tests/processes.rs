@@ -101,8 +101,9 @@ pub(super) fn hex(id: &UniqueId) -> String {
 }
 
 fn unhex(text: &str) -> UniqueId {
-    let byte = |i: usize| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap();
-    UniqueId::from_bytes(std::array::from_fn(byte)).unwrap()
+    let mut bytes = [0; 128];
+    crate::net::unhex(text, &mut bytes).unwrap();
+    UniqueId::from_bytes(bytes).unwrap()
 }
 
 fn answer(text: impl std::fmt::Display) {
