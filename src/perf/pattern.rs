@@ -9,7 +9,7 @@ use super::{
     puzzle::{Puzzle, hash},
 };
 use crate::types::{Element, F8E4M3, F8E5M2};
-use std::convert::identity;
+use std::{convert::identity, ops::Range};
 
 /// Elements that follow each other in the table.
 const CHUNK: usize = 256;
@@ -63,76 +63,84 @@ sample! {
     F8E5M2, u8, F8E5M2, |x: F8E5M2| x.0;
 }
 
+/// Entries of the table.
+const TABLE: usize = OFFSETS + CHUNK;
+
 /// A block's contents of any length.
-pub(super) struct Pattern<T> {
-    table: Vec<T>,
+pub(super) struct Pattern<'p> {
+    /// The bits of an entry.
+    bits: Box<dyn Fn(usize) -> u64 + 'p>,
     seed: u64,
 }
 
-impl<T: Sample> Pattern<T> {
+impl<'p> Pattern<'p> {
     /// What `rank` puts into `block`.
-    pub(super) fn input(puzzle: &Puzzle, rank: usize, block: usize) -> Self {
+    pub(super) fn input(puzzle: &'p Puzzle, rank: usize, block: usize) -> Self {
         Self::copy_of(puzzle, rank, block, 0)
     }
 
     /// What `rank` must get in `block`.
-    pub(super) fn expected(puzzle: &Puzzle, rank: usize, block: usize) -> Self {
+    pub(super) fn expected(puzzle: &'p Puzzle, rank: usize, block: usize) -> Self {
         Self::output(puzzle, rank, block, 0)
     }
 
     /// A pattern that differs from the expected one in every element.
-    pub(super) fn opposite(puzzle: &Puzzle, rank: usize, block: usize) -> Self {
+    pub(super) fn opposite(puzzle: &'p Puzzle, rank: usize, block: usize) -> Self {
         Self::output(puzzle, rank, block, u64::MAX)
     }
 
     /// What `rank` must get in `block`, with the bits of `flip` inverted.
-    fn output(puzzle: &Puzzle, rank: usize, block: usize, flip: u64) -> Self {
+    fn output(puzzle: &'p Puzzle, rank: usize, block: usize, flip: u64) -> Self {
         match layout::origin(puzzle.operation, puzzle.ranks, rank, block) {
             Some((from, sent)) => Self::copy_of(puzzle, from, sent, flip),
-            None => Self::of(hash(puzzle.seed, block as u64), |entry| {
-                puzzle.reduced(entry) ^ flip
-            }),
+            None => Self::of(puzzle, block, move |entry| puzzle.reduced(entry) ^ flip),
         }
     }
 
-    fn copy_of(puzzle: &Puzzle, rank: usize, block: usize, flip: u64) -> Self {
-        Self::of(hash(puzzle.seed, block as u64), |entry| {
-            puzzle.input(rank, entry) ^ flip
-        })
+    fn copy_of(puzzle: &'p Puzzle, rank: usize, block: usize, flip: u64) -> Self {
+        Self::of(puzzle, block, move |entry| puzzle.input(rank, entry) ^ flip)
     }
 
-    fn of(seed: u64, bits: impl Fn(usize) -> u64) -> Self {
-        let table = (0..OFFSETS + CHUNK)
-            .map(|entry| T::from_raw(bits(entry)))
-            .collect();
-        Pattern { table, seed }
+    fn of(puzzle: &Puzzle, block: usize, bits: impl Fn(usize) -> u64 + 'p) -> Self {
+        Pattern {
+            bits: Box::new(bits),
+            seed: hash(puzzle.seed, block as u64),
+        }
     }
 
-    /// The `len` elements of chunk `number`.
-    fn chunk(&self, number: usize, len: usize) -> &[T] {
-        let offset = hash(self.seed, number as u64) as usize % OFFSETS;
-        &self.table[offset..offset + len]
+    /// Shows the pattern's first `len` elements, chunk by chunk, each with the number of its first element. Of a short
+    /// one only the entries that it has are made: among many ranks each takes long.
+    fn each_chunk<T: Sample>(&self, len: usize, mut show: impl FnMut(usize, &[T])) {
+        let made = |entries: Range<usize>| -> Vec<T> {
+            entries.map(|entry| T::from_raw((self.bits)(entry))).collect()
+        };
+        let table = made(0..if len < TABLE { 0 } else { TABLE });
+        for (number, first) in (0..len).step_by(CHUNK).enumerate() {
+            let from = hash(self.seed, number as u64) as usize % OFFSETS;
+            let entries = from..from + CHUNK.min(len - first);
+            match table.get(entries.clone()) {
+                Some(chunk) => show(first, chunk),
+                None => show(first, &made(entries)),
+            }
+        }
     }
 
     /// Writes the pattern's first elements to all of `to`.
-    pub(super) fn fill(&self, to: &mut [T]) {
-        for (number, chunk) in to.chunks_mut(CHUNK).enumerate() {
-            chunk.copy_from_slice(self.chunk(number, chunk.len()));
-        }
+    pub(super) fn fill<T: Sample>(&self, to: &mut [T]) {
+        self.each_chunk(to.len(), |first, chunk| {
+            to[first..first + chunk.len()].copy_from_slice(chunk);
+        });
     }
 
     /// How many elements of `found` are not the pattern's.
-    pub(super) fn count_wrong(&self, found: &[T]) -> u64 {
-        (found.chunks(CHUNK).enumerate())
-            .map(|(number, chunk)| {
-                let wanted = self.chunk(number, chunk.len());
-                let wrong = chunk
-                    .iter()
-                    .zip(wanted)
-                    .map(|(a, b)| u32::from(a.bits() != b.bits()));
-                u64::from(wrong.sum::<u32>())
-            })
-            .sum()
+    pub(super) fn count_wrong<T: Sample>(&self, found: &[T]) -> u64 {
+        let mut all = 0;
+        self.each_chunk(found.len(), |first, chunk: &[T]| {
+            let differs = |(a, b): (&T, &T)| u32::from(a.bits() != b.bits());
+            let wrong = found[first..].iter().zip(chunk).map(differs);
+            all += u64::from(wrong.sum::<u32>());
+        });
+        all
     }
 }
 
@@ -154,10 +162,7 @@ mod tests {
             ranks: 3,
             seed: SEED,
         };
-        let (expected, opposite) = (
-            Pattern::<T>::expected(&puzzle, 0, 0),
-            Pattern::<T>::opposite(&puzzle, 0, 0),
-        );
+        let (expected, opposite) = (Pattern::expected(&puzzle, 0, 0), Pattern::opposite(&puzzle, 0, 0));
         let mut buffer = vec![T::from_raw(0); 3 * CHUNK + 5];
         opposite.fill(&mut buffer);
         assert_eq!(expected.count_wrong(&buffer), buffer.len() as u64);
@@ -184,8 +189,8 @@ mod tests {
     #[test]
     fn what_comes_from_elsewhere_is_wrong() {
         const LEN: usize = 1000;
-        let filled = |pattern: &Pattern<u32>| {
-            let mut buffer = vec![0; LEN];
+        let filled = |pattern: &Pattern<'_>| {
+            let mut buffer = vec![0u32; LEN];
             pattern.fill(&mut buffer);
             buffer
         };
@@ -219,9 +224,25 @@ mod tests {
     #[test]
     fn patterns_hold_any_bits() {
         // NaN must equal itself: a broadcast carries it, too.
-        let nan = Pattern::<f32>::of(SEED, |_| u64::from(f32::NAN.to_bits()));
-        let mut buffer = [0.0; 9];
+        let nan = Pattern {
+            bits: Box::new(|_| u64::from(f32::NAN.to_bits())),
+            seed: SEED,
+        };
+        let mut buffer = [0.0f32; 9];
         nan.fill(&mut buffer);
         assert_eq!(nan.count_wrong(&buffer), 0);
+    }
+
+    #[test]
+    fn a_short_pattern_is_the_beginning_of_a_long_one() {
+        let some = Pattern {
+            bits: Box::new(|entry| entry as u64),
+            seed: SEED,
+        };
+        let mut long = vec![0u32; 2 * TABLE];
+        some.fill(&mut long);
+        let mut short = vec![0; TABLE - 1];
+        some.fill(&mut short);
+        assert_eq!(short, long[..short.len()]);
     }
 }
