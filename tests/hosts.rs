@@ -169,6 +169,77 @@ fn ranks_that_are_started_by_hand_meet() {
     }
 }
 
+/// Where rank 0 listens, also while its ranks are in calls; who has another secret, or none, is told nothing.
+#[test]
+fn a_process_of_another_host_is_looked_into_by_the_secret() {
+    let Some(hosts) = Hosts::new("look") else { return };
+    let (file, other) = (hosts.secret("secret"), hosts.secret("other"));
+    let start = |rank: usize, more: &[(&str, &str)]| {
+        let mut command = hosts.command(rank, CCL_PERF);
+        command.args(["allreduce", "-b", "8", "-e", "8", "-n", "10000000"]);
+        command.args(["--rendezvous", "10.77.0.1:4000", "--nranks", "2"]);
+        command
+            .args(["--rank", &rank.to_string()])
+            .envs(more.iter().copied());
+        Running(command.stdout(Stdio::null()).spawn().unwrap())
+    };
+    let with = [("CCL_SECRET_FILE", file.as_str())];
+    let _ranks = [start(0, &with), start(1, &with)];
+    let look = |file: &str, at: &str| {
+        let mut command = hosts.command(1, CCL_PERF);
+        command.args(["status", "-n", "64", at]);
+        if !file.is_empty() {
+            command.env("CCL_SECRET_FILE", file);
+        }
+        let output = command.output().unwrap();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (mut told, at) = ((None, String::new(), String::new()), "10.77.0.1:4000");
+    let in_calls = |told: &str| {
+        let parts = [
+            "    rank 1 (",
+            " allreduce(2 x float32, sum) by ",
+            "rank 0 by tcp with rank 1",
+        ];
+        parts.iter().all(|part| told.contains(part)) && !told.contains("not asked")
+    };
+    wait_for(
+        || {
+            told = look(&file, at);
+            in_calls(&told.1)
+        },
+        "both ranks in calls",
+    );
+    assert_eq!((told.0, &*told.2), (Some(0), ""));
+    for (file, at, why) in [
+        (
+            &*other,
+            at,
+            "it has another secret than CCL_SECRET_FILE (or CCL_SECRET) names here",
+        ),
+        (
+            "",
+            at,
+            "processes of other hosts are asked by the secret of their user: have CCL_SECRET_FILE",
+        ),
+        (&*file, "10.77.0.1:4001", "nobody listens there"),
+    ] {
+        let (code, out, err) = look(file, at);
+        assert_eq!((code, &*out), (Some(1), ""), "{err}");
+        assert!(err.starts_with(&format!("ccl-perf: {at}: {why}")), "{err}");
+    }
+}
+
+/// A process that ends with the value.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Two ranks on each host, in turn: what is long goes inside the hosts first.
 #[test]
 fn ranks_of_several_hosts_use_the_hierarchy() {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
     ffi::OsString,
-    fmt::Write,
+    fmt::{self, Write},
     process::ExitCode,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -20,19 +20,20 @@ use std::{
 /// The word that asks for this.
 pub(super) const COMMAND: &str = "status";
 
-/// Looks into running processes that use ccl, and disturbs nobody.
+/// Looks into running processes that use ccl, and disturbs nobody: those of this host by their numbers, others by where they listen.
 ///
 /// For each communicator of a process it shows what every rank is in, who is behind and by how many calls, how long nothing has
 /// moved, over what the ranks are joined, and the last operations. It works while ranks are stuck; the process itself must not be
-/// stopped, its ranks may hang. The processes are of this host and this user (the superuser may ask all).
+/// stopped, its ranks may hang. Processes of this host are this user's (the superuser may ask all). One that is asked by HOST:PORT,
+/// such as the MASTER_ADDR:MASTER_PORT of rank 0, answers who has the secret by which its ranks met (CCL_SECRET_FILE or CCL_SECRET).
 ///
 /// Exit status: 0 if all answered, 1 if one did not, 2 for a mistake on the command line.
 #[derive(Debug, Parser)]
 #[command(name = "ccl-perf status")]
 struct Args {
-    /// The processes to ask, by their numbers [default: all that may be asked]
-    #[arg(value_name = "PID")]
-    pids: Vec<u32>,
+    /// The processes to ask [default: all of this host that may be asked]
+    #[arg(value_name = "PID|HOST:PORT", value_parser = whom)]
+    whom: Vec<Whom>,
 
     /// Print everything as JSON
     #[arg(long)]
@@ -41,6 +42,35 @@ struct Args {
     /// Operations to show of each rank that the process has
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 8)]
     last: usize,
+}
+
+/// A process to ask.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Whom {
+    Pid(u32),
+    /// HOST:PORT.
+    At(String),
+}
+
+impl fmt::Display for Whom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Whom::Pid(pid) => write!(f, "process {pid}"),
+            Whom::At(place) => f.write_str(place),
+        }
+    }
+}
+
+fn whom(word: &str) -> Result<Whom, String> {
+    if let Ok(pid) = word.parse() {
+        return Ok(Whom::Pid(pid));
+    }
+    match word.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {
+            Ok(Whom::At(word.to_owned()))
+        }
+        _ => Err("neither the number of a process nor HOST:PORT".to_owned()),
+    }
 }
 
 /// What follows `ccl-perf status`.
@@ -56,36 +86,40 @@ pub(super) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
             };
         }
     };
-    let pids = match args.pids[..] {
+    let all: BTreeSet<Whom> = match args.whom[..] {
         [] => match look::processes() {
             Ok(pids) if pids.is_empty() => {
                 return complain("no process of this user on this host uses ccl", 1);
             }
-            Ok(pids) => pids,
+            Ok(pids) => pids.into_iter().map(Whom::Pid).collect(),
             Err(error) => return complain(&format!("looking for processes: {error}"), 1),
         },
-        _ => args
-            .pids
-            .into_iter()
-            .collect::<BTreeSet<u32>>()
-            .into_iter()
-            .collect(),
+        _ => args.whom.into_iter().collect(),
     };
-    let (mut text, mut all, mut code) = (String::new(), Vec::new(), ExitCode::SUCCESS);
+    let all: Vec<Whom> = all.into_iter().collect();
+    let (mut text, mut told, mut code) = (String::new(), Vec::new(), ExitCode::SUCCESS);
     // One that is stopped does not keep the others.
-    let looks = several(&pids, AT_ONCE, |pid| look::look(pid, LIMIT));
-    for (pid, looked) in pids.into_iter().zip(looks) {
+    let looks = several(&all, AT_ONCE, |whom| match whom {
+        Whom::Pid(pid) => look::look(*pid, LIMIT),
+        Whom::At(place) => look::look_at(place, LIMIT),
+    });
+    for (whom, looked) in all.into_iter().zip(looks) {
         match looked {
-            Ok(report) if args.json => all.push(in_json(&report)),
+            Ok(report) if args.json => told.push(in_json(&report)),
             Ok(report) => tell(&mut text, &report, args.last),
             Err(error) => {
-                code = complain(&plain(&format!("process {pid}: {error}")), 1);
-                all.push(json!({"pid": pid, "error": error.to_string()}));
+                code = complain(&plain(&format!("{whom}: {error}")), 1);
+                let mut value = json!({"error": error.to_string()});
+                match whom {
+                    Whom::Pid(pid) => value["pid"] = pid.into(),
+                    Whom::At(place) => value["at"] = place.into(),
+                }
+                told.push(value);
             }
         }
     }
     if args.json {
-        text = format!("{:#}\n", Value::from(all));
+        text = format!("{:#}\n", Value::from(told));
     }
     match show(&plain(&text), true) {
         ExitCode::SUCCESS => code,

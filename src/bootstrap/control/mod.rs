@@ -7,7 +7,7 @@ mod poller;
 mod source;
 mod watch;
 
-use super::{health::Shared, seat::Table};
+use super::{env, health::Shared, seat::Table};
 use crate::{
     net::{Address, CommId, Packed, Protection, Secret},
     sys::{
@@ -90,6 +90,8 @@ pub(super) struct Control {
     /// `None` once the thread has ended, which only a fault of the system or of ours makes it do.
     commands: Mutex<Option<Vec<Command>>>,
     bell: ProcessFd,
+    /// What somebody on another host must have who wants to know how the communicators are doing.
+    keys_for_looking: Option<(CommId, Secret)>,
     /// Ranks enlisted at the moment, those included of which the thread has not heard yet.
     members: AtomicUsize,
     /// Set when the process ends: all ranks leave. `said` is readable once the others have heard.
@@ -130,6 +132,8 @@ fn make() -> Result<Arc<Control>, Error> {
         epoll: Arc::new(epoll),
         commands: Mutex::new(Some(Vec::new())),
         bell: bell()?,
+        // A wrong one stops those who need it.
+        keys_for_looking: env::keys_for_looking().ok().flatten(),
         members: AtomicUsize::new(0),
         goodbye: AtomicBool::new(false),
         said: bell()?,

@@ -152,6 +152,15 @@ fn addresses(host: &str, port: u16, patience: Option<Instant>) -> Result<Vec<Soc
 /// How long to leave a name server alone that does not know a host yet.
 const RETRY: Duration = Duration::from_millis(500);
 
+/// The name and the secret by which who has the user's secret may look into processes that have it, too; `None` without one.
+///
+/// # Errors
+/// [`Error::Usage`] that says what is wrong with what stands for a secret.
+pub(in crate::bootstrap) fn keys_for_looking() -> Result<Option<(CommId, Secret)>> {
+    let keys_of = |secret: UserSecret| keys(secret.bytes(), &["looking in".to_owned()], Turn(u64::MAX));
+    secret::glance()?.map(keys_of).transpose()
+}
+
 /// The name of a turn's communicator, and its secret, which is made of the user's: each turn of each job has its own, so
 /// that nothing said in one is of use in another. The name does not depend on the user's secret, so that ranks with
 /// different ones learn just that.

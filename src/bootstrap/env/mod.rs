@@ -29,6 +29,8 @@ mod tests;
 pub(crate) use launcher::Launch;
 pub(crate) use variables::Variables;
 
+pub(in crate::bootstrap) use between_hosts::keys_for_looking;
+
 use super::{MAX_TIMEOUT, UniqueId, unique_id::Owner};
 use crate::{
     net::{VERSION, hex},

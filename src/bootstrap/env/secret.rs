@@ -47,6 +47,20 @@ pub(super) fn given() -> Result<Option<UserSecret>> {
     }
 }
 
+/// The same as it is now, for who only looks: nothing is taken out of the environment.
+///
+/// # Errors
+/// Those of [`given`].
+pub(super) fn glance() -> Result<Option<UserSecret>> {
+    if let Some(path) = environment::text(FILE) {
+        return of_file(&path).map(Some);
+    }
+    match environment::text(VARIABLE) {
+        Some(text) => of_text(text.as_bytes()).map(Some),
+        None => Ok(keep(|kept| kept.clone())),
+    }
+}
+
 /// The same; where there is none, with `CCL_INSECURE=1` one that everybody knows.
 ///
 /// # Errors
@@ -108,11 +122,16 @@ fn of_file(path: &str) -> Result<UserSecret> {
 
 fn of_variable() -> Result<Option<UserSecret>> {
     if let Some(text) = environment::take(VARIABLE) {
-        let secret = UserSecret(Zeroizing::new(text.trim_ascii().to_vec()));
-        long_enough(VARIABLE, secret.0.len())?;
+        let secret = of_text(&text)?;
         keep(|kept| *kept = Some(secret));
     }
     Ok(keep(|kept| kept.clone()))
+}
+
+fn of_text(text: &[u8]) -> Result<UserSecret> {
+    let secret = UserSecret(Zeroizing::new(text.trim_ascii().to_vec()));
+    long_enough(VARIABLE, secret.0.len())?;
+    Ok(secret)
 }
 
 /// Does `with` to the secret that `CCL_SECRET` held. Gated, so that no forked child finds the lock held.

@@ -1,13 +1,18 @@
-//! Asking a process of this host how its communicators are doing.
+//! Asking a process how its communicators are doing.
 
 use super::{Report, known_secret};
 use crate::{
-    net::{Address, DialError, Failure, FrameError, MEETING, Patience, Protection, Role, Target, unhex},
+    bootstrap::env::keys_for_looking,
+    net::{
+        Address, DialError, Failure, FrameError, MEETING, Patience, Protection, Refused, Role, Target, unhex,
+    },
     sys::host,
+    types::Error,
 };
 use std::{
     collections::BTreeSet,
     fs, io,
+    net::ToSocketAddrs,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -23,6 +28,23 @@ pub(crate) enum Blind {
     Stranger,
     #[error("it is in another network namespace: look from within")]
     Elsewhere,
+    #[error(
+        "processes of other hosts are asked by the secret of their user: have CCL_SECRET_FILE (or CCL_SECRET) name the one that they have"
+    )]
+    NoSecret,
+    #[error("{0}")]
+    Secret(Error),
+    #[error("it has no address: {0}")]
+    Nowhere(io::Error),
+    #[error("nobody listens there")]
+    Nobody,
+    #[error(
+        "who listens there knows no secret of its user's, or is no process that uses ccl of this version: give the ranks a secret \
+         (CCL_SECRET_FILE or CCL_SECRET), or ask by its number on its host"
+    )]
+    Secretless,
+    #[error("it has another secret than CCL_SECRET_FILE (or CCL_SECRET) names here")]
+    OtherSecret,
     #[error("it did not answer within {0:.0?}{1}")]
     Silent(Duration, &'static str),
     #[error("{0}")]
@@ -52,10 +74,8 @@ pub(crate) fn look(pid: u32, limit: Duration) -> Result<Report, Blind> {
         secret: known_secret(),
         protection: Protection::Off,
     };
-    let patience = Patience::new(Instant::now() + limit, &|| false);
-    let asked = (patience.dial(&target)).and_then(|mut channel| patience.receive(&mut channel));
-    match asked {
-        Ok(frame) => Ok(frame.message().map_err(Failure::from)?),
+    match ask(&target, limit) {
+        Ok(report) => Ok(report),
         Err(Failure::Late) => Err(Blind::Silent(limit, state_of(pid))),
         Err(Failure::Dial(DialError::Nobody)) | Err(Failure::Frame(FrameError::Closed)) => {
             Err(if state_of(pid).is_empty() && !exists(pid) {
@@ -66,6 +86,39 @@ pub(crate) fn look(pid: u32, limit: Duration) -> Result<Report, Blind> {
         }
         Err(e) => Err(e.into()),
     }
+}
+
+/// Asks the process that listens at `place`, HOST:PORT, on any host: `limit` at most.
+///
+/// # Errors
+/// Why it tells nothing.
+pub(crate) fn look_at(place: &str, limit: Duration) -> Result<Report, Blind> {
+    let (comm, secret) = keys_for_looking()
+        .map_err(Blind::Secret)?
+        .ok_or(Blind::NoSecret)?;
+    let addresses = place.to_socket_addrs().map_err(Blind::Nowhere)?;
+    let target = Target {
+        addresses: addresses.map(Address::Tcp).collect(),
+        role: Role::Status,
+        from: MEETING,
+        to: MEETING,
+        comm,
+        secret,
+        protection: Protection::Encrypt,
+    };
+    ask(&target, limit).map_err(|failure| match failure {
+        Failure::Late => Blind::Silent(limit, ""),
+        Failure::Dial(DialError::Nobody) => Blind::Nobody,
+        Failure::Dial(DialError::Refused(Refused::ProofRejected | Refused::WrongProof)) => Blind::OtherSecret,
+        Failure::Dial(DialError::Refused(Refused::Unknown | Refused::Garbage)) => Blind::Secretless,
+        failure => failure.into(),
+    })
+}
+
+fn ask(target: &Target, limit: Duration) -> Result<Report, Failure> {
+    let patience = Patience::new(Instant::now() + limit, &|| false);
+    let mut channel = patience.dial(target)?;
+    Ok(patience.receive(&mut channel)?.message()?)
 }
 
 /// The processes of this host that use the library and that we may look into.

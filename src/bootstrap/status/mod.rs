@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! answer    a process is asked: a short-lived thread of its asks the other ranks, as who waits for them does, and tells
-//! look      asks a process of this host and this user, by its number
+//! look      asks a process of this host and this user, by its number, or one where it listens
 //! ```
 //!
 //! The way in is the Unix socket of the process's control thread, whose name the system tells those who may look into the
-//! process. Who is at the other end the system says, too, so that no secret is needed; by TCP nobody is answered.
+//! process. Who is at the other end the system says, too, so that no secret is needed. By TCP who has the user's secret is
+//! answered, if the process has it as well; the answer is encrypted.
 
 #[cfg(feature = "cli")]
 pub(crate) mod look;
@@ -166,7 +167,7 @@ fn group(mut ours: Vec<Inside>, until: Instant) -> Group {
             },
         }
     };
-    let seen = |rank: u32| {
+    let seen = |&rank: &u32| {
         let place = table.and_then(|table| table.place(rank));
         let mut standing = standing(rank);
         if let Standing::Answers(waits) = &mut standing
@@ -230,15 +231,17 @@ fn trim(waits: &mut Waits, ranks: usize) {
     waits.ranks.truncate(most);
 }
 
-/// Does `body` with each of `all`, which grow, several at a time, and gives what came of them in their order.
-pub(crate) fn several<T: Send>(all: &[u32], at_once: usize, body: impl Fn(u32) -> T + Sync) -> Vec<T> {
+/// Does `body` with each of `all`, several at a time, and gives what came of them in their order.
+pub(crate) fn several<A: Sync, T: Send>(all: &[A], at_once: usize, body: impl Fn(&A) -> T + Sync) -> Vec<T> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let work = || {
-        while let Some(&one) = all.get(next.fetch_add(1, Relaxed)) {
+        loop {
+            let at = next.fetch_add(1, Relaxed);
+            let Some(one) = all.get(at) else { return };
             let came = body(one);
             done.lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .insert(one, came);
+                .insert(at, came);
         }
     };
     scope(|scope| {
@@ -342,6 +345,6 @@ mod tests {
             several(&all, 8, |one| one * 2),
             all.iter().map(|one| one * 2).collect::<Vec<_>>()
         );
-        assert!(several(&[], 8, |one| one).is_empty());
+        assert!(several(&[0; 0], 8, |one| *one).is_empty());
     }
 }

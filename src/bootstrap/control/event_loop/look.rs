@@ -58,8 +58,12 @@ impl EventLoop {
 
     fn look_at_stranger(&mut self, token: Token, greeter: Greeter) -> Option<Source> {
         self.obey(); // so that whoever enlisted before its peer could speak is known
-        let (members, places) = (&self.members, &self.places);
-        match greeter.advance(|hello, kind| secret_for(hello, kind, members, places)) {
+        let (members, places, looking) = (&self.members, &self.places, &self.control.keys_for_looking);
+        let secret = |hello: &Hello, kind| match hello.role {
+            Role::Status => secret_for_looking(hello, kind, looking.as_ref()),
+            _ => secret_for(hello, kind, members, places),
+        };
+        match greeter.advance(secret) {
             Greeting::Waiting(greeter) => Some(Source::Stranger(greeter)),
             Greeting::Over => None,
             Greeting::Denied(hello, stream) => {
@@ -318,6 +322,22 @@ fn here(channel: &Channel) -> Option<IpAddr> {
     (ours != theirs).then_some(ours)
 }
 
+/// The secret that a stranger must prove to hold who wants to know how the communicators are doing. Who comes by the Unix socket is
+/// known without; by TCP it takes what is made of the user's secret, and the answer is encrypted.
+fn secret_for_looking(hello: &Hello, kind: Kind, keys: Option<&(CommId, Secret)>) -> Result<Secret, Refused> {
+    let (known, wanted) = match kind {
+        Kind::Unix => (Some(status::known_secret()), Protection::Off),
+        Kind::Tcp => {
+            let ours = keys.filter(|(comm, _)| *comm == hello.comm);
+            (ours.map(|(_, secret)| secret.clone()), Protection::Encrypt)
+        }
+    };
+    match known {
+        Some(_) if hello.protection != wanted => Err(Refused::Protection),
+        known => known.ok_or(Refused::Unknown),
+    }
+}
+
 /// The secret that a stranger who says `hello` must prove to hold, if it wants something that there is.
 ///
 /// How its connection is protected is a rank's own matter when it comes to a meeting, which compares that with the others'; from
@@ -328,10 +348,6 @@ fn secret_for(
     members: &HashMap<Key, Member>,
     places: &Places,
 ) -> Result<Secret, Refused> {
-    if hello.role == Role::Status {
-        let is_near = kind == Kind::Unix;
-        return is_near.then(status::known_secret).ok_or(Refused::Unknown);
-    }
     let (secret, protection) = if hello.role == Role::Join {
         let secret = places.secret(&hello.comm).filter(|_| hello.to == MEETING);
         (secret, hello.protection)
