@@ -16,11 +16,18 @@ fn examples() -> &'static [(String, PathBuf)] {
         // The folder of target/<profile>/deps.
         let profile = me.ancestors().nth(2).and_then(Path::file_name).unwrap();
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--examples", "--message-format=json-render-diagnostics"]);
-        cargo.arg("--profile").arg(match profile.to_str() {
-            Some("debug") => "dev".as_ref(),
-            _ => profile,
-        });
+        // As cargo builds them for all tests: with other options it would build the library once more.
+        let all = [
+            "test",
+            "--workspace",
+            "--no-run",
+            "--message-format=json-render-diagnostics",
+        ];
+        cargo.args(all);
+        match profile.to_str() {
+            Some("debug") => &mut cargo,
+            _ => cargo.arg("--profile").arg(profile),
+        };
         cargo.args((!cfg!(feature = "cli")).then_some("--no-default-features"));
         let lines = lines_of(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
         let messages = lines.iter().map(|line| line.parse::<Value>().unwrap());

@@ -97,7 +97,7 @@ fn tests(root: &Path) -> Tally {
     let all = "test --workspace --no-fail-fast -- --show-output";
     let mut tally = test(&mut command(root, all), "cargo test");
     println!("\n== tests over TCP");
-    let over_tcp = "test --no-fail-fast --test communicator --test collectives -- --show-output";
+    let over_tcp = "test --workspace --no-fail-fast --test communicator --test collectives -- --show-output";
     let mut over_tcp = command(root, over_tcp);
     tally.add(test(over_tcp.env("CCL_TRANSPORT", "tcp"), "tests over TCP"));
     tally
