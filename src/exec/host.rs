@@ -97,9 +97,11 @@ enum Route<'l, 'm> {
     Wait,
 }
 
-/// Steps of a track that are run by turns with those of others. After one the next says what it waits for, and where that is
-/// wanted, before more is taken in.
-const STEPS: usize = 2;
+/// What steps of a track count that are run by turns with those of others: such that receive, and others. Before more is taken
+/// in, the next one says what it waits for, and where that is wanted.
+const TURN: usize = 8;
+const RECEIVING: usize = 4;
+const OTHER: usize = 1;
 
 impl Run {
     /// The beginning of `work`, whose lanes are those from `work.first_lane` on, going round at the end.
@@ -189,22 +191,25 @@ impl Run {
         }
     }
 
-    /// Does what can be done without waiting: at most [`STEPS`] of each track.
+    /// Does what can be done without waiting: at most a [`TURN`] of each track.
     pub(crate) fn poll<W: Wires>(&mut self, work: &Work<'_>, wires: &W) -> Result<Progress, Fault> {
         let (mut moved, mut done) = (false, true);
         for i in 0..self.tracks.len() {
-            let mut steps = 0;
+            let mut turn = 0;
             while self.open(work, i) {
                 done = false;
-                if steps == STEPS || self.still_waits(i, wires)? {
+                if turn >= TURN || self.still_waits(i, wires)? {
                     break;
                 }
                 self.tracks[i].waits_for = None;
                 match self.try_step(work, i, wires)? {
                     Outcome::Done => {
+                        turn += match self.receives(work, i) {
+                            true => RECEIVING,
+                            false => OTHER,
+                        };
                         self.advance(work, i);
                         moved = true;
-                        steps += 1;
                         continue;
                     }
                     Outcome::Partly(wait) => {
@@ -310,6 +315,13 @@ impl Run {
             .cursor
             .step(&work.schedule.channels[track.channel])
             .is_none()
+    }
+
+    /// Whether the step of track `i` receives anything.
+    fn receives(&self, work: &Work<'_>, i: usize) -> bool {
+        let track = &self.tracks[i];
+        let step = track.cursor.step(&work.schedule.channels[track.channel]);
+        step.is_some_and(|step| track.receives(step, work.ranks()).next().is_some())
     }
 
     fn advance(&mut self, work: &Work<'_>, i: usize) {
