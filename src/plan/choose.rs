@@ -164,16 +164,17 @@ impl TileBytes {
         in_flight: IN_FLIGHT / 2,
     };
 
-    /// Over TCP, where each message costs system calls on both sides: a short call is cut no more than it must. Between two
-    /// ranks 32 KiB took 34 us in messages of 8 KiB and 12 us in ones of 16. Tiles of up to 256 KiB, two in flight, beside such of
-    /// 32, four in flight, over the loopback interface, medians of 3 on a noisy machine: 2 ranks, all-reduce of 1 MiB 1.3 and
-    /// 2.8 ms, all-to-all of 16 MiB 12.8 and 20.7 ms; 4 ranks on 2 cores, broadcast of 16 MiB 40 and 66 ms, all-reduce 72 and 88.
+    /// Over TCP, where each message costs system calls on both sides: a call is cut no more than it must. Tiles of up to
+    /// 256 KiB, two in flight, beside such of 32, four in flight, over the loopback interface, medians of 3 on a noisy machine: 2
+    /// ranks, all-reduce of 1 MiB 1.3 and 2.8 ms, all-to-all of 16 MiB 12.8 and 20.7 ms; 4 ranks on 2 cores, broadcast of 16 MiB
+    /// 40 and 66 ms, all-reduce 72 and 88. A block of less in one piece and in four, medians of 3: 2 ranks, broadcast of 128 KiB
+    /// 15 and 24 us, all-reduce of 64 KiB 17.0 and 19.3, of 512 KiB 105 and 129; 4 ranks, all-reduce of 1 MiB 716 and 813.
     /// The more peers, the shorter: who falls behind keeps several of each.
     pub(crate) const TCP: TileBytes = TileBytes {
         least: 32 << 10,
         most: 32 << 10,
         between_two: 256 << 10,
-        wanted: TILES_WANTED,
+        wanted: 1,
         in_flight: IN_FLIGHT / 2,
     };
 
