@@ -369,7 +369,9 @@ impl Run {
         if !self.tracks[i].landing.is_empty() {
             // What was to come there has come.
             let place = landing(work, step, &self.tracks[i], &[]).map(|target| target.addresses());
-            self.tracks[i].landing.retain(|other| Some(&*other) != place.as_ref());
+            self.tracks[i]
+                .landing
+                .retain(|other| Some(&*other) != place.as_ref());
         }
         if let Some(peer) = self.overwrites_offered(work, i, step, wires)? {
             return Ok(Outcome::Needs(Wait::Room(peer)));
@@ -431,7 +433,11 @@ impl Run {
     fn land_from_here<W: Wires>(&mut self, work: &Work<'_>, i: usize, wires: &W) -> Result<(), Fault> {
         let items = &work.schedule.channels[self.tracks[i].channel];
         // What other channels do with the memory meanwhile may wait for the messages between.
-        let ahead = if work.schedule.channels.len() == 1 { LANDINGS } else { 1 };
+        let ahead = if work.schedule.channels.len() == 1 {
+            LANDINGS
+        } else {
+            1
+        };
         let mut peers = SmallVec::<[usize; LANDINGS]>::new();
         while peers.len() < ahead
             && let Some(step) = self.tracks[i].cursor.step(items)

@@ -4,8 +4,9 @@ use super::fork::ProcessFd;
 use rustix::{
     io::Errno,
     net::{
-        AddressFamily, RecvAncillaryBuffer, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, getpeername,
-        getsockname, ipproto, listen as start_listening, recv, recvmsg, send as send_piece, socket_with, sockopt,
+        AddressFamily, RecvAncillaryBuffer, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect,
+        getpeername, getsockname, ipproto, listen as start_listening, recv, recvmsg, send as send_piece,
+        socket_with, sockopt,
     },
 };
 use std::{

@@ -297,7 +297,9 @@ impl Inbound {
             }
             let begins = |body: &Body| was_between && matches!(body.lies, Lies::Slot(_));
             let has_more = |opener: &Opener| opener.has_more();
-            if (is_long || reader.body.as_ref().is_some_and(begins)) && !reader.opener.as_deref().is_some_and(has_more) {
+            if (is_long || reader.body.as_ref().is_some_and(begins))
+                && !reader.opener.as_deref().is_some_and(has_more)
+            {
                 self.hub.has_more();
                 return Ok(());
             }
