@@ -97,9 +97,13 @@ enum Route<'l, 'm> {
     Wait,
 }
 
-/// Steps of a track that are run by turns with those of others. After one the next says what it waits for, and where that is
-/// wanted, before more is taken in.
-const STEPS: usize = 2;
+/// What steps of a track count that are run by turns with those of others: such that receive, and others. Before more is taken
+/// in, the next one says what it waits for, and where that is wanted.
+const TURN: usize = 8;
+const RECEIVING: usize = 4;
+const OTHER: usize = 1;
+/// Messages of which a track says where they are wanted before they have come.
+const LANDINGS: usize = 4;
 
 impl Run {
     /// The beginning of `work`, whose lanes are those from `work.first_lane` on, going round at the end.
@@ -121,7 +125,7 @@ impl Run {
             unsent: SmallVec::new(),
             staging: Vec::new(),
             fetched: Vec::new(),
-            landing: 0..0,
+            landing: SmallVec::new(),
         };
         // A rank whose given blocks are short may have fewer tiles than others have in flight.
         let copies = work.copies.min(work.tiling.tiles);
@@ -189,22 +193,25 @@ impl Run {
         }
     }
 
-    /// Does what can be done without waiting: at most [`STEPS`] of each track.
+    /// Does what can be done without waiting: at most a [`TURN`] of each track.
     pub(crate) fn poll<W: Wires>(&mut self, work: &Work<'_>, wires: &W) -> Result<Progress, Fault> {
         let (mut moved, mut done) = (false, true);
         for i in 0..self.tracks.len() {
-            let mut steps = 0;
+            let mut turn = 0;
             while self.open(work, i) {
                 done = false;
-                if steps == STEPS || self.still_waits(i, wires)? {
+                if turn >= TURN || self.still_waits(i, wires)? {
                     break;
                 }
                 self.tracks[i].waits_for = None;
                 match self.try_step(work, i, wires)? {
                     Outcome::Done => {
+                        turn += match self.receives(work, i) {
+                            true => RECEIVING,
+                            false => OTHER,
+                        };
                         self.advance(work, i);
                         moved = true;
-                        steps += 1;
                         continue;
                     }
                     Outcome::Partly(wait) => {
@@ -312,6 +319,13 @@ impl Run {
             .is_none()
     }
 
+    /// Whether the step of track `i` receives anything.
+    fn receives(&self, work: &Work<'_>, i: usize) -> bool {
+        let track = &self.tracks[i];
+        let step = track.cursor.step(&work.schedule.channels[track.channel]);
+        step.is_some_and(|step| track.receives(step, work.ranks()).next().is_some())
+    }
+
     fn advance(&mut self, work: &Work<'_>, i: usize) {
         let track = &mut self.tracks[i];
         track.cursor.advance(&work.schedule.channels[track.channel]);
@@ -347,12 +361,18 @@ impl Run {
             )? {
                 Some(message) => received.push(message),
                 None => {
-                    self.land(work, i, step, peer, wires)?;
+                    self.land(work, i, wires)?;
                     return Ok(Outcome::Needs(Wait::Message(peer)));
                 }
             }
         }
-        self.tracks[i].landing = 0..0; // what was to come there has come
+        if !self.tracks[i].landing.is_empty() {
+            // What was to come there has come.
+            let place = landing(work, step, &self.tracks[i], &[]).map(|target| target.addresses());
+            self.tracks[i]
+                .landing
+                .retain(|other| Some(&*other) != place.as_ref());
+        }
         if let Some(peer) = self.overwrites_offered(work, i, step, wires)? {
             return Ok(Outcome::Needs(Wait::Room(peer)));
         }
@@ -400,25 +420,55 @@ impl Run {
         })
     }
 
-    /// Says where the message from `peer` is wanted for which track `i` waits, if `step` does no more than store it.
-    fn land<W: Wires>(
-        &mut self,
-        work: &Work<'_>,
-        i: usize,
-        step: &Step,
-        peer: usize,
-        wires: &W,
-    ) -> Result<(), Fault> {
-        let Some(target) = landing(work, step, &self.tracks[i], &[]) else {
-            return Ok(());
+    /// Says where the messages are wanted for which track `i` waits, and those of its next steps, from other peers: as far as the
+    /// steps do no more than store them. Who is ahead sends straight to where it belongs then.
+    fn land<W: Wires>(&mut self, work: &Work<'_>, i: usize, wires: &W) -> Result<(), Fault> {
+        let here = self.tracks[i].cursor.clone();
+        let landed = self.land_from_here(work, i, wires);
+        self.tracks[i].cursor = here;
+        landed
+    }
+
+    /// The same, which leaves the track at another step.
+    fn land_from_here<W: Wires>(&mut self, work: &Work<'_>, i: usize, wires: &W) -> Result<(), Fault> {
+        let items = &work.schedule.channels[self.tracks[i].channel];
+        // What other channels do with the memory meanwhile may wait for the messages between.
+        let ahead = if work.schedule.channels.len() == 1 {
+            LANDINGS
+        } else {
+            1
         };
-        if self.overwrites_offered(work, i, step, wires)?.is_some() {
-            return Ok(());
-        }
-        if let Some(link) = wires.from(peer).map_err(|error| Fault::Wire { peer, error })? {
+        let mut peers = SmallVec::<[usize; LANDINGS]>::new();
+        while peers.len() < ahead
+            && let Some(step) = self.tracks[i].cursor.step(items)
+        {
+            let track = &self.tracks[i];
+            let (mut from, lane) = (track.receives(step, work.ranks()), track.lane);
+            let is_first = peers.is_empty();
+            let (Some(peer), Some(target)) = (from.next(), landing(work, step, track, &[])) else {
+                break;
+            };
+            let goes_on = is_first || step.sends.is_empty() && step.after.is_none();
+            if !goes_on || peers.contains(&peer) {
+                break;
+            }
+            if self.overwrites_offered(work, i, step, wires)?.is_some() {
+                break;
+            }
+            let wire = |error| Fault::Wire { peer, error };
             let track = &mut self.tracks[i];
-            track.landing = target.addresses();
-            link.land(track.lane, &work.header_of(step, track.cursor.vars()), &target);
+            if target.len() > 0
+                && let Some(link) = wires.from(peer).map_err(wire)?
+                && link.peek(lane).map_err(wire)?.is_none()
+            {
+                let place = target.addresses();
+                if !track.landing.contains(&place) {
+                    track.landing.push(place);
+                }
+                link.land(lane, &work.header_of(step, track.cursor.vars()), &target);
+            }
+            peers.push(peer);
+            track.cursor.advance(items);
         }
         Ok(())
     }
@@ -628,7 +678,8 @@ impl Run {
             send: send as u32,
         };
         let body = work.piece(slice, 0, track).addresses();
-        let is_hit = |track: &Track| track.landing.start < body.end && body.start < track.landing.end;
+        let overlaps = |place: &Range<usize>| place.start < body.end && body.start < place.end;
+        let is_hit = |track: &Track| track.landing.iter().any(overlaps);
         // What comes in there would not wait until the peer has taken it.
         if self.tracks.iter().any(is_hit) {
             return None;

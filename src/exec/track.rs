@@ -21,8 +21,8 @@ pub(super) struct Track {
     pub(super) staging: Vec<u64>,
     /// Where messages are taken to that lie with their senders, if a step does more than copy one.
     pub(super) fetched: Vec<u64>,
-    /// The addresses where the message that it waits for may come in; none: `0..0`.
-    pub(super) landing: Range<usize>,
+    /// The addresses where messages that it waits for may come in.
+    pub(super) landing: SmallVec<[Range<usize>; 1]>,
 }
 
 /// What a track waits for: a message from a peer, or room for one to it.

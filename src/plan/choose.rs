@@ -164,16 +164,17 @@ impl TileBytes {
         in_flight: IN_FLIGHT / 2,
     };
 
-    /// Over TCP, where each message costs system calls on both sides: a short call is cut no more than it must. Between two
-    /// ranks 32 KiB took 34 us in messages of 8 KiB and 12 us in ones of 16. Tiles of up to 256 KiB, two in flight, beside such of
-    /// 32, four in flight, over the loopback interface, medians of 3 on a noisy machine: 2 ranks, all-reduce of 1 MiB 1.3 and
-    /// 2.8 ms, all-to-all of 16 MiB 12.8 and 20.7 ms; 4 ranks on 2 cores, broadcast of 16 MiB 40 and 66 ms, all-reduce 72 and 88.
+    /// Over TCP, where each message costs system calls on both sides: a call is cut no more than it must. Tiles of up to
+    /// 256 KiB, two in flight, beside such of 32, four in flight, over the loopback interface, medians of 3 on a noisy machine: 2
+    /// ranks, all-reduce of 1 MiB 1.3 and 2.8 ms, all-to-all of 16 MiB 12.8 and 20.7 ms; 4 ranks on 2 cores, broadcast of 16 MiB
+    /// 40 and 66 ms, all-reduce 72 and 88. A block of less in one piece and in four, medians of 3: 2 ranks, broadcast of 128 KiB
+    /// 15 and 24 us, all-reduce of 64 KiB 17.0 and 19.3, of 512 KiB 105 and 129; 4 ranks, all-reduce of 1 MiB 716 and 813.
     /// The more peers, the shorter: who falls behind keeps several of each.
     pub(crate) const TCP: TileBytes = TileBytes {
         least: 32 << 10,
         most: 32 << 10,
         between_two: 256 << 10,
-        wanted: TILES_WANTED,
+        wanted: 1,
         in_flight: IN_FLIGHT / 2,
     };
 
@@ -182,6 +183,17 @@ impl TileBytes {
         between_two: 0,
         in_flight: IN_FLIGHT,
         ..TileBytes::TCP
+    };
+
+    /// The same in calls that go by levels, between so few groups that longer tiles are in caches as well.
+    ///
+    /// Measured with `scripts/hosts` and Reno, 2 hosts of 2 ranks on 2 cores, tiles of 32 KiB, four in flight, and these, medians
+    /// of 7: broadcast of 256 KiB 95 and 52 us, of 2 MiB 950 and 740, reduce 76 and 52, 1120 and 770; all-reduce no difference. An
+    /// all-gather of 1 MiB took 410 and 840 us.
+    pub(crate) const FEW_HOSTS: TileBytes = TileBytes {
+        between_two: 128 << 10,
+        in_flight: IN_FLIGHT / 2,
+        ..TileBytes::HOSTS
     };
 
     /// Elements of a tile of a block of `longest` elements, as long as a message may be as long as that.
@@ -310,6 +322,7 @@ mod tests {
             TileBytes::TCP,
             TileBytes::TCP.with_peers(1),
             TileBytes::HOSTS,
+            TileBytes::FEW_HOSTS.with_peers(1),
         ] {
             every_tile_of_fits_a_slot(tile);
         }

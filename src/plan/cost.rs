@@ -387,6 +387,17 @@ impl Machine {
         if self.tile == TileBytes::TCP {
             return self.tile.with_peers((load.ranks - 1).div_ceil(4));
         }
+        if let (TileBytes::HOSTS, Some(groups)) = (self.tile, &self.groups) {
+            let between_few = TileBytes::FEW_HOSTS.with_peers((groups.count() - 1).div_ceil(4));
+            let by_levels = matches!(
+                load.collective,
+                Collective::AllReduce | Collective::Broadcast { .. } | Collective::Reduce { .. }
+            );
+            return match by_levels && between_few.most > self.tile.most {
+                true => between_few,
+                false => self.tile,
+            };
+        }
         match load.collective.plain() {
             Collective::Gather { .. } => self.exchanged_tile,
             Collective::AllGather | Collective::AlltoAll | Collective::Scatter { .. } => {

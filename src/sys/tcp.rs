@@ -4,8 +4,9 @@ use super::fork::ProcessFd;
 use rustix::{
     io::Errno,
     net::{
-        AddressFamily, RecvAncillaryBuffer, RecvFlags, SocketFlags, SocketType, bind, connect, getpeername,
-        getsockname, ipproto, listen as start_listening, recvmsg, socket_with, sockopt,
+        AddressFamily, RecvAncillaryBuffer, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect,
+        getpeername, getsockname, ipproto, listen as start_listening, recv, recvmsg, send as send_piece,
+        socket_with, sockopt,
     },
 };
 use std::{
@@ -106,11 +107,18 @@ pub(crate) fn wait_for_reader(stream: impl AsFd) -> Result<(), Errno> {
 
 /// Sends as much of `bytes` as goes without waiting.
 pub(crate) fn send(stream: impl AsFd, bytes: &[IoSlice<'_>]) -> Result<usize, Errno> {
-    super::socket::send(stream, bytes, &[])
+    match bytes {
+        [only] => send_piece(stream, only, SendFlags::NOSIGNAL | SendFlags::DONTWAIT),
+        several => super::socket::send(stream, several, &[]),
+    }
 }
 
 /// Receives what has come into `bytes`, one after the other. 0 is the end of the stream.
 pub(crate) fn receive(stream: impl AsFd, bytes: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+    // Of one piece the kernel has less to look at.
+    if let [only] = bytes {
+        return recv(stream, &mut **only, RecvFlags::DONTWAIT).map(|(got, _)| got);
+    }
     let mut nothing = RecvAncillaryBuffer::default();
     recvmsg(stream, bytes, &mut nothing, RecvFlags::DONTWAIT).map(|got| got.bytes)
 }

@@ -132,6 +132,8 @@ pub(crate) struct Links {
     bell: Arc<Bell>,
     /// Made with the first connection.
     hub: OnceCell<Arc<Hub>>,
+    /// What [`Links::moves_on`] met, until it is told.
+    failure: RefCell<Option<(usize, Error)>>,
     /// Memory that came from these peers, and that no link has yet.
     handed: RefCell<Vec<(usize, Mapping)>>,
 }
@@ -151,6 +153,7 @@ impl Links {
             opener,
             bell,
             hub: OnceCell::new(),
+            failure: RefCell::default(),
             handed: RefCell::default(),
         }
     }
@@ -261,6 +264,17 @@ impl Links {
     #[inline]
     pub(crate) fn move_alone(&self) -> bool {
         self.hub.get().is_none()
+    }
+
+    /// [`Wires::progress`] for who can not say now what went wrong: `false` then, and the next progress says it.
+    pub(crate) fn moves_on(&self) -> bool {
+        match self.progress() {
+            Ok(()) => true,
+            Err(failure) => {
+                self.failure.replace(Some(failure));
+                false
+            }
+        }
     }
 
     /// Whether more has come than [`Wires::progress`] took in the last time.
@@ -481,6 +495,9 @@ impl Links {
 
     /// Goes on with all connections that have something to do.
     fn progress_connections(&self, hub: &Hub) -> Result<(), (usize, Error)> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
         self.attach_all()?; // credits may come from a peer of which nothing else is awaited
         for event in hub.ready().map_err(|e| (self.rank, e))? {
             let peer = event.peer();

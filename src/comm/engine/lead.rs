@@ -12,7 +12,7 @@ use crate::{
     },
     mem::Region,
     transport::{Wires, links::Links},
-    types::{Call, Cause, Error},
+    types::{Call, Cause, Error, Operation},
 };
 use std::{
     hint,
@@ -125,7 +125,14 @@ impl Engine {
             patience.refresh();
         }
         let is_wanted = self.mail.load(Relaxed) || self.waiting.load(Relaxed) > 0;
-        links.move_alone() && !is_wanted && (looks == 0 || patience.pause())
+        if is_wanted {
+            return false;
+        }
+        match links.move_alone() {
+            true => looks == 0 || patience.pause(),
+            // What came while this waited is looked at next, and the first time there is no wait.
+            false => (looks <= 1 || patience.pause()) && links.moves_on(),
+        }
     }
 
     /// Ends all that is under way because of what a call, if it was one, met.
@@ -140,6 +147,14 @@ impl Engine {
     fn go_on(&self, floor: &mut Floor, own: &mut Option<Own<'_>>, until: Until<'_>) -> Result<(), Cause> {
         floor.begin();
         let membership = &*self.membership;
+        // What has come already is not taken in before the call has said where it is wanted.
+        if let Some(own) = own {
+            match own.run.poll(own.work, &floor.links) {
+                Ok(Progress::Done) => return Ok(()),
+                Ok(_) => {}
+                Err(fault) => return Err(self.cause_of(fault, Some(own.call.into()))),
+            }
+        }
         let (mut asleep, mut ask_after, mut rounds) = (false, FIRST_QUESTION, 0u32);
         loop {
             let progress = self.round(floor, own, until)?;
@@ -208,6 +223,12 @@ impl Engine {
         Ok(())
     }
 
+    /// Why the communicator fails by what an operation, if it was one, met.
+    fn cause_of(&self, fault: Fault, operation: Option<Operation>) -> Cause {
+        let cause = reasons::cause_of(fault, self.membership.rank() as u32, operation);
+        reasons::raise(&self.membership, cause)
+    }
+
     /// Says for others that ask how far what stands still has come.
     fn say_done(&self, floor: &mut Floor, own: Option<&Own<'_>>) {
         if let Some(own) = own {
@@ -228,10 +249,7 @@ impl Engine {
         until: Until<'_>,
     ) -> Result<Progress, Cause> {
         let mut moved = false;
-        let failed = |fault, operation| {
-            let cause = reasons::cause_of(fault, self.membership.rank() as u32, operation);
-            reasons::raise(&self.membership, cause)
-        };
+        let failed = |fault, operation| self.cause_of(fault, operation);
         if let Err((peer, error)) = floor.links.progress() {
             let operation = stuck(floor, own.as_ref(), Duration::ZERO)
                 .first()

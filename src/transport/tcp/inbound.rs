@@ -273,6 +273,7 @@ impl Inbound {
         };
         let reader = &mut *at.reader.borrow_mut();
         loop {
+            let was_between = reader.body.is_none();
             let (got, room) = match self.receive(at, reader) {
                 Ok(read) => read,
                 Err(Errno::AGAIN) => return Ok(()),
@@ -289,12 +290,16 @@ impl Inbound {
                 return Ok(());
             }
             let is_long = self.understand(reader, stream, out)?;
-            // Most likely that was all; or who waits for a long message may say where the next one is wanted.
+            // Most likely that was all; or who waits for a long message may say where the next one is wanted, of which no more
+            // is here yet than its beginning.
             if got < room {
                 return Ok(());
             }
+            let begins = |body: &Body| was_between && matches!(body.lies, Lies::Slot(_));
             let has_more = |opener: &Opener| opener.has_more();
-            if is_long && !reader.opener.as_deref().is_some_and(has_more) {
+            if (is_long || reader.body.as_ref().is_some_and(begins))
+                && !reader.opener.as_deref().is_some_and(has_more)
+            {
                 self.hub.has_more();
                 return Ok(());
             }
