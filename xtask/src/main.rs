@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask test`, `header`, `install`, `chaos`, `fuzz` and `sanitize`.
+//! The project's own chores: `cargo xtask test`, `header`, `install`, `chaos`, `fuzz`, `sanitize` and `miri`.
 
 mod cargo;
 mod chaos;
@@ -7,6 +7,7 @@ mod fuzz;
 mod header;
 mod install;
 mod libtest;
+mod miri;
 mod readme;
 mod run;
 mod sanitize;
@@ -27,7 +28,9 @@ usage: cargo xtask <what>
   fuzz [--seconds S] [--keep] [TARGET...]
                   throws bytes at all that reads bytes from outside; --keep adds to fuzz/corpus what covers more
   sanitize [address] [thread]
-                  the programs of tests/c with a library that finds bad accesses, leaks and races";
+                  the programs of tests/c with a library that finds bad accesses, leaks and races
+  miri [FILTER...]
+                  tests of unsafe code in Miri, with the nightly toolchain";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         ["header", "--check"] => header::check(root()),
         ["chaos", ref args @ ..] => chaos::Plan::from_args(args).and_then(|plan| chaos::run(root(), &plan)),
         ["fuzz", ref args @ ..] => fuzz::Plan::from_args(args).and_then(|plan| fuzz::run(root(), &plan)),
+        ["miri", ref filters @ ..] => miri::run(root(), filters),
         ["sanitize", ref args @ ..] => {
             sanitize::from_args(args).and_then(|which| sanitize::run(root(), &which))
         }
