@@ -196,6 +196,11 @@ fn strange_programs_are_served() {
     build_and_run("tests/c/strange.c", C);
 }
 
+#[test]
+fn ranks_that_are_threads_of_one_process() {
+    build_and_run("tests/c/threads.c", C);
+}
+
 /// The ranks are forked, and the copy of the parent's memory must have nothing that is lost.
 #[test]
 fn sanitizers_find_nothing_in_forked_ranks() {

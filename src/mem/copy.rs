@@ -86,7 +86,7 @@ unsafe fn by_parts(to: *mut u8, from: *const u8, lines: usize, stores: Stores) {
 
 /// Orders what this thread has written by [`Stores::Streaming`] before all that it writes from here on.
 pub(crate) fn settle_streams() {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: SSE is there on every x86-64.
     unsafe {
         std::arch::x86_64::_mm_sfence();

@@ -67,14 +67,20 @@ impl Area {
     }
 
     fn map(fd: impl AsFd, len: usize, access: ProtFlags) -> io::Result<Area> {
-        let place = Place::of(len)?;
-        let fixed = match place.base.is_null() {
-            true => MapFlags::empty(),
-            false => MapFlags::FIXED,
+        let map = || -> io::Result<*mut c_void> {
+            let place = Place::of(len)?;
+            let fixed = match place.base.is_null() {
+                true => MapFlags::empty(),
+                false => MapFlags::FIXED,
+            };
+            // SAFETY: a new mapping at an address of the kernel's choice, or in a reservation that nothing else uses.
+            let base = unsafe { mm::mmap(place.base, len, access, MapFlags::SHARED | fixed, &fd, 0)? };
+            place.give_back_the_rest(base, len);
+            Ok(base)
         };
-        // SAFETY: a new mapping at an address of the kernel's choice, or in a reservation that nothing else uses.
-        let base = unsafe { mm::mmap(place.base, len, access, MapFlags::SHARED | fixed, fd, 0)? };
-        place.give_back_the_rest(base, len);
+        #[cfg(ccl_one_mapping)]
+        let map = || super::one_mapping::of(&fd, map);
+        let base = map()?;
         let area = Area {
             base,
             len,
@@ -98,7 +104,7 @@ pub(crate) fn discard(fd: impl AsFd, len: usize) -> io::Result<()> {
 
 impl Drop for Area {
     fn drop(&mut self) {
-        if self.generation == fork::generation() {
+        if self.generation == fork::generation() && !cfg!(ccl_one_mapping) {
             // SAFETY: the mapping is this process's own, just checked, and regions of it borrow from `self`.
             let _ = unsafe { mm::munmap(self.base, self.len) };
         }

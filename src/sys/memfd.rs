@@ -68,8 +68,13 @@ impl<T: Layout> Shared<T> {
     fn map(fd: impl AsFd) -> io::Result<Self> {
         const { assert!(align_of::<T>() <= 4096 && size_of::<T>() > 0) }
         let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing that exists.
-        let base = unsafe { mm::mmap(std::ptr::null_mut(), size_of::<T>(), access, kind, fd, 0)? };
+        let place = || -> io::Result<*mut c_void> {
+            // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing that exists.
+            Ok(unsafe { mm::mmap(std::ptr::null_mut(), size_of::<T>(), access, kind, &fd, 0)? })
+        };
+        #[cfg(ccl_one_mapping)]
+        let place = || super::one_mapping::of(&fd, place);
+        let base = place()?;
         let mapping = Mapping {
             base,
             len: size_of::<T>(),
@@ -111,7 +116,7 @@ impl<T: Layout> Clone for Shared<T> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if self.generation == fork::generation() {
+        if self.generation == fork::generation() && !cfg!(ccl_one_mapping) {
             // SAFETY: the mapping is this process's own, just checked, and nobody has a reference into it any more:
             // they borrow from a `Shared`, and this was the last one.
             let _ = unsafe { mm::munmap(self.base, self.len) };

@@ -4,6 +4,7 @@ use crate::{
     cargo::command,
     fuzz, header, install, libtest, readme,
     run::{follow, succeed},
+    sanitize::{self, Sanitizer},
     tally::Tally,
     tools::{self, MSRV, Need},
 };
@@ -49,6 +50,9 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         succeed(Command::new(python).arg(root.join("scripts/check-manifests")))
     });
     check("fuzzing", &[], &|| fuzz::run(root, &fuzz::Plan::short()));
+    check("address sanitizer", &[], &|| {
+        sanitize::run(root, &[Sanitizer::Address])
+    });
     println!("\n== tests");
     tally.add(tests(root));
     println!("\n== README and other texts with examples");

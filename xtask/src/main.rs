@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask test`, `header`, `install`, `chaos` and `fuzz`.
+//! The project's own chores: `cargo xtask test`, `header`, `install`, `chaos`, `fuzz`, `sanitize` and `miri`.
 
 mod cargo;
 mod chaos;
@@ -7,8 +7,10 @@ mod fuzz;
 mod header;
 mod install;
 mod libtest;
+mod miri;
 mod readme;
 mod run;
+mod sanitize;
 mod tally;
 mod tools;
 
@@ -24,7 +26,11 @@ usage: cargo xtask <what>
   chaos [--seed N] [--runs N] [--seconds S]
                   real ranks that are killed, stopped, cut off and besieged; ends with a table of what came of it
   fuzz [--seconds S] [--keep] [TARGET...]
-                  throws bytes at all that reads bytes from outside; --keep adds to fuzz/corpus what covers more";
+                  throws bytes at all that reads bytes from outside; --keep adds to fuzz/corpus what covers more
+  sanitize [address] [thread]
+                  the programs of tests/c with a library that finds bad accesses, leaks and races
+  miri [FILTER...]
+                  tests of unsafe code in Miri, with the nightly toolchain";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -35,6 +41,10 @@ fn main() -> ExitCode {
         ["header", "--check"] => header::check(root()),
         ["chaos", ref args @ ..] => chaos::Plan::from_args(args).and_then(|plan| chaos::run(root(), &plan)),
         ["fuzz", ref args @ ..] => fuzz::Plan::from_args(args).and_then(|plan| fuzz::run(root(), &plan)),
+        ["miri", ref filters @ ..] => miri::run(root(), filters),
+        ["sanitize", ref args @ ..] => {
+            sanitize::from_args(args).and_then(|which| sanitize::run(root(), &which))
+        }
         ["install", ref args @ ..] => {
             install::Place::from_args(args).and_then(|to| install::run(root(), &to))
         }

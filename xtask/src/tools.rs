@@ -21,6 +21,8 @@ const CARGO_DENY: &str = "0.20.2";
 pub(crate) enum Need {
     /// `rustfmt` or `clippy`.
     Component(&'static str),
+    /// `rust-src`, the standard library's source.
+    RustSource,
     /// The compiler of [`MSRV`].
     OldestRust,
     CargoDeny,
@@ -137,6 +139,15 @@ impl Need {
     pub(crate) fn is_there(&self, root: &Path) -> bool {
         match self {
             Need::Component(name) => answers("cargo", &[name.trim_start_matches("rust"), "--version"]),
+            Need::RustSource => {
+                let folder = Command::new("rustc").args(["--print", "sysroot"]).output();
+                let folder = folder.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+                folder.is_ok_and(|folder| {
+                    Path::new(&folder)
+                        .join("lib/rustlib/src/rust/library/std")
+                        .is_dir()
+                })
+            }
             Need::OldestRust => answers("rustup", &["run", MSRV, "cargo", "--version"]),
             Need::CargoDeny => answers(&cargo_deny(root).to_string_lossy(), &["--version"]),
             Need::Python => answers("python3", &["-c", "import venv, ensurepip"]),
@@ -158,6 +169,7 @@ impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Need::Component(name) | Need::Program(name, _) => f.write_str(name),
+            Need::RustSource => f.write_str("rust-src"),
             Need::OldestRust => write!(f, "Rust {MSRV}"),
             Need::CargoDeny => f.write_str("cargo-deny"),
             Need::Python => f.write_str("python3 with venv"),

@@ -106,6 +106,12 @@ impl Lane {
         }
     }
 
+    /// What comes next, message and credit, takes so many looks.
+    pub(super) fn delay(&mut self, looks: u32) {
+        self.arriving = Delay(Some(looks));
+        self.returning = Delay(Some(looks));
+    }
+
     /// Whether the sender knows that message `number`, which it sent, is released.
     pub(super) fn is_known(&self, number: u32) -> bool {
         self.sent.wrapping_sub(number) > self.sent.wrapping_sub(self.known)

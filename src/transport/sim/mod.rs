@@ -101,6 +101,13 @@ impl World {
         rank
     }
 
+    /// Has all that is sent next from one rank to another, and the credits for it, take `looks` looks.
+    pub(crate) fn delay(&self, from: usize, to: usize, looks: u32) {
+        for lane in 0..LANES {
+            self.lane(from, to, lane, |lane, _| lane.delay(looks));
+        }
+    }
+
     /// Ends `rank`: what its peers can see by now stays, nothing else comes from it, neither messages nor credits.
     pub(crate) fn kill(&self, rank: usize) {
         self.state.borrow_mut().dead[rank] = true;
