@@ -83,7 +83,8 @@ mod plan;
 mod record;
 mod reduce;
 mod sys;
-mod topo;
+#[doc(hidden)]
+pub mod topo;
 mod transport;
 pub mod types;
 

@@ -1,8 +1,13 @@
 //! The machine: what it is made of, read from a root path that the caller gives, and how ranks share it.
+//!
+//! [`graph`] is the model of machines and networks, [`read`] makes it from files. Both are pure, and hidden from the crate's
+//! documentation until their shape has settled.
 
+pub mod graph;
 #[cfg(feature = "cli")]
 pub(crate) mod host;
 pub(crate) mod quota;
+pub mod read;
 pub(crate) mod share;
 
 use std::{fs, path::Path};
