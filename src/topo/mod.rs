@@ -3,12 +3,17 @@
 //! [`graph`] is the model of machines and networks, [`read`] makes it from files. Both are pure, and hidden from the crate's
 //! documentation until their shape has settled.
 
+pub mod diff;
 pub mod graph;
 #[cfg(feature = "cli")]
 pub(crate) mod host;
+pub mod paths;
+pub mod pci;
 pub(crate) mod quota;
 pub mod read;
 pub(crate) mod share;
+pub mod speeds;
+pub mod write;
 
 use std::{fs, path::Path};
 

@@ -118,7 +118,7 @@ pub struct Group {
     pub origin: Origin,
 }
 
-/// Words of a source about a node, in their order.
+/// Words of a source about a node, by key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Attributes(Vec<(Box<str>, Box<str>)>);
 
@@ -204,9 +204,9 @@ impl Graph {
     /// Tells something about a node, in the words of its source; a later word of the same key replaces the former.
     pub fn set(&mut self, node: NodeId, key: &str, value: &str) {
         let Attributes(all) = &mut self.node_attributes[node.at()];
-        match all.iter_mut().find(|(known, _)| **known == *key) {
-            Some((_, known)) => *known = value.into(),
-            None => all.push((key.into(), value.into())),
+        match all.binary_search_by(|(known, _)| (**known).cmp(key)) {
+            Ok(at) => all[at].1 = value.into(),
+            Err(at) => all.insert(at, (key.into(), value.into())),
         }
     }
 
@@ -217,8 +217,9 @@ impl Graph {
 
     /// What a source says about a node.
     pub fn get(&self, node: NodeId, key: &str) -> Option<&str> {
-        let mut all = self.attributes(node);
-        all.find_map(|(known, value)| (known == key).then_some(value))
+        let Attributes(all) = &self.node_attributes[node.at()];
+        let at = all.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
+        Some(&all[at].1)
     }
 
     /// What a source says about the whole.
@@ -231,7 +232,7 @@ impl Graph {
         self.attributes.iter().map(|(key, value)| (&**key, &**value))
     }
 
-    /// All that a source says about a node, in its order.
+    /// All that a source says about a node, by key.
     pub fn attributes(&self, node: NodeId) -> impl Iterator<Item = (&str, &str)> {
         let Attributes(all) = &self.node_attributes[node.at()];
         all.iter().map(|(key, value)| (&**key, &**value))
@@ -320,6 +321,11 @@ impl Graph {
     /// All edges.
     pub fn edges(&self) -> impl ExactSizeIterator<Item = &Edge> {
         self.edges.iter()
+    }
+
+    /// The ids of all edges.
+    pub fn edge_ids(&self) -> impl DoubleEndedIterator<Item = EdgeId> + use<> {
+        (0..index(self.edges.len())).map(EdgeId)
     }
 
     /// An edge.

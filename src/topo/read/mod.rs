@@ -3,11 +3,13 @@
 //! To add a reader: a file here with a [`Format`], and its line in [`FORMATS`]. A reader repairs what is provably wrong and tells
 //! each repair with its position; what it cannot read is a [`Flaw`] with its position; it never panics.
 
+pub(super) mod json;
 mod lines;
 mod nccl_xml;
 mod xml;
 
 pub use lines::{Lines, Position};
+pub(super) use nccl_xml::words as nccl_words;
 
 use super::graph::Graph;
 use std::fmt;
@@ -58,7 +60,7 @@ pub struct Flaw {
 }
 
 /// All formats, in the order in which they are tried: one that is sure before one that guesses.
-pub const FORMATS: &[Format] = &[nccl_xml::FORMAT];
+pub const FORMATS: &[Format] = &[json::FORMAT, nccl_xml::FORMAT];
 
 /// Reads a text in the format that its content has; also says which that is.
 ///
@@ -93,3 +95,6 @@ impl fmt::Display for Repair {
         write!(f, "{}: {}", self.at, self.what)
     }
 }
+
+#[cfg(test)]
+mod tests;
