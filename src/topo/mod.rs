@@ -4,6 +4,7 @@
 //! documentation until their shape has settled.
 
 pub mod diff;
+pub mod discover;
 pub mod graph;
 #[cfg(feature = "cli")]
 pub(crate) mod host;
@@ -12,6 +13,7 @@ pub mod pci;
 pub(crate) mod quota;
 pub mod read;
 pub(crate) mod share;
+pub mod show;
 pub mod speeds;
 pub mod write;
 

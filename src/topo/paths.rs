@@ -204,3 +204,106 @@ fn is_processor(kind: NodeKind) -> bool {
     use NodeKind::*;
     matches!(kind, Numa | RootComplex | Package | Host | Cores)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topo::graph::{Confidence, Origin};
+
+    fn link(kind: LinkKind, gb: u64) -> Link {
+        Link::new(kind, Origin::ASSUMED).speed(gb * 1_000_000_000, Confidence::Declared)
+    }
+
+    fn way(graph: &Graph, from: NodeId, to: NodeId) -> Option<(&'static str, u64)> {
+        let paths = Paths::from(graph, from);
+        let label = *paths.to(to)?;
+        let edges = paths.edges(graph, to);
+        assert_eq!(edges.len(), label.edges as usize);
+        assert_eq!(edges.last().map(|edge| graph.edge(*edge).to), Some(to));
+        Some((label.way.name(), label.bytes_per_second / 1_000_000_000))
+    }
+
+    #[test]
+    fn a_gpu_relays_once_between_nvlinks_and_forwards_nothing_else() {
+        let mut graph = Graph::new();
+        let mut gpu = |name| graph.add_node(NodeKind::Gpu, name, None, Origin::ASSUMED);
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(&mut gpu);
+        graph.join(a, b, link(LinkKind::NvLink, 40));
+        graph.join(b, c, link(LinkKind::NvLink, 20));
+        graph.join(c, d, link(LinkKind::NvLink, 20));
+        assert_eq!(way(&graph, a, b), Some(("NVL", 40)));
+        assert_eq!(way(&graph, a, c), Some(("NVB", 20)));
+        assert_eq!(way(&graph, a, d), None, "two relays");
+        let switch = graph.add_node(NodeKind::PciSwitch, "switch", None, Origin::ASSUMED);
+        let other = graph.add_node(NodeKind::PciSwitch, "other", None, Origin::ASSUMED);
+        graph.join(switch, other, link(LinkKind::Pcie, 12));
+        graph.join(switch, a, link(LinkKind::Pcie, 24));
+        graph.join(switch, b, link(LinkKind::Pcie, 24));
+        graph.join(other, d, link(LinkKind::Pcie, 24));
+        assert_eq!(way(&graph, a, d), Some(("PXB", 12)));
+        assert_eq!(way(&graph, a, switch), Some(("PIX", 24)));
+        let rank = graph.add_node(NodeKind::Rank, "rank", Some(a), Origin::ASSUMED);
+        let peer = graph.add_node(NodeKind::Rank, "peer", Some(b), Origin::ASSUMED);
+        graph.join(a, rank, Link::new(LinkKind::Local, Origin::ASSUMED));
+        graph.join(b, peer, Link::new(LinkKind::Local, Origin::ASSUMED));
+        assert_eq!(way(&graph, rank, peer), Some(("NVL", 40)));
+    }
+
+    #[test]
+    fn what_must_not_be_used_is_not() {
+        let mut graph = Graph::new();
+        let mut numa = |name| graph.add_node(NodeKind::Numa, name, None, Origin::ASSUMED);
+        let [a, b, c] = ["a", "b", "c"].map(&mut numa);
+        graph.join(
+            a,
+            b,
+            Link {
+                reachable: false,
+                ..link(LinkKind::Socket, 99)
+            },
+        );
+        graph.join(a, c, link(LinkKind::Socket, 10));
+        graph.add_edge(c, b, link(LinkKind::Socket, 20));
+        assert_eq!(way(&graph, a, b), Some(("SYS", 10)));
+        assert_eq!(way(&graph, b, a), None, "one way only");
+        assert_eq!(way(&graph, a, a), Some(("LOC", u64::MAX / 1_000_000_000)));
+    }
+
+    #[test]
+    fn hosts_in_a_ring_reach_their_neighbours_only() {
+        let mut graph = Graph::new();
+        let hosts: Vec<[NodeId; 3]> = (0..4)
+            .map(|host| {
+                let numa = graph.add_node(NodeKind::Numa, &format!("{host}"), None, Origin::ASSUMED);
+                let ports = ["left", "right"].map(|side| {
+                    let nic = graph.add_node(NodeKind::Nic, side, Some(numa), Origin::ASSUMED);
+                    let port = graph.add_node(NodeKind::NicPort, side, Some(nic), Origin::ASSUMED);
+                    graph.join(numa, nic, link(LinkKind::Pcie, 24));
+                    graph.join(nic, port, link(LinkKind::Roce, 25));
+                    port
+                });
+                [numa, ports[0], ports[1]]
+            })
+            .collect();
+        for host in 0..4 {
+            graph.join(hosts[host][2], hosts[(host + 1) % 4][1], link(LinkKind::Roce, 25));
+        }
+        assert_eq!(way(&graph, hosts[0][0], hosts[1][0]), Some(("NET", 24)));
+        assert_eq!(way(&graph, hosts[0][0], hosts[3][0]), Some(("NET", 24)));
+        assert_eq!(way(&graph, hosts[0][0], hosts[2][0]), None);
+    }
+
+    #[test]
+    fn a_long_chain_does_not_overflow_the_stack() {
+        let mut graph = Graph::new();
+        let mut last = graph.add_node(NodeKind::PciSwitch, "0", None, Origin::ASSUMED);
+        let first = last;
+        for _ in 0..100_000 {
+            let next = graph.add_node(NodeKind::PciSwitch, "n", Some(last), Origin::ASSUMED);
+            graph.join(last, next, link(LinkKind::Pcie, 12));
+            last = next;
+        }
+        assert_eq!(way(&graph, first, last), Some(("PXB", 12)));
+        assert_eq!(graph.ancestors(last).count(), 100_000);
+    }
+}

@@ -28,7 +28,7 @@ pub fn kind(class: Option<u32>, vendor: Option<u32>) -> NodeKind {
     match (class >> 16, class >> 8) {
         (_, 0x0604) => NodeKind::PciSwitch,
         (_, 0x0680) if vendor.is_none_or(|vendor| vendor == NVIDIA) => NodeKind::NvSwitch,
-        (0x02, _) => NodeKind::Nic,
+        (0x02, _) | (_, 0x0c06) => NodeKind::Nic,
         (0x03, _) if !vendor.is_some_and(|vendor| CONSOLES.contains(&vendor)) => NodeKind::Gpu,
         (0x12, _) if vendor == Some(HUAWEI) => NodeKind::Npu,
         (0x12, _) if vendor.is_none_or(|vendor| vendor == AMD) => NodeKind::Gpu,

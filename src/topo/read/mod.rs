@@ -3,8 +3,11 @@
 //! To add a reader: a file here with a [`Format`], and its line in [`FORMATS`]. A reader repairs what is provably wrong and tells
 //! each repair with its position; what it cannot read is a [`Flaw`] with its position; it never panics.
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 pub(super) mod json;
 mod lines;
+mod nccl_graph;
 mod nccl_xml;
 mod xml;
 
@@ -60,7 +63,7 @@ pub struct Flaw {
 }
 
 /// All formats, in the order in which they are tried: one that is sure before one that guesses.
-pub const FORMATS: &[Format] = &[json::FORMAT, nccl_xml::FORMAT];
+pub const FORMATS: &[Format] = &[json::FORMAT, nccl_xml::FORMAT, nccl_graph::FORMAT];
 
 /// Reads a text in the format that its content has; also says which that is.
 ///

@@ -75,7 +75,16 @@ pub(super) fn begins(text: &str, names: &[&str]) -> bool {
         };
         let end = match tag.get(..1) {
             Some("!") if tag.starts_with("!--") => tag.find("-->").map(|at| at + 3),
-            Some("!" | "?") => tag.find('>').map(|at| at + 1),
+            Some("!" | "?") => {
+                // A document type may have a part in brackets, with tags of its own.
+                let end = tag.find('>').map(|at| at + 1);
+                let inner = end.is_some_and(|end| tag[..end].contains('['));
+                if inner {
+                    tag.find("]>").map(|at| at + 2)
+                } else {
+                    end
+                }
+            }
             _ => {
                 let name = tag
                     .split(|c: char| c.is_whitespace() || c == '>' || c == '/')
