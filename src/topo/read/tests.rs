@@ -356,7 +356,13 @@ fn idle_and_virtual_links_are_repaired() {
         assert_eq!(gpu(speed, width), (gb, Assumed, words.to_owned()));
     }
     // A slow adapter may have a slow link, a fast one can not.
-    for (speed, wanted) in [("1000", ""), ("100000", "3:1: the PCI link is slower")] {
+    for (speed, wanted) in [
+        ("1000", ""),
+        (
+            "100000",
+            "3:1: link_width \"1\" and link_speed \"2.5 GT/s PCIe\": no link in use has that",
+        ),
+    ] {
         let (_, repairs) = one_cpu(&format!(
             "<pci busid=\"0000:94:00.0\" class=\"0x020000\" link_speed=\"2.5 GT/s PCIe\" link_width=\"1\"><nic>\
              <net name=\"eth0\" dev=\"0\" speed=\"{speed}\" port=\"0\" guid=\"0x0\"/></nic></pci>"
