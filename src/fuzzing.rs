@@ -5,6 +5,7 @@
 use crate::{
     bootstrap::{env, fuzzing as bootstrap},
     net::fuzzing as net,
+    topo::read::fuzzing as topo,
     transport::{shm::fuzzing as shm, tcp::fuzzing as tcp},
 };
 
@@ -26,6 +27,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("shm", shm::segment),
     ("shm-parcel", shm::parcel),
     ("tcp", tcp::stream),
+    ("topology", topo::topology),
     ("view", bootstrap::view),
 ];
 

@@ -54,7 +54,7 @@
 //!
 //! # Features
 //!
-//! `cli` (on by default) is the benchmark `ccl-perf`. Programs that use the library turn it off with
+//! `cli` (on by default) is the programs `ccl-perf` and `ccl-topo`. Programs that use the library turn it off with
 //! `default-features = false`.
 //!
 //! How it works inside is in the repository's `ARCHITECTURE.md`.
@@ -83,7 +83,11 @@ mod plan;
 mod record;
 mod reduce;
 mod sys;
-mod topo;
+#[doc(hidden)]
+pub mod topo;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod topo_tool;
 mod transport;
 pub mod types;
 

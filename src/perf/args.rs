@@ -187,7 +187,7 @@ impl Args {
 }
 
 /// The error and its tips, without the synopsis that follows.
-pub(super) fn one_line(rendered: &str) -> String {
+pub(crate) fn one_line(rendered: &str) -> String {
     let mut parts = rendered
         .split("\n\n")
         .map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));

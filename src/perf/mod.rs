@@ -39,7 +39,8 @@ use crate::{
     topo::host::Host,
     types::{DType, Op},
 };
-use args::{Args, Stop, one_line};
+pub(crate) use args::one_line;
+use args::{Args, Stop};
 use console::Trouble;
 use files::Files;
 use operation::Operation;

@@ -1,9 +1,22 @@
 //! The machine: what it is made of, read from a root path that the caller gives, and how ranks share it.
+//!
+//! [`graph`] is the model of machines and networks; [`read`] makes it from files, [`discover`] from sysfs, [`write`] and [`show`] make
+//! text of it, [`paths`] finds ways in it. All but `discover` is pure, and all hidden from the crate's
+//! documentation until their shape has settled.
 
+pub mod diff;
+pub mod discover;
+pub mod graph;
 #[cfg(feature = "cli")]
 pub(crate) mod host;
+pub mod paths;
+pub mod pci;
 pub(crate) mod quota;
+pub mod read;
 pub(crate) mod share;
+pub mod show;
+pub mod speeds;
+pub mod write;
 
 use std::{fs, path::Path};
 

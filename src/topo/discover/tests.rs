@@ -1,0 +1,279 @@
+use super::*;
+use crate::topo::{diff::diff, paths::Paths, read, write};
+use std::os::unix::fs::symlink;
+
+/// A directory like `/`, with files by path and contents, and links to directories.
+fn machine(files: &[(&str, &str)], links: &[(&str, &str)]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for (path, content) in files {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    for (path, target) in links {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(target, path).unwrap();
+    }
+    root
+}
+
+fn named(graph: &Graph, name: &str) -> NodeId {
+    let mut all = graph.nodes().filter(|node| graph.name(*node) == name);
+    all.next().unwrap_or_else(|| panic!("no {name}"))
+}
+
+#[test]
+fn a_machine_with_nothing_has_a_numa_node() {
+    let root = machine(&[], &[]);
+    let reading = super::read(root.path());
+    assert_eq!(reading.repairs, []);
+    let names: Vec<_> = reading
+        .graph
+        .nodes()
+        .map(|node| reading.graph.name(node))
+        .collect();
+    assert_eq!(names, ["host", "NUMA 0"]);
+}
+
+#[test]
+fn two_packages_with_gpus_and_adapters() {
+    let (cpu, node) = ("sys/devices/system/cpu", "sys/devices/system/node");
+    let pci = "sys/devices/pci0000:00";
+    let mut files: Vec<(String, &str)> = vec![
+        ("proc/sys/kernel/hostname".into(), "alpha\n"),
+        (
+            "proc/cpuinfo".into(),
+            "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\n",
+        ),
+        (format!("{node}/node0/cpulist"), "0-1\n\0"),
+        (format!("{node}/node0/distance"), "10 21\n"),
+        (
+            format!("{node}/node0/meminfo"),
+            "Node 0 MemTotal:       1024 kB\n",
+        ),
+        (format!("{node}/node1/cpulist"), "2-3\n"),
+    ];
+    for (number, package, shared) in [
+        (0, "0\n", "0-1\n"),
+        (1, "0", "0-1"),
+        (2, "1", "2-3"),
+        (3, "1", "2-3"),
+    ] {
+        files.push((format!("{cpu}/cpu{number}/topology/physical_package_id"), package));
+        files.push((format!("{cpu}/cpu{number}/cache/index0/level"), "1"));
+        files.push((format!("{cpu}/cpu{number}/cache/index3/level"), "3"));
+        files.push((format!("{cpu}/cpu{number}/cache/index3/shared_cpu_list"), shared));
+    }
+    // A bridge with a GPU that idles, an adapter of two functions' kinds beside it, and one of a hypervisor.
+    let device = |path: &str, class: &'static str, vendor: &'static str, now: &'static str| {
+        [
+            (format!("{path}/class"), class),
+            (format!("{path}/vendor"), vendor),
+            (format!("{path}/numa_node"), "1\n"),
+            (format!("{path}/max_link_speed"), "16.0 GT/s PCIe\n"),
+            (format!("{path}/max_link_width"), "16\n"),
+            (format!("{path}/current_link_speed"), now),
+            (format!("{path}/current_link_width"), "16\n"),
+        ]
+    };
+    let bridge = format!("{pci}/0000:00:01.0");
+    let full = "16.0 GT/s PCIe\n";
+    files.extend(device(&bridge, "0x060400\n", "0x8086\n", full));
+    files.extend(device(
+        &format!("{bridge}/0000:01:00.0"),
+        "0x030200\n",
+        "0x10de\n",
+        "2.5 GT/s PCIe\n",
+    ));
+    files.extend(device(
+        &format!("{bridge}/0000:02:00.0"),
+        "0x020700\n",
+        "0x15b3\n",
+        full,
+    ));
+    files.extend(device(
+        &format!("{pci}/0000:00:1f.0"),
+        "0x030000\n",
+        "0x1a03\n",
+        full,
+    ));
+    let verbs = "sys/class/infiniband/mlx5_0";
+    for (file, content) in [
+        ("sys_image_guid", "9a70:5000:03ae:6d94\n"),
+        ("ports/1/rate", "200 Gb/sec (4X HDR)\n"),
+        ("ports/1/state", "4: ACTIVE\n"),
+        ("ports/1/link_layer", "InfiniBand\n"),
+    ] {
+        files.push((format!("{verbs}/{file}"), content));
+    }
+    files.push(("sys/class/net/ib0/speed".into(), "200000\n"));
+    files.push(("sys/class/net/docker0/speed".into(), "-1\n"));
+    files.push(("sys/class/net/eth0/speed".into(), "10000\n"));
+    files.push(("sys/class/net/eth0/operstate".into(), "down\n"));
+    files.push(("sys/devices/vmbus/nothing".into(), ""));
+    let files: Vec<(&str, &str)> = files
+        .iter()
+        .map(|(path, content)| (path.as_str(), *content))
+        .collect();
+    let root = machine(
+        &files,
+        &[
+            (
+                "sys/bus/pci/devices/0000:00:01.0",
+                "../../../devices/pci0000:00/0000:00:01.0",
+            ),
+            (
+                "sys/bus/pci/devices/0000:01:00.0",
+                "../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0",
+            ),
+            (
+                "sys/bus/pci/devices/0000:02:00.0",
+                "../../../devices/pci0000:00/0000:00:01.0/0000:02:00.0",
+            ),
+            (
+                "sys/bus/pci/devices/0000:00:1f.0",
+                "../../../devices/pci0000:00/0000:00:1f.0",
+            ),
+            (
+                "sys/class/infiniband/mlx5_0/device",
+                "../../../devices/pci0000:00/0000:00:01.0/0000:02:00.0",
+            ),
+            (
+                "sys/class/net/ib0/device",
+                "../../../devices/pci0000:00/0000:00:01.0/0000:02:00.0",
+            ),
+            ("sys/class/net/eth0/device", "../../../devices/vmbus"),
+        ],
+    );
+    let Reading { graph, repairs } = super::read(root.path());
+    let repairs: Vec<&str> = repairs.iter().map(|repair| repair.what.as_str()).collect();
+    assert_eq!(
+        repairs,
+        [
+            "0000:01:00.0 runs at 2.5 GT/s PCIe x16 of 16.0 GT/s PCIe x16: idle, or badly plugged in; taken as 24 GB/s"
+        ]
+    );
+    let [gpu, nic, port] = ["0000:01:00.0", "0000:02:00.0", "mlx5_0"].map(|name| named(&graph, name));
+    assert_eq!(
+        [gpu, nic, port].map(|node| graph.kind(node)),
+        [NodeKind::Gpu, NodeKind::Nic, NodeKind::NicPort]
+    );
+    let above: Vec<&str> = graph.ancestors(gpu).map(|node| graph.name(node)).collect();
+    assert_eq!(
+        above,
+        ["0000:00:01.0", "pci0000:00", "NUMA 1", "package 1", "alpha"]
+    );
+    assert_eq!(
+        graph.place(graph.origin(gpu)),
+        "/sys/bus/pci/devices/0000:01:00.0"
+    );
+    assert_eq!(
+        (graph.parent(port), graph.get(port, "netdev")),
+        (Some(nic), Some("ib0"))
+    );
+    let to_port = graph.edge(graph.edge_between(nic, port).unwrap()).link;
+    assert_eq!(
+        (to_port.kind, to_port.bytes_per_second, to_port.reachable),
+        (LinkKind::Ib, 25_000_000_000, true)
+    );
+    let eth0 = named(&graph, "eth0");
+    let to_eth0 = graph
+        .edge(graph.edge_between(graph.parent(eth0).unwrap(), eth0).unwrap())
+        .link;
+    assert!(!to_eth0.reachable, "it is down");
+    assert!(
+        graph
+            .nodes()
+            .all(|node| !["docker0", "ib0", "0000:00:1f.0"].contains(&graph.name(node)))
+    );
+    let paths = Paths::from(&graph, gpu);
+    assert_eq!(
+        (
+            paths.to(nic).unwrap().way.name(),
+            paths.to(nic).unwrap().bytes_per_second
+        ),
+        ("PIX", 24_000_000_000)
+    );
+    let [one, other] = ["NUMA 0", "NUMA 1"].map(|name| named(&graph, name));
+    assert_eq!(
+        graph
+            .edge(graph.edge_between(one, other).unwrap())
+            .link
+            .bytes_per_second,
+        22_000_000_000
+    );
+    assert_eq!(
+        [graph.get(one, "memory"), graph.get(one, "distance")],
+        [Some("1024kB"), Some("10 21")]
+    );
+    assert_eq!(graph.of_kind(NodeKind::Cores).count(), 2);
+
+    let json = (write::writer("json").unwrap().write)(&graph);
+    assert!(read::read(&json.text, "json").unwrap().0.graph == graph);
+    let xml = (write::writer("nccl-xml").unwrap().write)(&graph);
+    let again = read::read(&xml.text, "xml").unwrap().0.graph;
+    let kinds = [
+        NodeKind::Gpu,
+        NodeKind::Nic,
+        NodeKind::NicPort,
+        NodeKind::Numa,
+        NodeKind::PciSwitch,
+    ];
+    let counts = |graph: &Graph| kinds.map(|kind| graph.of_kind(kind).count());
+    assert_eq!(counts(&again), counts(&graph), "{:?}", diff(&graph, &again));
+    assert_eq!(xml.left_out, ["2 of Cores", "2 of Package", "1 of RootComplex"]);
+}
+
+#[test]
+fn amd_gpus_have_their_links() {
+    let kfd = "sys/class/kfd/kfd/topology/nodes";
+    let mut files = Vec::new();
+    for (bus, location) in [("03", "768"), ("c3", "49920")] {
+        let path = format!("sys/bus/pci/devices/0000:{bus}:00.0");
+        files.push((format!("{path}/class"), "0x120000".to_owned()));
+        files.push((format!("{path}/vendor"), "0x1002".to_owned()));
+        let number = if bus == "03" { 1 } else { 2 };
+        files.push((
+            format!("{kfd}/{number}/properties"),
+            format!("simd_count 416\nlocation_id {location}\ndomain 0\n"),
+        ));
+        let links = format!(
+            "type 11\nnode_from {number}\nnode_to {}\nmax_bandwidth 50000\n",
+            3 - number
+        );
+        files.push((
+            format!("{kfd}/{number}/io_links/0/properties"),
+            "type 2\nnode_from 1\nnode_to 0\n".to_owned(),
+        ));
+        files.push((format!("{kfd}/{number}/io_links/1/properties"), links));
+    }
+    let files: Vec<(&str, &str)> = files
+        .iter()
+        .map(|(path, content)| (path.as_str(), content.as_str()))
+        .collect();
+    let root = machine(&files, &[]);
+    let Reading { graph, .. } = super::read(root.path());
+    let [one, other] = ["0000:03:00.0", "0000:c3:00.0"].map(|name| named(&graph, name));
+    for (from, to) in [(one, other), (other, one)] {
+        let link = graph.edge(graph.edge_between(from, to).unwrap()).link;
+        assert_eq!(
+            (link.kind, link.bytes_per_second),
+            (LinkKind::XGmi, 50_000_000_000)
+        );
+    }
+}
+
+#[test]
+fn this_machine_can_be_read() {
+    let Reading { graph, .. } = super::read(Path::new("/"));
+    assert!(graph.of_kind(NodeKind::Numa).count() >= 1);
+}
+
+#[test]
+fn sets_of_processors() {
+    let set = |list: &str| cpu_set(list).into_iter().collect::<Vec<_>>();
+    assert_eq!(set("0-3,8, 10-11"), [0, 1, 2, 3, 8, 10, 11]);
+    assert!(set("").is_empty());
+    assert_eq!(cpu_set("0-4294967295").len(), 65537);
+}

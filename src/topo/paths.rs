@@ -1,0 +1,310 @@
+//! [`Paths`]: how data gets from a node to all others, and how good the way is.
+//!
+//! A way is as bad as the worst part of it ([`Way`], in NCCL's words); among equals the one with the most bandwidth, then with
+//! the fewest edges is taken. It goes only over edges that are reachable, and through nodes that forward; through one GPU between
+//! two NVLinks, too, which is somebody's work and so a way of its own.
+
+use super::graph::{EdgeId, Graph, Link, LinkKind, NodeId, NodeKind};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+};
+
+/// What a way leads over, the better first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Way {
+    /// Inside one device.
+    Local,
+    /// Direct links between accelerators, or a switch of such.
+    NvLink,
+    /// NVLinks through another GPU.
+    NvLinkRelay,
+    /// A link between a GPU and a processor.
+    C2c,
+    /// At most one PCI switch.
+    Switch,
+    /// Several PCI switches.
+    Switches,
+    /// A processor's root complex.
+    HostBridge,
+    /// Between NUMA nodes.
+    Socket,
+    /// A network.
+    Network,
+}
+
+impl Way {
+    /// As `nvidia-smi topo -m` and NCCL write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Local => "LOC",
+            Way::NvLink => "NVL",
+            Way::NvLinkRelay => "NVB",
+            Way::C2c => "C2C",
+            Way::Switch => "PIX",
+            Way::Switches => "PXB",
+            Way::HostBridge => "PHB",
+            Way::Socket => "SYS",
+            Way::Network => "NET",
+        }
+    }
+
+    /// All, the better first, with what they mean.
+    pub const ALL: [(Way, &str); 9] = [
+        (Way::Local, "inside one device"),
+        (Way::NvLink, "NVLink or xGMI, directly or through a switch of it"),
+        (Way::NvLinkRelay, "NVLink or xGMI through another GPU"),
+        (Way::C2c, "the link of a GPU and its processor"),
+        (Way::Switch, "at most one PCI switch"),
+        (Way::Switches, "several PCI switches"),
+        (Way::HostBridge, "a processor's PCI bridge"),
+        (Way::Socket, "between NUMA nodes"),
+        (Way::Network, "a network"),
+    ];
+}
+
+/// The best ways from one node.
+#[derive(Debug)]
+pub struct Paths {
+    from: NodeId,
+    labels: Vec<Option<Label>>,
+}
+
+/// How a node is reached.
+#[derive(Debug, Clone, Copy)]
+pub struct Label {
+    /// What the way leads over.
+    pub way: Way,
+    /// Bytes a second of its slowest edge of known speed; `u64::MAX` if none is known.
+    pub bytes_per_second: u64,
+    /// How many edges it has.
+    pub edges: u32,
+    /// Wires of its first edge.
+    pub wires: u32,
+    /// Its last edge; none where it begins.
+    last: Option<EdgeId>,
+}
+
+impl Paths {
+    /// Finds the best way from a node to each that can be reached.
+    pub fn from(graph: &Graph, from: NodeId) -> Self {
+        let mut labels: Vec<Option<Label>> = vec![None; graph.len()];
+        let mut done = vec![false; graph.len()];
+        let start = Label {
+            way: Way::Local,
+            bytes_per_second: u64::MAX,
+            edges: 0,
+            wires: 0,
+            last: None,
+        };
+        labels[from.at()] = Some(start);
+        let mut heap = BinaryHeap::from([Reverse((key(&start), from))]);
+        while let Some(Reverse((_, node))) = heap.pop() {
+            if std::mem::replace(&mut done[node.at()], true) {
+                continue;
+            }
+            let Some(label) = labels[node.at()] else {
+                continue;
+            };
+            for id in graph.edges_from(node) {
+                let edge = graph.edge(id);
+                let Some(longer) = longer(graph, node, from, &label, id) else {
+                    continue;
+                };
+                let known = &mut labels[edge.to.at()];
+                if !done[edge.to.at()] && known.as_ref().is_none_or(|known| key(&longer) < key(known)) {
+                    *known = Some(longer);
+                    heap.push(Reverse((key(&longer), edge.to)));
+                }
+            }
+        }
+        Paths { from, labels }
+    }
+
+    /// The best way to a node, if there is one.
+    pub fn to(&self, node: NodeId) -> Option<&Label> {
+        self.labels[node.at()].as_ref()
+    }
+
+    /// Its edges, from the first to the last.
+    pub fn edges(&self, graph: &Graph, to: NodeId) -> Vec<EdgeId> {
+        let mut edges = VecDeque::new();
+        let mut node = to;
+        while node != self.from {
+            let Some(last) = self.to(node).and_then(|label| label.last) else {
+                break;
+            };
+            edges.push_front(last);
+            node = graph.edge(last).from;
+        }
+        edges.into()
+    }
+}
+
+/// What is less is better.
+fn key(label: &Label) -> (Way, Reverse<u64>, u32) {
+    (label.way, Reverse(label.bytes_per_second), label.edges)
+}
+
+/// A way with one more edge, if data may go on there.
+fn longer(graph: &Graph, node: NodeId, from: NodeId, label: &Label, id: EdgeId) -> Option<Label> {
+    let edge = graph.edge(id);
+    if !edge.link.reachable {
+        return None;
+    }
+    let way = of_edge(graph, node, edge.to, &edge.link);
+    let own = graph.kind(from) == NodeKind::Rank && label.edges == 1 && label.way == Way::Local;
+    // A host that got it from the network does not send it on there.
+    let on = label.way == Way::Network && way == Way::Network;
+    let way = match graph.kind(node) {
+        NodeKind::Host | NodeKind::NicPort if on => return None,
+        _ if node == from || own => way,
+        NodeKind::Gpu | NodeKind::Npu if way == Way::Local => way, // A rank of this GPU, where the way ends.
+        NodeKind::Gpu | NodeKind::Npu if label.way == Way::NvLink && way == Way::NvLink => Way::NvLinkRelay,
+        kind if kind.forwards() => way,
+        _ => return None,
+    };
+    let speed = match edge.link.bytes_per_second {
+        0 => u64::MAX,
+        speed => speed,
+    };
+    Some(Label {
+        way: label.way.max(way),
+        bytes_per_second: label.bytes_per_second.min(speed),
+        edges: label.edges + 1,
+        wires: if label.edges == 0 {
+            edge.link.wires
+        } else {
+            label.wires
+        },
+        last: Some(id),
+    })
+}
+
+fn of_edge(graph: &Graph, from: NodeId, to: NodeId, link: &Link) -> Way {
+    let ends = [graph.kind(from), graph.kind(to)];
+    match link.kind {
+        LinkKind::Local => Way::Local,
+        LinkKind::NvLink | LinkKind::XGmi | LinkKind::Hccs => Way::NvLink,
+        LinkKind::C2c => Way::C2c,
+        LinkKind::Pcie if ends.iter().any(|kind| is_processor(*kind)) => Way::HostBridge,
+        LinkKind::Pcie if ends == [NodeKind::PciSwitch; 2] => Way::Switches,
+        LinkKind::Pcie => Way::Switch,
+        LinkKind::Memory | LinkKind::Shm => Way::HostBridge,
+        LinkKind::Socket | LinkKind::Opaque => Way::Socket,
+        LinkKind::Ib | LinkKind::Roce | LinkKind::Tcp | LinkKind::Wan => {
+            // A port is a part of its adapter.
+            let inside = ends.contains(&NodeKind::Nic) && ends.contains(&NodeKind::NicPort);
+            if inside { Way::Local } else { Way::Network }
+        }
+    }
+}
+
+fn is_processor(kind: NodeKind) -> bool {
+    use NodeKind::*;
+    matches!(kind, Numa | RootComplex | Package | Host | Cores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topo::graph::{Confidence, Origin};
+
+    fn link(kind: LinkKind, gb: u64) -> Link {
+        Link::new(kind, Origin::ASSUMED).speed(gb * 1_000_000_000, Confidence::Declared)
+    }
+
+    fn way(graph: &Graph, from: NodeId, to: NodeId) -> Option<(&'static str, u64)> {
+        let paths = Paths::from(graph, from);
+        let label = *paths.to(to)?;
+        let edges = paths.edges(graph, to);
+        assert_eq!(edges.len(), label.edges as usize);
+        assert_eq!(edges.last().map(|edge| graph.edge(*edge).to), Some(to));
+        Some((label.way.name(), label.bytes_per_second / 1_000_000_000))
+    }
+
+    #[test]
+    fn a_gpu_relays_once_between_nvlinks_and_forwards_nothing_else() {
+        let mut graph = Graph::new();
+        let mut gpu = |name| graph.add_node(NodeKind::Gpu, name, None, Origin::ASSUMED);
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(&mut gpu);
+        graph.join(a, b, link(LinkKind::NvLink, 40));
+        graph.join(b, c, link(LinkKind::NvLink, 20));
+        graph.join(c, d, link(LinkKind::NvLink, 20));
+        assert_eq!(way(&graph, a, b), Some(("NVL", 40)));
+        assert_eq!(way(&graph, a, c), Some(("NVB", 20)));
+        assert_eq!(way(&graph, a, d), None, "two relays");
+        let switch = graph.add_node(NodeKind::PciSwitch, "switch", None, Origin::ASSUMED);
+        let other = graph.add_node(NodeKind::PciSwitch, "other", None, Origin::ASSUMED);
+        graph.join(switch, other, link(LinkKind::Pcie, 12));
+        graph.join(switch, a, link(LinkKind::Pcie, 24));
+        graph.join(switch, b, link(LinkKind::Pcie, 24));
+        graph.join(other, d, link(LinkKind::Pcie, 24));
+        assert_eq!(way(&graph, a, d), Some(("PXB", 12)));
+        assert_eq!(way(&graph, a, switch), Some(("PIX", 24)));
+        let rank = graph.add_node(NodeKind::Rank, "rank", Some(a), Origin::ASSUMED);
+        let peer = graph.add_node(NodeKind::Rank, "peer", Some(b), Origin::ASSUMED);
+        graph.join(a, rank, Link::new(LinkKind::Local, Origin::ASSUMED));
+        graph.join(b, peer, Link::new(LinkKind::Local, Origin::ASSUMED));
+        assert_eq!(way(&graph, rank, peer), Some(("NVL", 40)));
+    }
+
+    #[test]
+    fn what_must_not_be_used_is_not() {
+        let mut graph = Graph::new();
+        let mut numa = |name| graph.add_node(NodeKind::Numa, name, None, Origin::ASSUMED);
+        let [a, b, c] = ["a", "b", "c"].map(&mut numa);
+        graph.join(
+            a,
+            b,
+            Link {
+                reachable: false,
+                ..link(LinkKind::Socket, 99)
+            },
+        );
+        graph.join(a, c, link(LinkKind::Socket, 10));
+        graph.add_edge(c, b, link(LinkKind::Socket, 20));
+        assert_eq!(way(&graph, a, b), Some(("SYS", 10)));
+        assert_eq!(way(&graph, b, a), None, "one way only");
+        let paths = Paths::from(&graph, a);
+        assert_eq!((paths.to(a).unwrap().edges, paths.edges(&graph, a).len()), (0, 0));
+    }
+
+    #[test]
+    fn hosts_in_a_ring_reach_their_neighbours_only() {
+        let mut graph = Graph::new();
+        let hosts: Vec<[NodeId; 3]> = (0..4)
+            .map(|host| {
+                let numa = graph.add_node(NodeKind::Numa, &format!("{host}"), None, Origin::ASSUMED);
+                let ports = ["left", "right"].map(|side| {
+                    let nic = graph.add_node(NodeKind::Nic, side, Some(numa), Origin::ASSUMED);
+                    let port = graph.add_node(NodeKind::NicPort, side, Some(nic), Origin::ASSUMED);
+                    graph.join(numa, nic, link(LinkKind::Pcie, 24));
+                    graph.join(nic, port, link(LinkKind::Roce, 25));
+                    port
+                });
+                [numa, ports[0], ports[1]]
+            })
+            .collect();
+        for host in 0..4 {
+            graph.join(hosts[host][2], hosts[(host + 1) % 4][1], link(LinkKind::Roce, 25));
+        }
+        assert_eq!(way(&graph, hosts[0][0], hosts[1][0]), Some(("NET", 24)));
+        assert_eq!(way(&graph, hosts[0][0], hosts[3][0]), Some(("NET", 24)));
+        assert_eq!(way(&graph, hosts[0][0], hosts[2][0]), None);
+    }
+
+    #[test]
+    fn a_long_chain_does_not_overflow_the_stack() {
+        let mut graph = Graph::new();
+        let mut last = graph.add_node(NodeKind::PciSwitch, "0", None, Origin::ASSUMED);
+        let first = last;
+        for _ in 0..20_000 {
+            let next = graph.add_node(NodeKind::PciSwitch, "n", Some(last), Origin::ASSUMED);
+            graph.join(last, next, link(LinkKind::Pcie, 12));
+            last = next;
+        }
+        assert_eq!(way(&graph, first, last), Some(("PXB", 12)));
+        assert_eq!(graph.ancestors(last).count(), 20_000);
+    }
+}

@@ -1,0 +1,106 @@
+//! Readers of topology files, one file each; [`read`] finds out from its content which format a text has.
+//!
+//! To add a reader: a file here with a [`Format`], and its line in [`FORMATS`]. A reader repairs what is provably wrong and tells
+//! each repair with its position; what it cannot read is a [`Flaw`] with its position; it never panics.
+
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
+pub(super) mod json;
+mod lines;
+mod nccl_graph;
+mod nccl_xml;
+mod xml;
+
+pub use lines::{Lines, Position};
+pub(super) use nccl_xml::words as nccl_words;
+
+use super::graph::Graph;
+use std::fmt;
+
+/// A format of topology files.
+#[derive(Debug)]
+pub struct Format {
+    /// As the command line calls it.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Whether a text looks like it. Cheap, and no is certain.
+    pub sniff: fn(&str) -> bool,
+    /// Reads a text; the second is the source's name.
+    pub read: fn(&str, &str) -> Result<Reading, Flaw>,
+}
+
+/// What was read.
+#[derive(Debug)]
+pub struct Reading {
+    /// The machine.
+    pub graph: Graph,
+    /// What was changed or left out on the way, in the order of positions as a rule.
+    pub repairs: Vec<Repair>,
+}
+
+/// What a reader changed or left out, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repair {
+    /// Where; [`Position::NONE`] if it was no text.
+    pub at: Position,
+    /// What was wrong and what is there instead.
+    pub what: String,
+}
+
+/// Why a text could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{source_name}:{at}: {what}; wanted {wanted}")]
+pub struct Flaw {
+    /// The file, or what else the text is from.
+    pub source_name: String,
+    /// Where.
+    pub at: Position,
+    /// What was wrong.
+    pub what: String,
+    /// What would have been right.
+    pub wanted: String,
+}
+
+/// All formats, in the order in which they are tried: one that is sure before one that guesses.
+pub const FORMATS: &[Format] = &[json::FORMAT, nccl_xml::FORMAT, nccl_graph::FORMAT];
+
+/// Reads a text in the format that its content has; also says which that is.
+///
+/// # Errors
+///
+/// A text that no reader knows, or whose reader finds a flaw.
+pub fn read(text: &str, source: &str) -> Result<(Reading, &'static Format), Flaw> {
+    let format = FORMATS.iter().find(|format| (format.sniff)(text));
+    let format = format.ok_or_else(|| Flaw {
+        source_name: source.to_owned(),
+        at: Position::FIRST,
+        what: "no topology format begins like this".to_owned(),
+        wanted: format!(
+            "one of {}",
+            FORMATS
+                .iter()
+                .map(|format| format.name)
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
+    })?;
+    Ok(((format.read)(text, source)?, format))
+}
+
+/// The format of a name.
+pub fn format(name: &str) -> Option<&'static Format> {
+    FORMATS.iter().find(|format| format.name == name)
+}
+
+impl fmt::Display for Repair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.at {
+            Position::NONE => f.write_str(&self.what),
+            at => write!(f, "{at}: {}", self.what),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

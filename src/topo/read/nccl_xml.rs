@@ -1,0 +1,709 @@
+//! NCCL's description of a system (`NCCL_TOPO_DUMP_FILE`, `NCCL_TOPO_FILE`), and RCCL's, which has xGMI links.
+//!
+//! `system` holds `cpu`s, which are NUMA nodes and may be of several hosts; these hold trees of `pci`, whose leaves may hold
+//! `gpu`s with links, or a `nic` with `net`s. A `pci` and the `gpu` or `nic` in it are one node here. A GPU's links to switches
+//! that are no nodes of the file lead to one [`NodeKind::NvSwitch`] of the host: hardware spreads data over all of them.
+//!
+//! What is written is kept as attributes of nodes ([`words`]), also what is repaired on the edges, so that the writer
+//! gives the file again.
+
+use super::{Flaw, Format, Lines, Position, Reading, Repair, xml};
+use crate::topo::{
+    graph::{Confidence, EdgeId, Graph, Group, Link, LinkKind, NodeId, NodeKind, Origin, SourceId},
+    pci, speeds,
+};
+use roxmltree::Node;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+pub(super) const FORMAT: Format = Format {
+    name: "nccl-xml",
+    about: "NCCL's or RCCL's system",
+    sniff: |text| xml::begins(text, &["system"]),
+    read,
+};
+
+/// How attributes of the file's elements are called in the graph.
+pub(crate) mod words {
+    /// Those of a `pci`; others of it have the prefix.
+    pub(crate) const PCI: [&str; 8] = [
+        "busid",
+        "class",
+        "vendor",
+        "device",
+        "subsystem_vendor",
+        "subsystem_device",
+        "link_speed",
+        "link_width",
+    ];
+    pub(crate) const PCI_PREFIX: &str = "pci.";
+    /// Those of a `nic`.
+    pub(crate) const NIC_PREFIX: &str = "nic.";
+    /// A link of a GPU that is no edge to another GPU: its kind, then its target. The value is its other attributes.
+    pub(crate) const LINK_PREFIX: &str = "link:";
+    /// A further GPU of a function, which lies beside the first, has its number.
+    pub(crate) const PART: &str = "part";
+    /// A host's hash, on the host.
+    pub(crate) const HOST: &str = "host_hash";
+}
+
+fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
+    let lines = Lines::new(text);
+    let document = xml::parse(text, source, &lines)?;
+    let root = document.root_element();
+    let mut graph = Graph::new();
+    let mut reader = Reader {
+        lines: &lines,
+        source: graph.source(source),
+        graph,
+        repairs: Vec::new(),
+        hosts: HashMap::new(),
+        numas: Vec::new(),
+        numbers: HashMap::new(),
+        parts: HashMap::new(),
+        bus: HashMap::new(),
+        slots: HashMap::new(),
+        links: Vec::new(),
+        ranks: HashSet::new(),
+    };
+    reader.system(root);
+    let mut nodes: HashMap<roxmltree::NodeId, NodeId> = HashMap::new();
+    for element in root.descendants().skip(1).filter(Node::is_element) {
+        let above = element.parent_element().filter(|above| *above != root);
+        let parent = above.map(|above| nodes.get(&above.id()).copied());
+        if let Some(None) = parent {
+            continue; // In something that was left out, which has been told.
+        }
+        let above = above.map_or("system", |above| above.tag_name().name());
+        if let Some(node) = reader.element(element, above, parent.flatten()) {
+            nodes.insert(element.id(), node);
+        }
+    }
+    reader.join_gpus();
+    reader.join_sockets();
+    reader.share_slots();
+    reader.repairs.sort_by_key(|repair| repair.at);
+    if reader.graph.is_empty() {
+        return Err(Flaw {
+            source_name: source.to_owned(),
+            at: lines.position(root.range().start),
+            what: "a system without anything in it".to_owned(),
+            wanted: "at least one <cpu>".to_owned(),
+        });
+    }
+    Ok(Reading {
+        graph: reader.graph,
+        repairs: reader.repairs,
+    })
+}
+
+struct Reader<'r> {
+    lines: &'r Lines<'r>,
+    source: SourceId,
+    graph: Graph,
+    repairs: Vec<Repair>,
+    /// By their hashes.
+    hosts: HashMap<String, NodeId>,
+    numas: Vec<(NodeId, Speed)>,
+    /// Numbers of a host's NUMA nodes, and one below which none is free.
+    numbers: HashMap<NodeId, (HashSet<u32>, u32)>,
+    /// The GPUs of a function, of which the first is the function.
+    parts: HashMap<NodeId, Vec<NodeId>>,
+    /// Functions of a host by bus id.
+    bus: HashMap<(NodeId, String), NodeId>,
+    /// The edges to the functions of a slot below a node.
+    slots: HashMap<(NodeId, String), Vec<[EdgeId; 2]>>,
+    /// Links of GPUs, for when all GPUs are known.
+    links: Vec<Row>,
+    ranks: HashSet<String>,
+}
+
+/// A `nvlink` or `xgmi`.
+struct Row {
+    at: Position,
+    gpu: NodeId,
+    host: NodeId,
+    kind: LinkKind,
+    target: String,
+    count: u32,
+    class: Option<u32>,
+    /// All its attributes but the target, for a file to be written.
+    words: String,
+}
+
+/// Bytes a second between NUMA nodes.
+type Speed = u64;
+
+impl Reader<'_> {
+    fn system(&mut self, root: Node) {
+        for attribute in root.attributes() {
+            self.graph.set_whole(attribute.name(), attribute.value());
+        }
+        if let Some(version) = root
+            .attribute("version")
+            .filter(|version| !["1", "2"].contains(version))
+        {
+            self.tell(
+                root,
+                format!("version \"{version}\" is unknown: read as version 1"),
+            );
+        }
+    }
+
+    /// Adds an element; `above` is the name of the one it is in.
+    fn element(&mut self, element: Node, above: &str, parent: Option<NodeId>) -> Option<NodeId> {
+        let name = element.tag_name().name();
+        match (name, above, parent) {
+            ("cpu", "system", None) => Some(self.cpu(element)),
+            ("pci", "cpu" | "pci", Some(parent)) => Some(self.pci(element, parent)),
+            ("gpu", "pci", Some(parent)) => self.gpu(element, parent),
+            ("nic", "cpu" | "pci", Some(parent)) => Some(self.nic(element, parent)),
+            ("net", "nic", Some(parent)) => Some(self.net(element, parent)),
+            ("nvlink" | "xgmi", "gpu", Some(gpu)) => {
+                self.row(element, gpu);
+                None
+            }
+            ("c2c", "gpu", Some(gpu)) => {
+                self.c2c(element, gpu);
+                None
+            }
+            _ => {
+                self.tell(element, format!("<{name}> in <{above}> is unknown: left out"));
+                None
+            }
+        }
+    }
+
+    fn cpu(&mut self, cpu: Node) -> NodeId {
+        let host = self.host(cpu);
+        let word = cpu.attribute("numaid").unwrap_or("0");
+        let (taken, free) = self.numbers.entry(host).or_default();
+        let (number, told) = match word.trim().parse::<u32>() {
+            Ok(number) => {
+                let told = "a second <cpu> of this host with its numaid: kept as one more";
+                (number, (!taken.insert(number)).then(|| told.to_owned()))
+            }
+            Err(_) => {
+                while !taken.insert(*free) {
+                    *free += 1;
+                }
+                (
+                    *free,
+                    Some(format!("numaid=\"{word}\" is no NUMA node: taken as {free}")),
+                )
+            }
+        };
+        if let Some(told) = told {
+            self.tell(cpu, told);
+        }
+        let name = format!("NUMA {number}");
+        let numa = self
+            .graph
+            .add_node(NodeKind::Numa, &name, Some(host), self.origin(cpu));
+        self.keep(numa, cpu, "", &[words::HOST]);
+        let number = |key| cpu.attribute(key).and_then(pci::number).unwrap_or(0);
+        let words = |key| cpu.attribute(key).unwrap_or("");
+        let speed = speeds::socket(
+            words("arch"),
+            words("vendor"),
+            number("familyid"),
+            number("modelid"),
+        );
+        self.numas.push((numa, speed));
+        numa
+    }
+
+    fn host(&mut self, cpu: Node) -> NodeId {
+        let hash = cpu.attribute(words::HOST).unwrap_or("");
+        if let Some(host) = self.hosts.get(hash) {
+            return *host;
+        }
+        let name = if hash.is_empty() { "host" } else { hash };
+        let host = self.graph.add_node(NodeKind::Host, name, None, self.origin(cpu));
+        if !hash.is_empty() {
+            self.graph.set(host, words::HOST, hash);
+        }
+        self.hosts.insert(hash.to_owned(), host);
+        host
+    }
+
+    fn pci(&mut self, function: Node, parent: NodeId) -> NodeId {
+        let bus_id = pci::bus_id(function.attribute("busid").unwrap_or(""));
+        if bus_id.is_empty() {
+            self.tell(
+                function,
+                "a <pci> without a busid: nothing can lead to it".to_owned(),
+            );
+        }
+        let holds =
+            |names: &[&str]| (function.children()).any(|child| names.contains(&child.tag_name().name()));
+        let word = |key| function.attribute(key).and_then(pci::number);
+        let by_class = pci::kind(word("class"), word("vendor"));
+        let kind = match by_class {
+            _ if holds(&["gpu"]) => NodeKind::Gpu,
+            _ if holds(&["nic"]) => NodeKind::Nic,
+            NodeKind::Gpu | NodeKind::Npu | NodeKind::PciFunction if holds(&["pci"]) => NodeKind::PciSwitch,
+            kind => kind,
+        };
+        let node = self
+            .graph
+            .add_node(kind, &bus_id, Some(parent), self.origin(function));
+        self.keep_pci(node, function);
+        let host = self.host_of(node);
+        if !bus_id.is_empty() && self.bus.contains_key(&(host, bus_id.clone())) {
+            self.tell(
+                function,
+                format!("a second <pci> {bus_id} of the same host: links lead to the first"),
+            );
+        }
+        self.bus.entry((host, bus_id.clone())).or_insert(node);
+        let ends = self.join_pci(function, kind, parent, node);
+        let slot = pci::slot(&bus_id).to_owned();
+        self.slots.entry((parent, slot)).or_default().push(ends);
+        node
+    }
+
+    fn join_pci(&mut self, function: Node, kind: NodeKind, parent: NodeId, node: NodeId) -> [EdgeId; 2] {
+        let (speed, width) = (function.attribute("link_speed"), function.attribute("link_width"));
+        let fastest = (function.descendants())
+            .filter(|net| kind == NodeKind::Nic && net.has_tag_name("net"))
+            .filter_map(|net| net.attribute("speed")?.trim().parse::<u64>().ok())
+            .max();
+        let slow = pci::link(speed, width, false).0;
+        let busy = match kind {
+            NodeKind::Gpu | NodeKind::Npu | NodeKind::NvSwitch => true,
+            // Many adapters can do more than their slot, but none is put where it can do almost nothing.
+            _ => fastest.is_some_and(|fastest| speeds::network(fastest) / 4 > slow),
+        };
+        let (bytes, odd) = pci::link(speed, width, busy);
+        let confidence = match (speed, width, &odd) {
+            (Some(_), Some(_), None) => Confidence::Declared,
+            _ => Confidence::Assumed,
+        };
+        if let Some(odd) = odd {
+            let told = format!(
+                "{odd}: no link in use has that; taken as {} GB/s",
+                gigabytes(bytes)
+            );
+            self.tell(function, told);
+        }
+        let link = Link::new(LinkKind::Pcie, self.origin(function)).speed(bytes, confidence);
+        self.graph.join(parent, node, link)
+    }
+
+    /// The first GPU of a function is the function; the same device again has one more rank; another is a part.
+    fn gpu(&mut self, gpu: Node, function: NodeId) -> Option<NodeId> {
+        let device = gpu.attribute("dev");
+        let parts = self.parts.get(&function).cloned().unwrap_or_default();
+        let known = (parts.iter()).find(|&&part| self.graph.get(part, "dev") == device);
+        let node = match known {
+            None if parts.is_empty() => {
+                self.keep(function, gpu, "", &["rank"]);
+                function
+            }
+            None => self.part(gpu, function, parts.len()),
+            Some(&same) => {
+                let differs = gpu.attributes().any(|attribute| {
+                    let (name, value) = (attribute.name(), attribute.value());
+                    name != "rank" && self.graph.get(same, name) != Some(value)
+                });
+                if differs {
+                    let told = "the same GPU again with other attributes: those of the first are kept";
+                    self.tell(gpu, told.to_owned());
+                }
+                same
+            }
+        };
+        if known.is_none() {
+            self.parts.entry(function).or_default().push(node);
+        }
+        match gpu.attribute("rank") {
+            Some(rank) if rank.parse::<u32>().is_ok() => self.rank(gpu, node, rank),
+            Some(none) => self.graph.set(node, "rank", none),
+            None => {}
+        }
+        Some(node)
+    }
+
+    fn part(&mut self, gpu: Node, function: NodeId, place: usize) -> NodeId {
+        let name = self.graph.name(function).to_owned();
+        let parent = self.graph.parent(function).unwrap_or(function);
+        let node = self
+            .graph
+            .add_node(NodeKind::Gpu, &name, Some(parent), self.origin(gpu));
+        let kept: Vec<(String, String)> = words::PCI
+            .iter()
+            .filter_map(|key| Some(((*key).to_owned(), self.graph.get(function, key)?.to_owned())))
+            .collect();
+        for (key, value) in kept {
+            self.graph.set(node, &key, &value);
+        }
+        self.keep(node, gpu, "", &["rank"]);
+        self.graph.set(node, words::PART, &place.to_string());
+        let up = self.graph.edges_from(function).next();
+        if let Some(link) = up.map(|edge| self.graph.edge(edge).link) {
+            let ends = self.graph.join(parent, node, link);
+            let slot = pci::slot(&name).to_owned();
+            self.slots.entry((parent, slot)).or_default().push(ends);
+        }
+        node
+    }
+
+    fn rank(&mut self, gpu: Node, node: NodeId, rank: &str) {
+        if !self.ranks.insert(rank.to_owned()) {
+            self.tell(gpu, format!("a second GPU with rank {rank}: kept"));
+        }
+        let origin = self.origin(gpu);
+        let name = format!("rank {rank}");
+        let id = self.graph.add_node(NodeKind::Rank, &name, Some(node), origin);
+        self.graph.set(id, "rank", rank);
+        self.graph.join(node, id, Link::new(LinkKind::Local, origin));
+    }
+
+    /// A `nic` in a network function is that function; elsewhere it is a node of its own.
+    fn nic(&mut self, nic: Node, parent: NodeId) -> NodeId {
+        let taken = self.graph.children(parent).next().is_some();
+        if self.graph.kind(parent) == NodeKind::Nic && !taken {
+            self.keep(parent, nic, words::NIC_PREFIX, &[]);
+            return parent;
+        }
+        let origin = self.origin(nic);
+        let node = self.graph.add_node(NodeKind::Nic, "nic", Some(parent), origin);
+        self.keep(node, nic, words::NIC_PREFIX, &[]);
+        self.graph.join(parent, node, Link::new(LinkKind::Local, origin));
+        node
+    }
+
+    fn net(&mut self, net: Node, nic: NodeId) -> NodeId {
+        let name = net.attribute("name").unwrap_or("net").to_owned();
+        let origin = self.origin(net);
+        let port = self.graph.add_node(NodeKind::NicPort, &name, Some(nic), origin);
+        self.keep(port, net, "", &[]);
+        let megabits = net
+            .attribute("speed")
+            .and_then(|speed| speed.trim().parse::<i64>().ok());
+        let (megabits, confidence) = match megabits.and_then(|speed| u64::try_from(speed).ok()) {
+            Some(speed @ 1..) => (speed, Confidence::Declared),
+            _ => {
+                let speed = net.attribute("speed").unwrap_or("");
+                self.tell(net, format!("{name} has speed \"{speed}\": taken as 10 Gb/s"));
+                (speeds::NETWORK_MEGABITS, Confidence::Assumed)
+            }
+        };
+        let kind = self.wire(nic, net);
+        let mut link = Link::new(kind, origin).speed(speeds::network(megabits), confidence);
+        link.latency_ns = net
+            .attribute("latency")
+            .and_then(|latency| latency.trim().parse::<f64>().ok())
+            .filter(|latency| *latency > 0.0)
+            .map(|microseconds| (microseconds * 1000.0).round() as u32);
+        if is_virtual(&name) {
+            link.reachable = false;
+            self.tell(
+                net,
+                format!("{name} is no adapter but a virtual one of this host: not used"),
+            );
+        }
+        self.graph.join(nic, port, link);
+        port
+    }
+
+    /// What a port is plugged into, by its function's class and whether it has a global id.
+    fn wire(&self, nic: NodeId, net: Node) -> LinkKind {
+        let class = self.graph.get(nic, "class").and_then(pci::number).unwrap_or(0);
+        let guid = net.attribute("guid").unwrap_or("0x0").trim_start_matches("0x");
+        let name = net.attribute("name").unwrap_or("");
+        match class >> 8 {
+            0x0207 => LinkKind::Ib,
+            _ if guid.len() > 4 && !name.starts_with("e") => LinkKind::Roce,
+            _ => LinkKind::Tcp,
+        }
+    }
+
+    fn row(&mut self, row: Node, gpu: NodeId) {
+        let target = pci::bus_id(row.attribute("target").unwrap_or(""));
+        let count = row.attribute("count").and_then(pci::number);
+        if count.is_none_or(|count| count == 0) {
+            let told = "a link without a count above 0: left out";
+            return self.tell(row, told.to_owned());
+        }
+        let kind = match row.tag_name().name() {
+            "xgmi" => LinkKind::XGmi,
+            _ => LinkKind::NvLink,
+        };
+        let others = row.attributes().filter(|attribute| attribute.name() != "target");
+        let words = others.map(|attribute| format!("{}={}", attribute.name(), attribute.value()));
+        self.links.push(Row {
+            at: self.lines.position(row.range().start),
+            gpu,
+            host: self.host_of(gpu),
+            kind,
+            target,
+            count: count.unwrap_or(1),
+            class: row.attribute("tclass").and_then(pci::number),
+            words: words.collect::<Vec<_>>().join(" "),
+        });
+    }
+
+    fn c2c(&mut self, c2c: Node, gpu: NodeId) {
+        let number = |key| c2c.attribute(key).and_then(pci::number);
+        let (count, megabytes) = (number("count").unwrap_or(1).max(1), number("bw").unwrap_or(0));
+        let Some(numa) = self.graph.within(gpu, NodeKind::Numa) else {
+            return;
+        };
+        if self
+            .graph
+            .edges_from(gpu)
+            .any(|edge| self.graph.edge(edge).link.kind == LinkKind::C2c)
+        {
+            let told = "a second <c2c> of the same GPU: left out";
+            return self.tell(c2c, told.to_owned());
+        }
+        let bytes = (u64::from(megabytes) * u64::from(count)).saturating_mul(speeds::MB);
+        let link = Link::new(LinkKind::C2c, self.origin(c2c)).speed(bytes, Confidence::Declared);
+        self.graph.join(gpu, numa, Link { wires: count, ..link });
+    }
+
+    /// Links between GPUs, and from GPUs to switches.
+    fn join_gpus(&mut self) {
+        let mut rows = std::mem::take(&mut self.links);
+        let mut switches: HashMap<Option<NodeId>, NodeId> = HashMap::new();
+        let mut pairs: HashMap<(NodeId, NodeId), EdgeId> = HashMap::new();
+        for row in rows.drain(..) {
+            let link = Link {
+                wires: row.count,
+                ..Link::new(row.kind, Origin::line(self.source, row.at.line))
+                    .speed(self.link_speed(row.gpu, row.kind, row.count), Confidence::Assumed)
+            };
+            let fabric = row.target.starts_with("fffffff");
+            let target = self.bus.get(&(row.host, row.target.clone())).copied();
+            let target = match target.filter(|_| !fabric) {
+                Some(target) => Some(target),
+                None if fabric || row.class.is_some_and(|class| class == 0x06_8000) => {
+                    self.keep_row(&row);
+                    let within = (!fabric).then_some(row.host);
+                    Some(*switches.entry(within).or_insert_with(|| {
+                        let name = if fabric { "NVLink fabric" } else { "NVSwitch" };
+                        self.graph.add_node(NodeKind::NvSwitch, name, within, link.origin)
+                    }))
+                }
+                // POWER's bridge: the GPU is joined with its processor.
+                None if row.class == Some(0x06_8001) => {
+                    self.keep_row(&row);
+                    self.graph.within(row.gpu, NodeKind::Numa)
+                }
+                None => None,
+            };
+            match target {
+                Some(target) if target == row.gpu => {
+                    self.keep_row(&row);
+                    let told = format!(
+                        "{} has links to itself: whereto they lead is not known; not used",
+                        row.target
+                    );
+                    self.repairs.push(Repair {
+                        at: row.at,
+                        what: told,
+                    });
+                }
+                Some(target) => {
+                    let both = !matches!(self.graph.kind(target), NodeKind::Gpu | NodeKind::Npu);
+                    self.add_wires(&mut pairs, row.gpu, target, link);
+                    if both {
+                        self.add_wires(&mut pairs, target, row.gpu, link);
+                        if self.graph.kind(target) == NodeKind::PciFunction {
+                            self.graph.set_kind(target, NodeKind::NvSwitch);
+                        }
+                    }
+                }
+                None => {
+                    self.keep_row(&row);
+                    let told = format!("a link to {}, which is not in the file: not used", row.target);
+                    self.repairs.push(Repair {
+                        at: row.at,
+                        what: told,
+                    });
+                }
+            }
+        }
+        self.pair_up(&pairs);
+    }
+
+    /// Rows that lead to one target are one edge.
+    fn add_wires(
+        &mut self,
+        pairs: &mut HashMap<(NodeId, NodeId), EdgeId>,
+        from: NodeId,
+        to: NodeId,
+        link: Link,
+    ) {
+        match pairs.get(&(from, to)) {
+            Some(edge) => {
+                let known = self.graph.link_mut(*edge);
+                known.wires = known.wires.saturating_add(link.wires);
+                known.bytes_per_second = known.bytes_per_second.saturating_add(link.bytes_per_second);
+            }
+            None => {
+                pairs.insert((from, to), self.graph.add_edge(from, to, link));
+            }
+        }
+    }
+
+    /// A link that only one end names has two ends all the same.
+    fn pair_up(&mut self, pairs: &HashMap<(NodeId, NodeId), EdgeId>) {
+        let mut edges: Vec<EdgeId> = pairs.values().copied().collect();
+        edges.sort();
+        for edge in edges {
+            let (from, to, link) = {
+                let edge = self.graph.edge(edge);
+                (edge.from, edge.to, edge.link)
+            };
+            let at = Position {
+                line: link.origin.line_number().unwrap_or(1),
+                column: 1,
+            };
+            match pairs
+                .get(&(to, from))
+                .map(|back| self.graph.edge(*back).link.wires)
+            {
+                Some(wires) if wires != link.wires && from < to => {
+                    let told = format!(
+                        "{} has {} links to {}, which has {wires} back: each way kept",
+                        self.graph.name(from),
+                        link.wires,
+                        self.graph.name(to)
+                    );
+                    self.repairs.push(Repair { at, what: told });
+                }
+                Some(_) => {}
+                None => {
+                    self.graph.add_edge(to, from, link);
+                    let (from, to) = (self.graph.name(from), self.graph.name(to));
+                    let told = format!("{from} has links to {to}, but not back: taken as both ways");
+                    self.repairs.push(Repair { at, what: told });
+                }
+            }
+        }
+    }
+
+    fn keep_row(&mut self, row: &Row) {
+        let name = match row.kind {
+            LinkKind::XGmi => "xgmi",
+            _ => "nvlink",
+        };
+        let key = format!("{}{name} {}", words::LINK_PREFIX, row.target);
+        let value = match self.graph.get(row.gpu, &key) {
+            Some(before) => format!("{before}; {}", row.words),
+            None => row.words.clone(),
+        };
+        self.graph.set(row.gpu, &key, &value);
+    }
+
+    fn link_speed(&self, gpu: NodeId, kind: LinkKind, count: u32) -> u64 {
+        let one = match kind {
+            LinkKind::XGmi => speeds::xgmi(self.graph.get(gpu, "gcn").unwrap_or("")),
+            _ => speeds::nvlink(self.graph.get(gpu, "sm").and_then(pci::number)),
+        };
+        one.saturating_mul(count.into())
+    }
+
+    /// All NUMA nodes of a host talk with one another; of very many, through a node in the middle.
+    fn join_sockets(&mut self) {
+        let mut hosts: BTreeMap<NodeId, Vec<(NodeId, Speed)>> = BTreeMap::new();
+        for &(numa, speed) in &self.numas {
+            let host = self.host_of(numa);
+            hosts.entry(host).or_default().push((numa, speed));
+        }
+        for (host, numas) in hosts {
+            let link = |speed| Link::new(LinkKind::Socket, Origin::ASSUMED).speed(speed, Confidence::Assumed);
+            if numas.len() > NUMAS {
+                let middle = self
+                    .graph
+                    .add_node(NodeKind::Opaque, "sockets", Some(host), Origin::ASSUMED);
+                for (numa, speed) in numas {
+                    self.graph.join(numa, middle, link(speed));
+                }
+                continue;
+            }
+            for (place, &(one, speed)) in numas.iter().enumerate() {
+                for &(other, its) in &numas[place + 1..] {
+                    self.graph.join(one, other, link(speed.min(its)));
+                }
+            }
+        }
+    }
+
+    /// Functions of one slot share its link.
+    fn share_slots(&mut self) {
+        let mut slots: Vec<_> = std::mem::take(&mut self.slots).into_iter().collect();
+        slots.retain(|(_, ends)| ends.len() > 1);
+        slots.sort_by_key(|(_, ends)| ends[0][0]);
+        for ((_, slot), ends) in slots {
+            for way in 0..2 {
+                let first = self.graph.edge(ends[0][way]).link;
+                let speeds = ends
+                    .iter()
+                    .map(|ends| self.graph.edge(ends[way]).link.bytes_per_second);
+                let group = Group {
+                    name: format!("slot {slot}, {}", ["to it", "from it"][way]).into(),
+                    bytes_per_second: speeds.max().unwrap_or(0),
+                    confidence: first.confidence,
+                    origin: first.origin,
+                };
+                let group = self.graph.add_group(group);
+                for ends in &ends {
+                    self.graph.link_mut(ends[way]).group = Some(group);
+                }
+            }
+        }
+    }
+
+    fn host_of(&self, node: NodeId) -> NodeId {
+        self.graph.within(node, NodeKind::Host).unwrap_or(node)
+    }
+
+    fn keep(&mut self, node: NodeId, element: Node, prefix: &str, except: &[&str]) {
+        for attribute in element
+            .attributes()
+            .filter(|attribute| !except.contains(&attribute.name()))
+        {
+            self.graph
+                .set(node, &format!("{prefix}{}", attribute.name()), attribute.value());
+        }
+    }
+
+    fn keep_pci(&mut self, node: NodeId, function: Node) {
+        for attribute in function.attributes() {
+            let key = attribute.name();
+            match words::PCI.contains(&key) {
+                true => self.graph.set(node, key, attribute.value()),
+                false => self
+                    .graph
+                    .set(node, &format!("{}{key}", words::PCI_PREFIX), attribute.value()),
+            }
+        }
+    }
+
+    fn origin(&self, element: Node) -> Origin {
+        Origin::line(self.source, self.lines.position(element.range().start).line)
+    }
+
+    fn tell(&mut self, element: Node, what: String) {
+        let at = self.lines.position(element.range().start);
+        self.repairs.push(Repair { at, what });
+    }
+}
+
+/// NUMA nodes of a host that are all joined with one another.
+const NUMAS: usize = 64;
+
+fn gigabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e9
+}
+
+/// Whether a network interface of that name only joins containers or virtual machines of a host.
+fn is_virtual(name: &str) -> bool {
+    let prefixes = [
+        "veth", "docker", "br-", "virbr", "cni", "flannel", "cali", "lxcbr", "lxdbr", "tap",
+    ];
+    name == "lo" || prefixes.iter().any(|prefix| name.starts_with(prefix))
+}

@@ -1,0 +1,545 @@
+use super::*;
+use crate::topo::{diff::diff, graph::*, write};
+use std::path::{Path, PathBuf};
+
+/// All topology files of the tests that this library's readers know, by name.
+fn files() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/topologies");
+    let mut files = Vec::new();
+    for folder in ["nccl-xml", "rccl-xml"] {
+        for entry in std::fs::read_dir(root.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            files.push((path, text));
+        }
+    }
+    files.sort();
+    assert_eq!(files.len(), 49, "the files of tests/data/topologies");
+    files
+}
+
+/// A file's machine by another reader: the text's tags, in their order, by name.
+fn tags(text: &str) -> Vec<&str> {
+    let mut rest = text;
+    let mut tags = Vec::new();
+    while let Some(start) = rest.find('<') {
+        rest = &rest[start..];
+        let end = if rest.starts_with("<!--") { "-->" } else { ">" };
+        let end = rest.find(end).unwrap();
+        if !rest.starts_with("<!--") {
+            tags.push(&rest[1..end]);
+        }
+        rest = &rest[end..];
+    }
+    tags
+}
+
+#[test]
+fn counts_are_those_of_the_text() {
+    let mut all = [0; 7];
+    for (path, text) in files() {
+        let tags = tags(&text);
+        if tags[0].starts_with("graphs") {
+            continue;
+        }
+        let (reading, format) = read(&text, "file").unwrap();
+        assert_eq!(format.name, "nccl-xml");
+        let of = |begin: &str| tags.iter().filter(|tag| tag.starts_with(begin)).count();
+        let class = |classes: &[&str]| {
+            let is = |tag: &&&str| {
+                classes
+                    .iter()
+                    .any(|class| tag.contains(&format!("class=\"0x{class}")))
+            };
+            tags.iter()
+                .filter(|tag| tag.starts_with("pci "))
+                .filter(is)
+                .count()
+        };
+        let alone = tags
+            .windows(2)
+            .filter(|two| two[1] == "nic" && !two[0].starts_with("pci "))
+            .count();
+        let wanted = [
+            class(&["03", "12"]),
+            class(&["02"]) + alone,
+            class(&["0604"]),
+            of("cpu "),
+            of("net "),
+            of("gpu "),
+            of("pci ") - class(&["02", "03", "06", "12"]),
+        ];
+        use NodeKind::*;
+        let kinds = [Gpu, Nic, PciSwitch, Numa, NicPort, Rank, PciFunction];
+        let graph = &reading.graph;
+        assert_eq!(
+            kinds.map(|kind| graph.of_kind(kind).count()),
+            wanted,
+            "{}: {kinds:?}",
+            path.display()
+        );
+        assert_eq!(graph.of_kind(Host).count(), 1, "{}", path.display());
+        let links = graph
+            .edges()
+            .filter(|edge| matches!(edge.link.kind, LinkKind::XGmi));
+        assert_eq!(links.count(), of("xgmi "), "{}", path.display());
+        for (sum, count) in all.iter_mut().zip(wanted) {
+            *sum += count;
+        }
+    }
+    // By `grep -ho 'class="0x\(03\|12\)' tests/data/topologies/*/*.xml | wc -l`, tclass left out.
+    assert_eq!(all[0], 379, "GPUs of all files: {all:?}");
+}
+
+#[test]
+fn what_is_written_is_the_same_graph_again() {
+    for (path, text) in files() {
+        let Ok((Reading { graph, .. }, format)) = read(&text, "file") else {
+            panic!("{}", path.display());
+        };
+        let json = (write::writer("json").unwrap().write)(&graph);
+        let (again, json_format) = read(&json.text, "json").unwrap();
+        assert_eq!(
+            (json_format.name, &again.repairs[..]),
+            ("json", &[][..]),
+            "{}",
+            path.display()
+        );
+        assert!(again.graph == graph, "{}: JSON is exact", path.display());
+        if format.name == "nccl-xml" {
+            let xml = (write::writer("nccl-xml").unwrap().write)(&graph);
+            let (again, _) = read(&xml.text, "xml").unwrap_or_else(|flaw| panic!("{flaw}\n{}", xml.text));
+            assert_eq!(diff(&graph, &again.graph), [], "{}", path.display());
+            assert_eq!(xml.left_out, [""; 0], "{}", path.display());
+        }
+    }
+}
+
+/// Reads, and writes what was read: neither may panic. Says whether it was a graph.
+fn survives(text: &str) -> bool {
+    match read(text, "file") {
+        Ok((Reading { graph, .. }, _)) => {
+            for writer in write::WRITERS {
+                let _ = (writer.write)(&graph);
+            }
+            true
+        }
+        Err(flaw) => {
+            let lines = text.split('\n').count();
+            assert!(
+                (1..=lines).contains(&(flaw.at.line as usize)) && flaw.at.column >= 1,
+                "{flaw}"
+            );
+            assert!(!flaw.what.is_empty() && !flaw.wanted.is_empty());
+            false
+        }
+    }
+}
+
+#[test]
+fn a_cut_file_is_a_flaw_with_a_position() {
+    for (path, text) in files() {
+        let whole = text.trim_end().len();
+        for (end, _) in text.match_indices('\n').filter(|(end, _)| *end < whole) {
+            assert!(!survives(&text[..end]), "{} cut at {end}", path.display());
+        }
+        assert!(survives(&text));
+    }
+}
+
+#[test]
+fn mutations_do_no_harm() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let (mut graphs, mut flaws) = (0, 0);
+    for (_, text) in files() {
+        for time in 0..1000 {
+            let mut bytes = text.clone().into_bytes();
+            for _ in 0..random.usize(1..4) {
+                mutate(&mut bytes, &mut random);
+            }
+            let text = String::from_utf8_lossy(&bytes);
+            // Writing takes longer than reading: it is tried with some.
+            match if time % 20 == 0 {
+                survives(&text)
+            } else {
+                read(&text, "file").is_ok()
+            } {
+                true => graphs += 1,
+                false => flaws += 1,
+            }
+        }
+    }
+    assert!(
+        graphs > 100 && flaws > 100,
+        "{graphs} graphs, {flaws} flaws: mutations that say nothing"
+    );
+}
+
+fn mutate(bytes: &mut Vec<u8>, random: &mut fastrand::Rng) {
+    let (at, other) = (random.usize(..bytes.len()), random.usize(..bytes.len()));
+    let (start, end) = (at.min(other), at.max(other));
+    match random.u8(..6) {
+        0 => bytes[at] = random.u8(..),
+        1 => bytes[at] = *random.choice(b"<>\"=/0-9afg\n ").unwrap(),
+        2 => _ = bytes.remove(at),
+        3 => bytes.swap(at, other),
+        4 => _ = bytes.drain(start..end.min(start + 60)),
+        _ => {
+            let part = bytes[start..end.min(start + 200)].to_vec();
+            bytes.splice(start..start, part);
+        }
+    }
+    if bytes.is_empty() {
+        bytes.push(b'<');
+    }
+}
+
+fn system(inner: &str) -> String {
+    format!("<system version=\"1\">\n{inner}\n</system>\n")
+}
+
+/// Reads one with a single host and NUMA node with such PCI functions, and gives back what was repaired, too.
+fn one_cpu(inner: &str) -> (Graph, Vec<String>) {
+    of(&system(&format!("<cpu numaid=\"0\">\n{inner}\n</cpu>")))
+}
+
+fn of(text: &str) -> (Graph, Vec<String>) {
+    let (reading, _) = read(text, "t.xml").unwrap_or_else(|flaw| panic!("{flaw}"));
+    let written = (write::writer("nccl-xml").unwrap().write)(&reading.graph);
+    let (again, _) = read(&written.text, "again").unwrap_or_else(|flaw| panic!("{flaw}: {}", written.text));
+    assert_eq!(diff(&reading.graph, &again.graph), [], "{}", written.text);
+    let repairs = reading.repairs.iter().map(|repair| repair.to_string()).collect();
+    (reading.graph, repairs)
+}
+
+fn named(graph: &Graph, kind: NodeKind, name: &str) -> NodeId {
+    let mut all = graph.of_kind(kind).filter(|node| graph.name(*node) == name);
+    all.next().unwrap_or_else(|| panic!("no {kind:?} {name}"))
+}
+
+fn link(graph: &Graph, from: NodeId, to: NodeId) -> Link {
+    graph.edge(graph.edge_between(from, to).unwrap()).link
+}
+
+#[test]
+fn nvlinks_to_switches_that_are_no_nodes_are_one_switch_of_the_host() {
+    let gpu = |bus: &str, dev| {
+        format!(
+            "<pci busid=\"0000:{bus}:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n\
+             <gpu dev=\"{dev}\" sm=\"90\" rank=\"{dev}\" gdr=\"1\">\n\
+             <nvlink target=\"0000:1a:00.0\" count=\"10\" tclass=\"0x068000\"/>\n\
+             <nvlink target=\"0000:1b:00.0\" count=\"8\" tclass=\"0x068000\"/>\n</gpu></pci>"
+        )
+    };
+    let (graph, repairs) = one_cpu(&(gpu("0f", 0) + &gpu("2d", 1)));
+    assert_eq!(repairs, [""; 0]);
+    let (gpu, switch) = (
+        named(&graph, NodeKind::Gpu, "0000:2d:00.0"),
+        named(&graph, NodeKind::NvSwitch, "NVSwitch"),
+    );
+    for (from, to) in [(gpu, switch), (switch, gpu)] {
+        let link = link(&graph, from, to);
+        assert_eq!(
+            (link.wires, link.bytes_per_second, link.kind),
+            (18, 370_800_000_000, LinkKind::NvLink)
+        );
+        assert_eq!(graph.place(link.origin), "t.xml:9");
+    }
+    let up = link(&graph, gpu, graph.parent(gpu).unwrap());
+    assert_eq!(
+        (up.bytes_per_second, up.confidence),
+        (48_000_000_000, Confidence::Declared)
+    );
+    assert_eq!(graph.place(graph.origin(gpu)), "t.xml:7");
+}
+
+#[test]
+fn a_fabric_joins_hosts() {
+    let host = |hash: &str| {
+        format!(
+            "<cpu host_hash=\"{hash}\" numaid=\"0\" arch=\"arm64\">\n\
+             <pci busid=\"0008:01:00.0\" class=\"0x030200\" link_speed=\"64 GT/s\" link_width=\"16\">\
+             <gpu dev=\"0\" sm=\"100\"><nvlink target=\"fffffff:ff:ff.0\" count=\"18\" tclass=\"0x068000\"/>\
+             <c2c bw=\"45000\" count=\"10\"/></gpu></pci></cpu>"
+        )
+    };
+    let (graph, repairs) = of(&system(&(host("0x1") + &host("0x2"))));
+    assert_eq!(repairs, [""; 0]);
+    assert_eq!(
+        graph
+            .of_kind(NodeKind::Host)
+            .map(|host| graph.name(host))
+            .collect::<Vec<_>>(),
+        ["0x1", "0x2"]
+    );
+    let fabric = named(&graph, NodeKind::NvSwitch, "NVLink fabric");
+    assert_eq!(graph.parent(fabric), None);
+    let gpus: Vec<NodeId> = graph.of_kind(NodeKind::Gpu).collect();
+    for gpu in &gpus {
+        assert_eq!(link(&graph, *gpu, fabric).bytes_per_second, 18 * 40_100_000_000);
+        let numa = graph.within(*gpu, NodeKind::Numa).unwrap();
+        let c2c = graph
+            .edges_from(*gpu)
+            .map(|edge| graph.edge(edge))
+            .find(|edge| edge.link.kind == LinkKind::C2c);
+        let c2c = c2c.unwrap();
+        assert_eq!(
+            (c2c.to, c2c.link.wires, c2c.link.bytes_per_second),
+            (numa, 10, 450_000_000_000)
+        );
+    }
+    let paths = super::super::paths::Paths::from(&graph, gpus[0]);
+    assert_eq!(paths.to(gpus[1]).unwrap().way.name(), "NVL");
+}
+
+#[test]
+fn links_that_lead_nowhere_are_told_and_kept() {
+    let (graph, repairs) = one_cpu(
+        "<pci busid=\"0001:00:00.0\" class=\"0x030200\"><gpu dev=\"0\" sm=\"80\">\n\
+         <nvlink target=\"0001:00:00.0\" count=\"12\" tclass=\"0x030200\"/>\n\
+         <nvlink target=\"0009:00:00.0\" count=\"4\" tclass=\"0x030200\"/>\n\
+         <nvlink target=\"0002:00:00.0\" count=\"4\" tclass=\"0x030200\"/>\n\
+         <nvlink target=\"0003:00:00.0\" count=\"0\"/></gpu></pci>\n\
+         <pci busid=\"0002:00:00.0\" class=\"0x030200\"/>",
+    );
+    assert_eq!(
+        repairs,
+        [
+            "4:1: 0001:00:00.0 has links to itself: whereto they lead is not known; not used",
+            "5:1: a link to 0009:00:00.0, which is not in the file: not used",
+            "6:1: 0001:00:00.0 has links to 0002:00:00.0, but not back: taken as both ways",
+            "7:1: a link without a count above 0: left out",
+        ]
+    );
+    let [one, other] = ["0001:00:00.0", "0002:00:00.0"].map(|name| named(&graph, NodeKind::Gpu, name));
+    assert_eq!(link(&graph, other, one).bytes_per_second, 80_000_000_000);
+}
+
+#[test]
+fn idle_and_virtual_links_are_repaired() {
+    let gpu = |speed: &str, width: &str| {
+        let pci = format!(
+            "<pci busid=\"0001:00:00.0\" class=\"0x030200\" link_speed=\"{speed}\" link_width=\"{width}\"/>"
+        );
+        let (graph, repairs) = one_cpu(&pci);
+        let gpu = named(&graph, NodeKind::Gpu, "0001:00:00.0");
+        let link = link(&graph, gpu, graph.parent(gpu).unwrap());
+        (
+            link.bytes_per_second / 1_000_000_000,
+            link.confidence,
+            repairs.join("; "),
+        )
+    };
+    use Confidence::{Assumed, Declared};
+    assert_eq!(gpu("32 GT/s", "16"), (48, Declared, String::new()));
+    assert_eq!(gpu("32.0 GT/s PCIe", "16"), (48, Declared, String::new()));
+    for (speed, width, gb, words) in [
+        (
+            "",
+            "0",
+            12,
+            "3:1: link_width \"0\" and link_speed \"\": no link in use has that; taken as 12 GB/s",
+        ),
+        (
+            "2.5 GT/s",
+            "16",
+            12,
+            "3:1: link_speed \"2.5 GT/s\": no link in use has that; taken as 12 GB/s",
+        ),
+        (
+            "16 GT/s",
+            "1",
+            24,
+            "3:1: link_width \"1\": no link in use has that; taken as 24 GB/s",
+        ),
+    ] {
+        assert_eq!(gpu(speed, width), (gb, Assumed, words.to_owned()));
+    }
+    // A slow adapter may have a slow link, a fast one can not.
+    for (speed, wanted) in [
+        ("1000", ""),
+        (
+            "100000",
+            "3:1: link_width \"1\" and link_speed \"2.5 GT/s PCIe\": no link in use has that",
+        ),
+    ] {
+        let (_, repairs) = one_cpu(&format!(
+            "<pci busid=\"0000:94:00.0\" class=\"0x020000\" link_speed=\"2.5 GT/s PCIe\" link_width=\"1\"><nic>\
+             <net name=\"eth0\" dev=\"0\" speed=\"{speed}\" port=\"0\" guid=\"0x0\"/></nic></pci>"
+        ));
+        assert!(
+            repairs.join("").starts_with(wanted) && repairs.len() == usize::from(!wanted.is_empty()),
+            "{repairs:?}"
+        );
+    }
+}
+
+#[test]
+fn adapters_in_all_their_shapes() {
+    let (graph, repairs) = one_cpu(
+        "<pci busid=\"0000:0c:00.0\" class=\"0x020000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><nic>\n\
+         <net name=\"mlx5_0\" dev=\"0\" speed=\"200000\" port=\"1\" latency=\"0.5\" guid=\"0x9a70500003ae6d94\" gdr=\"1\"/>\n\
+         <net name=\"mlx5_1\" dev=\"1\" speed=\"200000\" port=\"2\" guid=\"0x9a70500003ae6d94\" gdr=\"0\" later=\"x &lt; y\"/>\n\
+         </nic></pci>\n\
+         <pci busid=\"0000:0d:00.0\" class=\"0x020700\"><nic><net name=\"mlx5_2\" speed=\"-1\" guid=\"0x1\"/></nic></pci>\n\
+         <nic><net name=\"eth0\" speed=\"100000\" guid=\"0x0\"/>\n\
+         <net name=\"veth12ab\" speed=\"10000\"/>\n\
+         <net name=\"docker0\" speed=\"10000\"/>\n\
+         <net name=\"br-77\" speed=\"10000\"/></nic>",
+    );
+    assert_eq!(
+        repairs,
+        [
+            "7:49: mlx5_2 has speed \"-1\": taken as 10 Gb/s",
+            "9:1: veth12ab is no adapter but a virtual one of this host: not used",
+            "10:1: docker0 is no adapter but a virtual one of this host: not used",
+            "11:1: br-77 is no adapter but a virtual one of this host: not used",
+        ]
+    );
+    let port = |name: &str| {
+        let port = named(&graph, NodeKind::NicPort, name);
+        let link = link(&graph, graph.parent(port).unwrap(), port);
+        (
+            link.kind,
+            link.bytes_per_second / 1_000_000,
+            link.latency_ns,
+            link.reachable,
+        )
+    };
+    assert_eq!(port("mlx5_0"), (LinkKind::Roce, 25_000, Some(500), true));
+    assert_eq!(port("mlx5_1"), (LinkKind::Roce, 25_000, None, true));
+    assert_eq!(port("mlx5_2"), (LinkKind::Ib, 1250, None, true));
+    assert_eq!(port("eth0"), (LinkKind::Tcp, 12_500, None, true));
+    assert_eq!(port("veth12ab"), (LinkKind::Tcp, 1250, None, false));
+    assert_eq!(graph.of_kind(NodeKind::Nic).count(), 3);
+    let [one, other] = ["mlx5_0", "mlx5_1"].map(|name| named(&graph, NodeKind::NicPort, name));
+    assert_eq!(
+        (graph.parent(one), graph.get(one, "guid")),
+        (graph.parent(other), graph.get(other, "guid"))
+    );
+    assert_eq!(
+        [graph.get(one, "gdr"), graph.get(other, "later")],
+        [Some("1"), Some("x < y")]
+    );
+}
+
+#[test]
+fn several_ranks_and_parts_of_a_gpu() {
+    let (graph, repairs) = one_cpu(
+        "<pci busid=\"0000:0c:00.0\" class=\"0x030200\"><gpu dev=\"0\" rank=\"0\"/><gpu dev=\"0\" rank=\"1\"/>\
+         <gpu dev=\"1\" rank=\"2\"/></pci>\n\
+         <pci busid=\"0000:0c:00.1\" class=\"0x020000\"/>",
+    );
+    assert_eq!(repairs, [""; 0]);
+    let gpus: Vec<NodeId> = graph.of_kind(NodeKind::Gpu).collect();
+    let ranks = |gpu: NodeId| {
+        graph
+            .children(gpu)
+            .map(|rank| graph.name(rank))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        [ranks(gpus[0]), ranks(gpus[1])],
+        [vec!["rank 0", "rank 1"], vec!["rank 2"]]
+    );
+    // All functions of a slot share its link.
+    let numa = graph.parent(gpus[0]).unwrap();
+    let nic = named(&graph, NodeKind::Nic, "0000:0c:00.1");
+    let group = link(&graph, numa, gpus[0]).group.unwrap();
+    assert_eq!(
+        [gpus[1], nic].map(|node| link(&graph, numa, node).group),
+        [Some(group); 2]
+    );
+    assert_ne!(
+        link(&graph, gpus[0], numa).group,
+        Some(group),
+        "each way has its own"
+    );
+    assert_eq!(graph.group(group).bytes_per_second, 12_000_000_000);
+}
+
+#[test]
+fn numa_nodes_hosts_and_what_is_unknown() {
+    let (graph, repairs) = of("<system version=\"3\" mode=\"x\">\n\
+         <cpu numaid=\"-1\" arch=\"x86_64\" vendor=\"AMD\" familyid=\"143\" modelid=\"49\" affinity=\"f\" news=\"1\"/>\n\
+         <cpu numaid=\"1\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"143\" modelid=\"49\">\n\
+         <pci busid=\"0000:01:00.0\" class=\"0x060400\" speed=\"7\"><tpu/><gpu dev=\"0\" gdr=\"0\"/></pci></cpu>\n\
+         <gpu dev=\"0\"/>\n</system>");
+    assert_eq!(
+        repairs,
+        [
+            "1:1: version \"3\" is unknown: read as version 1",
+            "2:1: numaid=\"-1\" is no NUMA node: taken as 0",
+            "4:54: <tpu> in <pci> is unknown: left out",
+            "5:1: <gpu> in <system> is unknown: left out",
+        ]
+    );
+    let [one, other] = ["NUMA 0", "NUMA 1"].map(|name| named(&graph, NodeKind::Numa, name));
+    let socket = link(&graph, one, other);
+    assert_eq!(
+        (socket.kind, socket.bytes_per_second),
+        (LinkKind::Socket, 16_000_000_000)
+    );
+    assert_eq!(
+        (graph.place(socket.origin), socket.confidence),
+        ("assumed".to_owned(), Confidence::Assumed)
+    );
+    assert_eq!(
+        [graph.get(one, "news"), graph.get_whole("mode")],
+        [Some("1"), Some("x")]
+    );
+    let gpu = named(&graph, NodeKind::Gpu, "0000:01:00.0");
+    assert_eq!(
+        [graph.get(gpu, "pci.speed"), graph.get(gpu, "gdr")],
+        [Some("7"), Some("0")]
+    );
+}
+
+#[test]
+fn flaws_have_positions() {
+    for (text, wanted) in [
+        (
+            "",
+            "t:1:1: no topology format begins like this; wanted one of json, nccl-xml, nccl-graph",
+        ),
+        (
+            "<system/>",
+            "t:1:1: a system without anything in it; wanted at least one <cpu>",
+        ),
+        ("<system>\n<cpu a=\"1\" a=\"2\"/></system>", "t:2:"),
+        ("<system>\n  <cpu>\n</system>", "t:3:1: "),
+        (
+            "<!DOCTYPE a [\n<!ENTITY b \"c\">]><system><cpu>&b;</cpu></system>",
+            "t:2:1: an entity",
+        ),
+        (
+            "{\n\"ccl-topology\": 1,\n\"nodes\": [{\"id\": 0}]}",
+            "t:3:19: missing field `kind`; wanted what ccl-topo dump",
+        ),
+        ("{\"ccl-topology\": 9}", "t:1:1: version 9; wanted version 1 to 1"),
+        (
+            "{\"ccl-topology\": 1,\n\"nodes\": [\n {\"id\": 0, \"kind\": \"gpu\", \"name\": \"a\", \"in\": 3}]}",
+            "t:3:2: a node in 3; wanted one that lies in a node above it",
+        ),
+        (
+            "{\"ccl-topology\": 1,\n\"edges\": [\n {\"from\": 0, \"to\": 1, \"kind\": \"pcie\"}]}",
+            "t:3:2: an edge of node 0; wanted a node of the file",
+        ),
+    ] {
+        let flaw = read(text, "t").unwrap_err().to_string();
+        assert!(flaw.starts_with(wanted), "{flaw}");
+    }
+    let deep = "<cpu>".repeat(300_000);
+    let flaw = read(&format!("<system>{deep}"), "t").unwrap_err().to_string();
+    assert_eq!(
+        flaw,
+        "t:1:1284: more than 256 elements inside one another; wanted a file of a machine, which has fewer"
+    );
+    let deep = format!("{{\"ccl-topology\":1,\"x\":{}", "[".repeat(300_000));
+    assert!(
+        read(&deep, "t")
+            .unwrap_err()
+            .to_string()
+            .contains("recursion limit")
+    );
+}
