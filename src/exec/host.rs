@@ -439,6 +439,7 @@ impl Run {
             1
         };
         let mut peers = SmallVec::<[usize; LANDINGS]>::new();
+        let mut stored = SmallVec::<[Range<usize>; LANDINGS]>::new();
         while peers.len() < ahead
             && let Some(step) = self.tracks[i].cursor.step(items)
         {
@@ -452,16 +453,22 @@ impl Run {
             if !goes_on || peers.contains(&peer) {
                 break;
             }
-            if self.overwrites_offered(work, i, step, wires)?.is_some() {
+            // Who is ahead would come before what the steps between have stored there.
+            let place = target.addresses();
+            if stored.iter().any(|other| overlap(other, &place))
+                || self.overwrites_offered(work, i, step, wires)?.is_some()
+            {
                 break;
             }
             let wire = |error| Fault::Wire { peer, error };
             let track = &mut self.tracks[i];
+            for slice in &step.stores {
+                stored.extend((0..slice.grains()).map(|k| work.piece(slice, k, track).addresses()));
+            }
             if target.len() > 0
                 && let Some(link) = wires.from(peer).map_err(wire)?
                 && link.peek(lane).map_err(wire)?.is_none()
             {
-                let place = target.addresses();
                 if !track.landing.contains(&place) {
                     track.landing.push(place);
                 }
@@ -678,8 +685,7 @@ impl Run {
             send: send as u32,
         };
         let body = work.piece(slice, 0, track).addresses();
-        let overlaps = |place: &Range<usize>| place.start < body.end && body.start < place.end;
-        let is_hit = |track: &Track| track.landing.iter().any(overlaps);
+        let is_hit = |track: &Track| track.landing.iter().any(|place| overlap(place, &body));
         // What comes in there would not wait until the peer has taken it.
         if self.tracks.iter().any(is_hit) {
             return None;
@@ -706,10 +712,7 @@ impl Run {
         }
         let track = &self.tracks[i];
         let stored = |body: &Range<usize>| {
-            let is_hit = |piece: Region<'_>| {
-                let piece = piece.addresses();
-                piece.start < body.end && body.start < piece.end
-            };
+            let is_hit = |piece: Region<'_>| overlap(&piece.addresses(), body);
             let pieces = |slice: &Slice| (0..slice.grains()).any(|k| is_hit(work.piece(slice, k, track)));
             step.stores.iter().any(pieces)
         };
@@ -767,6 +770,11 @@ fn look<W: Wires>(
         });
     }
     Ok(Some(message))
+}
+
+/// Whether two ranges of addresses have bytes in common.
+fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.start < other.end && other.start < one.end
 }
 
 /// Where a received message can be taken to at once, if `step` does no more than copy one: its first store, or the room of the
