@@ -81,7 +81,7 @@ reciprocals! {
 /// The upper halves of the products.
 #[inline(always)]
 fn high_16<const N: usize>(numbers: &[u16; N], factor: u16) -> [u16; N] {
-    numbers.map(|number| (u32::from(number) * u32::from(factor) >> 16) as u16)
+    numbers.map(|number| ((u32::from(number) * u32::from(factor)) >> 16) as u16)
 }
 
 /// The same, of the numbers in both halves of 64 bits: processors multiply one of them in each.
@@ -103,14 +103,14 @@ fn high_32<const N: usize>(numbers: &[u32; N], factor: u32) -> [u32; N] {
             }
         }
     } else {
-        high = high.map(|number| (u64::from(number) * factor >> 32) as u32);
+        high = high.map(|number| ((u64::from(number) * factor) >> 32) as u32);
     }
     high
 }
 
 #[inline(always)]
 fn high_64<const N: usize>(numbers: &[u64; N], factor: u64) -> [u64; N] {
-    numbers.map(|number| (u128::from(number) * u128::from(factor) >> 64) as u64)
+    numbers.map(|number| ((u128::from(number) * u128::from(factor)) >> 64) as u64)
 }
 
 /// Divides bytes: 2^16 over ranks, rounded up, is precise enough without a shift, as ranks times a byte are less than 2^16. (Of
@@ -125,14 +125,14 @@ fn divide_bytes<const N: usize>(bytes: &mut [u8; N], factor: u16) {
             unsafe {
                 let at = bytes.as_mut_ptr().cast::<u16>().add(i);
                 let two = at.read_unaligned();
-                let lower = (u32::from(two & LOWER) * factor >> 16) as u16;
-                let upper = (u32::from(two & !LOWER) * factor >> 16) as u16;
+                let lower = ((u32::from(two & LOWER) * factor) >> 16) as u16;
+                let upper = ((u32::from(two & !LOWER) * factor) >> 16) as u16;
                 at.write_unaligned(lower | upper & !LOWER);
             }
         }
     } else {
         for byte in bytes {
-            *byte = (u32::from(*byte) * factor >> 16) as u8;
+            *byte = ((u32::from(*byte) * factor) >> 16) as u8;
         }
     }
 }
