@@ -1,7 +1,10 @@
 //! 16- and 8-bit floats in kernels for processors with AVX-512: 64 elements at a time.
 
+mod long;
 #[cfg(test)]
 mod tests;
+
+pub(super) use long::Long;
 
 use super::number::Number;
 use super::order::Ordered;
@@ -36,6 +39,8 @@ impl<T: Chunk> Number for Chunked<T> {
     type Wide = f32;
     type Avx2 = Self;
     type Avx512 = Self;
+    const FUSED: bool = true;
+    const TINY: bool = T::TINY;
 
     #[inline(always)]
     fn widen(self) -> f32 {

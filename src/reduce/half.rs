@@ -16,6 +16,7 @@ impl Number for f16 {
     type Avx2 = Self;
     #[cfg(not(target_arch = "x86_64"))]
     type Avx512 = Self;
+    const TINY: bool = false;
 
     #[inline(always)]
     fn widen(self) -> f32 {
@@ -53,6 +54,8 @@ mod f16c {
         type Wide = f32;
         type Avx2 = Self;
         type Avx512 = Self;
+        const FUSED: bool = true;
+        const TINY: bool = false;
 
         #[inline(always)]
         fn widen(self) -> f32 {

@@ -1,9 +1,13 @@
 //! The combinations of type and operation, compiled for several instruction sets.
 
 use super::Manner;
-use super::number::{Arithmetic, Number};
-use super::operator::{And, Average, Canonical, Max, Min, Operator, Or, Prod, Scaled, Share, Sum, Xor};
+use super::number::{Arithmetic, Float, Number};
+use super::operator::{
+    And, Average, Canonical, FusedAverage, Max, Min, Operator, Or, Prod, Scaled, Share, Sum, WholeAverage,
+    Xor,
+};
 use super::order::Ordered;
+use super::quotient::Quotient;
 use super::walk::{pair, walk};
 use crate::mem::Region;
 use crate::types::{DType, F8E4M3, F8E5M2, Op};
@@ -55,7 +59,7 @@ pub(super) enum Way {
     /// AVX-512 as Ice Lake has it, which is told by VBMI: what came before slows its clock down for it.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// AVX2 and F16C.
+    /// AVX2, F16C and FMA.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// Those of every processor of its architecture, which on aarch64 are NEON's, in large blocks.
@@ -86,6 +90,7 @@ impl Way {
                     && is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512ifma")
                     && is_x86_feature_detected!("avx512vl")
                     && is_x86_feature_detected!("avx512vbmi")
             }
@@ -94,6 +99,7 @@ impl Way {
                 is_x86_feature_detected!("avx2")
                     && is_x86_feature_detected!("bmi2")
                     && is_x86_feature_detected!("f16c")
+                    && is_x86_feature_detected!("fma")
             }
             #[cfg(not(target_arch = "x86_64"))]
             Way::Large => true,
@@ -167,12 +173,12 @@ macro_rules! kernels {
             mod $name {
                 use super::*;
 
-                #[target_feature(enable = "avx2,avx512bw,avx512dq,avx512f,avx512vbmi,avx512vl,bmi2,f16c")]
+                #[target_feature(enable = "avx2,avx512bw,avx512dq,avx512f,avx512ifma,avx512vbmi,avx512vl,bmi2,f16c,fma")]
                 pub(super) fn avx512(pass: &Pass<'_>) {
                     $kind::<<$t as Number>::Avx512, { block::<$t>(BLOCK) }>(pass);
                 }
 
-                #[target_feature(enable = "avx2,bmi2,f16c")]
+                #[target_feature(enable = "avx2,bmi2,f16c,fma")]
                 pub(super) fn avx2(pass: &Pass<'_>) {
                     $kind::<<$t as Number>::Avx2, { block::<$t>(BLOCK) }>(pass);
                 }
@@ -205,7 +211,7 @@ const fn block<T: Number>(bytes: usize) -> usize {
 
 /// All operations, of bytes.
 #[inline(always)]
-fn bytes<T: Number<Wide = u8>, const N: usize>(pass: &Pass<'_>) {
+fn bytes<T: Quotient<Wide = u8>, const N: usize>(pass: &Pass<'_>) {
     match pass.op {
         Op::BitAnd => walk::<T, _, N, false>(And, pass.sources, pass.dst),
         Op::BitOr => walk::<T, _, N, false>(Or, pass.sources, pass.dst),
@@ -216,25 +222,28 @@ fn bytes<T: Number<Wide = u8>, const N: usize>(pass: &Pass<'_>) {
 
 /// All but the bitwise operations, of integers: in any order they come to the same.
 #[inline(always)]
-fn integers<T: Number<Wide: Arithmetic>, const N: usize>(pass: &Pass<'_>) {
-    match pass.op {
-        Op::Max | Op::Min => signed::<T, N>(pass),
+fn integers<T: Quotient<Wide: Arithmetic>, const N: usize>(pass: &Pass<'_>) {
+    match (pass.op, pass.finish) {
+        (Op::Max | Op::Min, _) | (Op::Avg, Some(_)) => signed::<T, N>(pass),
         _ => sums::<T, N, false>(pass),
     }
 }
 
 /// The operations for which signed and unsigned integers differ: those that [`same_bits`] leaves to each type.
 #[inline(always)]
-fn signed<T: Number<Wide: Arithmetic>, const N: usize>(pass: &Pass<'_>) {
+fn signed<T: Quotient<Wide: Arithmetic>, const N: usize>(pass: &Pass<'_>) {
     match (pass.op, pass.finish) {
-        (Op::Avg, Some(ranks)) => go::<T, _, N, false>(Average { ranks }, pass),
+        (Op::Avg, Some(ranks)) if ranks.get() > 1 => {
+            go::<T, _, N, false>(WholeAverage::<T>(T::divisor(ranks)), pass);
+        }
+        (Op::Avg, _) => go::<T, _, N, false>(Sum, pass),
         _ => extremes::<T, N, false>(pass),
     }
 }
 
 /// The same operations, of floats, in the order that is asked for.
 #[inline(always)]
-fn floats<T: Number<Wide: Arithmetic>, const N: usize>(pass: &Pass<'_>) {
+fn floats<T: Number<Wide: Float>, const N: usize>(pass: &Pass<'_>) {
     match (pass.op, pass.manner.tree) {
         (Op::Max | Op::Min, true) => extremes::<T, N, true>(pass),
         (Op::Max | Op::Min, false) => extremes::<T, N, false>(pass),
@@ -244,7 +253,7 @@ fn floats<T: Number<Wide: Arithmetic>, const N: usize>(pass: &Pass<'_>) {
 
 /// The same for types that are converted to be accumulated: short vectors, too, gain from special instructions then.
 #[inline(always)]
-fn converted<T: Ordered<Wide: Arithmetic>, const N: usize>(pass: &Pass<'_>) {
+fn converted<T: Ordered<Wide: Float>, const N: usize>(pass: &Pass<'_>) {
     let len = pass.dst.len();
     match pass.op {
         Op::Max | Op::Min if len < size_of::<[T; KEYS]>() => keys::<T, FEW>(pass),
@@ -263,32 +272,45 @@ fn keys<T: Ordered, const N: usize>(pass: &Pass<'_>) {
     }
 }
 
+/// Sums, averages and products of floats.
 #[inline(always)]
-fn sums_in_order<T: Number<Wide: Arithmetic>, const N: usize>(pass: &Pass<'_>) {
-    if pass.manner.tree {
-        sums::<T, N, true>(pass);
-    } else {
-        sums::<T, N, false>(pass);
+fn sums_in_order<T: Number<Wide: Float>, const N: usize>(pass: &Pass<'_>) {
+    match (pass.op, pass.finish, pass.manner.tree) {
+        (Op::Avg, Some(ranks), true) => averages::<T, N, true>(ranks, pass),
+        (Op::Avg, Some(ranks), false) => averages::<T, N, false>(ranks, pass),
+        (_, _, true) => sums::<T, N, true>(pass),
+        (_, _, false) => sums::<T, N, false>(pass),
     }
 }
 
-/// Sums, averages and products.
+/// Averages of floats.
+#[inline(always)]
+fn averages<T: Number<Wide: Float>, const N: usize, const TREE: bool>(
+    ranks: NonZero<usize>,
+    pass: &Pass<'_>,
+) {
+    if let Some(factor) = T::Wide::factor(ranks) {
+        return go::<T, _, N, TREE>(Share { factor }, pass);
+    }
+    match T::Wide::inverse(ranks) {
+        Some(inverse) if T::FUSED => go::<T, _, N, TREE>(FusedAverage::<T>(inverse), pass),
+        _ => go::<T, _, N, TREE>(Average { ranks }, pass),
+    }
+}
+
+/// Sums and products.
 #[inline(always)]
 fn sums<T: Number<Wide: Arithmetic>, const N: usize, const TREE: bool>(pass: &Pass<'_>) {
-    match (pass.op, pass.finish) {
-        (Op::PreMulSum, _) => match pass.manner.scaled {
+    match pass.op {
+        Op::PreMulSum => match pass.manner.scaled {
             Some((source, scalar)) => {
                 let scalar = element::<T>(scalar);
                 go::<T, _, N, TREE>(Scaled::<T, TREE> { source, scalar }, pass);
             }
             None => go::<T, _, N, TREE>(Sum, pass),
         },
-        (Op::Sum, _) | (Op::Avg, None) => go::<T, _, N, TREE>(Sum, pass),
-        (Op::Avg, Some(ranks)) => match T::Wide::inverse(ranks) {
-            Some(factor) => go::<T, _, N, TREE>(Share { factor }, pass),
-            None => go::<T, _, N, TREE>(Average { ranks }, pass),
-        },
-        (Op::Prod, _) => go::<T, _, N, TREE>(Prod, pass),
+        Op::Sum | Op::Avg => go::<T, _, N, TREE>(Sum, pass),
+        Op::Prod => go::<T, _, N, TREE>(Prod, pass),
         _ => unreachable!("{} sent elsewhere", pass.op),
     }
 }

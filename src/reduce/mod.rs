@@ -1,7 +1,7 @@
 //! Reduction kernels: element by element over [`Region`]s, in one pass over memory.
 //!
 //! `number` says how each element type is read, accumulated and rounded (`half` and `avx512` by special instructions, `order`
-//! for max and min of small floats); `operator` says how two contributions become one and what is done at the end; `walk` takes
+//! for max and min of small floats); `operator` says how two contributions become one and what is done at the end (`quotient`: averages); `walk` takes
 //! them through memory; `kernels` compiles the combinations for several instruction sets and picks one at run time.
 
 #[cfg(target_arch = "x86_64")]
@@ -11,6 +11,7 @@ mod kernels;
 mod number;
 mod operator;
 mod order;
+mod quotient;
 #[cfg(test)]
 mod tests;
 mod walk;

@@ -1,7 +1,9 @@
 //! How each element type is read, accumulated and rounded.
 
 #[cfg(target_arch = "x86_64")]
-use super::avx512::Chunked;
+use super::avx512::{Chunked, Long};
+use super::order::Ordered;
+use super::quotient::Inverse;
 use crate::types::{F8E4M3, F8E5M2};
 use half::bf16;
 use std::num::NonZero;
@@ -16,6 +18,12 @@ pub(super) trait Number: Copy {
 
     /// The same for kernels that may use the AVX-512 instructions of Ice Lake and later.
     type Avx512: Number<Wide = Self::Wide>;
+
+    /// Whether kernels of this type may multiply and add in one instruction.
+    const FUSED: bool = false;
+
+    /// Whether there are numbers that a product with a small one takes out of the wide type's range.
+    const TINY: bool = true;
 
     /// The same value in the wide type.
     fn widen(self) -> Self::Wide;
@@ -58,13 +66,6 @@ pub(super) trait Arithmetic: Copy {
     fn larger(self, other: Self) -> Self;
     /// The smaller; NaN wins, and −0 is smaller than +0.
     fn smaller(self, other: Self) -> Self;
-    /// The quotient; integers are rounded toward zero.
-    fn over(self, ranks: NonZero<usize>) -> Self;
-    /// What to multiply by for the same result as of the division, if there is such.
-    #[inline(always)]
-    fn inverse(_ranks: NonZero<usize>) -> Option<Self> {
-        None
-    }
     /// The same, with one NaN for all.
     #[inline(always)]
     fn canonical(self) -> Self {
@@ -72,12 +73,31 @@ pub(super) trait Arithmetic: Copy {
     }
 }
 
-/// Types that are their own accumulator.
+/// A float that is accumulated in.
+pub(super) trait Float: Arithmetic {
+    /// The quotient.
+    fn over(self, ranks: NonZero<usize>) -> Self;
+    /// What to multiply by for the same result as of the division, if there is such.
+    fn factor(ranks: NonZero<usize>) -> Option<Self>;
+    /// The same for [`Float::divide`], where there is no such factor.
+    fn inverse(ranks: NonZero<usize>) -> Option<Inverse<Self>>;
+    /// The quotients of all, to the bit, by multiplications unless one is tiny: `tiny` says whether that may be. For processors
+    /// that multiply and add in one instruction.
+    fn divide<const N: usize>(totals: &mut [Self; N], inverse: Inverse<Self>, tiny: bool);
+}
+
+/// Types that are their own accumulator, and what stands for them.
 macro_rules! plain {
-    ($($t:ty)*) => {$(
+    ($($t:ty, $avx2:ty, $avx512:ty;)*) => {$(
         impl Number for $t {
             type Wide = Self;
+            #[cfg(target_arch = "x86_64")]
+            type Avx2 = $avx2;
+            #[cfg(target_arch = "x86_64")]
+            type Avx512 = $avx512;
+            #[cfg(not(target_arch = "x86_64"))]
             type Avx2 = Self;
+            #[cfg(not(target_arch = "x86_64"))]
             type Avx512 = Self;
 
             #[inline(always)]
@@ -93,26 +113,49 @@ macro_rules! plain {
     )*};
 }
 
-plain! { i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 }
+plain! {
+    i8, Self, Self;
+    i16, Self, Self;
+    i32, Self, Self;
+    i64, Self, Long<Self>;
+    u8, Self, Self;
+    u16, Self, Self;
+    u32, Self, Self;
+    u64, Self, Long<Self>;
+    f32, Fused<Self>, Fused<Self>;
+    f64, Fused<Self>, Fused<Self>;
+}
 
-/// An integer over a number of ranks, toward zero. With a float and an integer type it is divided as that float, for which
-/// there are vector instructions, and cut off to that integer type. The float's mantissa is so much longer than the
-/// integer that no quotient is rounded up to the next whole number. (Ranks that it cannot represent are more than any
-/// such integer: the quotient is 0 all the same.)
-macro_rules! quotient {
-    ($integer:expr, $ranks:expr,) => {
-        $integer / $ranks as Self
-    };
-    ($integer:expr, $ranks:expr, $float:ty, $whole:ty) => {{
-        let quotient = $integer as $float / $ranks as $float;
-        // SAFETY: ranks are at least 1, so that the quotient is finite and no larger than the integer, which fits. (The
-        // safe cast checks that, for each element apart.)
-        unsafe { quotient.to_int_unchecked::<$whole>() as Self }
-    }};
+/// A float in kernels for processors that multiply and add in one instruction.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct Fused<T>(T);
+
+impl<T: Number> Number for Fused<T> {
+    type Wide = T::Wide;
+    type Avx2 = Self;
+    type Avx512 = Self;
+    const FUSED: bool = true;
+    const TINY: bool = T::TINY;
+
+    #[inline(always)]
+    fn widen(self) -> T::Wide {
+        self.0.widen()
+    }
+
+    #[inline(always)]
+    fn narrow(wide: T::Wide) -> Self {
+        Fused(T::narrow(wide))
+    }
+}
+
+impl<T: Ordered> Ordered for Fused<T> {
+    type ForMax = T::ForMax;
+    type ForMin = T::ForMin;
 }
 
 macro_rules! integers {
-    ($($t:ty $(: $float:ty, $whole:ty)?;)*) => {$(
+    ($($t:ty)*) => {$(
         impl Arithmetic for $t {
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
@@ -133,25 +176,11 @@ macro_rules! integers {
             fn smaller(self, other: Self) -> Self {
                 self.min(other)
             }
-
-            #[inline(always)]
-            fn over(self, ranks: NonZero<usize>) -> Self {
-                quotient!(self, ranks.get(), $($float, $whole)?)
-            }
         }
     )*};
 }
 
-integers! {
-    i8: f32, i32;
-    i16: f32, i32;
-    i32: f64, i32;
-    i64;
-    u8: f32, i32;
-    u16: f32, i32;
-    u32: f64, u32;
-    u64;
-}
+integers! { i8 i16 i32 i64 u8 u16 u32 u64 }
 
 /// The bits of the operand that comes first, and of the one that comes first when they are asked the other way round.
 /// These are the same, but for a NaN and for zeros of both signs, where they are those of either operand.
@@ -168,7 +197,7 @@ macro_rules! first {
 /// where the two answers of `first!` differ, "or" keeps a NaN a NaN and makes −0 of both zeros; for +0 the signs are
 /// taken by "and".
 macro_rules! floats {
-    ($($t:ty, $sign:expr;)*) => {$(
+    ($($t:ty, $sign:expr, $tiny:expr;)*) => {$(
         impl Arithmetic for $t {
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
@@ -193,31 +222,69 @@ macro_rules! floats {
             }
 
             #[inline(always)]
+            fn canonical(self) -> Self {
+                if self.is_nan() { Self::NAN } else { self }
+            }
+        }
+
+        impl Float for $t {
+            #[inline(always)]
             fn over(self, ranks: NonZero<usize>) -> Self {
                 self / ranks.get() as Self
             }
 
             #[inline(always)]
-            fn inverse(ranks: NonZero<usize>) -> Option<Self> {
+            fn factor(ranks: NonZero<usize>) -> Option<Self> {
                 ranks.is_power_of_two().then(|| 1.0 / ranks.get() as Self)
             }
 
+            /// `high` is rounded toward zero, so that both are positive: then their products with an infinity or a zero are
+            /// alike, and so is their sum.
             #[inline(always)]
-            fn canonical(self) -> Self {
-                if self.is_nan() { Self::NAN } else { self }
+            fn inverse(ranks: NonZero<usize>) -> Option<Inverse<Self>> {
+                if ranks.get() >= MANY || ranks.is_power_of_two() {
+                    return None;
+                }
+                let ranks = ranks.get() as Self;
+                let nearest = 1.0 / ranks;
+                let high = if (-ranks).mul_add(nearest, 1.0) < 0.0 { nearest.next_down() } else { nearest };
+                let low = (-ranks).mul_add(high, 1.0) / ranks;
+                Some(Inverse { high, low, ranks })
+            }
+
+            /// The sum of both products, before it is rounded, is off by less than a 2^(2p − 1)th of itself, p being the bits of
+            /// the mantissa. A quotient is further than that from the middle of two floats: less than 2^21 ranks (`MANY`) times
+            /// such a middle, a number of p + 1 bits, differ from all numbers of p bits by one in the last of p + 22 bits, if
+            /// at all, and cannot be one. So the sum is rounded as the quotient would be. What is no longer precise near the
+            /// smallest numbers is divided.
+            #[inline(always)]
+            fn divide<const N: usize>(totals: &mut [Self; N], inverse: Inverse<Self>, tiny: bool) {
+                // A zero comes out as the largest.
+                let key = |total: &Self| (total.to_bits() << 1).wrapping_sub(1);
+                let smallest = totals.iter().fold($sign, |smallest, total| smallest.min(key(total)));
+                if tiny && smallest < ($tiny as Self).to_bits() << 1 {
+                    totals.iter_mut().for_each(|total| *total /= inverse.ranks);
+                } else {
+                    totals
+                        .iter_mut()
+                        .for_each(|total| *total = total.mul_add(inverse.high, *total * inverse.low));
+                }
             }
         }
     )*};
 }
 
+/// Ranks from which on averages of floats are divided in any case.
+const MANY: usize = 1 << 21;
+
 floats! {
-    f32, 1u32 << 31;
-    f64, 1u64 << 63;
+    f32, 1u32 << 31, 1e-15;
+    f64, 1u64 << 63, 1e-200;
 }
 
 impl Number for bf16 {
     type Wide = f32;
-    type Avx2 = Self;
+    type Avx2 = Fused<Self>;
     #[cfg(target_arch = "x86_64")]
     type Avx512 = Chunked<Self>;
     #[cfg(not(target_arch = "x86_64"))]
@@ -242,11 +309,12 @@ macro_rules! eight_bit_floats {
     ($($t:ty)*) => {$(
         impl Number for $t {
             type Wide = f32;
-            type Avx2 = Self;
+            type Avx2 = Fused<Self>;
             #[cfg(target_arch = "x86_64")]
             type Avx512 = Chunked<Self>;
             #[cfg(not(target_arch = "x86_64"))]
             type Avx512 = Self;
+            const TINY: bool = false;
 
             #[inline(always)]
             fn widen(self) -> f32 {

@@ -1,6 +1,7 @@
 //! The operations, each as a small type.
 
-use super::number::{Arithmetic, Number};
+use super::number::{Arithmetic, Float, Number};
+use super::quotient::{Inverse, Quotient};
 use std::num::NonZero;
 use std::ops::{BitAnd, BitOr, BitXor};
 
@@ -17,26 +18,58 @@ pub(super) trait Operator<W>: Copy {
 
     /// What is done once, after the last contribution.
     #[inline(always)]
-    fn finish(self, total: W) -> W {
-        total
-    }
+    fn finish<const N: usize>(self, _totals: &mut [W; N]) {}
 }
 
-/// Addition, then the division by `ranks`.
+/// Addition of floats, then the division by `ranks`.
 #[derive(Clone, Copy)]
 pub(super) struct Average {
     pub(super) ranks: NonZero<usize>,
 }
 
-impl<W: Arithmetic> Operator<W> for Average {
+impl<W: Float> Operator<W> for Average {
     #[inline(always)]
     fn combine(self, so_far: W, next: W) -> W {
         so_far.plus(next)
     }
 
     #[inline(always)]
-    fn finish(self, total: W) -> W {
-        total.over(self.ranks)
+    fn finish<const N: usize>(self, totals: &mut [W; N]) {
+        totals
+            .iter_mut()
+            .for_each(|total| *total = total.over(self.ranks));
+    }
+}
+
+/// The same by multiplications, for processors that multiply and add in one instruction.
+#[derive(Clone, Copy)]
+pub(super) struct FusedAverage<T: Number>(pub(super) Inverse<T::Wide>);
+
+impl<T: Number<Wide: Float>> Operator<T::Wide> for FusedAverage<T> {
+    #[inline(always)]
+    fn combine(self, so_far: T::Wide, next: T::Wide) -> T::Wide {
+        so_far.plus(next)
+    }
+
+    #[inline(always)]
+    fn finish<const N: usize>(self, totals: &mut [T::Wide; N]) {
+        T::Wide::divide(totals, self.0, T::TINY);
+    }
+}
+
+/// Addition of integers, then the division.
+#[derive(Clone, Copy)]
+pub(super) struct WholeAverage<T: Quotient>(pub(super) T::Divisor);
+
+impl<T: Quotient<Wide: Arithmetic>> Operator<T::Wide> for WholeAverage<T> {
+    #[inline(always)]
+    fn combine(self, so_far: T::Wide, next: T::Wide) -> T::Wide {
+        so_far.plus(next)
+    }
+
+    #[inline(always)]
+    fn finish<const N: usize>(self, totals: &mut [T::Wide; N]) {
+        T::divide(totals, self.0);
     }
 }
 
@@ -53,8 +86,10 @@ impl<W: Arithmetic> Operator<W> for Share<W> {
     }
 
     #[inline(always)]
-    fn finish(self, total: W) -> W {
-        total.times(self.factor)
+    fn finish<const N: usize>(self, totals: &mut [W; N]) {
+        totals
+            .iter_mut()
+            .for_each(|total| *total = total.times(self.factor));
     }
 }
 
@@ -74,8 +109,9 @@ impl<W: Arithmetic, O: Operator<W>> Operator<W> for Canonical<O> {
     }
 
     #[inline(always)]
-    fn finish(self, total: W) -> W {
-        self.0.finish(total).canonical()
+    fn finish<const N: usize>(self, totals: &mut [W; N]) {
+        self.0.finish(totals);
+        totals.iter_mut().for_each(|total| *total = total.canonical());
     }
 }
 

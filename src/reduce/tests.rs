@@ -3,7 +3,12 @@
 mod reference;
 mod shapes;
 
-use super::number::{Arithmetic, Number};
+#[cfg(target_arch = "x86_64")]
+use super::avx512::Long;
+#[cfg(target_arch = "x86_64")]
+use super::kernels::Way;
+use super::number::{Float, Number};
+use super::quotient::Quotient;
 use super::{Manner, reduce, reduce_as};
 use crate::mem::Region;
 use crate::types::{DType, F8E4M3, Op};
@@ -60,25 +65,119 @@ fn integer_averages_go_toward_zero_after_the_sum_wrapped() {
     assert_eq!(of(Op::Avg, Some(3), &[&[u64::MAX][..], &[0]]), [u64::MAX / 3]);
 }
 
-#[test]
-fn integer_quotients_are_exact() {
-    for ranks in (1..300).chain([65535, 65536, 1 << 24, (1 << 24) + 1, 1 << 60]) {
-        let n = NonZero::new(ranks).unwrap();
-        for number in i16::MIN..=i16::MAX {
-            assert_eq!(i64::from(number.over(n)), i64::from(number) / ranks as i64);
-            assert_eq!(
-                u64::from((number as u16).over(n)),
-                u64::from(number as u16) / ranks as u64
-            );
+/// Quotients as kernels have them: of many totals, of few, and of one alone.
+fn quotients<T: Quotient>(totals: &[T::Wide; 64], divisor: T::Divisor) -> [T::Wide; 64] {
+    let mut all = *totals;
+    T::divide(&mut all, divisor);
+    let mut few = [totals[0], totals[1], totals[2]];
+    T::divide(&mut few, divisor);
+    all[..3].copy_from_slice(&few);
+    all
+}
+
+macro_rules! divides_as_division {
+    ($t:ty, $ranks:expr, $numbers:expr) => {{
+        let ranks: NonZero<usize> = $ranks;
+        let divisor = <$t as Quotient>::divisor(ranks);
+        let mut numbers = $numbers;
+        loop {
+            let some: [$t; 64] = std::array::from_fn(|_| numbers.next().unwrap_or(0));
+            let want = some.map(|number| (i128::from(number) / ranks.get() as i128) as $t);
+            assert_eq!(quotients::<$t>(&some, divisor), want, "{some:?} over {ranks}");
+            if some[63] == 0 {
+                break;
+            }
         }
-        // Where a quotient is closest to the next whole number: just below a multiple, near the type's end.
-        let multiple = u32::MAX - (u64::from(u32::MAX) % ranks as u64) as u32;
-        for number in [multiple, multiple.saturating_sub(1), u32::MAX, u32::MAX / 2] {
-            assert_eq!(u64::from(number.over(n)), u64::from(number) / ranks as u64);
-            assert_eq!(
-                i64::from((number as i32).over(n)),
-                i64::from(number as i32) / ranks as i64
-            );
+    }};
+}
+
+#[test]
+fn quotients_of_all_small_integers_are_exact() {
+    let many = [65535, 65536, 65537, (1 << 24) + 1, 1 << 40, usize::MAX];
+    for ranks in (2..=300).chain([32767, 32768, 32769]).chain(many) {
+        let ranks = NonZero::new(ranks).unwrap();
+        divides_as_division!(u8, ranks, 1..=u8::MAX);
+        divides_as_division!(i8, ranks, (i8::MIN..=i8::MAX).filter(|&number| number != 0));
+        if ranks.get() < 20 || ranks.get() % 8 == 7 || ranks.get() > 255 {
+            divides_as_division!(u16, ranks, 1..=u16::MAX);
+            divides_as_division!(i16, ranks, (i16::MIN..=i16::MAX).filter(|&number| number != 0));
+        }
+    }
+}
+
+#[test]
+fn float_quotients_by_products_are_those_of_divisions() {
+    let mut random = fastrand::Rng::with_seed(11);
+    for ranks in (2..200)
+        .chain((0..200).map(|i| 997 * i + 211))
+        .chain([(1 << 21) - 1])
+    {
+        let ranks = NonZero::new(ranks).unwrap();
+        if f32::factor(ranks).is_some() {
+            continue; // whose reciprocals are exact
+        }
+        for round in 0..40 {
+            let mut x: [f32; 32] = std::array::from_fn(|_| f32::from_bits(random.u32(..)));
+            let mut y: [f64; 32] = std::array::from_fn(|_| f64::from_bits(random.u64(..)));
+            // None of them tiny, and multiples of ranks and their neighbours.
+            if round > 0 {
+                for (x, y) in x.iter_mut().zip(&mut y) {
+                    let number = random.u32(..1 << 24) as i32 - (1 << 23);
+                    let change = random.i32(-1..=1);
+                    *x = number as f32 * ranks.get() as f32;
+                    *x = f32::from_bits(x.to_bits().wrapping_add_signed(change));
+                    *x = if x.abs() < 1e-15 { -0.0 } else { *x };
+                    *y = f64::from_bits(
+                        (f64::from(number) * ranks.get() as f64 * 1.1).to_bits() ^ change as u64 & 3,
+                    );
+                    *y = if y.abs() < 1e-200 { 0.0 } else { *y };
+                }
+                x[0] = f32::NEG_INFINITY;
+                y[0] = f64::NAN;
+            }
+            let (want_x, want_y) = (x.map(|x| x.over(ranks)), y.map(|y| y.over(ranks)));
+            f32::divide(&mut x, f32::inverse(ranks).unwrap(), true);
+            f64::divide(&mut y, f64::inverse(ranks).unwrap(), true);
+            for i in 0..32 {
+                assert!(x[i].to_bits() == want_x[i].to_bits() || x[i].is_nan() && want_x[i].is_nan());
+                assert!(y[i].to_bits() == want_y[i].to_bits() || y[i].is_nan() && want_y[i].is_nan());
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn quotients_of_large_integers_are_exact(
+        ranks in prop_oneof![2usize..300, 2usize..1 << 25, 2usize..=usize::MAX], seed: u64, bits in 1u32..64,
+    ) {
+        let ranks = NonZero::new(ranks).unwrap();
+        let mut random = fastrand::Rng::with_seed(seed);
+        // Multiples of ranks and their neighbours, where a quotient is next to another, and the ends.
+        let mut number = |i: usize| match i {
+            0 => u64::MAX,
+            1 => 1 << 63,
+            2 => (1 << 63) - 1,
+            _ => (random.u64(..) >> bits).wrapping_mul(ranks.get() as u64).wrapping_add(random.u64(..3)).wrapping_sub(1),
+        };
+        let numbers: [u64; 63] = std::array::from_fn(&mut number);
+        divides_as_division!(u64, ranks, numbers.into_iter());
+        divides_as_division!(i64, ranks, numbers.into_iter().map(|number| number as i64));
+        divides_as_division!(u32, ranks, numbers.into_iter().map(|number| number as u32));
+        divides_as_division!(u32, ranks, numbers.into_iter().map(|number| (number >> 32) as u32));
+        divides_as_division!(i32, ranks, numbers.into_iter().map(|number| number as i32));
+        divides_as_division!(i32, ranks, numbers.into_iter().map(|number| (number >> 32) as i32));
+        #[cfg(target_arch = "x86_64")]
+        if Way::Avx512.is_there() {
+            let want = numbers.map(|number| number / ranks.get() as u64);
+            let want_signed = numbers.map(|number| (i128::from(number as i64) / ranks.get() as i128) as i64);
+            let (mut unsigned, mut signed) = (numbers, numbers.map(|number| number as i64));
+            Long::<u64>::divide(&mut unsigned, Long::<u64>::divisor(ranks));
+            Long::<i64>::divide(&mut signed, Long::<i64>::divisor(ranks));
+            prop_assert_eq!(unsigned, want);
+            prop_assert_eq!(signed, want_signed);
         }
     }
 }

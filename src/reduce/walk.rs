@@ -115,8 +115,9 @@ unsafe fn reduce_at<T: Number, O: Operator<T::Wide>, const N: usize, const TREE:
         // SAFETY: as above.
         unsafe { T::load::<N>(from(source), combine) };
     }
+    operator.finish(&mut total);
     // SAFETY: the caller gave room for `N` elements.
-    unsafe { T::store::<N>(to, |i| operator.finish(total[i])) };
+    unsafe { T::store::<N>(to, |i| total[i]) };
 }
 
 /// [`reduce_at`] by the tree of [`Manner::tree`](super::Manner::tree).
@@ -156,6 +157,7 @@ unsafe fn tree_at<T: Number, O: Operator<T::Wide>, const N: usize>(
         total = unsafe { levels[lowest].assume_init() };
     }
     rest.for_each(|l| add(&levels[l], &mut total));
+    operator.finish(&mut total);
     // SAFETY: the caller gave room for `N` elements.
-    unsafe { T::store::<N>(to, |i| operator.finish(total[i])) };
+    unsafe { T::store::<N>(to, |i| total[i]) };
 }
