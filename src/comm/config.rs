@@ -114,6 +114,7 @@ impl Config {
         self.attach()?;
         self.threads()?;
         self.direct()?;
+        sys::tcp::set_limit(heartbeat(env::var("CCL_HEARTBEAT"))?);
         if let Some(name) = &self.algorithm
             && !ALGORITHMS.iter().any(|algorithm| algorithm.name == name)
         {
@@ -284,6 +285,26 @@ fn number(
         .ok_or_else(|| Error::usage(format!("{name}={text:?} is no number of {what} from 1 to {most}")))
 }
 
+/// Seconds until a host that has vanished is given up: a matter of the process, whose connections are made before it is known
+/// for which communicator, and not of a [`Config`].
+fn heartbeat(text: std::result::Result<String, env::VarError>) -> Result<u32> {
+    use sys::tcp::{DEFAULT_LIMIT, LEAST_LIMIT, MOST_LIMIT};
+    let text = match text {
+        Err(env::VarError::NotPresent) => return Ok(DEFAULT_LIMIT),
+        Ok(text) if text.is_empty() => return Ok(DEFAULT_LIMIT),
+        Ok(text) => text,
+        Err(env::VarError::NotUnicode(_)) => "(not UTF-8)".to_owned(),
+    };
+    let seconds = text.trim().parse().ok();
+    seconds
+        .filter(|s| (LEAST_LIMIT..=MOST_LIMIT).contains(s))
+        .ok_or_else(|| {
+            Error::usage(format!(
+                "CCL_HEARTBEAT={text:?} is no number of whole seconds from {LEAST_LIMIT} to {MOST_LIMIT}"
+            ))
+        })
+}
+
 fn direct_text() -> String {
     match env::var("CCL_DIRECT") {
         Err(env::VarError::NotPresent) => "auto".to_owned(),
@@ -364,6 +385,20 @@ mod tests {
         assert!(of("bruck").is_ok());
         let knobs = of("direct").unwrap();
         assert!(knobs.contains(&("reproducible".into(), "true".into())));
+    }
+
+    #[test]
+    fn heartbeats_are_whole_seconds() {
+        let of = |text: &str| heartbeat(Ok(text.to_owned())).map_err(|error| error.to_string());
+        assert_eq!(heartbeat(Err(env::VarError::NotPresent)).ok(), Some(10));
+        assert_eq!(
+            [of(""), of("5"), of(" 60 "), of("3600")],
+            [10, 5, 60, 3600].map(Ok)
+        );
+        for bad in ["4", "0", "-1", "7.5", "soon", "3601"] {
+            let wanted = format!("CCL_HEARTBEAT={bad:?} is no number of whole seconds from 5 to 3600");
+            assert_eq!(of(bad), Err(wanted));
+        }
     }
 
     #[test]
