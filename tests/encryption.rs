@@ -29,8 +29,11 @@ fn over_tcp(encryption: &str) -> Config {
 #[test]
 fn calls_give_what_they_give_without() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let results = MODES.map(|mode| {
-        with_ranks(3, &over_tcp(mode), |comm| {
+    let mut checked = over_tcp("off");
+    checked.checksum = Some(true);
+    let configs = MODES.map(over_tcp).into_iter().chain([checked]);
+    let mut results = configs.map(|config| {
+        with_ranks(3, &config, |comm| {
             let mut all = Vec::new();
             for len in [1, 1000, 70_001, 400_000] {
                 let value = |i: usize| ((i * 37 + comm.rank() * 101) as f32).sin() * 1e3;
@@ -49,7 +52,8 @@ fn calls_give_what_they_give_without() {
             all
         })
     });
-    assert!(results.iter().all(|result| *result == results[0]));
+    let first = results.next();
+    assert!(results.all(|result| Some(result) == first));
 }
 
 #[test]
@@ -75,6 +79,27 @@ fn a_setting_that_does_not_exist_or_differs_is_told() {
             let turned =
                 "CCL_ENCRYPTION is \"authenticate\" on rank 1 and \"on\" on rank 0: give all ranks the same";
             assert!(error.contains(wanted) || error.contains(turned), "{error}");
+        }
+    });
+}
+
+#[test]
+fn checksums_must_be_the_same_on_all_ranks() {
+    let id = UniqueId::new().unwrap();
+    thread::scope(|scope| {
+        let rank = |rank: usize| {
+            let (id, mut config) = (&id, over_tcp("off"));
+            config.checksum = Some(rank == 1);
+            scope.spawn(move || {
+                Communicator::init(2, id, rank, &config)
+                    .err()
+                    .unwrap()
+                    .to_string()
+            })
+        };
+        for error in [0, 1].map(rank).map(|rank| rank.join().unwrap()) {
+            let parts = ["CCL_CHECKSUM is ", "\"off\" on rank 0", "\"on\" on rank 1"];
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         }
     });
 }

@@ -271,7 +271,7 @@ fn socket_of(pid: u32) -> String {
 fn knock(name: &str) -> usize {
     let mut hello = [0u8; 72];
     hello[..8].copy_from_slice(b"ccl\0wire");
-    (hello[8], hello[12]) = (5, 6);
+    (hello[8], hello[12]) = (6, 6);
     hello[16..24].fill(0xff);
     hello[40..].fill(7);
     let mut stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();

@@ -15,7 +15,7 @@ use crate::{
 };
 use std::{env, time::Duration};
 
-/// Settings of a communicator. Ranks must agree on `transport`, `algorithm`, `reproducible` and `encryption`: init
+/// Settings of a communicator. Ranks must agree on `transport`, `algorithm`, `reproducible`, `encryption` and `checksum`: init
 /// compares them.
 ///
 /// ```
@@ -45,6 +45,11 @@ pub struct Config {
     /// alter data; `"on"`, with which nobody can read them either. The keys come of the unique id's secret. `None`: the
     /// environment's `CCL_ENCRYPTION`, else `"off"`.
     pub encryption: Option<String>,
+    /// Whether all that travels by TCP carries checksums (CRC32C) of ccl's own, so that what a network card or a switch spoils is an
+    /// error that names its sender, where the 16 bits of TCP's checksums do not show it. They are against accidents and not
+    /// against people; with `encryption` all is verified anyway. `None`: the environment's `CCL_CHECKSUM`, `"on"` or `"off"`, else
+    /// they are off.
+    pub checksum: Option<bool>,
     /// The interfaces by which ranks of other hosts may come: the beginnings of their names, `"eth,ib"`; with `=` before the first
     /// all of their names, `"=eth0,eth1"`; with `^` those that are not to be used, `"^docker"`, `"^=docker0"`. `None`: the
     /// environment's `CCL_SOCKET_IFNAME`, else all but loopback, those that lead to other hosts first, and of these the fastest.
@@ -103,6 +108,19 @@ impl Config {
         if self.encryption.is_none() {
             self.encryption = env::var("CCL_ENCRYPTION").ok().filter(|text| !text.is_empty());
         }
+        if self.checksum.is_none() {
+            self.checksum = match env::var("CCL_CHECKSUM").as_deref() {
+                Err(env::VarError::NotPresent) | Ok("") => None,
+                Ok("on") => Some(true),
+                Ok("off") => Some(false),
+                other => {
+                    return Err(Error::usage(format!(
+                        "CCL_CHECKSUM={:?} does not exist: use \"on\" or \"off\"",
+                        other.unwrap_or("(not UTF-8)")
+                    )));
+                }
+            };
+        }
         self.choice()?;
         self.protection()?;
         self.tcp()?;
@@ -114,6 +132,7 @@ impl Config {
         self.attach()?;
         self.threads()?;
         self.direct()?;
+        sys::tcp::set_limit(heartbeat(env::var("CCL_HEARTBEAT"))?);
         if let Some(name) = &self.algorithm
             && !ALGORITHMS.iter().any(|algorithm| algorithm.name == name)
         {
@@ -157,6 +176,7 @@ impl Config {
     /// What is done for the traffic by TCP.
     pub(super) fn protection(&self) -> Result<Protection> {
         match self.encryption.as_deref() {
+            None | Some("off") if self.checksum == Some(true) => Ok(Protection::Check),
             None | Some("off") => Ok(Protection::Off),
             Some("authenticate") => Ok(Protection::Authenticate),
             Some("on") => Ok(Protection::Encrypt),
@@ -252,6 +272,10 @@ impl Config {
                 "CCL_ENCRYPTION".to_owned(),
                 self.encryption.clone().unwrap_or("off".to_owned()),
             ),
+            (
+                "CCL_CHECKSUM".to_owned(),
+                if self.checksum == Some(true) { "on" } else { "off" }.to_owned(),
+            ),
         ]
     }
 }
@@ -282,6 +306,26 @@ fn number(
     number
         .map(Some)
         .ok_or_else(|| Error::usage(format!("{name}={text:?} is no number of {what} from 1 to {most}")))
+}
+
+/// Seconds until a host that has vanished is given up: a matter of the process, whose connections are made before it is known
+/// for which communicator, and not of a [`Config`].
+fn heartbeat(text: std::result::Result<String, env::VarError>) -> Result<u32> {
+    use sys::tcp::{DEFAULT_LIMIT, LEAST_LIMIT, MOST_LIMIT};
+    let text = match text {
+        Err(env::VarError::NotPresent) => return Ok(DEFAULT_LIMIT),
+        Ok(text) if text.is_empty() => return Ok(DEFAULT_LIMIT),
+        Ok(text) => text,
+        Err(env::VarError::NotUnicode(_)) => "(not UTF-8)".to_owned(),
+    };
+    let seconds = text.trim().parse().ok();
+    seconds
+        .filter(|s| (LEAST_LIMIT..=MOST_LIMIT).contains(s))
+        .ok_or_else(|| {
+            Error::usage(format!(
+                "CCL_HEARTBEAT={text:?} is no number of whole seconds from {LEAST_LIMIT} to {MOST_LIMIT}"
+            ))
+        })
 }
 
 fn direct_text() -> String {
@@ -364,6 +408,20 @@ mod tests {
         assert!(of("bruck").is_ok());
         let knobs = of("direct").unwrap();
         assert!(knobs.contains(&("reproducible".into(), "true".into())));
+    }
+
+    #[test]
+    fn heartbeats_are_whole_seconds() {
+        let of = |text: &str| heartbeat(Ok(text.to_owned())).map_err(|error| error.to_string());
+        assert_eq!(heartbeat(Err(env::VarError::NotPresent)).ok(), Some(10));
+        assert_eq!(
+            [of(""), of("5"), of(" 60 "), of("3600")],
+            [10, 5, 60, 3600].map(Ok)
+        );
+        for bad in ["4", "0", "-1", "7.5", "soon", "3601"] {
+            let wanted = format!("CCL_HEARTBEAT={bad:?} is no number of whole seconds from 5 to 3600");
+            assert_eq!(of(bad), Err(wanted));
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 use std::fmt;
 
 /// The version of everything that processes say to each other; both ends must have the same.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 /// Stands for the meeting place where a rank number is expected.
 pub(crate) const MEETING: u32 = u32::MAX;
@@ -109,6 +109,7 @@ impl Hello {
             0 => Protection::Off,
             1 => Protection::Authenticate,
             2 => Protection::Encrypt,
+            3 => Protection::Check,
             _ => return Err(Refused::Garbage),
         };
         let has_aes = match b[14..16] {
@@ -141,7 +142,7 @@ const SERVER_PROOF: usize = 33;
 /// Bytes of what goes along with a proof.
 fn along(protection: Protection) -> usize {
     match protection {
-        Protection::Off => 0,
+        Protection::Off | Protection::Check => 0,
         Protection::Authenticate | Protection::Encrypt => noise::MESSAGE,
     }
 }
@@ -184,9 +185,9 @@ impl fmt::Display for Refused {
                  use the same version of ccl in all processes"
             ),
             Refused::Unknown => f.write_str("the other side does not know this communicator"),
-            Refused::Protection => {
-                f.write_str("the other side has another CCL_ENCRYPTION: set the same on all ranks")
-            }
+            Refused::Protection => f.write_str(
+                "the other side has another CCL_ENCRYPTION or CCL_CHECKSUM: set the same on all ranks",
+            ),
             Refused::NoKeys => f.write_str("no keys could be made for the connection"),
             Refused::WrongProof => f.write_str("the other side does not hold the communicator's secret"),
             Refused::ProofRejected => f.write_str("the other side did not accept our proof of the secret"),
@@ -228,7 +229,7 @@ impl Client {
             .collect();
         let expected = mac(&self.secret, SERVER, &[&ours, bytes, &proof]);
         let initiator = match self.ours.protection {
-            Protection::Off => None,
+            protection @ (Protection::Off | Protection::Check) => Err(protection),
             protection => {
                 let terms = Terms {
                     protection,
@@ -238,7 +239,7 @@ impl Client {
                 };
                 let (initiator, message) = Initiator::begin(&terms).ok_or(Refused::NoKeys)?;
                 proof.extend_from_slice(&message);
-                Some(Box::new(initiator))
+                Ok(Box::new(initiator))
             }
         };
         let awaits = SERVER_PROOF + along(self.ours.protection);
@@ -254,8 +255,8 @@ impl Client {
 /// The client after its proof.
 pub(crate) struct ClientProved {
     expected: Hmac<Sha256>,
-    /// Boxed, for it is large and mostly not there.
-    initiator: Option<Box<Initiator>>,
+    /// Boxed, for it is large and mostly not there. Where it is not: what follows has no keys.
+    initiator: Result<Box<Initiator>, Protection>,
     awaits: usize,
 }
 
@@ -277,8 +278,8 @@ impl ClientProved {
             _ => return Err(Refused::Garbage),
         }
         match self.initiator {
-            None => Ok(None),
-            Some(initiator) => initiator.finish(message).map(Some).ok_or(Refused::WrongProof),
+            Err(protection) => Ok(Guard::without_keys(protection)),
+            Ok(initiator) => initiator.finish(message).map(Some).ok_or(Refused::WrongProof),
         }
     }
 }
@@ -344,8 +345,8 @@ impl Server {
         answer.push(ACCEPTED);
         let ours = mac(&self.secret, SERVER, &[&self.theirs, &self.ours, proof]);
         answer.extend_from_slice(&ours.finalize().into_bytes());
-        if hello.protection == Protection::Off {
-            return Ok((hello, None, answer));
+        if let Protection::Off | Protection::Check = hello.protection {
+            return Ok((hello, Guard::without_keys(hello.protection), answer));
         }
         let terms = Terms {
             protection: hello.protection,

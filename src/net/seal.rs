@@ -4,8 +4,8 @@
 //! record = length of the body (4 bytes, little-endian), body, tag (16 bytes)
 //! ```
 //!
-//! The tag is that of an AEAD: over the body, which is encrypted, or, where data is only authenticated, over the body as it is.
-//! Each direction has a key of its own and counts its records in the nonce, so that one that is altered, repeated, left out or in
+//! The tag is that of an AEAD: over the body, which is encrypted, or, where data is only authenticated, over the body as it is; or
+//! a checksum without a key, where nobody is to be kept from anything. Each direction has a key of its own and counts its records in the nonce, so that one that is altered, repeated, left out or in
 //! another's place does not verify; nor does one whose length was altered. After a record that does not verify nothing more
 //! is taken from the connection.
 
@@ -29,6 +29,8 @@ pub(crate) enum Protection {
     Authenticate = 1,
     /// Nor read it.
     Encrypt = 2,
+    /// Whoever is on the way can do both, but what changes by accident is noticed.
+    Check = 3,
 }
 
 /// The two AEADs, both with keys of 32 bytes and tags of 16.
@@ -55,7 +57,7 @@ pub(crate) struct Guard {
 
 /// Makes records of bytes, and sends them.
 pub(crate) struct Sealer {
-    key: Key,
+    code: Code,
     /// A record, or what of it has not gone yet.
     sealed: Vec<u8>,
     gone: usize,
@@ -63,7 +65,7 @@ pub(crate) struct Sealer {
 
 /// Makes bytes of records that come.
 pub(crate) struct Opener {
-    key: Key,
+    code: Code,
     /// What has come: `begin..end` is still sealed, `plain` is verified and not taken yet.
     bytes: Vec<u8>,
     begin: usize,
@@ -108,18 +110,31 @@ impl Guard {
         receives: &[u8; Secret::LEN],
     ) -> Option<Box<Guard>> {
         let encrypts = match protection {
-            Protection::Off => return None,
+            Protection::Off | Protection::Check => return Guard::without_keys(protection),
             Protection::Authenticate => false,
             Protection::Encrypt => true,
         };
-        Some(Box::new(Guard {
+        Some(Guard::of(
+            Code::Aead(Key::new(cipher, encrypts, sends)?),
+            Code::Aead(Key::new(cipher, encrypts, receives)?),
+        ))
+    }
+
+    /// Where no keys are needed; `None` without any protection.
+    pub(super) fn without_keys(protection: Protection) -> Option<Box<Guard>> {
+        let check = || Code::Check { records: 0 };
+        (protection == Protection::Check).then(|| Guard::of(check(), check()))
+    }
+
+    fn of(sends: Code, receives: Code) -> Box<Guard> {
+        Box::new(Guard {
             sealer: Sealer {
-                key: Key::new(cipher, encrypts, sends)?,
+                code: sends,
                 sealed: Vec::new(),
                 gone: 0,
             },
             opener: Opener {
-                key: Key::new(cipher, encrypts, receives)?,
+                code: receives,
                 bytes: Vec::new(),
                 begin: 0,
                 end: 0,
@@ -127,7 +142,7 @@ impl Guard {
                 is_broken: false,
                 failed: None,
             },
-        }))
+        })
     }
 
     /// Whether nothing is under way in it.
@@ -138,17 +153,14 @@ impl Guard {
     /// Whether `other` belongs to the other end of a connection, of which nothing went over yet.
     #[cfg(test)]
     pub(super) fn fits(&self, other: &Guard) -> bool {
-        let agree = |from: &Key, to: &Key| {
-            let [mut from, mut to] = [from, to].map(|key| Key {
-                key: key.key.clone(),
-                ..*key
-            });
+        let agree = |from: &Code, to: &Code| {
+            let [mut from, mut to] = [from, to].map(Code::twin);
             let mut record = *b"body";
             let tag = from.seal(&mut record).unwrap();
-            let mut record = [&record[..], tag.as_ref()].concat();
+            let mut record = [&record[..], &tag].concat();
             to.open(&mut record).is_some()
         };
-        agree(&self.sealer.key, &other.opener.key) && agree(&other.sealer.key, &self.opener.key)
+        agree(&self.sealer.code, &other.opener.code) && agree(&other.sealer.code, &self.opener.code)
     }
 
     /// The guards of both ends of a connection inside this process.
@@ -211,12 +223,12 @@ impl Sealer {
             self.sealed.extend_from_slice(&part[..part.len().min(room)]);
         }
         let len = self.sealed.len() - HEAD;
-        self.sealed[..HEAD].copy_from_slice(&(len as u32).to_le_bytes());
-        let Some(tag) = self.key.seal(&mut self.sealed[HEAD..]) else {
+        self.sealed[..HEAD].copy_from_slice(&self.code.head(len).to_le_bytes());
+        let Some(tag) = self.code.seal(&mut self.sealed[HEAD..]) else {
             self.sealed.clear(); // what is not sealed is not sent
             return Err(Errno::MSGSIZE);
         };
-        self.sealed.extend_from_slice(tag.as_ref());
+        self.sealed.extend_from_slice(&tag);
         Ok(len)
     }
 }
@@ -334,7 +346,7 @@ impl Opener {
                 let record = self.begin + HEAD..self.begin + total;
                 self.begin += total;
                 let body = record.start..record.end - TAG;
-                self.key.open(&mut self.bytes[record]).map(|()| body)
+                self.code.open(&mut self.bytes[record]).map(|()| body)
             }
         };
         self.is_broken = opened.is_none();
@@ -346,10 +358,8 @@ impl Opener {
         let Some(head) = self.bytes[self.begin..self.end].first_chunk::<HEAD>() else {
             return Some(HEAD + 1 + TAG);
         };
-        match u32::from_le_bytes(*head) as usize {
-            len @ 1..=MAX_BODY => Some(HEAD + len + TAG),
-            _ => None,
-        }
+        let len = self.code.len(u32::from_le_bytes(*head))?;
+        (1..=MAX_BODY).contains(&len).then_some(HEAD + len + TAG)
     }
 
     fn sealed(&self) -> usize {
@@ -361,6 +371,82 @@ impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Guard(..)")
     }
+}
+
+/// What makes the tags of one direction, and verifies them.
+#[expect(clippy::large_enum_variant, reason = "guards are boxed, and there are as many as connections")]
+enum Code {
+    Aead(Key),
+    /// CRC32C of the record's number, the body's length and the body; the rest of the tag is zero. The upper bits of the length
+    /// are its check, so that nobody waits for the rest of a record because that was spoiled.
+    Check {
+        /// Records so far.
+        records: u64,
+    },
+}
+
+impl Code {
+    /// The head of a record with a body of `len` bytes.
+    fn head(&self, len: usize) -> u32 {
+        match self {
+            Code::Aead(_) => len as u32,
+            Code::Check { .. } => check_of(len as u32) | len as u32,
+        }
+    }
+
+    /// The length that a head says; `None` for one that was spoiled.
+    fn len(&self, head: u32) -> Option<usize> {
+        let len = match self {
+            Code::Aead(_) => head,
+            Code::Check { .. } => head & LENGTH,
+        };
+        (head == self.head(len as usize)).then_some(len as usize)
+    }
+
+    /// The tag of the next record, whose body is encrypted where it lies, if it is.
+    fn seal(&mut self, body: &mut [u8]) -> Option<[u8; TAG]> {
+        match self {
+            Code::Aead(key) => key.seal(body)?.as_ref().try_into().ok(),
+            Code::Check { records } => Some(checksum(records, body)),
+        }
+    }
+
+    /// Verifies the next record, a body and its tag, and decrypts the body where it lies.
+    fn open(&mut self, record: &mut [u8]) -> Option<()> {
+        match self {
+            Code::Aead(key) => key.open(record),
+            Code::Check { records } => {
+                let (body, tag) = record.split_at(record.len().checked_sub(TAG)?);
+                (tag == checksum(records, body)).then_some(())
+            }
+        }
+    }
+
+    #[cfg(test)]
+    fn twin(&self) -> Code {
+        match self {
+            Code::Aead(key) => Code::Aead(Key {
+                key: key.key.clone(),
+                ..*key
+            }),
+            Code::Check { records } => Code::Check { records: *records },
+        }
+    }
+}
+
+/// The upper bits of a head with a checked length.
+fn check_of(len: u32) -> u32 {
+    crc32c::crc32c(&len.to_le_bytes()) & !LENGTH
+}
+
+/// The tag of the next record after so many.
+fn checksum(records: &mut u64, body: &[u8]) -> [u8; TAG] {
+    let about = [*records, body.len() as u64].map(u64::to_le_bytes);
+    *records = records.wrapping_add(1);
+    let sum = crc32c::crc32c_append(crc32c::crc32c(about.as_flattened()), body);
+    let mut tag = [0; TAG];
+    tag[..4].copy_from_slice(&sum.to_le_bytes());
+    tag
 }
 
 /// The key of one direction.
@@ -443,6 +529,9 @@ impl Key {
 }
 
 const HEAD: usize = 4;
+/// The bits of a checked head that are the length.
+const LENGTH: u32 = (1 << 17) - 1;
+const _: () = assert!(MAX_BODY <= LENGTH as usize);
 const TAG: usize = 16;
 /// Bytes of a record, at most.
 const RECORD: usize = HEAD + MAX_BODY + TAG;
@@ -464,7 +553,8 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    const BOTH: [Protection; 2] = [Protection::Authenticate, Protection::Encrypt];
+    const KEYED: [Protection; 2] = [Protection::Authenticate, Protection::Encrypt];
+    const ALL: [Protection; 3] = [KEYED[0], KEYED[1], Protection::Check];
     const CIPHERS: [Cipher; 2] = [Cipher::Aes, Cipher::ChaCha];
 
     fn ends(protection: Protection, cipher: Cipher) -> (Sealer, Opener) {
@@ -544,9 +634,9 @@ mod tests {
             bodies in bodies(),
             piece in prop_oneof![1usize..70, Just(5000), Just(1 << 20)],
             room in prop_oneof![1usize..50, Just(4096), Just(300_000)],
-            which in 0usize..4,
+            which in 0usize..5,
         ) {
-            let (mut sealer, mut opener) = ends(BOTH[which / 2], CIPHERS[which % 2]);
+            let (mut sealer, mut opener) = ends(ALL[which / 2], CIPHERS[which % 2]);
             let (wire, _) = records(&mut sealer, &bodies);
             let all = bodies.concat();
             // A byte at a time, of a long record, takes too long.
@@ -558,26 +648,27 @@ mod tests {
         #[test]
         fn nothing_comes_of_a_record_that_was_altered_nor_after_it(
             bodies in bodies(),
-            which in 0usize..4,
+            which in 0usize..5,
             at: prop::sample::Index,
             flip in 1u8..,
         ) {
-            let (mut sealer, mut opener) = ends(BOTH[which / 2], CIPHERS[which % 2]);
+            let (mut sealer, mut opener) = ends(ALL[which / 2], CIPHERS[which % 2]);
             let (mut wire, ends) = records(&mut sealer, &bodies);
             let at = at.index(wire.len());
             wire[at] ^= flip;
             let good = ends.iter().take_while(|&&end| end <= at).count();
             let (got, end) = opened(&mut opener, &wire, 1 << 20, 1000);
             prop_assert!(bodies[..good].concat().starts_with(&got));
-            // A length that says more is awaited in vain.
-            prop_assert!(end == Errno::BADMSG || end == Errno::PIPE, "{end}");
+            // A length that says more is awaited in vain, unless it is checked.
+            let may_wait = ALL[which / 2] != Protection::Check;
+            prop_assert!(end == Errno::BADMSG || may_wait && end == Errno::PIPE, "{end}");
             let (record, is_head) = (ends[good], at < ends[good] - bodies[good].len() - TAG);
             prop_assert!(is_head || end == Errno::BADMSG, "byte {at} of the record that ends at {record}");
         }
 
         #[test]
-        fn what_is_cut_short_is_not_taken(bodies in bodies(), which in 0usize..4, at: prop::sample::Index) {
-            let (mut sealer, mut opener) = ends(BOTH[which / 2], CIPHERS[which % 2]);
+        fn what_is_cut_short_is_not_taken(bodies in bodies(), which in 0usize..5, at: prop::sample::Index) {
+            let (mut sealer, mut opener) = ends(ALL[which / 2], CIPHERS[which % 2]);
             let (wire, ends) = records(&mut sealer, &bodies);
             let at = at.index(wire.len());
             let whole = ends.iter().take_while(|&&end| end <= at).count();
@@ -594,7 +685,7 @@ mod tests {
 
     #[test]
     fn records_that_are_repeated_left_out_or_in_another_order_are_refused() {
-        for (protection, cipher) in BOTH.into_iter().flat_map(|p| CIPHERS.map(|c| (p, c))) {
+        for (protection, cipher) in ALL.into_iter().flat_map(|p| CIPHERS.map(|c| (p, c))) {
             let bodies: Vec<Vec<u8>> = (0..3).map(|i| vec![i; 40]).collect();
             let len = HEAD + 40 + TAG;
             for (order, good) in [
@@ -616,6 +707,9 @@ mod tests {
                 // It stays so.
                 assert_eq!(opened(&mut opener, &wire, 1 << 20, 4096).1, Errno::BADMSG);
             }
+            if protection == Protection::Check {
+                continue;
+            }
             // What went one way is nothing for the other, nor for another mode.
             let near = Guard::new(protection, cipher, &[1; 32], &[2; 32]).unwrap();
             let (mut sealer, mut back) = (near.sealer, near.opener);
@@ -626,11 +720,11 @@ mod tests {
 
     #[test]
     fn only_encryption_hides_the_bytes() {
-        for (protection, cipher) in BOTH.into_iter().flat_map(|p| CIPHERS.map(|c| (p, c))) {
+        for (protection, cipher) in ALL.into_iter().flat_map(|p| CIPHERS.map(|c| (p, c))) {
             let body = b"the bytes of a vector".to_vec();
             let (wire, _) = records(&mut ends(protection, cipher).0, std::slice::from_ref(&body));
             let is_plain = wire.windows(body.len()).any(|part| part == body);
-            assert_eq!(is_plain, protection == Protection::Authenticate);
+            assert_eq!(is_plain, protection != Protection::Encrypt);
         }
     }
 
@@ -638,9 +732,12 @@ mod tests {
     fn keys_change_on_both_sides_alike() {
         for cipher in CIPHERS {
             let (mut sealer, mut opener) = ends(Protection::Encrypt, cipher);
-            let skip = |key: &mut Key| key.records = RECORDS_PER_KEY - 1;
-            skip(&mut sealer.key);
-            skip(&mut opener.key);
+            let go_to = |code: &mut Code, to| match code {
+                Code::Aead(key) => key.records = to,
+                Code::Check { .. } => unreachable!("it has a key"),
+            };
+            go_to(&mut sealer.code, RECORDS_PER_KEY - 1);
+            go_to(&mut opener.code, RECORDS_PER_KEY - 1);
             let bodies = vec![vec![7; 100]; 3];
             let (wire, _) = records(&mut sealer, &bodies);
             assert_eq!(
@@ -649,7 +746,7 @@ mod tests {
             );
             // With the first key nothing of the second could be opened.
             let (_, mut opener) = ends(Protection::Encrypt, cipher);
-            opener.key.records = RECORDS_PER_KEY + 1;
+            go_to(&mut opener.code, RECORDS_PER_KEY + 1);
             assert_eq!(
                 opened(&mut opener, &wire[120 * 2..], 1 << 20, 4096).1,
                 Errno::BADMSG

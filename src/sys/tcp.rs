@@ -13,6 +13,7 @@ use std::{
     io::{IoSlice, IoSliceMut},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::fd::AsFd,
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
     time::Duration,
 };
 
@@ -74,10 +75,11 @@ pub(crate) fn connected(stream: impl AsFd) -> Result<bool, Errno> {
 pub(crate) fn tune(stream: impl AsFd) -> Result<(), Errno> {
     sockopt::set_tcp_nodelay(&stream, true)?;
     sockopt::set_socket_keepalive(&stream, true)?;
-    sockopt::set_tcp_keepidle(&stream, SILENCE)?;
-    sockopt::set_tcp_keepintvl(&stream, PROBE)?;
-    sockopt::set_tcp_keepcnt(&stream, PROBES)?;
-    let unanswered = SILENCE + PROBE * PROBES;
+    let heartbeat = Heartbeat::within(LIMIT.load(Relaxed));
+    sockopt::set_tcp_keepidle(&stream, heartbeat.silence)?;
+    sockopt::set_tcp_keepintvl(&stream, heartbeat.probe)?;
+    sockopt::set_tcp_keepcnt(&stream, heartbeat.probes)?;
+    let unanswered = heartbeat.silence + heartbeat.probe * heartbeat.probes;
     sockopt::set_tcp_user_timeout(&stream, unanswered.as_millis() as u32)?;
     if let (Ok(peer), Ok(own)) = (peer_address(&stream), local_address(&stream))
         && peer.ip() == own.ip()
@@ -86,6 +88,35 @@ pub(crate) fn tune(stream: impl AsFd) -> Result<(), Errno> {
         let _ = set_congestion(&stream, ON_ONE_HOST);
     }
     Ok(())
+}
+
+/// After how many seconds the connections that are tuned from now on give up a host that has vanished, at most.
+pub(crate) fn set_limit(seconds: u32) {
+    LIMIT.store(seconds.clamp(LEAST_LIMIT, MOST_LIMIT), Relaxed);
+}
+
+/// When a silent connection is probed.
+#[derive(Debug, PartialEq, Eq)]
+struct Heartbeat {
+    /// How long it is silent before its other end is probed.
+    silence: Duration,
+    /// How long each probe waits, in whole seconds as the kernel counts them.
+    probe: Duration,
+    probes: u32,
+}
+
+impl Heartbeat {
+    /// A third of the time is silence, and the rest but for a second is probes, seven at most.
+    fn within(limit: u32) -> Heartbeat {
+        let silence = (limit / 3).max(1);
+        let left = limit.saturating_sub(silence + 1).max(1);
+        let probe = left.div_ceil(7).max(1);
+        Heartbeat {
+            silence: Duration::from_secs(silence.into()),
+            probe: Duration::from_secs(probe.into()),
+            probes: left / probe,
+        }
+    }
 }
 
 /// Has a connection use this congestion control.
@@ -150,11 +181,12 @@ fn socket(to: SocketAddr) -> Result<ProcessFd, Errno> {
 
 /// Connections that may wait to be accepted; the kernel lowers it to its own limit.
 const BACKLOG: i32 = 4096;
-/// How long a connection is silent before its other end is probed, how long each probe waits, and how many there are: a host
-/// that has vanished is noticed after 9 to 10 s.
-const SILENCE: Duration = Duration::from_secs(3);
-const PROBE: Duration = Duration::from_secs(1);
-const PROBES: u32 = 6;
+/// Seconds after which a host that has vanished is given up.
+static LIMIT: AtomicU32 = AtomicU32::new(DEFAULT_LIMIT);
+pub(crate) const DEFAULT_LIMIT: u32 = 10;
+/// With less a lost probe or two would be enough, as the kernel counts in seconds.
+pub(crate) const LEAST_LIMIT: u32 = 5;
+pub(crate) const MOST_LIMIT: u32 = 3600;
 /// The congestion control of connections that stay on one host: they moved 8.2 GB/s with it, 3.2 with BBR.
 const ON_ONE_HOST: &str = "reno";
 
@@ -165,6 +197,29 @@ mod tests {
         poll::{self, Ready},
         socket::{accept, receive_bytes},
     };
+
+    #[test]
+    fn hosts_are_given_up_within_the_limit_after_some_probes() {
+        let usual = Heartbeat::within(DEFAULT_LIMIT);
+        let seconds = Duration::from_secs;
+        let wanted = Heartbeat {
+            silence: seconds(3),
+            probe: seconds(1),
+            probes: 6,
+        };
+        assert_eq!(usual, wanted);
+        for limit in LEAST_LIMIT..=MOST_LIMIT {
+            let Heartbeat {
+                silence,
+                probe,
+                probes,
+            } = Heartbeat::within(limit);
+            let all = silence + probe * probes;
+            assert!(all < seconds(limit.into()), "{limit}: {all:?}");
+            assert!(2 * all >= seconds(limit.into()), "{limit}: {all:?}");
+            assert!(probes >= 3, "{limit}: {probes}");
+        }
+    }
 
     #[test]
     fn both_versions_of_ip_are_served_and_bytes_arrive() {

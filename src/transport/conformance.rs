@@ -344,7 +344,7 @@ fn shm_conforms() {
 
 #[test]
 fn tcp_conforms() {
-    use Protection::{Authenticate, Encrypt, Off};
+    use Protection::{Authenticate, Check, Encrypt, Off};
     let all = [
         (1, Off),
         (2, Off),
@@ -352,6 +352,7 @@ fn tcp_conforms() {
         (CALL_LANES, Off),
         (1, Authenticate),
         (3, Encrypt),
+        (2, Check),
     ];
     for (streams, protection) in all {
         let ranks = inproc::protected_links(2, protection).unwrap();

@@ -32,6 +32,8 @@ pub(super) struct Member {
     pub(super) redial_at: Option<Instant>,
     /// What came of that since the last success.
     pub(super) attempts: Attempts,
+    /// Watched peers without their connection, and until when they may come back or be seen ending.
+    pub(super) missed: HashMap<u32, Instant>,
     /// Peers whose processes are watched. For the others the end of a connection must do.
     pub(super) watched: HashSet<u32>,
     /// What wakes it when it sleeps for its links, if it asked for that.
@@ -59,6 +61,7 @@ impl Member {
             dialing: None,
             redial_at: None,
             attempts: Attempts::default(),
+            missed: HashMap::new(),
             watched: HashSet::new(),
             alarm: None,
             leaving: false,
@@ -79,6 +82,19 @@ impl Member {
         self.view.leave();
         self.leaving = true;
         self.welcome = None;
+    }
+
+    /// Loses those whose connections ended some time ago and whose processes go on: they have become other programs, which hold
+    /// none of the descriptors. Whether there were any.
+    pub(super) fn lose_missed(&mut self, now: Instant) -> bool {
+        let late = self.missed.extract_if(|_, until| *until <= now);
+        let late: Vec<u32> = late.map(|(peer, _)| peer).collect();
+        for &peer in &late {
+            if self.view.is_member(peer) {
+                self.view.lose(peer, REPLACED.to_owned());
+            }
+        }
+        !late.is_empty()
     }
 
     /// Whom to dial now, if anybody, and where.
@@ -141,6 +157,9 @@ impl Member {
     }
 }
 
+/// What is said of a process that goes on without its connections.
+const REPLACED: &str =
+    "its control connection ended, but not its process: it has become another program (exec) or is cut off";
 /// So many peers of one machine are all watched: the end of each of n processes then wakes n − 1 others.
 const ALL_WATCHED: usize = 64;
 

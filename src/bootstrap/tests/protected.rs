@@ -86,7 +86,12 @@ fn ranks<'a>(id: &'a UniqueId, relay: &'a Relay, protection: [Protection; 2]) ->
 
 #[test]
 fn a_meeting_shows_what_is_said_there_unless_it_is_encrypted() {
-    for protection in [Protection::Off, Protection::Authenticate, Protection::Encrypt] {
+    for protection in [
+        Protection::Off,
+        Protection::Check,
+        Protection::Authenticate,
+        Protection::Encrypt,
+    ] {
         let id = UniqueId::local().unwrap();
         let relay = Relay::before(&id, Flip::No);
         let members = join_all(ranks(&id, &relay, [protection; 2]));
@@ -102,12 +107,15 @@ fn a_meeting_shows_what_is_said_there_unless_it_is_encrypted() {
 #[test]
 fn a_meeting_is_not_altered_on_the_way() {
     // Past the handshakes, whose bytes are verified without any protection.
-    const TO_MEETING: usize = 72 + 80;
-    const TO_RANK: usize = 72 + 81;
-    for protection in [Protection::Authenticate, Protection::Encrypt] {
+    for (protection, keys) in [
+        (Protection::Authenticate, 48),
+        (Protection::Encrypt, 48),
+        (Protection::Check, 0),
+    ] {
+        let (to_meeting, to_rank) = (72 + 32 + keys, 72 + 33 + keys);
         for at in [3, 4, 30] {
             let id = UniqueId::local().unwrap();
-            let relay = Relay::before(&id, Flip::ToMeeting(TO_MEETING + at));
+            let relay = Relay::before(&id, Flip::ToMeeting(to_meeting + at));
             for outcome in join_all(ranks(&id, &relay, [protection; 2])) {
                 let error = outcome.map(|member| member.rank()).unwrap_err().to_string();
                 assert!(
@@ -117,7 +125,7 @@ fn a_meeting_is_not_altered_on_the_way() {
             }
         }
         let id = UniqueId::local().unwrap();
-        let relay = Relay::before(&id, Flip::ToRank(TO_RANK + 20));
+        let relay = Relay::before(&id, Flip::ToRank(to_rank + 20));
         let error = join_all(ranks(&id, &relay, [protection; 2])).remove(1);
         let error = error.map(|member| member.rank()).unwrap_err().to_string();
         assert!(error.contains("altered"), "{error}");
@@ -126,8 +134,13 @@ fn a_meeting_is_not_altered_on_the_way() {
 
 #[test]
 fn ranks_that_are_protected_otherwise_are_told() {
-    use Protection::{Authenticate, Encrypt, Off};
-    for protection in [[Off, Encrypt], [Encrypt, Off], [Authenticate, Encrypt]] {
+    use Protection::{Authenticate, Check, Encrypt, Off};
+    for protection in [
+        [Off, Encrypt],
+        [Encrypt, Off],
+        [Authenticate, Encrypt],
+        [Off, Check],
+    ] {
         let id = UniqueId::local().unwrap();
         let relay = Relay::before(&id, Flip::No);
         for outcome in join_all(ranks(&id, &relay, protection)) {

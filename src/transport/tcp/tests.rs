@@ -51,12 +51,13 @@ fn until<T>(links: &Links, mut look: impl FnMut() -> Option<T>) -> T {
 fn long_streams_on_all_lanes_arrive_in_order_in_both_directions() {
     let lens = [0, 24, 1000, 1025, 4096, 5000, CAPS.max_message];
     let len = |number: u32| lens[number as usize % lens.len()];
-    use Protection::{Authenticate, Encrypt, Off};
+    use Protection::{Authenticate, Check, Encrypt, Off};
     for (streams, protection, messages) in [
         (1, Off, 400),
         (3, Off, 400),
         (1, Encrypt, 40),
         (3, Authenticate, 40),
+        (2, Check, 40),
     ] {
         thread::scope(|scope| {
             for (me, links) in pair(streams, protection).into_iter().enumerate() {
@@ -111,7 +112,7 @@ fn long_streams_on_all_lanes_arrive_in_order_in_both_directions() {
 
 #[test]
 fn what_was_sent_arrives_after_its_sender_has_gone() {
-    [Protection::Off, Protection::Encrypt]
+    [Protection::Off, Protection::Check, Protection::Encrypt]
         .into_iter()
         .for_each(arrives_after_its_sender_has_gone);
 }
@@ -305,6 +306,9 @@ fn sent(guard: Option<Box<Guard>>, header: Header, body: &[u8], lends: bool) -> 
 fn what_is_altered_on_its_way_names_its_sender() {
     for (protection, len, lends) in [
         (Protection::Off, 200_000, false),
+        (Protection::Check, 200_000, true),
+        (Protection::Check, 200_000, false),
+        (Protection::Check, 8, false),
         (Protection::Authenticate, 200_000, true),
         (Protection::Authenticate, 8, false),
         (Protection::Encrypt, 200_000, false),

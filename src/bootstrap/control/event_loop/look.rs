@@ -1,6 +1,6 @@
 //! What the event loop does when something has happened at a source, by kind of source.
 
-use super::{CLOSED, EventLoop, LAST_BREATHS, PATIENCE, REDIAL, REDIAL_CLOSED, ended};
+use super::{CLOSED, EventLoop, LAST_BREATHS, PATIENCE, REDIAL, REDIAL_CLOSED, RETURN, ended};
 use crate::{
     bootstrap::{
         control::{
@@ -141,6 +141,7 @@ impl EventLoop {
                 member.attempts = Attempts::default();
             }
             old = member.edges.insert(peer, token);
+            member.missed.remove(&peer);
             member.view.disconnect(peer);
             member.view.connect(peer);
         });
@@ -290,6 +291,9 @@ impl EventLoop {
                     member.view.lose(peer, ALTERED.to_owned());
                 } else if !member.watched.contains(&peer) {
                     member.view.lose(peer, "its control connection ended".to_owned());
+                } else if member.view.wants() != Some(peer) {
+                    // To a parent we go ourselves, and see what is there.
+                    member.missed.insert(peer, Instant::now() + RETURN);
                 }
             }
             Err(_) => (), // there is a newer one

@@ -176,12 +176,14 @@ impl EventLoop {
             .flatten()
             .map(|(_, since)| since + CROWDED);
         let redial = self.members.values().filter_map(|m| m.redial_at).min();
+        let missed = self.members.values().flat_map(|m| m.missed.values()).min();
         let times = [
             self.sources.next_limit(),
             self.places.next_deadline(),
             self.rest_until,
             crowded,
             redial,
+            missed.copied(),
         ];
         times.into_iter().flatten().min()
     }
@@ -287,6 +289,9 @@ impl EventLoop {
         for (key, member) in &mut self.members {
             if member.redial_at.is_some_and(|at| at <= now) {
                 member.redial_at = None;
+                self.stirred.push(*key);
+            }
+            if member.lose_missed(now) {
                 self.stirred.push(*key);
             }
         }
@@ -513,6 +518,8 @@ const CROWDED: Duration = Duration::from_millis(250);
 const REDIAL: Duration = Duration::from_millis(20);
 /// How long to leave one alone to which all ways are closed.
 const REDIAL_CLOSED: Duration = Duration::from_millis(250);
+/// How long a watched process may go on without its connection to us.
+const RETURN: Duration = Duration::from_millis(500);
 /// After how many refusals a process that nobody has seen ending counts as gone.
 const LAST_BREATHS: u32 = 10;
 /// For how long all ways to a parent must be closed before it counts as lost.
