@@ -212,10 +212,16 @@ fn build(page: &mut Page, devices: &[Device], names: &BTreeMap<String, String>) 
         let origin = page.origin(device.at);
         let mut parent = host;
         for (level, groups) in levels.iter().enumerate() {
-            // A NUMA node is always there; a switch only where two share it, and only once.
             let members = |groups: &[usize]| groups.iter().filter(|group| **group == groups[place]).count();
-            let same = level == 2 && members(groups) == members(&levels[3]);
-            if level > 0 && (members(groups) < 2 || same) {
+            let [_, _, pxb, pix] = levels.each_ref().map(|groups| members(groups));
+            let there = match level {
+                0 => true,
+                1 => members(groups) > 1,
+                // Several switches within one another, each device or pair behind one of its own.
+                2 => pxb > pix,
+                _ => pix > 1 || pxb > pix,
+            };
+            if !there {
                 continue;
             }
             let key = (level, groups[place]);

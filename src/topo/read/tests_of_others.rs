@@ -63,7 +63,7 @@ fn link(graph: &Graph, from: NodeId, to: NodeId) -> Link {
 }
 
 /// The parts of a text between such a begin and end.
-fn between<'t>(text: &'t str, begin: &'t str, end: &'t str) -> Vec<&'t str> {
+fn between<'t>(text: &'t str, begin: &str, end: &str) -> Vec<&'t str> {
     text.split(begin)
         .skip(1)
         .map(|rest| rest.split(end).next().unwrap())
@@ -164,11 +164,15 @@ fn hwloc_has_links_of_gpus() {
         (graph.name(first), graph.get(first, "nvml")),
         ("0000:34:00.0", Some("nvml0"))
     );
+    // The links between the two boards' switches are not in the file.
     let paths = Paths::from(&graph, first);
-    assert!(
-        graph
-            .of_kind(Gpu)
-            .all(|gpu| gpu == first || paths.to(gpu).unwrap().way.name() == "NVL")
+    let ways = graph
+        .of_kind(Gpu)
+        .skip(1)
+        .map(|gpu| paths.to(gpu).unwrap().way.name());
+    assert_eq!(
+        ways.collect::<Vec<_>>(),
+        [vec!["NVL"; 7], vec!["SYS"; 8]].concat()
     );
 
     let (graph, repairs) = self::graph("hwloc/power8gpudistances.xml");
@@ -300,7 +304,8 @@ fn matrices_know_numa_nodes_links_and_names() {
         graph.get(graph.within(nic, Numa).unwrap(), "cpulist"),
         Some("48-95,144-191")
     );
-    assert_eq!(graph.within(gpu, PciSwitch), graph.within(nic, PciSwitch));
+    let above = |node| graph.ancestors(node).nth(1).map(|node| (graph.kind(node), node));
+    assert_eq!((above(gpu), above(gpu).map(|(kind, _)| kind)), (above(nic), Some(PciSwitch)));
     assert_eq!(graph.get(nic, "name"), Some("mlx5_3"));
     let switch = graph.of_kind(NvSwitch).next().unwrap();
     assert_eq!(link(&graph, gpu, switch).wires, 18);
@@ -398,7 +403,7 @@ fn slurm_is_repaired_aloud_or_has_a_flaw() {
     assert!(
         repairs
             .iter()
-            .any(|told| told == "3:22: \"Comment=y\" is unknown: left out"),
+            .any(|told| told == "3:23: \"Comment=y\" is unknown: left out"),
         "{repairs:?}"
     );
     assert_eq!(count(&graph, Host), 2);
@@ -556,18 +561,18 @@ fn rank_tables() {
             "1:12: a table that is not completed: read as it is",
             "2:17: server_count is 2, but there are 1: taken as those",
             "3:1: a server without a server_id: taken as \"server\"",
-            "4:38: a server that is not in the server_list: left out",
+            "4:37: a server that is not in the server_list: left out",
         ]
     );
     for (text, wanted) in [
         ("{\"server_list\": []}", "t:1:1: no server"),
         (
             "{\"server_list\": [{\"server_id\": \"a\", \"device\": [{}]}]}",
-            "t:1:50: a device without a device_id",
+            "t:1:48: a device without a device_id",
         ),
         (
             "{\"server_list\": [{\"server_id\": \"a\", \"device\": [{\"device_id\": 0, \"rank_id\": 1}, {\"device_id\": 1, \"rank_id\": 1}]}]}",
-            "t:1:81: a second rank 1",
+            "t:1:84: a second rank 1",
         ),
         (
             "{\"server_list\": [ // x\n",
@@ -677,7 +682,7 @@ fn mutations_do_no_harm() {
         let times = if text.len() < 3000 {
             1000
         } else {
-            1_000_000 / text.len()
+            600_000 / text.len()
         };
         for _ in 0..times {
             let mut bytes = text.clone().into_bytes();
