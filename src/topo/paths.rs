@@ -266,7 +266,8 @@ mod tests {
         graph.add_edge(c, b, link(LinkKind::Socket, 20));
         assert_eq!(way(&graph, a, b), Some(("SYS", 10)));
         assert_eq!(way(&graph, b, a), None, "one way only");
-        assert_eq!(way(&graph, a, a), Some(("LOC", u64::MAX / 1_000_000_000)));
+        let paths = Paths::from(&graph, a);
+        assert_eq!((paths.to(a).unwrap().edges, paths.edges(&graph, a).len()), (0, 0));
     }
 
     #[test]
@@ -298,12 +299,12 @@ mod tests {
         let mut graph = Graph::new();
         let mut last = graph.add_node(NodeKind::PciSwitch, "0", None, Origin::ASSUMED);
         let first = last;
-        for _ in 0..100_000 {
+        for _ in 0..20_000 {
             let next = graph.add_node(NodeKind::PciSwitch, "n", Some(last), Origin::ASSUMED);
             graph.join(last, next, link(LinkKind::Pcie, 12));
             last = next;
         }
         assert_eq!(way(&graph, first, last), Some(("PXB", 12)));
-        assert_eq!(graph.ancestors(last).count(), 100_000);
+        assert_eq!(graph.ancestors(last).count(), 20_000);
     }
 }

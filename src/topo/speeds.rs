@@ -14,7 +14,7 @@ pub fn pcie(tenths_of_gts: u32, lanes: u32) -> Option<u64> {
         640 => 480,
         _ => return None,
     };
-    Some(u64::from(lanes) * per_80_lanes * (GB / 80))
+    Some((u64::from(lanes) * per_80_lanes).saturating_mul(GB / 80))
 }
 
 /// PCI Express of the third generation with 16 lanes, which is assumed where nothing is said.

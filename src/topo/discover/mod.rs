@@ -497,7 +497,7 @@ impl Reader<'_> {
 
     fn tell(&mut self, what: String) {
         self.repairs.push(Repair {
-            at: Position::FIRST,
+            at: Position::NONE,
             what,
         });
     }

@@ -131,11 +131,13 @@ impl Graph {
     /// The id of a source of that name, which is added if it is new. Names are a file's, or paths below a root.
     pub fn source(&mut self, name: &str) -> SourceId {
         let known = self.sources.iter().rposition(|source| **source == *name);
-        let at = known.unwrap_or_else(|| {
-            self.sources.push(name.into());
-            self.sources.len() - 1
-        });
-        SourceId::of(index(at))
+        known.map_or_else(|| self.add_source(name), |at| SourceId::of(index(at)))
+    }
+
+    /// Adds a source, whether or not its name is new.
+    pub fn add_source(&mut self, name: &str) -> SourceId {
+        self.sources.push(name.into());
+        SourceId::of(index(self.sources.len() - 1))
     }
 
     /// Adds a node, in another or at the top.

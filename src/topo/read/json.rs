@@ -147,7 +147,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     reader.sources = file
         .sources
         .iter()
-        .map(|source| reader.graph.source(source))
+        .map(|source| reader.graph.add_source(source))
         .collect();
     let nodes = reader.nodes(&file.nodes)?;
     let groups = reader.groups(&file.groups)?;

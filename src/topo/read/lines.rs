@@ -14,6 +14,9 @@ pub struct Position {
 impl Position {
     /// Where a text begins.
     pub const FIRST: Position = Position { line: 1, column: 1 };
+
+    /// Of what is in no text.
+    pub const NONE: Position = Position { line: 0, column: 0 };
 }
 
 impl fmt::Display for Position {

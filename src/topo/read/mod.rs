@@ -56,7 +56,7 @@ pub struct Reading {
 /// What a reader changed or left out, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repair {
-    /// Where.
+    /// Where; [`Position::NONE`] if it was no text.
     pub at: Position,
     /// What was wrong and what is there instead.
     pub what: String,
@@ -125,7 +125,10 @@ pub fn format(name: &str) -> Option<&'static Format> {
 
 impl fmt::Display for Repair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.at, self.what)
+        match self.at {
+            Position::NONE => f.write_str(&self.what),
+            at => write!(f, "{at}: {}", self.what),
+        }
     }
 }
 

@@ -264,34 +264,24 @@ impl Reader<'_> {
 
     fn join_pci(&mut self, function: Node, kind: NodeKind, parent: NodeId, node: NodeId) -> [EdgeId; 2] {
         let (speed, width) = (function.attribute("link_speed"), function.attribute("link_width"));
-        let busy = matches!(
-            kind,
-            NodeKind::Gpu | NodeKind::Npu | NodeKind::PciSwitch | NodeKind::NvSwitch
-        );
-        let (mut bytes, odd) = pci::link(speed, width, busy);
-        let mut confidence = match (speed, width, &odd) {
+        let fastest = (function.descendants())
+            .filter(|net| kind == NodeKind::Nic && net.has_tag_name("net"))
+            .filter_map(|net| net.attribute("speed")?.trim().parse::<u64>().ok())
+            .max();
+        let slow = pci::link(speed, width, false).0;
+        let busy = match kind {
+            NodeKind::Gpu | NodeKind::Npu | NodeKind::NvSwitch => true,
+            // Many adapters can do more than their slot, but none is put where it can do almost nothing.
+            _ => fastest.is_some_and(|fastest| speeds::network(fastest) / 4 > slow),
+        };
+        let (bytes, odd) = pci::link(speed, width, busy);
+        let confidence = match (speed, width, &odd) {
             (Some(_), Some(_), None) => Confidence::Declared,
             _ => Confidence::Assumed,
         };
         if let Some(odd) = odd {
             let told = format!(
                 "{odd}: no link in use has that; taken as {} GB/s",
-                gigabytes(bytes)
-            );
-            self.tell(function, told);
-        }
-        let fastest = (function.descendants())
-            .filter(|net| net.has_tag_name("net"))
-            .filter_map(|net| net.attribute("speed")?.trim().parse::<u64>().ok())
-            .max();
-        if let Some(fastest) = fastest
-            .map(speeds::network)
-            .filter(|&net| kind == NodeKind::Nic && net > 2 * bytes)
-        {
-            bytes = fastest;
-            confidence = Confidence::Assumed;
-            let told = format!(
-                "the PCI link is slower than half its network port: taken as {} GB/s",
                 gigabytes(bytes)
             );
             self.tell(function, told);
