@@ -18,7 +18,10 @@ pub(super) const TREE: Format = Format {
     name: "astra-topo",
     about: "a fat tree of ASTRA-sim's packet simulator",
     sniff: |text| {
-        let has = |key: &str| text.lines().any(|line| line.split_whitespace().next() == Some(key));
+        let has = |key: &str| {
+            text.lines()
+                .any(|line| line.split_whitespace().next() == Some(key))
+        };
         has("Nodes") && has("Tiers")
     },
     read: read_tree,
@@ -67,7 +70,11 @@ fn read_yaml(text: &str, source: &str) -> Result<Reading, Flaw> {
     }
     let mut links = 0_u64;
     for dimension in &dimensions {
-        let each = if dimension.shape == "FullyConnected" { dimension.size } else { 2 };
+        let each = if dimension.shape == "FullyConnected" {
+            dimension.size
+        } else {
+            2
+        };
         links = links.saturating_add(npus.saturating_mul(each));
         if links > LINKS {
             return Err(page.flaw(dimension.at, format!("more than {LINKS} links"), "fewer"));
@@ -75,7 +82,10 @@ fn read_yaml(text: &str, source: &str) -> Result<Reading, Flaw> {
     }
     let origin = page.origin(root.at);
     let nodes: Vec<NodeId> = (0..npus)
-        .map(|npu| page.graph.add_node(NodeKind::Npu, &format!("NPU {npu}"), None, origin))
+        .map(|npu| {
+            page.graph
+                .add_node(NodeKind::Npu, &format!("NPU {npu}"), None, origin)
+        })
         .collect();
     let mut stride = 1;
     for (place, dimension) in dimensions.iter().enumerate() {
@@ -129,11 +139,21 @@ fn dimensions<'v>(page: &Page, root: &'v Value) -> Result<Vec<Dimension<'v>>, Fl
             let number = value.and_then(|value| value.as_word()?.trim().parse::<f64>().ok());
             let number = number.filter(|number| (least..=most).contains(number));
             let at = value.or(root.get(key)).map_or(shape.at, |value| value.at);
-            number.ok_or_else(|| page.flaw(at, format!("{key} of dimension {place}"), "a number for each dimension"))
+            number.ok_or_else(|| {
+                page.flaw(
+                    at,
+                    format!("{key} of dimension {place}"),
+                    "a number for each dimension",
+                )
+            })
         };
         let name = shape.as_word().unwrap_or("");
         if !["Ring", "FullyConnected", "Switch"].contains(&name) {
-            return Err(page.flaw(shape.at, format!("topology \"{name}\""), "Ring, FullyConnected or Switch"));
+            return Err(page.flaw(
+                shape.at,
+                format!("topology \"{name}\""),
+                "Ring, FullyConnected or Switch",
+            ));
         }
         dimensions.push(Dimension {
             at: shape.at,
@@ -145,7 +165,11 @@ fn dimensions<'v>(page: &Page, root: &'v Value) -> Result<Vec<Dimension<'v>>, Fl
         });
     }
     match dimensions.is_empty() {
-        true => Err(page.flaw(root.at, "no dimension", "topology: [ Ring ] and npus_count: [ 8 ]")),
+        true => Err(page.flaw(
+            root.at,
+            "no dimension",
+            "topology: [ Ring ] and npus_count: [ 8 ]",
+        )),
         false => Ok(dimensions),
     }
 }
@@ -171,7 +195,8 @@ fn read_tree(text: &str, source: &str) -> Result<Reading, Flaw> {
             continue;
         };
         let value = words.next().and_then(|(_, word)| word.parse::<u64>().ok());
-        let value = value.ok_or_else(|| page.flaw(at, format!("{key} without a number"), "a number behind it"))?;
+        let value =
+            value.ok_or_else(|| page.flaw(at, format!("{key} without a number"), "a number behind it"))?;
         let place = tiers.len() as u64;
         match (key, tiers.last_mut()) {
             ("Nodes", None) => nodes = (value, at),
@@ -205,23 +230,33 @@ fn read_tree(text: &str, source: &str) -> Result<Reading, Flaw> {
 fn build_tree(page: &mut Page, (nodes, at): (u64, usize), pod: u64, tiers: &[Tier]) -> Result<(), Flaw> {
     let origin = page.origin(at);
     let mut below: Vec<NodeId> = (0..nodes)
-        .map(|node| page.graph.add_node(NodeKind::Host, &format!("node {node}"), None, origin))
+        .map(|node| {
+            page.graph
+                .add_node(NodeKind::Host, &format!("node {node}"), None, origin)
+        })
         .collect();
     // Ports upwards of each thing below: a host has one.
     let mut up = 1_u64;
     let mut links = 0;
     for (place, tier) in tiers.iter().enumerate() {
         let ports = (below.len() as u64).saturating_mul(up);
-        let even = |whole: u64, part: u64| part > 0 && whole % part == 0;
+        let even = |whole: u64, part: u64| part > 0 && whole.is_multiple_of(part);
         links += ports;
-        if !even(ports, tier.down) || !even(up, tier.bundle) || !even(tier.down, tier.bundle) || links > LINKS {
-            let what = format!("{ports} ports below switches of {} in bundles of {}", tier.down, tier.bundle);
+        if !even(ports, tier.down) || !even(up, tier.bundle) || !even(tier.down, tier.bundle) || links > LINKS
+        {
+            let what = format!(
+                "{ports} ports below switches of {} in bundles of {}",
+                tier.down, tier.bundle
+            );
             return Err(page.flaw(tier.at, what, "ports that make whole switches, and not too many"));
         }
         let kind = [NodeKind::Leaf, NodeKind::Spine, NodeKind::CoreSwitch][place.min(2)];
         let origin = page.origin(tier.at);
         let switches: Vec<NodeId> = (0..ports / tier.down)
-            .map(|switch| page.graph.add_node(kind, &format!("tier {place} switch {switch}"), None, origin))
+            .map(|switch| {
+                page.graph
+                    .add_node(kind, &format!("tier {place} switch {switch}"), None, origin)
+            })
             .collect();
         let bytes = tier.gigabits.saturating_mul(125_000_000);
         let mut link = Link::new(LinkKind::Opaque, origin)
@@ -229,8 +264,12 @@ fn build_tree(page: &mut Page, (nodes, at): (u64, usize), pod: u64, tiers: &[Tie
         link.latency_ns = u32::try_from(tier.latency_ns).ok();
         link.wires = u32::try_from(tier.bundle).unwrap_or(u32::MAX);
         // Tier 1 of three stays within pods; the last reaches all.
-        let pods = if place == 1 && tiers.len() == 3 && even(nodes, pod) { (nodes / pod) as usize } else { 1 };
-        if below.len() % pods != 0 || switches.len() % pods != 0 {
+        let pods = if place == 1 && tiers.len() == 3 && even(nodes, pod) {
+            (nodes / pod) as usize
+        } else {
+            1
+        };
+        if !below.len().is_multiple_of(pods) || !switches.len().is_multiple_of(pods) {
             let what = format!("{} and {} switches in {pods} pods", below.len(), switches.len());
             return Err(page.flaw(tier.at, what, "pods that are all alike"));
         }

@@ -25,7 +25,11 @@ impl Value {
     /// What a map has under a key; the last, if the key is there twice.
     pub(super) fn get(&self, key: &str) -> Option<&Value> {
         match &self.data {
-            Data::Map(all) => all.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value),
+            Data::Map(all) => all
+                .iter()
+                .rev()
+                .find(|(known, _)| known == key)
+                .map(|(_, value)| value),
             _ => None,
         }
     }
@@ -37,7 +41,11 @@ impl Value {
 
     /// A number under a key, as it is or in quotation marks.
     pub(super) fn number(&self, key: &str) -> Option<f64> {
-        self.word(key)?.trim().parse().ok().filter(|number: &f64| number.is_finite())
+        self.word(key)?
+            .trim()
+            .parse()
+            .ok()
+            .filter(|number: &f64| number.is_finite())
     }
 
     /// The list under a key; nothing where there is none.
@@ -72,7 +80,10 @@ struct Builder {
 
 impl Builder {
     fn new() -> Self {
-        Builder { open: Vec::new(), done: None }
+        Builder {
+            open: Vec::new(),
+            done: None,
+        }
     }
 
     fn begin(&mut self, page: &Page, at: usize, data: Data) -> Result<(), Flaw> {
@@ -97,10 +108,27 @@ impl Builder {
         match self.open.last_mut() {
             None if self.done.is_none() => self.done = Some(value),
             None => return Err(page.flaw(value.at, "a second value", "the end of the text")),
-            Some((Value { data: Data::List(list), .. }, _)) => list.push(value),
-            Some((Value { data: Data::Map(map), .. }, key)) => match (key.take(), value) {
+            Some((
+                Value {
+                    data: Data::List(list),
+                    ..
+                },
+                _,
+            )) => list.push(value),
+            Some((
+                Value {
+                    data: Data::Map(map), ..
+                },
+                key,
+            )) => match (key.take(), value) {
                 (Some((_, name)), value) => map.push((name, value)),
-                (None, Value { at, data: Data::Word(word) }) => *key = Some((at, word)),
+                (
+                    None,
+                    Value {
+                        at,
+                        data: Data::Word(word),
+                    },
+                ) => *key = Some((at, word)),
                 (None, value) => return Err(page.flaw(value.at, "a key that is no word", "a word")),
             },
             Some(_) => {}
@@ -109,7 +137,16 @@ impl Builder {
     }
 
     fn in_map(&self) -> bool {
-        matches!(self.open.last(), Some((Value { data: Data::Map(_), .. }, _)))
+        matches!(
+            self.open.last(),
+            Some((
+                Value {
+                    data: Data::Map(_),
+                    ..
+                },
+                _
+            ))
+        )
     }
 
     fn finish(self, page: &Page) -> Result<Value, Flaw> {
@@ -143,7 +180,11 @@ pub(super) fn json(page: &Page) -> Result<Value, Flaw> {
                 if builder.in_map() && !keyed {
                     return Err(page.flaw(at, "a key that is no word", "a word in quotation marks"));
                 }
-                let data = if byte == b'{' { Data::Map(Vec::new()) } else { Data::List(Vec::new()) };
+                let data = if byte == b'{' {
+                    Data::Map(Vec::new())
+                } else {
+                    Data::List(Vec::new())
+                };
                 builder.begin(page, at, data)?;
                 comma = false;
                 at += 1;
@@ -166,7 +207,13 @@ pub(super) fn json(page: &Page) -> Result<Value, Flaw> {
             }
             b'"' if !after => {
                 let (word, end) = string(page, at)?;
-                builder.put(page, Value { at, data: Data::Word(word) })?;
+                builder.put(
+                    page,
+                    Value {
+                        at,
+                        data: Data::Word(word),
+                    },
+                )?;
                 (after, comma) = (true, false);
                 at = end;
             }
@@ -177,7 +224,13 @@ pub(super) fn json(page: &Page) -> Result<Value, Flaw> {
                 if !(["true", "false", "null"].contains(&word) || word.parse::<f64>().is_ok()) {
                     return Err(page.flaw(at, "no value of JSON", "a value"));
                 }
-                builder.put(page, Value { at, data: Data::Word(word.to_owned()) })?;
+                builder.put(
+                    page,
+                    Value {
+                        at,
+                        data: Data::Word(word.to_owned()),
+                    },
+                )?;
                 (after, comma) = (true, false);
                 at = end;
             }
@@ -219,7 +272,9 @@ fn string(page: &Page, start: usize) -> Result<(String, usize), Flaw> {
         match text.as_bytes().get(at) {
             Some(b'"') => break,
             Some(b'\\') => at += 2,
-            Some(b'\n') | None => return Err(page.flaw(start, "a string that does not end in its line", "\"")),
+            Some(b'\n') | None => {
+                return Err(page.flaw(start, "a string that does not end in its line", "\""));
+            }
             Some(_) => at += 1,
         }
     }
@@ -233,7 +288,8 @@ fn string(page: &Page, start: usize) -> Result<(String, usize), Flaw> {
 pub(super) fn yaml(page: &Page) -> Result<Value, Flaw> {
     let text = page.text;
     // The parser counts characters.
-    let bytes: Option<Vec<usize>> = (!text.is_ascii()).then(|| text.char_indices().map(|(at, _)| at).collect());
+    let bytes: Option<Vec<usize>> =
+        (!text.is_ascii()).then(|| text.char_indices().map(|(at, _)| at).collect());
     let byte = |index: usize| match &bytes {
         Some(bytes) => bytes.get(index).copied().unwrap_or(text.len()),
         None => index.min(text.len()),
@@ -241,13 +297,23 @@ pub(super) fn yaml(page: &Page) -> Result<Value, Flaw> {
     let mut builder = Builder::new();
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| {
-            page.flaw(byte(error.marker().index()), error.info().to_owned(), "well-formed YAML")
+            page.flaw(
+                byte(error.marker().index()),
+                error.info().to_owned(),
+                "well-formed YAML",
+            )
         })?;
         let at = byte(span.start.index());
         match event {
             Event::Scalar(word, ..) => {
                 let word = word.into_owned();
-                builder.put(page, Value { at, data: Data::Word(word) })?;
+                builder.put(
+                    page,
+                    Value {
+                        at,
+                        data: Data::Word(word),
+                    },
+                )?;
             }
             Event::SequenceStart(..) => builder.begin(page, at, Data::List(Vec::new()))?,
             Event::MappingStart(..) => builder.begin(page, at, Data::Map(Vec::new()))?,
@@ -270,7 +336,12 @@ pub(super) fn is_json_with(text: &str, keys: &[&str]) -> bool {
 /// Whether a text has a line that begins with one of these keys of YAML.
 pub(super) fn is_yaml_with(text: &str, keys: &[&str]) -> bool {
     let text = text.trim_start_matches('\u{feff}');
-    let starts = |line: &str| keys.iter().any(|key| line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':')));
+    let starts = |line: &str| {
+        keys.iter().any(|key| {
+            line.strip_prefix(key)
+                .is_some_and(|rest| rest.trim_start().starts_with(':'))
+        })
+    };
     !text.trim_start().starts_with(['{', '<', '[']) && text.lines().any(starts)
 }
 
@@ -291,9 +362,18 @@ mod tests {
         let page = Page::new(text, "t");
         let value = json(&page).unwrap();
         assert_eq!(value.number("a"), Some(-1500.0));
-        let Data::Map(map) = &value.data else { panic!("{value:?}") };
-        let Data::List(list) = &map[0].1.data else { panic!("{value:?}") };
-        assert_eq!(list.iter().map(|word| word.as_word().unwrap()).collect::<Vec<_>>(), ["1", "x\n", "true"]);
+        let Data::Map(map) = &value.data else {
+            panic!("{value:?}")
+        };
+        let Data::List(list) = &map[0].1.data else {
+            panic!("{value:?}")
+        };
+        assert_eq!(
+            list.iter()
+                .map(|word| word.as_word().unwrap())
+                .collect::<Vec<_>>(),
+            ["1", "x\n", "true"]
+        );
         assert_eq!(page.position(list[1].at).to_string(), "2:20");
         for (text, flaw) in [
             ("{\"a\": 1,}", "t:1:9: '}' here; wanted a value"),
@@ -303,17 +383,32 @@ mod tests {
             ("[1 2]", "t:1:4: something else; wanted a comma, or an end"),
             ("[1]]", "t:1:4: more after the value; wanted the end of the text"),
             ("[1}", "t:1:3: '}' here; wanted a value"),
-            ("{[]: 1}", "t:1:2: a key that is no word; wanted a word in quotation marks"),
-            ("[\n1", "t:2:2: the end of the text; wanted what is still open to be closed"),
-            ("[\"a\nb\"]", "t:1:2: a string that does not end in its line; wanted \""),
+            (
+                "{[]: 1}",
+                "t:1:2: a key that is no word; wanted a word in quotation marks",
+            ),
+            (
+                "[\n1",
+                "t:2:2: the end of the text; wanted what is still open to be closed",
+            ),
+            (
+                "[\"a\nb\"]",
+                "t:1:2: a string that does not end in its line; wanted \"",
+            ),
             ("[] /* x", "t:1:4: a comment that does not end; wanted */"),
             ("[,1]", "t:1:2: no value of JSON; wanted a value"),
-            ("", "t:1:1: the end of the text; wanted what is still open to be closed"),
+            (
+                "",
+                "t:1:1: the end of the text; wanted what is still open to be closed",
+            ),
         ] {
             assert_eq!(told(text, json), flaw, "{text}");
         }
         let deep = told(&"[".repeat(300_000), json);
-        assert_eq!(deep, "t:1:65: more than 64 values inside one another; wanted a file of a machine, which has fewer");
+        assert_eq!(
+            deep,
+            "t:1:65: more than 64 values inside one another; wanted a file of a machine, which has fewer"
+        );
     }
 
     #[test]
@@ -322,7 +417,10 @@ mod tests {
         let page = Page::new(text, "t");
         let value = yaml(&page).unwrap();
         let map = &value.list("a")[1];
-        assert_eq!((map.number("b"), map.word("c"), value.word("b")), (Some(1.0), Some("é"), Some("y")));
+        assert_eq!(
+            (map.number("b"), map.word("c"), value.word("b")),
+            (Some(1.0), Some("é"), Some("y"))
+        );
         assert_eq!(page.position(value.get("b").unwrap().at).to_string(), "5:4");
         assert!(told("a: &x [1]\nb: *x\n", yaml).contains(":2:4: an alias"));
         assert!(told(&"[".repeat(100), yaml).contains("more than 64"));

@@ -28,7 +28,11 @@ pub(super) fn build(page: &mut Page, switches: Vec<Switch>) -> Result<HashMap<St
         }
         nodes.push(node);
     }
-    let names: HashMap<&str, usize> = rows.iter().enumerate().map(|(at, row)| (row.name.as_str(), at)).collect();
+    let names: HashMap<&str, usize> = rows
+        .iter()
+        .enumerate()
+        .map(|(at, row)| (row.name.as_str(), at))
+        .collect();
     let mut hosts: HashMap<String, (NodeId, usize)> = HashMap::new();
     for (place, row) in rows.iter().enumerate() {
         let link = Link::new(LinkKind::Opaque, page.origin(row.at));
@@ -39,12 +43,18 @@ pub(super) fn build(page: &mut Page, switches: Vec<Switch>) -> Result<HashMap<St
             let known = hosts.get(host).copied();
             let node = match known {
                 Some((_, last)) if last == place => {
-                    page.tell(row.at, format!("host {host} twice in {}: once is enough", row.name));
+                    page.tell(
+                        row.at,
+                        format!("host {host} twice in {}: once is enough", row.name),
+                    );
                     continue;
                 }
                 Some((node, last)) => {
                     let other = rows[last].name.clone();
-                    page.tell(row.at, format!("host {host} is in {other}, too: joined with both"));
+                    page.tell(
+                        row.at,
+                        format!("host {host} is in {other}, too: joined with both"),
+                    );
                     node
                 }
                 None => page.graph.add_node(NodeKind::Host, host, None, link.origin),
@@ -82,7 +92,10 @@ fn merge(page: &mut Page, switches: Vec<Switch>) -> Vec<Switch> {
         for name in &below {
             if !names.contains_key(name) {
                 let at = rows[place].at;
-                page.tell(at, format!("{name} is below a switch, but has nothing below it: kept so"));
+                page.tell(
+                    at,
+                    format!("{name} is below a switch, but has nothing below it: kept so"),
+                );
                 names.insert(name.clone(), rows.len());
                 rows.push(Switch {
                     at,
@@ -100,7 +113,11 @@ fn merge(page: &mut Page, switches: Vec<Switch>) -> Vec<Switch> {
 
 /// Leaf, spine or core, by the longest way down.
 fn kinds(page: &Page, rows: &[Switch]) -> Result<Vec<NodeKind>, Flaw> {
-    let names: HashMap<&str, usize> = rows.iter().enumerate().map(|(at, row)| (row.name.as_str(), at)).collect();
+    let names: HashMap<&str, usize> = rows
+        .iter()
+        .enumerate()
+        .map(|(at, row)| (row.name.as_str(), at))
+        .collect();
     let mut above: Vec<Vec<usize>> = vec![Vec::new(); rows.len()];
     let mut open: Vec<usize> = vec![0; rows.len()];
     for (place, row) in rows.iter().enumerate() {

@@ -30,8 +30,13 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
             reader.page.graph.set_whole(key, word);
         }
     }
-    if let Some(status) = root.get("status").filter(|status| status.as_word() != Some("completed")) {
-        reader.page.tell(status.at, "a table that is not completed: read as it is");
+    if let Some(status) = root
+        .get("status")
+        .filter(|status| status.as_word() != Some("completed"))
+    {
+        reader
+            .page
+            .tell(status.at, "a table that is not completed: read as it is");
     }
     for server in root.list("server_list") {
         let host = reader.host(server);
@@ -39,7 +44,11 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
             reader.device(host, device)?;
         }
     }
-    for instance in root.list("group_list").iter().flat_map(|group| group.list("instance_list")) {
+    for instance in root
+        .list("group_list")
+        .iter()
+        .flat_map(|group| group.list("instance_list"))
+    {
         let host = reader.host(instance);
         for device in instance.list("devices") {
             reader.device(host, device)?;
@@ -50,7 +59,11 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         reader.pod(pod);
     }
     if reader.page.graph.is_empty() {
-        return Err(reader.page.flaw(root.at, "no server", "a server_list, or a group_list with instances"));
+        return Err(reader.page.flaw(
+            root.at,
+            "no server",
+            "a server_list, or a group_list with instances",
+        ));
     }
     reader.join_npus();
     Ok(reader.page.done())
@@ -70,7 +83,8 @@ impl Reader<'_> {
     fn host(&mut self, server: &Value) -> NodeId {
         let name = server.word("server_id").unwrap_or("server");
         if !matches!(server.get("server_id"), Some(id) if id.as_word().is_some()) {
-            self.page.tell(server.at, "a server without a server_id: taken as \"server\"");
+            self.page
+                .tell(server.at, "a server without a server_id: taken as \"server\"");
         }
         if let Some(host) = self.hosts.get(name) {
             return *host;
@@ -84,25 +98,41 @@ impl Reader<'_> {
 
     fn device(&mut self, host: NodeId, device: &Value) -> Result<(), Flaw> {
         let Some(number) = device.word("device_id") else {
-            return Err(self.page.flaw(device.at, "a device without a device_id", "\"device_id\": \"0\""));
+            return Err(self
+                .page
+                .flaw(device.at, "a device without a device_id", "\"device_id\": \"0\""));
         };
         let origin = self.page.origin(device.at);
-        let twice = (self.page.graph.children(host)).any(|npu| self.page.graph.get(npu, "device_id") == Some(number));
+        let twice =
+            (self.page.graph.children(host)).any(|npu| self.page.graph.get(npu, "device_id") == Some(number));
         if twice {
-            self.page.tell(device.at, format!("a second device {number} of its server: kept as one more"));
+            self.page.tell(
+                device.at,
+                format!("a second device {number} of its server: kept as one more"),
+            );
         }
-        let npu = self.page.graph.add_node(NodeKind::Npu, &format!("NPU {number}"), Some(host), origin);
+        let npu = self
+            .page
+            .graph
+            .add_node(NodeKind::Npu, &format!("NPU {number}"), Some(host), origin);
         self.keep(npu, device);
         self.page.graph.join(host, npu, Link::new(LinkKind::Pcie, origin));
         self.rank(npu, device)?;
         let address = device.word("device_ip").filter(|address| !address.is_empty());
         if let Some(address) = address {
-            let nic = self.page.graph.add_node(NodeKind::Nic, address, Some(npu), origin);
+            let nic = self
+                .page
+                .graph
+                .add_node(NodeKind::Nic, address, Some(npu), origin);
             self.page.graph.join(npu, nic, Link::new(LinkKind::Local, origin));
             let network = *self.network.get_or_insert_with(|| {
-                self.page.graph.add_node(NodeKind::Opaque, "network", None, Origin::ASSUMED)
+                self.page
+                    .graph
+                    .add_node(NodeKind::Opaque, "network", None, Origin::ASSUMED)
             });
-            self.page.graph.join(nic, network, Link::new(LinkKind::Roce, origin));
+            self.page
+                .graph
+                .join(nic, network, Link::new(LinkKind::Roce, origin));
         }
         Ok(())
     }
@@ -112,17 +142,27 @@ impl Reader<'_> {
             None => self.next,
             Some(value) => {
                 let rank = value.as_word().and_then(|word| word.trim().parse().ok());
-                rank.ok_or_else(|| self.page.flaw(value.at, "a rank_id that is no number", "a number from 0"))?
+                rank.ok_or_else(|| {
+                    self.page
+                        .flaw(value.at, "a rank_id that is no number", "a number from 0")
+                })?
             }
         };
         self.next = rank.saturating_add(1);
         if !self.ranks.insert(rank) {
-            return Err(self.page.flaw(device.at, format!("a second rank {rank}"), "a rank_id of its own"));
+            return Err(self
+                .page
+                .flaw(device.at, format!("a second rank {rank}"), "a rank_id of its own"));
         }
         let origin = self.page.origin(device.at);
-        let node = self.page.graph.add_node(NodeKind::Rank, &format!("rank {rank}"), Some(npu), origin);
+        let node = self
+            .page
+            .graph
+            .add_node(NodeKind::Rank, &format!("rank {rank}"), Some(npu), origin);
         self.page.graph.set(node, "rank", &rank.to_string());
-        self.page.graph.join(npu, node, Link::new(LinkKind::Local, origin));
+        self.page
+            .graph
+            .join(npu, node, Link::new(LinkKind::Local, origin));
         Ok(())
     }
 
@@ -133,7 +173,10 @@ impl Reader<'_> {
         let hosts = self.hosts.len();
         if value.as_word().and_then(|word| word.trim().parse().ok()) != Some(hosts) {
             let said = value.as_word().unwrap_or("no number").to_owned();
-            self.page.tell(value.at, format!("{key} is {said}, but there are {hosts}: taken as those"));
+            self.page.tell(
+                value.at,
+                format!("{key} is {said}, but there are {hosts}: taken as those"),
+            );
         }
     }
 
@@ -143,14 +186,20 @@ impl Reader<'_> {
         let name = format!("super pod {}", pod.word("super_pod_id").unwrap_or("?"));
         let fabric = self.page.graph.add_node(NodeKind::Opaque, &name, None, origin);
         for server in pod.list("server_list") {
-            let host = server.word("server_id").and_then(|name| self.hosts.get(name)).copied();
+            let host = server
+                .word("server_id")
+                .and_then(|name| self.hosts.get(name))
+                .copied();
             let Some(host) = host else {
-                self.page.tell(server.at, "a server that is not in the server_list: left out");
+                self.page
+                    .tell(server.at, "a server that is not in the server_list: left out");
                 continue;
             };
             self.page.graph.set(host, "super_pod", &name);
             for npu in self.npus(host) {
-                self.page.graph.join(npu, fabric, Link::new(LinkKind::Hccs, origin));
+                self.page
+                    .graph
+                    .join(npu, fabric, Link::new(LinkKind::Hccs, origin));
             }
         }
     }
@@ -164,16 +213,24 @@ impl Reader<'_> {
             if npus.len() < 2 || self.page.graph.get(host, "super_pod").is_some() {
                 continue;
             }
-            let fabric = self.page.graph.add_node(NodeKind::Opaque, "HCCS", Some(host), Origin::ASSUMED);
+            let fabric = self
+                .page
+                .graph
+                .add_node(NodeKind::Opaque, "HCCS", Some(host), Origin::ASSUMED);
             for npu in npus {
-                self.page.graph.join(npu, fabric, Link::new(LinkKind::Hccs, Origin::ASSUMED));
+                self.page
+                    .graph
+                    .join(npu, fabric, Link::new(LinkKind::Hccs, Origin::ASSUMED));
             }
         }
     }
 
     fn npus(&self, host: NodeId) -> Vec<NodeId> {
         let graph = &self.page.graph;
-        graph.children(host).filter(|&node| graph.kind(node) == NodeKind::Npu).collect()
+        graph
+            .children(host)
+            .filter(|&node| graph.kind(node) == NodeKind::Npu)
+            .collect()
     }
 
     fn keep(&mut self, node: NodeId, value: &Value) {

@@ -61,7 +61,9 @@ fn item(text: &str, base: usize) -> Result<(Vec<Piece<'_>>, usize), Bad> {
     let mut pieces = Vec::new();
     let mut at = 0;
     loop {
-        let end = text[at..].find([',', '[', ']']).map_or(text.len(), |found| at + found);
+        let end = text[at..]
+            .find([',', '[', ']'])
+            .map_or(text.len(), |found| at + found);
         if end > at {
             pieces.push(Piece::Words(&text[at..end]));
         }
@@ -84,7 +86,8 @@ fn ranges(text: &str, base: usize) -> Result<Vec<Range>, Bad> {
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let number = |word: &str| {
-            let digits = !word.is_empty() && word.len() <= 18 && word.bytes().all(|byte| byte.is_ascii_digit());
+            let digits =
+                !word.is_empty() && word.len() <= 18 && word.bytes().all(|byte| byte.is_ascii_digit());
             digits.then(|| word.parse::<u64>().ok()).flatten()
         };
         let (Some(low), Some(high)) = (number(first), number(last)) else {
@@ -129,7 +132,9 @@ impl Piece<'_> {
                 Piece::Ranges(ranges) => {
                     for range in ranges {
                         let width = range.width;
-                        all.extend((range.first..=range.last).map(|number| format!("{name}{number:0width$}")));
+                        all.extend(
+                            (range.first..=range.last).map(|number| format!("{name}{number:0width$}")),
+                        );
                     }
                 }
             }
@@ -162,21 +167,40 @@ mod tests {
     #[test]
     fn bad_lists_are_told_before_anything_is_reserved() {
         for (list, at, what) in [
-            ("n[1-1000000000]", 0, "a list with which there are more than 262144 names"),
-            ("a,n[0-99]m[0-99]k[0-99]", 2, "a list with which there are more than 262144 names"),
-            ("n[0-999999999999999999]".repeat(9).as_str(), 0, "a list with which there are more than 262144 names"),
+            (
+                "n[1-1000000000]",
+                0,
+                "a list with which there are more than 262144 names",
+            ),
+            (
+                "a,n[0-99]m[0-99]k[0-99]",
+                2,
+                "a list with which there are more than 262144 names",
+            ),
+            (
+                "n[0-999999999999999999]".repeat(9).as_str(),
+                0,
+                "a list with which there are more than 262144 names",
+            ),
             ("n[1", 1, "a [ that is not closed"),
             ("n1]", 2, "a ] without a ["),
             ("n[1,x]", 4, "\"x\" within brackets"),
             ("n[]", 2, "\"\" within brackets"),
             ("n[9-1]", 2, "\"9-1\", which ends before it begins"),
-            ("n[1-9999999999999999999999]", 2, "\"1-9999999999999999999999\" within brackets"),
+            (
+                "n[1-9999999999999999999999]",
+                2,
+                "\"1-9999999999999999999999\" within brackets",
+            ),
         ] {
             let bad = expand(list, &mut HOSTS.clone()).unwrap_err();
             assert_eq!((bad.at, bad.what.as_str()), (at, what), "{list}");
         }
         let mut left = 10;
         expand("n[1-6]", &mut left).unwrap();
-        assert!(expand("n[1-6]", &mut left).is_err(), "the lists of a file share the limit");
+        assert!(
+            expand("n[1-6]", &mut left).is_err(),
+            "the lists of a file share the limit"
+        );
     }
 }

@@ -3,11 +3,7 @@
 //! Machines, packages and NUMA nodes, the outermost caches, GPUs and network adapters with the bridges above them, and the
 //! bandwidths of NVLinks and xGMI links that hwloc calls distances. Other devices are left out.
 
-use super::{
-    Flaw, Format, Reading,
-    page::Page,
-    xml,
-};
+use super::{Flaw, Format, Reading, page::Page, xml};
 use crate::topo::{
     graph::{Confidence, Link, LinkKind, NodeId, NodeKind, Origin},
     pci, speeds,
@@ -29,7 +25,9 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let page = Page::new(text, source);
     let document = xml::parse(text, source, &page.lines)?;
     let root = document.root_element();
-    let major = root.attribute("version").and_then(|version| version.split('.').next()?.parse().ok());
+    let major = root
+        .attribute("version")
+        .and_then(|version| version.split('.').next()?.parse().ok());
     let mut reader = Reader {
         page,
         // The first version did not say so.
@@ -43,14 +41,19 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     if !(1..=3).contains(&reader.major) {
         reader.tell(root, "a version that is unknown: read as version 3");
     }
-    let objects: Vec<Node> = root.descendants().filter(|node| node.has_tag_name("object")).collect();
+    let objects: Vec<Node> = root
+        .descendants()
+        .filter(|node| node.has_tag_name("object"))
+        .collect();
     reader.look_for_devices(&objects);
     for object in &objects {
         reader.machine_part(*object);
     }
     if reader.page.graph.is_empty() {
         let at = root.range().start;
-        return Err(reader.page.flaw(at, "a topology without a machine", "an <object type=\"Machine\">"));
+        return Err(reader
+            .page
+            .flaw(at, "a topology without a machine", "an <object type=\"Machine\">"));
     }
     for object in &objects {
         reader.cache(*object);
@@ -99,7 +102,10 @@ impl Reader<'_> {
 
     /// The nearest of an object's ancestors that is a node, of such a kind.
     fn above(&self, object: Node, kinds: &[NodeKind]) -> Option<NodeId> {
-        let nodes = object.ancestors().skip(1).filter_map(|above| self.nodes.get(&above.id()).copied());
+        let nodes = object
+            .ancestors()
+            .skip(1)
+            .filter_map(|above| self.nodes.get(&above.id()).copied());
         let mut nodes = nodes.filter(|&node| kinds.contains(&self.page.graph.kind(node)));
         nodes.next()
     }
@@ -137,7 +143,10 @@ impl Reader<'_> {
                 for (key, value) in infos(object) {
                     self.page.graph.set(node, key, value);
                 }
-                if let Some(gp) = object.attribute("gp_index").filter(|_| object.attribute("type") == Some("Socket")) {
+                if let Some(gp) = object
+                    .attribute("gp_index")
+                    .filter(|_| object.attribute("type") == Some("Socket"))
+                {
                     self.objects.insert(format!("Package:{gp}"), node);
                 }
             }
@@ -172,7 +181,9 @@ impl Reader<'_> {
             return;
         };
         let class = object.attribute("type").unwrap_or("");
-        let level = object.attribute("depth").unwrap_or_else(|| class.trim_end_matches("Cache").trim_start_matches('L'));
+        let level = object
+            .attribute("depth")
+            .unwrap_or_else(|| class.trim_end_matches("Cache").trim_start_matches('L'));
         let cpus = ranges(&bits(object.attribute("cpuset").unwrap_or("")));
         let name = format!("L{level} of {cpus}");
         let node = self.add(object, NodeKind::Cores, &name, Some(parent));
@@ -180,10 +191,15 @@ impl Reader<'_> {
         if let Some(size) = object.attribute("cache_size") {
             self.page.graph.set(node, "cache", &format!("{size}B"));
         }
-        let cores = object.descendants().filter(|node| node.attribute("type") == Some("Core")).count();
+        let cores = object
+            .descendants()
+            .filter(|node| node.attribute("type") == Some("Core"))
+            .count();
         self.page.graph.set(node, "cores", &cores.to_string());
         let origin = self.origin(object);
-        self.page.graph.join(parent, node, Link::new(LinkKind::Memory, origin));
+        self.page
+            .graph
+            .join(parent, node, Link::new(LinkKind::Memory, origin));
     }
 
     /// The NUMA node that an object is in or near, and whether that is sure. A host without NUMA nodes is its own.
@@ -192,22 +208,33 @@ impl Reader<'_> {
         if let Some(numa) = self.above(object, &[NodeKind::Numa]) {
             return Some((numa, true));
         }
-        let set = object.ancestors().find_map(|above| above.attribute("nodeset")).map(bits);
+        let set = object
+            .ancestors()
+            .find_map(|above| above.attribute("nodeset"))
+            .map(bits);
         let has = |number: usize| match &set {
             Some(set) => set.get(number).copied().unwrap_or(false),
             None => true,
         };
-        let mut near = self.numas.iter().filter(|numa| numa.host == Some(host) && has(numa.number));
+        let mut near = self
+            .numas
+            .iter()
+            .filter(|numa| numa.host == Some(host) && has(numa.number));
         let first = near.next().map(|numa| numa.node);
         let sure = near.next().is_none();
-        let any = self.numas.iter().find(|numa| numa.host == Some(host)).map(|numa| numa.node);
+        let any = self
+            .numas
+            .iter()
+            .find(|numa| numa.host == Some(host))
+            .map(|numa| numa.node);
         Some((first.or(any).unwrap_or(host), sure))
     }
 
     /// Marks GPUs and adapters, and all bridges above them.
     fn look_for_devices(&mut self, objects: &[Node]) {
         let mut slots: HashSet<String> = HashSet::new();
-        let slot = |object: &Node| pci::slot(&pci::bus_id(object.attribute("pci_busid").unwrap_or(""))).to_owned();
+        let slot =
+            |object: &Node| pci::slot(&pci::bus_id(object.attribute("pci_busid").unwrap_or(""))).to_owned();
         let devices: Vec<(Node, NodeKind)> = (objects.iter())
             .filter(|object| object.attribute("type") == Some("PCIDev"))
             .map(|object| (*object, self.kind(*object)))
@@ -219,7 +246,10 @@ impl Reader<'_> {
         }
         let mut left_out: HashMap<String, (Node, usize)> = HashMap::new();
         for (object, kind) in &devices {
-            let wanted = matches!(kind, NodeKind::Gpu | NodeKind::Npu | NodeKind::Nic | NodeKind::NvSwitch);
+            let wanted = matches!(
+                kind,
+                NodeKind::Gpu | NodeKind::Npu | NodeKind::Nic | NodeKind::NvSwitch
+            );
             if *kind == NodeKind::Nic && !has_device(*object) && slots.contains(&slot(object)) {
                 left_out.entry(slot(object)).or_insert((*object, 0)).1 += 1;
                 continue;
@@ -231,13 +261,18 @@ impl Reader<'_> {
         let mut left_out: Vec<_> = left_out.into_iter().collect();
         left_out.sort_by_key(|(_, (object, _))| object.range().start);
         for (slot, (object, count)) in left_out {
-            self.tell(object, format!("{count} functions of {slot} have no network device: virtual ones, left out"));
+            self.tell(
+                object,
+                format!("{count} functions of {slot} have no network device: virtual ones, left out"),
+            );
         }
     }
 
     fn kind(&self, object: Node) -> NodeKind {
         let (class, vendor) = ids(object);
-        let coprocessor = object.descendants().any(|device| self.device_kind(device) == Some(Device::Coprocessor));
+        let coprocessor = object
+            .descendants()
+            .any(|device| self.device_kind(device) == Some(Device::Coprocessor));
         match pci::kind(class.map(|class| class << 8), vendor) {
             // Where the system hid a switch's registers, its ids are all 0.
             _ if object.attribute("subtype") == Some("NVSwitch") => NodeKind::NvSwitch,
@@ -278,7 +313,10 @@ impl Reader<'_> {
                 let kind = self.kind(object);
                 if ids(object).1 == Some(0) {
                     let bus = object.attribute("pci_busid").unwrap_or("a device");
-                    self.tell(object, format!("{bus} has no ids: known by its subtype or its name in the system"));
+                    self.tell(
+                        object,
+                        format!("{bus} has no ids: known by its subtype or its name in the system"),
+                    );
                 }
                 self.function(object, kind);
             }
@@ -288,7 +326,15 @@ impl Reader<'_> {
     }
 
     fn function(&mut self, object: Node, kind: NodeKind) {
-        let bridge = self.above(object, &[NodeKind::PciSwitch, NodeKind::RootComplex, NodeKind::Nic, NodeKind::Gpu]);
+        let bridge = self.above(
+            object,
+            &[
+                NodeKind::PciSwitch,
+                NodeKind::RootComplex,
+                NodeKind::Nic,
+                NodeKind::Gpu,
+            ],
+        );
         let parent = match bridge {
             Some(bridge) => bridge,
             None => {
@@ -297,12 +343,18 @@ impl Reader<'_> {
                 };
                 if !sure && self.told.insert(object.id()) {
                     let name = self.page.graph.name(numa).to_owned();
-                    self.tell(object, format!("a device near several NUMA nodes: taken as near {name}, the first"));
+                    self.tell(
+                        object,
+                        format!("a device near several NUMA nodes: taken as near {name}, the first"),
+                    );
                 }
                 numa
             }
         };
-        let name = match object.attribute("pci_busid").filter(|_| kind != NodeKind::RootComplex) {
+        let name = match object
+            .attribute("pci_busid")
+            .filter(|_| kind != NodeKind::RootComplex)
+        {
             Some(bus) => pci::bus_id(bus),
             None => format!("pci{}", object.attribute("bridge_pci").unwrap_or("")),
         };
@@ -320,7 +372,9 @@ impl Reader<'_> {
         }
         let origin = self.origin(object);
         let link = Link::new(LinkKind::Pcie, origin);
-        let gigabytes = object.attribute("pci_link_speed").and_then(|speed| speed.parse::<f64>().ok());
+        let gigabytes = object
+            .attribute("pci_link_speed")
+            .and_then(|speed| speed.parse::<f64>().ok());
         let link = match gigabytes.filter(|speed| (0.01..=1e4).contains(speed)) {
             _ if kind == NodeKind::RootComplex => link,
             // What is left after encoding; three quarters of it arrive.
@@ -346,7 +400,9 @@ impl Reader<'_> {
         match kind {
             Device::Coprocessor => {
                 let key = name.trim_end_matches(|c: char| c.is_ascii_digit());
-                self.page.graph.set(node, if key.is_empty() { "device" } else { key }, &name);
+                self.page
+                    .graph
+                    .set(node, if key.is_empty() { "device" } else { key }, &name);
                 for (key, value) in infos(object) {
                     self.page.graph.set(node, key, value);
                 }
@@ -354,9 +410,15 @@ impl Reader<'_> {
             Device::Verbs if nic => self.verbs(object, node, &name),
             // Beside a port of InfiniBand's it is the same port.
             Device::Network if nic => {
-                let verbs = parent.children().any(|other| self.device_kind(other) == Some(Device::Verbs));
+                let verbs = parent
+                    .children()
+                    .any(|other| self.device_kind(other) == Some(Device::Verbs));
                 match verbs {
-                    true => self.page.graph.set(node, &format!("net.{name}"), info(object, "Address").unwrap_or("")),
+                    true => self.page.graph.set(
+                        node,
+                        &format!("net.{name}"),
+                        info(object, "Address").unwrap_or(""),
+                    ),
                     false => _ = self.port(object, node, &name, LinkKind::Tcp),
                 }
             }
@@ -374,11 +436,19 @@ impl Reader<'_> {
         let ports = if ports.is_empty() { vec![1] } else { ports };
         for port in ports {
             let word = |key: &str| info(object, &format!("Port{port}{key}")).map(str::to_owned);
-            let label = if port == 1 { name.to_owned() } else { format!("{name}:{port}") };
+            let label = if port == 1 {
+                name.to_owned()
+            } else {
+                format!("{name}:{port}")
+            };
             let lid = word("LID").as_deref().and_then(pci::number).unwrap_or(0);
             let kind = if lid > 0 { LinkKind::Ib } else { LinkKind::Roce };
             let (node, edges) = self.port(object, nic, &label, kind);
-            for (key, value) in [("state", word("State")), ("lid", word("LID")), ("gid", word("GID0"))] {
+            for (key, value) in [
+                ("state", word("State")),
+                ("lid", word("LID")),
+                ("gid", word("GID0")),
+            ] {
                 if let Some(value) = value {
                     self.page.graph.set(node, key, &value);
                 }
@@ -393,9 +463,18 @@ impl Reader<'_> {
         }
     }
 
-    fn port(&mut self, object: Node, nic: NodeId, name: &str, kind: LinkKind) -> (NodeId, [crate::topo::graph::EdgeId; 2]) {
+    fn port(
+        &mut self,
+        object: Node,
+        nic: NodeId,
+        name: &str,
+        kind: LinkKind,
+    ) -> (NodeId, [crate::topo::graph::EdgeId; 2]) {
         let origin = self.origin(object);
-        let node = self.page.graph.add_node(NodeKind::NicPort, name, Some(nic), origin);
+        let node = self
+            .page
+            .graph
+            .add_node(NodeKind::NicPort, name, Some(nic), origin);
         for (info, key) in [("Address", "address"), ("SysImageGUID", "guid")] {
             if let Some(value) = self::info(object, info) {
                 self.page.graph.set(node, key, value);
@@ -407,12 +486,31 @@ impl Reader<'_> {
 
     /// NUMA nodes of a host are joined with one another; very many, through a node in the middle.
     fn sockets(&mut self, root: Node) {
-        let package = root.descendants().find(|node| ["Package", "Socket"].contains(&node.attribute("type").unwrap_or("")));
-        let word = |key: &str| package.and_then(|package| info(package, key)).unwrap_or("").to_owned();
-        let arch = root.descendants().find_map(|node| info(node, "Architecture")).unwrap_or("x86_64");
-        let arch = if word("CPUModel").contains("POWER") { "ppc64" } else { arch };
+        let package = root
+            .descendants()
+            .find(|node| ["Package", "Socket"].contains(&node.attribute("type").unwrap_or("")));
+        let word = |key: &str| {
+            package
+                .and_then(|package| info(package, key))
+                .unwrap_or("")
+                .to_owned()
+        };
+        let arch = root
+            .descendants()
+            .find_map(|node| info(node, "Architecture"))
+            .unwrap_or("x86_64");
+        let arch = if word("CPUModel").contains("POWER") {
+            "ppc64"
+        } else {
+            arch
+        };
         let number = |key: &str| word(key).parse().unwrap_or(0);
-        let speed = speeds::socket(arch, &word("CPUVendor"), number("CPUFamilyNumber"), number("CPUModelNumber"));
+        let speed = speeds::socket(
+            arch,
+            &word("CPUVendor"),
+            number("CPUFamilyNumber"),
+            number("CPUModelNumber"),
+        );
         let link = Link::new(LinkKind::Socket, Origin::ASSUMED).speed(speed, Confidence::Assumed);
         let mut hosts: Vec<(Option<NodeId>, Vec<NodeId>)> = Vec::new();
         for numa in &self.numas {
@@ -423,7 +521,10 @@ impl Reader<'_> {
         }
         for (host, numas) in hosts {
             if numas.len() > 64 {
-                let middle = self.page.graph.add_node(NodeKind::Opaque, "sockets", host, Origin::ASSUMED);
+                let middle = self
+                    .page
+                    .graph
+                    .add_node(NodeKind::Opaque, "sockets", host, Origin::ASSUMED);
                 for numa in numas {
                     self.page.graph.join(numa, middle, link);
                 }
@@ -448,7 +549,9 @@ impl Reader<'_> {
         };
         let words = |tag: &str| -> Vec<&str> {
             let parts = matrix.children().filter(|part| part.has_tag_name(tag));
-            parts.flat_map(|part| part.text().unwrap_or("").split_whitespace()).collect()
+            parts
+                .flat_map(|part| part.text().unwrap_or("").split_whitespace())
+                .collect()
         };
         let (indexes, values) = (words("indexes"), words("u64values"));
         if indexes.len() > OBJECTS || values.len() != indexes.len() * indexes.len() {
@@ -468,7 +571,10 @@ impl Reader<'_> {
             })
             .collect();
         if let Some(place) = nodes.iter().position(Option::is_none) {
-            self.tell(matrix, format!("{name} of {}, which is not in the file: left out", indexes[place]));
+            self.tell(
+                matrix,
+                format!("{name} of {}, which is not in the file: left out", indexes[place]),
+            );
         }
         for (one, row) in values.chunks(indexes.len().max(1)).enumerate() {
             let Some(from) = nodes[one] else {
@@ -496,7 +602,9 @@ impl Reader<'_> {
     /// Links to a package end at its first NUMA node.
     fn end(&self, node: NodeId) -> NodeId {
         let graph = &self.page.graph;
-        let numa = graph.children(node).find(|&child| graph.kind(child) == NodeKind::Numa);
+        let numa = graph
+            .children(node)
+            .find(|&child| graph.kind(child) == NodeKind::Numa);
         match graph.kind(node) {
             NodeKind::Package => numa.or(graph.within(node, NodeKind::Numa)).unwrap_or(node),
             _ => node,
@@ -505,7 +613,10 @@ impl Reader<'_> {
 
     /// Version 1 has latencies of the NUMA nodes in their order.
     fn old_distances(&mut self, matrix: Node) {
-        let count = matrix.attribute("nbobjs").and_then(|count| count.parse::<usize>().ok()).unwrap_or(0);
+        let count = matrix
+            .attribute("nbobjs")
+            .and_then(|count| count.parse::<usize>().ok())
+            .unwrap_or(0);
         let values: Vec<&str> = (matrix.children())
             .filter(|part| part.has_tag_name("latency"))
             .filter_map(|part| part.attribute("value"))
@@ -529,7 +640,9 @@ enum Device {
 
 /// Whether the system knows a function as a network device.
 fn has_device(object: Node) -> bool {
-    object.children().any(|child| child.attribute("type") == Some("OSDev"))
+    object
+        .children()
+        .any(|child| child.attribute("type") == Some("OSDev"))
 }
 
 /// Class and vendor in "0302 [10de:1db8] [10de:131d] a1 00".
@@ -537,7 +650,9 @@ fn ids(object: Node) -> (Option<u32>, Option<u32>) {
     let words = object.attribute("pci_type").unwrap_or("");
     let hex = |text: &str| u32::from_str_radix(text, 16).ok();
     let class = words.split_whitespace().next().and_then(hex);
-    let vendor = words.split_once('[').and_then(|(_, ids)| hex(ids.split(':').next()?));
+    let vendor = words
+        .split_once('[')
+        .and_then(|(_, ids)| hex(ids.split(':').next()?));
     (class.filter(|class| *class <= 0xffff), vendor)
 }
 
@@ -561,7 +676,9 @@ fn bits(set: &str) -> Vec<bool> {
             _ => u32::from_str_radix(digits, 16).unwrap_or(0),
         }
     });
-    words.flat_map(|word| (0..32).map(move |bit| word >> bit & 1 == 1)).collect()
+    words
+        .flat_map(|word| (0..32).map(move |bit| word >> bit & 1 == 1))
+        .collect()
 }
 
 /// Set bits as "0-3,8".

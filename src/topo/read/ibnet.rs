@@ -106,7 +106,8 @@ impl Reader<'_> {
             Some(b'H') if aggregation => self.page.graph.add_node(NodeKind::Opaque, name, None, origin),
             Some(b'H') => {
                 // A host's name with an adapter's behind it, unless it is what the vendor calls the adapter.
-                let vendor = name.contains("Technologies") || name.contains("Mellanox") || name.contains("NVIDIA");
+                let vendor =
+                    name.contains("Technologies") || name.contains("Mellanox") || name.contains("NVIDIA");
                 let host = (!vendor && !host.is_empty()).then(|| match self.hosts.get(host) {
                     Some(host) => *host,
                     None => {
@@ -118,7 +119,11 @@ impl Reader<'_> {
                 if host.is_none() {
                     self.nameless.get_or_insert((at, 0)).1 += 1;
                 }
-                let label = if host.is_none() || label.is_empty() { id } else { label };
+                let label = if host.is_none() || label.is_empty() {
+                    id
+                } else {
+                    label
+                };
                 let nic = self.page.graph.add_node(NodeKind::Nic, label, host, origin);
                 if let Some(host) = host {
                     self.page.graph.join(host, nic, Link::new(LinkKind::Pcie, origin));
@@ -127,7 +132,9 @@ impl Reader<'_> {
             }
             _ => {
                 let label = if name.is_empty() { id } else { name };
-                self.page.graph.add_node(NodeKind::CoreSwitch, label, None, origin)
+                self.page
+                    .graph
+                    .add_node(NodeKind::CoreSwitch, label, None, origin)
             }
         };
         self.page.graph.set(node, "id", id);
@@ -143,7 +150,9 @@ impl Reader<'_> {
         let own = number(body.trim_start());
         let far = quoted(body).and_then(|(id, behind)| Some((id, number(behind)?)));
         let (Some(own), Some((id, port))) = (own, far) else {
-            return Err(self.page.flaw(start, "a port without its number, or without the other end", LINE));
+            return Err(self
+                .page
+                .flaw(start, "a port without its number, or without the other end", LINE));
         };
         let (name, behind) = quoted(remark).unwrap_or(("", remark));
         let far = self.node(start, id, name);
@@ -155,10 +164,14 @@ impl Reader<'_> {
         let rate = behind.split_whitespace().last().unwrap_or("");
         let bytes = speed(rate);
         if bytes.is_none() {
-            self.page.tell(start, format!("\"{rate}\" is no speed of InfiniBand: not known"));
+            self.page
+                .tell(start, format!("\"{rate}\" is no speed of InfiniBand: not known"));
         }
         let ends = (device.node, far);
-        let known = self.edges.get(&ends).or_else(|| self.edges.get(&(far, device.node)));
+        let known = self
+            .edges
+            .get(&ends)
+            .or_else(|| self.edges.get(&(far, device.node)));
         if let Some(known) = known {
             for edge in known {
                 let link = self.page.graph.link_mut(*edge);
@@ -206,7 +219,10 @@ fn quoted(text: &str) -> Option<(&str, &str)> {
 /// Bytes a second of "4xNDR".
 fn speed(rate: &str) -> Option<u64> {
     let (lanes, name) = rate.split_once('x')?;
-    let lanes: u64 = lanes.parse().ok().filter(|lanes| [1, 2, 4, 8, 12].contains(lanes))?;
+    let lanes: u64 = lanes
+        .parse()
+        .ok()
+        .filter(|lanes| [1, 2, 4, 8, 12].contains(lanes))?;
     // Megabits a second of a lane's data.
     let megabits = match name {
         "SDR" => 2000,

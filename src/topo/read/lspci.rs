@@ -19,10 +19,13 @@ pub(super) const FORMAT: Format = Format {
 
 /// Where the tree begins.
 fn find(text: &str) -> Option<usize> {
-    super::page::lines(text).take(50).find(|(_, line)| {
-        let line = line.trim_start();
-        let tree = line.strip_prefix("-[").or_else(|| line.strip_prefix("-+-["));
-        tree.and_then(|tree| tree.split_once(']')).is_some_and(|(bus, _)| bus.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':'))
-    })
-    .map(|(at, _)| at)
+    super::page::lines(text)
+        .take(50)
+        .find(|(_, line)| {
+            let line = line.trim_start();
+            let tree = line.strip_prefix("-[").or_else(|| line.strip_prefix("-+-["));
+            tree.and_then(|tree| tree.split_once(']'))
+                .is_some_and(|(bus, _)| bus.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':'))
+        })
+        .map(|(at, _)| at)
 }

@@ -64,7 +64,9 @@ fn heading(text: &str) -> Option<(usize, &str)> {
 fn is_device(word: &str) -> bool {
     let digits = ["GPU", "NIC"].iter().find_map(|prefix| word.strip_prefix(prefix));
     digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
-        || ["mlx5_", "mlx4_", "irdma", "bnxt_re", "efa_", "rdmap"].iter().any(|prefix| word.starts_with(prefix))
+        || ["mlx5_", "mlx4_", "irdma", "bnxt_re", "efa_", "rdmap"]
+            .iter()
+            .any(|prefix| word.starts_with(prefix))
 }
 
 /// A line with terminal escapes as blanks, each as long as it was: places stay.
@@ -75,7 +77,11 @@ fn plain(line: &str) -> String {
         plain.push_str(&rest[..start]);
         let body = &rest[start + 1..];
         let length = match body.strip_prefix('[') {
-            Some(code) => 2 + code.find(|c: char| c.is_ascii_alphabetic()).map_or(0, |at| at + 1),
+            Some(code) => {
+                2 + code
+                    .find(|c: char| c.is_ascii_alphabetic())
+                    .map_or(0, |at| at + 1)
+            }
             None => 1,
         };
         plain.extend(std::iter::repeat_n(' ', length));
@@ -91,9 +97,16 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         return Err(page.flaw(0, "no heading", "a line with GPU0"));
     };
     let head = plain(head);
-    let columns: Vec<&str> = head.split_whitespace().take_while(|word| is_device(word)).collect();
+    let columns: Vec<&str> = head
+        .split_whitespace()
+        .take_while(|word| is_device(word))
+        .collect();
     if columns.len() > DEVICES {
-        return Err(page.flaw(start, format!("{} devices", columns.len()), "512 of a host at most"));
+        return Err(page.flaw(
+            start,
+            format!("{} devices", columns.len()),
+            "512 of a host at most",
+        ));
     }
     let affinity = |name: &str| head.contains(name);
     let affinities = (affinity("CPU Affinity"), affinity("NUMA Affinity"));
@@ -153,12 +166,19 @@ fn row<'l>(
             }
         };
         if (cell == Cell::Same) != (cells.len() == place) {
-            return Err(page.flaw(at, format!("\"{word}\" here"), "X where a device meets itself, and there alone"));
+            return Err(page.flaw(
+                at,
+                format!("\"{word}\" here"),
+                "X where a device meets itself, and there alone",
+            ));
         }
         cells.push(cell);
     }
     let list = words.next().map(|(_, word)| word).filter(|_| cpus);
-    let node = words.next().filter(|_| numa).and_then(|(_, word)| word.split(['-', ',']).next()?.parse().ok());
+    let node = words
+        .next()
+        .filter(|_| numa)
+        .and_then(|(_, word)| word.split(['-', ',']).next()?.parse().ok());
     Ok(Device {
         at,
         name,
@@ -173,7 +193,10 @@ fn check(page: &mut Page, devices: &[Device]) {
     for (one, device) in devices.iter().enumerate() {
         for (other, its) in devices.iter().enumerate().skip(one + 1) {
             if device.cells[other] != its.cells[one] {
-                let what = format!("{} and {} are joined in two ways: the upper is taken", device.name, its.name);
+                let what = format!(
+                    "{} and {} are joined in two ways: the upper is taken",
+                    device.name, its.name
+                );
                 page.tell(its.at, what);
             }
         }
@@ -185,7 +208,8 @@ fn groups(devices: &[Device], near: Near) -> Vec<usize> {
     let mut groups: Vec<usize> = (0..devices.len()).collect();
     for (one, device) in devices.iter().enumerate() {
         for (other, its) in devices.iter().enumerate().skip(one + 1) {
-            let by_numa = near >= Near::Node && near < Near::Sys
+            let by_numa = near >= Near::Node
+                && near < Near::Sys
                 && match (device.numa, its.numa) {
                     (Some(one), Some(other)) => one == other,
                     (None, None) => device.cpus.is_some() && device.cpus == its.cpus,
@@ -194,7 +218,10 @@ fn groups(devices: &[Device], near: Near) -> Vec<usize> {
             let together = matches!(device.cells[other], Cell::Near(its) if its <= near) || by_numa;
             let (low, high) = (groups[one].min(groups[other]), groups[one].max(groups[other]));
             if together && low != high {
-                groups.iter_mut().filter(|group| **group == high).for_each(|group| *group = low);
+                groups
+                    .iter_mut()
+                    .filter(|group| **group == high)
+                    .for_each(|group| *group = low);
             }
         }
     }
@@ -241,7 +268,10 @@ fn build(page: &mut Page, devices: &[Device], names: &BTreeMap<String, String>) 
         if let Some(name) = names.get(device.name) {
             page.graph.set(node, "name", name);
         }
-        for (key, value) in [("cpulist", device.cpus.map(str::to_owned)), ("numaid", device.numa.map(|n| n.to_string()))] {
+        for (key, value) in [
+            ("cpulist", device.cpus.map(str::to_owned)),
+            ("numaid", device.numa.map(|n| n.to_string())),
+        ] {
             if let Some(value) = value {
                 page.graph.set(node, key, &value);
             }
@@ -252,16 +282,26 @@ fn build(page: &mut Page, devices: &[Device], names: &BTreeMap<String, String>) 
     let numas: Vec<NodeId> = page.graph.of_kind(NodeKind::Numa).collect();
     for (place, one) in numas.iter().enumerate() {
         for other in &numas[place + 1..] {
-            page.graph.join(*one, *other, Link::new(LinkKind::Socket, Origin::ASSUMED));
+            page.graph
+                .join(*one, *other, Link::new(LinkKind::Socket, Origin::ASSUMED));
         }
     }
     nvlinks(page, devices, &nodes, host);
 }
 
-fn inner(page: &mut Page, level: usize, parent: NodeId, device: &Device, origin: Origin, numas: usize) -> NodeId {
+fn inner(
+    page: &mut Page,
+    level: usize,
+    parent: NodeId,
+    device: &Device,
+    origin: Origin,
+    numas: usize,
+) -> NodeId {
     let (kind, name) = match level {
         0 => {
-            let number = device.numa.map_or_else(|| numas.to_string(), |numa| numa.to_string());
+            let number = device
+                .numa
+                .map_or_else(|| numas.to_string(), |numa| numa.to_string());
             (NodeKind::Numa, format!("NUMA {number}"))
         }
         1 => (NodeKind::RootComplex, format!("root of {}", device.name)),
@@ -289,16 +329,30 @@ fn pcie(origin: Origin) -> Link {
 
 /// NVLinks of pairs; where a GPU would have more than there are, they lead to a switch.
 fn nvlinks(page: &mut Page, devices: &[Device], nodes: &[NodeId], host: NodeId) {
-    let links = |cell: &Cell| if let Cell::NvLinks(links) = cell { *links } else { 0 };
-    let most = devices.iter().map(|device| device.cells.iter().map(links).sum::<u32>()).max().unwrap_or(0);
+    let links = |cell: &Cell| {
+        if let Cell::NvLinks(links) = cell {
+            *links
+        } else {
+            0
+        }
+    };
+    let most = devices
+        .iter()
+        .map(|device| device.cells.iter().map(links).sum::<u32>())
+        .max()
+        .unwrap_or(0);
     let link = |wires: u32, origin| Link {
         wires,
-        ..Link::new(LinkKind::NvLink, origin)
-            .speed(speeds::nvlink(None).saturating_mul(wires.into()), Confidence::Assumed)
+        ..Link::new(LinkKind::NvLink, origin).speed(
+            speeds::nvlink(None).saturating_mul(wires.into()),
+            Confidence::Assumed,
+        )
     };
     if most > NVLINKS {
         let origin = page.origin(devices[0].at);
-        let switch = page.graph.add_node(NodeKind::NvSwitch, "NVSwitch", Some(host), origin);
+        let switch = page
+            .graph
+            .add_node(NodeKind::NvSwitch, "NVSwitch", Some(host), origin);
         for (device, node) in devices.iter().zip(nodes) {
             let wires = device.cells.iter().map(links).max().unwrap_or(0);
             if wires > 0 {

@@ -46,7 +46,12 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     Ok(page.done())
 }
 
-fn device(page: &mut Page, device: &Value, tier: &Value, nodes: &mut HashMap<String, NodeId>) -> Result<(), Flaw> {
+fn device(
+    page: &mut Page,
+    device: &Value,
+    tier: &Value,
+    nodes: &mut HashMap<String, NodeId>,
+) -> Result<(), Flaw> {
     let Some(id) = device.word("id") else {
         return Err(page.flaw(device.at, "a device without an id", "\"id\": \"node0\""));
     };
@@ -54,7 +59,10 @@ fn device(page: &mut Page, device: &Value, tier: &Value, nodes: &mut HashMap<Str
         page.tell(device.at, format!("a second device {id}: left out"));
         return Ok(());
     }
-    let level = device.number("tier").or_else(|| tier.number("tier")).unwrap_or(-1.0);
+    let level = device
+        .number("tier")
+        .or_else(|| tier.number("tier"))
+        .unwrap_or(-1.0);
     let kind = match device.word("device_type").unwrap_or("") {
         "switch" if level <= 1.0 => NodeKind::Leaf,
         "switch" if level <= 2.0 => NodeKind::Spine,
@@ -81,11 +89,21 @@ fn link(page: &mut Page, link: &Value, nodes: &HashMap<String, NodeId>) {
     };
     let cables = link.list("compounded_links").len();
     if let Some(size) = link.number("size").filter(|size| *size != cables as f64) {
-        page.tell(link.at, format!("size is {size}, but there are {cables} cables: taken as those"));
+        page.tell(
+            link.at,
+            format!("size is {size}, but there are {cables} cables: taken as those"),
+        );
     }
     let wires = u32::try_from(cables.max(1)).unwrap_or(u32::MAX);
     let origin = page.origin(link.at);
-    page.graph.join(from, to, Link { wires, ..Link::new(LinkKind::Opaque, origin) });
+    page.graph.join(
+        from,
+        to,
+        Link {
+            wires,
+            ..Link::new(LinkKind::Opaque, origin)
+        },
+    );
 }
 
 fn compute_node(page: &mut Page, node: &Value, domains: &mut HashMap<String, NodeId>) -> Result<(), Flaw> {
@@ -94,19 +112,29 @@ fn compute_node(page: &mut Page, node: &Value, domains: &mut HashMap<String, Nod
     };
     let origin = page.origin(node.at);
     let host = page.graph.add_node(NodeKind::Host, name, None, origin);
-    for (key, value) in node.entries().iter().chain(node.get("LocationInfo").map_or(&[][..], Value::entries)) {
+    for (key, value) in node
+        .entries()
+        .iter()
+        .chain(node.get("LocationInfo").map_or(&[][..], Value::entries))
+    {
         if let Some(word) = value.as_word().filter(|_| key != "Name") {
             page.graph.set(host, key, word);
         }
     }
-    if let Some(health) = node.get("Health").filter(|health| health.as_word() != Some("HEALTHY")) {
+    if let Some(health) = node
+        .get("Health")
+        .filter(|health| health.as_word() != Some("HEALTHY"))
+    {
         page.tell(health.at, format!("{name} is not healthy: used all the same"));
     }
-    let domain = node.word("DomainUUID").filter(|domain| !domain.is_empty()).map(|domain| {
-        *domains
-            .entry(domain.to_owned())
-            .or_insert_with(|| page.graph.add_node(NodeKind::NvSwitch, domain, None, origin))
-    });
+    let domain = node
+        .word("DomainUUID")
+        .filter(|domain| !domain.is_empty())
+        .map(|domain| {
+            *domains
+                .entry(domain.to_owned())
+                .or_insert_with(|| page.graph.add_node(NodeKind::NvSwitch, domain, None, origin))
+        });
     for id in node.list("GpuIDList") {
         let Some(name) = id.as_word() else {
             return Err(page.flaw(id.at, "a GPU that is no word", "its id"));

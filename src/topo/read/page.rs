@@ -37,7 +37,10 @@ impl<'t> Page<'t> {
 
     pub(super) fn tell(&mut self, byte: usize, what: impl Into<String>) {
         let at = self.position(byte);
-        self.repairs.push(Repair { at, what: what.into() });
+        self.repairs.push(Repair {
+            at,
+            what: what.into(),
+        });
     }
 
     pub(super) fn flaw(&self, byte: usize, what: impl Into<String>, wanted: &str) -> Flaw {

@@ -13,9 +13,17 @@ pub(super) const FORMAT: Format = Format {
     about: "Slurm's topology.conf, tree or block",
     sniff: |text| {
         let text = text.trim_start_matches('\u{feff}');
-        let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+        let first = text
+            .lines()
+            .map(str::trim)
+            .find(|line| !line.is_empty() && !line.starts_with('#'));
         let starts = |line: &str| {
-            let key = line.split('=').next().unwrap_or("").trim_end().to_ascii_lowercase();
+            let key = line
+                .split('=')
+                .next()
+                .unwrap_or("")
+                .trim_end()
+                .to_ascii_lowercase();
             line.contains('=') && ["switchname", "blockname", "blocksizes"].contains(&key.as_str())
         };
         first.is_some_and(starts)
@@ -36,7 +44,11 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         }
     }
     if switches.is_empty() && blocks.is_empty() {
-        return Err(page.flaw(0, "neither a switch nor a block", "SwitchName=... or BlockName=..."));
+        return Err(page.flaw(
+            0,
+            "neither a switch nor a block",
+            "SwitchName=... or BlockName=...",
+        ));
     }
     let named: Vec<String> = blocks.iter().map(|block: &Switch| block.name.clone()).collect();
     switches.append(&mut blocks);
@@ -49,12 +61,15 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
 
 /// Between blocks there is some network: a node stands for it.
 fn join_blocks(page: &mut Page, named: &[String]) {
-    let network = page.graph.add_node(NodeKind::Opaque, "between blocks", None, Origin::ASSUMED);
+    let network = page
+        .graph
+        .add_node(NodeKind::Opaque, "between blocks", None, Origin::ASSUMED);
     let blocks: Vec<_> = (page.graph.of_kind(NodeKind::Leaf))
         .filter(|&leaf| named.iter().any(|name| name == page.graph.name(leaf)))
         .collect();
     for block in blocks {
-        page.graph.join(network, block, Link::new(LinkKind::Opaque, Origin::ASSUMED));
+        page.graph
+            .join(network, block, Link::new(LinkKind::Opaque, Origin::ASSUMED));
     }
 }
 
@@ -82,7 +97,11 @@ fn row(page: &mut Page, start: usize, line: &str, left: &mut usize) -> Result<Op
             ("linkspeed", Some((row, _))) => row.words.push(("LinkSpeed".to_owned(), value.to_owned())),
             ("blocksizes", None) => page.graph.set_whole("BlockSizes", value),
             ("switchname" | "blockname" | "switches" | "nodes" | "blocksizes", _) => {
-                return Err(page.flaw(at, format!("\"{word}\" here"), "SwitchName=... or BlockName=... first, once a line"));
+                return Err(page.flaw(
+                    at,
+                    format!("\"{word}\" here"),
+                    "SwitchName=... or BlockName=... first, once a line",
+                ));
             }
             _ => page.tell(at, format!("\"{word}\" is unknown: left out")),
         }

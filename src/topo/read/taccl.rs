@@ -23,8 +23,12 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let count = |key: &str| match root.get(key) {
         None => Ok(0_u32),
         Some(value) => {
-            let number = root.number(key).filter(|n| n.fract() == 0.0 && (0.0..=DEVICES).contains(n));
-            number.map(|number| number as u32).ok_or_else(|| page.flaw(value.at, format!("{key} here"), "0 to 1024"))
+            let number = root
+                .number(key)
+                .filter(|n| n.fract() == 0.0 && (0.0..=DEVICES).contains(n));
+            number
+                .map(|number| number as u32)
+                .ok_or_else(|| page.flaw(value.at, format!("{key} here"), "0 to 1024"))
         }
     };
     let (gpus, nics) = (count("gpus_per_node")?, count("nics_per_node")?);
@@ -35,10 +39,14 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let name = root.word("name").unwrap_or("host");
     let host = page.graph.add_node(NodeKind::Host, name, None, origin);
     // Of which class each pair of GPUs is, the profile does not say: one node stands for all their links.
-    let links = page.graph.add_node(NodeKind::Opaque, "links", Some(host), Origin::ASSUMED);
+    let links = page
+        .graph
+        .add_node(NodeKind::Opaque, "links", Some(host), Origin::ASSUMED);
     for (prefix, kind, count) in [("GPU", NodeKind::Gpu, gpus), ("NIC", NodeKind::Nic, nics)] {
         for number in 0..count {
-            let node = page.graph.add_node(kind, &format!("{prefix} {number}"), Some(host), origin);
+            let node = page
+                .graph
+                .add_node(kind, &format!("{prefix} {number}"), Some(host), origin);
             page.graph.join(node, links, Link::new(LinkKind::Opaque, origin));
         }
     }
@@ -56,6 +64,9 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         };
         page.graph.set(host, key, &words);
     }
-    page.tell(root.at, "which links are of which class is not in a profile: times are kept as words of the host");
+    page.tell(
+        root.at,
+        "which links are of which class is not in a profile: times are kept as words of the host",
+    );
     Ok(page.done())
 }

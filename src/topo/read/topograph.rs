@@ -45,7 +45,9 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let mut known: HashMap<String, usize> = HashMap::new();
     for (place, block) in root.list("blocks").iter().enumerate() {
         let hosts = hosts(&page, block, &mut left)?;
-        let name = block.word("switch").map_or_else(|| format!("block {place}"), str::to_owned);
+        let name = block
+            .word("switch")
+            .map_or_else(|| format!("block {place}"), str::to_owned);
         // The switch may be without a line of its own: it is a leaf.
         match rows.iter_mut().find(|row| row.name == name) {
             Some(row) => row.hosts.extend_from_slice(&hosts),
@@ -68,7 +70,11 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         }
     }
     if rows.is_empty() {
-        return Err(page.flaw(root.at, "neither switches nor blocks", "switches: by name, blocks: a list"));
+        return Err(page.flaw(
+            root.at,
+            "neither switches nor blocks",
+            "switches: by name, blocks: a list",
+        ));
     }
     let hosts = fabric::build(&mut page, rows)?;
     join_fabrics(&mut page, &fabrics, &hosts);
@@ -80,7 +86,10 @@ fn join_fabrics(page: &mut Page, fabrics: &[(usize, String, Vec<String>)], hosts
     for (at, name, members) in fabrics {
         let origin = page.origin(*at);
         let fabric = page.graph.add_node(NodeKind::NvSwitch, name, None, origin);
-        let mut members: Vec<NodeId> = members.iter().filter_map(|member| hosts.get(member).copied()).collect();
+        let mut members: Vec<NodeId> = members
+            .iter()
+            .filter_map(|member| hosts.get(member).copied())
+            .collect();
         members.sort();
         members.dedup();
         for host in members {
@@ -91,7 +100,9 @@ fn join_fabrics(page: &mut Page, fabrics: &[(usize, String, Vec<String>)], hosts
 
 fn words(value: &Value, key: &str) -> Vec<(String, String)> {
     let entries = value.get(key).map_or(&[][..], Value::entries);
-    let words = entries.iter().filter_map(|(key, value)| Some((key.clone(), value.as_word()?.to_owned())));
+    let words = entries
+        .iter()
+        .filter_map(|(key, value)| Some((key.clone(), value.as_word()?.to_owned())));
     words.collect()
 }
 
@@ -105,5 +116,7 @@ fn hosts(page: &Page, value: &Value, left: &mut usize) -> Result<Vec<String>, Fl
 }
 
 fn word<'v>(page: &Page, value: &'v Value) -> Result<&'v str, Flaw> {
-    value.as_word().ok_or_else(|| page.flaw(value.at, "a list or a map", "a name"))
+    value
+        .as_word()
+        .ok_or_else(|| page.flaw(value.at, "a list or a map", "a name"))
 }
