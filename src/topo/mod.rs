@@ -1,6 +1,6 @@
 //! The machine: what it is made of, read from a root path that the caller gives, and how ranks share it.
 //!
-//! [`graph`] is the model of machines and networks; [`read`] makes it from files, [`discover`] from sysfs, [`write`] and [`show`] make
+//! [`graph`] is the model of machines and networks; [`read`] makes it from files, [`discover`] from sysfs, [`mod@write`] and [`show`] make
 //! text of it, [`paths`] finds ways in it. All but `discover` is pure, and all hidden from the crate's
 //! documentation until their shape has settled.
 

@@ -277,3 +277,43 @@ fn sets_of_processors() {
     assert!(set("").is_empty());
     assert_eq!(cpu_set("0-4294967295").len(), 65537);
 }
+
+/// A path and its contents, or what it links to, a line; excerpt of a copy of `/sys` and `/proc`.
+#[test]
+fn a_machine_of_another_is_the_one_that_hwloc_saw() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/topologies");
+    let excerpt = fs::read_to_string(data.join("sysfs/40intel64-2g2n4c.txt")).unwrap();
+    let (mut files, mut links) = (Vec::new(), Vec::new());
+    for (path, content) in excerpt.lines().filter_map(|line| line.split_once('\t')) {
+        match content.strip_prefix("->") {
+            Some(target) => links.push((path, target)),
+            None => files.push((path, content)),
+        }
+    }
+    let root = machine(&files, &links);
+    let reading = super::read(root.path());
+    let told: Vec<&str> = reading.repairs.iter().map(|repair| &*repair.what).collect();
+    let wanted = ["0000:02:00.0", "0000:02:00.1", "0000:03:00.0", "0000:03:00.1"];
+    assert_eq!(
+        told,
+        wanted.map(|bus| format!("{bus} has numa_node \"-1\": taken as the first"))
+    );
+    let xml = fs::read_to_string(data.join("hwloc/40intel64-2g2n4c+pcilocality.xml")).unwrap();
+    let (hwloc, _) = read::read(&xml, "hwloc").unwrap();
+    use NodeKind::*;
+    for kind in [Package, Numa, Cores, RootComplex, PciSwitch, Nic, NicPort] {
+        let names = |graph: &Graph| {
+            let mut names: Vec<String> = graph
+                .of_kind(kind)
+                .map(|node| graph.name(node).to_owned())
+                .collect();
+            names.sort();
+            names
+        };
+        let (own, its) = (names(&reading.graph), names(&hwloc.graph));
+        match kind {
+            RootComplex => assert_eq!(own.len(), its.len()),
+            _ => assert_eq!(own, its, "{kind:?}"),
+        }
+    }
+}

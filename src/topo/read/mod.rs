@@ -3,12 +3,26 @@
 //! To add a reader: a file here with a [`Format`], and its line in [`FORMATS`]. A reader repairs what is provably wrong and tells
 //! each repair with its position; what it cannot read is a [`Flaw`] with its position; it never panics.
 
+mod astra;
+mod document;
+mod fabric;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod hccl;
+mod hostlist;
+mod hwloc;
+mod ibnet;
 pub(super) mod json;
 mod lines;
+mod lspci;
+mod matrix;
 mod nccl_graph;
 mod nccl_xml;
+mod netq;
+mod page;
+mod slurm;
+mod taccl;
+mod topograph;
 mod xml;
 
 pub use lines::{Lines, Position};
@@ -63,7 +77,23 @@ pub struct Flaw {
 }
 
 /// All formats, in the order in which they are tried: one that is sure before one that guesses.
-pub const FORMATS: &[Format] = &[json::FORMAT, nccl_xml::FORMAT, nccl_graph::FORMAT];
+pub const FORMATS: &[Format] = &[
+    json::FORMAT,
+    nccl_xml::FORMAT,
+    nccl_graph::FORMAT,
+    hwloc::FORMAT,
+    hccl::FORMAT,
+    netq::FORMAT,
+    taccl::FORMAT,
+    astra::SYSTEM,
+    matrix::FORMAT,
+    lspci::FORMAT,
+    ibnet::FORMAT,
+    slurm::FORMAT,
+    topograph::FORMAT,
+    astra::YAML,
+    astra::TREE,
+];
 
 /// Reads a text in the format that its content has; also says which that is.
 ///
@@ -104,3 +134,5 @@ impl fmt::Display for Repair {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_others;

@@ -116,7 +116,7 @@ fn what_is_written_is_the_same_graph_again() {
 }
 
 /// Reads, and writes what was read: neither may panic. Says whether it was a graph.
-fn survives(text: &str) -> bool {
+pub(super) fn survives(text: &str) -> bool {
     match read(text, "file") {
         Ok((Reading { graph, .. }, _)) => {
             for writer in write::WRITERS {
@@ -175,7 +175,7 @@ fn mutations_do_no_harm() {
     );
 }
 
-fn mutate(bytes: &mut Vec<u8>, random: &mut fastrand::Rng) {
+pub(super) fn mutate(bytes: &mut Vec<u8>, random: &mut fastrand::Rng) {
     let (at, other) = (random.usize(..bytes.len()), random.usize(..bytes.len()));
     let (start, end) = (at.min(other), at.max(other));
     match random.u8(..6) {
@@ -500,7 +500,7 @@ fn flaws_have_positions() {
     for (text, wanted) in [
         (
             "",
-            "t:1:1: no topology format begins like this; wanted one of json, nccl-xml, nccl-graph",
+            "t:1:1: no topology format begins like this; wanted one of json, nccl-xml, nccl-graph, hwloc",
         ),
         (
             "<system/>",

@@ -1,0 +1,154 @@
+//! Networks as switches with what is below them: what Slurm's and topograph's readers make of their files.
+
+use super::{Flaw, page::Page};
+use crate::topo::graph::{Link, LinkKind, NodeId, NodeKind};
+use std::collections::HashMap;
+
+/// A switch.
+pub(super) struct Switch {
+    pub(super) at: usize,
+    pub(super) name: String,
+    /// Names of switches below.
+    pub(super) below: Vec<String>,
+    /// Names of hosts.
+    pub(super) hosts: Vec<String>,
+    pub(super) words: Vec<(String, String)>,
+}
+
+/// Adds switches, and hosts as they are named. Gives back the hosts by name.
+pub(super) fn build(page: &mut Page, switches: Vec<Switch>) -> Result<HashMap<String, NodeId>, Flaw> {
+    let rows = merge(page, switches);
+    let kinds = kinds(page, &rows)?;
+    let mut nodes: Vec<NodeId> = Vec::with_capacity(rows.len());
+    for (row, kind) in rows.iter().zip(kinds) {
+        let origin = page.origin(row.at);
+        let node = page.graph.add_node(kind, &row.name, None, origin);
+        for (key, value) in &row.words {
+            page.graph.set(node, key, value);
+        }
+        nodes.push(node);
+    }
+    let names: HashMap<&str, usize> = rows
+        .iter()
+        .enumerate()
+        .map(|(at, row)| (row.name.as_str(), at))
+        .collect();
+    let mut hosts: HashMap<String, (NodeId, usize)> = HashMap::new();
+    for (place, row) in rows.iter().enumerate() {
+        let link = Link::new(LinkKind::Opaque, page.origin(row.at));
+        for below in &row.below {
+            page.graph.join(nodes[place], nodes[names[below.as_str()]], link);
+        }
+        for host in &row.hosts {
+            let known = hosts.get(host).copied();
+            let node = match known {
+                Some((_, last)) if last == place => {
+                    page.tell(
+                        row.at,
+                        format!("host {host} twice in {}: once is enough", row.name),
+                    );
+                    continue;
+                }
+                Some((node, last)) => {
+                    let other = rows[last].name.clone();
+                    page.tell(
+                        row.at,
+                        format!("host {host} is in {other}, too: joined with both"),
+                    );
+                    node
+                }
+                None => page.graph.add_node(NodeKind::Host, host, None, link.origin),
+            };
+            hosts.insert(host.clone(), (node, place));
+            page.graph.join(nodes[place], node, link);
+        }
+    }
+    Ok(hosts.into_iter().map(|(name, (node, _))| (name, node)).collect())
+}
+
+/// Rows of one name are one switch; a switch that is named only below others is a switch.
+fn merge(page: &mut Page, switches: Vec<Switch>) -> Vec<Switch> {
+    let mut rows: Vec<Switch> = Vec::new();
+    let mut names: HashMap<String, usize> = HashMap::new();
+    for mut row in switches {
+        match names.get(&row.name) {
+            Some(&first) => {
+                page.tell(row.at, format!("a second {}: joined with the first", row.name));
+                let first = &mut rows[first];
+                first.below.append(&mut row.below);
+                first.hosts.append(&mut row.hosts);
+                first.words.append(&mut row.words);
+            }
+            None => {
+                names.insert(row.name.clone(), rows.len());
+                rows.push(row);
+            }
+        }
+    }
+    for place in 0..rows.len() {
+        let mut below = std::mem::take(&mut rows[place].below);
+        below.sort();
+        below.dedup();
+        for name in &below {
+            if !names.contains_key(name) {
+                let at = rows[place].at;
+                page.tell(
+                    at,
+                    format!("{name} is below a switch, but has nothing below it: kept so"),
+                );
+                names.insert(name.clone(), rows.len());
+                rows.push(Switch {
+                    at,
+                    name: name.clone(),
+                    below: Vec::new(),
+                    hosts: Vec::new(),
+                    words: Vec::new(),
+                });
+            }
+        }
+        rows[place].below = below;
+    }
+    rows
+}
+
+/// Leaf, spine or core, by the longest way down.
+fn kinds(page: &Page, rows: &[Switch]) -> Result<Vec<NodeKind>, Flaw> {
+    let names: HashMap<&str, usize> = rows
+        .iter()
+        .enumerate()
+        .map(|(at, row)| (row.name.as_str(), at))
+        .collect();
+    let mut above: Vec<Vec<usize>> = vec![Vec::new(); rows.len()];
+    let mut open: Vec<usize> = vec![0; rows.len()];
+    for (place, row) in rows.iter().enumerate() {
+        open[place] = row.below.len();
+        for below in &row.below {
+            above[names[below.as_str()]].push(place);
+        }
+    }
+    let mut heights = vec![0_usize; rows.len()];
+    let mut ready: Vec<usize> = (0..rows.len()).filter(|&place| open[place] == 0).collect();
+    while let Some(place) = ready.pop() {
+        for &up in &above[place] {
+            heights[up] = heights[up].max(heights[place] + 1);
+            open[up] -= 1;
+            if open[up] == 0 {
+                ready.push(up);
+            }
+        }
+    }
+    if let Some(place) = open.iter().position(|&open| open > 0) {
+        let row = &rows[place];
+        return Err(page.flaw(
+            row.at,
+            format!("{} is below itself, or above a switch that is", row.name),
+            "switches that make a tree",
+        ));
+    }
+    let kind = |height| match height {
+        0 => NodeKind::Leaf,
+        1 => NodeKind::Spine,
+        _ => NodeKind::CoreSwitch,
+    };
+    Ok(heights.into_iter().map(kind).collect())
+}

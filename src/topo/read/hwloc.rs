@@ -1,0 +1,701 @@
+//! hwloc's XML (`lstopo --of xml`), of its versions 1 to 3.
+//!
+//! Machines, packages and NUMA nodes, the outermost caches, GPUs and network adapters with the bridges above them, and the
+//! bandwidths of NVLinks and xGMI links that hwloc calls distances. Other devices are left out.
+
+use super::{Flaw, Format, Reading, page::Page, xml};
+use crate::topo::{
+    graph::{Confidence, Link, LinkKind, NodeId, NodeKind, Origin},
+    pci, speeds,
+};
+use roxmltree::Node;
+use std::collections::{HashMap, HashSet};
+
+pub(super) const FORMAT: Format = Format {
+    name: "hwloc",
+    about: "hwloc's XML",
+    sniff: |text| xml::begins(text, &["topology"]),
+    read,
+};
+
+/// Objects of a matrix of distances, at most.
+const OBJECTS: usize = 1024;
+
+fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
+    let page = Page::new(text, source);
+    let document = xml::parse(text, source, &page.lines)?;
+    let root = document.root_element();
+    let major = root
+        .attribute("version")
+        .and_then(|version| version.split('.').next()?.parse().ok());
+    let mut reader = Reader {
+        page,
+        // The first version did not say so.
+        major: major.unwrap_or(1),
+        nodes: HashMap::new(),
+        objects: HashMap::new(),
+        numas: Vec::new(),
+        wanted: HashSet::new(),
+        told: HashSet::new(),
+    };
+    if !(1..=3).contains(&reader.major) {
+        reader.tell(root, "a version that is unknown: read as version 3");
+    }
+    let objects: Vec<Node> = root
+        .descendants()
+        .filter(|node| node.has_tag_name("object"))
+        .collect();
+    reader.look_for_devices(&objects);
+    for object in &objects {
+        reader.machine_part(*object);
+    }
+    if reader.page.graph.is_empty() {
+        let at = root.range().start;
+        return Err(reader
+            .page
+            .flaw(at, "a topology without a machine", "an <object type=\"Machine\">"));
+    }
+    for object in &objects {
+        reader.cache(*object);
+    }
+    for object in &objects {
+        reader.device(*object);
+    }
+    reader.sockets(root);
+    for distances in root.descendants() {
+        match distances.tag_name().name() {
+            "distances2" | "distances2hetero" => reader.distances(distances),
+            "distances" => reader.old_distances(distances),
+            _ => {}
+        }
+    }
+    Ok(reader.page.done())
+}
+
+struct Reader<'t> {
+    page: Page<'t>,
+    major: u32,
+    nodes: HashMap<roxmltree::NodeId, NodeId>,
+    /// By what distances call them: "OSDev:802", "NUMANode#1".
+    objects: HashMap<String, NodeId>,
+    numas: Vec<Numa>,
+    /// Devices that are shown, and the bridges above them.
+    wanted: HashSet<roxmltree::NodeId>,
+    /// Bridges of which has been told that their NUMA node is not known.
+    told: HashSet<roxmltree::NodeId>,
+}
+
+struct Numa {
+    node: NodeId,
+    host: Option<NodeId>,
+    number: usize,
+}
+
+impl Reader<'_> {
+    fn origin(&self, object: Node) -> Origin {
+        self.page.origin(object.range().start)
+    }
+
+    fn tell(&mut self, object: Node, what: impl Into<String>) {
+        self.page.tell(object.range().start, what);
+    }
+
+    /// The nearest of an object's ancestors that is a node, of such a kind.
+    fn above(&self, object: Node, kinds: &[NodeKind]) -> Option<NodeId> {
+        let nodes = object
+            .ancestors()
+            .skip(1)
+            .filter_map(|above| self.nodes.get(&above.id()).copied());
+        let mut nodes = nodes.filter(|&node| kinds.contains(&self.page.graph.kind(node)));
+        nodes.next()
+    }
+
+    fn add(&mut self, object: Node, kind: NodeKind, name: &str, parent: Option<NodeId>) -> NodeId {
+        let origin = self.origin(object);
+        let node = self.page.graph.add_node(kind, name, parent, origin);
+        self.nodes.insert(object.id(), node);
+        let class = object.attribute("type").unwrap_or("");
+        if let Some(index) = object.attribute("gp_index") {
+            self.objects.insert(format!("{class}:{index}"), node);
+        }
+        if let Some(index) = object.attribute("os_index") {
+            self.objects.insert(format!("{class}#{index}"), node);
+        }
+        node
+    }
+
+    /// Machines, packages, NUMA nodes.
+    fn machine_part(&mut self, object: Node) {
+        let index = object.attribute("os_index").unwrap_or("0").to_owned();
+        let host = self.above(object, &[NodeKind::Host]);
+        match object.attribute("type").unwrap_or("") {
+            "Machine" => {
+                let name = info(object, "HostName").unwrap_or("host").to_owned();
+                let node = self.add(object, NodeKind::Host, &name, None);
+                for (key, value) in infos(object) {
+                    self.page.graph.set(node, key, value);
+                }
+            }
+            "Package" | "Socket" => {
+                // In the first version a NUMA node may hold packages.
+                let parent = self.above(object, &[NodeKind::Numa]).or(host);
+                let node = self.add(object, NodeKind::Package, &format!("package {index}"), parent);
+                for (key, value) in infos(object) {
+                    self.page.graph.set(node, key, value);
+                }
+                if let Some(gp) = object
+                    .attribute("gp_index")
+                    .filter(|_| object.attribute("type") == Some("Socket"))
+                {
+                    self.objects.insert(format!("Package:{gp}"), node);
+                }
+            }
+            "NUMANode" => {
+                let parent = self.above(object, &[NodeKind::Package]).or(host);
+                let node = self.add(object, NodeKind::Numa, &format!("NUMA {index}"), parent);
+                self.page.graph.set(node, "numaid", &index);
+                let cpus = object.attribute("cpuset").map(|set| ranges(&bits(set)));
+                let memory = object.attribute("local_memory").map(|bytes| format!("{bytes}B"));
+                for (key, value) in [("cpulist", cpus), ("memory", memory)] {
+                    if let Some(value) = value {
+                        self.page.graph.set(node, key, &value);
+                    }
+                }
+                if host.is_none() {
+                    self.tell(object, "a NUMA node in no machine: kept by itself");
+                }
+                let number = index.parse().unwrap_or(usize::MAX);
+                self.numas.push(Numa { node, host, number });
+            }
+            _ => {}
+        }
+    }
+
+    /// The outermost cache of some cores.
+    fn cache(&mut self, object: Node) {
+        let is_cache = |node: &Node| (node.attribute("type")).is_some_and(|class| class.ends_with("Cache"));
+        if !is_cache(&object) || object.ancestors().skip(1).any(|above| is_cache(&above)) {
+            return;
+        }
+        let Some((parent, _)) = self.locality(object) else {
+            return;
+        };
+        let class = object.attribute("type").unwrap_or("");
+        let level = object
+            .attribute("depth")
+            .unwrap_or_else(|| class.trim_end_matches("Cache").trim_start_matches('L'));
+        let cpus = ranges(&bits(object.attribute("cpuset").unwrap_or("")));
+        let name = format!("L{level} of {cpus}");
+        let node = self.add(object, NodeKind::Cores, &name, Some(parent));
+        self.page.graph.set(node, "cpulist", &cpus);
+        if let Some(size) = object.attribute("cache_size") {
+            self.page.graph.set(node, "cache", &format!("{size}B"));
+        }
+        let cores = object
+            .descendants()
+            .filter(|node| node.attribute("type") == Some("Core"))
+            .count();
+        self.page.graph.set(node, "cores", &cores.to_string());
+        let origin = self.origin(object);
+        self.page
+            .graph
+            .join(parent, node, Link::new(LinkKind::Memory, origin));
+    }
+
+    /// The NUMA node that an object is in or near, and whether that is sure. A host without NUMA nodes is its own.
+    fn locality(&self, object: Node) -> Option<(NodeId, bool)> {
+        let host = self.above(object, &[NodeKind::Host])?;
+        if let Some(numa) = self.above(object, &[NodeKind::Numa]) {
+            return Some((numa, true));
+        }
+        let set = object
+            .ancestors()
+            .find_map(|above| above.attribute("nodeset"))
+            .map(bits);
+        let has = |number: usize| match &set {
+            Some(set) => set.get(number).copied().unwrap_or(false),
+            None => true,
+        };
+        let mut near = self
+            .numas
+            .iter()
+            .filter(|numa| numa.host == Some(host) && has(numa.number));
+        let first = near.next().map(|numa| numa.node);
+        let sure = near.next().is_none();
+        let any = self
+            .numas
+            .iter()
+            .find(|numa| numa.host == Some(host))
+            .map(|numa| numa.node);
+        Some((first.or(any).unwrap_or(host), sure))
+    }
+
+    /// Marks GPUs and adapters, and all bridges above them.
+    fn look_for_devices(&mut self, objects: &[Node]) {
+        let mut slots: HashSet<String> = HashSet::new();
+        let slot =
+            |object: &Node| pci::slot(&pci::bus_id(object.attribute("pci_busid").unwrap_or(""))).to_owned();
+        let devices: Vec<(Node, NodeKind)> = (objects.iter())
+            .filter(|object| object.attribute("type") == Some("PCIDev"))
+            .map(|object| (*object, self.kind(*object)))
+            .collect();
+        for (object, kind) in &devices {
+            if *kind == NodeKind::Nic && has_device(*object) {
+                slots.insert(slot(object));
+            }
+        }
+        let mut left_out: HashMap<String, (Node, usize)> = HashMap::new();
+        for (object, kind) in &devices {
+            let wanted = matches!(
+                kind,
+                NodeKind::Gpu | NodeKind::Npu | NodeKind::Nic | NodeKind::NvSwitch
+            );
+            if *kind == NodeKind::Nic && !has_device(*object) && slots.contains(&slot(object)) {
+                left_out.entry(slot(object)).or_insert((*object, 0)).1 += 1;
+                continue;
+            }
+            if wanted {
+                self.wanted.extend(object.ancestors().map(|above| above.id()));
+            }
+        }
+        let mut left_out: Vec<_> = left_out.into_iter().collect();
+        left_out.sort_by_key(|(_, (object, _))| object.range().start);
+        for (slot, (object, count)) in left_out {
+            self.tell(
+                object,
+                format!("{count} functions of {slot} have no network device: virtual ones, left out"),
+            );
+        }
+    }
+
+    fn kind(&self, object: Node) -> NodeKind {
+        let (class, vendor) = ids(object);
+        let coprocessor = object
+            .descendants()
+            .any(|device| self.device_kind(device) == Some(Device::Coprocessor));
+        match pci::kind(class.map(|class| class << 8), vendor) {
+            // Where the system hid a switch's registers, its ids are all 0.
+            _ if object.attribute("subtype") == Some("NVSwitch") => NodeKind::NvSwitch,
+            NodeKind::PciFunction if coprocessor => NodeKind::Gpu,
+            kind => kind,
+        }
+    }
+
+    fn device_kind(&self, object: Node) -> Option<Device> {
+        if object.attribute("type") != Some("OSDev") {
+            return None;
+        }
+        let number: u32 = object.attribute("osdev_type")?.parse().ok()?;
+        // Numbers until version 3, then bits.
+        Some(match (self.major, number) {
+            (..=2, 2) => Device::Network,
+            (..=2, 3) => Device::Verbs,
+            (..=2, 5) => Device::Coprocessor,
+            (..=2, _) => Device::Other,
+            (_, bits) if bits & 32 != 0 => Device::Verbs,
+            (_, bits) if bits & 16 != 0 => Device::Network,
+            (_, bits) if bits & 8 != 0 => Device::Coprocessor,
+            _ => Device::Other,
+        })
+    }
+
+    /// Bridges, GPUs and adapters that are wanted, and what the system calls them.
+    fn device(&mut self, object: Node) {
+        match object.attribute("type").unwrap_or("") {
+            "Bridge" if self.wanted.contains(&object.id()) => {
+                let kind = match object.attribute("bridge_type") {
+                    Some(kind) if kind.starts_with("0-") => NodeKind::RootComplex,
+                    _ => NodeKind::PciSwitch,
+                };
+                self.function(object, kind);
+            }
+            "PCIDev" if self.wanted.contains(&object.id()) => {
+                let kind = self.kind(object);
+                if ids(object).1 == Some(0) {
+                    let bus = object.attribute("pci_busid").unwrap_or("a device");
+                    self.tell(
+                        object,
+                        format!("{bus} has no ids: known by its subtype or its name in the system"),
+                    );
+                }
+                self.function(object, kind);
+            }
+            "OSDev" => self.system_device(object),
+            _ => {}
+        }
+    }
+
+    fn function(&mut self, object: Node, kind: NodeKind) {
+        let bridge = self.above(
+            object,
+            &[
+                NodeKind::PciSwitch,
+                NodeKind::RootComplex,
+                NodeKind::Nic,
+                NodeKind::Gpu,
+            ],
+        );
+        let parent = match bridge {
+            Some(bridge) => bridge,
+            None => {
+                let Some((numa, sure)) = self.locality(object) else {
+                    return self.tell(object, "a device in no machine: left out");
+                };
+                if !sure && self.told.insert(object.id()) {
+                    let name = self.page.graph.name(numa).to_owned();
+                    self.tell(
+                        object,
+                        format!("a device near several NUMA nodes: taken as near {name}, the first"),
+                    );
+                }
+                numa
+            }
+        };
+        let name = match object
+            .attribute("pci_busid")
+            .filter(|_| kind != NodeKind::RootComplex)
+        {
+            Some(bus) => pci::bus_id(bus),
+            None => format!("pci{}", object.attribute("bridge_pci").unwrap_or("")),
+        };
+        let node = self.add(object, kind, &name, Some(parent));
+        let (class, vendor) = ids(object);
+        for (key, value) in [("class", class.map(|class| class << 8)), ("vendor", vendor)] {
+            if let Some(value) = value {
+                self.page.graph.set(node, key, &format!("{value:#06x}"));
+            }
+        }
+        for key in ["pci_busid", "bridge_pci", "pci_link_speed"] {
+            if let Some(value) = object.attribute(key) {
+                self.page.graph.set(node, key.trim_start_matches("pci_"), value);
+            }
+        }
+        let origin = self.origin(object);
+        let link = Link::new(LinkKind::Pcie, origin);
+        let gigabytes = object
+            .attribute("pci_link_speed")
+            .and_then(|speed| speed.parse::<f64>().ok());
+        let link = match gigabytes.filter(|speed| (0.01..=1e4).contains(speed)) {
+            _ if kind == NodeKind::RootComplex => link,
+            // What is left after encoding; three quarters of it arrive.
+            Some(speed) => link.speed((speed * 0.75e9) as u64, Confidence::Declared),
+            None => link.speed(speeds::PCIE, Confidence::Assumed),
+        };
+        self.page.graph.join(parent, node, link);
+    }
+
+    /// Ports of adapters; what a GPU is called.
+    fn system_device(&mut self, object: Node) {
+        let (Some(parent), Some(kind)) = (object.parent(), self.device_kind(object)) else {
+            return;
+        };
+        let name = object.attribute("name").unwrap_or("device").to_owned();
+        let Some(node) = self.nodes.get(&parent.id()).copied() else {
+            return;
+        };
+        if let Some(index) = object.attribute("gp_index") {
+            self.objects.insert(format!("OSDev:{index}"), node);
+        }
+        let nic = self.page.graph.kind(node) == NodeKind::Nic;
+        match kind {
+            Device::Coprocessor => {
+                let key = name.trim_end_matches(|c: char| c.is_ascii_digit());
+                self.page
+                    .graph
+                    .set(node, if key.is_empty() { "device" } else { key }, &name);
+                for (key, value) in infos(object) {
+                    self.page.graph.set(node, key, value);
+                }
+            }
+            Device::Verbs if nic => self.verbs(object, node, &name),
+            // Beside a port of InfiniBand's it is the same port.
+            Device::Network if nic => {
+                let verbs = parent
+                    .children()
+                    .any(|other| self.device_kind(other) == Some(Device::Verbs));
+                match verbs {
+                    true => self.page.graph.set(
+                        node,
+                        &format!("net.{name}"),
+                        info(object, "Address").unwrap_or(""),
+                    ),
+                    false => _ = self.port(object, node, &name, LinkKind::Tcp),
+                }
+            }
+            Device::Network if self.page.graph.kind(node) != NodeKind::Nic => {
+                self.tell(object, format!("{name} is no adapter's: left out"));
+            }
+            _ => {}
+        }
+    }
+
+    fn verbs(&mut self, object: Node, nic: NodeId, name: &str) {
+        let ports: Vec<u32> = infos(object)
+            .filter_map(|(key, _)| key.strip_prefix("Port")?.strip_suffix("State")?.parse().ok())
+            .collect();
+        let ports = if ports.is_empty() { vec![1] } else { ports };
+        for port in ports {
+            let word = |key: &str| info(object, &format!("Port{port}{key}")).map(str::to_owned);
+            let label = if port == 1 {
+                name.to_owned()
+            } else {
+                format!("{name}:{port}")
+            };
+            let lid = word("LID").as_deref().and_then(pci::number).unwrap_or(0);
+            let kind = if lid > 0 { LinkKind::Ib } else { LinkKind::Roce };
+            let (node, edges) = self.port(object, nic, &label, kind);
+            for (key, value) in [
+                ("state", word("State")),
+                ("lid", word("LID")),
+                ("gid", word("GID0")),
+            ] {
+                if let Some(value) = value {
+                    self.page.graph.set(node, key, &value);
+                }
+            }
+            self.page.graph.set(node, "port", &port.to_string());
+            // 4 is active.
+            if word("State").is_some_and(|state| state != "4") {
+                for edge in edges {
+                    self.page.graph.link_mut(edge).reachable = false;
+                }
+            }
+        }
+    }
+
+    fn port(
+        &mut self,
+        object: Node,
+        nic: NodeId,
+        name: &str,
+        kind: LinkKind,
+    ) -> (NodeId, [crate::topo::graph::EdgeId; 2]) {
+        let origin = self.origin(object);
+        let node = self
+            .page
+            .graph
+            .add_node(NodeKind::NicPort, name, Some(nic), origin);
+        for (info, key) in [("Address", "address"), ("SysImageGUID", "guid")] {
+            if let Some(value) = self::info(object, info) {
+                self.page.graph.set(node, key, value);
+            }
+        }
+        let edges = self.page.graph.join(nic, node, Link::new(kind, origin));
+        (node, edges)
+    }
+
+    /// NUMA nodes of a host are joined with one another; very many, through a node in the middle.
+    fn sockets(&mut self, root: Node) {
+        let package = root
+            .descendants()
+            .find(|node| ["Package", "Socket"].contains(&node.attribute("type").unwrap_or("")));
+        let word = |key: &str| {
+            package
+                .and_then(|package| info(package, key))
+                .unwrap_or("")
+                .to_owned()
+        };
+        let arch = root
+            .descendants()
+            .find_map(|node| info(node, "Architecture"))
+            .unwrap_or("x86_64");
+        let arch = if word("CPUModel").contains("POWER") {
+            "ppc64"
+        } else {
+            arch
+        };
+        let number = |key: &str| word(key).parse().unwrap_or(0);
+        let speed = speeds::socket(
+            arch,
+            &word("CPUVendor"),
+            number("CPUFamilyNumber"),
+            number("CPUModelNumber"),
+        );
+        let link = Link::new(LinkKind::Socket, Origin::ASSUMED).speed(speed, Confidence::Assumed);
+        let mut hosts: Vec<(Option<NodeId>, Vec<NodeId>)> = Vec::new();
+        for numa in &self.numas {
+            match hosts.iter_mut().find(|(host, _)| *host == numa.host) {
+                Some((_, numas)) => numas.push(numa.node),
+                None => hosts.push((numa.host, vec![numa.node])),
+            }
+        }
+        for (host, numas) in hosts {
+            if numas.len() > 64 {
+                let middle = self
+                    .page
+                    .graph
+                    .add_node(NodeKind::Opaque, "sockets", host, Origin::ASSUMED);
+                for numa in numas {
+                    self.page.graph.join(numa, middle, link);
+                }
+                continue;
+            }
+            for (place, one) in numas.iter().enumerate() {
+                for other in &numas[place + 1..] {
+                    self.page.graph.join(*one, *other, link);
+                }
+            }
+        }
+    }
+
+    /// A matrix of latencies, or of bandwidths in MB/s.
+    fn distances(&mut self, matrix: Node) {
+        let name = matrix.attribute("name").unwrap_or("");
+        let kind = match name {
+            "NVLinkBandwidth" => LinkKind::NvLink,
+            "XGMIBandwidth" => LinkKind::XGmi,
+            "NUMALatency" => LinkKind::Memory,
+            _ => return,
+        };
+        let words = |tag: &str| -> Vec<&str> {
+            let parts = matrix.children().filter(|part| part.has_tag_name(tag));
+            parts
+                .flat_map(|part| part.text().unwrap_or("").split_whitespace())
+                .collect()
+        };
+        let (indexes, values) = (words("indexes"), words("u64values"));
+        if indexes.len() > OBJECTS || values.len() != indexes.len() * indexes.len() {
+            let what = format!("{} values for {} objects: left out", values.len(), indexes.len());
+            return self.tell(matrix, what);
+        }
+        let class = matrix.attribute("type").unwrap_or("");
+        let by_number = matrix.attribute("indexing") == Some("os");
+        let nodes: Vec<Option<NodeId>> = (indexes.iter())
+            .map(|index| {
+                let key = match (index.contains(':'), by_number) {
+                    (true, _) => (*index).to_owned(),
+                    (false, true) => format!("{class}#{index}"),
+                    (false, false) => format!("{class}:{index}"),
+                };
+                self.objects.get(&key).copied()
+            })
+            .collect();
+        if let Some(place) = nodes.iter().position(Option::is_none) {
+            self.tell(
+                matrix,
+                format!("{name} of {}, which is not in the file: left out", indexes[place]),
+            );
+        }
+        for (one, row) in values.chunks(indexes.len().max(1)).enumerate() {
+            let Some(from) = nodes[one] else {
+                continue;
+            };
+            if kind == LinkKind::Memory {
+                self.page.graph.set(from, "distance", &row.join(" "));
+                continue;
+            }
+            let from = self.end(from);
+            for (other, value) in row.iter().enumerate().filter(|(other, _)| *other != one) {
+                let megabytes = value.parse::<u64>().unwrap_or(0);
+                if let (Some(to), 1..) = (nodes[other], megabytes) {
+                    let (to, origin) = (self.end(to), self.origin(matrix));
+                    if from != to {
+                        let bytes = megabytes.saturating_mul(speeds::MB);
+                        let link = Link::new(kind, origin).speed(bytes, Confidence::Declared);
+                        self.page.graph.add_edge(from, to, link);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Links to a package end at its first NUMA node.
+    fn end(&self, node: NodeId) -> NodeId {
+        let graph = &self.page.graph;
+        let numa = graph
+            .children(node)
+            .find(|&child| graph.kind(child) == NodeKind::Numa);
+        match graph.kind(node) {
+            NodeKind::Package => numa.or(graph.within(node, NodeKind::Numa)).unwrap_or(node),
+            _ => node,
+        }
+    }
+
+    /// Version 1 has latencies of the NUMA nodes in their order.
+    fn old_distances(&mut self, matrix: Node) {
+        let count = matrix
+            .attribute("nbobjs")
+            .and_then(|count| count.parse::<usize>().ok())
+            .unwrap_or(0);
+        let values: Vec<&str> = (matrix.children())
+            .filter(|part| part.has_tag_name("latency"))
+            .filter_map(|part| part.attribute("value"))
+            .collect();
+        if count == 0 || count > OBJECTS || values.len() != count * count || count != self.numas.len() {
+            return self.tell(matrix, "distances that are not those of all NUMA nodes: left out");
+        }
+        for (row, numa) in values.chunks(count).zip(&self.numas) {
+            self.page.graph.set(numa.node, "distance", &row.join(" "));
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Device {
+    Network,
+    Verbs,
+    Coprocessor,
+    Other,
+}
+
+/// Whether the system knows a function as a network device.
+fn has_device(object: Node) -> bool {
+    object
+        .children()
+        .any(|child| child.attribute("type") == Some("OSDev"))
+}
+
+/// Class and vendor in "0302 [10de:1db8] [10de:131d] a1 00".
+fn ids(object: Node) -> (Option<u32>, Option<u32>) {
+    let words = object.attribute("pci_type").unwrap_or("");
+    let hex = |text: &str| u32::from_str_radix(text, 16).ok();
+    let class = words.split_whitespace().next().and_then(hex);
+    let vendor = words
+        .split_once('[')
+        .and_then(|(_, ids)| hex(ids.split(':').next()?));
+    (class.filter(|class| *class <= 0xffff), vendor)
+}
+
+fn infos<'d>(object: Node<'d, 'd>) -> impl Iterator<Item = (&'d str, &'d str)> {
+    (object.children().filter(|child| child.has_tag_name("info")))
+        .filter_map(|info| Some((info.attribute("name")?, info.attribute("value")?)))
+}
+
+fn info<'d>(object: Node<'d, '_>, key: &str) -> Option<&'d str> {
+    let mut all = object.children().filter(|child| child.has_tag_name("info"));
+    let found = all.find(|info| info.attribute("name") == Some(key))?;
+    found.attribute("value")
+}
+
+/// The bits of "0x00000101,,0x1", in words of 32 bits with the highest first; an empty word is 0.
+fn bits(set: &str) -> Vec<bool> {
+    let words = set.split(',').rev().map(|word| {
+        let digits = word.trim().trim_start_matches("0x");
+        match word {
+            "0xf...f" => u32::MAX,
+            _ => u32::from_str_radix(digits, 16).unwrap_or(0),
+        }
+    });
+    words
+        .flat_map(|word| (0..32).map(move |bit| word >> bit & 1 == 1))
+        .collect()
+}
+
+/// Set bits as "0-3,8".
+fn ranges(bits: &[bool]) -> String {
+    let mut parts = Vec::new();
+    let mut at = 0;
+    while at < bits.len() {
+        let first = at;
+        while at < bits.len() && bits[at] {
+            at += 1;
+        }
+        match at - first {
+            0 => {}
+            1 => parts.push(first.to_string()),
+            _ => parts.push(format!("{first}-{}", at - 1)),
+        }
+        at += 1;
+    }
+    parts.join(",")
+}

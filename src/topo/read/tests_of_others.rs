@@ -1,0 +1,706 @@
+//! Files of all formats but NCCL's and this library's own.
+
+use super::{
+    tests::{mutate, survives},
+    *,
+};
+use crate::topo::{
+    graph::{NodeKind::*, *},
+    paths::Paths,
+};
+use std::{collections::HashSet, fs, path::Path};
+
+const FOLDERS: [&str; 5] = ["fabric", "hwloc", "matrix", "own", "profiles"];
+
+/// All files of the tests by name, such as "own/slurm-tree.conf".
+fn files() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/topologies");
+    let mut files = Vec::new();
+    for folder in FOLDERS {
+        for entry in fs::read_dir(root.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = format!("{folder}/{}", path.file_name().unwrap().to_str().unwrap());
+            files.push((name, fs::read_to_string(&path).unwrap()));
+        }
+    }
+    files.sort();
+    assert_eq!(files.len(), 33, "the files of tests/data/topologies");
+    files
+}
+
+fn text(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data/topologies")
+        .join(name);
+    fs::read_to_string(path).unwrap()
+}
+
+fn graph(name: &str) -> (Graph, Vec<String>) {
+    of(&text(name))
+}
+
+fn of(text: &str) -> (Graph, Vec<String>) {
+    let (reading, _) = read(text, "t").unwrap_or_else(|flaw| panic!("{flaw}"));
+    let repairs = reading.repairs.iter().map(Repair::to_string).collect();
+    (reading.graph, repairs)
+}
+
+fn flaw(text: &str) -> String {
+    read(text, "t").unwrap_err().to_string()
+}
+
+fn count(graph: &Graph, kind: NodeKind) -> usize {
+    graph.of_kind(kind).count()
+}
+
+fn named(graph: &Graph, kind: NodeKind, name: &str) -> NodeId {
+    let mut all = graph.of_kind(kind).filter(|node| graph.name(*node) == name);
+    all.next().unwrap_or_else(|| panic!("no {kind:?} {name}"))
+}
+
+fn link(graph: &Graph, from: NodeId, to: NodeId) -> Link {
+    graph.edge(graph.edge_between(from, to).unwrap()).link
+}
+
+/// The parts of a text between such a begin and end.
+fn between<'t>(text: &'t str, begin: &str, end: &str) -> Vec<&'t str> {
+    text.split(begin)
+        .skip(1)
+        .map(|rest| rest.split(end).next().unwrap())
+        .collect()
+}
+
+#[test]
+fn each_file_has_its_format() {
+    for (name, text) in files() {
+        let file = name.split_once('/').unwrap().1;
+        let wanted = match file {
+            _ if name.starts_with("hwloc/") || file.starts_with("hwloc") => "hwloc",
+            _ if file.contains("lspci") => "lspci-tree",
+            _ if name.starts_with("matrix/") || file.starts_with("matrix") => "nvidia-smi",
+            _ if file.starts_with("slurm") || file.starts_with("slinky") => "slurm",
+            _ if file.starts_with("topograph") => "topograph",
+            _ if file.starts_with("netq") => "netq",
+            _ if file.starts_with("ibnet") => "ibnetdiscover",
+            _ if file.starts_with("hccl") => "hccl",
+            _ if file.starts_with("taccl") => "taccl",
+            _ if file.ends_with(".topo") => "astra-topo",
+            _ if file.ends_with(".yml") => "astra-yaml",
+            _ => "astra-system",
+        };
+        let format = FORMATS.iter().find(|format| (format.sniff)(&text)).unwrap();
+        assert_eq!(format.name, wanted, "{name}");
+        let read = read(&text, &name);
+        match wanted {
+            "lspci-tree" | "astra-system" => _ = read.unwrap_err(),
+            _ => _ = read.unwrap(),
+        }
+    }
+}
+
+/// By the text's objects, one a line.
+#[test]
+fn hwloc_counts_are_those_of_the_text() {
+    for (name, text) in files().into_iter().filter(|(name, _)| name.contains("hwloc")) {
+        let (graph, _) = of(&text);
+        let of = |class: &str| {
+            between(&text, "<object ", ">")
+                .iter()
+                .filter(|object| object.contains(&format!("type=\"{class}\"")))
+                .count()
+        };
+        let devices: Vec<&str> = between(&text, "<object type=\"PCIDev\"", "<object type=\"PCIDev\"");
+        let pci = |classes: &[&str]| {
+            devices
+                .iter()
+                .filter(|part| {
+                    classes
+                        .iter()
+                        .any(|class| part.contains(&format!("pci_type=\"{class}")))
+                })
+                .count()
+        };
+        let consoles = devices
+            .iter()
+            .filter(|part| ["[102b:", "[1a03:"].iter().any(|id| part.contains(id)))
+            .count();
+        // A function without a device of the system, beside one that has one, is virtual.
+        let virtuals = devices
+            .iter()
+            .filter(|part| part.contains("Userspace NIC") && !part.contains("OSDev"))
+            .count();
+        let wanted = [
+            of("Machine"),
+            of("Package") + of("Socket"),
+            of("NUMANode"),
+            pci(&["03"]) - consoles,
+            pci(&["02", "0c06"]) - virtuals,
+            text.matches("subtype=\"NVSwitch\"").count(),
+        ];
+        let kinds = [Host, Package, Numa, Gpu, Nic, NvSwitch];
+        assert_eq!(kinds.map(|kind| count(&graph, kind)), wanted, "{name}: {kinds:?}");
+    }
+}
+
+#[test]
+fn hwloc_has_links_of_gpus() {
+    let (graph, repairs) = graph("hwloc/nvidiaDGX2.xml");
+    assert_eq!(
+        repairs,
+        ["164:19: 0000:66:00.0 has no ids: known by its subtype or its name in the system"]
+    );
+    for gpu in graph.of_kind(Gpu) {
+        let links = graph
+            .edges_from(gpu)
+            .map(|edge| graph.edge(edge))
+            .filter(|edge| edge.link.kind == LinkKind::NvLink);
+        let links: Vec<_> = links
+            .map(|edge| (graph.kind(edge.to), edge.link.bytes_per_second))
+            .collect();
+        assert_eq!(links, [(NvSwitch, 25_000_000_000); 6], "{}", graph.name(gpu));
+    }
+    let first = graph.of_kind(Gpu).next().unwrap();
+    assert_eq!(
+        (graph.name(first), graph.get(first, "nvml")),
+        ("0000:34:00.0", Some("nvml0"))
+    );
+    // The links between the two boards' switches are not in the file.
+    let paths = Paths::from(&graph, first);
+    let ways = graph
+        .of_kind(Gpu)
+        .skip(1)
+        .map(|gpu| paths.to(gpu).unwrap().way.name());
+    assert_eq!(
+        ways.collect::<Vec<_>>(),
+        [vec!["NVL"; 7], vec!["SYS"; 8]].concat()
+    );
+
+    let (graph, repairs) = self::graph("hwloc/power8gpudistances.xml");
+    assert_eq!(repairs, [""; 0]);
+    let gpus: Vec<NodeId> = graph.of_kind(Gpu).collect();
+    assert_eq!(link(&graph, gpus[0], gpus[1]).bytes_per_second, 40_000_000_000);
+    assert!(graph.edge_between(gpus[0], gpus[2]).is_none());
+    let numas = ["NUMA 0", "NUMA 1"].map(|name| named(&graph, Numa, name));
+    for (gpu, numa) in gpus.iter().zip([numas[0], numas[0], numas[1], numas[1]]) {
+        assert_eq!(link(&graph, *gpu, numa).kind, LinkKind::NvLink);
+        assert_eq!(graph.within(*gpu, Numa), Some(numa));
+    }
+    assert_eq!(graph.get(numas[0], "distance"), Some("10 40"));
+}
+
+#[test]
+fn hwloc_of_the_first_version() {
+    let (graph, repairs) = graph("own/hwloc-v1.xml");
+    assert_eq!(repairs, [""; 0]);
+    let [gpu, nic] =
+        [(Gpu, "0000:02:00.0"), (Nic, "0000:82:00.0")].map(|(kind, name)| named(&graph, kind, name));
+    let numa = |node| graph.name(graph.within(node, Numa).unwrap());
+    assert_eq!([numa(gpu), numa(nic)], ["NUMA 0", "NUMA 1"]);
+    let ports: Vec<_> = graph
+        .children(nic)
+        .map(|port| {
+            (
+                graph.name(port),
+                link(&graph, nic, port).kind,
+                link(&graph, nic, port).reachable,
+            )
+        })
+        .collect();
+    assert_eq!(
+        ports,
+        [
+            ("mlx4_0", LinkKind::Ib, true),
+            ("mlx4_0:2", LinkKind::Roce, false)
+        ]
+    );
+    let up = link(&graph, gpu, graph.parent(gpu).unwrap());
+    assert_eq!(
+        (up.bytes_per_second, up.confidence),
+        (6_000_000_000, Confidence::Declared)
+    );
+    let cores = graph.of_kind(Cores).next().unwrap();
+    assert_eq!(
+        (graph.name(cores), graph.get(cores, "cores")),
+        ("L3 of 0-3", Some("1"))
+    );
+    assert_eq!(
+        graph.get(named(&graph, Numa, "NUMA 1"), "distance"),
+        Some("2.000000 1.000000")
+    );
+}
+
+#[test]
+fn hwloc_is_repaired_aloud() {
+    let (_, repairs) = graph("hwloc/40intel64-2g2n4c+pcilocality.xml");
+    assert_eq!(
+        repairs,
+        [
+            "212:7: a device near several NUMA nodes: taken as near NUMA 0, the first",
+            "468:7: a device near several NUMA nodes: taken as near NUMA 1, the first",
+        ]
+    );
+    let (_, repairs) = graph("hwloc/16intel64-manyVFs.xml");
+    assert_eq!(
+        repairs[0],
+        "131:19: 3 functions of 0000:0b:00 have no network device: virtual ones, left out"
+    );
+    let (_, repairs) = of(
+        "<topology version=\"9.1\"><object type=\"Machine\">\n<object type=\"NUMANode\" os_index=\"0\" gp_index=\"1\"/></object>\n\
+         <distances2 type=\"NUMANode\" name=\"NUMALatency\" indexing=\"os\"><indexes>0 1</indexes><u64values>1 2 3</u64values></distances2>\n\
+         <distances2 type=\"NUMANode\" name=\"NUMALatency\" indexing=\"gp\"><indexes>7</indexes><u64values>1</u64values></distances2></topology>",
+    );
+    assert_eq!(
+        repairs,
+        [
+            "1:1: a version that is unknown: read as version 3",
+            "3:1: 3 values for 2 objects: left out",
+            "4:1: NUMALatency of 7, which is not in the file: left out",
+        ]
+    );
+    assert_eq!(
+        flaw("<topology/>"),
+        "t:1:1: a topology without a machine; wanted an <object type=\"Machine\">"
+    );
+}
+
+#[test]
+fn matrices_have_the_devices_of_their_heading() {
+    for (name, text) in files()
+        .into_iter()
+        .filter(|(name, _)| name.contains("matrix") && !name.contains("lspci"))
+    {
+        let (graph, repairs) = of(&text);
+        assert_eq!(repairs, [""; 0], "{name}");
+        let lines = |begin: &str| text.lines().filter(|line| line.starts_with(begin)).count();
+        assert_eq!(
+            [count(&graph, Gpu), count(&graph, Nic)],
+            [lines("GPU"), lines("NIC") - lines("NIC Legend")],
+            "{name}"
+        );
+        let first = graph.of_kind(Gpu).next().unwrap();
+        let paths = Paths::from(&graph, first);
+        let row = text.lines().find(|line| line.starts_with("GPU0")).unwrap();
+        let words: Vec<&str> = row.split_whitespace().skip(1).collect();
+        for (device, word) in graph
+            .nodes()
+            .filter(|node| matches!(graph.kind(*node), Gpu | Nic))
+            .zip(words)
+            .skip(1)
+        {
+            let way = paths.to(device).unwrap().way.name();
+            let wanted = if word.starts_with("NV") { "NVL" } else { word };
+            let wanted = if wanted == "NODE" { "PHB" } else { wanted };
+            assert_eq!(way, wanted, "{name}: GPU0 to {}", graph.name(device));
+        }
+    }
+}
+
+#[test]
+fn matrices_know_numa_nodes_links_and_names() {
+    let (graph, _) = graph("own/matrix-8gpu-4nic.txt");
+    assert_eq!([Numa, NvSwitch, Host].map(|kind| count(&graph, kind)), [2, 1, 1]);
+    let [gpu, nic] = [(Gpu, "GPU6"), (Nic, "NIC3")].map(|(kind, name)| named(&graph, kind, name));
+    assert_eq!(
+        graph.get(graph.within(nic, Numa).unwrap(), "cpulist"),
+        Some("48-95,144-191")
+    );
+    let above = |node| graph.ancestors(node).nth(1).map(|node| (graph.kind(node), node));
+    assert_eq!(
+        (above(gpu), above(gpu).map(|(kind, _)| kind)),
+        (above(nic), Some(PciSwitch))
+    );
+    assert_eq!(graph.get(nic, "name"), Some("mlx5_3"));
+    let switch = graph.of_kind(NvSwitch).next().unwrap();
+    assert_eq!(link(&graph, gpu, switch).wires, 18);
+
+    let (graph, _) = self::graph("own/matrix-pairs.txt");
+    let [one, other] = ["GPU0", "GPU1"].map(|name| named(&graph, Gpu, name));
+    assert_eq!(
+        (link(&graph, one, other).wires, graph.within(one, Numa)),
+        (4, graph.within(other, Numa))
+    );
+    assert_eq!([Numa, PciSwitch].map(|kind| count(&graph, kind)), [2, 1]);
+
+    let (_, repairs) = of("\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tSYS\t X \n");
+    assert_eq!(
+        repairs,
+        ["3:1: GPU0 and GPU1 are joined in two ways: the upper is taken"]
+    );
+    for (text, wanted) in [
+        (
+            "\tGPU0\tGPU1\nGPU0\t X \tPIX\n",
+            "t:2:13: 1 rows of 2 devices; wanted a row for each device",
+        ),
+        (
+            "\tGPU0\tGPU1\nGPU0\t X \tWAT\nGPU1\tSYS\t X \n",
+            "t:2:10: \"WAT\"; wanted X, NV1",
+        ),
+        (
+            "\tGPU0\tGPU1\nGPU1\t X \tPIX\n",
+            "t:2:1: \"GPU1\"; wanted the row of GPU0",
+        ),
+        (
+            "\tGPU0\tGPU1\nGPU0\tPIX\t X \n",
+            "t:2:6: \"PIX\" here; wanted X where",
+        ),
+    ] {
+        assert!(flaw(text).starts_with(wanted), "{}", flaw(text));
+    }
+    assert!(flaw(&text("matrix/2gpu-2nic-threadripper.lspci.txt")).starts_with("t:2:1: lspci -tv"));
+}
+
+/// By the ends of ranges.
+#[test]
+fn slurm_counts_are_those_of_the_text() {
+    for (name, hosts, kinds) in [
+        (
+            "own/slurm-tree.conf",
+            32 + 32 + 28 + 32 + 8 + 1 + 8 + 8,
+            [6, 2, 1],
+        ),
+        ("own/slurm-block.conf", 53, [3, 0, 0]),
+        ("fabric/slinky-dra-block.conf", 12 * 8, [12, 0, 0]),
+    ] {
+        let (graph, repairs) = graph(name);
+        assert_eq!(repairs, [""; 0], "{name}");
+        assert_eq!(count(&graph, Host), hosts, "{name}");
+        assert_eq!(
+            [Leaf, Spine, CoreSwitch].map(|kind| count(&graph, kind)),
+            kinds,
+            "{name}"
+        );
+        let first = graph.of_kind(Host).next().unwrap();
+        let paths = Paths::from(&graph, first);
+        assert!(
+            graph
+                .of_kind(Host)
+                .all(|host| host == first || paths.to(host).is_some()),
+            "{name}"
+        );
+    }
+    let (graph, _) = graph("own/slurm-tree.conf");
+    let (rack, host) = (named(&graph, Leaf, "rack03"), named(&graph, Host, "n0094"));
+    assert_eq!(graph.place(link(&graph, rack, host).origin), "t:8");
+    assert_eq!(
+        graph.get(named(&graph, CoreSwitch, "top"), "LinkSpeed"),
+        Some("400")
+    );
+}
+
+#[test]
+fn slurm_is_repaired_aloud_or_has_a_flaw() {
+    let (graph, repairs) =
+        of("SwitchName=a Switches=b,c\nSwitchName=b Nodes=x[1-2],x1\nswitchname=a nodes=x1 Comment=y\n");
+    assert!(
+        repairs
+            .iter()
+            .any(|told| told == "1:1: c is below a switch, but has nothing below it: kept so"),
+        "{repairs:?}"
+    );
+    assert!(
+        repairs
+            .iter()
+            .any(|told| told == "3:1: a second a: joined with the first"),
+        "{repairs:?}"
+    );
+    assert!(
+        repairs
+            .iter()
+            .any(|told| told == "3:23: \"Comment=y\" is unknown: left out"),
+        "{repairs:?}"
+    );
+    assert_eq!(count(&graph, Host), 2);
+    for (text, wanted) in [
+        (
+            "SwitchName=a Nodes=n[1-1000000000]\n",
+            "t:1:20: a list with which there are more than 262144 names; wanted a list such as",
+        ),
+        ("SwitchName=a Nodes=n[1-\n", "t:1:21: a [ that is not closed"),
+        (
+            "SwitchName=a Switches=b\nSwitchName=b Switches=a\n",
+            "t:1:1: a is below itself, or above a switch that is",
+        ),
+        ("SwitchName=a Switches=a\n", "t:1:1: a is below itself"),
+        (
+            "SwitchName=a SwitchName=b\n",
+            "t:1:14: \"SwitchName=b\" here; wanted",
+        ),
+        ("SwitchName=a nodes\n", "t:1:14: \"nodes\"; wanted Name=value"),
+        ("BlockSizes=4\n", "t:1:1: neither a switch nor a block"),
+    ] {
+        assert!(flaw(text).starts_with(wanted), "{}", flaw(text));
+    }
+}
+
+#[test]
+fn topograph_counts_are_those_of_the_text() {
+    for (name, text) in files().into_iter().filter(|(name, _)| name.contains("topograph")) {
+        let (graph, repairs) = of(&text);
+        assert_eq!(repairs, [""; 0], "{name}");
+        // Ranges of equal width, by the last two digits of both ends.
+        let ranges = text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .flat_map(|line| between(line, "[", "]"));
+        let last = |word: &str| word[word.len() - 2..].parse::<usize>().unwrap();
+        let hosts: usize = ranges
+            .filter_map(|range| range.split_once('-'))
+            .filter(|(first, _)| first.bytes().all(|byte| byte.is_ascii_digit()))
+            .map(|(first, end)| last(end) - last(first) + 1)
+            .sum();
+        let alone = text.matches("\"I25\"").count();
+        let domains: HashSet<&str> = between(&text, "test/domain: ", "\n").into_iter().collect();
+        let blocks = text.matches("- switch: ").count();
+        assert_eq!(
+            [Host, NvSwitch, Leaf].map(|kind| count(&graph, kind)),
+            [hosts + alone, domains.len(), blocks],
+            "{name}"
+        );
+    }
+    assert!(flaw("switches: &a [1]\nblocks: *a\n").starts_with("t:2:9: an alias"));
+    assert!(flaw("blocks:\n- nodes: [\"n[1-999999999]\"]\n").starts_with("t:2:11: a list with which"));
+}
+
+#[test]
+fn ibnetdiscover_and_netq() {
+    let text = text("fabric/ibnetdiscover-excerpt.out");
+    let (graph, repairs) = of(&text);
+    assert_eq!(
+        repairs,
+        ["55:1: 10 adapters have no host in their description: kept without one"]
+    );
+    let ids = |begin: &str| -> HashSet<&str> { between(&text, begin, "\"").into_iter().collect() };
+    let aggregation: HashSet<&str> = text
+        .lines()
+        .filter(|line| line.contains("Aggregation"))
+        .flat_map(|line| between(line, "\"H-", "\""))
+        .collect();
+    assert_eq!(count(&graph, Nic), ids("\"H-").len() - aggregation.len());
+    assert_eq!(count(&graph, Leaf) + count(&graph, Spine), ids("\"S-").len());
+    let hosts: HashSet<&str> = text
+        .lines()
+        .flat_map(|line| between(line, "# \"a0", " "))
+        .collect();
+    assert_eq!(count(&graph, Host), hosts.len());
+    let wires: u32 = graph
+        .edges()
+        .filter(|edge| edge.link.kind == LinkKind::Ib)
+        .map(|edge| edge.link.wires)
+        .sum();
+    assert_eq!(
+        wires as usize,
+        2 * text.lines().filter(|line| line.starts_with('[')).count()
+    );
+    let leaf = graph.of_kind(Leaf).next().unwrap();
+    let spine = graph
+        .edges_from(leaf)
+        .map(|edge| graph.edge(edge))
+        .find(|edge| graph.kind(edge.to) == Spine)
+        .unwrap();
+    assert_eq!(
+        (spine.link.wires, spine.link.bytes_per_second),
+        (2, 100_000_000_000)
+    );
+    assert!(flaw("Switch 3 \"S-1\" # \"x\"\n[1] \"S-2\n").starts_with("t:2:1: a port without its number"));
+    let (_, repairs) = of(
+        "Ca\t1 \"H-1\"\t# \"n1 mlx5_0\"\n[1](1) \"S-1\"[4] # lid 1 lmc 0 \"sw\" lid 2 9xFAST\nSwitch 3 \"S-1\" # \"sw\"\n[4] \"H-1\"[1](1) # \"n1 mlx5_0\" lid 1 4xEDR\n",
+    );
+    assert_eq!(repairs, ["2:1: \"9xFAST\" is no speed of InfiniBand: not known"]);
+
+    let text = self::text("fabric/netq-topologyGraph.json");
+    let (graph, _) = of(&text);
+    let types = |kind: &str| text.matches(&format!("\"device_type\": \"{kind}\"")).count();
+    assert_eq!(count(&graph, Leaf) + count(&graph, Spine), types("switch"));
+    assert_eq!(count(&graph, Host), types("discovered_via_lldp"));
+    let wires: u32 = graph.edges().map(|edge| edge.link.wires).sum();
+    assert_eq!(
+        wires as usize,
+        2 * text.matches("-*-").count() - 2 * graph.edges().len() / 2
+    );
+    let text = self::text("fabric/netq-computeNodes.json");
+    let (graph, _) = of(&text);
+    assert_eq!(
+        [Host, Gpu, NvSwitch].map(|kind| count(&graph, kind)),
+        [
+            text.matches("\"Name\"").count(),
+            text.matches("690a2d9cc5e905fa41a87c").count(),
+            1
+        ]
+    );
+}
+
+#[test]
+fn rank_tables() {
+    for (name, pods) in [
+        ("own/hccl-servers.jsonc", 0),
+        ("own/hccl-pods.jsonc", 2),
+        ("own/hccl-groups.json", 0),
+    ] {
+        let text = text(name);
+        let (graph, repairs) = of(&text);
+        assert_eq!(repairs, [""; 0], "{name}");
+        let devices = text.matches("\"device_id\"").count();
+        let hosts = text
+            .lines()
+            .filter(|line| line.contains("\"server_id\"") && !line.contains("super_pod_id"))
+            .count();
+        assert_eq!(
+            [Npu, Rank, Nic, Host].map(|kind| count(&graph, kind)),
+            [devices, devices, devices, hosts],
+            "{name}"
+        );
+        let fabrics = graph
+            .of_kind(Opaque)
+            .filter(|node| graph.name(*node).starts_with("super pod"));
+        assert_eq!(fabrics.count(), pods, "{name}");
+    }
+    let (_, repairs) = of(
+        "{\"status\": \"initializing\",\n\"server_count\": \"2\", \"server_list\": [\n{\"device\": [{\"device_id\": 0}]}],\n\
+         \"super_pod_list\": [{\"server_list\": [{\"server_id\": \"x\"}]}]}",
+    );
+    assert_eq!(
+        repairs,
+        [
+            "1:12: a table that is not completed: read as it is",
+            "2:17: server_count is 2, but there are 1: taken as those",
+            "3:1: a server without a server_id: taken as \"server\"",
+            "4:37: a server that is not in the server_list: left out",
+        ]
+    );
+    for (text, wanted) in [
+        ("{\"server_list\": []}", "t:1:1: no server"),
+        (
+            "{\"server_list\": [{\"server_id\": \"a\", \"device\": [{}]}]}",
+            "t:1:48: a device without a device_id",
+        ),
+        (
+            "{\"server_list\": [{\"server_id\": \"a\", \"device\": [{\"device_id\": 0, \"rank_id\": 1}, {\"device_id\": 1, \"rank_id\": 1}]}]}",
+            "t:1:80: a second rank 1",
+        ),
+        (
+            "{\"server_list\": [ // x\n",
+            "t:1:23: the end of the text; wanted what is still open",
+        ),
+    ] {
+        assert!(flaw(text).starts_with(wanted), "{}", flaw(text));
+    }
+}
+
+#[test]
+fn networks_of_simulators_and_profiles() {
+    let (graph, _) = graph("own/astra-analytical.yml");
+    assert_eq!([Npu, Leaf].map(|kind| count(&graph, kind)), [8, 2]);
+    let npus: Vec<NodeId> = graph.of_kind(Npu).collect();
+    let up = link(&graph, npus[3], named(&graph, Leaf, "switch of dimension 0"));
+    assert_eq!((up.bytes_per_second, up.latency_ns), (400_000_000_000, Some(936)));
+    assert_eq!(link(&graph, npus[1], npus[5]).bytes_per_second, 50_000_000_000);
+    let (graph, _) = self::graph("profiles/astra-8nodes.topo");
+    // 8 hosts, 2 a switch; each 2 up, 2 down; then 4 up, 4 down, two wires a bundle.
+    assert_eq!(
+        [Host, Leaf, Spine, CoreSwitch].map(|kind| count(&graph, kind)),
+        [8, 4, 4, 4]
+    );
+    let first = graph.of_kind(Host).next().unwrap();
+    let paths = Paths::from(&graph, first);
+    assert!(
+        graph
+            .of_kind(Host)
+            .all(|host| host == first || paths.to(host).is_some())
+    );
+    let core = graph.of_kind(CoreSwitch).next().unwrap();
+    let down: Vec<_> = graph
+        .edges_from(core)
+        .map(|edge| graph.edge(edge).link)
+        .map(|link| (link.wires, link.bytes_per_second))
+        .collect();
+    assert_eq!(down, [(2, 25_000_000_000); 2]);
+    for name in ["1KB", "32KB", "1MB"] {
+        let (graph, repairs) = self::graph(&format!("profiles/taccl-topo-ndv2-{name}.json"));
+        assert_eq!(
+            ([Gpu, Nic, Host].map(|kind| count(&graph, kind)), repairs.len()),
+            ([8, 1, 1], 1)
+        );
+        let host = graph.of_kind(Host).next().unwrap();
+        assert!(graph.get(host, "node_betas_list").unwrap().contains(' '));
+    }
+    for (text, wanted) in [
+        (
+            "topology: [ Ring ]\nnpus_count: [ 99999999 ]\nbandwidth: [ 1 ]\nlatency: [ 1 ]\n",
+            "t:1:13: more than 16384 NPUs",
+        ),
+        (
+            "topology: [ FullyConnected ]\nnpus_count: [ 16000 ]\nbandwidth: [ 1 ]\nlatency: [ 1 ]\n",
+            "t:1:13: more than 262144 links",
+        ),
+        (
+            "topology: [ Cube ]\nnpus_count: [ 4 ]\n",
+            "t:1:13: topology \"Cube\"",
+        ),
+        (
+            "topology: [ Ring ]\nnpus_count: [ 4 ]\nlatency: [ 1 ]\n",
+            "t:1:13: bandwidth of dimension 0",
+        ),
+        (
+            "Nodes 8\nTiers 1\nTier 0\nRadix_Down 3\n",
+            "t:3:1: 8 ports below switches of 3",
+        ),
+        (
+            "Nodes 8\nTiers 2\nTier 0\nRadix_Down 4\n",
+            "t:4:13: 1 tiers where Tiers is 2",
+        ),
+        (
+            "Nodes 999999999\nTiers 1\nTier 0\nRadix_Down 4\n",
+            "t:1:1: Nodes 999999999",
+        ),
+        (
+            "{\"gpus_per_node\": 100000}",
+            "t:1:19: gpus_per_node here; wanted 0 to 1024",
+        ),
+    ] {
+        assert!(flaw(text).starts_with(wanted), "{}", flaw(text));
+    }
+}
+
+#[test]
+fn cut_files_are_graphs_or_have_a_flaw_with_a_position() {
+    let mut graphs = 0;
+    for (name, text) in files() {
+        // Long ones at fewer lines: a second or two for all.
+        let step = text.len() / 20_000 + 1;
+        for (end, _) in text.match_indices('\n').step_by(step) {
+            graphs += usize::from(survives(&text[..end]));
+        }
+        let system = name.contains("astra") && name.ends_with(".json");
+        let whole = !name.contains("lspci") && !system;
+        assert_eq!(survives(&text), whole, "{name}");
+    }
+    assert!(graphs > 100, "{graphs}");
+}
+
+#[test]
+fn mutations_do_no_harm() {
+    let mut random = fastrand::Rng::with_seed(2);
+    let (mut graphs, mut flaws) = (0, 0);
+    for (_, text) in files() {
+        // Fewer of long ones, which are like the short ones but longer.
+        let times = if text.len() < 3000 {
+            1000
+        } else {
+            600_000 / text.len()
+        };
+        for _ in 0..times {
+            let mut bytes = text.clone().into_bytes();
+            for _ in 0..random.usize(1..4) {
+                mutate(&mut bytes, &mut random);
+            }
+            match survives(&String::from_utf8_lossy(&bytes)) {
+                true => graphs += 1,
+                false => flaws += 1,
+            }
+        }
+    }
+    assert!(
+        graphs > 1000 && flaws > 1000,
+        "{graphs} graphs, {flaws} flaws: mutations that say nothing"
+    );
+}
