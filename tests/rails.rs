@@ -424,7 +424,7 @@ fn ends_on_both_sides(before: &str) {
 /// Where the hosts see each other's processes, which go on.
 #[test]
 fn a_cable_that_is_pulled_ends_a_run() {
-    ends_on_both_sides("");
+    ends_on_both_sides("env CCL_HEARTBEAT=5");
 }
 
 /// Where they do not.
