@@ -683,11 +683,7 @@ fn mutations_do_no_harm() {
     let (mut graphs, mut flaws) = (0, 0);
     for (_, text) in files() {
         // Fewer of long ones, which are like the short ones but longer.
-        let times = if text.len() < 3000 {
-            1000
-        } else {
-            600_000 / text.len()
-        };
+        let times = (700_000 / text.len()).min(1000);
         for _ in 0..times {
             let mut bytes = text.clone().into_bytes();
             for _ in 0..random.usize(1..4) {
