@@ -135,6 +135,7 @@ type Speed = u64;
 
 impl Reader<'_> {
     fn system(&mut self, root: Node) {
+        self.graph.set_whole("version", "1");
         for attribute in root.attributes() {
             self.graph.set_whole(attribute.name(), attribute.value());
         }
@@ -199,6 +200,7 @@ impl Reader<'_> {
         let numa = self
             .graph
             .add_node(NodeKind::Numa, &name, Some(host), self.origin(cpu));
+        self.graph.set(numa, "numaid", word);
         self.keep(numa, cpu, "", &[words::HOST]);
         let number = |key| cpu.attribute(key).and_then(pci::number).unwrap_or(0);
         let words = |key| cpu.attribute(key).unwrap_or("");
@@ -247,6 +249,7 @@ impl Reader<'_> {
         let node = self
             .graph
             .add_node(kind, &bus_id, Some(parent), self.origin(function));
+        self.graph.set(node, "busid", "");
         self.keep_pci(node, function);
         let host = self.host_of(node);
         if !bus_id.is_empty() && self.bus.contains_key(&(host, bus_id.clone())) {
@@ -377,6 +380,7 @@ impl Reader<'_> {
         let name = net.attribute("name").unwrap_or("net").to_owned();
         let origin = self.origin(net);
         let port = self.graph.add_node(NodeKind::NicPort, &name, Some(nic), origin);
+        self.graph.set(port, "name", &name);
         self.keep(port, net, "", &[]);
         let megabits = net
             .attribute("speed")
