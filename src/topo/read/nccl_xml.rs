@@ -13,7 +13,7 @@ use crate::topo::{
     pci, speeds,
 };
 use roxmltree::Node;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, hash_map::Entry};
 
 pub(super) const FORMAT: Format = Format {
     name: "nccl-xml",
@@ -252,13 +252,14 @@ impl Reader<'_> {
         self.graph.set(node, "busid", "");
         self.keep_pci(node, function);
         let host = self.host_of(node);
-        if !bus_id.is_empty() && self.bus.contains_key(&(host, bus_id.clone())) {
-            self.tell(
-                function,
-                format!("a second <pci> {bus_id} of the same host: links lead to the first"),
-            );
+        match self.bus.entry((host, bus_id.clone())) {
+            _ if bus_id.is_empty() => {}
+            Entry::Vacant(free) => _ = free.insert(node),
+            Entry::Occupied(_) => {
+                let told = format!("a second <pci> {bus_id} of the same host: links lead to the first");
+                self.tell(function, told);
+            }
         }
-        self.bus.entry((host, bus_id.clone())).or_insert(node);
         let ends = self.join_pci(function, kind, parent, node);
         let slot = pci::slot(&bus_id).to_owned();
         self.slots.entry((parent, slot)).or_default().push(ends);
