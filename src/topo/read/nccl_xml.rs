@@ -13,7 +13,7 @@ use crate::topo::{
     pci, speeds,
 };
 use roxmltree::Node;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, hash_map::Entry};
 
 pub(super) const FORMAT: Format = Format {
     name: "nccl-xml",
@@ -135,6 +135,7 @@ type Speed = u64;
 
 impl Reader<'_> {
     fn system(&mut self, root: Node) {
+        self.graph.set_whole("version", "1");
         for attribute in root.attributes() {
             self.graph.set_whole(attribute.name(), attribute.value());
         }
@@ -199,6 +200,7 @@ impl Reader<'_> {
         let numa = self
             .graph
             .add_node(NodeKind::Numa, &name, Some(host), self.origin(cpu));
+        self.graph.set(numa, "numaid", word);
         self.keep(numa, cpu, "", &[words::HOST]);
         let number = |key| cpu.attribute(key).and_then(pci::number).unwrap_or(0);
         let words = |key| cpu.attribute(key).unwrap_or("");
@@ -247,15 +249,17 @@ impl Reader<'_> {
         let node = self
             .graph
             .add_node(kind, &bus_id, Some(parent), self.origin(function));
+        self.graph.set(node, "busid", "");
         self.keep_pci(node, function);
         let host = self.host_of(node);
-        if !bus_id.is_empty() && self.bus.contains_key(&(host, bus_id.clone())) {
-            self.tell(
-                function,
-                format!("a second <pci> {bus_id} of the same host: links lead to the first"),
-            );
+        match self.bus.entry((host, bus_id.clone())) {
+            _ if bus_id.is_empty() => {}
+            Entry::Vacant(free) => _ = free.insert(node),
+            Entry::Occupied(_) => {
+                let told = format!("a second <pci> {bus_id} of the same host: links lead to the first");
+                self.tell(function, told);
+            }
         }
-        self.bus.entry((host, bus_id.clone())).or_insert(node);
         let ends = self.join_pci(function, kind, parent, node);
         let slot = pci::slot(&bus_id).to_owned();
         self.slots.entry((parent, slot)).or_default().push(ends);
@@ -377,6 +381,7 @@ impl Reader<'_> {
         let name = net.attribute("name").unwrap_or("net").to_owned();
         let origin = self.origin(net);
         let port = self.graph.add_node(NodeKind::NicPort, &name, Some(nic), origin);
+        self.graph.set(port, "name", &name);
         self.keep(port, net, "", &[]);
         let megabits = net
             .attribute("speed")

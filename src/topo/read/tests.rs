@@ -543,3 +543,22 @@ fn flaws_have_positions() {
             .contains("recursion limit")
     );
 }
+
+#[test]
+fn what_is_not_written_stays_so() {
+    let (graph, repairs) =
+        of("<system><cpu><pci class=\"0x060400\"><pci><nic><net/></nic></pci></pci></cpu></system>");
+    assert_eq!(
+        repairs,
+        [
+            "1:14: a <pci> without a busid: nothing can lead to it",
+            "1:36: a <pci> without a busid: nothing can lead to it",
+            "1:46: net has speed \"\": taken as 10 Gb/s",
+        ]
+    );
+    let port = named(&graph, NodeKind::NicPort, "net");
+    assert_eq!(
+        graph.within(port, NodeKind::Numa),
+        Some(named(&graph, NodeKind::Numa, "NUMA 0"))
+    );
+}

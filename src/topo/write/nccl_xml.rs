@@ -2,7 +2,7 @@
 
 use super::Written;
 use crate::topo::{
-    graph::{Graph, LinkKind, NodeId, NodeKind},
+    graph::{Confidence, Graph, LinkKind, NodeId, NodeKind},
     read::nccl_words as words,
     speeds,
 };
@@ -291,12 +291,12 @@ impl Writer<'_> {
             if graph.get(port, "name").is_none() {
                 net.push(("name", graph.name(port)));
             }
-            let speed = graph
-                .edge_between(node, port)
-                .map(|edge| graph.edge(edge).link.bytes_per_second);
-            let speed = (speed.unwrap_or(0) / (speeds::MB / 8)).to_string();
-            if graph.get(port, "speed").is_none() {
-                net.push(("speed", &speed));
+            let link = graph.edge_between(node, port).map(|edge| graph.edge(edge).link);
+            // What was assumed where the file said nothing is assumed again.
+            let known = link.filter(|link| link.confidence > Confidence::Assumed);
+            let speed = known.map(|link| (link.bytes_per_second / (speeds::MB / 8)).to_string());
+            if let (None, Some(speed)) = (graph.get(port, "speed"), &speed) {
+                net.push(("speed", speed));
             }
             net.sort_by_key(|(key, _)| {
                 ["name", "dev", "speed", "port"]
