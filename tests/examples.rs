@@ -16,7 +16,17 @@ fn examples() -> &'static [(String, PathBuf)] {
         // The folder of target/<profile>/deps.
         let profile = me.ancestors().nth(2).and_then(Path::file_name).unwrap();
         let mut cargo = Command::new(env!("CARGO"));
-        // As cargo builds them for all tests: with other options it would build the library once more.
+        // As cargo builds them for all tests: with other options, or variables that build scripts look at, it would build the
+        // library once more.
+        let of_this_package = |name: &&str| {
+            let prefixes = ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR"];
+            prefixes.iter().any(|prefix| name.starts_with(prefix))
+        };
+        for (name, _) in env::vars_os() {
+            if name.to_str().as_ref().is_some_and(of_this_package) {
+                cargo.env_remove(name);
+            }
+        }
         let all = [
             "test",
             "--workspace",

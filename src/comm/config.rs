@@ -274,7 +274,11 @@ impl Config {
             ),
             (
                 "CCL_CHECKSUM".to_owned(),
-                if self.checksum == Some(true) { "on" } else { "off" }.to_owned(),
+                // With encryption it changes nothing.
+                match self.protection() {
+                    Ok(Protection::Check) => "on".to_owned(),
+                    _ => "off".to_owned(),
+                },
             ),
         ]
     }

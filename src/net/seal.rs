@@ -374,7 +374,10 @@ impl fmt::Debug for Guard {
 }
 
 /// What makes the tags of one direction, and verifies them.
-#[expect(clippy::large_enum_variant, reason = "guards are boxed, and there are as many as connections")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "guards are boxed, and there are as many as connections"
+)]
 enum Code {
     Aead(Key),
     /// CRC32C of the record's number, the body's length and the body; the rest of the tag is zero. The upper bits of the length

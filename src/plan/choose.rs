@@ -185,11 +185,11 @@ impl TileBytes {
         ..TileBytes::TCP
     };
 
-    /// The same in calls that go by levels, between so few groups that longer tiles are in caches as well.
+    /// The same of a broadcast and a reduction, between so few groups that longer tiles are in caches as well.
     ///
     /// Measured with `scripts/hosts` and Reno, 2 hosts of 2 ranks on 2 cores, tiles of 32 KiB, four in flight, and these, medians
-    /// of 7: broadcast of 256 KiB 95 and 52 us, of 2 MiB 950 and 740, reduce 76 and 52, 1120 and 770; all-reduce no difference. An
-    /// all-gather of 1 MiB took 410 and 840 us.
+    /// of 7: broadcast of 256 KiB 95 and 52 us, of 2 MiB 950 and 740, reduce 76 and 52, 1120 and 770; all-reduce 147 and 164,
+    /// 1324 and 1419; an all-gather of 1 MiB took 410 and 840 us.
     pub(crate) const FEW_HOSTS: TileBytes = TileBytes {
         between_two: 128 << 10,
         in_flight: IN_FLIGHT / 2,

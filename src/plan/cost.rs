@@ -389,11 +389,11 @@ impl Machine {
         }
         if let (TileBytes::HOSTS, Some(groups)) = (self.tile, &self.groups) {
             let between_few = TileBytes::FEW_HOSTS.with_peers((groups.count() - 1).div_ceil(4));
-            let by_levels = matches!(
+            let gains = matches!(
                 load.collective,
-                Collective::AllReduce | Collective::Broadcast { .. } | Collective::Reduce { .. }
+                Collective::Broadcast { .. } | Collective::Reduce { .. }
             );
-            return match by_levels && between_few.most > self.tile.most {
+            return match gains && between_few.most > self.tile.most {
                 true => between_few,
                 false => self.tile,
             };

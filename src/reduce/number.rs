@@ -252,9 +252,9 @@ macro_rules! floats {
                 Some(Inverse { high, low, ranks })
             }
 
-            /// The sum of both products, before it is rounded, is off by less than a 2^(2p − 1)th of itself, p being the bits of
-            /// the mantissa. A quotient is further than that from the middle of two floats: less than 2^21 ranks (`MANY`) times
-            /// such a middle, a number of p + 1 bits, differ from all numbers of p bits by one in the last of p + 22 bits, if
+            /// The sum of both products, before it is rounded, is off by less than a 2^(2p − 2)th of itself, p being the bits of
+            /// the mantissa. A quotient is further than that from the middle of two floats: less than 2^20 ranks (`MANY`) times
+            /// such a middle, a number of p + 1 bits, differ from all numbers of p bits by one in the last of p + 21 bits, if
             /// at all, and cannot be one. So the sum is rounded as the quotient would be. What is no longer precise near the
             /// smallest numbers is divided.
             #[inline(always)]
@@ -275,7 +275,7 @@ macro_rules! floats {
 }
 
 /// Ranks from which on averages of floats are divided in any case.
-const MANY: usize = 1 << 21;
+const MANY: usize = 1 << 20;
 
 floats! {
     f32, 1u32 << 31, 1e-15;

@@ -12,6 +12,16 @@ use std::{
 pub(crate) fn command(root: &Path, args: &str) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args.split(' ')).current_dir(root);
+    // Build scripts look at some of what cargo says of this program, and what it starts itself does not see that.
+    for (name, _) in env::vars_os() {
+        let prefixes = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+        if name
+            .to_str()
+            .is_some_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+        {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

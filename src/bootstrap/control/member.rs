@@ -158,8 +158,7 @@ impl Member {
 }
 
 /// What is said of a process that goes on without its connections.
-const REPLACED: &str =
-    "its control connection ended, but not its process: it has become another program (exec) or is cut off";
+const REPLACED: &str = "its control connection ended, and its process was not seen ending: it has become another program (exec), is cut off, or ends slowly";
 /// So many peers of one machine are all watched: the end of each of n processes then wakes n − 1 others.
 const ALL_WATCHED: usize = 64;
 

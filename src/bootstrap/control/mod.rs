@@ -31,7 +31,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{
             AtomicBool, AtomicUsize,
             Ordering::{Relaxed, Release},
@@ -90,8 +90,8 @@ pub(super) struct Control {
     /// `None` once the thread has ended, which only a fault of the system or of ours makes it do.
     commands: Mutex<Option<Vec<Command>>>,
     bell: ProcessFd,
-    /// What somebody on another host must have who wants to know how the communicators are doing.
-    keys_for_looking: Option<(CommId, Secret)>,
+    /// What somebody on another host must have who wants to know how the communicators are doing, once it is known.
+    keys_for_looking: OnceLock<(CommId, Secret)>,
     /// Ranks enlisted at the moment, those included of which the thread has not heard yet.
     members: AtomicUsize,
     /// Set when the process ends: all ranks leave. `said` is readable once the others have heard.
@@ -113,7 +113,14 @@ struct Ports {
 /// # Errors
 /// [`Error::System`] when the system has no sockets or no thread to give.
 pub(super) fn start() -> Result<Arc<Control>, Error> {
-    CONTROL.get_or_try_init(make).cloned()
+    let control = CONTROL.get_or_try_init(make)?;
+    // A program may set it later. A wrong one stops those who need it.
+    if control.keys_for_looking.get().is_none()
+        && let Ok(Some(keys)) = env::keys_for_looking()
+    {
+        let _ = control.keys_for_looking.set(keys);
+    }
+    Ok(control.clone())
 }
 
 fn make() -> Result<Arc<Control>, Error> {
@@ -132,8 +139,7 @@ fn make() -> Result<Arc<Control>, Error> {
         epoll: Arc::new(epoll),
         commands: Mutex::new(Some(Vec::new())),
         bell: bell()?,
-        // A wrong one stops those who need it.
-        keys_for_looking: env::keys_for_looking().ok().flatten(),
+        keys_for_looking: OnceLock::new(),
         members: AtomicUsize::new(0),
         goodbye: AtomicBool::new(false),
         said: bell()?,

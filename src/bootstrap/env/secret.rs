@@ -55,13 +55,13 @@ pub(super) fn glance() -> Result<Option<UserSecret>> {
     if let Some(path) = environment::text(FILE) {
         return of_file(&path).map(Some);
     }
-    match environment::text(VARIABLE) {
-        Some(text) => of_text(text.as_bytes()).map(Some),
+    match environment::peek(VARIABLE) {
+        Some(text) => of_text(&text).map(Some),
         None => Ok(keep(|kept| kept.clone())),
     }
 }
 
-/// The same; where there is none, with `CCL_INSECURE=1` one that everybody knows.
+/// What [`given`] gives; where there is none, with `CCL_INSECURE=1` one that everybody knows.
 ///
 /// # Errors
 /// [`Error::Usage`] that says what to change, or the lines that make a secret where there is none.

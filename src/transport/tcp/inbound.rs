@@ -295,7 +295,8 @@ impl Inbound {
             if got < room {
                 return Ok(());
             }
-            let begins = |body: &Body| was_between && matches!(body.lies, Lies::Slot(_));
+            let begins =
+                |body: &Body| was_between && body.len > STAGING && matches!(body.lies, Lies::Slot(_));
             let has_more = |opener: &Opener| opener.has_more();
             if (is_long || reader.body.as_ref().is_some_and(begins))
                 && !reader.opener.as_deref().is_some_and(has_more)

@@ -60,7 +60,7 @@ impl EventLoop {
         self.obey(); // so that whoever enlisted before its peer could speak is known
         let (members, places, looking) = (&self.members, &self.places, &self.control.keys_for_looking);
         let secret = |hello: &Hello, kind| match hello.role {
-            Role::Status => secret_for_looking(hello, kind, looking.as_ref()),
+            Role::Status => secret_for_looking(hello, kind, looking.get()),
             _ => secret_for(hello, kind, members, places),
         };
         match greeter.advance(secret) {
