@@ -12,17 +12,19 @@ use std::{
 pub(crate) fn command(root: &Path, args: &str) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args.split(' ')).current_dir(root);
-    // Build scripts look at some of what cargo says of this program, and what it starts itself does not see that.
+    of_no_package(&mut command);
+    command
+}
+
+/// Hides what cargo says of this program. Build scripts look at it, so that crates would be built again for who does not see it.
+pub(crate) fn of_no_package(command: &mut Command) {
+    let prefixes = ["CARGO_PKG_", "CARGO_MANIFEST_"];
     for (name, _) in env::vars_os() {
-        let prefixes = ["CARGO_PKG_", "CARGO_MANIFEST_"];
-        if name
-            .to_str()
-            .is_some_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
-        {
+        let starts_with = |prefix: &&str| name.to_str().is_some_and(|name| name.starts_with(prefix));
+        if prefixes.iter().any(starts_with) {
             command.env_remove(name);
         }
     }
-    command
 }
 
 /// What a release build leaves, wherever that is.

@@ -1,7 +1,11 @@
 //! The examples of the README and of other texts, run as they stand there. The README's Rust example is a documentation test
 //! of the crate.
 
-use crate::{cargo::build_release, run::succeed, tally::Tally};
+use crate::{
+    cargo::{build_release, of_no_package},
+    run::succeed,
+    tally::Tally,
+};
 use std::{fs, path::Path, process::Command};
 
 /// The file that the README shows as its C example.
@@ -81,14 +85,14 @@ fn shell(root: &Path, text: &str) -> Result<(), String> {
     let text = text.replace("-e 1G", "-e 4M");
     println!("{}", text.trim_end());
     let script = format!("set -euo pipefail\n{text}");
-    succeed(
-        Command::new("timeout")
-            .args(["--kill-after=5", "300", "bash", "-c", &script])
-            // Open MPI's mpirun asks root for this.
-            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
-            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-            .current_dir(root),
-    )
+    let mut bash = Command::new("timeout");
+    of_no_package(&mut bash);
+    bash.args(["--kill-after=5", "300", "bash", "-c", &script])
+        // Open MPI's mpirun asks root for this.
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .current_dir(root);
+    succeed(&mut bash)
 }
 
 fn blocks(markdown: &str) -> Vec<Block> {

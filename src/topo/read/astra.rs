@@ -237,11 +237,11 @@ fn build_tree(page: &mut Page, (nodes, at): (u64, usize), pod: u64, tiers: &[Tie
         .collect();
     // Ports upwards of each thing below: a host has one.
     let mut up = 1_u64;
-    let mut links = 0;
+    let mut links = 0_u64;
     for (place, tier) in tiers.iter().enumerate() {
         let ports = (below.len() as u64).saturating_mul(up);
         let even = |whole: u64, part: u64| part > 0 && whole.is_multiple_of(part);
-        links += ports;
+        links = links.saturating_add(ports);
         if !even(ports, tier.down) || !even(up, tier.bundle) || !even(tier.down, tier.bundle) || links > LINKS
         {
             let what = format!(

@@ -10,6 +10,11 @@ pub(super) struct Bad {
 /// Hosts of a file, at most. The lists of a file share it: a few bytes could stand for 10^18.
 pub(super) const HOSTS: usize = 1 << 18;
 
+/// Parts of a name, its characters, and all names of an item together, at most.
+const PIECES: usize = 32;
+const LONGEST: usize = 1024;
+const BYTES: usize = 16 << 20;
+
 /// What a list should be.
 pub(super) const WANTED: &str = "a list such as node[001-128,200]";
 
@@ -43,6 +48,11 @@ pub(super) fn expand(list: &str, left: &mut usize) -> Result<Vec<String>, Bad> {
             return Err(Bad { at, what });
         };
         *left -= count;
+        let longest: usize = pieces.iter().map(Piece::longest).sum();
+        if pieces.len() > PIECES || longest > LONGEST || count.saturating_mul(longest) > BYTES {
+            let what = format!("names of {} parts and up to {longest} characters", pieces.len());
+            return Err(Bad { at, what });
+        }
         if !pieces.is_empty() {
             let mut all = vec![String::new()];
             for piece in &pieces {
@@ -106,6 +116,9 @@ fn ranges(text: &str, base: usize) -> Result<Vec<Range>, Bad> {
     Ok(ranges)
 }
 
+/// Digits of the largest number.
+const DIGITS: usize = 18;
+
 fn bad(at: usize, what: &str) -> Bad {
     Bad {
         at,
@@ -120,6 +133,17 @@ impl Piece<'_> {
             Piece::Ranges(ranges) => (ranges.iter())
                 .map(|range| range.last - range.first + 1)
                 .fold(0, u64::saturating_add),
+        }
+    }
+
+    /// Characters of the longest of its words.
+    fn longest(&self) -> usize {
+        match self {
+            Piece::Words(words) => words.len(),
+            Piece::Ranges(ranges) => (ranges.iter())
+                .map(|range| range.width.max(DIGITS))
+                .max()
+                .unwrap_or(0),
         }
     }
 
@@ -181,6 +205,16 @@ mod tests {
                 "n[0-999999999999999999]".repeat(9).as_str(),
                 0,
                 "a list with which there are more than 262144 names",
+            ),
+            (
+                &format!("n[1-1000]{}", "x".repeat(2000)),
+                0,
+                "names of 3 parts and up to 2019 characters",
+            ),
+            (
+                &format!("n{}", "[1]".repeat(40)),
+                0,
+                "names of 41 parts and up to 721 characters",
             ),
             ("n[1", 1, "a [ that is not closed"),
             ("n1]", 2, "a ] without a ["),

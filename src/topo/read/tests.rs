@@ -562,3 +562,23 @@ fn what_is_not_written_stays_so() {
         Some(named(&graph, NodeKind::Numa, "NUMA 0"))
     );
 }
+
+/// Files that would take more memory than there is, or numbers that do not fit, are refused.
+#[test]
+fn what_is_too_large_is_told() {
+    let radix = u64::MAX;
+    for (text, place) in [
+        (
+            format!("Nodes 2\nTiers 2\nTier 0\nRadix_Down 2\nRadix_Up {radix}\nTier 1\nRadix_Down 3\n"),
+            "file:",
+        ),
+        (
+            format!("SwitchName=a Nodes=n[1-262144]{}\n", "x".repeat(100_000)),
+            "file:1:",
+        ),
+        ("SwitchName=a Nodes=n[1-999999999]\n".to_owned(), "file:1:"),
+    ] {
+        let flaw = read(&text, "file").err().unwrap().to_string();
+        assert!(flaw.starts_with(place), "{flaw}");
+    }
+}
