@@ -26,6 +26,8 @@ pub(super) enum Stores {
 /// # Safety
 /// Both are mapped, and the same or apart. For [`Stores::Streaming`] `to` begins at a multiple of a line.
 pub(super) unsafe fn copy_lines(to: *mut u8, from: *const u8, lines: usize, stores: Stores) {
+    // Miri knows no streaming stores.
+    let stores = if cfg!(miri) { Stores::Ahead } else { stores };
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f") {
