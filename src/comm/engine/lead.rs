@@ -137,9 +137,7 @@ impl Engine {
 
     /// Ends all that is under way because of what a call, if it was one, met.
     pub(super) fn fall_by(&self, floor: &mut Floor, fault: Fault, call: Option<Call>) -> Cause {
-        let operation = call.map(Call::into);
-        let cause = reasons::cause_of(fault, self.membership.rank() as u32, operation);
-        let cause = reasons::raise(&self.membership, cause);
+        let cause = self.cause_of(fault, call.map(Call::into));
         self.fall(floor, &cause);
         self.close(cause)
     }
@@ -148,12 +146,8 @@ impl Engine {
         floor.begin();
         let membership = &*self.membership;
         // What has come already is not taken in before the call has said where it is wanted.
-        if let Some(own) = own {
-            match own.run.poll(own.work, &floor.links) {
-                Ok(Progress::Done) => return Ok(()),
-                Ok(_) => {}
-                Err(fault) => return Err(self.cause_of(fault, Some(own.call.into()))),
-            }
+        if self.poll_own(floor, own)? == Progress::Done {
+            return Ok(());
         }
         let (mut asleep, mut ask_after, mut rounds) = (false, FIRST_QUESTION, 0u32);
         loop {
@@ -241,6 +235,15 @@ impl Engine {
         self.recorder.rest();
     }
 
+    /// Polls the caller's own call once, if there is one.
+    fn poll_own(&self, floor: &Floor, own: &mut Option<Own<'_>>) -> Result<Progress, Cause> {
+        let Some(own) = own else {
+            return Ok(Progress::Blocked);
+        };
+        let polled = own.run.poll(own.work, &floor.links);
+        polled.map_err(|fault| self.cause_of(fault, Some(own.call.into())))
+    }
+
     /// Polls everything once.
     fn round(
         &self,
@@ -248,29 +251,24 @@ impl Engine {
         own: &mut Option<Own<'_>>,
         until: Until<'_>,
     ) -> Result<Progress, Cause> {
-        let mut moved = false;
-        let failed = |fault, operation| self.cause_of(fault, operation);
         if let Err((peer, error)) = floor.links.progress() {
             let operation = stuck(floor, own.as_ref(), Duration::ZERO)
                 .first()
                 .and_then(|stuck| stuck.operation);
-            return Err(failed(Fault::Wire { peer, error }, operation));
+            return Err(self.cause_of(Fault::Wire { peer, error }, operation));
         }
-        if let Some(own) = own {
-            match own.run.poll(own.work, &floor.links) {
-                Ok(Progress::Done) => return Ok(Progress::Done),
-                Ok(progress) => moved = progress == Progress::Moved,
-                Err(fault) => return Err(failed(fault, Some(own.call.into()))),
-            }
-        }
+        let mut moved = match self.poll_own(floor, own)? {
+            Progress::Done => return Ok(Progress::Done),
+            progress => progress == Progress::Moved,
+        };
         if self.mail.load(SeqCst) {
             let taken = self.take_mail(floor);
-            taken.map_err(|(peer, error)| failed(Fault::Wire { peer, error }, None))?;
+            taken.map_err(|(peer, error)| self.cause_of(Fault::Wire { peer, error }, None))?;
         }
         if !floor.is_idle() {
             let lanes = own.as_ref().map_or(0, |own| own.lanes);
             let polled = floor.jobs.poll(&floor.links, lanes);
-            let (any, ended) = polled.map_err(|met| failed(met.0, met.1))?;
+            let (any, ended) = polled.map_err(|met| self.cause_of(met.0, met.1))?;
             moved |= any;
             if ended && self.waiting.load(SeqCst) > 0 {
                 self.turned_over();
