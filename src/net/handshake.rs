@@ -48,8 +48,8 @@ pub(crate) enum Role {
     Ask = 4,
     /// A connection that a transport keeps to send data on.
     Stream = 5,
-    /// Somebody of the same user looks into a process: all its communicators. By Unix sockets only, where the system says who
-    /// that is; the secret is one that everybody knows.
+    /// Somebody of the same user looks into a process: all its communicators. By Unix sockets the system says who that is, and the
+    /// secret is one that everybody knows; by TCP it is made of the user's.
     Status = 6,
 }
 
@@ -141,10 +141,7 @@ const SERVER_PROOF: usize = 33;
 
 /// Bytes of what goes along with a proof.
 fn along(protection: Protection) -> usize {
-    match protection {
-        Protection::Off | Protection::Check => 0,
-        Protection::Authenticate | Protection::Encrypt => noise::MESSAGE,
-    }
+    if protection.has_keys() { noise::MESSAGE } else { 0 }
 }
 
 /// The AEAD for both processors.
@@ -228,9 +225,10 @@ impl Client {
             .into_iter()
             .collect();
         let expected = mac(&self.secret, SERVER, &[&ours, bytes, &proof]);
-        let initiator = match self.ours.protection {
-            protection @ (Protection::Off | Protection::Check) => Err(protection),
-            protection => {
+        let protection = self.ours.protection;
+        let initiator = match protection.has_keys() {
+            false => None,
+            true => {
                 let terms = Terms {
                     protection,
                     cipher: cipher(theirs.has_aes, self.ours.has_aes),
@@ -239,12 +237,13 @@ impl Client {
                 };
                 let (initiator, message) = Initiator::begin(&terms).ok_or(Refused::NoKeys)?;
                 proof.extend_from_slice(&message);
-                Ok(Box::new(initiator))
+                Some(Box::new(initiator))
             }
         };
-        let awaits = SERVER_PROOF + along(self.ours.protection);
+        let awaits = SERVER_PROOF + along(protection);
         let proved = ClientProved {
             expected,
+            protection,
             initiator,
             awaits,
         };
@@ -255,8 +254,9 @@ impl Client {
 /// The client after its proof.
 pub(crate) struct ClientProved {
     expected: Hmac<Sha256>,
-    /// Boxed, for it is large and mostly not there. Where it is not: what follows has no keys.
-    initiator: Result<Box<Initiator>, Protection>,
+    protection: Protection,
+    /// Boxed, for it is large and mostly not there: where what follows has keys.
+    initiator: Option<Box<Initiator>>,
     awaits: usize,
 }
 
@@ -278,8 +278,8 @@ impl ClientProved {
             _ => return Err(Refused::Garbage),
         }
         match self.initiator {
-            Err(protection) => Ok(Guard::without_keys(protection)),
-            Ok(initiator) => initiator.finish(message).map(Some).ok_or(Refused::WrongProof),
+            None => Ok(Guard::without_keys(self.protection)),
+            Some(initiator) => initiator.finish(message).map(Some).ok_or(Refused::WrongProof),
         }
     }
 }
@@ -345,7 +345,7 @@ impl Server {
         answer.push(ACCEPTED);
         let ours = mac(&self.secret, SERVER, &[&self.theirs, &self.ours, proof]);
         answer.extend_from_slice(&ours.finalize().into_bytes());
-        if let Protection::Off | Protection::Check = hello.protection {
+        if !hello.protection.has_keys() {
             return Ok((hello, Guard::without_keys(hello.protection), answer));
         }
         let terms = Terms {

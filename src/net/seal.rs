@@ -5,9 +5,9 @@
 //! ```
 //!
 //! The tag is that of an AEAD: over the body, which is encrypted, or, where data is only authenticated, over the body as it is; or
-//! a checksum without a key, where nobody is to be kept from anything. Each direction has a key of its own and counts its records in the nonce, so that one that is altered, repeated, left out or in
-//! another's place does not verify; nor does one whose length was altered. After a record that does not verify nothing more
-//! is taken from the connection.
+//! a checksum without a key, where nobody is to be kept from anything. Each direction has a key of its own and counts its
+//! records in the nonce, so that one that is altered, repeated, left out or in another's place does not verify; nor does one
+//! whose length was altered. After a record that does not verify nothing more is taken from the connection.
 
 use super::{Secret, fill_random};
 use crate::{
@@ -31,6 +31,13 @@ pub(crate) enum Protection {
     Encrypt = 2,
     /// Whoever is on the way can do both, but what changes by accident is noticed.
     Check = 3,
+}
+
+impl Protection {
+    /// Whether both sides make keys of the secret for it.
+    pub(super) fn has_keys(self) -> bool {
+        matches!(self, Protection::Authenticate | Protection::Encrypt)
+    }
 }
 
 /// The two AEADs, both with keys of 32 bytes and tags of 16.
