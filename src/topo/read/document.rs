@@ -103,6 +103,11 @@ impl Builder {
         }
     }
 
+    fn word(&mut self, page: &Page, at: usize, word: String) -> Result<(), Flaw> {
+        let data = Data::Word(word);
+        self.put(page, Value { at, data })
+    }
+
     /// Puts a whole value where it belongs: a word in a map is a key, or the value of one.
     fn put(&mut self, page: &Page, value: Value) -> Result<(), Flaw> {
         match self.open.last_mut() {
@@ -207,13 +212,7 @@ pub(super) fn json(page: &Page) -> Result<Value, Flaw> {
             }
             b'"' if !after => {
                 let (word, end) = string(page, at)?;
-                builder.put(
-                    page,
-                    Value {
-                        at,
-                        data: Data::Word(word),
-                    },
-                )?;
+                builder.word(page, at, word)?;
                 (after, comma) = (true, false);
                 at = end;
             }
@@ -224,13 +223,7 @@ pub(super) fn json(page: &Page) -> Result<Value, Flaw> {
                 if !(["true", "false", "null"].contains(&word) || word.parse::<f64>().is_ok()) {
                     return Err(page.flaw(at, "no value of JSON", "a value"));
                 }
-                builder.put(
-                    page,
-                    Value {
-                        at,
-                        data: Data::Word(word.to_owned()),
-                    },
-                )?;
+                builder.word(page, at, word.to_owned())?;
                 (after, comma) = (true, false);
                 at = end;
             }
@@ -307,13 +300,7 @@ pub(super) fn yaml(page: &Page) -> Result<Value, Flaw> {
         match event {
             Event::Scalar(word, ..) => {
                 let word = word.into_owned();
-                builder.put(
-                    page,
-                    Value {
-                        at,
-                        data: Data::Word(word),
-                    },
-                )?;
+                builder.word(page, at, word)?;
             }
             Event::SequenceStart(..) => builder.begin(page, at, Data::List(Vec::new()))?,
             Event::MappingStart(..) => builder.begin(page, at, Data::Map(Vec::new()))?,
