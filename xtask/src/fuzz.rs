@@ -5,14 +5,12 @@
 
 use crate::{
     cargo::command,
-    run::{output_of, succeed},
+    run::{each, output_of, succeed},
 };
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    sync::Mutex,
-    thread,
     time::Instant,
 };
 
@@ -78,31 +76,12 @@ pub(crate) fn run(root: &Path, plan: &Plan) -> Result<(), String> {
         ));
     }
     let chosen = |target: &&String| plan.targets.is_empty() || plan.targets.contains(target);
-    let queue: Mutex<Vec<&String>> = Mutex::new(all.iter().rev().filter(chosen).collect());
-    let failed = Mutex::new(Vec::new());
     println!("target        executions   seconds    a second  edges  kept inputs");
-    let next = || queue.lock().ok()?.pop();
-    let work = || {
-        while let Some(target) = next() {
-            match fuzz(root, &program, target, plan) {
-                Ok(line) => println!("{line}"),
-                Err(why) => {
-                    eprintln!("{target}: {why}");
-                    failed
-                        .lock()
-                        .into_iter()
-                        .for_each(|mut all| all.push(target.clone()));
-                }
-            }
-        }
-    };
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
-    let failed = failed.into_inner().unwrap_or_default();
-    match failed.is_empty() {
-        true => Ok(()),
-        false => Err(format!("failed: {}", failed.join(", "))),
-    }
+    each(
+        all.iter().rev().filter(chosen).collect(),
+        |target| (*target).clone(),
+        |target| fuzz(root, &program, target, plan),
+    )
 }
 
 /// Clippy for the program, which others leave out.

@@ -3,6 +3,8 @@
 use std::{
     io::{BufRead, BufReader, Error},
     process::{Command, Stdio},
+    sync::Mutex,
+    thread,
 };
 
 /// Runs `command` to its end; an error tells how it ended if that was not well.
@@ -39,6 +41,40 @@ pub(crate) fn follow(command: &mut Command, mut line: impl FnMut(&str)) -> Resul
     match child.wait().map_err(failed)? {
         status if status.success() => Ok(()),
         status => Err(format!("ended with {status}")),
+    }
+}
+
+/// Does `work` with each of `all`, from the last on, as many at a time as there are processors, and prints what comes of them.
+///
+/// # Errors
+/// The names of those that failed.
+pub(crate) fn each<T: Send>(
+    all: Vec<T>,
+    name: impl Fn(&T) -> String + Sync,
+    work: impl Fn(&T) -> Result<String, String> + Sync,
+) -> Result<(), String> {
+    let (queue, failed) = (Mutex::new(all), Mutex::new(Vec::new()));
+    let next = || queue.lock().ok()?.pop();
+    let work_on = || {
+        while let Some(one) = next() {
+            match work(&one) {
+                Ok(line) => println!("{line}"),
+                Err(why) => {
+                    eprintln!("{}: {why}", name(&one));
+                    failed
+                        .lock()
+                        .into_iter()
+                        .for_each(|mut failed| failed.push(name(&one)));
+                }
+            }
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work_on))));
+    let failed = failed.into_inner().unwrap_or_default();
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(format!("failed: {}", failed.join(", "))),
     }
 }
 

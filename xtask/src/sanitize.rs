@@ -10,15 +10,13 @@
 
 use crate::{
     cargo::command,
-    run::{output_of, succeed},
+    run::{each, output_of, succeed},
     tools::Need,
 };
 use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::Mutex,
-    thread,
 };
 
 /// A sanitizer.
@@ -62,36 +60,15 @@ impl Sanitizer {
     fn run(self, root: &Path) -> Result<(), String> {
         let folder = self.build(root)?;
         let runtime = self.runtime()?;
-        let failed = Mutex::new(Vec::new());
-        let queue = Mutex::new(self.runs(root)?);
-        let next = || queue.lock().ok()?.pop();
-        let work = || {
-            while let Some((program, settings)) = next() {
-                let name = format!("{program} {}", words(settings));
-                let outcome = self.compile(root, &folder, &runtime, &program, settings);
-                match outcome.and_then(|built| self.start(&built, settings)) {
-                    Ok(()) => println!("{} sanitizer: {name}: ok", self.name()),
-                    Err(why) => {
-                        eprintln!("{} sanitizer: {name}: {why}", self.name());
-                        failed
-                            .lock()
-                            .into_iter()
-                            .for_each(|mut all| all.push(name.clone()));
-                    }
-                }
-            }
+        let name = |(program, settings): &(String, Settings)| {
+            format!("{} sanitizer: {program} {}", self.name(), words(settings))
         };
-        let threads = thread::available_parallelism().map_or(1, usize::from);
-        thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
-        let failed = failed.into_inner().unwrap_or_default();
-        match failed.is_empty() {
-            true => Ok(()),
-            false => Err(format!(
-                "the {} sanitizer: failed: {}",
-                self.name(),
-                failed.join(", ")
-            )),
-        }
+        each(self.runs(root)?, name, |run| {
+            let (program, settings) = run;
+            let built = self.compile(root, &folder, &runtime, program, settings)?;
+            self.start(&built, settings)?;
+            Ok(format!("{}: ok", name(run)))
+        })
     }
 
     /// Programs, and the variables to run them with.
