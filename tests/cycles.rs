@@ -30,6 +30,9 @@ struct Held {
 
 impl Held {
     fn now() -> Held {
+        // What is free and what an allocator keeps of it is not held.
+        // SAFETY: it gives free memory back, and touches nothing that is in use.
+        unsafe { libc::malloc_trim(0) };
         let entries = |folder: &str| fs::read_dir(folder).unwrap().count();
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let kib = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
