@@ -267,7 +267,8 @@ impl Membership {
             match failure {
                 // It died or left just now, and word of that is on its way; that says more than we can.
                 Failure::Frame(FrameError::Closed) | Failure::Dial(DialError::Nobody)
-                    if failures < LAST_BREATHS && Instant::now() < patience.deadline =>
+                    if (failures < LAST_BREATHS || self.is_ending(peer))
+                        && Instant::now() < patience.deadline =>
                 {
                     failures += 1;
                     thread::sleep(RETRY);
@@ -299,6 +300,11 @@ impl Membership {
                 e => return Err(self.no_way(peer, &e.to_string(), &patience.tried())),
             }
         }
+    }
+
+    /// Whether the process of `peer` is seen ending: the control thread is about to hear of it.
+    fn is_ending(&self, peer: usize) -> bool {
+        self.table.processes()(peer as u32).is_some_and(host::is_ending)
     }
 
     fn no_link(&self, peer: usize, why: &dyn fmt::Display) -> Error {

@@ -48,8 +48,26 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
 
 /// The state of a process of this process's pid namespace, as `ps` shows it.
 pub(crate) fn process_state(pid: u32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+    process_stat(pid)?.chars().next()
+}
+
+/// Whether a process of this process's pid namespace is on its way out: it runs no code any more, though its pidfd may not tell yet.
+pub(crate) fn is_ending(pid: u32) -> bool {
+    const EXITING: u32 = 4; // PF_EXITING
+    let Some(stat) = process_stat(pid) else {
+        return false;
+    };
+    let mut fields = stat.split_ascii_whitespace(); // from the third on
+    let dead = matches!(fields.next(), Some("Z" | "X"));
+    let flags = fields.nth(9 - 4).and_then(|flags| flags.parse::<u32>().ok());
+    dead || flags.is_some_and(|flags| flags & EXITING != 0)
+}
+
+/// What the kernel says of a process, from the third field on: the second, its name, may hold anything.
+fn process_stat(pid: u32) -> Option<String> {
+    let mut stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let end = stat.rfind(") ")? + 2;
+    Some(stat.split_off(end))
 }
 
 /// The processors that this thread may run on: bit `i % 8` of byte `i / 8` for processor `i`.
@@ -75,5 +93,19 @@ mod tests {
         assert_eq!(pid(), std::process::id());
         let cpus: u32 = usable_cpus().iter().map(|b| b.count_ones()).sum();
         assert!(cpus >= 1);
+    }
+
+    #[test]
+    fn who_is_killed_is_seen_ending_before_it_is_reaped() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(!is_ending(child.id()) && !is_ending(pid()));
+        child.kill().unwrap();
+        let soon = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while !is_ending(child.id()) {
+            assert!(std::time::Instant::now() < soon);
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(!is_ending(child.id()));
     }
 }

@@ -4,7 +4,10 @@ use super::{
     super::{health::Shared, seat::Table, status::Inside, view::View},
     poller::Token,
 };
-use crate::net::{Address, DialError, Packed, Protection, Role, Round, Secret, Target, Tried, tell_tried};
+use crate::{
+    net::{Address, DialError, Packed, Protection, Role, Round, Secret, Target, Tried, tell_tried},
+    sys::host,
+};
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
@@ -84,17 +87,23 @@ impl Member {
         self.welcome = None;
     }
 
-    /// Loses those whose connections ended some time ago and whose processes go on: they have become other programs, which hold
-    /// none of the descriptors. Whether there were any.
+    /// Loses those whose connections ended some time ago and whose processes were not seen ending. Whether there were any.
     pub(super) fn lose_missed(&mut self, now: Instant) -> bool {
         let late = self.missed.extract_if(|_, until| *until <= now);
         let late: Vec<u32> = late.map(|(peer, _)| peer).collect();
         for &peer in &late {
             if self.view.is_member(peer) {
-                self.view.lose(peer, REPLACED.to_owned());
+                self.view
+                    .lose(peer, self.ending(peer).unwrap_or_else(|| REPLACED.to_owned()));
             }
         }
         !late.is_empty()
+    }
+
+    /// That a watched peer's process ended, if it is about to: its connections end a little before its pidfd tells.
+    pub(super) fn ending(&self, peer: u32) -> Option<String> {
+        let pid = self.table.as_ref()?.processes()(peer)?;
+        (self.watched.contains(&peer) && host::is_ending(pid)).then(|| ended(pid))
     }
 
     /// Whom to dial now, if anybody, and where.
@@ -157,8 +166,13 @@ impl Member {
     }
 }
 
+/// What is said of a process that was seen ending.
+pub(super) fn ended(pid: u32) -> String {
+    format!("its process {pid} ended")
+}
+
 /// What is said of a process that goes on without its connections.
-const REPLACED: &str = "its control connection ended, and its process was not seen ending: it has become another program (exec), is cut off, or ends slowly";
+const REPLACED: &str = "its control connection ended, and its process goes on: it has become another program (exec), or is cut off";
 /// So many peers of one machine are all watched: the end of each of n processes then wakes n − 1 others.
 const ALL_WATCHED: usize = 64;
 

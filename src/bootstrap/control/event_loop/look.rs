@@ -1,11 +1,11 @@
 //! What the event loop does when something has happened at a source, by kind of source.
 
-use super::{CLOSED, EventLoop, LAST_BREATHS, PATIENCE, REDIAL, REDIAL_CLOSED, RETURN, ended};
+use super::{CLOSED, EventLoop, LAST_BREATHS, PATIENCE, REDIAL, REDIAL_CLOSED, RETURN};
 use crate::{
     bootstrap::{
         control::{
             Key,
-            member::{Attempts, Member},
+            member::{Attempts, Member, ended},
             place::{Places, State},
             poller::{Token, Wire},
             source::Source,
@@ -179,7 +179,12 @@ impl EventLoop {
                 _ => REDIAL,
             };
             match closed {
-                true => member.view.lose(peer, member.attempts.tell(&verdict)),
+                true => {
+                    let how = member.ending(peer);
+                    member
+                        .view
+                        .lose(peer, how.unwrap_or_else(|| member.attempts.tell(&verdict)));
+                }
                 false => member.redial_at = Some(now + pause),
             }
         });

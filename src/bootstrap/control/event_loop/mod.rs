@@ -10,7 +10,7 @@ use super::{
         view::Effect,
     },
     Command, Control, Key, hush,
-    member::Member,
+    member::{Member, ended},
     place::Places,
     poller::{AT_ONCE, Poller, Token},
     ring,
@@ -502,10 +502,6 @@ impl EventLoop {
 fn flushed(member: &Member, sources: &Sources) -> bool {
     let unsent = |&token: &Token| sources.unsent(token);
     !member.edges.values().any(unsent)
-}
-
-fn ended(pid: u32) -> String {
-    format!("its process {pid} ended")
 }
 
 /// Connections that have not proved themselves, at most.
