@@ -128,3 +128,95 @@ fn mistakes_are_one_line() {
         );
     }
 }
+
+#[test]
+fn texts_come_in_the_encodings_that_people_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.display().to_string()
+    };
+    let slurm = "SwitchName=s Nodes=é\n";
+    let plain = write("plain", slurm.as_bytes());
+    let wide = |order: fn(u16) -> [u8; 2]| -> Vec<u8> {
+        let units = "\u{feff}".encode_utf16().chain(slurm.encode_utf16());
+        units.flat_map(order).collect()
+    };
+    let (little, big) = (wide(u16::to_le_bytes), wide(u16::to_be_bytes));
+    let marked = ["\u{feff}", slurm].concat();
+    for (name, bytes) in [
+        ("little", &little[..]),
+        ("big", &big),
+        ("marked", marked.as_bytes()),
+    ] {
+        assert_eq!(prints(&["diff", &plain, &write(name, bytes)]), "", "{name}");
+    }
+    let latin = write("latin", b"SwitchName=s Nodes=\xe9\n");
+    let output = ccl_topo(&["diff", &plain, &latin]);
+    assert_eq!(
+        (output.status.code(), text(&output.stdout).as_str()),
+        (Some(0), "")
+    );
+    assert!(
+        text(&output.stderr).ends_with("byte 19 is not UTF-8: the file is read as Latin-1\n"),
+        "{output:?}"
+    );
+    let half = write("half", &little[..little.len() - 1]);
+    let (status, line) = fails(&["show", &half]);
+    assert!(status == 1 && line.contains("begins as UTF-16"), "{line}");
+    let (status, line) = fails(&["diff", &plain, "/nowhere/at-all"]);
+    assert!(status == 2 && line.contains("No such file"), "{line}");
+}
+
+#[test]
+fn what_cannot_be_looked_at_or_written_is_told() {
+    let (status, line) = fails(&["show", "live", "--root", "/nowhere"]);
+    assert!(
+        status == 1 && line.contains("/nowhere: no folder with a sys in it"),
+        "{line}"
+    );
+    let file = format!("{DATA}/own/slurm-tree.conf");
+    let (status, line) = fails(&["show", &file, "--root", "/"]);
+    assert!(
+        status == 1 && line.contains("--root says where live looks"),
+        "{line}"
+    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccl-topo"));
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let output = command.args(["show", &file]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("standard output: No space left"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn what_a_format_has_no_words_for_is_told() {
+    let output = ccl_topo(&[
+        "dump",
+        &format!("{DATA}/own/slurm-tree.conf"),
+        "--format",
+        "nccl-xml",
+    ]);
+    assert!(
+        text(&output.stderr).contains("nccl-xml has no words for "),
+        "{output:?}"
+    );
+    let matrix = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("matrix").display().to_string();
+    std::fs::write(&path, matrix).unwrap();
+    let output = ccl_topo(&["dump", &path, "--format", "nccl-xml"]);
+    let told = text(&output.stderr);
+    for words in [
+        "2 of Gpu without a bus id",
+        "2 links of GPUs or NPUs, each way counted",
+    ] {
+        assert!(
+            told.contains(&format!("nccl-xml has no words for {words}\n")),
+            "{told}"
+        );
+    }
+}

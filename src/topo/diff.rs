@@ -1,6 +1,9 @@
 //! [`diff`]: in what two graphs differ, whatever the order in which they were made, and wherever they are written.
 
-use super::graph::{Graph, NodeId};
+use super::{
+    graph::{Graph, NodeId},
+    words::cut,
+};
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
@@ -78,9 +81,9 @@ fn paths(graph: &Graph) -> Vec<String> {
         let mut path = match graph.parent(node) {
             // Deep trees would take memory by the square of their depth.
             Some(parent) if graph.ancestors(node).nth(DEPTH).is_none() => {
-                format!("{}/{}", paths[parent.at()], graph.name(node))
+                format!("{}/{}", paths[parent.at()], cut(graph.name(node), LONGEST))
             }
-            _ => graph.name(node).to_owned(),
+            _ => cut(graph.name(node), LONGEST).into_owned(),
         };
         let before = seen.entry(path.clone()).or_default();
         *before += 1;
@@ -93,6 +96,8 @@ fn paths(graph: &Graph) -> Vec<String> {
 }
 
 const DEPTH: usize = 30;
+/// Characters of a name.
+const LONGEST: usize = 100;
 
 fn nodes(graph: &Graph, names: &[String]) -> Table {
     let mut table = Table::new();

@@ -31,6 +31,8 @@ pub enum Way {
     Socket,
     /// A network.
     Network,
+    /// Something of which no more is known.
+    Unknown,
 }
 
 impl Way {
@@ -46,11 +48,12 @@ impl Way {
             Way::HostBridge => "PHB",
             Way::Socket => "SYS",
             Way::Network => "NET",
+            Way::Unknown => "UNK",
         }
     }
 
     /// All, the better first, with what they mean.
-    pub const ALL: [(Way, &str); 9] = [
+    pub const ALL: [(Way, &str); 10] = [
         (Way::Local, "inside one device"),
         (Way::NvLink, "NVLink or xGMI, directly or through a switch of it"),
         (Way::NvLinkRelay, "NVLink or xGMI through another GPU"),
@@ -60,6 +63,7 @@ impl Way {
         (Way::HostBridge, "a processor's PCI bridge"),
         (Way::Socket, "between NUMA nodes"),
         (Way::Network, "a network"),
+        (Way::Unknown, "a link of unknown kind"),
     ];
 }
 
@@ -191,7 +195,8 @@ fn of_edge(graph: &Graph, from: NodeId, to: NodeId, link: &Link) -> Way {
         LinkKind::Pcie if ends == [NodeKind::PciSwitch; 2] => Way::Switches,
         LinkKind::Pcie => Way::Switch,
         LinkKind::Memory | LinkKind::Shm => Way::HostBridge,
-        LinkKind::Socket | LinkKind::Opaque => Way::Socket,
+        LinkKind::Socket => Way::Socket,
+        LinkKind::Opaque => Way::Unknown,
         LinkKind::Ib | LinkKind::Roce | LinkKind::Tcp | LinkKind::Wan => {
             // A port is a part of its adapter.
             let inside = ends.contains(&NodeKind::Nic) && ends.contains(&NodeKind::NicPort);

@@ -20,16 +20,27 @@ pub fn slot(bus_id: &str) -> &str {
     bus_id.rsplit_once('.').map_or(bus_id, |(slot, _)| slot)
 }
 
-/// What a function is by its class and vendor.
-pub fn kind(class: Option<u32>, vendor: Option<u32>) -> NodeKind {
-    let Some(class) = class else {
+/// What a function says of itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ids {
+    /// Class, subclass and interface.
+    pub class: Option<u32>,
+    /// Who made it.
+    pub vendor: Option<u32>,
+    /// Which of the vendor's it is.
+    pub device: Option<u32>,
+}
+
+/// What a function is.
+pub fn kind(ids: &Ids) -> NodeKind {
+    let (vendor, Some(class)) = (ids.vendor, ids.class) else {
         return NodeKind::PciFunction;
     };
     match (class >> 16, class >> 8) {
         (_, 0x0604) => NodeKind::PciSwitch,
         (_, 0x0680) if vendor.is_none_or(|vendor| vendor == NVIDIA) => NodeKind::NvSwitch,
         (0x02, _) | (_, 0x0c06) => NodeKind::Nic,
-        (0x03, _) if !vendor.is_some_and(|vendor| CONSOLES.contains(&vendor)) => NodeKind::Gpu,
+        (0x03, _) if !is_console(ids) => NodeKind::Gpu,
         (0x12, _) if vendor == Some(HUAWEI) => NodeKind::Npu,
         (0x12, _) if vendor.is_none_or(|vendor| vendor == AMD) => NodeKind::Gpu,
         _ => NodeKind::PciFunction,
@@ -75,8 +86,18 @@ const NVIDIA: u32 = 0x10de;
 const AMD: u32 = 0x1002;
 const HUAWEI: u32 = 0x19e5;
 
-/// Vendors of displays that compute nothing: ASPEED, Matrox, Cirrus, Bochs, Red Hat, VMware, Microsoft.
-const CONSOLES: [u32; 7] = [0x1a03, 0x102b, 0x1013, 0x1234, 0x1b36, 0x15ad, 0x1414];
+/// Vendors of displays that compute nothing: ASPEED, Matrox, Cirrus, Bochs, Red Hat, VMware, Microsoft, Huawei, virtio, Silicon
+/// Motion, XGI.
+const CONSOLES: [u32; 11] = [
+    0x1a03, 0x102b, 0x1013, 0x1234, 0x1b36, 0x15ad, 0x1414, HUAWEI, 0x1af4, 0x126f, 0x18ca,
+];
+/// AMD's displays of servers: ES1000, Radeon 7000, Rage XL.
+const AMD_CONSOLES: [u32; 4] = [0x515e, 0x5159, 0x4752, 0x5969];
+
+fn is_console(ids: &Ids) -> bool {
+    ids.vendor.is_some_and(|vendor| CONSOLES.contains(&vendor))
+        || ids.vendor == Some(AMD) && ids.device.is_some_and(|device| AMD_CONSOLES.contains(&device))
+}
 
 #[cfg(test)]
 mod tests {
@@ -94,6 +115,29 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(bus_id(given), wanted, "{given}");
+        }
+    }
+
+    #[test]
+    fn displays_of_servers_are_no_gpus() {
+        let of = |class, vendor, device| {
+            kind(&Ids {
+                class: Some(class),
+                vendor: Some(vendor),
+                device: Some(device),
+            })
+        };
+        for (class, vendor, device, wanted) in [
+            (0x030200, NVIDIA, 0x2330, NodeKind::Gpu),
+            (0x038000, AMD, 0x74a1, NodeKind::Gpu),
+            (0x120000, AMD, 0x74a1, NodeKind::Gpu),
+            (0x120000, HUAWEI, 0xd802, NodeKind::Npu),
+            (0x030000, HUAWEI, 0x1711, NodeKind::PciFunction),
+            (0x030000, 0x1af4, 0x1050, NodeKind::PciFunction),
+            (0x030000, 0x1a03, 0x2000, NodeKind::PciFunction),
+            (0x030000, AMD, 0x515e, NodeKind::PciFunction),
+        ] {
+            assert_eq!(of(class, vendor, device), wanted, "{vendor:x}:{device:x}");
         }
     }
 

@@ -11,7 +11,7 @@ use std::{
     ffi::OsString,
     fmt::Write as _,
     fs,
-    io::{Read, Write},
+    io::{self, Read, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -21,7 +21,8 @@ use std::{
 /// A description is a file in a format that is found out from its content, `-` for standard input, or `live` for this machine. What a
 /// file says is believed unless it cannot be true; what was changed or left out is told.
 ///
-/// Exit status: 0 if all went well, 1 if something failed or diff found a difference, 2 for a mistake on the command line.
+/// Exit status: 0 if all went well, 1 if something failed, 2 for a mistake on the command line. Of diff: 0 if there is no difference,
+/// 1 if there is one, 2 if something failed.
 #[derive(Debug, Parser)]
 #[command(name = "ccl-topo", version, arg_required_else_help = true)]
 struct Args {
@@ -62,8 +63,8 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct How {
     /// Where live looks, instead of /: a copy of another machine's /sys and /proc
-    #[arg(long, value_name = "DIR", default_value = "/")]
-    root: PathBuf,
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
     /// The format of files, where their content should not decide
     #[arg(long, value_name = "NAME", value_parser = format)]
     from: Option<&'static read::Format>,
@@ -101,11 +102,28 @@ fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     };
     match obey(&args.command) {
         Ok((text, code)) => print(&text, code),
-        Err(line) => complain(&line, 1),
+        Err(line) => complain(&line, args.command.trouble()),
+    }
+}
+
+impl Command {
+    /// The status when something failed.
+    fn trouble(&self) -> u8 {
+        match self {
+            Command::Diff { .. } => 2,
+            _ => 1,
+        }
     }
 }
 
 fn obey(command: &Command) -> Result<(String, ExitCode), String> {
+    let (files, how) = match command {
+        Command::Show { file, how } | Command::Dump { file, how, .. } => (vec![file], how),
+        Command::Diff { first, second, how } => (vec![first, second], how),
+    };
+    if how.root.is_some() && !files.iter().any(|file| is_live(file)) {
+        return Err("--root says where live looks, which is not asked for".to_owned());
+    }
     match command {
         Command::Show { file, how } => {
             let (reading, from) = load(file, how)?;
@@ -134,26 +152,74 @@ fn obey(command: &Command) -> Result<(String, ExitCode), String> {
     }
 }
 
+fn is_live(file: &Path) -> bool {
+    file.as_os_str() == "live"
+}
+
 /// A machine, and what its description is.
 fn load(file: &Path, how: &How) -> Result<(Reading, String), String> {
-    let name = file.display().to_string();
-    if name == "live" {
-        let reading = discover::read(&how.root);
-        return Ok((reading, format!("the machine under {}", how.root.display())));
+    if is_live(file) {
+        let root = how.root.as_deref().unwrap_or(Path::new("/"));
+        if !root.join("sys").is_dir() {
+            return Err(format!("{}: no folder with a sys in it", root.display()));
+        }
+        return Ok((
+            discover::read(root),
+            format!("the machine under {}", root.display()),
+        ));
     }
-    let mut bytes = Vec::new();
-    let read = match name == "-" {
-        true => std::io::stdin().lock().read_to_end(&mut bytes).map(|_| ()),
-        false => fs::read(file).map(|all| bytes = all),
+    let name = file.display().to_string();
+    let bytes = match name.as_str() {
+        "-" => bytes(io::stdin().lock()),
+        _ => fs::File::open(file).and_then(bytes),
     };
-    read.map_err(|error| format!("{name}: {error}"))?;
-    let text = String::from_utf8(bytes).map_err(|error| format!("{name}: not text: {error}"))?;
+    let text = bytes.and_then(|bytes| decode(bytes, &name));
+    let text = text.map_err(|error| format!("{name}: {error}"))?;
     let read = match how.from {
         Some(format) => (format.read)(&text, &name).map(|reading| (reading, format)),
         None => read::read(&text, &name),
     };
     let (reading, format) = read.map_err(|flaw| plain(&flaw.to_string()))?;
     Ok((reading, format!("{name}: {}, {}", format.name, format.about)))
+}
+
+/// All bytes, unless there are more than any description has.
+fn bytes(from: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        let what = format!("more than {} MiB: no description of a machine", MOST_BYTES >> 20);
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    Ok(bytes)
+}
+
+const MOST_BYTES: u64 = 1 << 30;
+
+/// A text in UTF-8, in UTF-16 with a mark of its order, or else in Latin-1, which is told.
+fn decode(bytes: Vec<u8>, name: &str) -> io::Result<String> {
+    let order: Option<fn([u8; 2]) -> u16> = match *bytes {
+        [0xff, 0xfe, ..] => Some(u16::from_le_bytes),
+        [0xfe, 0xff, ..] => Some(u16::from_be_bytes),
+        _ => None,
+    };
+    if let Some(order) = order {
+        let units = bytes[2..].chunks_exact(2).map(|pair| order([pair[0], pair[1]]));
+        let text: Result<String, _> = char::decode_utf16(units).collect();
+        let whole = bytes.len().is_multiple_of(2);
+        return text.ok().filter(|_| whole).ok_or_else(|| {
+            let what = "begins as UTF-16, and is not";
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        });
+    }
+    String::from_utf8(bytes).or_else(|error| {
+        let at = error.utf8_error().valid_up_to();
+        complain(
+            &format!("{name}: byte {at} is not UTF-8: the file is read as Latin-1"),
+            0,
+        );
+        Ok(error.into_bytes().into_iter().map(char::from).collect())
+    })
 }
 
 fn shown(reading: &Reading, from: &str) -> String {
@@ -183,14 +249,17 @@ fn plain(text: &str) -> String {
 }
 
 fn print(text: &str, code: ExitCode) -> ExitCode {
-    match std::io::stdout().write_all(text.as_bytes()) {
+    let mut out = io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => code,
-        Err(_) => ExitCode::FAILURE,
+        // Who reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => code,
+        Err(error) => complain(&format!("standard output: {error}"), 2),
     }
 }
 
 fn complain(line: &str, status: u8) -> ExitCode {
     // If standard error is closed, the status has to do.
-    let _ = std::io::stderr().write_all(format!("ccl-topo: {line}\n").as_bytes());
+    let _ = io::stderr().write_all(format!("ccl-topo: {line}\n").as_bytes());
     ExitCode::from(status)
 }

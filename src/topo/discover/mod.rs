@@ -40,6 +40,11 @@ pub fn read(root: &Path) -> Reading {
     }
 }
 
+/// Whether a folder has an entry of that name; where it leads may be missing in a copy.
+fn has(folder: &Path, name: &str) -> bool {
+    fs::symlink_metadata(folder.join(name)).is_ok()
+}
+
 struct Reader<'r> {
     root: &'r Path,
     graph: Graph,
@@ -211,13 +216,17 @@ impl Reader<'_> {
         names.sort();
         for name in names {
             let folder = bus.join(&name);
-            let kind = pci::kind(hex(&folder, "class"), hex(&folder, "vendor"));
+            let kind = pci::kind(&pci::Ids {
+                class: hex(&folder, "class"),
+                vendor: hex(&folder, "vendor"),
+                device: hex(&folder, "device"),
+            });
             let wanted = matches!(
                 kind,
                 NodeKind::Gpu | NodeKind::Npu | NodeKind::Nic | NodeKind::NvSwitch
             );
             // Virtual functions are parts of the physical one, where that is to be seen.
-            if !wanted || folder.join("physfn").exists() {
+            if !wanted || has(&folder, "physfn") {
                 continue;
             }
             let target = fs::read_link(&folder).unwrap_or_default();
@@ -392,7 +401,7 @@ impl Reader<'_> {
         names.sort();
         for name in names {
             let folder = nets.join(&name);
-            if !folder.join("device").exists() {
+            if !has(&folder, "device") {
                 continue;
             }
             let nic = self.adapter(&folder.join("device"));

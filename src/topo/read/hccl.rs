@@ -21,6 +21,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let mut reader = Reader {
         page,
         hosts: HashMap::new(),
+        devices: HashSet::new(),
         ranks: HashSet::new(),
         network: None,
         next: 0,
@@ -72,6 +73,8 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
 struct Reader<'t> {
     page: Page<'t>,
     hosts: HashMap<String, NodeId>,
+    /// Numbers of devices, with their hosts.
+    devices: HashSet<(NodeId, String)>,
     ranks: HashSet<u32>,
     /// What the NPUs' network ports are plugged into.
     network: Option<NodeId>,
@@ -103,9 +106,7 @@ impl Reader<'_> {
                 .flaw(device.at, "a device without a device_id", "\"device_id\": \"0\""));
         };
         let origin = self.page.origin(device.at);
-        let twice =
-            (self.page.graph.children(host)).any(|npu| self.page.graph.get(npu, "device_id") == Some(number));
-        if twice {
+        if !self.devices.insert((host, number.to_owned())) {
             self.page.tell(
                 device.at,
                 format!("a second device {number} of its server: kept as one more"),
@@ -195,6 +196,11 @@ impl Reader<'_> {
                     .tell(server.at, "a server that is not in the server_list: left out");
                 continue;
             };
+            if let Some(other) = self.page.graph.get(host, "super_pod") {
+                let told = format!("a server that is in {other} already: left out");
+                self.page.tell(server.at, told);
+                continue;
+            }
             self.page.graph.set(host, "super_pod", &name);
             for npu in self.npus(host) {
                 self.page

@@ -7,13 +7,29 @@ pub(super) struct Bad {
     pub(super) what: String,
 }
 
-/// Hosts of a file, at most. The lists of a file share it: a few bytes could stand for 10^18.
-pub(super) const HOSTS: usize = 1 << 18;
+/// What the lists of a file may still stand for: a few bytes could stand for 10^18 names.
+#[derive(Debug, Clone)]
+pub(super) struct Left {
+    names: usize,
+    bytes: usize,
+}
 
-/// Parts of a name, its characters, and all names of an item together, at most.
+impl Default for Left {
+    fn default() -> Self {
+        Left {
+            names: HOSTS,
+            bytes: BYTES,
+        }
+    }
+}
+
+/// Hosts of a file, and bytes of their names, at most.
+const HOSTS: usize = 1 << 18;
+const BYTES: usize = 32 << 20;
+
+/// Parts of a name, and its bytes, at most.
 const PIECES: usize = 32;
-const LONGEST: usize = 1024;
-const BYTES: usize = 16 << 20;
+pub(super) const LONGEST: usize = 1024;
 
 /// What a list should be.
 pub(super) const WANTED: &str = "a list such as node[001-128,200]";
@@ -32,7 +48,7 @@ struct Range {
 }
 
 /// The names of a list, in its order. `left` is how many there may be, and is lessened.
-pub(super) fn expand(list: &str, left: &mut usize) -> Result<Vec<String>, Bad> {
+pub(super) fn expand(list: &str, left: &mut Left) -> Result<Vec<String>, Bad> {
     let mut names = Vec::new();
     let (mut rest, mut at) = (list, 0);
     while at < list.len() {
@@ -42,17 +58,22 @@ pub(super) fn expand(list: &str, left: &mut usize) -> Result<Vec<String>, Bad> {
             .map(Piece::count)
             .try_fold(1_u64, u64::checked_mul)
             .and_then(|count| usize::try_from(count).ok())
-            .filter(|count| count <= left);
+            .filter(|count| *count <= left.names);
         let Some(count) = count else {
             let what = format!("a list with which there are more than {HOSTS} names");
             return Err(Bad { at, what });
         };
-        *left -= count;
+        left.names -= count;
         let longest: usize = pieces.iter().map(Piece::longest).sum();
-        if pieces.len() > PIECES || longest > LONGEST || count.saturating_mul(longest) > BYTES {
+        if pieces.len() > PIECES || longest > LONGEST {
             let what = format!("names of {} parts and up to {longest} characters", pieces.len());
             return Err(Bad { at, what });
         }
+        let Some(bytes) = left.bytes.checked_sub(count * longest) else {
+            let what = format!("a list with which the names have more than {BYTES} bytes together");
+            return Err(Bad { at, what });
+        };
+        left.bytes = bytes;
         if !pieces.is_empty() {
             let mut all = vec![String::new()];
             for piece in &pieces {
@@ -171,6 +192,13 @@ impl Piece<'_> {
 mod tests {
     use super::*;
 
+    fn few(names: usize) -> Left {
+        Left {
+            names,
+            ..Left::default()
+        }
+    }
+
     #[test]
     fn lists_are_expanded() {
         for (list, names) in [
@@ -184,7 +212,7 @@ mod tests {
             ("a,,b,", "a b"),
             ("n[5]", "n5"),
         ] {
-            assert_eq!(expand(list, &mut 10).unwrap().join(" "), names, "{list}");
+            assert_eq!(expand(list, &mut few(10)).unwrap().join(" "), names, "{list}");
         }
     }
 
@@ -227,14 +255,21 @@ mod tests {
                 "\"1-9999999999999999999999\" within brackets",
             ),
         ] {
-            let bad = expand(list, &mut HOSTS.clone()).unwrap_err();
+            let bad = expand(list, &mut Left::default()).unwrap_err();
             assert_eq!((bad.at, bad.what.as_str()), (at, what), "{list}");
         }
-        let mut left = 10;
+        let mut left = few(10);
         expand("n[1-6]", &mut left).unwrap();
         assert!(
             expand("n[1-6]", &mut left).is_err(),
             "the lists of a file share the limit"
+        );
+        let long = format!("{}[1-1000]", "n".repeat(900));
+        let mut left = Left::default();
+        let told = (0..100).find_map(|_| expand(&long, &mut left).err());
+        assert_eq!(
+            told.unwrap().what,
+            "a list with which the names have more than 33554432 bytes together"
         );
     }
 }

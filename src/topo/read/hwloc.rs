@@ -3,7 +3,7 @@
 //! Machines, packages and NUMA nodes, the outermost caches, GPUs and network adapters with the bridges above them, and the
 //! bandwidths of NVLinks and xGMI links that hwloc calls distances. Other devices are left out.
 
-use super::{Flaw, Format, Reading, page::Page, xml};
+use super::{Flaw, Format, Reading, nccl_words, page::Page, xml};
 use crate::topo::{
     graph::{Confidence, Link, LinkKind, NodeId, NodeKind, Origin},
     pci, speeds,
@@ -173,7 +173,9 @@ impl Reader<'_> {
 
     /// The outermost cache of some cores.
     fn cache(&mut self, object: Node) {
-        let is_cache = |node: &Node| (node.attribute("type")).is_some_and(|class| class.ends_with("Cache"));
+        let is_cache = |node: &Node| {
+            (node.attribute("type")).is_some_and(|class| class.ends_with("Cache") && class != "MemCache")
+        };
         if !is_cache(&object) || object.ancestors().skip(1).any(|above| is_cache(&above)) {
             return;
         }
@@ -269,11 +271,11 @@ impl Reader<'_> {
     }
 
     fn kind(&self, object: Node) -> NodeKind {
-        let (class, vendor) = ids(object);
+        let ids = ids(object);
         let coprocessor = object
             .descendants()
             .any(|device| self.device_kind(device) == Some(Device::Coprocessor));
-        match pci::kind(class.map(|class| class << 8), vendor) {
+        match pci::kind(&ids) {
             // Where the system hid a switch's registers, its ids are all 0.
             _ if object.attribute("subtype") == Some("NVSwitch") => NodeKind::NvSwitch,
             NodeKind::PciFunction if coprocessor => NodeKind::Gpu,
@@ -311,7 +313,7 @@ impl Reader<'_> {
             }
             "PCIDev" if self.wanted.contains(&object.id()) => {
                 let kind = self.kind(object);
-                if ids(object).1 == Some(0) {
+                if ids(object).vendor == Some(0) {
                     let bus = object.attribute("pci_busid").unwrap_or("a device");
                     self.tell(
                         object,
@@ -359,15 +361,21 @@ impl Reader<'_> {
             None => format!("pci{}", object.attribute("bridge_pci").unwrap_or("")),
         };
         let node = self.add(object, kind, &name, Some(parent));
-        let (class, vendor) = ids(object);
-        for (key, value) in [("class", class.map(|class| class << 8)), ("vendor", vendor)] {
-            if let Some(value) = value {
-                self.page.graph.set(node, key, &format!("{value:#06x}"));
-            }
+        let ids = ids(object);
+        if let Some(class) = ids.class {
+            self.page.graph.set(node, "class", &format!("{class:#08x}"));
         }
-        for key in ["pci_busid", "bridge_pci", "pci_link_speed"] {
-            if let Some(value) = object.attribute(key) {
-                self.page.graph.set(node, key.trim_start_matches("pci_"), value);
+        if let Some(vendor) = ids.vendor {
+            self.page.graph.set(node, "vendor", &format!("{vendor:#06x}"));
+        }
+        // The speed is that of all lanes in GB/s, not what others call a link's speed.
+        for (key, word) in [
+            ("busid", "pci_busid"),
+            ("bridge_pci", "bridge_pci"),
+            (nccl_words::HWLOC_SPEED, nccl_words::HWLOC_SPEED),
+        ] {
+            if let Some(value) = object.attribute(word) {
+                self.page.graph.set(node, key, value);
             }
         }
         let origin = self.origin(object);
@@ -432,6 +440,7 @@ impl Reader<'_> {
     fn verbs(&mut self, object: Node, nic: NodeId, name: &str) {
         let ports: Vec<u32> = infos(object)
             .filter_map(|(key, _)| key.strip_prefix("Port")?.strip_suffix("State")?.parse().ok())
+            .take(PORTS)
             .collect();
         let ports = if ports.is_empty() { vec![1] } else { ports };
         for port in ports {
@@ -645,15 +654,17 @@ fn has_device(object: Node) -> bool {
         .any(|child| child.attribute("type") == Some("OSDev"))
 }
 
-/// Class and vendor in "0302 [10de:1db8] [10de:131d] a1 00".
-fn ids(object: Node) -> (Option<u32>, Option<u32>) {
+/// Those in "0302 [10de:1db8] [10de:131d] a1 00".
+fn ids(object: Node) -> pci::Ids {
     let words = object.attribute("pci_type").unwrap_or("");
     let hex = |text: &str| u32::from_str_radix(text, 16).ok();
     let class = words.split_whitespace().next().and_then(hex);
-    let vendor = words
-        .split_once('[')
-        .and_then(|(_, ids)| hex(ids.split(':').next()?));
-    (class.filter(|class| *class <= 0xffff), vendor)
+    let ids = words.split_once('[').and_then(|(_, ids)| ids.split_once(':'));
+    pci::Ids {
+        class: class.filter(|class| *class <= 0xffff).map(|class| class << 8),
+        vendor: ids.and_then(|(vendor, _)| hex(vendor)),
+        device: ids.and_then(|(_, device)| hex(device.split(']').next()?)),
+    }
 }
 
 fn infos<'d>(object: Node<'d, 'd>) -> impl Iterator<Item = (&'d str, &'d str)> {
@@ -667,9 +678,13 @@ fn info<'d>(object: Node<'d, '_>, key: &str) -> Option<&'d str> {
     found.attribute("value")
 }
 
+/// Ports of an adapter that are looked at, and words of a set.
+const PORTS: usize = 256;
+const WORDS: usize = 2048;
+
 /// The bits of "0x00000101,,0x1", in words of 32 bits with the highest first; an empty word is 0.
 fn bits(set: &str) -> Vec<bool> {
-    let words = set.split(',').rev().map(|word| {
+    let words = set.split(',').rev().take(WORDS).map(|word| {
         let digits = word.trim().trim_start_matches("0x");
         match word {
             "0xf...f" => u32::MAX,

@@ -30,28 +30,49 @@ impl fmt::Display for Position {
 pub struct Lines<'t> {
     text: &'t str,
     starts: Vec<usize>,
+    /// Bytes that go on with a character, before each block of [`BLOCK`] bytes: a line may be as long as its file.
+    going_on: Vec<usize>,
 }
+
+const BLOCK: usize = 512;
 
 impl<'t> Lines<'t> {
     /// Looks through a text once.
     pub fn new(text: &'t str) -> Self {
         let ends = text.bytes().enumerate().filter(|&(_, byte)| byte == b'\n');
         let starts = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
-        Lines { text, starts }
+        let mut before = vec![0];
+        for block in text.as_bytes().chunks(BLOCK) {
+            before.push(before[before.len() - 1] + going_on(block));
+        }
+        Lines {
+            text,
+            starts,
+            going_on: before,
+        }
     }
 
     /// The position of a byte; the end's, if it lies beyond.
     pub fn position(&self, byte: usize) -> Position {
         let byte = byte.min(self.text.len());
         let line = self.starts.partition_point(|&start| start <= byte).max(1);
-        let before = &self.text.as_bytes()[self.starts[line - 1]..byte];
-        // Characters begin where no byte goes on with one.
-        let column = before.iter().filter(|&&byte| byte & 0xc0 != 0x80).count() + 1;
+        let start = self.starts[line - 1];
+        let column = (byte - self.going_on(byte)) - (start - self.going_on(start)) + 1;
         Position {
             line: clamp(line),
             column: clamp(column),
         }
     }
+
+    /// Bytes before one that go on with a character.
+    fn going_on(&self, byte: usize) -> usize {
+        let block = byte / BLOCK;
+        self.going_on[block] + going_on(&self.text.as_bytes()[block * BLOCK..byte])
+    }
+}
+
+fn going_on(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|&&byte| byte & 0xc0 == 0x80).count()
 }
 
 fn clamp(number: usize) -> u32 {

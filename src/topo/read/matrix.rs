@@ -69,6 +69,9 @@ fn is_device(word: &str) -> bool {
             .any(|prefix| word.starts_with(prefix))
 }
 
+/// Bytes of an escape behind its [, at most.
+const ESCAPE: usize = 32;
+
 /// A line with terminal escapes as blanks, each as long as it was: places stay.
 fn plain(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
@@ -78,9 +81,10 @@ fn plain(line: &str) -> String {
         let body = &rest[start + 1..];
         let length = match body.strip_prefix('[') {
             Some(code) => {
-                2 + code
-                    .find(|c: char| c.is_ascii_alphabetic())
-                    .map_or(0, |at| at + 1)
+                let length = (code.bytes().take(ESCAPE))
+                    .position(|byte| !byte.is_ascii_digit() && byte != b';' && byte != b'?')
+                    .filter(|&end| code.as_bytes()[end].is_ascii_alphabetic());
+                length.map_or(1, |end| end + 3)
             }
             None => 1,
         };

@@ -20,6 +20,7 @@ mod nccl_graph;
 mod nccl_xml;
 mod netq;
 mod page;
+mod repairs;
 mod slurm;
 mod taccl;
 mod topograph;
@@ -49,7 +50,7 @@ pub struct Format {
 pub struct Reading {
     /// The machine.
     pub graph: Graph,
-    /// What was changed or left out on the way, in the order of positions as a rule.
+    /// What was changed or left out on the way, in the order of positions as a rule; of thousands the first.
     pub repairs: Vec<Repair>,
 }
 
@@ -136,3 +137,5 @@ impl fmt::Display for Repair {
 mod tests;
 #[cfg(test)]
 mod tests_of_others;
+#[cfg(test)]
+mod tests_of_size;

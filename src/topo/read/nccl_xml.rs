@@ -7,7 +7,7 @@
 //! What is written is kept as attributes of nodes ([`words`]), also what is repaired on the edges, so that the writer
 //! gives the file again.
 
-use super::{Flaw, Format, Lines, Position, Reading, Repair, xml};
+use super::{Flaw, Format, Lines, Position, Reading, repairs::Repairs, xml};
 use crate::topo::{
     graph::{Confidence, EdgeId, Graph, Group, Link, LinkKind, NodeId, NodeKind, Origin, SourceId},
     pci, speeds,
@@ -42,6 +42,8 @@ pub(crate) mod words {
     pub(crate) const LINK_PREFIX: &str = "link:";
     /// A further GPU of a function, which lies beside the first, has its number.
     pub(crate) const PART: &str = "part";
+    /// hwloc's speed of a function's link, which is in GB/s.
+    pub(crate) const HWLOC_SPEED: &str = "pci_link_speed";
     /// A host's hash, on the host.
     pub(crate) const HOST: &str = "host_hash";
 }
@@ -55,11 +57,12 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         lines: &lines,
         source: graph.source(source),
         graph,
-        repairs: Vec::new(),
+        repairs: Repairs::default(),
         hosts: HashMap::new(),
         numas: Vec::new(),
         numbers: HashMap::new(),
         parts: HashMap::new(),
+        gpus: HashMap::new(),
         bus: HashMap::new(),
         slots: HashMap::new(),
         links: Vec::new(),
@@ -81,7 +84,6 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     reader.join_gpus();
     reader.join_sockets();
     reader.share_slots();
-    reader.repairs.sort_by_key(|repair| repair.at);
     if reader.graph.is_empty() {
         return Err(Flaw {
             source_name: source.to_owned(),
@@ -92,7 +94,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     }
     Ok(Reading {
         graph: reader.graph,
-        repairs: reader.repairs,
+        repairs: reader.repairs.done(),
     })
 }
 
@@ -100,14 +102,15 @@ struct Reader<'r> {
     lines: &'r Lines<'r>,
     source: SourceId,
     graph: Graph,
-    repairs: Vec<Repair>,
+    repairs: Repairs,
     /// By their hashes.
     hosts: HashMap<String, NodeId>,
     numas: Vec<(NodeId, Speed)>,
     /// Numbers of a host's NUMA nodes, and one below which none is free.
     numbers: HashMap<NodeId, (HashSet<u32>, u32)>,
-    /// The GPUs of a function, of which the first is the function.
-    parts: HashMap<NodeId, Vec<NodeId>>,
+    /// How many GPUs a function has, of which the first is the function, and each by its number.
+    parts: HashMap<NodeId, usize>,
+    gpus: HashMap<(NodeId, Option<String>), NodeId>,
     /// Functions of a host by bus id.
     bus: HashMap<(NodeId, String), NodeId>,
     /// The edges to the functions of a slot below a node.
@@ -239,7 +242,11 @@ impl Reader<'_> {
         let holds =
             |names: &[&str]| (function.children()).any(|child| names.contains(&child.tag_name().name()));
         let word = |key| function.attribute(key).and_then(pci::number);
-        let by_class = pci::kind(word("class"), word("vendor"));
+        let by_class = pci::kind(&pci::Ids {
+            class: word("class"),
+            vendor: word("vendor"),
+            device: word("device"),
+        });
         let kind = match by_class {
             _ if holds(&["gpu"]) => NodeKind::Gpu,
             _ if holds(&["nic"]) => NodeKind::Nic,
@@ -268,8 +275,9 @@ impl Reader<'_> {
 
     fn join_pci(&mut self, function: Node, kind: NodeKind, parent: NodeId, node: NodeId) -> [EdgeId; 2] {
         let (speed, width) = (function.attribute("link_speed"), function.attribute("link_width"));
-        let fastest = (function.descendants())
-            .filter(|net| kind == NodeKind::Nic && net.has_tag_name("net"))
+        let nets = (kind == NodeKind::Nic).then(|| function.descendants());
+        let fastest = (nets.into_iter().flatten())
+            .filter(|net| net.has_tag_name("net"))
             .filter_map(|net| net.attribute("speed")?.trim().parse::<u64>().ok())
             .max();
         let slow = pci::link(speed, width, false).0;
@@ -297,15 +305,16 @@ impl Reader<'_> {
     /// The first GPU of a function is the function; the same device again has one more rank; another is a part.
     fn gpu(&mut self, gpu: Node, function: NodeId) -> Option<NodeId> {
         let device = gpu.attribute("dev");
-        let parts = self.parts.get(&function).cloned().unwrap_or_default();
-        let known = (parts.iter()).find(|&&part| self.graph.get(part, "dev") == device);
+        let parts = self.parts.get(&function).copied().unwrap_or(0);
+        let name = (function, device.map(str::to_owned));
+        let known = self.gpus.get(&name).copied();
         let node = match known {
-            None if parts.is_empty() => {
+            None if parts == 0 => {
                 self.keep(function, gpu, "", &["rank"]);
                 function
             }
-            None => self.part(gpu, function, parts.len()),
-            Some(&same) => {
+            None => self.part(gpu, function, parts),
+            Some(same) => {
                 let differs = gpu.attributes().any(|attribute| {
                     let (name, value) = (attribute.name(), attribute.value());
                     name != "rank" && self.graph.get(same, name) != Some(value)
@@ -318,7 +327,8 @@ impl Reader<'_> {
             }
         };
         if known.is_none() {
-            self.parts.entry(function).or_default().push(node);
+            self.parts.insert(function, parts + 1);
+            self.gpus.insert(name, node);
         }
         match gpu.attribute("rank") {
             Some(rank) if rank.parse::<u32>().is_ok() => self.rank(gpu, node, rank),
@@ -505,10 +515,7 @@ impl Reader<'_> {
                         "{} has links to itself: whereto they lead is not known; not used",
                         row.target
                     );
-                    self.repairs.push(Repair {
-                        at: row.at,
-                        what: told,
-                    });
+                    self.repairs.tell(row.at, told);
                 }
                 Some(target) => {
                     let both = !matches!(self.graph.kind(target), NodeKind::Gpu | NodeKind::Npu);
@@ -523,10 +530,7 @@ impl Reader<'_> {
                 None => {
                     self.keep_row(&row);
                     let told = format!("a link to {}, which is not in the file: not used", row.target);
-                    self.repairs.push(Repair {
-                        at: row.at,
-                        what: told,
-                    });
+                    self.repairs.tell(row.at, told);
                 }
             }
         }
@@ -577,14 +581,14 @@ impl Reader<'_> {
                         link.wires,
                         self.graph.name(to)
                     );
-                    self.repairs.push(Repair { at, what: told });
+                    self.repairs.tell(at, told);
                 }
                 Some(_) => {}
                 None => {
                     self.graph.add_edge(to, from, link);
                     let (from, to) = (self.graph.name(from), self.graph.name(to));
                     let told = format!("{from} has links to {to}, but not back: taken as both ways");
-                    self.repairs.push(Repair { at, what: told });
+                    self.repairs.tell(at, told);
                 }
             }
         }
@@ -694,7 +698,7 @@ impl Reader<'_> {
 
     fn tell(&mut self, element: Node, what: String) {
         let at = self.lines.position(element.range().start);
-        self.repairs.push(Repair { at, what });
+        self.repairs.tell(at, what);
     }
 }
 

@@ -1,7 +1,11 @@
 //! [`Page`]: what readers share that keep the place of all they read.
 
-use super::{Flaw, Lines, Position, Reading, Repair};
-use crate::topo::graph::{Graph, Origin, SourceId};
+use super::hostlist;
+use super::{Flaw, Lines, Position, Reading, repairs::Repairs};
+use crate::topo::{
+    graph::{Graph, Origin, SourceId},
+    words::cut,
+};
 
 /// A text that is being read, and the graph it makes.
 pub(super) struct Page<'t> {
@@ -10,7 +14,7 @@ pub(super) struct Page<'t> {
     name: &'t str,
     pub(super) lines: Lines<'t>,
     source: SourceId,
-    repairs: Vec<Repair>,
+    repairs: Repairs,
 }
 
 impl<'t> Page<'t> {
@@ -22,7 +26,7 @@ impl<'t> Page<'t> {
             graph,
             name,
             lines: Lines::new(text),
-            repairs: Vec::new(),
+            repairs: Repairs::default(),
         }
     }
 
@@ -36,30 +40,39 @@ impl<'t> Page<'t> {
     }
 
     pub(super) fn tell(&mut self, byte: usize, what: impl Into<String>) {
-        let at = self.position(byte);
-        self.repairs.push(Repair {
-            at,
-            what: what.into(),
-        });
+        self.repairs.tell(self.position(byte), what);
     }
 
     pub(super) fn flaw(&self, byte: usize, what: impl Into<String>, wanted: &str) -> Flaw {
         Flaw {
             source_name: self.name.to_owned(),
             at: self.position(byte),
-            what: what.into(),
+            what: cut(&what.into(), LONGEST).into_owned(),
             wanted: wanted.to_owned(),
         }
     }
 
-    pub(super) fn done(mut self) -> Reading {
-        self.repairs.sort_by_key(|repair| repair.at);
+    /// A name as the file has it, if it is one that anything is called.
+    pub(super) fn name(&self, byte: usize, name: &str) -> Result<String, Flaw> {
+        match name.len() <= hostlist::LONGEST {
+            true => Ok(name.to_owned()),
+            false => {
+                let what = format!("a name of {} bytes", name.len());
+                Err(self.flaw(byte, what, "1024 at most"))
+            }
+        }
+    }
+
+    pub(super) fn done(self) -> Reading {
         Reading {
             graph: self.graph,
-            repairs: self.repairs,
+            repairs: self.repairs.done(),
         }
     }
 }
+
+/// Characters of what is wrong.
+const LONGEST: usize = 400;
 
 /// The lines of a text without their ends, each with the byte at which it begins.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {

@@ -3,7 +3,7 @@
 use super::{
     Flaw, Format, Reading,
     fabric::{self, Switch},
-    hostlist,
+    hostlist::{self, Left},
     page::{self, Page},
 };
 use crate::topo::graph::{Link, LinkKind, NodeKind, Origin};
@@ -35,13 +35,18 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let text = text.trim_start_matches('\u{feff}');
     let mut page = Page::new(text, source);
     let (mut switches, mut blocks) = (Vec::new(), Vec::new());
-    let mut left = hostlist::HOSTS;
+    let mut left = Left::default();
+    let mut words = Vec::new();
     for (start, line) in page::lines(text) {
-        let line = line.split('#').next().unwrap_or("");
-        let line = line.trim_end().strip_suffix('\\').unwrap_or(line);
-        if let Some((row, block)) = row(&mut page, start, line, &mut left)? {
+        let line = line.split('#').next().unwrap_or("").trim_end();
+        let goes_on = line.ends_with('\\');
+        entries(&page, start, line.trim_end_matches('\\'), &mut words)?;
+        if !goes_on && let Some((row, block)) = row(&mut page, std::mem::take(&mut words), &mut left)? {
             if block { &mut blocks } else { &mut switches }.push(row);
         }
+    }
+    if let Some((row, block)) = row(&mut page, words, &mut left)? {
+        if block { &mut blocks } else { &mut switches }.push(row);
     }
     if switches.is_empty() && blocks.is_empty() {
         return Err(page.flaw(
@@ -73,19 +78,67 @@ fn join_blocks(page: &mut Page, named: &[String]) {
     }
 }
 
-/// A line's switch, or block if the second is true.
-fn row(page: &mut Page, start: usize, line: &str, left: &mut usize) -> Result<Option<(Switch, bool)>, Flaw> {
-    let mut row: Option<(Switch, bool)> = None;
-    for (at, word) in page::words(start, line) {
-        let Some((key, value)) = word.split_once('=') else {
-            return Err(page.flaw(at, format!("\"{word}\""), "Name=value"));
+/// A `Key=value` of a line, perhaps with blanks around the sign and quotation marks around the value.
+struct Entry<'t> {
+    at: usize,
+    key: &'t str,
+    inner: usize,
+    value: &'t str,
+}
+
+fn entries<'t>(page: &Page, start: usize, line: &'t str, all: &mut Vec<Entry<'t>>) -> Result<(), Flaw> {
+    let blanks = |at: usize| line.len() - line[at..].trim_start().len();
+    let mut at = blanks(0);
+    while at < line.len() {
+        let rest = &line[at..];
+        let end = rest.find(|c: char| c == '=' || c.is_whitespace());
+        let key = &rest[..end.unwrap_or(rest.len())];
+        let sign = blanks(at + key.len());
+        if key.is_empty() || !line[sign..].starts_with('=') {
+            let what = format!("\"{}\"", rest.split_whitespace().next().unwrap_or(""));
+            return Err(page.flaw(start + at, what, "Name=value"));
+        }
+        let mut inner = blanks(sign + 1);
+        let rest = &line[inner..];
+        let (value, used) = match rest.strip_prefix('"') {
+            Some(quoted) => {
+                let end = quoted.find('"');
+                let end =
+                    end.ok_or_else(|| page.flaw(start + inner, "a \" that is not closed", "Name=\"value\""))?;
+                inner += 1;
+                (&quoted[..end], end + 1)
+            }
+            None => {
+                let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+                (&rest[..end], end)
+            }
         };
-        let inner = at + key.len() + 1;
+        all.push(Entry {
+            at: start + at,
+            key,
+            inner: start + inner,
+            value,
+        });
+        at = blanks(inner + used);
+    }
+    Ok(())
+}
+
+/// A line's switch, or block if the second is true.
+fn row(page: &mut Page, words: Vec<Entry>, left: &mut Left) -> Result<Option<(Switch, bool)>, Flaw> {
+    let mut row: Option<(Switch, bool)> = None;
+    for Entry {
+        at,
+        key,
+        inner,
+        value,
+    } in words
+    {
         match (key.to_ascii_lowercase().as_str(), &mut row) {
             ("switchname" | "blockname", None) if !value.is_empty() => {
                 let switch = Switch {
                     at,
-                    name: value.to_owned(),
+                    name: page.name(inner, value)?,
                     below: Vec::new(),
                     hosts: Vec::new(),
                     words: Vec::new(),
@@ -99,16 +152,16 @@ fn row(page: &mut Page, start: usize, line: &str, left: &mut usize) -> Result<Op
             ("switchname" | "blockname" | "switches" | "nodes" | "blocksizes", _) => {
                 return Err(page.flaw(
                     at,
-                    format!("\"{word}\" here"),
+                    format!("\"{key}={value}\" here"),
                     "SwitchName=... or BlockName=... first, once a line",
                 ));
             }
-            _ => page.tell(at, format!("\"{word}\" is unknown: left out")),
+            _ => page.tell(at, format!("\"{key}={value}\" is unknown: left out")),
         }
     }
     Ok(row)
 }
 
-fn list(page: &Page, at: usize, value: &str, left: &mut usize) -> Result<Vec<String>, Flaw> {
+fn list(page: &Page, at: usize, value: &str, left: &mut Left) -> Result<Vec<String>, Flaw> {
     hostlist::expand(value, left).map_err(|bad| page.flaw(at + bad.at, bad.what, hostlist::WANTED))
 }

@@ -4,7 +4,7 @@ use super::{
     Flaw, Format, Reading,
     document::{self, Value},
     fabric::{self, Switch},
-    hostlist,
+    hostlist::{self, Left},
     page::Page,
 };
 use crate::topo::graph::{Link, LinkKind, NodeId, NodeKind};
@@ -26,17 +26,17 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         }
     }
     let mut rows = Vec::new();
-    let mut left = hostlist::HOSTS;
+    let mut left = Left::default();
     for (name, switch) in root.get("switches").map_or(&[][..], Value::entries) {
         let mut row = Switch {
             at: switch.at,
-            name: name.clone(),
+            name: page.name(switch.at, name)?,
             below: Vec::new(),
             hosts: Vec::new(),
             words: words(switch, "labels"),
         };
         for below in switch.list("switches") {
-            row.below.push(word(&page, below)?.to_owned());
+            row.below.push(page.name(below.at, word(&page, below)?)?);
         }
         row.hosts = hosts(&page, switch, &mut left)?;
         rows.push(row);
@@ -47,7 +47,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         let hosts = hosts(&page, block, &mut left)?;
         let name = block
             .word("switch")
-            .map_or_else(|| format!("block {place}"), str::to_owned);
+            .map_or_else(|| Ok(format!("block {place}")), |name| page.name(block.at, name))?;
         // The switch may be without a line of its own: it is a leaf.
         match rows.iter_mut().find(|row| row.name == name) {
             Some(row) => row.hosts.extend_from_slice(&hosts),
@@ -106,7 +106,7 @@ fn words(value: &Value, key: &str) -> Vec<(String, String)> {
     words.collect()
 }
 
-fn hosts(page: &Page, value: &Value, left: &mut usize) -> Result<Vec<String>, Flaw> {
+fn hosts(page: &Page, value: &Value, left: &mut Left) -> Result<Vec<String>, Flaw> {
     let mut hosts = Vec::new();
     for list in value.list("nodes") {
         let names = hostlist::expand(word(page, list)?, left);

@@ -43,26 +43,48 @@ pub(super) fn parse<'t>(text: &'t str, source: &str, lines: &Lines<'_>) -> Resul
     })
 }
 
-/// Where tags are open deeper than [`DEPTH`], counted without understanding: comments count, too, so it errs to refusal.
+/// Where tags are open deeper than [`DEPTH`]. What is not well-formed is left to the parser.
 fn too_deep(text: &str) -> Option<usize> {
-    let (mut depth, mut at, bytes) = (0_usize, 0, text.as_bytes());
+    let (mut depth, mut at) = (0_usize, 0);
     while let Some(start) = text[at..].find('<').map(|found| at + found) {
-        at = start + 1;
-        match bytes.get(at) {
-            Some(b'!' | b'?') => {}
-            Some(b'/') => depth = depth.saturating_sub(1),
-            _ => {
-                let end = text[at..].find('>').map_or(text.len(), |found| at + found);
-                if bytes.get(end - 1) != Some(&b'/') {
-                    depth += 1;
-                }
-                if depth > DEPTH {
-                    return Some(start);
-                }
+        let tag = &text[start..];
+        let behind = |mark: &str| tag.find(mark).map(|found| start + found + mark.len());
+        at = if tag.starts_with("<!--") {
+            behind("-->")?
+        } else if tag.starts_with("<![CDATA[") {
+            behind("]]>")?
+        } else if tag.starts_with("<?") {
+            behind("?>")?
+        } else if tag.starts_with("<!") {
+            start + 2 // a document type, whose parts begin so as well
+        } else if tag.starts_with("</") {
+            depth = depth.saturating_sub(1);
+            behind(">")?
+        } else {
+            let end = start + end_of_tag(tag)?;
+            if !text[..end].ends_with('/') {
+                depth += 1;
             }
-        }
+            if depth > DEPTH {
+                return Some(start);
+            }
+            end + 1
+        };
     }
     None
+}
+
+/// Where the > of a tag is, outside of quotation marks.
+fn end_of_tag(tag: &str) -> Option<usize> {
+    let mut quoted = None;
+    tag.bytes().position(|byte| {
+        match quoted {
+            Some(mark) if byte == mark => quoted = None,
+            None if matches!(byte, b'"' | b'\'') => quoted = Some(byte),
+            _ => {}
+        }
+        quoted.is_none() && byte == b'>'
+    })
 }
 
 /// Whether the first element of a text has one of these names.

@@ -13,6 +13,7 @@ pub(super) fn write(graph: &Graph) -> Written {
         graph,
         text: String::new(),
         depth: 0,
+        written: vec![false; graph.len()],
         left_out: Vec::new(),
     };
     let version = graph.get_whole("version").unwrap_or("1");
@@ -31,6 +32,8 @@ struct Writer<'g> {
     graph: &'g Graph,
     text: String,
     depth: usize,
+    /// Nodes that are in the text.
+    written: Vec<bool>,
     left_out: Vec<String>,
 }
 
@@ -65,26 +68,46 @@ impl Writer<'_> {
             self.inside(&stray);
             self.close("cpu");
         }
-        let written = |kind| {
-            use NodeKind::*;
-            matches!(
-                kind,
-                Host | Numa | Gpu | Nic | NicPort | PciSwitch | PciFunction | Rank | NvSwitch
-            )
-        };
+        self.tell_left_out();
+    }
+
+    /// Hosts are words of NUMA nodes, and switches of NVLinks the ends of links.
+    fn tell_left_out(&mut self) {
+        let graph = self.graph;
         let mut lost: Vec<NodeKind> = graph
             .nodes()
+            .filter(|node| !self.written[node.at()])
             .map(|node| graph.kind(node))
-            .filter(|kind| !written(*kind))
+            .filter(|kind| !matches!(kind, NodeKind::Host | NodeKind::NvSwitch))
             .collect();
         lost.sort();
         for kinds in lost.chunk_by(|one, other| one == other) {
-            self.left_out.push(format!("{} of {:?}", kinds.len(), kinds[0]));
+            let nameless = match kinds[0] {
+                NodeKind::Gpu => " without a bus id",
+                _ => "",
+            };
+            self.left_out
+                .push(format!("{} of {:?}{nameless}", kinds.len(), kinds[0]));
+        }
+        let links = graph.edges().filter(|edge| {
+            let is_between = |kind| matches!(kind, LinkKind::NvLink | LinkKind::XGmi);
+            let is_known = |node| {
+                graph.kind(node) == NodeKind::NvSwitch
+                    || graph.get(node, "busid").is_some() && self.written[node.at()]
+            };
+            let leads = is_known(edge.from) && is_known(edge.to);
+            edge.link.kind == LinkKind::Hccs || is_between(edge.link.kind) && !leads
+        });
+        let links = links.count();
+        if links > 0 {
+            self.left_out
+                .push(format!("{links} links of GPUs or NPUs, each way counted"));
         }
     }
 
     fn cpu(&mut self, numa: NodeId) {
         let graph = self.graph;
+        self.written[numa.at()] = true;
         let host = graph.within(numa, NodeKind::Host);
         let hash = host.and_then(|host| graph.get(host, words::HOST));
         let several = graph.of_kind(NodeKind::Host).nth(1).is_some();
@@ -139,6 +162,7 @@ impl Writer<'_> {
     /// A function, but for what lies in it.
     fn pci(&mut self, node: NodeId) {
         let graph = self.graph;
+        self.written[node.at()] = true;
         let known = words::PCI
             .iter()
             .filter_map(|key| Some((*key, graph.get(node, key)?)));
@@ -169,11 +193,13 @@ impl Writer<'_> {
     /// A GPU once for each of its ranks; its links with the first.
     fn gpu(&mut self, node: NodeId) {
         let graph = self.graph;
+        self.written[node.at()] = true;
         let own = |key: &str| {
             !words::PCI.contains(&key)
                 && !key.starts_with(words::PCI_PREFIX)
                 && !key.starts_with(words::LINK_PREFIX)
                 && key != words::PART
+                && key != words::HWLOC_SPEED
         };
         let mut all: Vec<(&str, &str)> = graph.attributes(node).filter(|(key, _)| own(key)).collect();
         all.sort_by_key(|(key, _)| ["dev", "sm"].iter().position(|first| first == key).unwrap_or(2));
@@ -187,7 +213,11 @@ impl Writer<'_> {
         }
         let mut links = Some(links);
         loop {
-            let rank = ranks.next().and_then(|rank| graph.get(rank, "rank"));
+            let rank = ranks.next();
+            if let Some(rank) = rank {
+                self.written[rank.at()] = true;
+            }
+            let rank = rank.and_then(|rank| graph.get(rank, "rank"));
             let with_rank: Vec<(&str, &str)> = all
                 .iter()
                 .copied()
@@ -271,6 +301,7 @@ impl Writer<'_> {
 
     fn nic(&mut self, node: NodeId) {
         let graph = self.graph;
+        self.written[node.at()] = true;
         let all = graph
             .attributes(node)
             .filter_map(|(key, value)| Some((key.strip_prefix(words::NIC_PREFIX)?, value)));
@@ -287,6 +318,7 @@ impl Writer<'_> {
         }
         self.open("nic", &all);
         for port in ports {
+            self.written[port.at()] = true;
             let mut net: Vec<(&str, &str)> = graph.attributes(port).collect();
             if graph.get(port, "name").is_none() {
                 net.push(("name", graph.name(port)));
