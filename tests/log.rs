@@ -95,3 +95,55 @@ fn a_program_s_own_subscriber_is_kept() {
             .all(|line| forms.iter().all(|form| !line.contains(form.as_str())))
     );
 }
+
+/// What is wished by the environment is chosen, and what is chosen is told, once of each kind of call.
+#[test]
+fn wishes_and_choices_are_the_environment_s() {
+    if env::var_os("CCL_EXPLAIN").is_none() {
+        let again = |algorithms: &str| {
+            Command::new(env::current_exe().unwrap())
+                .args(["--exact", "wishes_and_choices_are_the_environment_s"])
+                .envs([("CCL_EXPLAIN", "1"), ("CCL_ALGO", algorithms)])
+                .output()
+                .unwrap()
+        };
+        let output = again("allreduce:^doubling,oneshot;broadcast:chain");
+        assert!(output.status.success(), "{output:?}");
+        let told = String::from_utf8_lossy(&output.stderr);
+        let count = |text: &str| told.matches(text).count();
+        assert_eq!(
+            [
+                count("ccl: allreduce of 8 bytes, 2 ranks"),
+                count("ccl: broadcast of 8 bytes, 2 ranks")
+            ],
+            [1, 1],
+            "{told}"
+        );
+        assert_eq!(
+            [count("-> chain "), count(" doubling "), count(" latency, ")].map(|n| n.min(1)),
+            [1, 0, 1],
+            "{told}"
+        );
+        let output = again("rings");
+        assert!(!output.status.success());
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            told.contains("algorithm \\\"rings\\\" does not exist: use one of doubling"),
+            "{output:?}"
+        );
+        return;
+    }
+    let comms = Communicator::init_all(2).unwrap();
+    std::thread::scope(|scope| {
+        for comm in &comms {
+            scope.spawn(|| {
+                for _ in 0..3 {
+                    let mut data = [1.0f32; 2];
+                    comm.all_reduce_in_place(&mut data, Op::Sum).unwrap();
+                    comm.broadcast_in_place(&mut data, 1).unwrap();
+                    assert_eq!(data, [2.0; 2]);
+                }
+            });
+        }
+    });
+}

@@ -13,3 +13,4 @@ pub(crate) mod layout;
 pub(crate) mod levels;
 pub(crate) mod schedule;
 pub(crate) mod verify;
+pub(crate) mod wishes;
