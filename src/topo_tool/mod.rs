@@ -1,13 +1,17 @@
 //! The `ccl-topo` program: shows, converts and compares descriptions of machines.
 
-use crate::topo::{
-    diff::diff,
-    discover,
-    read::{self, Reading},
-    show, write,
+use crate::{
+    log,
+    topo::{
+        diff::diff,
+        discover,
+        read::{self, Reading},
+        show, write,
+    },
 };
 use clap::{Parser, Subcommand, error::ErrorKind};
 use std::{
+    env,
     ffi::OsString,
     fmt::Write as _,
     fs,
@@ -62,7 +66,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct How {
-    /// Where live looks, instead of /: a copy of another machine's /sys and /proc
+    /// Where live looks, instead of /: a copy of another machine's /sys and /proc, without its NVLinks
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
     /// The format of files, where their content should not decide
@@ -83,7 +87,8 @@ fn format(name: &str) -> Result<&'static read::Format, String> {
 
 /// The whole program.
 pub fn main() -> ExitCode {
-    run(std::env::args_os())
+    log::begin();
+    run(env::args_os())
 }
 
 fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
@@ -163,10 +168,11 @@ fn load(file: &Path, how: &How) -> Result<(Reading, String), String> {
         if !root.join("sys").is_dir() {
             return Err(format!("{}: no folder with a sys in it", root.display()));
         }
-        return Ok((
-            discover::read(root),
-            format!("the machine under {}", root.display()),
-        ));
+        let reading = match nvml(how.root.is_none()) {
+            Some(library) => discover::read_with_nvml(root, &library),
+            None => discover::read(root),
+        };
+        return Ok((reading, format!("the machine under {}", root.display())));
     }
     let name = file.display().to_string();
     let bytes = match name.as_str() {
@@ -181,6 +187,14 @@ fn load(file: &Path, how: &How) -> Result<(Reading, String), String> {
     };
     let (reading, format) = read.map_err(|flaw| plain(&flaw.to_string()))?;
     Ok((reading, format!("{name}: {}, {}", format.name, format.about)))
+}
+
+/// The library that tells of NVLinks: this machine's knows nothing of others. `CCL_NVML_PATH` names another one, or, empty, none.
+fn nvml(is_here: bool) -> Option<OsString> {
+    match env::var_os("CCL_NVML_PATH") {
+        Some(named) => (!named.is_empty()).then_some(named),
+        None => is_here.then(|| discover::NVML.into()),
+    }
 }
 
 /// All bytes, unless there are more than any description has.
