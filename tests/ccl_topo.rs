@@ -179,7 +179,7 @@ fn what_cannot_be_looked_at_or_written_is_told() {
     let file = format!("{DATA}/own/slurm-tree.conf");
     let (status, line) = fails(&["show", &file, "--root", "/"]);
     assert!(
-        status == 1 && line.contains("--root says where live looks"),
+        status == 2 && line.contains("--root says where live looks"),
         "{line}"
     );
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccl-topo"));
@@ -189,6 +189,24 @@ fn what_cannot_be_looked_at_or_written_is_told() {
     assert!(
         text(&output.stderr).contains("standard output: No space left"),
         "{output:?}"
+    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccl-topo"));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command.args(["show", &file]).stdout(writer).output().unwrap();
+    assert_eq!(
+        (output.status.code(), text(&output.stderr).as_str()),
+        (Some(0), ""),
+        "who reads has seen enough"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("holes");
+    let holes = std::fs::File::create(&path).unwrap();
+    holes.set_len((1 << 30) + 1).unwrap();
+    let (status, line) = fails(&["show", &path.display().to_string()]);
+    assert!(
+        status == 1 && line.ends_with("holes: more than 1024 MiB: no description of a machine\n"),
+        "{line}"
     );
 }
 

@@ -105,6 +105,10 @@ fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
             };
         }
     };
+    let (files, how) = args.command.files();
+    if how.root.is_some() && !files.into_iter().any(is_live) {
+        return complain("--root says where live looks, which is not asked for", 2);
+    }
     match obey(&args.command) {
         Ok((text, code)) => print(&text, code),
         Err(line) => complain(&line, args.command.trouble()),
@@ -112,6 +116,13 @@ fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 impl Command {
+    fn files(&self) -> (Vec<&Path>, &How) {
+        match self {
+            Command::Show { file, how } | Command::Dump { file, how, .. } => (vec![file.as_path()], how),
+            Command::Diff { first, second, how } => (vec![first.as_path(), second.as_path()], how),
+        }
+    }
+
     /// The status when something failed.
     fn trouble(&self) -> u8 {
         match self {
@@ -122,13 +133,6 @@ impl Command {
 }
 
 fn obey(command: &Command) -> Result<(String, ExitCode), String> {
-    let (files, how) = match command {
-        Command::Show { file, how } | Command::Dump { file, how, .. } => (vec![file], how),
-        Command::Diff { first, second, how } => (vec![first, second], how),
-    };
-    if how.root.is_some() && !files.iter().any(|file| is_live(file)) {
-        return Err("--root says where live looks, which is not asked for".to_owned());
-    }
     match command {
         Command::Show { file, how } => {
             let (reading, from) = load(file, how)?;
@@ -176,8 +180,8 @@ fn load(file: &Path, how: &How) -> Result<(Reading, String), String> {
     }
     let name = file.display().to_string();
     let bytes = match name.as_str() {
-        "-" => bytes(io::stdin().lock()),
-        _ => fs::File::open(file).and_then(bytes),
+        "-" => bytes(io::stdin().lock(), 0),
+        _ => fs::File::open(file).and_then(|file| bytes(&file, file.metadata()?.len())),
     };
     let text = bytes.and_then(|bytes| decode(bytes, &name));
     let text = text.map_err(|error| format!("{name}: {error}"))?;
@@ -197,11 +201,13 @@ fn nvml(is_here: bool) -> Option<OsString> {
     }
 }
 
-/// All bytes, unless there are more than any description has.
-fn bytes(from: impl Read) -> io::Result<Vec<u8>> {
+/// All bytes, of which there seem to be so many, unless there are more than any description has.
+fn bytes(from: impl Read, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    from.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST_BYTES {
+    if length <= MOST_BYTES {
+        from.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    }
+    if length.max(bytes.len() as u64) > MOST_BYTES {
         let what = format!("more than {} MiB: no description of a machine", MOST_BYTES >> 20);
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
