@@ -179,7 +179,7 @@ fn what_cannot_be_looked_at_or_written_is_told() {
     let file = format!("{DATA}/own/slurm-tree.conf");
     let (status, line) = fails(&["show", &file, "--root", "/"]);
     assert!(
-        status == 1 && line.contains("--root says where live looks"),
+        status == 2 && line.contains("--root says where live looks"),
         "{line}"
     );
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccl-topo"));
@@ -189,6 +189,24 @@ fn what_cannot_be_looked_at_or_written_is_told() {
     assert!(
         text(&output.stderr).contains("standard output: No space left"),
         "{output:?}"
+    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccl-topo"));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command.args(["show", &file]).stdout(writer).output().unwrap();
+    assert_eq!(
+        (output.status.code(), text(&output.stderr).as_str()),
+        (Some(0), ""),
+        "who reads has seen enough"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("holes");
+    let holes = std::fs::File::create(&path).unwrap();
+    holes.set_len((1 << 30) + 1).unwrap();
+    let (status, line) = fails(&["show", &path.display().to_string()]);
+    assert!(
+        status == 1 && line.ends_with("holes: more than 1024 MiB: no description of a machine\n"),
+        "{line}"
     );
 }
 
@@ -219,4 +237,165 @@ fn what_a_format_has_no_words_for_is_told() {
             "{told}"
         );
     }
+}
+
+/// A copy of a machine's `/sys` with four GPUs and two NVSwitches, and NVML's stand-in.
+struct Gpus {
+    folder: tempfile::TempDir,
+}
+
+impl Gpus {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for (bus, class) in ["01", "02", "03", "04"]
+            .map(|bus| (bus, "0x030200"))
+            .into_iter()
+            .chain(["0a", "0b"].map(|bus| (bus, "0x068000")))
+        {
+            let device = folder.path().join(format!("sys/bus/pci/devices/0007:{bus}:00.0"));
+            std::fs::create_dir_all(&device).unwrap();
+            std::fs::write(device.join("class"), class).unwrap();
+            std::fs::write(device.join("vendor"), "0x10de").unwrap();
+        }
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nvml.c");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=gnu11", "-Wall", "-Werror", "-shared", "-fPIC", "-o"]);
+        let compiled = compiler.arg(folder.path().join("libnvidia-ml.so.1")).arg(source);
+        let compiled = compiled.output().expect("this test needs a C compiler, cc");
+        assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+        Gpus { folder }
+    }
+
+    fn run(&self, machine: &str, path: Option<&str>, words: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccl-topo"));
+        command.args(words).stdin(Stdio::null());
+        command.env("LD_LIBRARY_PATH", self.folder.path());
+        command.env("NVML_STAND_IN", machine).env_remove("CCL_DEBUG");
+        match path {
+            Some(path) => command.env("CCL_NVML_PATH", path),
+            None => command.env_remove("CCL_NVML_PATH"),
+        };
+        command.output().unwrap()
+    }
+
+    /// What is told of the copy by the stand-in.
+    fn show(&self, machine: &str, words: &[&str]) -> String {
+        let root = self.folder.path().display().to_string();
+        let words: Vec<&str> = words.iter().copied().chain(["live", "--root", &root]).collect();
+        let output = self.run(machine, Some("libnvidia-ml.so.1"), &words);
+        assert!(output.status.success(), "{output:?}");
+        text(&output.stdout)
+    }
+}
+
+#[test]
+fn nvml_tells_of_links() {
+    let gpus = Gpus::new();
+    for (machine, lines) in [
+        (
+            "mesh",
+            &[
+                "1 host, 1 NUMA node, 4 GPUs, 2 NVSwitches",
+                "GPU0         X    NVL    NVL    NVL",
+                "GPU0         X     40     40     40",
+                "    0007:01:00.0  GPU dev=0 sm=80  (Pcie ~12 GB/s)  -> 0007:02:00.0 (2 x NvLink ~40 GB/s), \
+                 0007:03:00.0 (2 x NvLink ~40 GB/s), 0007:04:00.0 (2 x NvLink ~40 GB/s)",
+            ][..],
+        ),
+        (
+            "switch",
+            &[
+                "GPU0         X    NVL    NVL    NVL",
+                "GPU0         X    240    240    240",
+                "    0007:04:00.0  GPU dev=3 sm=80  (Pcie ~12 GB/s)  -> 0007:0a:00.0 (12 x NvLink ~240 GB/s)",
+            ],
+        ),
+        (
+            "fabric",
+            &[
+                "1 host, 1 NUMA node, 4 GPUs, 3 NVSwitches",
+                "GPU0         X  721.8  721.8  721.8",
+                "    0007:02:00.0  GPU dev=1 sm=100  (Pcie ~12 GB/s)  -> NVLink fabric (18 x NvLink ~721.8 GB/s)",
+            ],
+        ),
+        ("no driver", &["GPU0         X    PHB    PHB    PHB"]),
+        (
+            "other driver",
+            &[
+                "GPU0         X    PHB    PHB    PHB",
+                "  NVML does not answer, so NVLinks are not known: libnvidia-ml.so.1: RM detects a driver/library version mismatch",
+            ],
+        ),
+    ] {
+        let shown = gpus.show(machine, &["show"]);
+        for line in lines {
+            assert!(
+                shown.lines().any(|shown| shown == *line),
+                "{machine}: {line}\n{shown}"
+            );
+        }
+        assert_eq!(
+            shown.contains("repaired or left out"),
+            machine == "other driver",
+            "{shown}"
+        );
+    }
+    let dumped = gpus.show("fabric", &["dump"]);
+    let cluster = format!("\"fabric_cluster\":\"{}\"", "ab".repeat(16));
+    for word in ["\"uuid\":\"GPU-3\"", "\"fabric_clique\":\"1\"", &cluster] {
+        assert!(dumped.contains(word), "{word}\n{dumped}");
+    }
+}
+
+#[test]
+fn what_nvml_tells_comes_through_nccls_format() {
+    let gpus = Gpus::new();
+    for machine in ["mesh", "switch", "fabric"] {
+        let [json, xml] = ["json", "nccl-xml"].map(|format| {
+            let path = gpus.folder.path().join(format!("{machine} {format}"));
+            std::fs::write(&path, gpus.show(machine, &["dump", "--format", format])).unwrap();
+            path.display().to_string()
+        });
+        let output = ccl_topo(&["diff", &json, &xml]);
+        let lines = text(&output.stdout);
+        let links: Vec<&str> = lines.lines().filter(|line| line.contains("NvLink")).collect();
+        assert_eq!(links, [""; 0], "{machine}");
+    }
+}
+
+#[test]
+fn nvml_is_asked_of_this_machine_alone() {
+    let gpus = Gpus::new();
+    let root = gpus.folder.path().display().to_string();
+    let shown = |path, words: &[&str]| {
+        let output = gpus.run("mesh", path, words);
+        assert!(output.status.success(), "{output:?}");
+        text(&output.stdout)
+    };
+    let here = shown(None, &["show", "live"]);
+    let other = "NVML has a GPU 0007:01:00.0, which sysfs has not: left out";
+    assert!(here.contains(other), "{here}");
+    assert!(!shown(Some(""), &["show", "live"]).contains(other));
+    let there = shown(None, &["show", "live", "--root", &root]);
+    assert!(there.contains("4 GPUs") && !there.contains("NvLink"), "{there}");
+
+    let words = ["show", "live", "--root", &root];
+    let missing = gpus.run("mesh", Some("/nowhere/libnvidia-ml.so.1"), &words);
+    assert_eq!(
+        (
+            missing.status.code(),
+            text(&missing.stdout),
+            text(&missing.stderr)
+        ),
+        (Some(0), there, String::new())
+    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccl-topo"));
+    command
+        .args(words)
+        .env("CCL_NVML_PATH", "/nowhere/libnvidia-ml.so.1");
+    let told = command.env("CCL_DEBUG", "debug").output().unwrap();
+    assert!(
+        text(&told.stderr).contains("no NVML: /nowhere/libnvidia-ml.so.1"),
+        "{told:?}"
+    );
 }

@@ -11,6 +11,8 @@ pub(crate) mod helpers;
 pub(crate) mod host;
 pub(crate) mod membarrier;
 pub(crate) mod memfd;
+#[cfg(feature = "nvml")]
+pub(crate) mod nvml;
 #[cfg(ccl_one_mapping)]
 mod one_mapping;
 pub(crate) mod per_process;

@@ -162,6 +162,8 @@ fn longer(graph: &Graph, node: NodeId, from: NodeId, label: &Label, id: EdgeId) 
     let on = label.way == Way::Network && way == Way::Network;
     let way = match graph.kind(node) {
         NodeKind::Host | NodeKind::NicPort if on => return None,
+        // A switch of NVLinks is a PCI function for those that manage it: no data goes from one to the other.
+        NodeKind::NvSwitch if node != from && leaves_pcie(graph, label, &edge.link) => return None,
         _ if node == from || own => way,
         NodeKind::Gpu | NodeKind::Npu if way == Way::Local => way, // A rank of this GPU, where the way ends.
         NodeKind::Gpu | NodeKind::Npu if label.way == Way::NvLink && way == Way::NvLink => Way::NvLinkRelay,
@@ -183,6 +185,11 @@ fn longer(graph: &Graph, node: NodeId, from: NodeId, label: &Label, id: EdgeId) 
         },
         last: Some(id),
     })
+}
+
+fn leaves_pcie(graph: &Graph, label: &Label, next: &Link) -> bool {
+    let last = label.last.map(|last| graph.edge(last).link.kind);
+    last.is_some_and(|last| (last == LinkKind::Pcie) != (next.kind == LinkKind::Pcie))
 }
 
 fn of_edge(graph: &Graph, from: NodeId, to: NodeId, link: &Link) -> Way {
@@ -252,6 +259,35 @@ mod tests {
         graph.join(a, rank, Link::new(LinkKind::Local, Origin::ASSUMED));
         graph.join(b, peer, Link::new(LinkKind::Local, Origin::ASSUMED));
         assert_eq!(way(&graph, rank, peer), Some(("NVL", 40)));
+    }
+
+    #[test]
+    fn a_switch_of_nvlinks_joins_gpus_and_not_their_pci_tree() {
+        let mut graph = Graph::new();
+        let bridge = graph.add_node(NodeKind::PciSwitch, "bridge", None, Origin::ASSUMED);
+        let mut inside = |kind, name| graph.add_node(kind, name, Some(bridge), Origin::ASSUMED);
+        let nvswitch = inside(NodeKind::NvSwitch, "nvswitch");
+        let [gpu, other] = ["gpu", "other"].map(|name| inside(NodeKind::Gpu, name));
+        graph.join(bridge, nvswitch, link(LinkKind::Pcie, 12));
+        for gpu in [gpu, other] {
+            graph.join(gpu, nvswitch, link(LinkKind::NvLink, 240));
+        }
+        assert_eq!(way(&graph, gpu, other), Some(("NVL", 240)));
+        assert_eq!(way(&graph, gpu, bridge), None);
+        assert_eq!(way(&graph, bridge, gpu), None);
+        assert_eq!(way(&graph, nvswitch, bridge), Some(("PIX", 12)));
+    }
+
+    #[test]
+    fn links_of_unknown_kind_are_the_last_choice() {
+        let mut graph = Graph::new();
+        let mut numa = |name| graph.add_node(NodeKind::Numa, name, None, Origin::ASSUMED);
+        let [a, b, c] = ["a", "b", "c"].map(&mut numa);
+        graph.join(a, b, link(LinkKind::Opaque, 99));
+        assert_eq!(way(&graph, a, b), Some(("UNK", 99)));
+        graph.join(a, c, link(LinkKind::Tcp, 1));
+        graph.join(c, b, link(LinkKind::Socket, 1));
+        assert_eq!(way(&graph, a, b), Some(("NET", 1)));
     }
 
     #[test]

@@ -20,6 +20,18 @@ pub fn pcie(tenths_of_gts: u32, lanes: u32) -> Option<u64> {
 /// PCI Express of the third generation with 16 lanes, which is assumed where nothing is said.
 pub const PCIE: u64 = 12 * GB;
 
+/// The most of one NVLink of a version, in NVML's numbers (`nvmlNvlinkVersion_t`: 4 for 3.0, 7 for 5.0), as the GPUs for which it was
+/// made have it.
+pub fn nvlink_version(version: u32) -> Option<u64> {
+    match version {
+        1 => Some(18 * GB),
+        2..=5 => Some(20 * GB),
+        6 => Some(20_600 * MB),
+        7 => Some(40_100 * MB),
+        _ => None,
+    }
+}
+
 /// One NVLink of a GPU of this compute capability (90 for 9.0).
 pub fn nvlink(sm: Option<u32>) -> u64 {
     match sm {
@@ -91,6 +103,14 @@ mod tests {
         ] {
             assert_eq!(nvlink(Some(sm)), (gb * 1e9) as u64, "sm {sm}");
         }
+        for (version, sm) in [(1, 60), (2, 70), (4, 80), (6, 90), (7, 100)] {
+            assert_eq!(
+                nvlink_version(version),
+                Some(nvlink(Some(sm))),
+                "version {version}"
+            );
+        }
+        assert_eq!([nvlink_version(0), nvlink_version(99)], [None, None]);
         assert_eq!(
             [xgmi("906"), xgmi("910"), xgmi("gfx942")],
             [24, 36, 48].map(|gb| gb * GB)

@@ -1,13 +1,17 @@
 //! The `ccl-topo` program: shows, converts and compares descriptions of machines.
 
-use crate::topo::{
-    diff::diff,
-    discover,
-    read::{self, Reading},
-    show, write,
+use crate::{
+    log,
+    topo::{
+        diff::diff,
+        discover,
+        read::{self, Reading},
+        show, write,
+    },
 };
 use clap::{Parser, Subcommand, error::ErrorKind};
 use std::{
+    env,
     ffi::OsString,
     fmt::Write as _,
     fs,
@@ -62,7 +66,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct How {
-    /// Where live looks, instead of /: a copy of another machine's /sys and /proc
+    /// Where live looks, instead of /: a copy of another machine's /sys and /proc, without its NVLinks
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
     /// The format of files, where their content should not decide
@@ -83,7 +87,8 @@ fn format(name: &str) -> Result<&'static read::Format, String> {
 
 /// The whole program.
 pub fn main() -> ExitCode {
-    run(std::env::args_os())
+    log::begin();
+    run(env::args_os())
 }
 
 fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
@@ -100,6 +105,10 @@ fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
             };
         }
     };
+    let (files, how) = args.command.files();
+    if how.root.is_some() && !files.into_iter().any(is_live) {
+        return complain("--root says where live looks, which is not asked for", 2);
+    }
     match obey(&args.command) {
         Ok((text, code)) => print(&text, code),
         Err(line) => complain(&line, args.command.trouble()),
@@ -107,6 +116,13 @@ fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 impl Command {
+    fn files(&self) -> (Vec<&Path>, &How) {
+        match self {
+            Command::Show { file, how } | Command::Dump { file, how, .. } => (vec![file.as_path()], how),
+            Command::Diff { first, second, how } => (vec![first.as_path(), second.as_path()], how),
+        }
+    }
+
     /// The status when something failed.
     fn trouble(&self) -> u8 {
         match self {
@@ -117,13 +133,6 @@ impl Command {
 }
 
 fn obey(command: &Command) -> Result<(String, ExitCode), String> {
-    let (files, how) = match command {
-        Command::Show { file, how } | Command::Dump { file, how, .. } => (vec![file], how),
-        Command::Diff { first, second, how } => (vec![first, second], how),
-    };
-    if how.root.is_some() && !files.iter().any(|file| is_live(file)) {
-        return Err("--root says where live looks, which is not asked for".to_owned());
-    }
     match command {
         Command::Show { file, how } => {
             let (reading, from) = load(file, how)?;
@@ -163,15 +172,16 @@ fn load(file: &Path, how: &How) -> Result<(Reading, String), String> {
         if !root.join("sys").is_dir() {
             return Err(format!("{}: no folder with a sys in it", root.display()));
         }
-        return Ok((
-            discover::read(root),
-            format!("the machine under {}", root.display()),
-        ));
+        let reading = match nvml(how.root.is_none()) {
+            Some(library) => discover::read_with_nvml(root, &library),
+            None => discover::read(root),
+        };
+        return Ok((reading, format!("the machine under {}", root.display())));
     }
     let name = file.display().to_string();
     let bytes = match name.as_str() {
-        "-" => bytes(io::stdin().lock()),
-        _ => fs::File::open(file).and_then(bytes),
+        "-" => bytes(io::stdin().lock(), 0),
+        _ => fs::File::open(file).and_then(|file| bytes(&file, file.metadata()?.len())),
     };
     let text = bytes.and_then(|bytes| decode(bytes, &name));
     let text = text.map_err(|error| format!("{name}: {error}"))?;
@@ -183,11 +193,21 @@ fn load(file: &Path, how: &How) -> Result<(Reading, String), String> {
     Ok((reading, format!("{name}: {}, {}", format.name, format.about)))
 }
 
-/// All bytes, unless there are more than any description has.
-fn bytes(from: impl Read) -> io::Result<Vec<u8>> {
+/// The library that tells of NVLinks: this machine's knows nothing of others. `CCL_NVML_PATH` names another one, or, empty, none.
+fn nvml(is_here: bool) -> Option<OsString> {
+    match env::var_os("CCL_NVML_PATH") {
+        Some(named) => (!named.is_empty()).then_some(named),
+        None => is_here.then(|| discover::NVML.into()),
+    }
+}
+
+/// All bytes, of which there seem to be so many, unless there are more than any description has.
+fn bytes(from: impl Read, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    from.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST_BYTES {
+    if length <= MOST_BYTES {
+        from.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    }
+    if length.max(bytes.len() as u64) > MOST_BYTES {
         let what = format!("more than {} MiB: no description of a machine", MOST_BYTES >> 20);
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }

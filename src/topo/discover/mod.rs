@@ -2,7 +2,10 @@
 //!
 //! Processors and NUMA nodes, last-level caches, the PCI tree above accelerators and network adapters with what its links can do at
 //! most (idle ones run slower), ports by `class/net` and `class/infiniband`, AMD's xGMI links by `class/kfd`. NVLinks
-//! are not in sysfs. Whatever is not there is left out.
+//! are not in sysfs: [`read_with_nvml`] asks NVIDIA's driver as well. Whatever is not there is left out.
+
+#[cfg(feature = "nvml")]
+mod nvml;
 
 use super::{
     graph::{Confidence, Graph, Link, LinkKind, NodeId, NodeKind, Origin},
@@ -10,6 +13,8 @@ use super::{
     read::{Position, Reading, Repair},
     speeds, text,
 };
+#[cfg(feature = "nvml")]
+use std::ffi::OsStr;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fs,
@@ -18,27 +23,21 @@ use std::{
 
 /// The machine as seen under `root`.
 pub fn read(root: &Path) -> Reading {
-    let mut graph = Graph::new();
-    let name = word(&root.join("proc/sys/kernel/hostname")).unwrap_or_else(|| "host".to_owned());
-    let host = graph.add_node(NodeKind::Host, &name, None, Origin::ASSUMED);
-    let mut reader = Reader {
-        root,
-        graph,
-        host,
-        repairs: Vec::new(),
-        numas: BTreeMap::new(),
-        functions: HashMap::new(),
-    };
-    reader.processors();
-    reader.sockets();
-    reader.devices();
-    reader.ports();
-    reader.xgmi();
-    Reading {
-        graph: reader.graph,
-        repairs: reader.repairs,
-    }
+    Reader::new(root).read().end()
 }
+
+/// The same, and what the library `nvml` (a name that the loader knows, or a path) tells of its GPUs, if it is there. By default a
+/// machine has it as [`NVML`]; what it tells is of the machine that runs this.
+#[cfg(feature = "nvml")]
+pub fn read_with_nvml(root: &Path, nvml: &OsStr) -> Reading {
+    let mut reader = Reader::new(root).read();
+    reader.ask_nvml(nvml);
+    reader.end()
+}
+
+/// NVML as NVIDIA's driver installs it.
+#[cfg(feature = "nvml")]
+pub const NVML: &str = crate::sys::nvml::LIBRARY;
 
 /// Whether a folder has an entry of that name; where it leads may be missing in a copy.
 fn has(folder: &Path, name: &str) -> bool {
@@ -63,6 +62,38 @@ struct Device {
     kind: NodeKind,
     /// Names from the root complex down to the device's parent.
     above: Vec<String>,
+}
+
+impl<'r> Reader<'r> {
+    fn new(root: &'r Path) -> Self {
+        let mut graph = Graph::new();
+        let name = word(&root.join("proc/sys/kernel/hostname")).unwrap_or_else(|| "host".to_owned());
+        let host = graph.add_node(NodeKind::Host, &name, None, Origin::ASSUMED);
+        Reader {
+            root,
+            graph,
+            host,
+            repairs: Vec::new(),
+            numas: BTreeMap::new(),
+            functions: HashMap::new(),
+        }
+    }
+
+    fn read(mut self) -> Self {
+        self.processors();
+        self.sockets();
+        self.devices();
+        self.ports();
+        self.xgmi();
+        self
+    }
+
+    fn end(self) -> Reading {
+        Reading {
+            graph: self.graph,
+            repairs: self.repairs,
+        }
+    }
 }
 
 impl Reader<'_> {

@@ -226,6 +226,111 @@ fn two_packages_with_gpus_and_adapters() {
 }
 
 #[test]
+fn copies_whose_links_lead_nowhere_are_read() {
+    let bus = "sys/bus/pci/devices";
+    let mut files = Vec::new();
+    for place in ["0", "1"] {
+        let device = format!("{bus}/0000:02:00.{place}");
+        files.push((format!("{device}/class"), "0x020000\n"));
+        files.push((format!("{device}/vendor"), "0x8086\n"));
+    }
+    files.push(("sys/class/net/eth0/speed".into(), "25000\n"));
+    let files: Vec<(&str, &str)> = files
+        .iter()
+        .map(|(path, content)| (path.as_str(), *content))
+        .collect();
+    let root = machine(
+        &files,
+        &[
+            ("sys/bus/pci/devices/0000:02:00.1/physfn", "../not-copied"),
+            (
+                "sys/class/net/eth0/device",
+                "../../../devices/pci0000:00/0000:02:00.0",
+            ),
+        ],
+    );
+    let Reading { graph, .. } = super::read(root.path());
+    let nics: Vec<&str> = graph.of_kind(NodeKind::Nic).map(|nic| graph.name(nic)).collect();
+    assert_eq!(nics, ["0000:02:00.0"], "the other is a part of it");
+    let port = named(&graph, "eth0");
+    assert_eq!(
+        graph.parent(port).map(|nic| graph.name(nic)),
+        Some("0000:02:00.0")
+    );
+}
+
+/// What a process with NVML's stand-in does not show: tests/ccl_topo.rs has the rest.
+#[cfg(feature = "nvml")]
+#[test]
+fn nvlinks_that_cannot_be_are_told() {
+    use crate::sys::nvml::{End, Gpu, Link};
+    let mut files = Vec::new();
+    for bus in ["01", "02"] {
+        let device = format!("sys/bus/pci/devices/0000:{bus}:00.0");
+        files.push((format!("{device}/class"), "0x030200"));
+        files.push((format!("{device}/vendor"), "0x10de"));
+    }
+    let files: Vec<(&str, &str)> = files
+        .iter()
+        .map(|(path, content)| (path.as_str(), *content))
+        .collect();
+    let root = machine(&files, &[]);
+    let link = |bus: &str, end, version| Link {
+        bus_id: format!("00000000:{bus}:00.0"),
+        end,
+        version,
+    };
+    let gpu = |index, links| Gpu {
+        index,
+        bus_id: format!("00000000:0{}:00.0", index + 1),
+        links,
+        ..Gpu::default()
+    };
+    let mut reader = Reader::new(root.path()).read();
+    reader.gpus(&[
+        gpu(
+            0,
+            vec![
+                link("02", End::Unknown, Some(6)),
+                link("02", End::Gpu, Some(6)),
+                link("01", End::Gpu, None),
+                link("77", End::Gpu, None),
+                link("78", End::Unknown, None),
+                link("79", End::Processor, Some(2)),
+            ],
+        ),
+        gpu(1, vec![link("01", End::Gpu, Some(6))]),
+        gpu(2, vec![]),
+    ]);
+    let Reading { graph, repairs } = reader.end();
+    let told: Vec<&str> = repairs.iter().map(|repair| &*repair.what).collect();
+    assert_eq!(
+        told,
+        [
+            "NVML has a GPU 0000:03:00.0, which sysfs has not: left out",
+            "0000:01:00.0 has 1 NVLinks to itself: whereto they lead is not known; not used",
+            "0000:01:00.0 has 1 NVLinks to 0000:77:00.0, which is not here; not used",
+            "0000:01:00.0 has 1 NVLinks to 0000:78:00.0, which is not here; not used",
+            "0000:01:00.0 has 2 NVLinks to 0000:02:00.0, which has 1 back: each way kept",
+        ]
+    );
+    let [one, other, numa] = ["0000:01:00.0", "0000:02:00.0", "NUMA 0"].map(|name| named(&graph, name));
+    let speeds = [(one, other), (other, one), (one, numa)].map(|(from, to)| {
+        let mut edges = graph.edges_from(from).map(|edge| graph.edge(edge));
+        let edge = edges.find(|edge| edge.to == to && edge.link.kind == LinkKind::NvLink);
+        edge.map(|edge| (edge.link.wires, edge.link.bytes_per_second))
+    });
+    assert_eq!(
+        speeds,
+        [
+            Some((2, 41_200_000_000)),
+            Some((1, 20_600_000_000)),
+            Some((1, 20_000_000_000))
+        ]
+    );
+}
+
+#[test]
 fn amd_gpus_have_their_links() {
     let kfd = "sys/class/kfd/kfd/topology/nodes";
     let mut files = Vec::new();
