@@ -16,6 +16,7 @@ pub mod read;
 pub(crate) mod share;
 pub mod show;
 pub mod speeds;
+mod words;
 pub mod write;
 
 use std::{fs, path::Path};

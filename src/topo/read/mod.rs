@@ -20,6 +20,7 @@ mod nccl_graph;
 mod nccl_xml;
 mod netq;
 mod page;
+mod repairs;
 mod slurm;
 mod taccl;
 mod topograph;
@@ -49,7 +50,7 @@ pub struct Format {
 pub struct Reading {
     /// The machine.
     pub graph: Graph,
-    /// What was changed or left out on the way, in the order of positions as a rule.
+    /// What was changed or left out on the way, in the order of positions; of very much only the first, and how much more there was.
     pub repairs: Vec<Repair>,
 }
 

@@ -7,7 +7,7 @@
 //! What is written is kept as attributes of nodes ([`words`]), also what is repaired on the edges, so that the writer
 //! gives the file again.
 
-use super::{Flaw, Format, Lines, Position, Reading, Repair, xml};
+use super::{Flaw, Format, Lines, Position, Reading, repairs::Repairs, xml};
 use crate::topo::{
     graph::{Confidence, EdgeId, Graph, Group, Link, LinkKind, NodeId, NodeKind, Origin, SourceId},
     pci, speeds,
@@ -55,7 +55,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         lines: &lines,
         source: graph.source(source),
         graph,
-        repairs: Vec::new(),
+        repairs: Repairs::default(),
         hosts: HashMap::new(),
         numas: Vec::new(),
         numbers: HashMap::new(),
@@ -81,7 +81,6 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     reader.join_gpus();
     reader.join_sockets();
     reader.share_slots();
-    reader.repairs.sort_by_key(|repair| repair.at);
     if reader.graph.is_empty() {
         return Err(Flaw {
             source_name: source.to_owned(),
@@ -92,7 +91,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     }
     Ok(Reading {
         graph: reader.graph,
-        repairs: reader.repairs,
+        repairs: reader.repairs.done(),
     })
 }
 
@@ -100,7 +99,7 @@ struct Reader<'r> {
     lines: &'r Lines<'r>,
     source: SourceId,
     graph: Graph,
-    repairs: Vec<Repair>,
+    repairs: Repairs,
     /// By their hashes.
     hosts: HashMap<String, NodeId>,
     numas: Vec<(NodeId, Speed)>,
@@ -119,7 +118,7 @@ struct Reader<'r> {
 
 /// A `nvlink` or `xgmi`.
 struct Row {
-    at: Position,
+    at: usize,
     gpu: NodeId,
     host: NodeId,
     kind: LinkKind,
@@ -438,7 +437,7 @@ impl Reader<'_> {
         let others = row.attributes().filter(|attribute| attribute.name() != "target");
         let words = others.map(|attribute| format!("{}={}", attribute.name(), attribute.value()));
         self.links.push(Row {
-            at: self.lines.position(row.range().start),
+            at: row.range().start,
             gpu,
             host: self.host_of(gpu),
             kind,
@@ -476,7 +475,7 @@ impl Reader<'_> {
         for row in rows.drain(..) {
             let link = Link {
                 wires: row.count,
-                ..Link::new(row.kind, Origin::line(self.source, row.at.line))
+                ..Link::new(row.kind, Origin::line(self.source, self.lines.line(row.at)))
                     .speed(self.link_speed(row.gpu, row.kind, row.count), Confidence::Assumed)
             };
             let fabric = row.target.starts_with("fffffff");
@@ -505,10 +504,7 @@ impl Reader<'_> {
                         "{} has links to itself: whereto they lead is not known; not used",
                         row.target
                     );
-                    self.repairs.push(Repair {
-                        at: row.at,
-                        what: told,
-                    });
+                    self.repairs.tell(self.lines.position(row.at), told);
                 }
                 Some(target) => {
                     let both = !matches!(self.graph.kind(target), NodeKind::Gpu | NodeKind::Npu);
@@ -523,10 +519,7 @@ impl Reader<'_> {
                 None => {
                     self.keep_row(&row);
                     let told = format!("a link to {}, which is not in the file: not used", row.target);
-                    self.repairs.push(Repair {
-                        at: row.at,
-                        what: told,
-                    });
+                    self.repairs.tell(self.lines.position(row.at), told);
                 }
             }
         }
@@ -577,14 +570,14 @@ impl Reader<'_> {
                         link.wires,
                         self.graph.name(to)
                     );
-                    self.repairs.push(Repair { at, what: told });
+                    self.repairs.tell(at, told);
                 }
                 Some(_) => {}
                 None => {
                     self.graph.add_edge(to, from, link);
                     let (from, to) = (self.graph.name(from), self.graph.name(to));
                     let told = format!("{from} has links to {to}, but not back: taken as both ways");
-                    self.repairs.push(Repair { at, what: told });
+                    self.repairs.tell(at, told);
                 }
             }
         }
@@ -689,12 +682,12 @@ impl Reader<'_> {
     }
 
     fn origin(&self, element: Node) -> Origin {
-        Origin::line(self.source, self.lines.position(element.range().start).line)
+        Origin::line(self.source, self.lines.line(element.range().start))
     }
 
     fn tell(&mut self, element: Node, what: String) {
         let at = self.lines.position(element.range().start);
-        self.repairs.push(Repair { at, what });
+        self.repairs.tell(at, what);
     }
 }
 

@@ -1,7 +1,13 @@
 //! [`Page`]: what readers share that keep the place of all they read.
 
-use super::{Flaw, Lines, Position, Reading, Repair};
-use crate::topo::graph::{Graph, Origin, SourceId};
+use super::{
+    Flaw, Lines, Position, Reading,
+    repairs::{self, Repairs},
+};
+use crate::topo::{
+    graph::{Graph, Origin, SourceId},
+    words,
+};
 
 /// A text that is being read, and the graph it makes.
 pub(super) struct Page<'t> {
@@ -10,7 +16,7 @@ pub(super) struct Page<'t> {
     name: &'t str,
     pub(super) lines: Lines<'t>,
     source: SourceId,
-    repairs: Vec<Repair>,
+    repairs: Repairs,
 }
 
 impl<'t> Page<'t> {
@@ -22,7 +28,7 @@ impl<'t> Page<'t> {
             graph,
             name,
             lines: Lines::new(text),
-            repairs: Vec::new(),
+            repairs: Repairs::default(),
         }
     }
 
@@ -32,31 +38,27 @@ impl<'t> Page<'t> {
 
     /// The line of a byte, as an origin.
     pub(super) fn origin(&self, byte: usize) -> Origin {
-        Origin::line(self.source, self.position(byte).line)
+        Origin::line(self.source, self.lines.line(byte))
     }
 
     pub(super) fn tell(&mut self, byte: usize, what: impl Into<String>) {
         let at = self.position(byte);
-        self.repairs.push(Repair {
-            at,
-            what: what.into(),
-        });
+        self.repairs.tell(at, what);
     }
 
     pub(super) fn flaw(&self, byte: usize, what: impl Into<String>, wanted: &str) -> Flaw {
         Flaw {
             source_name: self.name.to_owned(),
             at: self.position(byte),
-            what: what.into(),
+            what: words::cut(what.into(), repairs::BYTES),
             wanted: wanted.to_owned(),
         }
     }
 
-    pub(super) fn done(mut self) -> Reading {
-        self.repairs.sort_by_key(|repair| repair.at);
+    pub(super) fn done(self) -> Reading {
         Reading {
             graph: self.graph,
-            repairs: self.repairs,
+            repairs: self.repairs.done(),
         }
     }
 }

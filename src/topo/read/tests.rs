@@ -582,3 +582,16 @@ fn what_is_too_large_is_told() {
         assert!(flaw.starts_with(place), "{flaw}");
     }
 }
+
+#[test]
+fn a_file_full_of_faults_in_one_line_tells_the_first() {
+    let text = format!("<system version=\"1\"><cpu/>{}</system>", "<tpu/>".repeat(3000));
+    let (reading, _) = read(&text, "t").unwrap();
+    let told: Vec<String> = reading.repairs.iter().map(Repair::to_string).collect();
+    assert_eq!(told.len(), 1001);
+    assert_eq!(told[999], "1:6021: <tpu> in <system> is unknown: left out");
+    assert_eq!(told[1000], "and 2000 more");
+    let text = format!("{{\"ccl-topology\": 1, \"{}\": 1}}", "x".repeat(5000));
+    let (reading, _) = read(&text, "t").unwrap();
+    assert_eq!(reading.repairs[0].what.len(), 1003, "a line that can be read");
+}
