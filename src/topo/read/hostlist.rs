@@ -7,16 +7,31 @@ pub(super) struct Bad {
     pub(super) what: String,
 }
 
-/// Hosts of a file, at most. The lists of a file share it: a few bytes could stand for 10^18.
-pub(super) const HOSTS: usize = 1 << 18;
+/// Names of a file and bytes of all of them, at most.
+const HOSTS: usize = 1 << 18;
+const BYTES: usize = 64 << 20;
 
-/// Parts of a name, its characters, and all names of an item together, at most.
+/// Parts of a name and its bytes, at most.
 const PIECES: usize = 32;
 const LONGEST: usize = 1024;
-const BYTES: usize = 16 << 20;
 
 /// What a list should be.
 pub(super) const WANTED: &str = "a list such as node[001-128,200]";
+
+/// What the lists of a file may still be expanded to. They share it: a few bytes could stand for 10^18 names.
+pub(super) struct Left {
+    names: usize,
+    bytes: usize,
+}
+
+impl Left {
+    pub(super) fn new() -> Self {
+        Left {
+            names: HOSTS,
+            bytes: BYTES,
+        }
+    }
+}
 
 /// A literal, or numbers of which each stands for a name.
 enum Piece<'t> {
@@ -31,8 +46,8 @@ struct Range {
     width: usize,
 }
 
-/// The names of a list, in its order. `left` is how many there may be, and is lessened.
-pub(super) fn expand(list: &str, left: &mut usize) -> Result<Vec<String>, Bad> {
+/// The names of a list, in its order. `left` is what there may be, and is lessened.
+pub(super) fn expand(list: &str, left: &mut Left) -> Result<Vec<String>, Bad> {
     let mut names = Vec::new();
     let (mut rest, mut at) = (list, 0);
     while at < list.len() {
@@ -42,17 +57,22 @@ pub(super) fn expand(list: &str, left: &mut usize) -> Result<Vec<String>, Bad> {
             .map(Piece::count)
             .try_fold(1_u64, u64::checked_mul)
             .and_then(|count| usize::try_from(count).ok())
-            .filter(|count| count <= left);
+            .filter(|&count| count <= left.names);
         let Some(count) = count else {
             let what = format!("a list with which there are more than {HOSTS} names");
             return Err(Bad { at, what });
         };
-        *left -= count;
+        left.names -= count;
         let longest: usize = pieces.iter().map(Piece::longest).sum();
-        if pieces.len() > PIECES || longest > LONGEST || count.saturating_mul(longest) > BYTES {
+        if pieces.len() > PIECES || longest > LONGEST {
             let what = format!("names of {} parts and up to {longest} characters", pieces.len());
             return Err(Bad { at, what });
         }
+        let Some(bytes) = left.bytes.checked_sub(count.saturating_mul(longest)) else {
+            let what = format!("a list with which the names have more than {BYTES} bytes");
+            return Err(Bad { at, what });
+        };
+        left.bytes = bytes;
         if !pieces.is_empty() {
             let mut all = vec![String::new()];
             for piece in &pieces {
@@ -184,7 +204,7 @@ mod tests {
             ("a,,b,", "a b"),
             ("n[5]", "n5"),
         ] {
-            assert_eq!(expand(list, &mut 10).unwrap().join(" "), names, "{list}");
+            assert_eq!(expand(list, &mut Left::new()).unwrap().join(" "), names, "{list}");
         }
     }
 
@@ -227,14 +247,25 @@ mod tests {
                 "\"1-9999999999999999999999\" within brackets",
             ),
         ] {
-            let bad = expand(list, &mut HOSTS.clone()).unwrap_err();
+            let bad = expand(list, &mut Left::new()).unwrap_err();
             assert_eq!((bad.at, bad.what.as_str()), (at, what), "{list}");
         }
-        let mut left = 10;
+        let mut left = Left {
+            names: 10,
+            ..Left::new()
+        };
         expand("n[1-6]", &mut left).unwrap();
         assert!(
             expand("n[1-6]", &mut left).is_err(),
             "the lists of a file share the limit"
         );
+        let mut left = Left::new();
+        let list = format!("{}[1-20000]", "x".repeat(1000));
+        let told: Vec<_> = (0..4)
+            .map(|_| expand(&list, &mut left).map(|names| names.len()))
+            .collect();
+        assert_eq!(told[..3], [Ok(20000), Ok(20000), Ok(20000)]);
+        let what = "a list with which the names have more than 67108864 bytes".to_owned();
+        assert_eq!(told[3], Err(Bad { at: 0, what }));
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     Flaw, Format, Reading,
     fabric::{self, Switch},
-    hostlist,
+    hostlist::{self, Left},
     page::{self, Page},
 };
 use crate::topo::graph::{Link, LinkKind, NodeKind, Origin};
@@ -35,7 +35,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let text = text.trim_start_matches('\u{feff}');
     let mut page = Page::new(text, source);
     let (mut switches, mut blocks) = (Vec::new(), Vec::new());
-    let mut left = hostlist::HOSTS;
+    let mut left = Left::new();
     for (start, line) in page::lines(text) {
         let line = line.split('#').next().unwrap_or("");
         let line = line.trim_end().strip_suffix('\\').unwrap_or(line);
@@ -74,7 +74,7 @@ fn join_blocks(page: &mut Page, named: &[String]) {
 }
 
 /// A line's switch, or block if the second is true.
-fn row(page: &mut Page, start: usize, line: &str, left: &mut usize) -> Result<Option<(Switch, bool)>, Flaw> {
+fn row(page: &mut Page, start: usize, line: &str, left: &mut Left) -> Result<Option<(Switch, bool)>, Flaw> {
     let mut row: Option<(Switch, bool)> = None;
     for (at, word) in page::words(start, line) {
         let Some((key, value)) = word.split_once('=') else {
@@ -85,7 +85,7 @@ fn row(page: &mut Page, start: usize, line: &str, left: &mut usize) -> Result<Op
             ("switchname" | "blockname", None) if !value.is_empty() => {
                 let switch = Switch {
                     at,
-                    name: value.to_owned(),
+                    name: fabric::name(page, inner, value)?,
                     below: Vec::new(),
                     hosts: Vec::new(),
                     words: Vec::new(),
@@ -109,6 +109,6 @@ fn row(page: &mut Page, start: usize, line: &str, left: &mut usize) -> Result<Op
     Ok(row)
 }
 
-fn list(page: &Page, at: usize, value: &str, left: &mut usize) -> Result<Vec<String>, Flaw> {
+fn list(page: &Page, at: usize, value: &str, left: &mut Left) -> Result<Vec<String>, Flaw> {
     hostlist::expand(value, left).map_err(|bad| page.flaw(at + bad.at, bad.what, hostlist::WANTED))
 }

@@ -700,3 +700,23 @@ fn mutations_do_no_harm() {
         "{graphs} graphs, {flaws} flaws: mutations that say nothing"
     );
 }
+
+#[test]
+fn long_names_make_no_long_files() {
+    let long = "s".repeat(1025);
+    let told = "a switch's name of 1025 bytes; wanted 1 to 1024 of them";
+    for (text, at) in [
+        (format!("SwitchName={long} Nodes=a\n"), "1:12"),
+        (format!("switches:\n  ? {long}\n  : nodes: [a]\n"), "3:5"),
+        (format!("switches:\n  a:\n    switches: [{long}]\n"), "3:16"),
+        (format!("blocks:\n- switch: {long}\n"), "2:3"),
+    ] {
+        assert_eq!(flaw(&text), format!("t:{at}: {told}"));
+    }
+    let name = "s".repeat(1024);
+    let (graph, repairs) = of(&format!("SwitchName={name} Nodes=n[1-2000],n[1-2000]\n"));
+    assert_eq!((count(&graph, Host), repairs.len()), (2000, 1001));
+    let wanted = format!("1:1: host n1 twice in {}...: once is enough", &name[..200]);
+    assert_eq!((&repairs[0], &repairs[1000][..]), (&wanted, "and 1000 more"));
+    assert!(flaw(&"w".repeat(100_000)).len() < 2000);
+}
