@@ -1,6 +1,9 @@
 //! [`diff`]: in what two graphs differ, whatever the order in which they were made, and wherever they are written.
 
-use super::graph::{Graph, NodeId};
+use super::{
+    graph::{Graph, NodeId},
+    words::short_and_unlike,
+};
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
@@ -75,12 +78,13 @@ fn paths(graph: &Graph) -> Vec<String> {
     let mut paths: Vec<String> = Vec::with_capacity(graph.len());
     let mut seen: HashMap<String, usize> = HashMap::new();
     for node in graph.nodes() {
+        let name = short_and_unlike(graph.name(node));
         let mut path = match graph.parent(node) {
             // Deep trees would take memory by the square of their depth.
             Some(parent) if graph.ancestors(node).nth(DEPTH).is_none() => {
-                format!("{}/{}", paths[parent.at()], graph.name(node))
+                format!("{}/{name}", paths[parent.at()])
             }
-            _ => graph.name(node).to_owned(),
+            _ => name.into_owned(),
         };
         let before = seen.entry(path.clone()).or_default();
         *before += 1;

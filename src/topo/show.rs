@@ -3,6 +3,7 @@
 use super::{
     graph::{Confidence, EdgeId, Graph, NodeId, NodeKind},
     paths::{Paths, Way},
+    words::short,
 };
 use std::{
     collections::BTreeSet,
@@ -71,7 +72,7 @@ pub fn tree(graph: &Graph) -> String {
 const DEEPEST: usize = 40;
 
 fn line(graph: &Graph, node: NodeId) -> String {
-    let mut line = format!("{}  {}", graph.name(node), kind(graph.kind(node)));
+    let mut line = format!("{}  {}", short(graph.name(node)), kind(graph.kind(node)));
     for key in [
         "dev",
         "sm",
@@ -84,7 +85,7 @@ fn line(graph: &Graph, node: NodeId) -> String {
         "model",
     ] {
         if let Some(value) = graph.get(node, key) {
-            let _ = write!(line, " {key}={value}");
+            let _ = write!(line, " {key}={}", short(value));
         }
     }
     let parent = graph.parent(node);
@@ -97,7 +98,13 @@ fn line(graph: &Graph, node: NodeId) -> String {
         Some(to) != parent && graph.parent(to) != Some(node)
     });
     let others: Vec<String> = others
-        .map(|edge| format!("{} {}", graph.name(graph.edge(edge).to), speed(graph, edge)))
+        .map(|edge| {
+            format!(
+                "{} {}",
+                short(graph.name(graph.edge(edge).to)),
+                speed(graph, edge)
+            )
+        })
         .filter(|other| seen.insert(other.clone()))
         .collect();
     if !others.is_empty() {

@@ -719,4 +719,26 @@ fn long_names_make_no_long_files() {
     let wanted = format!("1:1: host n1 twice in {}...: once is enough", &name[..200]);
     assert_eq!((&repairs[0], &repairs[1000][..]), (&wanted, "and 1000 more"));
     assert!(flaw(&"w".repeat(100_000)).len() < 2000);
+    // All that lies in a node, or is joined with it, says its name.
+    let within = |name: &str| {
+        let inner: String = (1..100)
+            .map(|id| format!(", {{\"id\": {id}, \"in\": 0, \"kind\": \"gpu\", \"name\": \"g\"}}"))
+            .collect();
+        let edges: Vec<String> = (1..100)
+            .map(|id| format!("{{\"from\": {id}, \"to\": 0, \"kind\": \"pcie\"}}"))
+            .collect();
+        let edges = edges.join(", ");
+        of(&format!("{{\"ccl-topology\": 1, \"nodes\": [{{\"id\": 0, \"kind\": \"host\", \"name\": \"{name}\"}}{inner}], \"edges\": [{edges}]}}")).0
+    };
+    let [one, other] = ["x", "y"].map(|end| within(&("n".repeat(100_000) + end)));
+    assert!(crate::topo::show::tree(&one).len() < 100_000);
+    let changes = crate::topo::diff::diff(&one, &other);
+    assert_eq!(changes.len(), 2 * 199, "names differ, however long");
+    assert!(
+        changes
+            .iter()
+            .map(|change| change.to_string().len())
+            .sum::<usize>()
+            < 300_000
+    );
 }
