@@ -92,7 +92,7 @@ fn item(text: &str, base: usize) -> Result<(Vec<Piece<'_>>, usize), Bad> {
     let mut at = 0;
     loop {
         let end = text[at..]
-            .find([',', '[', ']'])
+            .find([',', ' ', '\t', '[', ']'])
             .map_or(text.len(), |found| at + found);
         if end > at {
             pieces.push(Piece::Words(&text[at..end]));
@@ -202,6 +202,7 @@ mod tests {
             ("r[0-1]n[0-1]x,y", "r0n0x r0n1x r1n0x r1n1x y"),
             ("[1101-1102]", "1101 1102"),
             ("a,,b,", "a b"),
+            ("a, b c", "a b c"),
             ("n[5]", "n5"),
         ] {
             assert_eq!(expand(list, &mut Left::new()).unwrap().join(" "), names, "{list}");

@@ -742,3 +742,41 @@ fn long_names_make_no_long_files() {
             < 300_000
     );
 }
+
+#[test]
+fn slurm_lines_go_on_and_have_blanks_and_quotation_marks() {
+    let (graph, repairs) = of(
+        "# first\nSwitchName = top \\\n  Switches=\"a, b\"\\  # both\n\nSwitchName=a Nodes=\\\n\
+         n[1-\\\n3],n4 Comment=\"a remark\"\nSwitchName =b Nodes= \"n5\"\n",
+    );
+    assert_eq!(repairs, ["7:7: \"Comment=a remark\" is unknown: left out"]);
+    assert_eq!([Host, Leaf, Spine].map(|kind| count(&graph, kind)), [5, 2, 1]);
+    let [a, b] = ["a", "b"].map(|name| named(&graph, Leaf, name));
+    assert!(graph.edge_between(a, named(&graph, Host, "n3")).is_some());
+    assert!(graph.edge_between(b, named(&graph, Host, "n5")).is_some());
+    assert_eq!(graph.place(graph.origin(b)), "t:8");
+    for (text, wanted) in [
+        (
+            "SwitchName=a \\\nNodes=n[1-\\\nx]\n",
+            "t:2:9: \"1-x\" within brackets",
+        ),
+        (
+            "SwitchName=a \\\n Nodes=a,n[1-x]\n",
+            "t:2:12: \"1-x\" within brackets",
+        ),
+        (
+            "SwitchName=a Nodes=\"n1\n",
+            "t:1:14: Nodes with a \" that is not closed",
+        ),
+        (
+            "SwitchName=a Nodes= LinkSpeed=1\n",
+            "t:1:14: Nodes without a value",
+        ),
+        ("SwitchName=a \\", "t:1:1: neither"),
+    ] {
+        match read(text, "t") {
+            Err(told) => assert!(told.to_string().starts_with(wanted), "{told}"),
+            Ok((reading, _)) => assert_eq!((count(&reading.graph, Leaf), wanted), (1, "t:1:1: neither")),
+        }
+    }
+}
