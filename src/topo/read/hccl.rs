@@ -5,7 +5,10 @@ use super::{
     document::{self, Value},
     page::Page,
 };
-use crate::topo::graph::{Link, LinkKind, NodeId, NodeKind, Origin};
+use crate::topo::{
+    graph::{Link, LinkKind, NodeId, NodeKind, Origin},
+    words::short,
+};
 use std::collections::{HashMap, HashSet};
 
 pub(super) const FORMAT: Format = Format {
@@ -21,7 +24,9 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let mut reader = Reader {
         page,
         hosts: HashMap::new(),
+        devices: HashSet::new(),
         ranks: HashSet::new(),
+        in_pods: HashSet::new(),
         network: None,
         next: 0,
     };
@@ -72,7 +77,11 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
 struct Reader<'t> {
     page: Page<'t>,
     hosts: HashMap<String, NodeId>,
+    /// Devices of servers, by their numbers.
+    devices: HashSet<(NodeId, String)>,
     ranks: HashSet<u32>,
+    /// Servers of super pods.
+    in_pods: HashSet<NodeId>,
     /// What the NPUs' network ports are plugged into.
     network: Option<NodeId>,
     /// The next rank of a table that does not number them.
@@ -103,13 +112,10 @@ impl Reader<'_> {
                 .flaw(device.at, "a device without a device_id", "\"device_id\": \"0\""));
         };
         let origin = self.page.origin(device.at);
-        let twice =
-            (self.page.graph.children(host)).any(|npu| self.page.graph.get(npu, "device_id") == Some(number));
-        if twice {
-            self.page.tell(
-                device.at,
-                format!("a second device {number} of its server: kept as one more"),
-            );
+        if !self.devices.insert((host, number.to_owned())) {
+            let number = short(number);
+            let told = format!("a second device {number} of its server: kept as one more");
+            self.page.tell(device.at, told);
         }
         let npu = self
             .page
@@ -183,7 +189,8 @@ impl Reader<'_> {
     /// All NPUs of a super pod are joined by one fabric.
     fn pod(&mut self, pod: &Value) {
         let origin = self.page.origin(pod.at);
-        let name = format!("super pod {}", pod.word("super_pod_id").unwrap_or("?"));
+        // All its servers have it as a word.
+        let name = format!("super pod {}", short(pod.word("super_pod_id").unwrap_or("?")));
         let fabric = self.page.graph.add_node(NodeKind::Opaque, &name, None, origin);
         for server in pod.list("server_list") {
             let host = server
@@ -195,6 +202,11 @@ impl Reader<'_> {
                     .tell(server.at, "a server that is not in the server_list: left out");
                 continue;
             };
+            if !self.in_pods.insert(host) {
+                let told = "a server that is in a super pod already: left out";
+                self.page.tell(server.at, told);
+                continue;
+            }
             self.page.graph.set(host, "super_pod", &name);
             for npu in self.npus(host) {
                 self.page
@@ -210,7 +222,7 @@ impl Reader<'_> {
         hosts.sort();
         for host in hosts {
             let npus = self.npus(host);
-            if npus.len() < 2 || self.page.graph.get(host, "super_pod").is_some() {
+            if npus.len() < 2 || self.in_pods.contains(&host) {
                 continue;
             }
             let fabric = self

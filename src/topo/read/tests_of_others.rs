@@ -780,3 +780,28 @@ fn slurm_lines_go_on_and_have_blanks_and_quotation_marks() {
         }
     }
 }
+
+#[test]
+fn a_server_is_in_one_super_pod_once() {
+    let pod = |id: u32, server: &str| format!("{{\"super_pod_id\": \"{id}\", \"server_list\": [{server}]}}");
+    let server = "{\"server_id\": \"a\"}";
+    let pods = [pod(0, &format!("{server},\n{server}")), pod(1, server)].join(",\n");
+    let (graph, repairs) = of(&format!(
+        "{{\"server_list\": [{{\"server_id\": \"a\", \"super_pod\": \"x\", \"device\": [\n{{\"device_id\": \"0\"}},\n\
+         {{\"device_id\": \"0\"}}]}},\n{{\"server_id\": \"b\", \"super_pod\": \"x\", \"device\": [{{\"device_id\": 0}}, {{\"device_id\": 1}}]}}],\n\
+         \"super_pod_list\": [{pods}]}}"
+    ));
+    assert_eq!(
+        repairs,
+        [
+            "3:1: a second device 0 of its server: kept as one more",
+            "6:1: a server that is in a super pod already: left out",
+            "7:39: a server that is in a super pod already: left out",
+        ]
+    );
+    let hccs = |name: &str| {
+        let fabric = named(&graph, Opaque, name);
+        graph.edges_from(fabric).count()
+    };
+    assert_eq!(["super pod 0", "super pod 1", "HCCS"].map(hccs), [2, 0, 2]);
+}
