@@ -805,3 +805,34 @@ fn a_server_is_in_one_super_pod_once() {
     };
     assert_eq!(["super pod 0", "super pod 1", "HCCS"].map(hccs), [2, 0, 2]);
 }
+
+#[test]
+fn only_escapes_of_terminals_are_blanks() {
+    let matrix = |first: &str| format!("\t{first}GPU0\x1b[0m\nGPU0\t X \n");
+    for escape in [
+        "",
+        "\x1b[4m",
+        "\x1b[1;31m",
+        "\x1b[?25l",
+        &format!("\x1b[{}m", "1".repeat(29)),
+    ] {
+        assert_eq!(count(&of(&matrix(escape)).0, Gpu), 1, "{escape:?}");
+    }
+    for other in [
+        "\x1b",
+        "\x1b[",
+        "\x1b[4",
+        "\x1b[4 m",
+        "\x1b[é",
+        &format!("\x1b[{}m", "1".repeat(30)),
+    ] {
+        assert_ne!(
+            FORMATS
+                .iter()
+                .find(|format| (format.sniff)(&matrix(other)))
+                .map(|format| format.name),
+            Some("nvidia-smi"),
+            "{other:?}"
+        );
+    }
+}
