@@ -60,6 +60,9 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         numas: Vec::new(),
         numbers: HashMap::new(),
         parts: HashMap::new(),
+        gpus: HashMap::new(),
+        c2c: HashSet::new(),
+        rows: HashMap::new(),
         bus: HashMap::new(),
         slots: HashMap::new(),
         links: Vec::new(),
@@ -105,8 +108,14 @@ struct Reader<'r> {
     numas: Vec<(NodeId, Speed)>,
     /// Numbers of a host's NUMA nodes, and one below which none is free.
     numbers: HashMap<NodeId, (HashSet<u32>, u32)>,
-    /// The GPUs of a function, of which the first is the function.
-    parts: HashMap<NodeId, Vec<NodeId>>,
+    /// How many GPUs a function has, of which the first is the function.
+    parts: HashMap<NodeId, usize>,
+    /// GPUs of a function by their numbers.
+    gpus: HashMap<(NodeId, Option<String>), NodeId>,
+    /// GPUs with a link to their processor.
+    c2c: HashSet<NodeId>,
+    /// What is kept of links that are no edges, by GPU and key.
+    rows: HashMap<(NodeId, String), String>,
     /// Functions of a host by bus id.
     bus: HashMap<(NodeId, String), NodeId>,
     /// The edges to the functions of a slot below a node.
@@ -267,8 +276,10 @@ impl Reader<'_> {
 
     fn join_pci(&mut self, function: Node, kind: NodeKind, parent: NodeId, node: NodeId) -> [EdgeId; 2] {
         let (speed, width) = (function.attribute("link_speed"), function.attribute("link_width"));
-        let fastest = (function.descendants())
-            .filter(|net| kind == NodeKind::Nic && net.has_tag_name("net"))
+        let nics = (function.children()).filter(|nic| kind == NodeKind::Nic && nic.has_tag_name("nic"));
+        let fastest = nics
+            .flat_map(|nic| nic.children())
+            .filter(|net| net.has_tag_name("net"))
             .filter_map(|net| net.attribute("speed")?.trim().parse::<u64>().ok())
             .max();
         let slow = pci::link(speed, width, false).0;
@@ -296,15 +307,21 @@ impl Reader<'_> {
     /// The first GPU of a function is the function; the same device again has one more rank; another is a part.
     fn gpu(&mut self, gpu: Node, function: NodeId) -> Option<NodeId> {
         let device = gpu.attribute("dev");
-        let parts = self.parts.get(&function).cloned().unwrap_or_default();
-        let known = (parts.iter()).find(|&&part| self.graph.get(part, "dev") == device);
+        let parts = self.parts.get(&function).copied().unwrap_or(0);
+        let known = self.gpus.get(&(function, device.map(str::to_owned))).copied();
         let node = match known {
-            None if parts.is_empty() => {
+            None if parts == 0 => {
                 self.keep(function, gpu, "", &["rank"]);
                 function
             }
-            None => self.part(gpu, function, parts.len()),
-            Some(&same) => {
+            // Each has the words of its function.
+            None if parts == PARTS => {
+                let told = format!("more than {PARTS} GPUs in a function: left out");
+                self.tell(gpu, told);
+                return None;
+            }
+            None => self.part(gpu, function, parts),
+            Some(same) => {
                 let differs = gpu.attributes().any(|attribute| {
                     let (name, value) = (attribute.name(), attribute.value());
                     name != "rank" && self.graph.get(same, name) != Some(value)
@@ -317,7 +334,8 @@ impl Reader<'_> {
             }
         };
         if known.is_none() {
-            self.parts.entry(function).or_default().push(node);
+            self.parts.insert(function, parts + 1);
+            self.gpus.insert((function, device.map(str::to_owned)), node);
         }
         match gpu.attribute("rank") {
             Some(rank) if rank.parse::<u32>().is_ok() => self.rank(gpu, node, rank),
@@ -454,11 +472,7 @@ impl Reader<'_> {
         let Some(numa) = self.graph.within(gpu, NodeKind::Numa) else {
             return;
         };
-        if self
-            .graph
-            .edges_from(gpu)
-            .any(|edge| self.graph.edge(edge).link.kind == LinkKind::C2c)
-        {
+        if !self.c2c.insert(gpu) {
             let told = "a second <c2c> of the same GPU: left out";
             return self.tell(c2c, told.to_owned());
         }
@@ -524,6 +538,9 @@ impl Reader<'_> {
             }
         }
         self.pair_up(&pairs);
+        for ((gpu, key), row) in std::mem::take(&mut self.rows) {
+            self.graph.set(gpu, &key, &row);
+        }
     }
 
     /// Rows that lead to one target are one edge.
@@ -589,11 +606,14 @@ impl Reader<'_> {
             _ => "nvlink",
         };
         let key = format!("{}{name} {}", words::LINK_PREFIX, row.target);
-        let value = match self.graph.get(row.gpu, &key) {
-            Some(before) => format!("{before}; {}", row.words),
-            None => row.words.clone(),
-        };
-        self.graph.set(row.gpu, &key, &value);
+        match self.rows.entry((row.gpu, key)) {
+            Entry::Vacant(free) => _ = free.insert(row.words.clone()),
+            Entry::Occupied(mut before) => {
+                let before = before.get_mut();
+                before.push_str("; ");
+                before.push_str(&row.words);
+            }
+        }
     }
 
     fn link_speed(&self, gpu: NodeId, kind: LinkKind, count: u32) -> u64 {
@@ -690,6 +710,9 @@ impl Reader<'_> {
         self.repairs.tell(at, what);
     }
 }
+
+/// GPUs of a function, at most: partitions of one, of which there are 8.
+const PARTS: usize = 64;
 
 /// NUMA nodes of a host that are all joined with one another.
 const NUMAS: usize = 64;

@@ -595,3 +595,42 @@ fn a_file_full_of_faults_in_one_line_tells_the_first() {
     let (reading, _) = read(&text, "t").unwrap();
     assert_eq!(reading.repairs[0].what.len(), 1003, "a line that can be read");
 }
+
+#[test]
+fn a_function_has_so_many_gpus_and_the_ports_of_its_own() {
+    let gpus: String = (0..66)
+        .map(|dev| format!("<gpu dev=\"{dev}\" rank=\"{dev}\"/>\n"))
+        .collect();
+    let (graph, repairs) = one_cpu(&format!(
+        "<pci busid=\"0:1:0.0\" class=\"0x030200\">\n{gpus}<gpu dev=\"63\" rank=\"70\"/></pci>"
+    ));
+    let told = ["68", "69"].map(|line| format!("{line}:1: more than 64 GPUs in a function: left out"));
+    assert_eq!(repairs, told);
+    let kinds = [NodeKind::Gpu, NodeKind::Rank];
+    assert_eq!(kinds.map(|kind| graph.of_kind(kind).count()), [64, 65]);
+    // A slow adapter above a fast one.
+    let nic = |bus: u32, speed: u32, inner: &str| {
+        format!(
+            "<pci busid=\"0:{bus}:0.0\" class=\"0x020000\" link_speed=\"2.5 GT/s\" link_width=\"1\">\n\
+             <nic><net name=\"eth{bus}\" speed=\"{speed}\"/></nic>{inner}</pci>"
+        )
+    };
+    let (_, repairs) = one_cpu(&nic(1, 1000, &nic(2, 100_000, "")));
+    assert_eq!(repairs.len(), 1);
+    assert!(
+        repairs[0].starts_with("4:43: link_width \"1\" and link_speed"),
+        "{repairs:?}"
+    );
+    // Many links to one target are kept as they are.
+    let rows: String = (1..4)
+        .map(|count| format!("<nvlink target=\"0:9:0.0\" count=\"{count}\"/>"))
+        .collect();
+    let (graph, _) = one_cpu(&format!(
+        "<pci busid=\"0:1:0.0\"><gpu dev=\"0\">{rows}<c2c bw=\"1\"/><c2c bw=\"2\"/></gpu></pci>"
+    ));
+    let gpu = graph.of_kind(NodeKind::Gpu).next().unwrap();
+    assert_eq!(
+        graph.get(gpu, "link:nvlink 0000:09:0.0"),
+        Some("count=1; count=2; count=3")
+    );
+}
