@@ -7,9 +7,10 @@ use super::{Flaw, Format, Reading, page::Page, xml};
 use crate::topo::{
     graph::{Confidence, Link, LinkKind, NodeId, NodeKind, Origin},
     pci, speeds,
+    words::short,
 };
 use roxmltree::Node;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 pub(super) const FORMAT: Format = Format {
     name: "hwloc",
@@ -20,6 +21,11 @@ pub(super) const FORMAT: Format = Format {
 
 /// Objects of a matrix of distances, at most.
 const OBJECTS: usize = 1024;
+
+/// Words of 32 bits of a set, ports of an adapter, NUMA nodes of a host that are all joined, at most.
+const WORDS: usize = 2048;
+const PORTS: usize = 256;
+const NUMAS: usize = 64;
 
 fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let page = Page::new(text, source);
@@ -35,6 +41,10 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         nodes: HashMap::new(),
         objects: HashMap::new(),
         numas: Vec::new(),
+        numbers: HashMap::new(),
+        hosts: HashMap::new(),
+        near: HashMap::new(),
+        verbs: HashSet::new(),
         wanted: HashSet::new(),
         told: HashSet::new(),
     };
@@ -79,6 +89,13 @@ struct Reader<'t> {
     /// By what distances call them: "OSDev:802", "NUMANode#1".
     objects: HashMap<String, NodeId>,
     numas: Vec<Numa>,
+    /// Which NUMA nodes have a number on a host, and which are on a host: the first, and how many.
+    numbers: HashMap<(NodeId, usize), (usize, usize)>,
+    hosts: HashMap<NodeId, (usize, usize)>,
+    /// What the nodeset of an object says about the devices of a host in it.
+    near: HashMap<(roxmltree::NodeId, NodeId), (NodeId, bool)>,
+    /// Functions that the system knows as a verbs device.
+    verbs: HashSet<roxmltree::NodeId>,
     /// Devices that are shown, and the bridges above them.
     wanted: HashSet<roxmltree::NodeId>,
     /// Bridges of which has been told that their NUMA node is not known.
@@ -88,7 +105,6 @@ struct Reader<'t> {
 struct Numa {
     node: NodeId,
     host: Option<NodeId>,
-    number: usize,
 }
 
 impl Reader<'_> {
@@ -154,7 +170,7 @@ impl Reader<'_> {
                 let parent = self.above(object, &[NodeKind::Package]).or(host);
                 let node = self.add(object, NodeKind::Numa, &format!("NUMA {index}"), parent);
                 self.page.graph.set(node, "numaid", &index);
-                let cpus = object.attribute("cpuset").map(|set| ranges(&bits(set)));
+                let cpus = self.bits(object, "cpuset").map(|set| set.ranges());
                 let memory = object.attribute("local_memory").map(|bytes| format!("{bytes}B"));
                 for (key, value) in [("cpulist", cpus), ("memory", memory)] {
                     if let Some(value) = value {
@@ -165,7 +181,12 @@ impl Reader<'_> {
                     self.tell(object, "a NUMA node in no machine: kept by itself");
                 }
                 let number = index.parse().unwrap_or(usize::MAX);
-                self.numas.push(Numa { node, host, number });
+                if let Some(host) = host {
+                    let place = self.numas.len();
+                    self.numbers.entry((host, number)).or_insert((place, 0)).1 += 1;
+                    self.hosts.entry(host).or_insert((place, 0)).1 += 1;
+                }
+                self.numas.push(Numa { node, host });
             }
             _ => {}
         }
@@ -173,7 +194,10 @@ impl Reader<'_> {
 
     /// The outermost cache of some cores.
     fn cache(&mut self, object: Node) {
-        let is_cache = |node: &Node| (node.attribute("type")).is_some_and(|class| class.ends_with("Cache"));
+        // A cache of memory is no cores'.
+        let is_cache = |node: &Node| {
+            (node.attribute("type")).is_some_and(|class| class.ends_with("Cache") && class != "MemCache")
+        };
         if !is_cache(&object) || object.ancestors().skip(1).any(|above| is_cache(&above)) {
             return;
         }
@@ -184,8 +208,10 @@ impl Reader<'_> {
         let level = object
             .attribute("depth")
             .unwrap_or_else(|| class.trim_end_matches("Cache").trim_start_matches('L'));
-        let cpus = ranges(&bits(object.attribute("cpuset").unwrap_or("")));
-        let name = format!("L{level} of {cpus}");
+        let cpus = self
+            .bits(object, "cpuset")
+            .map_or(String::new(), |set| set.ranges());
+        let name = format!("L{level} of {}", short(&cpus));
         let node = self.add(object, NodeKind::Cores, &name, Some(parent));
         self.page.graph.set(node, "cpulist", &cpus);
         if let Some(size) = object.attribute("cache_size") {
@@ -203,31 +229,42 @@ impl Reader<'_> {
     }
 
     /// The NUMA node that an object is in or near, and whether that is sure. A host without NUMA nodes is its own.
-    fn locality(&self, object: Node) -> Option<(NodeId, bool)> {
+    fn locality(&mut self, object: Node) -> Option<(NodeId, bool)> {
         let host = self.above(object, &[NodeKind::Host])?;
         if let Some(numa) = self.above(object, &[NodeKind::Numa]) {
             return Some((numa, true));
         }
-        let set = object
-            .ancestors()
-            .find_map(|above| above.attribute("nodeset"))
-            .map(bits);
-        let has = |number: usize| match &set {
-            Some(set) => set.get(number).copied().unwrap_or(false),
-            None => true,
+        let Some(&(first, count)) = self.hosts.get(&host) else {
+            return Some((host, true));
         };
-        let mut near = self
-            .numas
-            .iter()
-            .filter(|numa| numa.host == Some(host) && has(numa.number));
-        let first = near.next().map(|numa| numa.node);
-        let sure = near.next().is_none();
-        let any = self
-            .numas
-            .iter()
-            .find(|numa| numa.host == Some(host))
-            .map(|numa| numa.node);
-        Some((first.or(any).unwrap_or(host), sure))
+        let first = self.numas[first].node;
+        let Some(set) = object.ancestors().find(|above| above.has_attribute("nodeset")) else {
+            return Some((first, count == 1));
+        };
+        if let Some(known) = self.near.get(&(set.id(), host)) {
+            return Some(*known);
+        }
+        let bits = self.bits(set, "nodeset").unwrap_or_default();
+        let near = bits.ones().filter_map(|number| self.numbers.get(&(host, number)));
+        let near = near.fold((usize::MAX, 0), |(first, sum), &(place, count)| {
+            (first.min(place), sum + count)
+        });
+        let place = match near {
+            (_, 0) => (first, true),
+            (place, count) => (self.numas[place].node, count == 1),
+        };
+        self.near.insert((set.id(), host), place);
+        Some(place)
+    }
+
+    /// The set that an attribute is, if it is there.
+    fn bits(&mut self, object: Node, key: &str) -> Option<Bits> {
+        let set = object.attribute(key)?;
+        if set.split(',').nth(WORDS).is_some() {
+            let told = format!("a {key} of more than {WORDS} words: only the last ones are read");
+            self.tell(object, told);
+        }
+        Some(Bits::of(set))
     }
 
     /// Marks GPUs and adapters, and all bridges above them.
@@ -244,6 +281,8 @@ impl Reader<'_> {
                 slots.insert(slot(object));
             }
         }
+        let known = (objects.iter()).filter(|object| self.device_kind(**object) == Some(Device::Verbs));
+        self.verbs = known.filter_map(|object| Some(object.parent()?.id())).collect();
         let mut left_out: HashMap<String, (Node, usize)> = HashMap::new();
         for (object, kind) in &devices {
             let wanted = matches!(
@@ -270,13 +309,14 @@ impl Reader<'_> {
 
     fn kind(&self, object: Node) -> NodeKind {
         let (class, vendor) = ids(object);
-        let coprocessor = object
-            .descendants()
-            .any(|device| self.device_kind(device) == Some(Device::Coprocessor));
+        let coprocessor = || {
+            let mut devices = object.children();
+            devices.any(|device| self.device_kind(device) == Some(Device::Coprocessor))
+        };
         match pci::kind(class.map(|class| class << 8), vendor) {
             // Where the system hid a switch's registers, its ids are all 0.
             _ if object.attribute("subtype") == Some("NVSwitch") => NodeKind::NvSwitch,
-            NodeKind::PciFunction if coprocessor => NodeKind::Gpu,
+            NodeKind::PciFunction if coprocessor() => NodeKind::Gpu,
             kind => kind,
         }
     }
@@ -409,19 +449,14 @@ impl Reader<'_> {
             }
             Device::Verbs if nic => self.verbs(object, node, &name),
             // Beside a port of InfiniBand's it is the same port.
-            Device::Network if nic => {
-                let verbs = parent
-                    .children()
-                    .any(|other| self.device_kind(other) == Some(Device::Verbs));
-                match verbs {
-                    true => self.page.graph.set(
-                        node,
-                        &format!("net.{name}"),
-                        info(object, "Address").unwrap_or(""),
-                    ),
-                    false => _ = self.port(object, node, &name, LinkKind::Tcp),
-                }
-            }
+            Device::Network if nic => match self.verbs.contains(&parent.id()) {
+                true => self.page.graph.set(
+                    node,
+                    &format!("net.{name}"),
+                    info(object, "Address").unwrap_or(""),
+                ),
+                false => _ = self.port(object, node, &name, LinkKind::Tcp),
+            },
             Device::Network if self.page.graph.kind(node) != NodeKind::Nic => {
                 self.tell(object, format!("{name} is no adapter's: left out"));
             }
@@ -430,14 +465,37 @@ impl Reader<'_> {
     }
 
     fn verbs(&mut self, object: Node, nic: NodeId, name: &str) {
-        let ports: Vec<u32> = infos(object)
-            .filter_map(|(key, _)| key.strip_prefix("Port")?.strip_suffix("State")?.parse().ok())
-            .collect();
-        let ports = if ports.is_empty() { vec![1] } else { ports };
+        let mut words: HashMap<&str, &str> = HashMap::new();
+        let mut ports: Vec<u32> = Vec::new();
+        for (key, value) in infos(object) {
+            let new = !words.contains_key(key);
+            words.entry(key).or_insert(value);
+            let port =
+                (key.strip_prefix("Port")).and_then(|key| key.strip_suffix("State")?.parse::<u32>().ok());
+            ports.extend(port.filter(|_| new));
+        }
+        if ports.is_empty() {
+            ports.push(1);
+        }
+        if ports.len() > PORTS {
+            let told = format!(
+                "{} has {} ports: the first {PORTS} are taken",
+                short(name),
+                ports.len()
+            );
+            self.tell(object, told);
+            ports.truncate(PORTS);
+        }
+        // Each port has it as its name.
+        let name = short(name);
         for port in ports {
-            let word = |key: &str| info(object, &format!("Port{port}{key}")).map(str::to_owned);
+            let word = |key: &str| {
+                words
+                    .get(&*format!("Port{port}{key}"))
+                    .map(|&word| word.to_owned())
+            };
             let label = if port == 1 {
-                name.to_owned()
+                name.to_string()
             } else {
                 format!("{name}:{port}")
             };
@@ -477,7 +535,7 @@ impl Reader<'_> {
             .add_node(NodeKind::NicPort, name, Some(nic), origin);
         for (info, key) in [("Address", "address"), ("SysImageGUID", "guid")] {
             if let Some(value) = self::info(object, info) {
-                self.page.graph.set(node, key, value);
+                self.page.graph.set(node, key, &short(value));
             }
         }
         let edges = self.page.graph.join(nic, node, Link::new(kind, origin));
@@ -512,15 +570,12 @@ impl Reader<'_> {
             number("CPUModelNumber"),
         );
         let link = Link::new(LinkKind::Socket, Origin::ASSUMED).speed(speed, Confidence::Assumed);
-        let mut hosts: Vec<(Option<NodeId>, Vec<NodeId>)> = Vec::new();
+        let mut hosts: BTreeMap<Option<NodeId>, Vec<NodeId>> = BTreeMap::new();
         for numa in &self.numas {
-            match hosts.iter_mut().find(|(host, _)| *host == numa.host) {
-                Some((_, numas)) => numas.push(numa.node),
-                None => hosts.push((numa.host, vec![numa.node])),
-            }
+            hosts.entry(numa.host).or_default().push(numa.node);
         }
         for (host, numas) in hosts {
-            if numas.len() > 64 {
+            if numas.len() > NUMAS {
                 let middle = self
                     .page
                     .graph
@@ -667,35 +722,45 @@ fn info<'d>(object: Node<'d, '_>, key: &str) -> Option<&'d str> {
     found.attribute("value")
 }
 
-/// The bits of "0x00000101,,0x1", in words of 32 bits with the highest first; an empty word is 0.
-fn bits(set: &str) -> Vec<bool> {
-    let words = set.split(',').rev().map(|word| {
-        let digits = word.trim().trim_start_matches("0x");
-        match word {
-            "0xf...f" => u32::MAX,
-            _ => u32::from_str_radix(digits, 16).unwrap_or(0),
-        }
-    });
-    words
-        .flat_map(|word| (0..32).map(move |bit| word >> bit & 1 == 1))
-        .collect()
-}
+/// Words of 32 bits, the lowest first.
+#[derive(Default)]
+struct Bits(Vec<u32>);
 
-/// Set bits as "0-3,8".
-fn ranges(bits: &[bool]) -> String {
-    let mut parts = Vec::new();
-    let mut at = 0;
-    while at < bits.len() {
-        let first = at;
-        while at < bits.len() && bits[at] {
-            at += 1;
-        }
-        match at - first {
-            0 => {}
-            1 => parts.push(first.to_string()),
-            _ => parts.push(format!("{first}-{}", at - 1)),
-        }
-        at += 1;
+impl Bits {
+    /// Those of "0x00000101,,0x1", with the highest word first; an empty word is 0.
+    fn of(set: &str) -> Self {
+        let words = set.rsplit(',').take(WORDS).map(|word| {
+            let digits = word.trim().trim_start_matches("0x");
+            match word {
+                "0xf...f" => u32::MAX,
+                _ => u32::from_str_radix(digits, 16).unwrap_or(0),
+            }
+        });
+        Bits(words.collect())
     }
-    parts.join(",")
+
+    /// The numbers of set bits, in their order.
+    fn ones(&self) -> impl Iterator<Item = usize> + '_ {
+        let words = (self.0.iter().enumerate()).filter(|(_, word)| **word != 0);
+        words.flat_map(|(at, word)| {
+            let set = (0..32).filter(move |bit| word >> bit & 1 == 1);
+            set.map(move |bit| at * 32 + bit)
+        })
+    }
+
+    /// Set bits as "0-3,8".
+    fn ranges(&self) -> String {
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        for bit in self.ones() {
+            match runs.last_mut() {
+                Some((_, last)) if *last + 1 == bit => *last = bit,
+                _ => runs.push((bit, bit)),
+            }
+        }
+        let parts = runs.into_iter().map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        });
+        parts.collect::<Vec<_>>().join(",")
+    }
 }

@@ -836,3 +836,75 @@ fn only_escapes_of_terminals_are_blanks() {
         );
     }
 }
+
+#[test]
+fn hwloc_sets_and_ports_are_bounded() {
+    let set = |words: usize| vec!["0xffffffff"; words].join(",");
+    let machine = |set: &str, inner: &str| {
+        of(&format!(
+            "<topology version=\"2.0\"><object type=\"Machine\">\n\
+             <object type=\"NUMANode\" os_index=\"0\" cpuset=\"{set}\"/>\n{inner}</object></topology>"
+        ))
+    };
+    let (graph, repairs) = machine(&set(2048), "");
+    let numa = graph.of_kind(Numa).next().unwrap();
+    assert_eq!((graph.get(numa, "cpulist"), repairs.len()), (Some("0-65535"), 0));
+    let (graph, repairs) = machine(&format!("0x1,{}", set(2048)), "");
+    assert_eq!(graph.get(numa, "cpulist"), Some("0-65535"));
+    assert_eq!(
+        repairs,
+        ["2:1: a cpuset of more than 2048 words: only the last ones are read"]
+    );
+
+    let cache = |class: &str| format!("<object type=\"{class}\" depth=\"1\" cpuset=\"0x5\"/>");
+    let (graph, _) = machine("0x1", &(cache("MemCache") + &cache("L3Cache")));
+    let caches: Vec<&str> = graph.of_kind(Cores).map(|node| graph.name(node)).collect();
+    assert_eq!(caches, ["L1 of 0,2"]);
+
+    let states: String = (1..300)
+        .map(|port| format!("<info name=\"Port{port}State\" value=\"{}\"/>", port % 3 + 2))
+        .collect();
+    let (graph, repairs) = machine(
+        "0x1",
+        &format!(
+            "<object type=\"PCIDev\" pci_busid=\"0000:01:00.0\" pci_type=\"0207 [15b3:1017] [15b3:0023] 00\">\n\
+             <object type=\"OSDev\" name=\"mlx5_0\" osdev_type=\"3\">{states}</object></object>"
+        ),
+    );
+    assert_eq!(repairs, ["4:1: mlx5_0 has 299 ports: the first 256 are taken"]);
+    assert_eq!(count(&graph, NicPort), 256);
+    let nic = graph.of_kind(Nic).next().unwrap();
+    let used = graph
+        .children(nic)
+        .filter(|port| link(&graph, nic, *port).reachable);
+    assert_eq!(used.count(), 85, "4 is active");
+}
+
+#[test]
+fn hwloc_devices_are_near_the_numa_nodes_of_their_set() {
+    let device = |bus: u32, set: &str| {
+        format!(
+            "<object type=\"Group\"{set}><object type=\"PCIDev\" pci_busid=\"0000:0{bus}:00.0\" pci_type=\"0302 [10de:1db8]\"/></object>\n"
+        )
+    };
+    let numa = |number: u32| format!("<object type=\"NUMANode\" os_index=\"{number}\"/>");
+    let devices = [" nodeset=\"0x2\"", " nodeset=\"0x6\"", " nodeset=\"0x0\"", ""];
+    let devices = (1..)
+        .zip(devices)
+        .map(|(bus, set)| device(bus, set))
+        .collect::<String>();
+    let (graph, repairs) = of(&format!(
+        "<topology version=\"2.0\"><object type=\"Machine\">{}{}{}\n{devices}</object></topology>",
+        numa(2),
+        numa(1),
+        numa(0)
+    ));
+    let near = graph
+        .of_kind(Gpu)
+        .map(|gpu| graph.name(graph.within(gpu, Numa).unwrap()));
+    assert_eq!(near.collect::<Vec<_>>(), ["NUMA 1", "NUMA 2", "NUMA 2", "NUMA 2"]);
+    let told = |line: u32, column: u32| {
+        format!("{line}:{column}: a device near several NUMA nodes: taken as near NUMA 2, the first")
+    };
+    assert_eq!(repairs, [told(3, 36), told(5, 22)]);
+}
