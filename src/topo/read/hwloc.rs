@@ -3,7 +3,7 @@
 //! Machines, packages and NUMA nodes, the outermost caches, GPUs and network adapters with the bridges above them, and the
 //! bandwidths of NVLinks and xGMI links that hwloc calls distances. Other devices are left out.
 
-use super::{Flaw, Format, Reading, page::Page, xml};
+use super::{Flaw, Format, Reading, nccl_words, page::Page, xml};
 use crate::topo::{
     graph::{Confidence, Link, LinkKind, NodeId, NodeKind, Origin},
     pci, speeds,
@@ -400,14 +400,18 @@ impl Reader<'_> {
         };
         let node = self.add(object, kind, &name, Some(parent));
         let (class, vendor) = ids(object);
-        for (key, value) in [("class", class.map(|class| class << 8)), ("vendor", vendor)] {
+        // In NCCL's words; hwloc's class has no interface.
+        let class = class.map(|class| format!("{:#08x}", class << 8));
+        let vendor = vendor.map(|vendor| format!("{vendor:#06x}"));
+        let bus = object.attribute("pci_busid").map(str::to_owned);
+        for (key, value) in [("class", class), ("vendor", vendor), ("busid", bus)] {
             if let Some(value) = value {
-                self.page.graph.set(node, key, &format!("{value:#06x}"));
+                self.page.graph.set(node, key, &value);
             }
         }
-        for key in ["pci_busid", "bridge_pci", "pci_link_speed"] {
+        for key in ["bridge_pci", "pci_link_speed"] {
             if let Some(value) = object.attribute(key) {
-                self.page.graph.set(node, key.trim_start_matches("pci_"), value);
+                self.keep(node, key, value);
             }
         }
         let origin = self.origin(object);
@@ -422,6 +426,12 @@ impl Reader<'_> {
             None => link.speed(speeds::PCIE, Confidence::Assumed),
         };
         self.page.graph.join(parent, node, link);
+    }
+
+    /// What is hwloc's alone.
+    fn keep(&mut self, node: NodeId, key: &str, value: &str) {
+        let key = format!("{}{key}", nccl_words::HWLOC_PREFIX);
+        self.page.graph.set(node, &key, value);
     }
 
     /// Ports of adapters; what a GPU is called.
@@ -440,11 +450,9 @@ impl Reader<'_> {
         match kind {
             Device::Coprocessor => {
                 let key = name.trim_end_matches(|c: char| c.is_ascii_digit());
-                self.page
-                    .graph
-                    .set(node, if key.is_empty() { "device" } else { key }, &name);
+                self.keep(node, if key.is_empty() { "device" } else { key }, &name);
                 for (key, value) in infos(object) {
-                    self.page.graph.set(node, key, value);
+                    self.keep(node, key, value);
                 }
             }
             Device::Verbs if nic => self.verbs(object, node, &name),

@@ -42,6 +42,8 @@ pub(crate) mod words {
     pub(crate) const LINK_PREFIX: &str = "link:";
     /// A further GPU of a function, which lies beside the first, has its number.
     pub(crate) const PART: &str = "part";
+    /// What only hwloc says of a device, in its words.
+    pub(crate) const HWLOC_PREFIX: &str = "hwloc.";
     /// A host's hash, on the host.
     pub(crate) const HOST: &str = "host_hash";
 }

@@ -161,7 +161,7 @@ fn hwloc_has_links_of_gpus() {
     }
     let first = graph.of_kind(Gpu).next().unwrap();
     assert_eq!(
-        (graph.name(first), graph.get(first, "nvml")),
+        (graph.name(first), graph.get(first, "hwloc.nvml")),
         ("0000:34:00.0", Some("nvml0"))
     );
     // The links between the two boards' switches are not in the file.
@@ -834,6 +834,22 @@ fn only_escapes_of_terminals_are_blanks() {
             Some("nvidia-smi"),
             "{other:?}"
         );
+    }
+}
+
+#[test]
+fn what_hwloc_says_of_devices_is_not_taken_for_nccls() {
+    let (graph, _) = graph("own/hwloc-v1.xml");
+    let gpu = named(&graph, Gpu, "0000:02:00.0");
+    let words = ["class", "vendor", "link_speed", "hwloc.pci_link_speed"].map(|key| graph.get(gpu, key));
+    assert_eq!(words, [Some("0x030200"), Some("0x10de"), None, Some("8.000000")]);
+    let written = (crate::topo::write::writer("nccl-xml").unwrap().write)(&graph).text;
+    assert!(
+        written.contains("busid=\"0000:02:00.0\" class=\"0x030200\" vendor=\"0x10de\">"),
+        "{written}"
+    );
+    for word in ["link_speed", "bridge_pci", "hwloc", "Backend", "cuda"] {
+        assert!(!written.contains(word), "{word} in {written}");
     }
 }
 

@@ -173,6 +173,7 @@ impl Writer<'_> {
             !words::PCI.contains(&key)
                 && !key.starts_with(words::PCI_PREFIX)
                 && !key.starts_with(words::LINK_PREFIX)
+                && !key.starts_with(words::HWLOC_PREFIX)
                 && key != words::PART
         };
         let mut all: Vec<(&str, &str)> = graph.attributes(node).filter(|(key, _)| own(key)).collect();
