@@ -27,6 +27,9 @@ const WORDS: usize = 2048;
 const PORTS: usize = 256;
 const NUMAS: usize = 64;
 
+/// Pairs of NUMA nodes of all hosts, at most.
+const PAIRS: usize = 1 << 18;
+
 fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let page = Page::new(text, source);
     let document = xml::parse(text, source, &page.lines)?;
@@ -294,7 +297,8 @@ impl Reader<'_> {
                 continue;
             }
             if wanted {
-                self.wanted.extend(object.ancestors().map(|above| above.id()));
+                // Above one that is marked, all are.
+                let _ = object.ancestors().find(|above| !self.wanted.insert(above.id()));
             }
         }
         let mut left_out: Vec<_> = left_out.into_iter().collect();
@@ -463,7 +467,7 @@ impl Reader<'_> {
                     &format!("net.{name}"),
                     info(object, "Address").unwrap_or(""),
                 ),
-                false => _ = self.port(object, node, &name, LinkKind::Tcp),
+                false => _ = self.port(object, node, &name, LinkKind::Tcp, |key| info(object, key)),
             },
             Device::Network if self.page.graph.kind(node) != NodeKind::Nic => {
                 self.tell(object, format!("{name} is no adapter's: left out"));
@@ -509,7 +513,8 @@ impl Reader<'_> {
             };
             let lid = word("LID").as_deref().and_then(pci::number).unwrap_or(0);
             let kind = if lid > 0 { LinkKind::Ib } else { LinkKind::Roce };
-            let (node, edges) = self.port(object, nic, &label, kind);
+            let word_of = |key: &str| words.get(key).copied();
+            let (node, edges) = self.port(object, nic, &label, kind, word_of);
             for (key, value) in [
                 ("state", word("State")),
                 ("lid", word("LID")),
@@ -529,12 +534,14 @@ impl Reader<'_> {
         }
     }
 
-    fn port(
+    /// A port; the words are what hwloc says of its device.
+    fn port<'w>(
         &mut self,
         object: Node,
         nic: NodeId,
         name: &str,
         kind: LinkKind,
+        word: impl Fn(&str) -> Option<&'w str>,
     ) -> (NodeId, [crate::topo::graph::EdgeId; 2]) {
         let origin = self.origin(object);
         let node = self
@@ -542,7 +549,7 @@ impl Reader<'_> {
             .graph
             .add_node(NodeKind::NicPort, name, Some(nic), origin);
         for (info, key) in [("Address", "address"), ("SysImageGUID", "guid")] {
-            if let Some(value) = self::info(object, info) {
+            if let Some(value) = word(info) {
                 self.page.graph.set(node, key, &short(value));
             }
         }
@@ -582,8 +589,10 @@ impl Reader<'_> {
         for numa in &self.numas {
             hosts.entry(numa.host).or_default().push(numa.node);
         }
+        let mut pairs = 0_usize;
         for (host, numas) in hosts {
-            if numas.len() > NUMAS {
+            pairs += numas.len() * numas.len() / 2;
+            if numas.len() > NUMAS || pairs > PAIRS {
                 let middle = self
                     .page
                     .graph

@@ -633,9 +633,11 @@ impl Reader<'_> {
             let host = self.host_of(numa);
             hosts.entry(host).or_default().push((numa, speed));
         }
+        let mut pairs = 0_usize;
         for (host, numas) in hosts {
             let link = |speed| Link::new(LinkKind::Socket, Origin::ASSUMED).speed(speed, Confidence::Assumed);
-            if numas.len() > NUMAS {
+            pairs += numas.len() * numas.len() / 2;
+            if numas.len() > NUMAS || pairs > PAIRS {
                 let middle = self
                     .graph
                     .add_node(NodeKind::Opaque, "sockets", Some(host), Origin::ASSUMED);
@@ -718,6 +720,9 @@ const PARTS: usize = 64;
 
 /// NUMA nodes of a host that are all joined with one another.
 const NUMAS: usize = 64;
+
+/// Pairs of NUMA nodes of all hosts, at most.
+const PAIRS: usize = 1 << 18;
 
 fn gigabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e9

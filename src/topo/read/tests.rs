@@ -533,7 +533,7 @@ fn flaws_have_positions() {
     let flaw = read(&format!("<system>{deep}"), "t").unwrap_err().to_string();
     assert_eq!(
         flaw,
-        "t:1:1284: more than 256 elements inside one another; wanted a file of a machine, which has fewer"
+        "t:1:644: more than 128 elements inside one another; wanted a file of a machine, which has fewer"
     );
     let deep = format!("{{\"ccl-topology\":1,\"x\":{}", "[".repeat(300_000));
     assert!(
@@ -632,5 +632,19 @@ fn a_function_has_so_many_gpus_and_the_ports_of_its_own() {
     assert_eq!(
         graph.get(gpu, "link:nvlink 0000:09:0.0"),
         Some("count=1; count=2; count=3")
+    );
+}
+
+#[test]
+fn many_numa_nodes_of_many_hosts_make_no_more_edges_than_there_is_room_for() {
+    let cpus: String = (0..60 * 200)
+        .map(|at| format!("<cpu host_hash=\"{}\"/>", at / 60))
+        .collect();
+    let (reading, _) = read(&system(&cpus), "t").unwrap();
+    // All pairs of 145 hosts, then each with a node in the middle.
+    let edges = |hosts: usize, of_one: usize| hosts * of_one * 2;
+    assert_eq!(
+        reading.graph.edges().len(),
+        edges(145, 60 * 59 / 2) + edges(55, 60)
     );
 }

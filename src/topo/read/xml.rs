@@ -4,7 +4,10 @@ use super::{Flaw, Lines, Position};
 use roxmltree::{Document, ParsingOptions};
 
 /// Elements inside one another, at most: NCCL's own files have 8, hwloc's 20.
-const DEPTH: usize = 256;
+const DEPTH: usize = 128;
+
+/// Elements of a file, at most: those of the largest machines have some ten thousands.
+const ELEMENTS: usize = 1 << 19;
 
 /// Attributes of an element, at most: NCCL's own reader takes 16.
 const ATTRIBUTES: usize = 64;
@@ -46,7 +49,7 @@ pub(super) fn parse<'t>(text: &'t str, source: &str, lines: &Lines<'_>) -> Resul
 ///
 /// A tag ends at the latest where another begins: no quotation mark hides an element from the count.
 fn excess(text: &str) -> Option<(usize, String)> {
-    let (mut depth, mut at) = (0_usize, 0);
+    let (mut depth, mut count, mut at) = (0_usize, 0, 0);
     while let Some(start) = text[at..].find('<').map(|found| at + found) {
         let rest = &text[start..];
         let behind = |begin: &str, end: &str| {
@@ -70,6 +73,10 @@ fn excess(text: &str) -> Option<(usize, String)> {
                 return Some((start, "a document type with declarations".to_owned()));
             }
             continue;
+        }
+        count += 1;
+        if count > ELEMENTS {
+            return Some((start, format!("more than {ELEMENTS} elements")));
         }
         depth += usize::from(!tag.empty);
         if depth > DEPTH {
@@ -176,7 +183,7 @@ mod tests {
     #[test]
     fn depth_is_that_of_elements() {
         let nested = |begin: &str, depth: usize| begin.repeat(depth) + &"</a>".repeat(depth);
-        let deep = "more than 256 elements inside one another; wanted a file of a machine, which has fewer";
+        let deep = "more than 128 elements inside one another; wanted a file of a machine, which has fewer";
         for begin in [
             "<a>",
             "<a b=\"/>\">",
@@ -186,9 +193,9 @@ mod tests {
             "<a><![CDATA[</a>]]>",
             "<a><?b </a>?>",
         ] {
-            assert!(told(&nested(begin, 256)).ends_with(" nodes"), "{begin}");
-            let wanted = format!("t:1:{}: {deep}", 256 * begin.len() + 1);
-            assert_eq!(told(&nested(begin, 257)), wanted, "{begin}");
+            assert!(told(&nested(begin, DEPTH)).ends_with(" nodes"), "{begin}");
+            let wanted = format!("t:1:{}: {deep}", DEPTH * begin.len() + 1);
+            assert_eq!(told(&nested(begin, DEPTH + 1)), wanted, "{begin}");
         }
         for side in [
             "<a/>",
@@ -219,8 +226,10 @@ mod tests {
         assert!(told("<!DOCTYPE a [<!ELEMENT a ANY>]><a/>").starts_with("t:1:1: a document type with decl"));
         assert!(told("<!DOCTYPE a SYSTEM \"<!--\"><a/>").starts_with("t:1:1: a document type with decl"));
         assert!(told("<!DOCTYPE a SYSTEM \"a.dtd\"><a/>").ends_with(" nodes"));
+        let many = "<a>".to_owned() + &"<b/>".repeat(ELEMENTS) + "</a>";
+        assert!(told(&many).starts_with("t:1:2097152: more than 524288 elements"));
         // None of them is closed.
-        assert!(told(&"<a b=\"".repeat(50_000)).contains("more than 256"));
+        assert!(told(&"<a b=\"".repeat(50_000)).contains("more than 128"));
         assert!(told(&"</a".repeat(50_000)).starts_with("t:1:"));
     }
 }
