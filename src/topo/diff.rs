@@ -2,7 +2,7 @@
 
 use super::{
     graph::{Graph, NodeId},
-    words::cut,
+    words::short_and_unlike,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -78,12 +78,13 @@ fn paths(graph: &Graph) -> Vec<String> {
     let mut paths: Vec<String> = Vec::with_capacity(graph.len());
     let mut seen: HashMap<String, usize> = HashMap::new();
     for node in graph.nodes() {
+        let name = short_and_unlike(graph.name(node));
         let mut path = match graph.parent(node) {
             // Deep trees would take memory by the square of their depth.
             Some(parent) if graph.ancestors(node).nth(DEPTH).is_none() => {
-                format!("{}/{}", paths[parent.at()], cut(graph.name(node), LONGEST))
+                format!("{}/{name}", paths[parent.at()])
             }
-            _ => cut(graph.name(node), LONGEST).into_owned(),
+            _ => name.into_owned(),
         };
         let before = seen.entry(path.clone()).or_default();
         *before += 1;
@@ -96,8 +97,6 @@ fn paths(graph: &Graph) -> Vec<String> {
 }
 
 const DEPTH: usize = 30;
-/// Characters of a name.
-const LONGEST: usize = 100;
 
 fn nodes(graph: &Graph, names: &[String]) -> Table {
     let mut table = Table::new();

@@ -3,7 +3,7 @@
 use super::{
     graph::{Confidence, EdgeId, Graph, NodeId, NodeKind},
     paths::{Paths, Way},
-    words::cut,
+    words::short,
 };
 use std::{
     collections::BTreeSet,
@@ -72,7 +72,7 @@ pub fn tree(graph: &Graph) -> String {
 const DEEPEST: usize = 40;
 
 fn line(graph: &Graph, node: NodeId) -> String {
-    let mut line = format!("{}  {}", cut(graph.name(node), LONGEST), kind(graph.kind(node)));
+    let mut line = format!("{}  {}", short(graph.name(node)), kind(graph.kind(node)));
     for key in [
         "dev",
         "sm",
@@ -85,7 +85,7 @@ fn line(graph: &Graph, node: NodeId) -> String {
         "model",
     ] {
         if let Some(value) = graph.get(node, key) {
-            let _ = write!(line, " {key}={}", cut(value, LONGEST));
+            let _ = write!(line, " {key}={}", short(value));
         }
     }
     let parent = graph.parent(node);
@@ -97,31 +97,28 @@ fn line(graph: &Graph, node: NodeId) -> String {
         let to = graph.edge(*edge).to;
         Some(to) != parent && graph.parent(to) != Some(node)
     });
-    let mut shown: Vec<String> = Vec::new();
-    let mut more = 0;
-    for edge in others {
-        let name = cut(graph.name(graph.edge(edge).to), LONGEST);
-        let other = format!("{name} {}", speed(graph, edge));
-        match seen.contains(&other) {
-            false if shown.len() < MOST => {
-                seen.insert(other.clone());
-                shown.push(other);
-            }
-            false => more += 1,
-            true => {}
-        }
-    }
-    if !shown.is_empty() {
-        let _ = write!(line, "  -> {}", shown.join(", "));
-    }
-    if more > 0 {
-        let _ = write!(line, " and {more} more");
+    let others: Vec<String> = others
+        .map(|edge| {
+            format!(
+                "{} {}",
+                short(graph.name(graph.edge(edge).to)),
+                speed(graph, edge)
+            )
+        })
+        .filter(|other| seen.insert(other.clone()))
+        .collect();
+    if !others.is_empty() {
+        let shown = others.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");
+        let more = others.len().saturating_sub(MOST);
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        let _ = write!(line, "  -> {shown}{more}");
     }
     line
 }
-
-/// Characters of a name or a word.
-const LONGEST: usize = 200;
 
 /// Edges to others that are shown of a node.
 const MOST: usize = 8;

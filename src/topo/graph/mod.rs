@@ -120,7 +120,7 @@ pub struct Group {
 
 /// Words of a source about a node, by key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Attributes(Vec<(Box<str>, Box<str>)>);
+struct Attributes(BTreeMap<Box<str>, Box<str>>);
 
 impl Graph {
     /// An empty graph.
@@ -206,10 +206,7 @@ impl Graph {
     /// Tells something about a node, in the words of its source; a later word of the same key replaces the former.
     pub fn set(&mut self, node: NodeId, key: &str, value: &str) {
         let Attributes(all) = &mut self.node_attributes[node.at()];
-        match all.binary_search_by(|(known, _)| (**known).cmp(key)) {
-            Ok(at) => all[at].1 = value.into(),
-            Err(at) => all.insert(at, (key.into(), value.into())),
-        }
+        all.insert(key.into(), value.into());
     }
 
     /// Tells something about the whole.
@@ -220,8 +217,7 @@ impl Graph {
     /// What a source says about a node.
     pub fn get(&self, node: NodeId, key: &str) -> Option<&str> {
         let Attributes(all) = &self.node_attributes[node.at()];
-        let at = all.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
-        Some(&all[at].1)
+        all.get(key).map(|value| &**value)
     }
 
     /// What a source says about the whole.

@@ -45,6 +45,9 @@ pub(super) const SYSTEM: Format = Format {
 /// NPUs of a network, at most.
 const NPUS: u64 = 1 << 14;
 
+/// Dimensions of a network, at most.
+const DIMENSIONS: usize = 16;
+
 /// Links of a network, at most.
 const LINKS: u64 = 1 << 18;
 
@@ -132,6 +135,10 @@ fn join(page: &mut Page, dimension: &Dimension, place: usize, members: &[NodeId]
 
 fn dimensions<'v>(page: &Page, root: &'v Value) -> Result<Vec<Dimension<'v>>, Flaw> {
     let shapes = root.list("topology");
+    if shapes.len() > DIMENSIONS {
+        let what = format!("{} dimensions", shapes.len());
+        return Err(page.flaw(root.at, what, "16 at most"));
+    }
     let mut dimensions = Vec::new();
     for (place, shape) in shapes.iter().enumerate() {
         let number = |key: &str, least: f64, most: f64| {

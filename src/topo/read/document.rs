@@ -6,6 +6,9 @@ use saphyr_parser::{Event, Parser};
 /// Values inside one another, at most.
 const DEPTH: usize = 64;
 
+/// Values of a text, at most: a rank table of 100,000 ranks has some 1,000,000.
+const VALUES: usize = 1 << 21;
+
 /// A value, and the byte at which it begins.
 #[derive(Debug)]
 pub(super) struct Value {
@@ -76,6 +79,7 @@ impl Value {
 struct Builder {
     open: Vec<(Value, Option<(usize, String)>)>,
     done: Option<Value>,
+    count: usize,
 }
 
 impl Builder {
@@ -83,6 +87,7 @@ impl Builder {
         Builder {
             open: Vec::new(),
             done: None,
+            count: 0,
         }
     }
 
@@ -110,6 +115,11 @@ impl Builder {
 
     /// Puts a whole value where it belongs: a word in a map is a key, or the value of one.
     fn put(&mut self, page: &Page, value: Value) -> Result<(), Flaw> {
+        self.count += 1;
+        if self.count > VALUES {
+            let what = format!("more than {VALUES} keys and values");
+            return Err(page.flaw(value.at, what, "a file of a machine, which has fewer"));
+        }
         match self.open.last_mut() {
             None if self.done.is_none() => self.done = Some(value),
             None => return Err(page.flaw(value.at, "a second value", "the end of the text")),
@@ -391,6 +401,11 @@ mod tests {
         ] {
             assert_eq!(told(text, json), flaw, "{text}");
         }
+        let many = told(&format!("[{}0]", "0,".repeat(VALUES)), json);
+        assert!(
+            many.starts_with("t:1:4194306: more than 2097152 keys and values"),
+            "{many}"
+        );
         let deep = told(&"[".repeat(300_000), json);
         assert_eq!(
             deep,

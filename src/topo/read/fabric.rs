@@ -1,7 +1,10 @@
 //! Networks as switches with what is below them: what Slurm's and topograph's readers make of their files.
 
 use super::{Flaw, page::Page};
-use crate::topo::graph::{Link, LinkKind, NodeId, NodeKind};
+use crate::topo::{
+    graph::{Link, LinkKind, NodeId, NodeKind},
+    words::short,
+};
 use std::collections::HashMap;
 
 /// A switch.
@@ -13,6 +16,21 @@ pub(super) struct Switch {
     /// Names of hosts.
     pub(super) hosts: Vec<String>,
     pub(super) words: Vec<(String, String)>,
+}
+
+/// Bytes of a switch's name, at most.
+const NAME: usize = 1024;
+
+/// A switch's name, if no repair or edge that has it would make a small file a large one.
+pub(super) fn name(page: &Page, at: usize, name: &str) -> Result<String, Flaw> {
+    match name.len() {
+        1..=NAME => Ok(name.to_owned()),
+        length => Err(page.flaw(
+            at,
+            format!("a switch's name of {length} bytes"),
+            "1 to 1024 of them",
+        )),
+    }
 }
 
 /// Adds switches, and hosts as they are named. Gives back the hosts by name.
@@ -45,12 +63,16 @@ pub(super) fn build(page: &mut Page, switches: Vec<Switch>) -> Result<HashMap<St
                 Some((_, last)) if last == place => {
                     page.tell(
                         row.at,
-                        format!("host {host} twice in {}: once is enough", row.name),
+                        format!(
+                            "host {} twice in {}: once is enough",
+                            short(host),
+                            short(&row.name)
+                        ),
                     );
                     continue;
                 }
                 Some((node, last)) => {
-                    let other = rows[last].name.clone();
+                    let (host, other) = (short(host), short(&rows[last].name));
                     page.tell(
                         row.at,
                         format!("host {host} is in {other}, too: joined with both"),
@@ -73,7 +95,10 @@ fn merge(page: &mut Page, switches: Vec<Switch>) -> Vec<Switch> {
     for mut row in switches {
         match names.get(&row.name) {
             Some(&first) => {
-                page.tell(row.at, format!("a second {}: joined with the first", row.name));
+                page.tell(
+                    row.at,
+                    format!("a second {}: joined with the first", short(&row.name)),
+                );
                 let first = &mut rows[first];
                 first.below.append(&mut row.below);
                 first.hosts.append(&mut row.hosts);
@@ -94,7 +119,10 @@ fn merge(page: &mut Page, switches: Vec<Switch>) -> Vec<Switch> {
                 let at = rows[place].at;
                 page.tell(
                     at,
-                    format!("{name} is below a switch, but has nothing below it: kept so"),
+                    format!(
+                        "{} is below a switch, but has nothing below it: kept so",
+                        short(name)
+                    ),
                 );
                 names.insert(name.clone(), rows.len());
                 rows.push(Switch {
@@ -141,7 +169,7 @@ fn kinds(page: &Page, rows: &[Switch]) -> Result<Vec<NodeKind>, Flaw> {
         let row = &rows[place];
         return Err(page.flaw(
             row.at,
-            format!("{} is below itself, or above a switch that is", row.name),
+            format!("{} is below itself, or above a switch that is", short(&row.name)),
             "switches that make a tree",
         ));
     }

@@ -5,7 +5,10 @@ use super::{
     document::{self, Value},
     page::Page,
 };
-use crate::topo::graph::{Link, LinkKind, NodeId, NodeKind, Origin};
+use crate::topo::{
+    graph::{Link, LinkKind, NodeId, NodeKind, Origin},
+    words::short,
+};
 use std::collections::{HashMap, HashSet};
 
 pub(super) const FORMAT: Format = Format {
@@ -23,6 +26,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         hosts: HashMap::new(),
         devices: HashSet::new(),
         ranks: HashSet::new(),
+        in_pods: HashSet::new(),
         network: None,
         next: 0,
     };
@@ -73,9 +77,11 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
 struct Reader<'t> {
     page: Page<'t>,
     hosts: HashMap<String, NodeId>,
-    /// Numbers of devices, with their hosts.
+    /// Devices of servers, by their numbers.
     devices: HashSet<(NodeId, String)>,
     ranks: HashSet<u32>,
+    /// Servers of super pods.
+    in_pods: HashSet<NodeId>,
     /// What the NPUs' network ports are plugged into.
     network: Option<NodeId>,
     /// The next rank of a table that does not number them.
@@ -107,10 +113,9 @@ impl Reader<'_> {
         };
         let origin = self.page.origin(device.at);
         if !self.devices.insert((host, number.to_owned())) {
-            self.page.tell(
-                device.at,
-                format!("a second device {number} of its server: kept as one more"),
-            );
+            let number = short(number);
+            let told = format!("a second device {number} of its server: kept as one more");
+            self.page.tell(device.at, told);
         }
         let npu = self
             .page
@@ -184,7 +189,8 @@ impl Reader<'_> {
     /// All NPUs of a super pod are joined by one fabric.
     fn pod(&mut self, pod: &Value) {
         let origin = self.page.origin(pod.at);
-        let name = format!("super pod {}", pod.word("super_pod_id").unwrap_or("?"));
+        // All its servers have it as a word.
+        let name = format!("super pod {}", short(pod.word("super_pod_id").unwrap_or("?")));
         let fabric = self.page.graph.add_node(NodeKind::Opaque, &name, None, origin);
         for server in pod.list("server_list") {
             let host = server
@@ -196,8 +202,8 @@ impl Reader<'_> {
                     .tell(server.at, "a server that is not in the server_list: left out");
                 continue;
             };
-            if let Some(other) = self.page.graph.get(host, "super_pod") {
-                let told = format!("a server that is in {other} already: left out");
+            if !self.in_pods.insert(host) {
+                let told = "a server that is in a super pod already: left out";
                 self.page.tell(server.at, told);
                 continue;
             }
@@ -216,7 +222,7 @@ impl Reader<'_> {
         hosts.sort();
         for host in hosts {
             let npus = self.npus(host);
-            if npus.len() < 2 || self.page.graph.get(host, "super_pod").is_some() {
+            if npus.len() < 2 || self.in_pods.contains(&host) {
                 continue;
             }
             let fabric = self

@@ -7,32 +7,31 @@ pub(super) struct Bad {
     pub(super) what: String,
 }
 
-/// What the lists of a file may still stand for: a few bytes could stand for 10^18 names.
-#[derive(Debug, Clone)]
+/// Names of a file and bytes of all of them, at most.
+const HOSTS: usize = 1 << 18;
+const BYTES: usize = 64 << 20;
+
+/// Parts of a name and its bytes, at most.
+const PIECES: usize = 32;
+const LONGEST: usize = 1024;
+
+/// What a list should be.
+pub(super) const WANTED: &str = "a list such as node[001-128,200]";
+
+/// What the lists of a file may still be expanded to. They share it: a few bytes could stand for 10^18 names.
 pub(super) struct Left {
     names: usize,
     bytes: usize,
 }
 
-impl Default for Left {
-    fn default() -> Self {
+impl Left {
+    pub(super) fn new() -> Self {
         Left {
             names: HOSTS,
             bytes: BYTES,
         }
     }
 }
-
-/// Hosts of a file, and bytes of their names, at most.
-const HOSTS: usize = 1 << 18;
-const BYTES: usize = 32 << 20;
-
-/// Parts of a name, and its bytes, at most.
-const PIECES: usize = 32;
-pub(super) const LONGEST: usize = 1024;
-
-/// What a list should be.
-pub(super) const WANTED: &str = "a list such as node[001-128,200]";
 
 /// A literal, or numbers of which each stands for a name.
 enum Piece<'t> {
@@ -47,7 +46,7 @@ struct Range {
     width: usize,
 }
 
-/// The names of a list, in its order. `left` is how many there may be, and is lessened.
+/// The names of a list, in its order. `left` is what there may be, and is lessened.
 pub(super) fn expand(list: &str, left: &mut Left) -> Result<Vec<String>, Bad> {
     let mut names = Vec::new();
     let (mut rest, mut at) = (list, 0);
@@ -58,7 +57,7 @@ pub(super) fn expand(list: &str, left: &mut Left) -> Result<Vec<String>, Bad> {
             .map(Piece::count)
             .try_fold(1_u64, u64::checked_mul)
             .and_then(|count| usize::try_from(count).ok())
-            .filter(|count| *count <= left.names);
+            .filter(|&count| count <= left.names);
         let Some(count) = count else {
             let what = format!("a list with which there are more than {HOSTS} names");
             return Err(Bad { at, what });
@@ -69,8 +68,8 @@ pub(super) fn expand(list: &str, left: &mut Left) -> Result<Vec<String>, Bad> {
             let what = format!("names of {} parts and up to {longest} characters", pieces.len());
             return Err(Bad { at, what });
         }
-        let Some(bytes) = left.bytes.checked_sub(count * longest) else {
-            let what = format!("a list with which the names have more than {BYTES} bytes together");
+        let Some(bytes) = left.bytes.checked_sub(count.saturating_mul(longest)) else {
+            let what = format!("a list with which the names have more than {BYTES} bytes");
             return Err(Bad { at, what });
         };
         left.bytes = bytes;
@@ -93,7 +92,7 @@ fn item(text: &str, base: usize) -> Result<(Vec<Piece<'_>>, usize), Bad> {
     let mut at = 0;
     loop {
         let end = text[at..]
-            .find([',', '[', ']'])
+            .find([',', ' ', '\t', '[', ']'])
             .map_or(text.len(), |found| at + found);
         if end > at {
             pieces.push(Piece::Words(&text[at..end]));
@@ -192,13 +191,6 @@ impl Piece<'_> {
 mod tests {
     use super::*;
 
-    fn few(names: usize) -> Left {
-        Left {
-            names,
-            ..Left::default()
-        }
-    }
-
     #[test]
     fn lists_are_expanded() {
         for (list, names) in [
@@ -210,9 +202,10 @@ mod tests {
             ("r[0-1]n[0-1]x,y", "r0n0x r0n1x r1n0x r1n1x y"),
             ("[1101-1102]", "1101 1102"),
             ("a,,b,", "a b"),
+            ("a, b c", "a b c"),
             ("n[5]", "n5"),
         ] {
-            assert_eq!(expand(list, &mut few(10)).unwrap().join(" "), names, "{list}");
+            assert_eq!(expand(list, &mut Left::new()).unwrap().join(" "), names, "{list}");
         }
     }
 
@@ -255,21 +248,25 @@ mod tests {
                 "\"1-9999999999999999999999\" within brackets",
             ),
         ] {
-            let bad = expand(list, &mut Left::default()).unwrap_err();
+            let bad = expand(list, &mut Left::new()).unwrap_err();
             assert_eq!((bad.at, bad.what.as_str()), (at, what), "{list}");
         }
-        let mut left = few(10);
+        let mut left = Left {
+            names: 10,
+            ..Left::new()
+        };
         expand("n[1-6]", &mut left).unwrap();
         assert!(
             expand("n[1-6]", &mut left).is_err(),
             "the lists of a file share the limit"
         );
-        let long = format!("{}[1-1000]", "n".repeat(900));
-        let mut left = Left::default();
-        let told = (0..100).find_map(|_| expand(&long, &mut left).err());
-        assert_eq!(
-            told.unwrap().what,
-            "a list with which the names have more than 33554432 bytes together"
-        );
+        let mut left = Left::new();
+        let list = format!("{}[1-20000]", "x".repeat(1000));
+        let told: Vec<_> = (0..4)
+            .map(|_| expand(&list, &mut left).map(|names| names.len()))
+            .collect();
+        assert_eq!(told[..3], [Ok(20000), Ok(20000), Ok(20000)]);
+        let what = "a list with which the names have more than 67108864 bytes".to_owned();
+        assert_eq!(told[3], Err(Bad { at: 0, what }));
     }
 }

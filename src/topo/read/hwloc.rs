@@ -7,9 +7,10 @@ use super::{Flaw, Format, Reading, nccl_words, page::Page, xml};
 use crate::topo::{
     graph::{Confidence, Link, LinkKind, NodeId, NodeKind, Origin},
     pci, speeds,
+    words::short,
 };
 use roxmltree::Node;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 pub(super) const FORMAT: Format = Format {
     name: "hwloc",
@@ -20,6 +21,14 @@ pub(super) const FORMAT: Format = Format {
 
 /// Objects of a matrix of distances, at most.
 const OBJECTS: usize = 1024;
+
+/// Words of 32 bits of a set, ports of an adapter, NUMA nodes of a host that are all joined, at most.
+const WORDS: usize = 2048;
+const PORTS: usize = 256;
+const NUMAS: usize = 64;
+
+/// Pairs of NUMA nodes of all hosts, at most.
+const PAIRS: usize = 1 << 18;
 
 fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let page = Page::new(text, source);
@@ -35,6 +44,10 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         nodes: HashMap::new(),
         objects: HashMap::new(),
         numas: Vec::new(),
+        numbers: HashMap::new(),
+        hosts: HashMap::new(),
+        near: HashMap::new(),
+        verbs: HashSet::new(),
         wanted: HashSet::new(),
         told: HashSet::new(),
     };
@@ -79,6 +92,13 @@ struct Reader<'t> {
     /// By what distances call them: "OSDev:802", "NUMANode#1".
     objects: HashMap<String, NodeId>,
     numas: Vec<Numa>,
+    /// Which NUMA nodes have a number on a host, and which are on a host: the first, and how many.
+    numbers: HashMap<(NodeId, usize), (usize, usize)>,
+    hosts: HashMap<NodeId, (usize, usize)>,
+    /// What the nodeset of an object says about the devices of a host in it.
+    near: HashMap<(roxmltree::NodeId, NodeId), (NodeId, bool)>,
+    /// Functions that the system knows as a verbs device.
+    verbs: HashSet<roxmltree::NodeId>,
     /// Devices that are shown, and the bridges above them.
     wanted: HashSet<roxmltree::NodeId>,
     /// Bridges of which has been told that their NUMA node is not known.
@@ -88,7 +108,6 @@ struct Reader<'t> {
 struct Numa {
     node: NodeId,
     host: Option<NodeId>,
-    number: usize,
 }
 
 impl Reader<'_> {
@@ -154,7 +173,7 @@ impl Reader<'_> {
                 let parent = self.above(object, &[NodeKind::Package]).or(host);
                 let node = self.add(object, NodeKind::Numa, &format!("NUMA {index}"), parent);
                 self.page.graph.set(node, "numaid", &index);
-                let cpus = object.attribute("cpuset").map(|set| ranges(&bits(set)));
+                let cpus = self.bits(object, "cpuset").map(|set| set.ranges());
                 let memory = object.attribute("local_memory").map(|bytes| format!("{bytes}B"));
                 for (key, value) in [("cpulist", cpus), ("memory", memory)] {
                     if let Some(value) = value {
@@ -165,7 +184,12 @@ impl Reader<'_> {
                     self.tell(object, "a NUMA node in no machine: kept by itself");
                 }
                 let number = index.parse().unwrap_or(usize::MAX);
-                self.numas.push(Numa { node, host, number });
+                if let Some(host) = host {
+                    let place = self.numas.len();
+                    self.numbers.entry((host, number)).or_insert((place, 0)).1 += 1;
+                    self.hosts.entry(host).or_insert((place, 0)).1 += 1;
+                }
+                self.numas.push(Numa { node, host });
             }
             _ => {}
         }
@@ -173,6 +197,7 @@ impl Reader<'_> {
 
     /// The outermost cache of some cores.
     fn cache(&mut self, object: Node) {
+        // A cache of memory is no cores'.
         let is_cache = |node: &Node| {
             (node.attribute("type")).is_some_and(|class| class.ends_with("Cache") && class != "MemCache")
         };
@@ -186,8 +211,10 @@ impl Reader<'_> {
         let level = object
             .attribute("depth")
             .unwrap_or_else(|| class.trim_end_matches("Cache").trim_start_matches('L'));
-        let cpus = ranges(&bits(object.attribute("cpuset").unwrap_or("")));
-        let name = format!("L{level} of {cpus}");
+        let cpus = self
+            .bits(object, "cpuset")
+            .map_or(String::new(), |set| set.ranges());
+        let name = format!("L{level} of {}", short(&cpus));
         let node = self.add(object, NodeKind::Cores, &name, Some(parent));
         self.page.graph.set(node, "cpulist", &cpus);
         if let Some(size) = object.attribute("cache_size") {
@@ -205,31 +232,42 @@ impl Reader<'_> {
     }
 
     /// The NUMA node that an object is in or near, and whether that is sure. A host without NUMA nodes is its own.
-    fn locality(&self, object: Node) -> Option<(NodeId, bool)> {
+    fn locality(&mut self, object: Node) -> Option<(NodeId, bool)> {
         let host = self.above(object, &[NodeKind::Host])?;
         if let Some(numa) = self.above(object, &[NodeKind::Numa]) {
             return Some((numa, true));
         }
-        let set = object
-            .ancestors()
-            .find_map(|above| above.attribute("nodeset"))
-            .map(bits);
-        let has = |number: usize| match &set {
-            Some(set) => set.get(number).copied().unwrap_or(false),
-            None => true,
+        let Some(&(first, count)) = self.hosts.get(&host) else {
+            return Some((host, true));
         };
-        let mut near = self
-            .numas
-            .iter()
-            .filter(|numa| numa.host == Some(host) && has(numa.number));
-        let first = near.next().map(|numa| numa.node);
-        let sure = near.next().is_none();
-        let any = self
-            .numas
-            .iter()
-            .find(|numa| numa.host == Some(host))
-            .map(|numa| numa.node);
-        Some((first.or(any).unwrap_or(host), sure))
+        let first = self.numas[first].node;
+        let Some(set) = object.ancestors().find(|above| above.has_attribute("nodeset")) else {
+            return Some((first, count == 1));
+        };
+        if let Some(known) = self.near.get(&(set.id(), host)) {
+            return Some(*known);
+        }
+        let bits = self.bits(set, "nodeset").unwrap_or_default();
+        let near = bits.ones().filter_map(|number| self.numbers.get(&(host, number)));
+        let near = near.fold((usize::MAX, 0), |(first, sum), &(place, count)| {
+            (first.min(place), sum + count)
+        });
+        let place = match near {
+            (_, 0) => (first, true),
+            (place, count) => (self.numas[place].node, count == 1),
+        };
+        self.near.insert((set.id(), host), place);
+        Some(place)
+    }
+
+    /// The set that an attribute is, if it is there.
+    fn bits(&mut self, object: Node, key: &str) -> Option<Bits> {
+        let set = object.attribute(key)?;
+        if set.split(',').nth(WORDS).is_some() {
+            let told = format!("a {key} of more than {WORDS} words: only the last ones are read");
+            self.tell(object, told);
+        }
+        Some(Bits::of(set))
     }
 
     /// Marks GPUs and adapters, and all bridges above them.
@@ -246,6 +284,8 @@ impl Reader<'_> {
                 slots.insert(slot(object));
             }
         }
+        let known = (objects.iter()).filter(|object| self.device_kind(**object) == Some(Device::Verbs));
+        self.verbs = known.filter_map(|object| Some(object.parent()?.id())).collect();
         let mut left_out: HashMap<String, (Node, usize)> = HashMap::new();
         for (object, kind) in &devices {
             let wanted = matches!(
@@ -257,7 +297,8 @@ impl Reader<'_> {
                 continue;
             }
             if wanted {
-                self.wanted.extend(object.ancestors().map(|above| above.id()));
+                // Above one that is marked, all are.
+                let _ = object.ancestors().find(|above| !self.wanted.insert(above.id()));
             }
         }
         let mut left_out: Vec<_> = left_out.into_iter().collect();
@@ -272,13 +313,14 @@ impl Reader<'_> {
 
     fn kind(&self, object: Node) -> NodeKind {
         let ids = ids(object);
-        let coprocessor = object
-            .descendants()
-            .any(|device| self.device_kind(device) == Some(Device::Coprocessor));
+        let coprocessor = || {
+            let mut devices = object.children();
+            devices.any(|device| self.device_kind(device) == Some(Device::Coprocessor))
+        };
         match pci::kind(&ids) {
             // Where the system hid a switch's registers, its ids are all 0.
             _ if object.attribute("subtype") == Some("NVSwitch") => NodeKind::NvSwitch,
-            NodeKind::PciFunction if coprocessor => NodeKind::Gpu,
+            NodeKind::PciFunction if coprocessor() => NodeKind::Gpu,
             kind => kind,
         }
     }
@@ -362,20 +404,18 @@ impl Reader<'_> {
         };
         let node = self.add(object, kind, &name, Some(parent));
         let ids = ids(object);
-        if let Some(class) = ids.class {
-            self.page.graph.set(node, "class", &format!("{class:#08x}"));
+        // In NCCL's words.
+        let class = ids.class.map(|class| format!("{class:#08x}"));
+        let vendor = ids.vendor.map(|vendor| format!("{vendor:#06x}"));
+        let bus = object.attribute("pci_busid").map(str::to_owned);
+        for (key, value) in [("class", class), ("vendor", vendor), ("busid", bus)] {
+            if let Some(value) = value {
+                self.page.graph.set(node, key, &value);
+            }
         }
-        if let Some(vendor) = ids.vendor {
-            self.page.graph.set(node, "vendor", &format!("{vendor:#06x}"));
-        }
-        // The speed is that of all lanes in GB/s, not what others call a link's speed.
-        for (key, word) in [
-            ("busid", "pci_busid"),
-            ("bridge_pci", "bridge_pci"),
-            (nccl_words::HWLOC_SPEED, nccl_words::HWLOC_SPEED),
-        ] {
-            if let Some(value) = object.attribute(word) {
-                self.page.graph.set(node, key, value);
+        for key in ["bridge_pci", "pci_link_speed"] {
+            if let Some(value) = object.attribute(key) {
+                self.keep(node, key, value);
             }
         }
         let origin = self.origin(object);
@@ -390,6 +430,12 @@ impl Reader<'_> {
             None => link.speed(speeds::PCIE, Confidence::Assumed),
         };
         self.page.graph.join(parent, node, link);
+    }
+
+    /// What is hwloc's alone.
+    fn keep(&mut self, node: NodeId, key: &str, value: &str) {
+        let key = format!("{}{key}", nccl_words::HWLOC_PREFIX);
+        self.page.graph.set(node, &key, value);
     }
 
     /// Ports of adapters; what a GPU is called.
@@ -408,28 +454,21 @@ impl Reader<'_> {
         match kind {
             Device::Coprocessor => {
                 let key = name.trim_end_matches(|c: char| c.is_ascii_digit());
-                self.page
-                    .graph
-                    .set(node, if key.is_empty() { "device" } else { key }, &name);
+                self.keep(node, if key.is_empty() { "device" } else { key }, &name);
                 for (key, value) in infos(object) {
-                    self.page.graph.set(node, key, value);
+                    self.keep(node, key, value);
                 }
             }
             Device::Verbs if nic => self.verbs(object, node, &name),
             // Beside a port of InfiniBand's it is the same port.
-            Device::Network if nic => {
-                let verbs = parent
-                    .children()
-                    .any(|other| self.device_kind(other) == Some(Device::Verbs));
-                match verbs {
-                    true => self.page.graph.set(
-                        node,
-                        &format!("net.{name}"),
-                        info(object, "Address").unwrap_or(""),
-                    ),
-                    false => _ = self.port(object, node, &name, LinkKind::Tcp),
-                }
-            }
+            Device::Network if nic => match self.verbs.contains(&parent.id()) {
+                true => self.page.graph.set(
+                    node,
+                    &format!("net.{name}"),
+                    info(object, "Address").unwrap_or(""),
+                ),
+                false => _ = self.port(object, node, &name, LinkKind::Tcp, |key| info(object, key)),
+            },
             Device::Network if self.page.graph.kind(node) != NodeKind::Nic => {
                 self.tell(object, format!("{name} is no adapter's: left out"));
             }
@@ -438,21 +477,44 @@ impl Reader<'_> {
     }
 
     fn verbs(&mut self, object: Node, nic: NodeId, name: &str) {
-        let ports: Vec<u32> = infos(object)
-            .filter_map(|(key, _)| key.strip_prefix("Port")?.strip_suffix("State")?.parse().ok())
-            .take(PORTS)
-            .collect();
-        let ports = if ports.is_empty() { vec![1] } else { ports };
+        let mut words: HashMap<&str, &str> = HashMap::new();
+        let mut ports: Vec<u32> = Vec::new();
+        for (key, value) in infos(object) {
+            let new = !words.contains_key(key);
+            words.entry(key).or_insert(value);
+            let port =
+                (key.strip_prefix("Port")).and_then(|key| key.strip_suffix("State")?.parse::<u32>().ok());
+            ports.extend(port.filter(|_| new));
+        }
+        if ports.is_empty() {
+            ports.push(1);
+        }
+        if ports.len() > PORTS {
+            let told = format!(
+                "{} has {} ports: the first {PORTS} are taken",
+                short(name),
+                ports.len()
+            );
+            self.tell(object, told);
+            ports.truncate(PORTS);
+        }
+        // Each port has it as its name.
+        let name = short(name);
         for port in ports {
-            let word = |key: &str| info(object, &format!("Port{port}{key}")).map(str::to_owned);
+            let word = |key: &str| {
+                words
+                    .get(&*format!("Port{port}{key}"))
+                    .map(|&word| word.to_owned())
+            };
             let label = if port == 1 {
-                name.to_owned()
+                name.to_string()
             } else {
                 format!("{name}:{port}")
             };
             let lid = word("LID").as_deref().and_then(pci::number).unwrap_or(0);
             let kind = if lid > 0 { LinkKind::Ib } else { LinkKind::Roce };
-            let (node, edges) = self.port(object, nic, &label, kind);
+            let word_of = |key: &str| words.get(key).copied();
+            let (node, edges) = self.port(object, nic, &label, kind, word_of);
             for (key, value) in [
                 ("state", word("State")),
                 ("lid", word("LID")),
@@ -472,12 +534,14 @@ impl Reader<'_> {
         }
     }
 
-    fn port(
+    /// A port; the words are what hwloc says of its device.
+    fn port<'w>(
         &mut self,
         object: Node,
         nic: NodeId,
         name: &str,
         kind: LinkKind,
+        word: impl Fn(&str) -> Option<&'w str>,
     ) -> (NodeId, [crate::topo::graph::EdgeId; 2]) {
         let origin = self.origin(object);
         let node = self
@@ -485,8 +549,8 @@ impl Reader<'_> {
             .graph
             .add_node(NodeKind::NicPort, name, Some(nic), origin);
         for (info, key) in [("Address", "address"), ("SysImageGUID", "guid")] {
-            if let Some(value) = self::info(object, info) {
-                self.page.graph.set(node, key, value);
+            if let Some(value) = word(info) {
+                self.page.graph.set(node, key, &short(value));
             }
         }
         let edges = self.page.graph.join(nic, node, Link::new(kind, origin));
@@ -521,15 +585,14 @@ impl Reader<'_> {
             number("CPUModelNumber"),
         );
         let link = Link::new(LinkKind::Socket, Origin::ASSUMED).speed(speed, Confidence::Assumed);
-        let mut hosts: Vec<(Option<NodeId>, Vec<NodeId>)> = Vec::new();
+        let mut hosts: BTreeMap<Option<NodeId>, Vec<NodeId>> = BTreeMap::new();
         for numa in &self.numas {
-            match hosts.iter_mut().find(|(host, _)| *host == numa.host) {
-                Some((_, numas)) => numas.push(numa.node),
-                None => hosts.push((numa.host, vec![numa.node])),
-            }
+            hosts.entry(numa.host).or_default().push(numa.node);
         }
+        let mut pairs = 0_usize;
         for (host, numas) in hosts {
-            if numas.len() > 64 {
+            pairs += numas.len() * numas.len() / 2;
+            if numas.len() > NUMAS || pairs > PAIRS {
                 let middle = self
                     .page
                     .graph
@@ -654,7 +717,7 @@ fn has_device(object: Node) -> bool {
         .any(|child| child.attribute("type") == Some("OSDev"))
 }
 
-/// Those in "0302 [10de:1db8] [10de:131d] a1 00".
+/// Those in "0302 [10de:1db8] [10de:131d] a1 00". hwloc's class has no interface.
 fn ids(object: Node) -> pci::Ids {
     let words = object.attribute("pci_type").unwrap_or("");
     let hex = |text: &str| u32::from_str_radix(text, 16).ok();
@@ -678,39 +741,45 @@ fn info<'d>(object: Node<'d, '_>, key: &str) -> Option<&'d str> {
     found.attribute("value")
 }
 
-/// Ports of an adapter that are looked at, and words of a set.
-const PORTS: usize = 256;
-const WORDS: usize = 2048;
+/// Words of 32 bits, the lowest first.
+#[derive(Default)]
+struct Bits(Vec<u32>);
 
-/// The bits of "0x00000101,,0x1", in words of 32 bits with the highest first; an empty word is 0.
-fn bits(set: &str) -> Vec<bool> {
-    let words = set.split(',').rev().take(WORDS).map(|word| {
-        let digits = word.trim().trim_start_matches("0x");
-        match word {
-            "0xf...f" => u32::MAX,
-            _ => u32::from_str_radix(digits, 16).unwrap_or(0),
-        }
-    });
-    words
-        .flat_map(|word| (0..32).map(move |bit| word >> bit & 1 == 1))
-        .collect()
-}
-
-/// Set bits as "0-3,8".
-fn ranges(bits: &[bool]) -> String {
-    let mut parts = Vec::new();
-    let mut at = 0;
-    while at < bits.len() {
-        let first = at;
-        while at < bits.len() && bits[at] {
-            at += 1;
-        }
-        match at - first {
-            0 => {}
-            1 => parts.push(first.to_string()),
-            _ => parts.push(format!("{first}-{}", at - 1)),
-        }
-        at += 1;
+impl Bits {
+    /// Those of "0x00000101,,0x1", with the highest word first; an empty word is 0.
+    fn of(set: &str) -> Self {
+        let words = set.rsplit(',').take(WORDS).map(|word| {
+            let digits = word.trim().trim_start_matches("0x");
+            match word {
+                "0xf...f" => u32::MAX,
+                _ => u32::from_str_radix(digits, 16).unwrap_or(0),
+            }
+        });
+        Bits(words.collect())
     }
-    parts.join(",")
+
+    /// The numbers of set bits, in their order.
+    fn ones(&self) -> impl Iterator<Item = usize> + '_ {
+        let words = (self.0.iter().enumerate()).filter(|(_, word)| **word != 0);
+        words.flat_map(|(at, word)| {
+            let set = (0..32).filter(move |bit| word >> bit & 1 == 1);
+            set.map(move |bit| at * 32 + bit)
+        })
+    }
+
+    /// Set bits as "0-3,8".
+    fn ranges(&self) -> String {
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        for bit in self.ones() {
+            match runs.last_mut() {
+                Some((_, last)) if *last + 1 == bit => *last = bit,
+                _ => runs.push((bit, bit)),
+            }
+        }
+        let parts = runs.into_iter().map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        });
+        parts.collect::<Vec<_>>().join(",")
+    }
 }

@@ -1,9 +1,13 @@
 //! The library's own format, which `write/json.rs` writes: an object whose first key is [`MARK`] with the [`VERSION`], and
 //! lists of nodes, groups and edges. A node comes after the one it lies in.
 
-use super::{Flaw, Format, Lines, Position, Reading, Repair};
-use crate::topo::graph::{
-    Confidence, Graph, Group, GroupId, Link, LinkKind, NodeId, NodeKind, Origin, SourceId,
+use super::{
+    Flaw, Format, Lines, Position, Reading,
+    repairs::{self, Repairs},
+};
+use crate::topo::{
+    graph::{Confidence, Graph, Group, GroupId, Link, LinkKind, NodeId, NodeKind, Origin, SourceId},
+    words,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
@@ -133,7 +137,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         lines: Lines::new(text),
         graph: Graph::new(),
         sources: Vec::new(),
-        repairs: Vec::new(),
+        repairs: Repairs::default(),
     };
     let file: File = serde_json::from_str(text).map_err(|error| reader.bad(0, &error))?;
     if !(1..=VERSION).contains(&file.version) {
@@ -154,7 +158,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     reader.edges(&file.edges, &nodes, &groups)?;
     Ok(Reading {
         graph: reader.graph,
-        repairs: reader.repairs,
+        repairs: reader.repairs.done(),
     })
 }
 
@@ -164,7 +168,7 @@ struct Reader<'r> {
     lines: Lines<'r>,
     graph: Graph,
     sources: Vec<SourceId>,
-    repairs: Vec<Repair>,
+    repairs: Repairs,
 }
 
 impl Reader<'_> {
@@ -275,10 +279,7 @@ impl Reader<'_> {
     fn tell_unknown(&mut self, at: usize, unknown: &BTreeMap<String, Value>) {
         for key in unknown.keys() {
             let what = format!("\"{key}\" is unknown: left out");
-            self.repairs.push(Repair {
-                at: self.lines.position(at),
-                what,
-            });
+            self.repairs.tell(self.lines.position(at), what);
         }
     }
 
@@ -316,7 +317,7 @@ impl Reader<'_> {
         Flaw {
             source_name: self.name.to_owned(),
             at,
-            what,
+            what: words::cut(what, repairs::BYTES),
             wanted,
         }
     }

@@ -69,8 +69,20 @@ fn is_device(word: &str) -> bool {
             .any(|prefix| word.starts_with(prefix))
 }
 
-/// Bytes of an escape behind its [, at most.
+/// Bytes of a terminal escape, at most.
 const ESCAPE: usize = 32;
+
+/// How long the terminal escape is with which a text begins: ESC, [, numbers and a letter.
+fn escape(text: &str) -> Option<usize> {
+    let body = text.strip_prefix("\x1b[")?;
+    let numbers = body
+        .bytes()
+        .take(ESCAPE - 2)
+        .take_while(|byte| matches!(byte, b'0'..=b'9' | b';' | b'?'))
+        .count();
+    let letter = body.as_bytes().get(numbers).is_some_and(u8::is_ascii_alphabetic);
+    (letter && numbers + 3 <= ESCAPE).then_some(numbers + 3)
+}
 
 /// A line with terminal escapes as blanks, each as long as it was: places stay.
 fn plain(line: &str) -> String {
@@ -78,18 +90,13 @@ fn plain(line: &str) -> String {
     let mut rest = line;
     while let Some(start) = rest.find('\x1b') {
         plain.push_str(&rest[..start]);
-        let body = &rest[start + 1..];
-        let length = match body.strip_prefix('[') {
-            Some(code) => {
-                let length = (code.bytes().take(ESCAPE))
-                    .position(|byte| !byte.is_ascii_digit() && byte != b';' && byte != b'?')
-                    .filter(|&end| code.as_bytes()[end].is_ascii_alphabetic());
-                length.map_or(1, |end| end + 3)
-            }
-            None => 1,
-        };
-        plain.extend(std::iter::repeat_n(' ', length));
-        rest = &rest[start + length..];
+        rest = &rest[start..];
+        let length = escape(rest);
+        match length {
+            Some(length) => plain.extend(std::iter::repeat_n(' ', length)),
+            None => plain.push('\x1b'),
+        }
+        rest = &rest[length.unwrap_or(1)..];
     }
     plain.push_str(rest);
     plain

@@ -50,7 +50,7 @@ pub struct Format {
 pub struct Reading {
     /// The machine.
     pub graph: Graph,
-    /// What was changed or left out on the way, in the order of positions as a rule; of thousands the first.
+    /// What was changed or left out on the way, in the order of positions; of very much only the first, and how much more there was.
     pub repairs: Vec<Repair>,
 }
 
@@ -137,5 +137,3 @@ impl fmt::Display for Repair {
 mod tests;
 #[cfg(test)]
 mod tests_of_others;
-#[cfg(test)]
-mod tests_of_size;

@@ -1,7 +1,7 @@
 //! What NCCL found on a system (`NCCL_GRAPH_DUMP_FILE`, `NCCL_GRAPH_FILE`): for each pattern the order in which channels visit
 //! the GPUs. It has no links: the graph has the devices, and the orders as words about the whole.
 
-use super::{Flaw, Format, Lines, Reading, Repair, xml};
+use super::{Flaw, Format, Lines, Reading, repairs::Repairs, xml};
 use crate::topo::graph::{Graph, NodeId, NodeKind, Origin};
 use roxmltree::Node;
 use std::collections::HashMap;
@@ -18,12 +18,9 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let document = xml::parse(text, source, &lines)?;
     let mut graph = Graph::new();
     let file = graph.source(source);
-    let mut repairs = Vec::new();
+    let mut repairs = Repairs::default();
     let mut tell = |element: Node, what: String| {
-        repairs.push(Repair {
-            at: lines.position(element.range().start),
-            what,
-        });
+        repairs.tell(lines.position(element.range().start), what);
     };
     let mut known: HashMap<String, NodeId> = HashMap::new();
     let elements = |node: Node<'_, '_>| {
@@ -76,7 +73,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
                 };
                 let dev = stop.attribute("dev").unwrap_or("");
                 let name = format!("{} {dev}", stop.tag_name().name());
-                let line = lines.position(stop.range().start).line;
+                let line = lines.line(stop.range().start);
                 known.entry(name.clone()).or_insert_with(|| {
                     let node = graph.add_node(kind, &name, None, Origin::line(file, line));
                     graph.set(node, "dev", dev);
@@ -95,7 +92,10 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
             wanted: "a <graph> with a <channel> of <gpu>s".to_owned(),
         });
     }
-    Ok(Reading { graph, repairs })
+    Ok(Reading {
+        graph,
+        repairs: repairs.done(),
+    })
 }
 
 /// NCCL's numbers of patterns (`src/include/graph.h`).

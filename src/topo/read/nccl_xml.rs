@@ -42,8 +42,8 @@ pub(crate) mod words {
     pub(crate) const LINK_PREFIX: &str = "link:";
     /// A further GPU of a function, which lies beside the first, has its number.
     pub(crate) const PART: &str = "part";
-    /// hwloc's speed of a function's link, which is in GB/s.
-    pub(crate) const HWLOC_SPEED: &str = "pci_link_speed";
+    /// What only hwloc says of a device, in its words.
+    pub(crate) const HWLOC_PREFIX: &str = "hwloc.";
     /// A host's hash, on the host.
     pub(crate) const HOST: &str = "host_hash";
 }
@@ -63,6 +63,8 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         numbers: HashMap::new(),
         parts: HashMap::new(),
         gpus: HashMap::new(),
+        c2c: HashSet::new(),
+        rows: HashMap::new(),
         bus: HashMap::new(),
         slots: HashMap::new(),
         links: Vec::new(),
@@ -108,9 +110,14 @@ struct Reader<'r> {
     numas: Vec<(NodeId, Speed)>,
     /// Numbers of a host's NUMA nodes, and one below which none is free.
     numbers: HashMap<NodeId, (HashSet<u32>, u32)>,
-    /// How many GPUs a function has, of which the first is the function, and each by its number.
+    /// How many GPUs a function has, of which the first is the function.
     parts: HashMap<NodeId, usize>,
+    /// GPUs of a function by their numbers.
     gpus: HashMap<(NodeId, Option<String>), NodeId>,
+    /// GPUs with a link to their processor.
+    c2c: HashSet<NodeId>,
+    /// What is kept of links that are no edges, by GPU and key.
+    rows: HashMap<(NodeId, String), String>,
     /// Functions of a host by bus id.
     bus: HashMap<(NodeId, String), NodeId>,
     /// The edges to the functions of a slot below a node.
@@ -122,7 +129,7 @@ struct Reader<'r> {
 
 /// A `nvlink` or `xgmi`.
 struct Row {
-    at: Position,
+    at: usize,
     gpu: NodeId,
     host: NodeId,
     kind: LinkKind,
@@ -275,8 +282,9 @@ impl Reader<'_> {
 
     fn join_pci(&mut self, function: Node, kind: NodeKind, parent: NodeId, node: NodeId) -> [EdgeId; 2] {
         let (speed, width) = (function.attribute("link_speed"), function.attribute("link_width"));
-        let nets = (kind == NodeKind::Nic).then(|| function.descendants());
-        let fastest = (nets.into_iter().flatten())
+        let nics = (function.children()).filter(|nic| kind == NodeKind::Nic && nic.has_tag_name("nic"));
+        let fastest = nics
+            .flat_map(|nic| nic.children())
             .filter(|net| net.has_tag_name("net"))
             .filter_map(|net| net.attribute("speed")?.trim().parse::<u64>().ok())
             .max();
@@ -306,12 +314,17 @@ impl Reader<'_> {
     fn gpu(&mut self, gpu: Node, function: NodeId) -> Option<NodeId> {
         let device = gpu.attribute("dev");
         let parts = self.parts.get(&function).copied().unwrap_or(0);
-        let name = (function, device.map(str::to_owned));
-        let known = self.gpus.get(&name).copied();
+        let known = self.gpus.get(&(function, device.map(str::to_owned))).copied();
         let node = match known {
             None if parts == 0 => {
                 self.keep(function, gpu, "", &["rank"]);
                 function
+            }
+            // Each has the words of its function.
+            None if parts == PARTS => {
+                let told = format!("more than {PARTS} GPUs in a function: left out");
+                self.tell(gpu, told);
+                return None;
             }
             None => self.part(gpu, function, parts),
             Some(same) => {
@@ -328,7 +341,7 @@ impl Reader<'_> {
         };
         if known.is_none() {
             self.parts.insert(function, parts + 1);
-            self.gpus.insert(name, node);
+            self.gpus.insert((function, device.map(str::to_owned)), node);
         }
         match gpu.attribute("rank") {
             Some(rank) if rank.parse::<u32>().is_ok() => self.rank(gpu, node, rank),
@@ -448,7 +461,7 @@ impl Reader<'_> {
         let others = row.attributes().filter(|attribute| attribute.name() != "target");
         let words = others.map(|attribute| format!("{}={}", attribute.name(), attribute.value()));
         self.links.push(Row {
-            at: self.lines.position(row.range().start),
+            at: row.range().start,
             gpu,
             host: self.host_of(gpu),
             kind,
@@ -465,11 +478,7 @@ impl Reader<'_> {
         let Some(numa) = self.graph.within(gpu, NodeKind::Numa) else {
             return;
         };
-        if self
-            .graph
-            .edges_from(gpu)
-            .any(|edge| self.graph.edge(edge).link.kind == LinkKind::C2c)
-        {
+        if !self.c2c.insert(gpu) {
             let told = "a second <c2c> of the same GPU: left out";
             return self.tell(c2c, told.to_owned());
         }
@@ -486,7 +495,7 @@ impl Reader<'_> {
         for row in rows.drain(..) {
             let link = Link {
                 wires: row.count,
-                ..Link::new(row.kind, Origin::line(self.source, row.at.line))
+                ..Link::new(row.kind, Origin::line(self.source, self.lines.line(row.at)))
                     .speed(self.link_speed(row.gpu, row.kind, row.count), Confidence::Assumed)
             };
             let fabric = row.target.starts_with("fffffff");
@@ -515,7 +524,7 @@ impl Reader<'_> {
                         "{} has links to itself: whereto they lead is not known; not used",
                         row.target
                     );
-                    self.repairs.tell(row.at, told);
+                    self.repairs.tell(self.lines.position(row.at), told);
                 }
                 Some(target) => {
                     let both = !matches!(self.graph.kind(target), NodeKind::Gpu | NodeKind::Npu);
@@ -530,11 +539,14 @@ impl Reader<'_> {
                 None => {
                     self.keep_row(&row);
                     let told = format!("a link to {}, which is not in the file: not used", row.target);
-                    self.repairs.tell(row.at, told);
+                    self.repairs.tell(self.lines.position(row.at), told);
                 }
             }
         }
         self.pair_up(&pairs);
+        for ((gpu, key), row) in std::mem::take(&mut self.rows) {
+            self.graph.set(gpu, &key, &row);
+        }
     }
 
     /// Rows that lead to one target are one edge.
@@ -600,11 +612,14 @@ impl Reader<'_> {
             _ => "nvlink",
         };
         let key = format!("{}{name} {}", words::LINK_PREFIX, row.target);
-        let value = match self.graph.get(row.gpu, &key) {
-            Some(before) => format!("{before}; {}", row.words),
-            None => row.words.clone(),
-        };
-        self.graph.set(row.gpu, &key, &value);
+        match self.rows.entry((row.gpu, key)) {
+            Entry::Vacant(free) => _ = free.insert(row.words.clone()),
+            Entry::Occupied(mut before) => {
+                let before = before.get_mut();
+                before.push_str("; ");
+                before.push_str(&row.words);
+            }
+        }
     }
 
     fn link_speed(&self, gpu: NodeId, kind: LinkKind, count: u32) -> u64 {
@@ -622,9 +637,11 @@ impl Reader<'_> {
             let host = self.host_of(numa);
             hosts.entry(host).or_default().push((numa, speed));
         }
+        let mut pairs = 0_usize;
         for (host, numas) in hosts {
             let link = |speed| Link::new(LinkKind::Socket, Origin::ASSUMED).speed(speed, Confidence::Assumed);
-            if numas.len() > NUMAS {
+            pairs += numas.len() * numas.len() / 2;
+            if numas.len() > NUMAS || pairs > PAIRS {
                 let middle = self
                     .graph
                     .add_node(NodeKind::Opaque, "sockets", Some(host), Origin::ASSUMED);
@@ -693,7 +710,7 @@ impl Reader<'_> {
     }
 
     fn origin(&self, element: Node) -> Origin {
-        Origin::line(self.source, self.lines.position(element.range().start).line)
+        Origin::line(self.source, self.lines.line(element.range().start))
     }
 
     fn tell(&mut self, element: Node, what: String) {
@@ -702,8 +719,14 @@ impl Reader<'_> {
     }
 }
 
+/// GPUs of a function, at most: partitions of one, of which there are 8.
+const PARTS: usize = 64;
+
 /// NUMA nodes of a host that are all joined with one another.
 const NUMAS: usize = 64;
+
+/// Pairs of NUMA nodes of all hosts, at most.
+const PAIRS: usize = 1 << 18;
 
 fn gigabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e9

@@ -1,10 +1,12 @@
 //! [`Page`]: what readers share that keep the place of all they read.
 
-use super::hostlist;
-use super::{Flaw, Lines, Position, Reading, repairs::Repairs};
+use super::{
+    Flaw, Lines, Position, Reading,
+    repairs::{self, Repairs},
+};
 use crate::topo::{
     graph::{Graph, Origin, SourceId},
-    words::cut,
+    words,
 };
 
 /// A text that is being read, and the graph it makes.
@@ -36,30 +38,20 @@ impl<'t> Page<'t> {
 
     /// The line of a byte, as an origin.
     pub(super) fn origin(&self, byte: usize) -> Origin {
-        Origin::line(self.source, self.position(byte).line)
+        Origin::line(self.source, self.lines.line(byte))
     }
 
     pub(super) fn tell(&mut self, byte: usize, what: impl Into<String>) {
-        self.repairs.tell(self.position(byte), what);
+        let at = self.position(byte);
+        self.repairs.tell(at, what);
     }
 
     pub(super) fn flaw(&self, byte: usize, what: impl Into<String>, wanted: &str) -> Flaw {
         Flaw {
             source_name: self.name.to_owned(),
             at: self.position(byte),
-            what: cut(&what.into(), LONGEST).into_owned(),
+            what: words::cut(what.into(), repairs::BYTES),
             wanted: wanted.to_owned(),
-        }
-    }
-
-    /// A name as the file has it, if it is one that anything is called.
-    pub(super) fn name(&self, byte: usize, name: &str) -> Result<String, Flaw> {
-        match name.len() <= hostlist::LONGEST {
-            true => Ok(name.to_owned()),
-            false => {
-                let what = format!("a name of {} bytes", name.len());
-                Err(self.flaw(byte, what, "1024 at most"))
-            }
         }
     }
 
@@ -70,9 +62,6 @@ impl<'t> Page<'t> {
         }
     }
 }
-
-/// Characters of what is wrong.
-const LONGEST: usize = 400;
 
 /// The lines of a text without their ends, each with the byte at which it begins.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {

@@ -1,9 +1,12 @@
-//! [`Repairs`]: what a reader tells of a text, bounded however long the text is.
+//! [`Repairs`]: what a reader tells, bounded in number and length whatever the file.
 
 use super::{Position, Repair};
-use crate::topo::words::cut;
+use crate::topo::words;
 
-/// Repairs in the order in which they are told; of many only the first are kept.
+/// Repairs that are kept, and bytes that are kept of one.
+const MOST: usize = 1000;
+pub(super) const BYTES: usize = 1000;
+
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
     kept: Vec<Repair>,
@@ -12,15 +15,15 @@ pub(super) struct Repairs {
 
 impl Repairs {
     pub(super) fn tell(&mut self, at: Position, what: impl Into<String>) {
-        if self.kept.len() < MOST {
-            let what = cut(&what.into(), LONGEST).into_owned();
-            self.kept.push(Repair { at, what });
-        } else {
+        if self.kept.len() == MOST {
             self.more += 1;
+            return;
         }
+        let what = words::cut(what.into(), BYTES);
+        self.kept.push(Repair { at, what });
     }
 
-    /// In the order of positions.
+    /// All in the order of their positions; last, how many there were besides.
     pub(super) fn done(mut self) -> Vec<Repair> {
         self.kept.sort_by_key(|repair| repair.at);
         if self.more > 0 {
@@ -32,7 +35,3 @@ impl Repairs {
         self.kept
     }
 }
-
-/// Repairs that are kept, and characters of each.
-const MOST: usize = 1000;
-const LONGEST: usize = 400;

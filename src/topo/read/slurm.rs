@@ -7,6 +7,7 @@ use super::{
     page::{self, Page},
 };
 use crate::topo::graph::{Link, LinkKind, NodeKind, Origin};
+use std::collections::HashSet;
 
 pub(super) const FORMAT: Format = Format {
     name: "slurm",
@@ -35,18 +36,11 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let text = text.trim_start_matches('\u{feff}');
     let mut page = Page::new(text, source);
     let (mut switches, mut blocks) = (Vec::new(), Vec::new());
-    let mut left = Left::default();
-    let mut words = Vec::new();
-    for (start, line) in page::lines(text) {
-        let line = line.split('#').next().unwrap_or("").trim_end();
-        let goes_on = line.ends_with('\\');
-        entries(&page, start, line.trim_end_matches('\\'), &mut words)?;
-        if !goes_on && let Some((row, block)) = row(&mut page, std::mem::take(&mut words), &mut left)? {
+    let mut left = Left::new();
+    for line in whole_lines(text) {
+        if let Some((row, block)) = row(&mut page, &line, &mut left)? {
             if block { &mut blocks } else { &mut switches }.push(row);
         }
-    }
-    if let Some((row, block)) = row(&mut page, words, &mut left)? {
-        if block { &mut blocks } else { &mut switches }.push(row);
     }
     if switches.is_empty() && blocks.is_empty() {
         return Err(page.flaw(
@@ -55,7 +49,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
             "SwitchName=... or BlockName=...",
         ));
     }
-    let named: Vec<String> = blocks.iter().map(|block: &Switch| block.name.clone()).collect();
+    let named: HashSet<String> = blocks.iter().map(|block: &Switch| block.name.clone()).collect();
     switches.append(&mut blocks);
     fabric::build(&mut page, switches)?;
     if named.len() > 1 {
@@ -65,12 +59,12 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
 }
 
 /// Between blocks there is some network: a node stands for it.
-fn join_blocks(page: &mut Page, named: &[String]) {
+fn join_blocks(page: &mut Page, named: &HashSet<String>) {
     let network = page
         .graph
         .add_node(NodeKind::Opaque, "between blocks", None, Origin::ASSUMED);
     let blocks: Vec<_> = (page.graph.of_kind(NodeKind::Leaf))
-        .filter(|&leaf| named.iter().any(|name| name == page.graph.name(leaf)))
+        .filter(|&leaf| named.contains(page.graph.name(leaf)))
         .collect();
     for block in blocks {
         page.graph
@@ -78,75 +72,112 @@ fn join_blocks(page: &mut Page, named: &[String]) {
     }
 }
 
-/// A `Key=value` of a line, perhaps with blanks around the sign and quotation marks around the value.
-struct Entry<'t> {
-    at: usize,
-    key: &'t str,
-    inner: usize,
-    value: &'t str,
+/// A line, and those that it goes on in, as one.
+#[derive(Default)]
+struct Line {
+    text: String,
+    /// Where in it each line begins, and where that is in the file.
+    parts: Vec<(usize, usize)>,
 }
 
-fn entries<'t>(page: &Page, start: usize, line: &'t str, all: &mut Vec<Entry<'t>>) -> Result<(), Flaw> {
-    let blanks = |at: usize| line.len() - line[at..].trim_start().len();
-    let mut at = blanks(0);
-    while at < line.len() {
-        let rest = &line[at..];
-        let end = rest.find(|c: char| c == '=' || c.is_whitespace());
-        let key = &rest[..end.unwrap_or(rest.len())];
-        let sign = blanks(at + key.len());
-        if key.is_empty() || !line[sign..].starts_with('=') {
-            let what = format!("\"{}\"", rest.split_whitespace().next().unwrap_or(""));
-            return Err(page.flaw(start + at, what, "Name=value"));
-        }
-        let mut inner = blanks(sign + 1);
-        let rest = &line[inner..];
-        let (value, used) = match rest.strip_prefix('"') {
-            Some(quoted) => {
-                let end = quoted.find('"');
-                let end =
-                    end.ok_or_else(|| page.flaw(start + inner, "a \" that is not closed", "Name=\"value\""))?;
-                inner += 1;
-                (&quoted[..end], end + 1)
-            }
-            None => {
-                let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
-                (&rest[..end], end)
-            }
-        };
-        all.push(Entry {
-            at: start + at,
-            key,
-            inner: start + inner,
-            value,
-        });
-        at = blanks(inner + used);
+impl Line {
+    /// The byte of the file that a byte of the line is.
+    fn place(&self, at: usize) -> usize {
+        let part = self.parts.partition_point(|&(start, _)| start <= at).max(1) - 1;
+        self.parts
+            .get(part)
+            .map_or(at, |&(start, place)| place + (at - start))
     }
-    Ok(())
+}
+
+/// Lines without remarks; one that ends in a backslash goes on in the next.
+fn whole_lines(text: &str) -> impl Iterator<Item = Line> {
+    let mut lines = page::lines(text).peekable();
+    std::iter::from_fn(move || {
+        lines.peek()?;
+        let mut whole = Line::default();
+        for (start, line) in lines.by_ref() {
+            let line = line.split('#').next().unwrap_or("").trim_end();
+            let more = line.strip_suffix('\\');
+            whole.parts.push((whole.text.len(), start));
+            whole.text.push_str(more.unwrap_or(line));
+            if more.is_none() {
+                break;
+            }
+        }
+        Some(whole)
+    })
+}
+
+/// A key and its value, with the bytes of the line at which they begin.
+struct Word<'l> {
+    key: (usize, &'l str),
+    value: (usize, &'l str),
+    end: usize,
+}
+
+/// The next of a line's `Key=value`, `Key = value` and `Key="a value"`.
+fn next_word<'l>(page: &Page, line: &'l Line, from: usize) -> Result<Option<Word<'l>>, Flaw> {
+    let text = &line.text;
+    let after_blanks = |at: usize| at + (text[at..].len() - text[at..].trim_start().len());
+    let start = after_blanks(from);
+    if start == text.len() {
+        return Ok(None);
+    }
+    let flaw = |what: String| Err(page.flaw(line.place(start), what, "Name=value"));
+    let length = text[start..].find(|c: char| c == '=' || c.is_whitespace());
+    let key = &text[start..length.map_or(text.len(), |length| start + length)];
+    let sign = after_blanks(start + key.len());
+    if !text[sign..].starts_with('=') {
+        return flaw(format!("\"{key}\""));
+    }
+    let at = after_blanks(sign + 1);
+    if let Some(inner) = text[at..].strip_prefix('"') {
+        let Some(value) = inner.split_once('"').map(|(value, _)| value) else {
+            return flaw(format!("{key} with a \" that is not closed"));
+        };
+        return Ok(Some(Word {
+            key: (start, key),
+            value: (at + 1, value),
+            end: at + value.len() + 2,
+        }));
+    }
+    let value = text[at..].split_whitespace().next().unwrap_or("");
+    if at > sign + 1 && value.contains('=') {
+        return flaw(format!("{key} without a value"));
+    }
+    Ok(Some(Word {
+        key: (start, key),
+        value: (at, value),
+        end: at + value.len(),
+    }))
 }
 
 /// A line's switch, or block if the second is true.
-fn row(page: &mut Page, words: Vec<Entry>, left: &mut Left) -> Result<Option<(Switch, bool)>, Flaw> {
+fn row(page: &mut Page, line: &Line, left: &mut Left) -> Result<Option<(Switch, bool)>, Flaw> {
     let mut row: Option<(Switch, bool)> = None;
-    for Entry {
-        at,
-        key,
-        inner,
-        value,
-    } in words
-    {
+    let mut from = 0;
+    while let Some(word) = next_word(page, line, from)? {
+        from = word.end;
+        let ((start, key), (inner, value)) = (word.key, word.value);
+        let at = line.place(start);
+        let list = |page: &Page, left: &mut Left| {
+            hostlist::expand(value, left)
+                .map_err(|bad| page.flaw(line.place(inner + bad.at), bad.what, hostlist::WANTED))
+        };
         match (key.to_ascii_lowercase().as_str(), &mut row) {
             ("switchname" | "blockname", None) if !value.is_empty() => {
                 let switch = Switch {
                     at,
-                    name: page.name(inner, value)?,
+                    name: fabric::name(page, line.place(inner), value)?,
                     below: Vec::new(),
                     hosts: Vec::new(),
                     words: Vec::new(),
                 };
                 row = Some((switch, key.eq_ignore_ascii_case("blockname")));
             }
-            ("switches", Some((row, false))) => row.below.append(&mut list(page, inner, value, left)?),
-            ("nodes", Some((row, _))) => row.hosts.append(&mut list(page, inner, value, left)?),
+            ("switches", Some((row, false))) => row.below.append(&mut list(page, left)?),
+            ("nodes", Some((row, _))) => row.hosts.append(&mut list(page, left)?),
             ("linkspeed", Some((row, _))) => row.words.push(("LinkSpeed".to_owned(), value.to_owned())),
             ("blocksizes", None) => page.graph.set_whole("BlockSizes", value),
             ("switchname" | "blockname" | "switches" | "nodes" | "blocksizes", _) => {
@@ -160,8 +191,4 @@ fn row(page: &mut Page, words: Vec<Entry>, left: &mut Left) -> Result<Option<(Sw
         }
     }
     Ok(row)
-}
-
-fn list(page: &Page, at: usize, value: &str, left: &mut Left) -> Result<Vec<String>, Flaw> {
-    hostlist::expand(value, left).map_err(|bad| page.flaw(at + bad.at, bad.what, hostlist::WANTED))
 }

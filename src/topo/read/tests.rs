@@ -533,7 +533,7 @@ fn flaws_have_positions() {
     let flaw = read(&format!("<system>{deep}"), "t").unwrap_err().to_string();
     assert_eq!(
         flaw,
-        "t:1:1284: more than 256 elements inside one another; wanted a file of a machine, which has fewer"
+        "t:1:644: more than 128 elements inside one another; wanted a file of a machine, which has fewer"
     );
     let deep = format!("{{\"ccl-topology\":1,\"x\":{}", "[".repeat(300_000));
     assert!(
@@ -581,4 +581,70 @@ fn what_is_too_large_is_told() {
         let flaw = read(&text, "file").err().unwrap().to_string();
         assert!(flaw.starts_with(place), "{flaw}");
     }
+}
+
+#[test]
+fn a_file_full_of_faults_in_one_line_tells_the_first() {
+    let text = format!("<system version=\"1\"><cpu/>{}</system>", "<tpu/>".repeat(3000));
+    let (reading, _) = read(&text, "t").unwrap();
+    let told: Vec<String> = reading.repairs.iter().map(Repair::to_string).collect();
+    assert_eq!(told.len(), 1001);
+    assert_eq!(told[999], "1:6021: <tpu> in <system> is unknown: left out");
+    assert_eq!(told[1000], "and 2000 more");
+    let text = format!("{{\"ccl-topology\": 1, \"{}\": 1}}", "x".repeat(5000));
+    let (reading, _) = read(&text, "t").unwrap();
+    assert_eq!(reading.repairs[0].what.len(), 1003, "a line that can be read");
+}
+
+#[test]
+fn a_function_has_so_many_gpus_and_the_ports_of_its_own() {
+    let gpus: String = (0..66)
+        .map(|dev| format!("<gpu dev=\"{dev}\" rank=\"{dev}\"/>\n"))
+        .collect();
+    let (graph, repairs) = one_cpu(&format!(
+        "<pci busid=\"0:1:0.0\" class=\"0x030200\">\n{gpus}<gpu dev=\"63\" rank=\"70\"/></pci>"
+    ));
+    let told = ["68", "69"].map(|line| format!("{line}:1: more than 64 GPUs in a function: left out"));
+    assert_eq!(repairs, told);
+    let kinds = [NodeKind::Gpu, NodeKind::Rank];
+    assert_eq!(kinds.map(|kind| graph.of_kind(kind).count()), [64, 65]);
+    // A slow adapter above a fast one.
+    let nic = |bus: u32, speed: u32, inner: &str| {
+        format!(
+            "<pci busid=\"0:{bus}:0.0\" class=\"0x020000\" link_speed=\"2.5 GT/s\" link_width=\"1\">\n\
+             <nic><net name=\"eth{bus}\" speed=\"{speed}\"/></nic>{inner}</pci>"
+        )
+    };
+    let (_, repairs) = one_cpu(&nic(1, 1000, &nic(2, 100_000, "")));
+    assert_eq!(repairs.len(), 1);
+    assert!(
+        repairs[0].starts_with("4:43: link_width \"1\" and link_speed"),
+        "{repairs:?}"
+    );
+    // Many links to one target are kept as they are.
+    let rows: String = (1..4)
+        .map(|count| format!("<nvlink target=\"0:9:0.0\" count=\"{count}\"/>"))
+        .collect();
+    let (graph, _) = one_cpu(&format!(
+        "<pci busid=\"0:1:0.0\"><gpu dev=\"0\">{rows}<c2c bw=\"1\"/><c2c bw=\"2\"/></gpu></pci>"
+    ));
+    let gpu = graph.of_kind(NodeKind::Gpu).next().unwrap();
+    assert_eq!(
+        graph.get(gpu, "link:nvlink 0000:09:0.0"),
+        Some("count=1; count=2; count=3")
+    );
+}
+
+#[test]
+fn many_numa_nodes_of_many_hosts_make_no_more_edges_than_there_is_room_for() {
+    let cpus: String = (0..60 * 200)
+        .map(|at| format!("<cpu host_hash=\"{}\"/>", at / 60))
+        .collect();
+    let (reading, _) = read(&system(&cpus), "t").unwrap();
+    // All pairs of 145 hosts, then each with a node in the middle.
+    let edges = |hosts: usize, of_one: usize| hosts * of_one * 2;
+    assert_eq!(
+        reading.graph.edges().len(),
+        edges(145, 60 * 59 / 2) + edges(55, 60)
+    );
 }

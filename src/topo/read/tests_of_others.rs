@@ -165,7 +165,7 @@ fn hwloc_has_links_of_gpus() {
     }
     let first = graph.of_kind(Gpu).next().unwrap();
     assert_eq!(
-        (graph.name(first), graph.get(first, "nvml")),
+        (graph.name(first), graph.get(first, "hwloc.nvml")),
         ("0000:34:00.0", Some("nvml0"))
     );
     // The links between the two boards' switches are not in the file.
@@ -703,4 +703,228 @@ fn mutations_do_no_harm() {
         graphs > 1000 && flaws > 1000,
         "{graphs} graphs, {flaws} flaws: mutations that say nothing"
     );
+}
+
+#[test]
+fn long_names_make_no_long_files() {
+    let long = "s".repeat(1025);
+    let told = "a switch's name of 1025 bytes; wanted 1 to 1024 of them";
+    for (text, at) in [
+        (format!("SwitchName={long} Nodes=a\n"), "1:12"),
+        (format!("switches:\n  ? {long}\n  : nodes: [a]\n"), "3:5"),
+        (format!("switches:\n  a:\n    switches: [{long}]\n"), "3:16"),
+        (format!("blocks:\n- switch: {long}\n"), "2:3"),
+    ] {
+        assert_eq!(flaw(&text), format!("t:{at}: {told}"));
+    }
+    let name = "s".repeat(1024);
+    let (graph, repairs) = of(&format!("SwitchName={name} Nodes=n[1-2000],n[1-2000]\n"));
+    assert_eq!((count(&graph, Host), repairs.len()), (2000, 1001));
+    let wanted = format!("1:1: host n1 twice in {}...: once is enough", &name[..200]);
+    assert_eq!((&repairs[0], &repairs[1000][..]), (&wanted, "and 1000 more"));
+    assert!(flaw(&"w".repeat(100_000)).len() < 2000);
+    // All that lies in a node, or is joined with it, says its name.
+    let within = |name: &str| {
+        let inner: String = (1..100)
+            .map(|id| format!(", {{\"id\": {id}, \"in\": 0, \"kind\": \"gpu\", \"name\": \"g\"}}"))
+            .collect();
+        let edges: Vec<String> = (1..100)
+            .map(|id| format!("{{\"from\": {id}, \"to\": 0, \"kind\": \"pcie\"}}"))
+            .collect();
+        let edges = edges.join(", ");
+        of(&format!("{{\"ccl-topology\": 1, \"nodes\": [{{\"id\": 0, \"kind\": \"host\", \"name\": \"{name}\"}}{inner}], \"edges\": [{edges}]}}")).0
+    };
+    let [one, other] = ["x", "y"].map(|end| within(&("n".repeat(100_000) + end)));
+    assert!(crate::topo::show::tree(&one).len() < 100_000);
+    let changes = crate::topo::diff::diff(&one, &other);
+    assert_eq!(changes.len(), 2 * 199, "names differ, however long");
+    assert!(
+        changes
+            .iter()
+            .map(|change| change.to_string().len())
+            .sum::<usize>()
+            < 300_000
+    );
+}
+
+#[test]
+fn slurm_lines_go_on_and_have_blanks_and_quotation_marks() {
+    let (graph, repairs) = of(
+        "# first\nSwitchName = top \\\n  Switches=\"a, b\"\\  # both\n\nSwitchName=a Nodes=\\\n\
+         n[1-\\\n3],n4 Comment=\"a remark\"\nSwitchName =b Nodes= \"n5\"\n",
+    );
+    assert_eq!(repairs, ["7:7: \"Comment=a remark\" is unknown: left out"]);
+    assert_eq!([Host, Leaf, Spine].map(|kind| count(&graph, kind)), [5, 2, 1]);
+    let [a, b] = ["a", "b"].map(|name| named(&graph, Leaf, name));
+    assert!(graph.edge_between(a, named(&graph, Host, "n3")).is_some());
+    assert!(graph.edge_between(b, named(&graph, Host, "n5")).is_some());
+    assert_eq!(graph.place(graph.origin(b)), "t:8");
+    for (text, wanted) in [
+        (
+            "SwitchName=a \\\nNodes=n[1-\\\nx]\n",
+            "t:2:9: \"1-x\" within brackets",
+        ),
+        (
+            "SwitchName=a \\\n Nodes=a,n[1-x]\n",
+            "t:2:12: \"1-x\" within brackets",
+        ),
+        (
+            "SwitchName=a Nodes=\"n1\n",
+            "t:1:14: Nodes with a \" that is not closed",
+        ),
+        (
+            "SwitchName=a Nodes= LinkSpeed=1\n",
+            "t:1:14: Nodes without a value",
+        ),
+        ("SwitchName=a \\", "t:1:1: neither"),
+    ] {
+        match read(text, "t") {
+            Err(told) => assert!(told.to_string().starts_with(wanted), "{told}"),
+            Ok((reading, _)) => assert_eq!((count(&reading.graph, Leaf), wanted), (1, "t:1:1: neither")),
+        }
+    }
+}
+
+#[test]
+fn a_server_is_in_one_super_pod_once() {
+    let pod = |id: u32, server: &str| format!("{{\"super_pod_id\": \"{id}\", \"server_list\": [{server}]}}");
+    let server = "{\"server_id\": \"a\"}";
+    let pods = [pod(0, &format!("{server},\n{server}")), pod(1, server)].join(",\n");
+    let (graph, repairs) = of(&format!(
+        "{{\"server_list\": [{{\"server_id\": \"a\", \"super_pod\": \"x\", \"device\": [\n{{\"device_id\": \"0\"}},\n\
+         {{\"device_id\": \"0\"}}]}},\n{{\"server_id\": \"b\", \"super_pod\": \"x\", \"device\": [{{\"device_id\": 0}}, {{\"device_id\": 1}}]}}],\n\
+         \"super_pod_list\": [{pods}]}}"
+    ));
+    assert_eq!(
+        repairs,
+        [
+            "3:1: a second device 0 of its server: kept as one more",
+            "6:1: a server that is in a super pod already: left out",
+            "7:39: a server that is in a super pod already: left out",
+        ]
+    );
+    let hccs = |name: &str| {
+        let fabric = named(&graph, Opaque, name);
+        graph.edges_from(fabric).count()
+    };
+    assert_eq!(["super pod 0", "super pod 1", "HCCS"].map(hccs), [2, 0, 2]);
+}
+
+#[test]
+fn only_escapes_of_terminals_are_blanks() {
+    let matrix = |first: &str| format!("\t{first}GPU0\x1b[0m\nGPU0\t X \n");
+    for escape in [
+        "",
+        "\x1b[4m",
+        "\x1b[1;31m",
+        "\x1b[?25l",
+        &format!("\x1b[{}m", "1".repeat(29)),
+    ] {
+        assert_eq!(count(&of(&matrix(escape)).0, Gpu), 1, "{escape:?}");
+    }
+    for other in [
+        "\x1b",
+        "\x1b[",
+        "\x1b[4",
+        "\x1b[4 m",
+        "\x1b[é",
+        &format!("\x1b[{}m", "1".repeat(30)),
+    ] {
+        assert_ne!(
+            FORMATS
+                .iter()
+                .find(|format| (format.sniff)(&matrix(other)))
+                .map(|format| format.name),
+            Some("nvidia-smi"),
+            "{other:?}"
+        );
+    }
+}
+
+#[test]
+fn what_hwloc_says_of_devices_is_not_taken_for_nccls() {
+    let (graph, _) = graph("own/hwloc-v1.xml");
+    let gpu = named(&graph, Gpu, "0000:02:00.0");
+    let words = ["class", "vendor", "link_speed", "hwloc.pci_link_speed"].map(|key| graph.get(gpu, key));
+    assert_eq!(words, [Some("0x030200"), Some("0x10de"), None, Some("8.000000")]);
+    let written = (crate::topo::write::writer("nccl-xml").unwrap().write)(&graph).text;
+    assert!(
+        written.contains("busid=\"0000:02:00.0\" class=\"0x030200\" vendor=\"0x10de\">"),
+        "{written}"
+    );
+    for word in ["link_speed", "bridge_pci", "hwloc", "Backend", "cuda"] {
+        assert!(!written.contains(word), "{word} in {written}");
+    }
+}
+
+#[test]
+fn hwloc_sets_and_ports_are_bounded() {
+    let set = |words: usize| vec!["0xffffffff"; words].join(",");
+    let machine = |set: &str, inner: &str| {
+        of(&format!(
+            "<topology version=\"2.0\"><object type=\"Machine\">\n\
+             <object type=\"NUMANode\" os_index=\"0\" cpuset=\"{set}\"/>\n{inner}</object></topology>"
+        ))
+    };
+    let (graph, repairs) = machine(&set(2048), "");
+    let numa = graph.of_kind(Numa).next().unwrap();
+    assert_eq!((graph.get(numa, "cpulist"), repairs.len()), (Some("0-65535"), 0));
+    let (graph, repairs) = machine(&format!("0x1,{}", set(2048)), "");
+    assert_eq!(graph.get(numa, "cpulist"), Some("0-65535"));
+    assert_eq!(
+        repairs,
+        ["2:1: a cpuset of more than 2048 words: only the last ones are read"]
+    );
+
+    let cache = |class: &str| format!("<object type=\"{class}\" depth=\"1\" cpuset=\"0x5\"/>");
+    let (graph, _) = machine("0x1", &(cache("MemCache") + &cache("L3Cache")));
+    let caches: Vec<&str> = graph.of_kind(Cores).map(|node| graph.name(node)).collect();
+    assert_eq!(caches, ["L1 of 0,2"]);
+
+    let states: String = (1..300)
+        .map(|port| format!("<info name=\"Port{port}State\" value=\"{}\"/>", port % 3 + 2))
+        .collect();
+    let (graph, repairs) = machine(
+        "0x1",
+        &format!(
+            "<object type=\"PCIDev\" pci_busid=\"0000:01:00.0\" pci_type=\"0207 [15b3:1017] [15b3:0023] 00\">\n\
+             <object type=\"OSDev\" name=\"mlx5_0\" osdev_type=\"3\">{states}</object></object>"
+        ),
+    );
+    assert_eq!(repairs, ["4:1: mlx5_0 has 299 ports: the first 256 are taken"]);
+    assert_eq!(count(&graph, NicPort), 256);
+    let nic = graph.of_kind(Nic).next().unwrap();
+    let used = graph
+        .children(nic)
+        .filter(|port| link(&graph, nic, *port).reachable);
+    assert_eq!(used.count(), 85, "4 is active");
+}
+
+#[test]
+fn hwloc_devices_are_near_the_numa_nodes_of_their_set() {
+    let device = |bus: u32, set: &str| {
+        format!(
+            "<object type=\"Group\"{set}><object type=\"PCIDev\" pci_busid=\"0000:0{bus}:00.0\" pci_type=\"0302 [10de:1db8]\"/></object>\n"
+        )
+    };
+    let numa = |number: u32| format!("<object type=\"NUMANode\" os_index=\"{number}\"/>");
+    let devices = [" nodeset=\"0x2\"", " nodeset=\"0x6\"", " nodeset=\"0x0\"", ""];
+    let devices = (1..)
+        .zip(devices)
+        .map(|(bus, set)| device(bus, set))
+        .collect::<String>();
+    let (graph, repairs) = of(&format!(
+        "<topology version=\"2.0\"><object type=\"Machine\">{}{}{}\n{devices}</object></topology>",
+        numa(2),
+        numa(1),
+        numa(0)
+    ));
+    let near = graph
+        .of_kind(Gpu)
+        .map(|gpu| graph.name(graph.within(gpu, Numa).unwrap()));
+    assert_eq!(near.collect::<Vec<_>>(), ["NUMA 1", "NUMA 2", "NUMA 2", "NUMA 2"]);
+    let told = |line: u32, column: u32| {
+        format!("{line}:{column}: a device near several NUMA nodes: taken as near NUMA 2, the first")
+    };
+    assert_eq!(repairs, [told(3, 36), told(5, 22)]);
 }

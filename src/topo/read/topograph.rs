@@ -26,39 +26,46 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         }
     }
     let mut rows = Vec::new();
-    let mut left = Left::default();
+    let mut left = Left::new();
     for (name, switch) in root.get("switches").map_or(&[][..], Value::entries) {
         let mut row = Switch {
             at: switch.at,
-            name: page.name(switch.at, name)?,
+            name: fabric::name(&page, switch.at, name)?,
             below: Vec::new(),
             hosts: Vec::new(),
             words: words(switch, "labels"),
         };
         for below in switch.list("switches") {
-            row.below.push(page.name(below.at, word(&page, below)?)?);
+            row.below
+                .push(fabric::name(&page, below.at, word(&page, below)?)?);
         }
         row.hosts = hosts(&page, switch, &mut left)?;
         rows.push(row);
+    }
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for (place, row) in rows.iter().enumerate() {
+        places.entry(row.name.clone()).or_insert(place);
     }
     let mut fabrics: Vec<(usize, String, Vec<String>)> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
     for (place, block) in root.list("blocks").iter().enumerate() {
         let hosts = hosts(&page, block, &mut left)?;
-        let name = block
-            .word("switch")
-            .map_or_else(|| Ok(format!("block {place}")), |name| page.name(block.at, name))?;
+        let name = match block.word("switch") {
+            Some(name) => fabric::name(&page, block.at, name)?,
+            None => format!("block {place}"),
+        };
         // The switch may be without a line of its own: it is a leaf.
-        match rows.iter_mut().find(|row| row.name == name) {
-            Some(row) => row.hosts.extend_from_slice(&hosts),
-            None => rows.push(Switch {
+        let place = *places.entry(name.clone()).or_insert_with(|| {
+            rows.push(Switch {
                 at: block.at,
                 name,
                 below: Vec::new(),
-                hosts: hosts.clone(),
+                hosts: Vec::new(),
                 words: Vec::new(),
-            }),
-        }
+            });
+            rows.len() - 1
+        });
+        rows[place].hosts.extend_from_slice(&hosts);
         let notes = words(block, "annotations");
         let domain = notes.iter().find(|(key, _)| key.ends_with("/domain"));
         if let Some((_, domain)) = domain {

@@ -198,8 +198,8 @@ impl Writer<'_> {
             !words::PCI.contains(&key)
                 && !key.starts_with(words::PCI_PREFIX)
                 && !key.starts_with(words::LINK_PREFIX)
+                && !key.starts_with(words::HWLOC_PREFIX)
                 && key != words::PART
-                && key != words::HWLOC_SPEED
         };
         let mut all: Vec<(&str, &str)> = graph.attributes(node).filter(|(key, _)| own(key)).collect();
         all.sort_by_key(|(key, _)| ["dev", "sm"].iter().position(|first| first == key).unwrap_or(2));
