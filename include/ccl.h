@@ -239,8 +239,7 @@ typedef struct cclConfig_t {
      */
     const char *transport;
     /**
-     * The algorithm to use, for example "ring"; or several, or others for some operations, as CCL_ALGO has them. NULL leaves the
-     * choice to CCL_ALGO and the library.
+     * The algorithm to use, for example "ring"; NULL leaves the choice to the library.
      */
     const char *algorithm;
     /**

@@ -3,9 +3,8 @@
 use crate::{
     net::{Presence, Protection, Said, Way, interfaces, setting},
     plan::{
-        algo::{ALGORITHMS, REDUCING, fitting},
+        algo::{ALGORITHMS, has_no_order},
         choose,
-        wishes::Wishes,
     },
     sys::{self, helpers::Helpers},
     transport::{
@@ -34,9 +33,8 @@ pub struct Config {
     /// The transport: `"auto"` shares memory between ranks where that is possible and uses TCP between the others;
     /// `"shm"` and `"tcp"` force one. `None`: the environment's `CCL_TRANSPORT`, else `"auto"`.
     pub transport: Option<String>,
-    /// The algorithm for every operation that it fits, as [`crate::algorithms`] names it; or several, `"ring,tree"`, of which the
-    /// planner chooses; or those that are not to be used, `"^ring"`; and the same for some operations,
-    /// `"allreduce:ring;broadcast,reduce:tree,chain"`. `None`: the environment's `CCL_ALGO`, else the planner chooses among all.
+    /// The algorithm for every operation that it fits, as [`crate::algorithms`] names it; `None` lets the planner
+    /// choose.
     pub algorithm: Option<String>,
     /// Whether the bits of a reduction depend on its inputs and the number of ranks alone: not on the count, the transport,
     /// nor on how the ranks are placed. All contributions to an element are then combined in one order, by the binary tree
@@ -107,9 +105,6 @@ impl Config {
         if self.transport.is_none() {
             self.transport = env::var("CCL_TRANSPORT").ok().filter(|text| !text.is_empty());
         }
-        if self.algorithm.is_none() {
-            self.algorithm = env::var("CCL_ALGO").ok().filter(|text| !text.trim().is_empty());
-        }
         if self.encryption.is_none() {
             self.encryption = env::var("CCL_ENCRYPTION").ok().filter(|text| !text.is_empty());
         }
@@ -138,17 +133,21 @@ impl Config {
         self.threads()?;
         self.direct()?;
         sys::tcp::set_limit(heartbeat(env::var("CCL_HEARTBEAT"))?);
-        let wishes = self.wishes()?;
-        for collective in REDUCING.into_iter().filter(|_| self.reproducible) {
-            let wish = wishes.of(collective);
-            let mut wished = fitting(collective).filter(|one| wish.names(one)).peekable();
-            if let Some(first) = wished.peek().copied()
-                && !wished.any(|one| (one.in_order)(2, false))
-            {
-                let able = ALGORITHMS.iter().filter(|one| (one.in_order)(2, false));
-                let able: Vec<&str> = able.map(|one| one.name).collect();
-                return Err(choose::out_of_order(first.name, &able));
-            }
+        if let Some(name) = &self.algorithm
+            && !ALGORITHMS.iter().any(|algorithm| algorithm.name == name)
+        {
+            let names: Vec<&str> = ALGORITHMS.iter().map(|algorithm| algorithm.name).collect();
+            return Err(Error::usage(format!(
+                "algorithm {name:?} does not exist: use one of {}",
+                names.join(", ")
+            )));
+        }
+        if let Some(name) = self.algorithm.as_deref().filter(|_| self.reproducible)
+            && ALGORITHMS.iter().any(|one| one.name == name && has_no_order(one))
+        {
+            let able = ALGORITHMS.iter().filter(|one| (one.in_order)(2, false));
+            let able: Vec<&str> = able.map(|one| one.name).collect();
+            return Err(choose::out_of_order(name, &able));
         }
         if let Some(timeout) = self.timeout {
             return Ok(timeout.into());
@@ -160,11 +159,6 @@ impl Config {
                 operations: Config::DEFAULT_TIMEOUT,
             }),
         }
-    }
-
-    /// Which algorithms are wished.
-    pub(super) fn wishes(&self) -> Result<Wishes> {
-        self.algorithm.as_deref().unwrap_or("").parse()
     }
 
     /// The transports that links may use.

@@ -370,8 +370,8 @@ pub fn explain(
     if config.reproducible {
         load = load.in_order(dtype);
     }
-    let wish = config.wishes()?.of(collective);
-    explain::explain(&load, &machine, wish, MAX_MESSAGE, CALL_LANES)
+    let forced = config.algorithm.as_deref();
+    explain::explain(&load, &machine, forced, MAX_MESSAGE, CALL_LANES)
 }
 
 /// The threads that copy and reduce for this rank where nothing else is said: as many as there are cores for each rank, and as

@@ -5,53 +5,50 @@ use super::{
     cost::{Load, Machine},
     layout::{Layout, Tiling},
     schedule::Extent,
-    wishes::Wish,
 };
 use crate::types::Error;
 use smallvec::SmallVec;
 
-/// The algorithm for a call: of those that are wished the one that takes the least time; of those that take little more the first,
-/// because predictions are no better than that and the order of the registry says what is preferred otherwise.
+/// The algorithm for a call: the one that is `forced` if it fits the collective, else the one that takes the least time; of
+/// those that take little more the first, because predictions are no better than that and the order of the registry says what
+/// is preferred otherwise.
 ///
 /// # Errors
-/// [`Error::Usage`] when those that are wished combine in an order of their own and the call asks for another;
+/// [`Error::Usage`] when the one that is forced combines in an order of its own and the call asks for another;
 /// [`Error::Internal`] when there is none at all.
-pub(crate) fn algorithm(load: &Load, machine: &Machine, wish: Wish) -> Result<&'static Algorithm, Error> {
-    let mut wished = fitting(load.collective).filter(|algorithm| wish.names(algorithm));
-    if let Some(first) = wished.next()
-        && !able(load).any(|algorithm| wish.names(algorithm))
-    {
-        let able: Vec<_> = able(load).map(|candidate| candidate.name).collect();
-        return Err(out_of_order(first.name, &able));
+pub(crate) fn algorithm(
+    load: &Load,
+    machine: &Machine,
+    forced: Option<&str>,
+) -> Result<&'static Algorithm, Error> {
+    if let Some(algorithm) = fitting(load.collective).find(|algorithm| Some(algorithm.name) == forced) {
+        let mut names = able(load).map(|candidate| candidate.name);
+        if !names.any(|name| name == algorithm.name) {
+            let able: Vec<_> = able(load).map(|candidate| candidate.name).collect();
+            return Err(out_of_order(algorithm.name, &able));
+        }
+        return Ok(algorithm);
     }
-    let timed = |wish| {
-        let candidates = candidates(load, machine, wish);
-        candidates
-            .map(|algorithm| (algorithm, algorithm.predicted(load, machine).1.total()))
-            .collect()
-    };
-    let mut all: SmallVec<[_; 8]> = timed(wish);
-    if all.is_empty() {
-        all = timed(Wish::ANY); // what was left is of no use here
-    }
-    let timed = all;
+    let timed =
+        candidates(load, machine, None).map(|algorithm| (algorithm, algorithm.predicted(load, machine).1));
+    let timed: SmallVec<[_; 8]> = timed.collect();
     let least = timed.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min);
     let good = timed.into_iter().find(|(_, time)| *time <= least * AS_GOOD);
     good.map(|(algorithm, _)| algorithm)
         .ok_or_else(|| Error::internal(format!("no algorithm for {}", load.collective.name())))
 }
 
-/// The algorithms among which a call's is chosen: all that fit and that a wish allows, but for one that is about groups where there
-/// are none, and those whose proof would take longer than they gain, unless they are wished.
+/// The algorithms among which a call's is chosen: all that fit, but for one that is about groups where there are none, and those
+/// whose proof would take longer than they gain, unless they are forced.
 pub(crate) fn candidates(
     load: &Load,
     machine: &Machine,
-    wish: Wish,
+    forced: Option<&str>,
 ) -> impl Iterator<Item = &'static Algorithm> {
     let has_groups = machine.groups().is_some();
     able(load).filter(move |algorithm| {
         let suits = (has_groups || !algorithm.knows_groups()) && algorithm.is_proved_soon(load.ranks);
-        wish.allows(algorithm) && (suits || wish.names(algorithm))
+        suits || Some(algorithm.name) == forced
     })
 }
 
@@ -224,39 +221,31 @@ const TOGETHER: usize = 64 << 10;
 mod tests {
     use super::*;
     use crate::{
-        plan::{algo::Request, cost::Order, groups::Groups, wishes::Wishes},
+        plan::{algo::Request, cost::Order, groups::Groups},
         types::{Collective, DType},
     };
 
-    fn chosen(cores: usize, ranks: usize, bytes: usize, wishes: &str) -> &'static str {
+    fn chosen(cores: usize, ranks: usize, bytes: usize, forced: Option<&str>) -> &'static str {
         let load = Load::new(Collective::AllReduce, ranks, bytes / 4, DType::Float32);
-        let wish = wishes.parse::<Wishes>().unwrap().of(load.collective);
-        algorithm(&load, &Machine::shared_memory(cores), wish)
+        algorithm(&load, &Machine::shared_memory(cores), forced)
             .unwrap()
             .name
     }
 
     #[test]
     fn an_algorithm_is_forced_where_it_fits() {
-        let name = |wishes| chosen(4, 4, 8, wishes);
+        let name = |forced| chosen(4, 4, 8, forced);
         assert_eq!(
-            ["", "ring", "tree", "ring,oneshot", "^doubling", "^oneshot,direct"].map(name),
-            ["doubling", "ring", "doubling", "oneshot", "oneshot", "doubling"]
+            [name(None), name(Some("ring")), name(Some("tree"))],
+            ["doubling", "ring", "doubling"]
         );
-        // What is only for other ranks leaves all.
-        let wish = "^doubling,oneshot,direct,ring,halving,doubletree"
-            .parse::<Wishes>()
-            .unwrap();
-        let load = Load::new(Collective::AllReduce, 4, 2, DType::Float32);
-        let chosen = algorithm(&load, &Machine::shared_memory(4), wish.of(load.collective));
-        assert_eq!(chosen.unwrap().name, "doubling");
     }
 
     /// What was measured on 2 cores: the best, or as good as it.
     #[test]
     fn the_choice_is_what_was_measured_as_best() {
         let of =
-            |ranks| [64, 32 << 10, 256 << 10, 2 << 20, 16 << 20].map(|bytes| chosen(2, ranks, bytes, ""));
+            |ranks| [64, 32 << 10, 256 << 10, 2 << 20, 16 << 20].map(|bytes| chosen(2, ranks, bytes, None));
         assert_eq!(of(2), ["doubling", "direct", "direct", "direct", "direct"]);
         // With 64 bytes one-shot and doubling took 13.1 and 13.6 us among 4 ranks, 27 and 37 among 8, 89 and 135 among 16.
         assert_eq!(of(4), ["oneshot", "direct", "direct", "direct", "direct"]);
@@ -268,7 +257,7 @@ mod tests {
     /// Where each rank has a core, a ring is for long vectors of many ranks, whose messages to all would not stay in caches.
     #[test]
     fn with_a_core_each_it_is_rounds_then_bytes_then_caches() {
-        let of = |ranks| [64, 256 << 10, 16 << 20].map(|bytes| chosen(ranks, ranks, bytes, ""));
+        let of = |ranks| [64, 256 << 10, 16 << 20].map(|bytes| chosen(ranks, ranks, bytes, None));
         assert_eq!(of(8), ["doubling", "direct", "direct"]);
         assert_eq!(of(16), ["doubling", "direct", "ring"]);
         assert_eq!(of(64), ["doubling", "direct", "ring"]);
@@ -282,7 +271,7 @@ mod tests {
         let of = |collective, machine: &Machine, ranks| {
             sizes.map(|bytes| {
                 let load = Load::new(collective, ranks, bytes / 4, DType::Float32);
-                algorithm(&load, machine, Wish::ANY).unwrap().name
+                algorithm(&load, machine, None).unwrap().name
             })
         };
         let collectives = [
@@ -355,7 +344,7 @@ mod tests {
                         element,
                         order: Order::Any,
                     };
-                    let algorithm = algorithm(&load, &Machine::shared_memory(8), Wish::ANY).unwrap();
+                    let algorithm = algorithm(&load, &Machine::shared_memory(8), None).unwrap();
                     let schedule = (algorithm.build)(&request);
                     let layout = Layout {
                         count,

@@ -419,26 +419,22 @@ impl Machine {
         self.groups.as_ref()
     }
 
-    /// What a call takes.
-    pub(crate) fn predict(&self, ranks: usize, counts: &Counts) -> Parts {
-        let mut parts = self.spent(ranks, counts, [&self.costs, &self.crowded]);
-        parts.latency += self.call;
-        parts
+    /// Nanoseconds that a call takes.
+    pub(crate) fn predict(&self, ranks: usize, counts: &Counts) -> f64 {
+        self.call + self.spent(ranks, counts, [&self.costs, &self.crowded])
     }
 
-    /// What a call takes by an algorithm that knows groups.
-    pub(crate) fn predict_levels(&self, ranks: usize, levels: &Levels) -> Parts {
+    /// Nanoseconds that a call takes by an algorithm that knows groups.
+    pub(crate) fn predict_levels(&self, ranks: usize, levels: &Levels) -> f64 {
         let inner = match &self.inner {
             Some([costs, crowded]) => [costs, crowded],
             None => [&self.costs, &self.crowded],
         };
-        let mut parts = self.predict(ranks, &levels.outer);
-        parts.add(&self.spent(ranks, &levels.inner, inner));
-        parts
+        self.predict(ranks, &levels.outer) + self.spent(ranks, &levels.inner, inner)
     }
 
-    /// What messages take, with as many cores as ranks or with fewer.
-    fn spent(&self, ranks: usize, counts: &Counts, [costs, crowded]: [&Costs; 2]) -> Parts {
+    /// Nanoseconds that messages take, with as many cores as ranks or with fewer.
+    fn spent(&self, ranks: usize, counts: &Counts, [costs, crowded]: [&Costs; 2]) -> f64 {
         let read = self.read.as_ref().filter(|_| counts.message >= Read::LEAST);
         let (costs, crowded, reduced) = match read {
             Some(read) => (&read.costs, &read.crowded, read.reduced),
@@ -456,58 +452,17 @@ impl Machine {
         } else {
             costs.message
         };
-        let parts = |work: &Work, cores: f64| {
+        let time = |work: &Work| {
             let spared = if costs.shares { work.spared } else { 0.0 };
-            Parts {
-                latency: 0.0,
-                messages: work.messages * message / cores,
-                bytes: (work.bytes - spared) * byte / cores,
-                reduced: work.reduced * reduced / cores,
-            }
+            work.messages * message + (work.bytes - spared) * byte + work.reduced * reduced
         };
-        let (busiest, all) = (parts(&counts.busiest, 1.0), parts(&counts.all, self.cores as f64));
-        let work = if busiest.total() >= all.total() {
-            busiest
-        } else {
-            all
-        };
+        let work = time(&counts.busiest).max(time(&counts.all) / self.cores as f64);
         // Who has no message for a peer makes no link to it.
         let many = (counts.peers - FEW_PEERS).max(0.0);
         let links = (many * ranks as f64).min(counts.all.messages / 2.0);
         let links = many.max(links / self.cores as f64) * costs.link;
         let turns = ranks_a_core * ranks_a_core.min(AWAKE);
-        Parts {
-            latency: counts.rounds * costs.round * turns,
-            messages: work.messages + links,
-            bytes: work.bytes + counts.lead * byte,
-            ..work
-        }
-    }
-}
-
-/// The nanoseconds of a call, by what they go to.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Parts {
-    /// The call itself, and its rounds: waiting for one another.
-    pub(crate) latency: f64,
-    /// Messages, whatever their lengths, and links that are made for them.
-    pub(crate) messages: f64,
-    /// Bytes that are moved.
-    pub(crate) bytes: f64,
-    /// Bytes that are added to others.
-    pub(crate) reduced: f64,
-}
-
-impl Parts {
-    pub(crate) fn total(&self) -> f64 {
-        self.latency + self.messages + self.bytes + self.reduced
-    }
-
-    fn add(&mut self, other: &Parts) {
-        self.latency += other.latency;
-        self.messages += other.messages;
-        self.bytes += other.bytes;
-        self.reduced += other.reduced;
+        counts.rounds * costs.round * turns + counts.lead * byte + work + links
     }
 }
 
@@ -634,7 +589,7 @@ mod tests {
                     .unwrap();
                 let time = |ranks, count| {
                     let load = Load::new(collective, ranks, count, DType::Int8);
-                    machine.predict(ranks, &(algorithm.counts)(&load)).total()
+                    machine.predict(ranks, &(algorithm.counts)(&load))
                 };
                 for ranks in 2..=64 {
                     assert!(time(ranks, 1 << 20) > time(ranks, 1000), "{}", algorithm.name);

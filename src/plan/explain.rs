@@ -7,9 +7,8 @@ use super::{
     cost::{Counts, Load, Machine},
     layout::Layout,
     schedule::Extent,
-    wishes::Wish,
 };
-use crate::types::{Collective, Error};
+use crate::types::Error;
 use std::{fmt, time::Duration};
 
 /// What the planner says of one call: every algorithm that can do it, the one that it gets, and why.
@@ -32,8 +31,6 @@ pub struct Explanation {
     pub in_flight: usize,
     /// Independent parts of the schedule, each with a lane of its own for each tile under way.
     pub channels: usize,
-    /// The nearest shorter and the nearest longer vector, in bytes, for which the choice is another, and which.
-    pub flips: [Option<(u64, &'static str)>; 2],
 }
 
 /// One algorithm, as the planner counts it for a call.
@@ -44,8 +41,6 @@ pub struct Candidate {
     pub algorithm: &'static str,
     /// The time that the call would take by it, by the planner's model.
     pub predicted: Duration,
-    /// What of that goes to waiting for one another, to messages whatever their lengths, to moving bytes, and to adding them.
-    pub parts: [Duration; 4],
     /// Messages that wait for one another.
     pub rounds: f64,
     /// Messages that the busiest rank sends and receives, tiles left aside.
@@ -95,14 +90,11 @@ impl fmt::Display for Explanation {
                 reduced,
                 times_least_bytes,
                 times_least_rounds,
-                parts,
             } = candidate;
-            let micros = |time: &Duration| time.as_secs_f64() * 1e6;
-            let (time, [latency, each, moved, added]) = (micros(predicted), parts.each_ref().map(micros));
+            let time = predicted.as_secs_f64() * 1e6;
             write!(
                 f,
-                "  {mark} {algorithm:<12} {time:>12.2} us ({latency:.2} latency, {each:.2} messages, {moved:.2} bytes, {added:.2} \
-                 reduction) {rounds:>7} rounds {messages:>8} messages {bytes:>12} bytes \
+                "  {mark} {algorithm:<12} {time:>12.2} us {rounds:>7} rounds {messages:>8} messages {bytes:>12} bytes \
                  {reduced:>12} reduced; {times_least_bytes:.2} times the least bytes, {times_least_rounds:.2} times the \
                  fewest rounds"
             )?;
@@ -121,17 +113,7 @@ impl fmt::Display for Explanation {
             }
             writeln!(f)?;
         }
-        match self.flips {
-            [None, None] => Ok(()),
-            [Some((below, other)), None] => writeln!(f, "     up to {below} bytes: {other}"),
-            [None, Some((above, other))] => writeln!(f, "     from {above} bytes on: {other}"),
-            [Some((below, shorter)), Some((above, longer))] => {
-                writeln!(
-                    f,
-                    "     up to {below} bytes: {shorter}; from {above} bytes on: {longer}"
-                )
-            }
-        }
+        Ok(())
     }
 }
 
@@ -142,12 +124,12 @@ impl fmt::Display for Explanation {
 pub(crate) fn explain(
     load: &Load,
     machine: &Machine,
-    wish: Wish,
+    forced: Option<&str>,
     max_message: usize,
     lanes: usize,
 ) -> Result<Explanation, Error> {
-    let chosen = choose::algorithm(load, machine, wish)?;
-    let candidates: Vec<_> = choose::candidates(load, machine, wish)
+    let chosen = choose::algorithm(load, machine, forced)?;
+    let candidates: Vec<_> = choose::candidates(load, machine, forced)
         .map(|algorithm| candidate(algorithm, load, machine))
         .collect();
     let of = |rank| {
@@ -173,8 +155,8 @@ pub(crate) fn explain(
             .iter()
             .position(|candidate| candidate.algorithm == chosen.name)
             .unwrap_or(0), // it is one of those that fit
-        why: match wish {
-            wish if wish.names(chosen) => Why::Forced,
+        why: match forced {
+            Some(name) if name == chosen.name => Why::Forced,
             _ if candidates.len() == 1 => Why::Only,
             _ => Why::Least,
         },
@@ -183,63 +165,16 @@ pub(crate) fn explain(
         tiles: tiling.tiles,
         in_flight,
         channels: extent.channels,
-        flips: flips(load, machine, wish, chosen),
     })
 }
 
-/// Where the choice is another: at the nearest shorter vector and the nearest longer one, in bytes.
-fn flips(load: &Load, machine: &Machine, wish: Wish, chosen: &Algorithm) -> [Option<(u64, &'static str)>; 2] {
-    let is_sized = load.collective != Collective::Barrier && !load.collective.counts_by_pair();
-    // Elements are cut among ranks: below one each, and in odd counts, the choice means little.
-    let (least, most) = (1, LONGEST / load.element);
-    let other = |count: usize| {
-        let found = choose::algorithm(&Load { count, ..*load }, machine, wish).ok()?;
-        (found.name != chosen.name).then_some((count, found.name))
-    };
-    let bytes = |(count, name): (usize, &'static str)| (count as u64 * load.element as u64, name);
-    // Between one that is as this and one that is not: the nearest of the latter.
-    let nearest = |mut alike: usize, mut found: (usize, &'static str)| {
-        while alike.abs_diff(found.0) > 1 {
-            let middle = alike.midpoint(found.0);
-            match other(middle) {
-                Some(nearer) => found = nearer,
-                None => alike = middle,
-            }
-        }
-        found
-    };
-    let steps = |next: fn(usize) -> usize| {
-        let counts = std::iter::successors(Some(load.count), move |&count| Some(next(count)));
-        let counts = counts
-            .skip(1)
-            .take_while(move |count| (least..=most).contains(count));
-        let mut alike = load.count;
-        for count in counts {
-            if let Some(found) = other(count) {
-                return Some(bytes(nearest(alike, found)));
-            }
-            alike = count;
-        }
-        None
-    };
-    match is_sized && (least..=most).contains(&load.count) {
-        true => [steps(|count| count / 2), steps(|count| count * 2)],
-        false => [None; 2],
-    }
-}
-
-/// Bytes of the longest vector that is looked at.
-const LONGEST: usize = 1 << 40;
-
 fn candidate(algorithm: &Algorithm, load: &Load, machine: &Machine) -> Candidate {
-    let (counts, parts) = algorithm.predicted(load, machine);
-    let time = |ns: f64| Duration::from_secs_f64(ns * 1e-9);
+    let (counts, time) = algorithm.predicted(load, machine);
     let Counts { rounds, busiest, .. } = counts;
     let bounds = Bounds::of(load.collective, load.ranks);
     Candidate {
         algorithm: algorithm.name,
-        predicted: time(parts.total()),
-        parts: [parts.latency, parts.messages, parts.bytes, parts.reduced].map(time),
+        predicted: Duration::from_secs_f64(time * 1e-9),
         rounds,
         messages: busiest.messages,
         bytes: busiest.bytes,
@@ -253,55 +188,18 @@ fn candidate(algorithm: &Algorithm, load: &Load, machine: &Machine) -> Candidate
 mod tests {
     use super::*;
     use crate::{
-        plan::{groups::Groups, wishes::Wishes},
+        plan::groups::Groups,
         types::{Collective, DType},
     };
 
-    #[test]
-    fn parts_are_the_whole_and_flips_are_where_the_choice_is_another() {
-        for (cores, ranks) in [(2, 2), (2, 8), (8, 8), (16, 16)] {
-            let machine = Machine::shared_memory(cores);
-            for bytes in [8, 4 << 10, 256 << 10, 16 << 20] {
-                let load = Load::new(Collective::AllReduce, ranks, bytes / 4, DType::Float32);
-                let said = explain(&load, &machine, Wish::ANY, 256 << 10, 8).unwrap();
-                for one in &said.candidates {
-                    let sum: Duration = one.parts.iter().sum();
-                    assert!(sum.abs_diff(one.predicted) <= Duration::from_nanos(4), "{one:?}");
-                }
-                let name = |bytes: u64| {
-                    let count = bytes as usize / 4;
-                    choose::algorithm(&Load { count, ..load }, &machine, Wish::ANY)
-                        .unwrap()
-                        .name
-                };
-                let chosen = said.candidates[said.chosen].algorithm;
-                let [below, above] = said.flips;
-                if let Some((at, other)) = below {
-                    assert!(at < bytes as u64 && other != chosen);
-                    assert_eq!((name(at), name(at + 4)), (other, chosen));
-                }
-                if let Some((at, other)) = above {
-                    assert!(at > bytes as u64 && other != chosen);
-                    assert_eq!((name(at), name(at - 4)), (other, chosen));
-                }
-            }
-        }
-        let said = said(&Machine::shared_memory(8), "").to_string();
-        assert!(
-            said.contains(" latency, ") && said.contains("\n     up to "),
-            "{said}"
-        );
-    }
-
-    fn said(machine: &Machine, wishes: &str) -> Explanation {
+    fn said(machine: &Machine, forced: Option<&str>) -> Explanation {
         let load = Load::new(Collective::AllReduce, 8, 1 << 20, DType::Float32);
-        let wish = wishes.parse::<Wishes>().unwrap().of(load.collective);
-        explain(&load, machine, wish, 256 << 10, 8).unwrap()
+        explain(&load, machine, forced, 256 << 10, 8).unwrap()
     }
 
     #[test]
     fn a_candidate_is_held_against_the_least_there_can_be() {
-        let explanation = said(&Machine::shared_memory(8), "");
+        let explanation = said(&Machine::shared_memory(8), None);
         let times = |name| {
             let mut named = explanation.candidates.iter().filter(|one| one.algorithm == name);
             let one = named.next().unwrap();
@@ -325,11 +223,11 @@ mod tests {
             (name, explanation.why)
         };
         let hosts = Machine::hosts(8, Groups::Rows { ranks: 8, size: 4 });
-        assert_eq!(chosen(&said(&hosts, "")), ("hierarchical", Why::Least));
+        assert_eq!(chosen(&said(&hosts, None)), ("hierarchical", Why::Least));
         let host = Machine::shared_memory(8);
-        let text = said(&host, "").to_string();
+        let text = said(&host, None).to_string();
         assert!(!text.contains("hierarchical"), "{text}");
-        let forced = said(&host, "hierarchical");
+        let forced = said(&host, Some("hierarchical"));
         assert_eq!(chosen(&forced), ("hierarchical", Why::Forced));
     }
 }

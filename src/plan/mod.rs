@@ -13,4 +13,3 @@ pub(crate) mod layout;
 pub(crate) mod levels;
 pub(crate) mod schedule;
 pub(crate) mod verify;
-pub(crate) mod wishes;

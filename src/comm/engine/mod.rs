@@ -28,7 +28,6 @@ use super::{Config, plans::Plans};
 use crate::{
     bootstrap::Membership,
     exec::{Completion, Fault, Outcome, Posted, Run, Sending, Wanted, Work, wait::Patience},
-    log,
     mem::{Hold, Region},
     plan::{
         algo::Algorithm,
@@ -36,7 +35,6 @@ use crate::{
         cost::{Load, Machine},
         explain::{self, Explanation},
         layout::Blocks,
-        wishes::Wishes,
     },
     record::{End, Recorder, write_flight},
     sys::helpers::Helpers,
@@ -49,7 +47,6 @@ use lead::{Own, Until};
 use next::Next;
 use quick::Lately;
 use std::{
-    env,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -70,10 +67,8 @@ pub(super) struct Engine {
     pub(super) recorder: Arc<Recorder>,
     /// What the planner knows of where the ranks run: the same on all.
     machine: Machine,
-    /// The algorithms that the configuration wishes.
-    wishes: Wishes,
-    /// The calls of which it was told why they get their algorithms, if that is told: by rank 0, with `CCL_EXPLAIN=1`.
-    told: Option<Mutex<Vec<Load>>>,
+    /// The algorithm that the configuration forces.
+    forced: Option<String>,
     /// Whether the bits of results depend on inputs and ranks alone.
     reproducible: bool,
     timeout_ns: AtomicU64,
@@ -215,10 +210,9 @@ impl Engine {
         };
         let engine = Engine {
             recorder: membership.recorder().clone(),
-            told: explains(membership.rank()).then(Mutex::default),
             membership,
             machine,
-            wishes: config.wishes().unwrap_or_default(), // it has been checked
+            forced: config.algorithm.clone(),
             reproducible: config.reproducible,
             timeout_ns: AtomicU64::new(0),
             closed: OnceLock::new(),
@@ -550,11 +544,7 @@ impl Engine {
         }
         let load = self.load(collective, count, dtype, places.given());
         let bytes = load.bytes() as u64;
-        let choose = || {
-            self.tell_choice(&load);
-            self.choose(&load)
-        };
-        let why = || self.why(&load);
+        let (choose, why) = (|| self.choose(&load), || self.why(&load));
         let plan = desk.plans.prepare(
             load,
             self.membership.rank(),
@@ -644,40 +634,17 @@ impl Engine {
     }
 
     pub(super) fn choose(&self, load: &Load) -> Result<&'static Algorithm> {
-        choose::algorithm(load, &self.machine, self.wishes.of(load.collective))
+        choose::algorithm(load, &self.machine, self.forced.as_deref())
     }
 
     pub(super) fn explain(&self, load: &Load) -> Result<Explanation> {
         explain::explain(
             load,
             &self.machine,
-            self.wishes.of(load.collective),
+            self.forced.as_deref(),
             MAX_MESSAGE,
             CALL_LANES,
         )
-    }
-
-    /// Tells why a call gets the algorithm that it gets, once of each kind of call, if this rank is to tell that.
-    fn tell_choice(&self, load: &Load) {
-        let Some(told) = &self.told else {
-            return;
-        };
-        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() == MOST_CHOICES || told.contains(load) {
-            return;
-        }
-        told.push(*load);
-        let Ok(explanation) = self.explain(load) else {
-            return; // the call says what is wrong
-        };
-        let (name, ranks) = (load.collective.name(), load.ranks);
-        let (bytes, cores) = (load.bytes(), explanation.cores);
-        log::complain(&format!(
-            "{name} of {bytes} bytes, {ranks} ranks on {cores} cores:"
-        ));
-        for line in explanation.to_string().lines() {
-            log::complain(line);
-        }
     }
 
     /// What made [`Engine::choose`] choose, for whoever reads the log.
@@ -703,14 +670,6 @@ impl Engine {
     }
 }
 
-/// Whether this rank tells what the planner chooses.
-fn explains(rank: usize) -> bool {
-    let said = env::var("CCL_EXPLAIN").unwrap_or_default();
-    rank == 0 && !matches!(said.trim(), "" | "0" | "off")
-}
-
-/// Calls of which the choice is told.
-const MOST_CHOICES: usize = 256;
 /// Records that the log is told when something went wrong.
 const MOST_TOLD: usize = 16;
 

@@ -14,7 +14,7 @@ mod pat;
 mod ring;
 mod tree;
 
-use super::cost::{Counts, Load, Machine, Order, Parts, Work};
+use super::cost::{Counts, Load, Machine, Order, Work};
 use super::groups::Groups;
 use super::schedule::{Affine, Buffer, How, Item, Schedule, Slice, Source, Step};
 use super::verify::EXACT;
@@ -54,8 +54,8 @@ impl Algorithm {
         }
     }
 
-    /// What that comes to on a machine, and what it takes there.
-    pub(crate) fn predicted(&self, load: &Load, machine: &Machine) -> (Counts, Parts) {
+    /// What that comes to on a machine, and the nanoseconds that it takes there.
+    pub(crate) fn predicted(&self, load: &Load, machine: &Machine) -> (Counts, f64) {
         if self.knows_groups() {
             let square = Groups::square(load.ranks);
             let levels = hierarchical::levels(load, machine.groups().unwrap_or(&square));
@@ -117,12 +117,15 @@ pub(crate) fn able(load: &Load) -> impl Iterator<Item = &'static Algorithm> {
     })
 }
 
-/// The collectives that combine contributions, as they are among all algorithms.
-pub(crate) const REDUCING: [Collective; 3] = [
-    Collective::AllReduce,
-    Collective::Reduce { root: 0 },
-    Collective::ReduceScatter,
-];
+/// The algorithms that combine contributions, and never in one order for all elements.
+pub(crate) fn has_no_order(algorithm: &Algorithm) -> bool {
+    let reducing = [
+        Collective::AllReduce,
+        Collective::Reduce { root: 0 },
+        Collective::ReduceScatter,
+    ];
+    reducing.into_iter().any(algorithm.fits) && !(algorithm.in_order)(2, false)
+}
 
 /// The collectives that end with the reduction of all inputs everywhere.
 fn reduces_to_all(collective: Collective) -> bool {
