@@ -12,4 +12,5 @@ pub(crate) mod groups;
 pub(crate) mod layout;
 pub(crate) mod levels;
 pub(crate) mod schedule;
+pub(crate) mod simulate;
 pub(crate) mod verify;
