@@ -27,7 +27,8 @@ pub(super) struct Flows<'m> {
     is_dirty: Vec<bool>,
     touched: Vec<u32>,
     is_touched: Vec<bool>,
-    events: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    /// By time; lanes that start are marked.
+    events: BinaryHeap<Reverse<(u64, u32)>>,
     limits: Vec<(f64, f64)>,
 }
 
@@ -37,8 +38,16 @@ struct Flow {
     left: f64,
     rate: f64,
     since: u64,
-    version: u32,
+    end: u64,
+    /// When it is looked at whether it has ended, which is no later than it does.
+    looked_at: u64,
 }
+
+/// Marks a lane.
+const START: u32 = 1 << 31;
+
+/// Never.
+const NEVER: u64 = u64::MAX;
 
 /// What happens to a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +57,6 @@ pub(super) enum Event {
     /// All of it has left.
     End,
 }
-
-const START: u32 = u32::MAX;
 
 /// Rates that differ by less, relatively, are the same.
 const SAME: f64 = 1e-13;
@@ -79,40 +86,44 @@ impl<'m> Flows<'m> {
 
     /// Has a lane's next message start at a moment that is not over.
     pub(super) fn plan(&mut self, at: u64, lane: u32) {
-        self.events.push(Reverse((at, lane, START)));
+        self.events.push(Reverse((at, lane | START)));
     }
 
-    /// When something happens next.
-    pub(super) fn next(&mut self) -> Option<u64> {
-        while let Some(&Reverse((at, lane, version))) = self.events.peek() {
-            let flow = &self.flows[lane as usize];
-            if version == START || (flow.is_active && flow.version == version) {
-                return Some(at);
-            }
-            self.events.pop();
-        }
-        None
+    /// When something may happen next.
+    pub(super) fn next(&self) -> Option<u64> {
+        self.events.peek().map(|Reverse((at, _))| *at)
     }
 
     /// What happens next, if it is at `now`.
     pub(super) fn take(&mut self, now: u64) -> Option<(u32, Event)> {
-        if self.next()? != now {
-            return None;
+        while self.next()? == now {
+            let Reverse((_, marked)) = self.events.pop()?;
+            let lane = marked & !START;
+            if marked != lane {
+                return Some((lane, Event::Start));
+            }
+            let flow = &mut self.flows[lane as usize];
+            if !flow.is_active || flow.looked_at != now {
+                continue;
+            }
+            if flow.end == now {
+                return Some((lane, Event::End));
+            }
+            flow.looked_at = flow.end; // It has become slower.
+            self.events.push(Reverse((flow.end, lane)));
         }
-        let Reverse((_, lane, version)) = self.events.pop()?;
-        let event = if version == START { Event::Start } else { Event::End };
-        Some((lane, event))
+        None
     }
 
     /// A message of so many bytes is on its way.
     pub(super) fn start(&mut self, now: u64, lane: u32, bytes: f64) {
-        let version = self.flows[lane as usize].version.wrapping_add(1) & !(1 << 31);
         self.flows[lane as usize] = Flow {
             is_active: true,
             left: bytes,
             rate: 0.0,
             since: now,
-            version,
+            end: NEVER,
+            looked_at: NEVER,
         };
         for at in self.model.lanes[lane as usize].crossings.clone() {
             let edge = self.model.crossings[at].0;
@@ -180,13 +191,13 @@ impl<'m> Flows<'m> {
             if !flow.is_active || (rate - flow.rate).abs() <= SAME * flow.rate {
                 continue;
             }
-            if flow.rate > 0.0 {
-                flow.left = (flow.left - flow.rate * (now - flow.since) as f64).max(0.0);
-                flow.version = flow.version.wrapping_add(1) & !(1 << 31);
-            }
+            flow.left = (flow.left - flow.rate * (now - flow.since) as f64).max(0.0);
             (flow.rate, flow.since) = (rate, now);
-            let end = now.saturating_add((flow.left / rate).round() as u64);
-            self.events.push(Reverse((end, lane, flow.version)));
+            flow.end = now.saturating_add((flow.left / rate).round() as u64);
+            if flow.end < flow.looked_at {
+                flow.looked_at = flow.end;
+                self.events.push(Reverse((flow.end, lane)));
+            }
         }
         self.touched = touched;
     }

@@ -22,7 +22,7 @@ pub(super) struct Classes {
 }
 
 /// Edges of lanes that are looked at: about a second's work.
-const EFFORT: usize = 200_000_000;
+const EFFORT: usize = 12_000_000;
 
 impl Classes {
     /// Every thread and edge by itself.
@@ -43,10 +43,13 @@ impl Classes {
         let stable = refiner.refine(|_| 0, rounds);
         let periods = network.periods();
         let suggested = || {
+            let rank = |thread: usize| programs.threads[thread].rank as usize;
             let mut periods = periods.iter().filter(|&&period| period < network.ranks());
-            periods.find_map(|&period| {
-                refiner.refine(|thread| u64::from(programs.threads[thread].rank) % period as u64, 4)
-            })
+            let alike = periods.find_map(|&period| refiner.refine(|thread| (rank(thread) % period) as u64, 3));
+            // All hosts differ, and the ranks of each are alike.
+            let size = network.ranks_per_host();
+            let of_host = || refiner.refine(|thread| (rank(thread) / size) as u64, 3);
+            alike.or_else(|| of_host().filter(|_| size > 1))
         };
         match stable.or_else(suggested) {
             Some(colours) => colours.classes(),

@@ -92,7 +92,7 @@ impl Programs {
                 let channels = schedule.channels.len();
                 programs.grains = schedule.total_grains();
                 for (channel, items) in schedule.channels.iter().enumerate() {
-                    writer.begin(&schedule, &turn);
+                    writer.begin(rank, &schedule, &turn);
                     writer.items(items, &mut [0; 2], 0, 1.0)?;
                     programs.add(rank, part * channels + channel, &mut writer, network)?;
                 }
@@ -238,6 +238,7 @@ struct Writer {
     /// Whom it sends to, in the order of the first messages, and how many grains.
     peers: Vec<(u32, f64)>,
     known: std::collections::HashMap<u32, u32>,
+    rank: usize,
     ranks: usize,
     size: usize,
     by: usize,
@@ -245,7 +246,8 @@ struct Writer {
 }
 
 impl Writer {
-    fn begin(&mut self, schedule: &Schedule, turn: &Turn) {
+    fn begin(&mut self, rank: usize, schedule: &Schedule, turn: &Turn) {
+        self.rank = rank;
         self.ops.clear();
         self.peers.clear();
         self.known.clear();
@@ -290,12 +292,19 @@ impl Writer {
             return Err(Error::usage("a schedule whose channels wait for one another is not simulated".to_owned()));
         }
         let grains = step.shape().map_or(0, Slice::grains) as u32;
+        // A step needs all of them. In the order of their distance ranks that are alike do alike.
+        let first = self.ops.len();
         for source in &step.sources {
             if let Source::Recv(peer) = source {
                 let lane = self.peer(peer, vars);
                 self.ops.push(Op::Recv { lane });
             }
         }
+        let (rank, ranks) = (self.rank, self.ranks);
+        self.ops[first..].sort_by_key(|op| match op {
+            Op::Recv { lane } => (*lane as usize + ranks - rank) % ranks,
+            _ => 0,
+        });
         if step.sources.len() > 1 {
             let grains = grains * (step.sources.len() as u32 - 1);
             self.ops.push(Op::Reduce { grains });

@@ -32,6 +32,8 @@ struct Window {
     ends: Vec<u64>,
     /// By how many turns later: what was found.
     found: Vec<Found>,
+    /// Which of them are no period: looked at often, and so kept apart.
+    differs: Vec<bool>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,7 +42,6 @@ struct Found {
     most: u64,
     sum: f64,
     hits: u32,
-    differs: bool,
 }
 
 /// So many turns can be left out, which take so many femtoseconds.
@@ -128,6 +129,7 @@ impl Window {
             span,
             ends: Vec::new(),
             found: Vec::new(),
+            differs: Vec::new(),
         }
     }
 
@@ -148,20 +150,21 @@ impl Window {
             let place = later as usize - 1;
             if self.found.len() <= place {
                 self.found.resize(place + 1, Found::default());
+                self.differs.resize(place + 1, false);
+            }
+            if self.differs[place] {
+                continue;
             }
             let found = &mut self.found[place];
             found.hits += 1;
-            if found.differs {
-                continue;
-            }
             let took = now - self.ends[at as usize * threads + thread];
             if found.hits == 1 {
                 (found.least, found.most) = (took, took);
             }
             (found.least, found.most) = (found.least.min(took), found.most.max(took));
             found.sum += took as f64;
-            found.differs = found.most - found.least > ROUNDING;
-            if !found.differs && found.hits as usize == threads * ROW as usize {
+            self.differs[place] = found.most - found.least > ROUNDING;
+            if !self.differs[place] && found.hits as usize == threads * ROW as usize {
                 period = period.or(Some((later, found.sum / f64::from(found.hits))));
             }
         }
