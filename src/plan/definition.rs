@@ -133,6 +133,7 @@ pub(crate) fn has_equal_blocks(collective: Collective) -> bool {
 /// vectors. Bus bandwidth is comparable with what the memory or the wire can carry, whatever the number of ranks.
 ///
 /// Source: nccl-tests, `doc/PERFORMANCE.md`.
+#[cfg(feature = "cli")]
 pub(crate) fn bus_factor(collective: Collective, ranks: usize) -> f64 {
     match collective {
         Collective::AllReduce => 2.0 * (ranks as f64 - 1.0) / ranks as f64,

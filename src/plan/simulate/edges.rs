@@ -34,7 +34,11 @@ impl Used {
             }
         }
         let capacities = of.iter().map(|&edge| network.capacity(edge)).collect();
-        Used { of, capacities, grains }
+        Used {
+            of,
+            capacities,
+            grains,
+        }
     }
 
     /// Takes those out of all ways that can carry all that their neighbours on these ways let through: trunks of a fabric that is

@@ -61,7 +61,6 @@ struct Thread {
     tile: u32,
     turns: [u32; 2],
     depth: u8,
-    waits: bool,
     is_over: bool,
 }
 
@@ -108,9 +107,16 @@ struct Engine<'m> {
 pub(super) fn run(model: &Model, setting: &Setting) -> Result<Outcome, Error> {
     let mut engine = Engine::new(model, setting);
     engine.go();
-    let Engine { threads, outcome, skipped, .. } = engine;
+    let Engine {
+        threads,
+        outcome,
+        skipped,
+        ..
+    } = engine;
     if threads.iter().any(|thread| !thread.is_over) {
-        return Err(Error::internal("ranks of a schedule wait for each other".to_owned()));
+        return Err(Error::internal(
+            "ranks of a schedule wait for each other".to_owned(),
+        ));
     }
     let time = threads.iter().map(|thread| thread.clock).max().unwrap_or(0);
     let time = time.checked_add(skipped).filter(|&time| time < LONGEST);
@@ -124,10 +130,14 @@ impl<'m> Engine<'m> {
     fn new(model: &'m Model, setting: &'m Setting) -> Self {
         let (threads, lanes) = (model.threads.len(), model.lanes.len());
         let mut users = vec![0_u32; model.capacities.len()];
-        model.crossings.iter().for_each(|(edge, _)| users[*edge as usize] += 1);
+        model
+            .crossings
+            .iter()
+            .for_each(|(edge, _)| users[*edge as usize] += 1);
         let lane = |line: &super::model::Line| {
             let crossings = &model.crossings[line.crossings.clone()];
-            let least = |of: &dyn Fn(&(u32, f64)) -> f64| crossings.iter().map(of).fold(f64::INFINITY, f64::min);
+            let least =
+                |of: &dyn Fn(&(u32, f64)) -> f64| crossings.iter().map(of).fold(f64::INFINITY, f64::min);
             let alone = crossings.iter().all(|(edge, _)| users[*edge as usize] == 1);
             Lane {
                 rate: match setting.sharing {
@@ -145,7 +155,6 @@ impl<'m> Engine<'m> {
             tile: 0,
             turns: [0; 2],
             depth: 0,
-            waits: false,
             is_over: false,
         };
         Engine {
@@ -158,7 +167,11 @@ impl<'m> Engine<'m> {
             comes: vec![0; lanes * setting.slots],
             freed: vec![0; lanes * setting.slots],
             ready: (0..threads as u32).rev().collect(),
-            steady: if setting.cuts { loops(model, setting) } else { Vec::new() },
+            steady: if setting.cuts {
+                loops(model, setting)
+            } else {
+                Vec::new()
+            },
             skipped: 0,
             now: 0,
             outcome: Outcome::default(),
@@ -205,7 +218,8 @@ impl<'m> Engine<'m> {
                 Op::Recv { lane } => self.receive(at, lane),
                 Op::Send { lane, grains } => self.send(at, lane, f64::from(grains) * self.setting.grain),
                 Op::Reduce { grains } => {
-                    thread.clock += (f64::from(grains) * self.setting.grain * self.setting.reduce).round() as u64;
+                    thread.clock +=
+                        (f64::from(grains) * self.setting.grain * self.setting.reduce).round() as u64;
                     true
                 }
                 Op::Enter { .. } => {
@@ -235,7 +249,9 @@ impl<'m> Engine<'m> {
                 for thread in &mut self.threads {
                     thread.tile += jump.turns;
                 }
-                self.steady[1..].iter_mut().for_each(|inner| inner.skip_runs(jump.turns));
+                self.steady[1..]
+                    .iter_mut()
+                    .for_each(|inner| inner.skip_runs(jump.turns));
                 self.skip(jump);
             }
         }
@@ -254,7 +270,11 @@ impl<'m> Engine<'m> {
             let is_loop = |op: &&Op| matches!(op, Op::Enter { .. });
             // Loops inside loops are not watched, and there are few.
             let number = 1 + ops[..enter as usize].iter().filter(is_loop).count();
-            if let Some(jump) = self.steady.get_mut(number).and_then(|steady| steady.note(at as usize, tile, now)) {
+            if let Some(jump) = self
+                .steady
+                .get_mut(number)
+                .and_then(|steady| steady.note(at as usize, tile, now))
+            {
                 for thread in &mut self.threads {
                     thread.turns[0] += jump.turns;
                 }
@@ -400,7 +420,11 @@ fn loops(model: &Model, setting: &Setting) -> Vec<Steady> {
     let first = busy.first().map_or_else(Vec::new, |ops| of(ops));
     let alike = busy.len() == model.threads.len() && busy.iter().all(|ops| of(ops) == first);
     let inner = first.into_iter().filter(|_| alike);
-    let tiles = if busy.len() == model.threads.len() { setting.tiles } else { 0 };
+    let tiles = if busy.len() == model.threads.len() {
+        setting.tiles
+    } else {
+        0
+    };
     std::iter::once(tiles)
         .chain(inner)
         .map(|turns| Steady::new(turns, model.threads.len()))

@@ -222,7 +222,9 @@ impl<'m> Flows<'m> {
             let lane = &self.model.lanes[self.lane_of[at as usize] as usize];
             let others = self.model.crossings[lane.crossings.clone()].iter();
             let others = others.filter(|(other, _)| *other != edge);
-            let limit = others.fold(f64::INFINITY, |least, (other, _)| least.min(self.levels[*other as usize]));
+            let limit = others.fold(f64::INFINITY, |least, (other, _)| {
+                least.min(self.levels[*other as usize])
+            });
             let times = self.model.crossings[at as usize].1;
             flows += times;
             limits.push((limit, times));
@@ -251,6 +253,9 @@ impl<'m> Flows<'m> {
 impl Flows<'_> {
     /// Rates of all flows that are on their way: bytes in a femtosecond.
     pub(super) fn rates(&self) -> Vec<f64> {
-        self.flows.iter().map(|flow| if flow.is_active { flow.rate } else { 0.0 }).collect()
+        self.flows
+            .iter()
+            .map(|flow| if flow.is_active { flow.rate } else { 0.0 })
+            .collect()
     }
 }

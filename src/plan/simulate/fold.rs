@@ -45,7 +45,8 @@ impl Classes {
         let suggested = || {
             let rank = |thread: usize| programs.threads[thread].rank as usize;
             let mut periods = periods.iter().filter(|&&period| period < network.ranks());
-            let alike = periods.find_map(|&period| refiner.refine(|thread| (rank(thread) % period) as u64, 3));
+            let alike =
+                periods.find_map(|&period| refiner.refine(|thread| (rank(thread) % period) as u64, 3));
             // All hosts differ, and the ranks of each are alike.
             let size = network.ranks_per_host();
             let of_host = || refiner.refine(|thread| (rank(thread) / size) as u64, 3);
@@ -129,9 +130,10 @@ impl<'r> Refiner<'r> {
                         [1, u64::from(*place)]
                     }
                     Op::Reduce { grains } => [2, u64::from(grains)],
-                    Op::Send { lane, grains } => {
-                        [3 + (u64::from(lane) - thread.lanes.start as u64) * 8, u64::from(grains)]
-                    }
+                    Op::Send { lane, grains } => [
+                        3 + (u64::from(lane) - thread.lanes.start as u64) * 8,
+                        u64::from(grains),
+                    ],
                     Op::Enter { count } => [4, u64::from(count)],
                     Op::Leave { enter } => [5, u64::from(enter)],
                 };
@@ -153,7 +155,10 @@ impl<'r> Refiner<'r> {
     /// What a round looks at.
     fn size(&self) -> usize {
         let lanes = self.programs.lanes.len();
-        let edges: usize = (0..lanes).step_by(97).map(|lane| self.programs.edges(lane).len()).sum();
+        let edges: usize = (0..lanes)
+            .step_by(97)
+            .map(|lane| self.programs.edges(lane).len())
+            .sum();
         edges * 97 + 4 * lanes + 1
     }
 
@@ -162,7 +167,11 @@ impl<'r> Refiner<'r> {
         let threads = self.shapes.iter().enumerate();
         let mut colours = Colours {
             threads: threads.map(|(at, shape)| mix(shape ^ mix(first(at)))).collect(),
-            edges: self.capacities.iter().map(|capacity| mix(capacity.to_bits())).collect(),
+            edges: self
+                .capacities
+                .iter()
+                .map(|capacity| mix(capacity.to_bits()))
+                .collect(),
         };
         let mut counts = [0, 0];
         for _ in 0..rounds {
@@ -209,7 +218,12 @@ impl<'r> Refiner<'r> {
         };
         Colours {
             threads: colours.threads.iter().enumerate().map(thread).collect(),
-            edges: colours.edges.iter().zip(over).map(|(old, over)| mix(mix(*old) ^ over)).collect(),
+            edges: colours
+                .edges
+                .iter()
+                .zip(over)
+                .map(|(old, over)| mix(mix(*old) ^ over))
+                .collect(),
         }
     }
 }

@@ -85,6 +85,7 @@ impl Host {
             let nic = graph.add_node(NodeKind::Nic, &format!("nic{rank}"), None, Origin::ASSUMED);
             graph.join(device, switch, link(LinkKind::NvLink, local, latency_ns));
             graph.join(device, nic, link(LinkKind::Pcie, 1e15, 0));
+            graph.join(switch, nic, link(LinkKind::Pcie, local, 0)); // for the others, where theirs has failed
         }
         Host::new(graph, ranks, limits)
     }
@@ -162,7 +163,11 @@ impl Host {
     fn find_ways(&mut self) {
         let (graph, limits, ranks) = (&self.graph, &self.limits, self.ranks());
         let edges = Edges(graph, limits);
-        let from: Vec<Paths> = self.devices.iter().map(|&device| Paths::from(graph, device)).collect();
+        let from: Vec<Paths> = self
+            .devices
+            .iter()
+            .map(|&device| Paths::from(graph, device))
+            .collect();
         let memory = |device: usize| Way {
             edges: vec![(graph.edges().len() + graph.groups().len() + device) as u32],
             latency: femtoseconds(100.0),
@@ -184,10 +189,17 @@ impl Host {
                     return adapter.works.then_some(Default::default());
                 };
                 let label = paths.to(node).filter(|_| adapter.works)?;
-                let key = (label.way as u8, std::cmp::Reverse(label.bytes_per_second), used[*at], label.edges);
+                let key = (
+                    label.way as u8,
+                    std::cmp::Reverse(label.bytes_per_second),
+                    used[*at],
+                    label.edges,
+                );
                 Some((Some(key), *at))
             };
-            let best = (0..self.adapters.len()).filter(|at| label(at).is_some()).min_by_key(label);
+            let best = (0..self.adapters.len())
+                .filter(|at| label(at).is_some())
+                .min_by_key(label);
             if let Some(best) = best.filter(|_| self.seats.contains(&device)) {
                 used[best] += 1;
             }

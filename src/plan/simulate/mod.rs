@@ -148,7 +148,9 @@ pub(crate) const MOST_TRACED: usize = 512;
 pub(crate) fn simulate(call: &Call<'_>, network: &Network) -> Result<Report, Error> {
     let ranks = network.ranks();
     if call.effort.traces && ranks > MOST_TRACED {
-        return Err(Error::usage(format!("a trace of {ranks} ranks: {MOST_TRACED} are the most")));
+        return Err(Error::usage(format!(
+            "a trace of {ranks} ranks: {MOST_TRACED} are the most"
+        )));
     }
     let work = Work {
         collective: call.collective,
@@ -180,7 +182,11 @@ pub(crate) fn simulate(call: &Call<'_>, network: &Network) -> Result<Report, Err
     let time = seconds(outcome.time);
     let split = || -> Result<Split, Error> {
         let with = |sharing| {
-            let setting = Setting { sharing, traces: false, ..setting };
+            let setting = Setting {
+                sharing,
+                traces: false,
+                ..setting
+            };
             engine::run(&model, &setting).map(|outcome| seconds(outcome.time))
         };
         let (alone, latency) = (with(Sharing::Alone)?, with(Sharing::Latency)?);
@@ -253,7 +259,10 @@ fn spans(spans: Vec<(u32, Span)>, programs: &Programs) -> Vec<Span> {
         .into_iter()
         .map(|(lane, span)| {
             let lane = &programs.lanes[lane as usize];
-            let (from, to) = (&programs.threads[lane.from as usize], &programs.threads[lane.to as usize]);
+            let (from, to) = (
+                &programs.threads[lane.from as usize],
+                &programs.threads[lane.to as usize],
+            );
             Span {
                 rank: from.rank as usize,
                 channel: from.channel as usize,

@@ -13,8 +13,6 @@ pub(super) struct Model {
     pub(super) crossings: Vec<(u32, f64)>,
     /// Bytes in a femtosecond.
     pub(super) capacities: Vec<f64>,
-    /// How often a thread of each class is there, and which one stands for it.
-    pub(super) sizes: Vec<(u32, u32)>,
 }
 
 /// A lane of the model.
@@ -45,27 +43,37 @@ impl Model {
             ops: Vec::new(),
             lanes: Vec::with_capacity(lanes),
             crossings: Vec::new(),
-            capacities: classes.edges.iter().map(|&(edge, _)| capacities[edge as usize] * 1e-15).collect(),
-            sizes: classes.threads.iter().map(|&(thread, size)| (size, thread)).collect(),
+            capacities: classes
+                .edges
+                .iter()
+                .map(|&(edge, _)| capacities[edge as usize] * 1e-15)
+                .collect(),
         };
         for (class, &(thread, size)) in classes.threads.iter().enumerate() {
             let thread = &programs.threads[thread as usize];
             let first = model.ops.len();
-            model.ops.extend(programs.ops[thread.ops.clone()].iter().map(|op| match *op {
-                Op::Recv { lane } => Op::Recv { lane: class_lane(lane) },
-                Op::Send { lane, grains } => Op::Send {
-                    lane: class_lane(lane),
-                    grains,
-                },
-                other => other,
-            }));
+            model
+                .ops
+                .extend(programs.ops[thread.ops.clone()].iter().map(|op| match *op {
+                    Op::Recv { lane } => Op::Recv {
+                        lane: class_lane(lane),
+                    },
+                    Op::Send { lane, grains } => Op::Send {
+                        lane: class_lane(lane),
+                        grains,
+                    },
+                    other => other,
+                }));
             model.threads.push(first..model.ops.len());
             for lane in thread.lanes.clone() {
                 let first = model.crossings.len();
                 for &edge in programs.edges(lane) {
                     let class = classes.of_edge[edge as usize];
                     let share = f64::from(size) / f64::from(classes.edges[class as usize].1) * copies;
-                    match model.crossings[first..].iter_mut().find(|(known, _)| *known == class) {
+                    match model.crossings[first..]
+                        .iter_mut()
+                        .find(|(known, _)| *known == class)
+                    {
                         Some((_, times)) => *times += share,
                         None => model.crossings.push((class, share)),
                     }

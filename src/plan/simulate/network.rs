@@ -95,17 +95,28 @@ impl Network {
     ///
     /// # Errors
     /// [`Error::Usage`] if it has no two hosts, or not so many.
-    pub(crate) fn whole(graph: Graph, hosts: Option<usize>, per_host: usize, limits: Limits) -> Result<Network, Error> {
+    pub(crate) fn whole(
+        graph: Graph,
+        hosts: Option<usize>,
+        per_host: usize,
+        limits: Limits,
+    ) -> Result<Network, Error> {
         let there: Vec<_> = graph.of_kind(NodeKind::Host).collect();
         let wanted = hosts.unwrap_or(there.len());
         if there.len() < 2 || wanted > there.len() {
             let there = there.len();
-            return Err(Error::usage(format!("{wanted} hosts of a file that joins {there}")));
+            return Err(Error::usage(format!(
+                "{wanted} hosts of a file that joins {there}"
+            )));
         }
         let mut ranks = Vec::with_capacity(wanted * per_host);
         for &host in &there[..wanted] {
             let devices = devices(&graph, Some(host));
-            ranks.extend(seats(per_host, devices.len()).into_iter().map(|seat| devices[seat]));
+            ranks.extend(
+                seats(per_host, devices.len())
+                    .into_iter()
+                    .map(|seat| devices[seat]),
+            );
         }
         Ok(Network::of(Kind::Whole(Box::new(Whole {
             graph,
@@ -204,7 +215,9 @@ impl Network {
     /// [`Error::Usage`] if no edge has this name, or the factor is no share.
     pub(crate) fn degrade(&mut self, name: &str, factor: f64) -> Result<(), Error> {
         if !(factor > 0.0 && factor.is_finite()) {
-            return Err(Error::usage(format!("{name}: {factor} is no share of a bandwidth: fail it instead")));
+            return Err(Error::usage(format!(
+                "{name}: {factor} is no share of a bandwidth: fail it instead"
+            )));
         }
         let found = (0..self.edges() as u32).find(|&edge| self.name(edge) == name);
         let edge = found.ok_or_else(|| Error::usage(format!("no edge is called {name:?}")))?;
@@ -394,7 +407,10 @@ impl Edges<'_> {
         let known = match graph.edges().nth(at) {
             Some(edge) if edge.link.kind == LinkKind::Local => return f64::INFINITY,
             Some(edge) => edge.link.bytes_per_second,
-            None => graph.groups().nth(at - graph.edges().len()).map_or(0, |(_, group)| group.bytes_per_second),
+            None => graph
+                .groups()
+                .nth(at - graph.edges().len())
+                .map_or(0, |(_, group)| group.bytes_per_second),
         };
         if known == 0 { limits.unknown } else { known as f64 }
     }
@@ -416,7 +432,10 @@ impl Edges<'_> {
         let mut way = Way::default();
         for id in paths.edges(graph, to) {
             let link = &graph.edge(id).link;
-            way.latency += femtoseconds(link.latency_ns.map_or_else(|| usual_latency(link.kind), f64::from));
+            way.latency += femtoseconds(
+                link.latency_ns
+                    .map_or_else(|| usual_latency(link.kind), f64::from),
+            );
             if link.kind != LinkKind::Local {
                 way.edges.push(id.at() as u32);
             }

@@ -12,14 +12,25 @@ use crate::types::{Collective, Error};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Op {
     /// Takes the next message of a lane.
-    Recv { lane: u32 },
+    Recv {
+        lane: u32,
+    },
     /// Adds so many grains to others.
-    Reduce { grains: u32 },
+    Reduce {
+        grains: u32,
+    },
     /// Sends so many grains into a lane.
-    Send { lane: u32, grains: u32 },
+    Send {
+        lane: u32,
+        grains: u32,
+    },
     /// Repeats what follows up to its `Leave`.
-    Enter { count: u32 },
-    Leave { enter: u32 },
+    Enter {
+        count: u32,
+    },
+    Leave {
+        enter: u32,
+    },
 }
 
 /// A channel of a rank: a stretch of the operations, and of the lanes that it sends into.
@@ -104,7 +115,10 @@ impl Programs {
 
     /// The edges of a lane's way.
     pub(super) fn edges(&self, lane: usize) -> &[u32] {
-        let end = self.lanes.get(lane + 1).map_or(self.edges.len(), |next| next.first_edge as usize);
+        let end = self
+            .lanes
+            .get(lane + 1)
+            .map_or(self.edges.len(), |next| next.first_edge as usize);
         &self.edges[self.lanes[lane].first_edge as usize..end]
     }
 
@@ -116,7 +130,10 @@ impl Programs {
     pub(super) fn retain_edges(&mut self, keep: impl Fn(u32) -> bool) {
         let mut kept = 0;
         for lane in 0..self.lanes.len() {
-            let end = self.lanes.get(lane + 1).map_or(self.edges.len(), |next| next.first_edge as usize);
+            let end = self
+                .lanes
+                .get(lane + 1)
+                .map_or(self.edges.len(), |next| next.first_edge as usize);
             let first = std::mem::replace(&mut self.lanes[lane].first_edge, kept as u32) as usize;
             for at in first..end {
                 if keep(self.edges[at]) {
@@ -129,7 +146,13 @@ impl Programs {
     }
 
     /// Takes what was written for a thread; lanes are still its peers' ranks.
-    fn add(&mut self, rank: usize, channel: usize, writer: &mut Writer, network: &Network) -> Result<(), Error> {
+    fn add(
+        &mut self,
+        rank: usize,
+        channel: usize,
+        writer: &mut Writer,
+        network: &Network,
+    ) -> Result<(), Error> {
         let first_lane = self.lanes.len();
         for &(peer, grains) in &writer.peers {
             let Way { edges, latency } = network.way(rank, peer as usize)?;
@@ -177,7 +200,8 @@ impl Programs {
                 if let Op::Recv { lane } = op {
                     let sender = thread_of(*lane, thread.channel).ok_or_else(unmatched)?;
                     let lanes = &order[self.threads[sender as usize].lanes.clone()];
-                    let found = lanes.binary_search_by_key(&thread.rank, |&lane| self.lanes[lane as usize].to);
+                    let found =
+                        lanes.binary_search_by_key(&thread.rank, |&lane| self.lanes[lane as usize].to);
                     *lane = lanes[found.map_err(|_| unmatched())?];
                 }
             }
@@ -289,7 +313,9 @@ impl Writer {
 
     fn step(&mut self, step: &Step, vars: &LoopVars, times: f64) -> Result<(), Error> {
         if step.after.is_some() {
-            return Err(Error::usage("a schedule whose channels wait for one another is not simulated".to_owned()));
+            return Err(Error::usage(
+                "a schedule whose channels wait for one another is not simulated".to_owned(),
+            ));
         }
         let grains = step.shape().map_or(0, Slice::grains) as u32;
         // A step needs all of them. In the order of their distance ranks that are alike do alike.

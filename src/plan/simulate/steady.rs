@@ -93,9 +93,16 @@ impl Steady {
             }
         }
         let threads = self.threads;
-        let steady = self.windows.iter_mut().find_map(|window| window.note(thread, threads, turn, now));
+        let steady = self
+            .windows
+            .iter_mut()
+            .find_map(|window| window.note(thread, threads, turn, now));
         let (period, time) = steady?;
-        let left = self.done.iter().map(|done| self.turns.saturating_sub(*done)).min()?;
+        let left = self
+            .done
+            .iter()
+            .map(|done| self.turns.saturating_sub(*done))
+            .min()?;
         let times = left.saturating_sub(1) / period;
         if times == 0 {
             return None;
