@@ -1,7 +1,7 @@
 //! Statistics over the samples of one measurement, and the bandwidths that follow from them.
 
 use super::operation::Operation;
-use crate::{plan::definition, types::Collective};
+use crate::plan::definition;
 use serde::{Deserialize, Serialize};
 
 /// Times of one call in microseconds, over samples that are batches of calls.
@@ -60,6 +60,7 @@ pub(super) fn bus_factor(operation: Operation, ranks: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Collective;
 
     #[test]
     fn odd_and_even_numbers_of_samples() {

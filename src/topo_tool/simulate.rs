@@ -300,6 +300,11 @@ impl Simulate {
                 folds: !self.unfolded,
                 cuts: !self.unfolded,
                 traces: self.trace,
+                most: if self.algorithm.is_none() {
+                    50_000_000
+                } else {
+                    u64::MAX
+                },
                 ..Effort::USUAL
             },
         };

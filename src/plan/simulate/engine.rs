@@ -28,6 +28,8 @@ pub(super) struct Setting {
     pub(super) sharing: Sharing,
     /// Copies of all threads that the model's stand for.
     pub(super) copies: f64,
+    /// See [`Effort`](super::Effort).
+    pub(super) most: u64,
     /// Whether steady loops are cut short.
     pub(super) cuts: bool,
     /// Whether spans are kept.
@@ -106,7 +108,7 @@ struct Engine<'m> {
 /// [`Error::Internal`] if threads wait for each other for ever; [`Error::Usage`] if it takes more than 5 hours.
 pub(super) fn run(model: &Model, setting: &Setting) -> Result<Outcome, Error> {
     let mut engine = Engine::new(model, setting);
-    engine.go();
+    engine.go()?;
     let Engine {
         threads,
         outcome,
@@ -178,12 +180,14 @@ impl<'m> Engine<'m> {
         }
     }
 
-    fn go(&mut self) {
+    fn go(&mut self) -> Result<(), Error> {
         loop {
             while let Some(thread) = self.ready.pop() {
                 self.go_on(thread);
             }
-            let Some(now) = self.flows.next() else { return };
+            let Some(now) = self.flows.next() else {
+                return Ok(());
+            };
             self.now = now;
             while let Some((lane, event)) = self.flows.take(now) {
                 match event {
@@ -196,6 +200,11 @@ impl<'m> Engine<'m> {
                 }
             }
             self.flows.settle(now);
+            if self.flows.looked_at > self.setting.most {
+                return Err(Error::usage(
+                    "it takes long to work out, and is done only where it is asked for by name".to_owned(),
+                ));
+            }
         }
     }
 
@@ -244,16 +253,15 @@ impl<'m> Engine<'m> {
         let thread = &mut self.threads[at as usize];
         (thread.pc, thread.tile) = (0, thread.tile + 1);
         let now = thread.clock + self.skipped;
-        if !is_empty && !self.steady.is_empty() {
-            if let Some(jump) = self.steady[0].note(at as usize, 0, now) {
-                for thread in &mut self.threads {
-                    thread.tile += jump.turns;
-                }
-                self.steady[1..]
-                    .iter_mut()
-                    .for_each(|inner| inner.skip_runs(jump.turns));
-                self.skip(jump);
+        let tiles = self.steady.first_mut().filter(|_| !is_empty);
+        if let Some(jump) = tiles.and_then(|tiles| tiles.note(at as usize, 0, now)) {
+            for thread in &mut self.threads {
+                thread.tile += jump.turns;
             }
+            self.steady[1..]
+                .iter_mut()
+                .for_each(|inner| inner.skip_runs(jump.turns));
+            self.skip(jump);
         }
         let thread = &mut self.threads[at as usize];
         thread.is_over = thread.tile >= self.setting.tiles || is_empty;

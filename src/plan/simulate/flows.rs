@@ -30,6 +30,8 @@ pub(super) struct Flows<'m> {
     /// By time; lanes that start are marked.
     events: BinaryHeap<Reverse<(u64, u32)>>,
     limits: Vec<(f64, f64)>,
+    /// Crossings of edges whose shares were looked at.
+    pub(super) looked_at: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -81,6 +83,7 @@ impl<'m> Flows<'m> {
             is_touched: vec![false; lanes],
             events: BinaryHeap::new(),
             limits: Vec::new(),
+            looked_at: 0,
         }
     }
 
@@ -212,6 +215,7 @@ impl<'m> Flows<'m> {
     fn level(&mut self, edge: u32) -> f64 {
         let mut left = self.model.capacities[edge as usize];
         let crossing = &self.crossing[edge as usize];
+        self.looked_at += crossing.len() as u64 + 1;
         if let [one] = crossing.as_slice() {
             return left / self.model.crossings[*one as usize].1;
         }

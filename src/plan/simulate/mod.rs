@@ -79,10 +79,12 @@ pub(crate) struct Effort {
     pub(crate) folds: bool,
     /// Whether steady loops are cut short.
     pub(crate) cuts: bool,
-    /// Whether the time is split by its causes, which takes two more runs.
+    /// Whether the time is split by its causes, which takes two more runs. Not done after a long one.
     pub(crate) splits: bool,
     /// Whether spans are kept. Then all ranks are run.
     pub(crate) traces: bool,
+    /// How many shares of flows are looked at before it is given up; about 10 million a second.
+    pub(crate) most: u64,
 }
 
 impl Effort {
@@ -91,6 +93,7 @@ impl Effort {
         cuts: true,
         splits: true,
         traces: false,
+        most: u64::MAX,
     };
 }
 
@@ -138,6 +141,9 @@ pub(crate) struct Busy {
     pub(crate) utilisation: f64,
 }
 
+/// Messages of a run that is done twice more to split its time, at most.
+const MOST_SPLIT: u64 = 20_000_000;
+
 /// Ranks whose spans are kept, at most.
 pub(crate) const MOST_TRACED: usize = 512;
 
@@ -175,6 +181,7 @@ pub(crate) fn simulate(call: &Call<'_>, network: &Network) -> Result<Report, Err
         slots: call.constants.slots.max(1),
         sharing: Sharing::Fair,
         copies: in_flight as f64,
+        most: call.effort.most,
         cuts: call.effort.cuts && !call.effort.traces,
         traces: call.effort.traces,
     };
@@ -199,7 +206,10 @@ pub(crate) fn simulate(call: &Call<'_>, network: &Network) -> Result<Report, Err
     Ok(Report {
         ranks,
         time,
-        split: if call.effort.splits { Some(split()?) } else { None },
+        split: match call.effort.splits && outcome.run <= MOST_SPLIT {
+            true => Some(split()?),
+            false => None,
+        },
         bus_bandwidth: match time > 0.0 {
             true => call.bytes / time * definition::bus_factor(call.collective, ranks),
             false => 0.0,
@@ -236,7 +246,8 @@ const TOLD: usize = 5;
 
 fn busiest(used: &Used, network: &Network, grain: f64, time: f64) -> Vec<Busy> {
     let share = |edge: usize| used.grains[edge] * grain / used.capacities[edge];
-    let mut order: Vec<usize> = (0..used.of.len()).filter(|&edge| share(edge) > 0.0).collect();
+    let is_told = |edge: &usize| share(*edge) > time * 1e-3;
+    let mut order: Vec<usize> = (0..used.of.len()).filter(is_told).collect();
     order.sort_by(|&one, &other| share(other).total_cmp(&share(one)));
     let alike = |one: &usize, other: &usize| (share(*one) - share(*other)).abs() <= 1e-9 * share(*one);
     let kinds = order.chunk_by(alike).take(TOLD);

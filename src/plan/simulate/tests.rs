@@ -11,7 +11,7 @@ const ALL: Effort = Effort {
     folds: false,
     cuts: false,
     splits: false,
-    traces: false,
+    ..Effort::USUAL
 };
 const SHORT: Effort = Effort {
     folds: true,
