@@ -337,17 +337,20 @@ impl Simulate {
         text.push('\n');
         for row in rows {
             let report = &row.report;
-            let split = report.split.map_or([f64::NAN; 3], |split| {
-                [split.latency, split.bandwidth, split.contention]
-            });
-            let [latency, bandwidth, contention] = split.map(|seconds| seconds * 1e6);
+            let split = report
+                .split
+                .map(|split| [split.latency, split.bandwidth, split.contention]);
             let _ = write!(
                 text,
-                "{:<14}{:>12.2}{:>12.2}{latency:>12.2}{bandwidth:>12.2}{contention:>12.2}",
+                "{:<14}{:>12.2}{:>12.2}",
                 row.algorithm.name,
                 report.time * 1e6,
                 report.bus_bandwidth / 1e9,
             );
+            for part in 0..3 {
+                let part = split.map_or("-".to_owned(), |split| format!("{:.2}", split[part] * 1e6));
+                let _ = write!(text, "{part:>12}");
+            }
             if let Some(after) = &row.after {
                 let _ = write!(
                     text,
