@@ -111,7 +111,7 @@ fn mistakes_are_one_line() {
         "{line}"
     );
     for (words, wanted) in [
-        (&[][..], "show, dump or diff?"),
+        (&[][..], "show, dump, diff or simulate?"),
         (&["draw"], "unrecognized subcommand"),
         (
             &["dump", "a", "--format", "png"],
@@ -398,4 +398,69 @@ fn nvml_is_asked_of_this_machine_alone() {
         text(&told.stderr).contains("no NVML: /nowhere/libnvidia-ml.so.1"),
         "{told:?}"
     );
+}
+
+#[test]
+fn simulate_tells_how_long_calls_take() {
+    let file = format!("{DATA}/nccl-xml/oci-h100-topology-kubernetes.xml");
+    let call = [
+        "simulate",
+        "allreduce",
+        "1G",
+        "--topo",
+        &file,
+        "--hosts",
+        "10",
+        "--algorithm",
+        "ring",
+    ];
+    let told = prints(&call);
+    assert!(
+        told.contains("among 80 ranks, 10 hosts of 8\n") && told.contains("8 channels"),
+        "{told}"
+    );
+    let json = |words: &[&str]| -> serde_json::Value {
+        let words: Vec<_> = call.iter().chain(words).copied().collect();
+        serde_json::from_str(&prints(&words)).unwrap()
+    };
+    let slowed = json(&["--json", "--degrade", "host3/0000:0c:00.0 out=0.5"]);
+    let result = &slowed["results"][0];
+    let time = |when: &str| result[when]["time_us"].as_f64().unwrap();
+    assert!((1.8..2.2).contains(&(time("changed") / time("now"))), "{slowed}");
+    let busiest = &result["changed"]["busiest"][0]["edge"];
+    assert_eq!(busiest, "host3/0000:0c:00.0 out", "{slowed}");
+    let traced = [
+        "simulate",
+        "allgather",
+        "4K",
+        "--ranks-per-host",
+        "2",
+        "--algorithm",
+        "ring",
+        "--json",
+        "--trace",
+    ];
+    let traced: serde_json::Value = serde_json::from_str(&prints(&traced)).unwrap();
+    let now = &traced["results"][0]["now"];
+    assert_eq!(
+        now["spans"].as_array().unwrap().len() as f64,
+        now["messages"].as_f64().unwrap()
+    );
+
+    for (words, wrong) in [
+        (&["simulate", "allreduce", "1G", "--fail", "host7"][..], "host7"),
+        (
+            &["simulate", "allreduce", "1G", "--algorithm", "chain"],
+            "chain does not do allreduce",
+        ),
+        (&["simulate", "sum", "1G"], "one of allreduce, "),
+        (&["simulate", "allreduce", "1G", "--fabric", "tree"], "tree:HOSTS"),
+        (
+            &["simulate", "allreduce", "1G", "--hosts", "0"],
+            "at least one host",
+        ),
+    ] {
+        let (status, told) = fails(words);
+        assert!(status != 0 && told.contains(wrong), "{words:?}: {told}");
+    }
 }

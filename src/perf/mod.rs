@@ -46,6 +46,7 @@ use files::Files;
 use operation::Operation;
 use report::Job;
 use setup::Setup;
+pub(crate) use size::parse as bytes;
 use std::{io::Write, path::Path, process::ExitCode};
 
 /// The whole program.

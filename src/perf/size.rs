@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 const UNITS: [(char, u64); 4] = [('T', 1 << 40), ('G', 1 << 30), ('M', 1 << 20), ('K', 1 << 10)];
 
 /// Reads `4096`, `64K`, `1.5M`, `1GiB`: units are powers of 1024, fractions of a byte are dropped.
-pub(super) fn parse(text: &str) -> Result<u64, String> {
+pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a size: write bytes or a binary unit, e.g. 4096, 64K, 1.5M, 1G");
     let upper = text.trim().to_ascii_uppercase();
     let plain = upper

@@ -1,7 +1,7 @@
 //! Statistics over the samples of one measurement, and the bandwidths that follow from them.
 
 use super::operation::Operation;
-use crate::types::Collective;
+use crate::plan::definition;
 use serde::{Deserialize, Serialize};
 
 /// Times of one call in microseconds, over samples that are batches of calls.
@@ -51,30 +51,16 @@ impl Stats {
 ///
 /// Source: nccl-tests, `doc/PERFORMANCE.md`.
 pub(super) fn bus_factor(operation: Operation, ranks: usize) -> f64 {
-    let collective = match operation {
-        Operation::Collective(collective) => collective,
-        Operation::SendRecv => return 1.0,
-    };
-    match collective {
-        Collective::AllReduce => 2.0 * (ranks as f64 - 1.0) / ranks as f64,
-        Collective::Broadcast { .. } | Collective::Reduce { .. } => 1.0,
-        Collective::AllGather
-        | Collective::ReduceScatter
-        | Collective::Gather { .. }
-        | Collective::Scatter { .. }
-        | Collective::AlltoAll
-        | Collective::AllGatherV
-        | Collective::ReduceScatterV
-        | Collective::GatherV { .. }
-        | Collective::ScatterV { .. }
-        | Collective::AlltoAllV => (ranks as f64 - 1.0) / ranks as f64,
-        Collective::Barrier => 0.0,
+    match operation {
+        Operation::Collective(collective) => definition::bus_factor(collective, ranks),
+        Operation::SendRecv => 1.0,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Collective;
 
     #[test]
     fn odd_and_even_numbers_of_samples() {

@@ -129,6 +129,29 @@ pub(crate) fn has_equal_blocks(collective: Collective) -> bool {
 }
 
 /// Every collective, with each of these roots where it has one.
+/// What turns algorithm bandwidth into bus bandwidth: the traffic per rank that a collective cannot do without, in
+/// vectors. Bus bandwidth is comparable with what the memory or the wire can carry, whatever the number of ranks.
+///
+/// Source: nccl-tests, `doc/PERFORMANCE.md`.
+#[cfg(feature = "cli")]
+pub(crate) fn bus_factor(collective: Collective, ranks: usize) -> f64 {
+    match collective {
+        Collective::AllReduce => 2.0 * (ranks as f64 - 1.0) / ranks as f64,
+        Collective::Broadcast { .. } | Collective::Reduce { .. } => 1.0,
+        Collective::AllGather
+        | Collective::ReduceScatter
+        | Collective::Gather { .. }
+        | Collective::Scatter { .. }
+        | Collective::AlltoAll
+        | Collective::AllGatherV
+        | Collective::ReduceScatterV
+        | Collective::GatherV { .. }
+        | Collective::ScatterV { .. }
+        | Collective::AlltoAllV => (ranks as f64 - 1.0) / ranks as f64,
+        Collective::Barrier => 0.0,
+    }
+}
+
 #[cfg(test)]
 pub(crate) fn every(roots: impl IntoIterator<Item = usize>) -> Vec<Collective> {
     let rooted = roots.into_iter().flat_map(|root| {

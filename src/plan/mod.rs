@@ -12,4 +12,6 @@ pub(crate) mod groups;
 pub(crate) mod layout;
 pub(crate) mod levels;
 pub(crate) mod schedule;
+#[cfg(feature = "cli")]
+pub(crate) mod simulate;
 pub(crate) mod verify;

@@ -1,4 +1,6 @@
-//! The `ccl-topo` program: shows, converts and compares descriptions of machines.
+//! The `ccl-topo` program: shows, converts and compares descriptions of machines, and simulates calls on them.
+
+mod simulate;
 
 use crate::{
     log,
@@ -62,6 +64,8 @@ enum Command {
         #[command(flatten)]
         how: How,
     },
+    /// Tell how long a collective takes on a network that need not be there
+    Simulate(Box<simulate::Simulate>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -99,7 +103,7 @@ fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => print(&text, ExitCode::SUCCESS),
                 ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                    complain("show, dump or diff? --help tells more", 2)
+                    complain("show, dump, diff or simulate? --help tells more", 2)
                 }
                 _ => complain(&crate::perf::one_line(&text), 2),
             };
@@ -158,6 +162,7 @@ fn obey(command: &Command) -> Result<(String, ExitCode), String> {
             let lines: String = changes.iter().map(|change| format!("{change}\n")).collect();
             Ok((plain(&lines), code))
         }
+        Command::Simulate(simulate) => simulate.run(),
     }
 }
 

@@ -1,0 +1,275 @@
+//! One host as messages see it: which edges lie between two of its ranks, and between a rank and the network.
+
+use super::network::{Edges, Way, femtoseconds};
+use crate::topo::graph::{Confidence, Graph, Link, LinkKind, NodeId, NodeKind, Origin};
+use crate::topo::paths::Paths;
+use crate::types::Error;
+
+/// Ways inside a host, worked out once for all hosts that are alike.
+#[derive(Debug, Clone)]
+pub(crate) struct Host {
+    graph: Graph,
+    /// What the ranks run on, in order.
+    devices: Vec<NodeId>,
+    /// The device of each rank.
+    seats: Vec<usize>,
+    adapters: Vec<Adapter>,
+    /// From each rank to each, row by row; none where there is no way.
+    between: Vec<Option<Way>>,
+    /// Each rank's adapter, the way to it and the way from it.
+    exits: Vec<Option<(usize, Way, Way)>>,
+    limits: Limits,
+}
+
+/// A network adapter with all its ports.
+#[derive(Debug, Clone)]
+struct Adapter {
+    node: Option<NodeId>,
+    name: Box<str>,
+    bandwidth: f64,
+    works: bool,
+}
+
+/// What is taken where a file does not say, and for ranks that share a device. Bytes a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Limits {
+    /// Of an adapter's link to the network, if it should not be the file's.
+    pub(crate) link: Option<f64>,
+    /// Of an edge of unknown speed.
+    pub(crate) unknown: f64,
+    /// Of ranks on one device, together.
+    pub(crate) memory: f64,
+}
+
+impl Limits {
+    /// 50 GB/s networks, 100 GB/s memory.
+    pub(crate) const USUAL: Limits = Limits {
+        link: None,
+        unknown: 50e9,
+        memory: 100e9,
+    };
+}
+
+impl Host {
+    /// The ways among `ranks` ranks of a machine. They run on its GPUs or NPUs, on its NUMA nodes if it has none, and leave it by
+    /// the nearest adapter; among equals by the one that fewest use.
+    pub(crate) fn new(mut graph: Graph, ranks: usize, limits: Limits) -> Host {
+        if graph.is_empty() {
+            graph.add_node(NodeKind::Host, "host", None, Origin::ASSUMED);
+        }
+        let adapters = adapters(&graph, &limits);
+        let devices = devices(&graph, None);
+        let mut host = Host {
+            seats: seats(ranks, devices.len()),
+            graph,
+            devices,
+            adapters,
+            between: Vec::new(),
+            exits: Vec::new(),
+            limits,
+        };
+        host.find_ways();
+        host
+    }
+
+    /// `ranks` devices with an adapter each, joined by a switch.
+    pub(crate) fn uniform(ranks: usize, local: f64, latency_ns: u32, limits: Limits) -> Host {
+        let mut graph = Graph::new();
+        let link = |kind, speed: f64, latency| Link {
+            latency_ns: Some(latency),
+            ..Link::new(kind, Origin::ASSUMED).speed(speed as u64, Confidence::Assumed)
+        };
+        let switch = graph.add_node(NodeKind::NvSwitch, "switch", None, Origin::ASSUMED);
+        for rank in 0..ranks {
+            let device = graph.add_node(NodeKind::Gpu, &format!("device{rank}"), None, Origin::ASSUMED);
+            let nic = graph.add_node(NodeKind::Nic, &format!("nic{rank}"), None, Origin::ASSUMED);
+            graph.join(device, switch, link(LinkKind::NvLink, local, latency_ns));
+            graph.join(device, nic, link(LinkKind::Pcie, 1e15, 0));
+            graph.join(switch, nic, link(LinkKind::Pcie, local, 0)); // for the others, where theirs has failed
+        }
+        Host::new(graph, ranks, limits)
+    }
+
+    pub(crate) fn ranks(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// Edges, shared capacities, devices' memory, and adapters' links out and in.
+    pub(super) fn width(&self) -> usize {
+        self.graph.edges().len() + self.graph.groups().len() + self.devices.len() + 2 * self.adapters.len()
+    }
+
+    fn first_link(&self) -> usize {
+        self.width() - 2 * self.adapters.len()
+    }
+
+    /// The link of an adapter out of the host, or into it.
+    pub(super) fn link(&self, adapter: usize, into: bool) -> usize {
+        self.first_link() + 2 * adapter + usize::from(into)
+    }
+
+    pub(super) fn link_bandwidth(&self) -> f64 {
+        self.adapters.iter().map(|adapter| adapter.bandwidth).sum()
+    }
+
+    pub(super) fn between(&self, from: usize, to: usize) -> Option<&Way> {
+        self.between[from * self.ranks() + to].as_ref()
+    }
+
+    /// A rank's adapter, the way to it and the way from it.
+    pub(super) fn exit(&self, rank: usize) -> Option<&(usize, Way, Way)> {
+        self.exits[rank].as_ref()
+    }
+
+    pub(super) fn capacity(&self, at: usize) -> f64 {
+        let (edges, groups) = (self.graph.edges().len(), self.graph.groups().len());
+        match at {
+            _ if at < edges + groups => Edges(&self.graph, &self.limits).capacity(at),
+            _ if at < self.first_link() => self.limits.memory,
+            _ => self.adapters[(at - self.first_link()) / 2].bandwidth,
+        }
+    }
+
+    pub(super) fn name(&self, at: usize) -> String {
+        let (edges, groups) = (self.graph.edges().len(), self.graph.groups().len());
+        match at {
+            _ if at < edges + groups => Edges(&self.graph, &self.limits).name(at),
+            _ if at < self.first_link() => {
+                let device = self.devices[at - edges - groups];
+                format!("{} memory", self.graph.name(device))
+            }
+            _ => {
+                let link = at - self.first_link();
+                let way = if link.is_multiple_of(2) { "out" } else { "in" };
+                format!("{} {way}", self.adapters[link / 2].name)
+            }
+        }
+    }
+
+    /// The host without an adapter or an edge of this name; `None` if it has none.
+    pub(super) fn without(&self, name: &str) -> Option<Host> {
+        let mut host = self.clone();
+        let adapter = host.adapters.iter().position(|adapter| *adapter.name == *name);
+        let edge = self.graph.edge_ids().find(|edge| self.name(edge.at()) == name);
+        match (adapter, edge) {
+            (Some(adapter), _) => host.adapters[adapter].works = false,
+            (None, Some(edge)) => host.graph.link_mut(edge).reachable = false,
+            (None, None) => return None,
+        }
+        host.find_ways();
+        Some(host)
+    }
+
+    fn find_ways(&mut self) {
+        let (graph, limits, ranks) = (&self.graph, &self.limits, self.ranks());
+        let edges = Edges(graph, limits);
+        let from: Vec<Paths> = self
+            .devices
+            .iter()
+            .map(|&device| Paths::from(graph, device))
+            .collect();
+        let memory = |device: usize| Way {
+            edges: vec![(graph.edges().len() + graph.groups().len() + device) as u32],
+            latency: femtoseconds(100.0),
+        };
+        let way = |from_device: usize, to: usize| match from_device == to {
+            true => Some(memory(to)),
+            false => edges.way(&from[from_device], self.devices[to]),
+        };
+        let mut between = Vec::with_capacity(ranks * ranks);
+        for &one in &self.seats {
+            between.extend(self.seats.iter().map(|&other| way(one, other)));
+        }
+        let mut used = vec![0; self.adapters.len()];
+        let mut nearest = Vec::new();
+        for (device, paths) in from.iter().enumerate() {
+            let label = |at: &usize| {
+                let adapter = &self.adapters[*at];
+                let Some(node) = adapter.node else {
+                    return adapter.works.then_some(Default::default());
+                };
+                let label = paths.to(node).filter(|_| adapter.works)?;
+                let key = (
+                    label.way as u8,
+                    std::cmp::Reverse(label.bytes_per_second),
+                    used[*at],
+                    label.edges,
+                );
+                Some((Some(key), *at))
+            };
+            let best = (0..self.adapters.len())
+                .filter(|at| label(at).is_some())
+                .min_by_key(label);
+            if let Some(best) = best.filter(|_| self.seats.contains(&device)) {
+                used[best] += 1;
+            }
+            nearest.push(best);
+        }
+        let exit = |&seat: &usize| {
+            let adapter = nearest[seat]?;
+            match self.adapters[adapter].node {
+                None => Some((adapter, Way::default(), Way::default())),
+                Some(node) => {
+                    let back = edges.way(&Paths::from(graph, node), self.devices[seat])?;
+                    Some((adapter, edges.way(&from[seat], node)?, back))
+                }
+            }
+        };
+        let exits = self.seats.iter().map(exit).collect();
+        (self.between, self.exits) = (between, exits);
+    }
+}
+
+/// What ranks run on, in a host or anywhere: accelerators, NUMA nodes, or whole hosts.
+pub(super) fn devices(graph: &Graph, host: Option<NodeId>) -> Vec<NodeId> {
+    let is_there = |node: &NodeId| host.is_none_or(|host| graph.ancestors(*node).any(|above| above == host));
+    for kinds in [&[NodeKind::Gpu, NodeKind::Npu][..], &[NodeKind::Numa]] {
+        let of_kind = graph.nodes().filter(|node| kinds.contains(&graph.kind(*node)));
+        let found: Vec<_> = of_kind.filter(is_there).collect();
+        if !found.is_empty() {
+            return found;
+        }
+    }
+    host.into_iter()
+        .chain(graph.nodes().take(usize::from(host.is_none())))
+        .collect()
+}
+
+/// The device of each rank: the first ones if there are enough, else all with about as many each.
+pub(super) fn seats(ranks: usize, devices: usize) -> Vec<usize> {
+    let seat = |rank| match ranks <= devices {
+        true => rank,
+        false => rank * devices / ranks,
+    };
+    (0..ranks).map(seat).collect()
+}
+
+fn adapters(graph: &Graph, limits: &Limits) -> Vec<Adapter> {
+    let adapter = |node: NodeId| {
+        let ports = graph.edges_from(node).map(|edge| graph.edge(edge));
+        let ports = ports.filter(|edge| graph.kind(edge.to) == NodeKind::NicPort && edge.link.reachable);
+        let declared: f64 = ports.map(|edge| edge.link.bytes_per_second as f64).sum();
+        let declared = Some(declared).filter(|&bandwidth| bandwidth > 0.0);
+        Adapter {
+            node: Some(node),
+            name: graph.name(node).into(),
+            bandwidth: limits.link.or(declared).unwrap_or(limits.unknown),
+            works: true,
+        }
+    };
+    let mut adapters: Vec<_> = graph.of_kind(NodeKind::Nic).map(adapter).collect();
+    if adapters.is_empty() {
+        adapters.push(Adapter {
+            node: None,
+            name: "nic".into(),
+            bandwidth: limits.link.unwrap_or(limits.unknown),
+            works: true,
+        });
+    }
+    adapters
+}
+
+/// There is no way between two ranks.
+pub(super) fn no_way(from: usize, to: usize) -> Error {
+    Error::usage(format!("no way leads from rank {from} to rank {to}"))
+}

@@ -1,0 +1,418 @@
+//! Closed forms, fairness by hand, and that nothing that is left out changes a result.
+
+use super::host::{Host, Limits};
+use super::network::Fabric;
+use super::*;
+use crate::plan::algo::ALGORITHMS;
+use crate::topo::read;
+
+const LINK: f64 = 50e9;
+const ALL: Effort = Effort {
+    folds: false,
+    cuts: false,
+    splits: false,
+    ..Effort::USUAL
+};
+const SHORT: Effort = Effort {
+    folds: true,
+    cuts: true,
+    ..ALL
+};
+
+fn algorithm(name: &str) -> &'static Algorithm {
+    ALGORITHMS
+        .iter()
+        .find(|algorithm| algorithm.name == name)
+        .unwrap()
+}
+
+fn call(collective: Collective, name: &str, bytes: f64) -> Call<'static> {
+    Call {
+        collective,
+        algorithm: algorithm(name),
+        bytes,
+        channels: 1,
+        tile: f64::INFINITY,
+        in_flight: 1,
+        constants: Constants::USUAL,
+        effort: ALL,
+    }
+}
+
+/// Hosts of one rank on a switch: a message takes overhead and two links of 1 us, 2.5 us in all.
+fn flat(ranks: usize) -> Network {
+    Network::cluster(
+        Host::uniform(1, 400e9, 400, Limits::USUAL),
+        ranks,
+        Fabric::switch(1000.0),
+    )
+}
+
+const ALPHA: f64 = 2.5e-6;
+
+fn tree(size: usize, hosts: usize, oversubscription: f64) -> Network {
+    let fabric = Fabric {
+        hosts: 2,
+        leaves: 2,
+        oversubscription,
+        latency_ns: 500.0,
+    };
+    Network::cluster(Host::uniform(size, 400e9, 400, Limits::USUAL), hosts, fabric)
+}
+
+fn time(call: &Call<'_>, network: &Network) -> f64 {
+    simulate(call, network).unwrap().time
+}
+
+fn same(found: f64, wanted: f64, within: f64, what: &str) {
+    assert!(
+        (found - wanted).abs() <= within * wanted,
+        "{what}: {found} and not {wanted}"
+    );
+}
+
+#[test]
+fn a_ring_takes_what_its_closed_form_says() {
+    for ranks in [2, 3, 8, 37] {
+        for bytes in [1e3, 1e6, 1e9] {
+            let p = ranks as f64;
+            let step = ALPHA + bytes / p / LINK;
+            for (collective, steps) in [
+                (Collective::AllReduce, 2.0 * (p - 1.0)),
+                (Collective::AllGather, p - 1.0),
+                (Collective::ReduceScatter, p - 1.0),
+            ] {
+                let call = call(collective, "ring", bytes);
+                same(
+                    time(&call, &flat(ranks)),
+                    steps * step,
+                    1e-8,
+                    &format!("{collective:?}, {ranks} ranks"),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_chain_is_a_pipeline() {
+    let (bytes, tiles) = (1e8, 100.0);
+    for ranks in [2, 5, 16] {
+        let mut call = call(Collective::Broadcast { root: 0 }, "chain", bytes);
+        call.tile = bytes / tiles;
+        // The first tile's way, and the others behind it.
+        let wanted = (ranks as f64 - 1.0) * (ALPHA + call.tile / LINK) + (tiles - 1.0) * call.tile / LINK;
+        same(time(&call, &flat(ranks)), wanted, 1e-8, &format!("{ranks} ranks"));
+    }
+}
+
+#[test]
+fn doubling_and_trees_take_their_rounds() {
+    for rounds in [1, 4, 6] {
+        let (ranks, bytes) = (1 << rounds, 1e6);
+        let doubling = call(Collective::AllReduce, "doubling", bytes);
+        let wanted = f64::from(rounds) * (ALPHA + bytes / LINK);
+        same(time(&doubling, &flat(ranks)), wanted, 1e-8, "doubling");
+        // Down a binomial tree the root sends one message after the other; they overlap but for their overhead.
+        let tree = call(Collective::Broadcast { root: 0 }, "tree", 0.0);
+        same(time(&tree, &flat(ranks)), f64::from(rounds) * ALPHA, 1e-8, "tree");
+    }
+    // Up and down both trees of 7 and a root, in each of which a rank has two children as a rule.
+    let double = call(Collective::AllReduce, "doubletree", 0.0);
+    let found = time(&double, &flat(8));
+    assert!((6.0 * ALPHA..6.0 * (ALPHA + 1e-6)).contains(&found), "{found}");
+}
+
+/// Three ranks send to one; one of them to another as well.
+#[test]
+fn shares_are_max_min_fair() {
+    let bytes = 3e9;
+    let gather = call(Collective::Gather { root: 0 }, "direct", 4.0 * bytes);
+    // Three flows share the root's link.
+    same(
+        time(&gather, &flat(4)),
+        ALPHA + 3.0 * bytes / LINK,
+        1e-8,
+        "gather",
+    );
+    let split = simulate(
+        &Call {
+            effort: Effort { splits: true, ..ALL },
+            ..gather
+        },
+        &flat(4),
+    );
+    let split = split.unwrap().split.unwrap();
+    same(split.latency, ALPHA, 1e-8, "latency");
+    same(split.bandwidth, bytes / LINK, 1e-6, "bandwidth");
+    same(split.contention, 2.0 * bytes / LINK, 1e-6, "contention");
+}
+
+/// Flows over edges at random, with the rates that progressive filling gives them.
+#[test]
+fn rates_are_those_of_progressive_filling() {
+    let mut random = fastrand::Rng::with_seed(7);
+    for round in 0..300 {
+        let (edges, lanes) = (random.usize(1..12), random.usize(1..25));
+        let mut model = Model {
+            threads: Vec::new(),
+            ops: Vec::new(),
+            lanes: Vec::new(),
+            crossings: Vec::new(),
+            capacities: (0..edges).map(|_| f64::from(random.u32(1..5))).collect(),
+        };
+        for _ in 0..lanes {
+            let first = model.crossings.len();
+            for edge in 0..edges as u32 {
+                if random.u8(..3) == 0 || (edge + 1 == edges as u32 && first == model.crossings.len()) {
+                    model.crossings.push((edge, f64::from(random.u8(1..4))));
+                }
+            }
+            model.lanes.push(model::Line {
+                from: 0,
+                to: 0,
+                latency: 0,
+                crossings: first..model.crossings.len(),
+            });
+        }
+        let mut flows = flows::Flows::new(&model);
+        let mut active = vec![false; lanes];
+        for turn in 0..40 {
+            let lane = random.usize(..lanes);
+            active[lane] = !active[lane];
+            match active[lane] {
+                true => flows.start(turn, lane as u32, 1e30),
+                false => flows.end(lane as u32),
+            }
+            if random.bool() {
+                continue;
+            }
+            flows.settle(turn);
+            let wanted = filled(&model, &active);
+            for (found, wanted) in flows.rates().iter().zip(&wanted) {
+                assert!(
+                    (found - wanted).abs() < 1e-9,
+                    "round {round}: {:?} and not {wanted:?}",
+                    flows.rates()
+                );
+            }
+        }
+    }
+}
+
+/// All flows grow together until an edge is full, whose flows then stay.
+fn filled(model: &Model, active: &[bool]) -> Vec<f64> {
+    let mut rates = vec![0.0; active.len()];
+    let mut grows = active.to_vec();
+    while grows.contains(&true) {
+        let mut room = model.capacities.clone();
+        let mut growing = vec![0.0; room.len()];
+        for (lane, line) in model.lanes.iter().enumerate() {
+            for &(edge, times) in &model.crossings[line.crossings.clone()] {
+                room[edge as usize] -= times * rates[lane];
+                growing[edge as usize] += if grows[lane] { times } else { 0.0 };
+            }
+        }
+        let most = |edge: usize| {
+            if growing[edge] > 0.0 {
+                room[edge] / growing[edge]
+            } else {
+                f64::INFINITY
+            }
+        };
+        let step = (0..room.len()).map(most).fold(f64::INFINITY, f64::min);
+        for (lane, line) in model.lanes.iter().enumerate() {
+            if !grows[lane] {
+                continue;
+            }
+            rates[lane] += step;
+            let crossings = &model.crossings[line.crossings.clone()];
+            grows[lane] = crossings
+                .iter()
+                .all(|(edge, _)| most(*edge as usize) > step + 1e-12);
+        }
+    }
+    rates
+}
+
+#[test]
+fn what_is_left_out_changes_nothing() {
+    let mut random = fastrand::Rng::with_seed(11);
+    let networks = [
+        ("8 on a switch", tree(8, 4, 1.0)),
+        ("three levels", tree(4, 8, 1.0)),
+        ("half as much above", tree(4, 8, 2.0)),
+        ("not even", tree(3, 7, 3.0)),
+        ("2 each", tree(2, 12, 4.0)),
+        ("1 each", flat(32)),
+        ("an odd number", flat(21)),
+    ];
+    let mut folded = 0;
+    for (what, network) in &networks {
+        for name in [
+            "ring",
+            "doubletree",
+            "hierarchical",
+            "doubling",
+            "halving",
+            "direct",
+        ] {
+            if name == "hierarchical" && network.ranks_per_host() == 1 {
+                continue;
+            }
+            let mut one = call(
+                Collective::AllReduce,
+                name,
+                10f64.powf(random.f64() * 6.0 + 3.0).round(),
+            );
+            one.tile = one.bytes / f64::from(random.u32(1..60));
+            one.in_flight = random.usize(1..5);
+            one.channels = random.usize(1..3);
+            one.constants.slots = random.usize(1..5);
+            let all = simulate(&one, network).unwrap();
+            one.effort = SHORT;
+            let short = simulate(&one, network).unwrap();
+            same(short.time, all.time, 1e-9, &format!("{name}, {what}, {one:?}"));
+            folded += usize::from(short.classes < all.classes);
+            assert_eq!(short.messages, all.messages);
+        }
+    }
+    assert!(folded > 20, "{folded} were folded");
+}
+
+#[test]
+fn two_thousand_ranks_are_folded_to_a_few() {
+    let network = tree(8, 256, 1.0);
+    for (name, classes) in [("ring", 32), ("hierarchical", 1), ("doubling", 1)] {
+        let mut one = call(Collective::AllReduce, name, 1e8);
+        one.tile = 1e7;
+        one.effort = SHORT;
+        let short = simulate(&one, &network).unwrap();
+        assert_eq!((short.ranks, short.classes), (2048, classes), "{name}");
+        if name != "ring" {
+            one.effort = ALL;
+            same(short.time, time(&one, &network), 1e-9, name);
+        } else {
+            one.effort = Effort {
+                folds: false,
+                ..SHORT
+            };
+            same(short.time, time(&one, &network), 1e-9, name);
+        }
+    }
+}
+
+#[test]
+fn all_bytes_go_over_the_edges() {
+    let network = tree(4, 8, 1.0);
+    let one = call(Collective::AllGather, "direct", 32e6);
+    let report = simulate(&one, &network).unwrap();
+    let programs = Programs::new(
+        &Work {
+            collective: one.collective,
+            algorithm: one.algorithm,
+            parts: 1,
+        },
+        &network,
+    )
+    .unwrap();
+    // Each of 32 ranks sends its megabyte to 31 others, and 28 of them are on other hosts.
+    let sent: f64 = programs.lanes.iter().map(|lane| lane.grains).sum();
+    assert_eq!(sent, 32.0 * 31.0);
+    let out = |busy: &Busy| busy.name.ends_with(" out") || busy.name.ends_with(" in");
+    let link = report.busiest.iter().find(|busy| out(busy)).unwrap();
+    assert_eq!((link.bytes, link.alike), (28e6, 64));
+    assert!(link.utilisation > 0.9 && link.utilisation <= 1.0, "{link:?}");
+}
+
+/// k GPUs and k adapters of each of ten H100 hosts, by what their file says.
+#[test]
+fn the_plateaus_of_h100_hosts_follow_from_their_graph() {
+    const FILE: &str = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/topologies/nccl-xml/oci-h100-topology-kubernetes.xml"
+    );
+    let text = std::fs::read_to_string(FILE).unwrap();
+    let graph = read::read(&text, "h100").unwrap().0.graph;
+    for (gpus, measured) in [(1, 48.9), (2, 98.3), (4, 196.4), (8, 344.9)] {
+        let host = Host::new(graph.clone(), gpus, Limits::USUAL);
+        let network = Network::cluster(host, 10, Fabric::switch(500.0));
+        let mut ring = call(Collective::AllReduce, "ring", 16e9);
+        (ring.channels, ring.tile, ring.in_flight, ring.effort) = (gpus, 4e6, 4, SHORT);
+        let found = simulate(&ring, &network).unwrap();
+        let plateau = (gpus as f64 * 49.0).min(365.0);
+        let bandwidth = found.bus_bandwidth / 1e9;
+        same(
+            bandwidth,
+            plateau,
+            0.1,
+            &format!("{gpus} GPUs, measured {measured}"),
+        );
+    }
+}
+
+#[test]
+fn what_fails_or_is_slow_takes_longer() {
+    let mut one = call(Collective::AllReduce, "ring", 1e9);
+    one.effort = SHORT;
+    let before = time(&one, &tree(2, 8, 1.0));
+    let after = |change: &dyn Fn(&mut Network)| {
+        let mut network = tree(2, 8, 1.0);
+        change(&mut network);
+        let short = time(&one, &network);
+        same(
+            short,
+            time(&Call { effort: ALL, ..one }, &network),
+            1e-9,
+            "folded",
+        );
+        short
+    };
+    let slow = after(&|network| network.degrade("host3/nic1 out", 0.5).unwrap());
+    assert!((1.9..2.1).contains(&(slow / before)), "{slow} {before}");
+    let fewer = after(&|network| network.fail("host3").unwrap());
+    same(fewer, before * (26.0 / 14.0) / (30.0 / 16.0), 0.01, "a host less");
+    let detour = after(&|network| network.fail("host3/nic1").unwrap());
+    assert!(detour >= before, "{detour} {before}");
+    let mut network = tree(2, 8, 1.0);
+    for wrong in ["host8", "host3/nic7", "leaf0 up", "x"] {
+        assert!(network.fail(wrong).is_err(), "{wrong}");
+        assert!(network.degrade(wrong, 0.0).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_file_of_switches_and_hosts_is_a_network() {
+    const FILE: &str = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/topologies/own/slurm-tree.conf"
+    );
+    let text = std::fs::read_to_string(FILE).unwrap();
+    let graph = read::read(&text, "slurm").unwrap().0.graph;
+    let network = Network::whole(graph.clone(), Some(40), 2, Limits::USUAL).unwrap();
+    assert_eq!(network.ranks(), 80);
+    for name in ["ring", "hierarchical", "doubletree"] {
+        let mut one = call(Collective::AllReduce, name, 1e7);
+        let all = time(&one, &network);
+        one.effort = SHORT;
+        same(time(&one, &network), all, 1e-9, name);
+    }
+    assert!(Network::whole(graph, Some(1000), 1, Limits::USUAL).is_err());
+}
+
+#[test]
+fn a_trace_has_all_messages() {
+    let mut one = call(Collective::AllReduce, "ring", 4e6);
+    one.effort.traces = true;
+    let report = simulate(&one, &flat(4)).unwrap();
+    assert_eq!(report.spans.len() as f64, report.messages);
+    assert_eq!(report.spans.len(), 4 * 6);
+    let first = &report.spans[0];
+    assert_eq!(
+        (first.rank, first.channel, first.label.as_str(), first.begin),
+        (0, 0, "to 1", 0)
+    );
+    let last = report.spans.iter().map(|span| span.end).max().unwrap();
+    assert_eq!(seconds(last), report.time);
+    assert!(simulate(&one, &flat(600)).is_err());
+}

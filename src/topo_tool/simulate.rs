@@ -1,0 +1,463 @@
+//! `ccl-topo simulate`: how long a collective takes on a network that need not be there.
+
+use super::{How, load, plain};
+use crate::plan::algo::{ALGORITHMS, Algorithm, fitting};
+use crate::plan::simulate::host::{Host, Limits};
+use crate::plan::simulate::network::{Fabric, Network};
+use crate::plan::simulate::{Call, Constants, Effort, Report, simulate};
+use crate::topo::graph::{Graph, NodeKind};
+use crate::types::Collective;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// A call on a network, and what might happen to that.
+#[derive(Debug, clap::Args)]
+pub(super) struct Simulate {
+    /// The collective: allreduce, broadcast, allgather, ...
+    #[arg(value_name = "OP", value_parser = collective)]
+    operation: Collective,
+    /// Bytes of the whole vector: 4096, 64K, 1G
+    #[arg(value_parser = crate::perf::bytes)]
+    bytes: u64,
+    /// What each host is like, or hosts and the switches that join them: a file, - or live [default: a device and an adapter
+    /// for each rank]
+    #[arg(long, value_name = "FILE")]
+    topo: Option<PathBuf>,
+    #[command(flatten)]
+    how: How,
+    /// Hosts [default: all of a file that joins several, else 2]
+    #[arg(long, value_name = "N")]
+    hosts: Option<usize>,
+    /// Ranks of a host [default: its GPUs, else 1 for each NUMA node, else 8]
+    #[arg(long, value_name = "K")]
+    ranks_per_host: Option<usize>,
+    /// What joins hosts that are alike: switch, or tree:H (H hosts on a leaf switch, all leaves on one spine), or tree:H:L (L
+    /// leaves in a pod, all pods on one core)
+    #[arg(long, default_value = "switch", value_parser = fabric)]
+    fabric: Fabric,
+    /// How many times as much comes from below a switch as goes up from it
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    oversubscription: f64,
+    /// GB/s of each adapter's link, one way [default: the file's, else 50]
+    #[arg(long, value_name = "GB/S")]
+    link_bandwidth: Option<f64>,
+    /// Nanoseconds of a link between hosts and switches
+    #[arg(long, value_name = "NS", default_value_t = 500.0)]
+    link_latency: f64,
+    /// GB/s between the ranks of a host, without a file
+    #[arg(long, value_name = "GB/S", default_value_t = 400.0)]
+    local_bandwidth: f64,
+    /// Nanoseconds of a sender's time for each message
+    #[arg(long, value_name = "NS", default_value_t = Constants::USUAL.overhead_ns)]
+    overhead: f64,
+    /// Messages that a lane holds until they are taken
+    #[arg(long, value_name = "N", default_value_t = Constants::USUAL.slots, value_parser = at_least_one)]
+    slots: usize,
+    /// The algorithm [default: all that can, and the best]
+    #[arg(long, value_name = "NAME", value_parser = algorithm)]
+    algorithm: Option<&'static Algorithm>,
+    /// Copies of the schedule that share the vector, each of which goes another way in and out of hosts [default: 1; of a ring
+    /// the ranks of a host]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    channels: Option<usize>,
+    /// Bytes of the longest message [default: 1M, or a 256th of the vector if that is more]
+    #[arg(long, value_name = "BYTES", value_parser = crate::perf::bytes)]
+    tile: Option<u64>,
+    /// Tiles in flight
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = at_least_one)]
+    in_flight: usize,
+    /// What if an edge carried only so much of what it does: host3/nic0 out=0.5. Names are those of the busiest edges
+    #[arg(long, value_name = "EDGE=SHARE", value_parser = share)]
+    degrade: Vec<(String, f64)>,
+    /// What if a host (host3), its adapter or an edge (host3/NAME) were not there
+    #[arg(long, value_name = "NAME")]
+    fail: Vec<String>,
+    /// What if there were more hosts
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    add_hosts: usize,
+    /// Run every rank and turn; slow, and for comparison
+    #[arg(long)]
+    unfolded: bool,
+    /// With --json: every message of up to 512 ranks, with its begin and end
+    #[arg(long, requires = "json")]
+    trace: bool,
+    /// Write JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn collective(text: &str) -> Result<Collective, String> {
+    let all = [
+        Collective::AllReduce,
+        Collective::Broadcast { root: 0 },
+        Collective::Barrier,
+        Collective::Reduce { root: 0 },
+        Collective::AllGather,
+        Collective::ReduceScatter,
+        Collective::Gather { root: 0 },
+        Collective::Scatter { root: 0 },
+        Collective::AlltoAll,
+    ];
+    let found = all.into_iter().find(|collective| collective.name() == text);
+    found.ok_or_else(|| format!("one of {}", all.map(Collective::name).join(", ")))
+}
+
+fn algorithm(text: &str) -> Result<&'static Algorithm, String> {
+    let found = ALGORITHMS.iter().find(|algorithm| algorithm.name == text);
+    let names = || {
+        ALGORITHMS
+            .iter()
+            .map(|algorithm| algorithm.name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    found.ok_or_else(|| format!("one of {}", names()))
+}
+
+fn fabric(text: &str) -> Result<Fabric, String> {
+    let wrong = || "switch, tree:HOSTS or tree:HOSTS:LEAVES".to_owned();
+    if text == "switch" {
+        return Ok(Fabric::switch(0.0));
+    }
+    let numbers = text.strip_prefix("tree:").ok_or_else(wrong)?.split(':');
+    let numbers: Result<Vec<_>, _> = numbers.map(at_least_one).collect();
+    match numbers.map_err(|_| wrong())?.as_slice() {
+        [hosts] => Ok(Fabric {
+            hosts: *hosts,
+            ..Fabric::switch(0.0)
+        }),
+        [hosts, leaves] => Ok(Fabric {
+            hosts: *hosts,
+            leaves: *leaves,
+            ..Fabric::switch(0.0)
+        }),
+        _ => Err(wrong()),
+    }
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=1 << 24).contains(number));
+    number.ok_or_else(|| "a number from 1 to 16777216".to_owned())
+}
+
+fn share(text: &str) -> Result<(String, f64), String> {
+    let (name, share) = text.rsplit_once('=').ok_or("EDGE=SHARE")?;
+    Ok((
+        name.to_owned(),
+        share.parse().map_err(|_| format!("{share} is no number"))?,
+    ))
+}
+
+/// What an algorithm came to, and what it comes to after the changes.
+struct Row {
+    algorithm: &'static Algorithm,
+    channels: usize,
+    report: Report,
+    after: Option<Report>,
+}
+
+impl Simulate {
+    pub(super) fn run(&self) -> Result<(String, ExitCode), String> {
+        let graph = match &self.topo {
+            Some(file) => Some(load(file, &self.how)?.0.graph),
+            None => None,
+        };
+        let network = self.network(graph.as_ref(), 0)?;
+        let after = match self.has_changes() {
+            true => Some(self.changed(graph.as_ref())?),
+            false => None,
+        };
+        let mut rows = Vec::new();
+        let mut left_out = Vec::new();
+        for algorithm in self.algorithms()? {
+            match self.row(algorithm, &network, after.as_ref()) {
+                Ok(row) => rows.push(row),
+                Err(why) if self.algorithm.is_none() => left_out.push((algorithm.name, why)),
+                Err(why) => return Err(why),
+            }
+        }
+        let last = |row: &Row| row.after.as_ref().unwrap_or(&row.report).time;
+        rows.sort_by(|one, other| last(one).total_cmp(&last(other)));
+        if rows.is_empty() {
+            let why = left_out.pop().map_or_else(String::new, |(_, why)| why);
+            return Err(format!("nothing to simulate: {why}"));
+        }
+        let text = match self.json {
+            true => format!("{:#}\n", self.as_json(&network, &rows, &left_out)),
+            false => plain(&self.as_text(&network, &rows, &left_out)),
+        };
+        Ok((text, ExitCode::SUCCESS))
+    }
+
+    fn has_changes(&self) -> bool {
+        !self.degrade.is_empty() || !self.fail.is_empty() || self.add_hosts > 0
+    }
+
+    fn network(&self, graph: Option<&Graph>, more: usize) -> Result<Network, String> {
+        let positive = [
+            self.oversubscription,
+            self.local_bandwidth,
+            self.link_bandwidth.unwrap_or(1.0),
+        ];
+        let not_negative = [self.link_latency, self.overhead];
+        if !positive.iter().all(|x| *x > 0.0 && x.is_finite())
+            || !not_negative.iter().all(|x| (0.0..1e12).contains(x))
+        {
+            return Err("bandwidths and the oversubscription are more than 0, times are not less".to_owned());
+        }
+        let link = self.link_bandwidth.map(|gigabytes| gigabytes * 1e9);
+        let limits = Limits {
+            link,
+            unknown: link.unwrap_or(Limits::USUAL.unknown),
+            ..Limits::USUAL
+        };
+        let count = |kinds: &[NodeKind]| {
+            let of_kind = |graph: &Graph| {
+                graph
+                    .nodes()
+                    .filter(|node| kinds.contains(&graph.kind(*node)))
+                    .count()
+            };
+            graph.map_or(0, of_kind)
+        };
+        let joined = count(&[NodeKind::Host]);
+        let devices = [count(&[NodeKind::Gpu, NodeKind::Npu]), count(&[NodeKind::Numa])];
+        let devices = devices.into_iter().find(|&devices| devices > 0);
+        if let Some(graph) = graph.filter(|_| joined > 1) {
+            let ranks = self
+                .ranks_per_host
+                .or(devices.map(|devices| devices.div_ceil(joined)))
+                .unwrap_or(1);
+            let hosts = self.hosts.map(|hosts| hosts + more);
+            return Network::whole(graph.clone(), hosts, at_least(ranks)?, limits)
+                .map_err(|error| error.to_string());
+        }
+        let ranks = at_least(self.ranks_per_host.or(devices).unwrap_or(8))?;
+        let hosts = at_least(self.hosts.unwrap_or(2) + more)?;
+        if ranks.saturating_mul(hosts) > 1 << 24 {
+            return Err(format!(
+                "{hosts} hosts of {ranks} ranks are more than 16777216 ranks"
+            ));
+        }
+        let host = match graph {
+            Some(graph) => Host::new(graph.clone(), ranks, limits),
+            None => Host::uniform(ranks, self.local_bandwidth * 1e9, 400, limits),
+        };
+        let fabric = Fabric {
+            oversubscription: self.oversubscription,
+            latency_ns: self.link_latency,
+            ..self.fabric
+        };
+        Ok(Network::cluster(host, hosts, fabric))
+    }
+
+    fn changed(&self, graph: Option<&Graph>) -> Result<Network, String> {
+        let mut network = self.network(graph, self.add_hosts)?;
+        for (edge, share) in &self.degrade {
+            network.degrade(edge, *share).map_err(|error| error.to_string())?;
+        }
+        for name in &self.fail {
+            network.fail(name).map_err(|error| error.to_string())?;
+        }
+        Ok(network)
+    }
+
+    fn algorithms(&self) -> Result<Vec<&'static Algorithm>, String> {
+        let fit: Vec<_> = fitting(self.operation).collect();
+        match self.algorithm {
+            None => Ok(fit),
+            Some(one) if fit.iter().any(|fits| fits.name == one.name) => Ok(vec![one]),
+            Some(one) => Err(format!("{} does not do {}", one.name, self.operation.name())),
+        }
+    }
+
+    fn row(
+        &self,
+        algorithm: &'static Algorithm,
+        network: &Network,
+        after: Option<&Network>,
+    ) -> Result<Row, String> {
+        let per_host = network.ranks_per_host();
+        let channels = self
+            .channels
+            .unwrap_or(if algorithm.name == "ring" { per_host } else { 1 });
+        let tile = self.tile.unwrap_or((self.bytes / 256).max(1 << 20));
+        let call = Call {
+            collective: self.operation,
+            algorithm,
+            bytes: self.bytes as f64,
+            channels,
+            tile: tile as f64,
+            in_flight: self.in_flight,
+            constants: Constants {
+                overhead_ns: self.overhead,
+                slots: self.slots,
+                ..Constants::USUAL
+            },
+            effort: Effort {
+                folds: !self.unfolded,
+                cuts: !self.unfolded,
+                traces: self.trace,
+                most: if self.algorithm.is_none() {
+                    50_000_000
+                } else {
+                    u64::MAX
+                },
+                ..Effort::USUAL
+            },
+        };
+        let run = |network| simulate(&call, network).map_err(|error| error.to_string());
+        Ok(Row {
+            algorithm,
+            channels,
+            report: run(network)?,
+            after: after.map(run).transpose()?,
+        })
+    }
+
+    fn as_text(&self, network: &Network, rows: &[Row], left_out: &[(&str, String)]) -> String {
+        let (ranks, size) = (network.ranks(), network.ranks_per_host());
+        let mut text = format!(
+            "{} of {} bytes among {ranks} ranks, {} hosts of {size}\n\n{:<14}{:>12}{:>12}{:>12}{:>12}{:>12}",
+            self.operation.name(),
+            self.bytes,
+            ranks / size.max(1),
+            "algorithm",
+            "time us",
+            "bus GB/s",
+            "latency",
+            "bandwidth",
+            "contention",
+        );
+        if self.has_changes() {
+            let _ = write!(text, "{:>14}{:>8}", "changed us", "times");
+        }
+        text.push('\n');
+        for row in rows {
+            let report = &row.report;
+            let split = report
+                .split
+                .map(|split| [split.latency, split.bandwidth, split.contention]);
+            let _ = write!(
+                text,
+                "{:<14}{:>12.2}{:>12.2}",
+                row.algorithm.name,
+                report.time * 1e6,
+                report.bus_bandwidth / 1e9,
+            );
+            for part in 0..3 {
+                let part = split.map_or("-".to_owned(), |split| format!("{:.2}", split[part] * 1e6));
+                let _ = write!(text, "{part:>12}");
+            }
+            if let Some(after) = &row.after {
+                let _ = write!(
+                    text,
+                    "{:>14.2}{:>8.2}",
+                    after.time * 1e6,
+                    after.time / report.time
+                );
+            }
+            text.push('\n');
+        }
+        for (name, why) in left_out {
+            let _ = writeln!(text, "{name:<14}left out: {why}");
+        }
+        let best = &rows[0];
+        let report = best.after.as_ref().unwrap_or(&best.report);
+        let _ = writeln!(
+            text,
+            "\n{}: {} channels, {} tiles, {} in flight; {:.0} messages, {} of {} threads and {} messages run\nbusiest edges:",
+            best.algorithm.name,
+            best.channels,
+            report.tiles,
+            report.in_flight,
+            report.messages,
+            report.classes,
+            report.threads,
+            report.run,
+        );
+        for busy in &report.busiest {
+            let _ = writeln!(
+                text,
+                "  {:>5.1}%  {} ({:.1} GB/s), {} alike",
+                busy.utilisation * 100.0,
+                busy.name,
+                busy.capacity / 1e9,
+                busy.alike,
+            );
+        }
+        text
+    }
+
+    fn as_json(&self, network: &Network, rows: &[Row], left_out: &[(&str, String)]) -> Value {
+        let row = |row: &Row| {
+            json!({
+                "algorithm": row.algorithm.name,
+                "channels": row.channels,
+                "now": of_report(&row.report),
+                "changed": row.after.as_ref().map(of_report),
+            })
+        };
+        let left_out = left_out
+            .iter()
+            .map(|(name, why)| json!({ "algorithm": name, "why": why }));
+        json!({
+            "op": self.operation.name(),
+            "bytes": self.bytes,
+            "ranks": network.ranks(),
+            "ranks_per_host": network.ranks_per_host(),
+            "results": rows.iter().map(row).collect::<Vec<_>>(),
+            "left_out": left_out.collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn of_report(report: &Report) -> Value {
+    let busy = report.busiest.iter().map(|busy| {
+        json!({
+            "edge": busy.name,
+            "alike": busy.alike,
+            "bytes": busy.bytes,
+            "GBps": busy.capacity / 1e9,
+            "utilisation": busy.utilisation,
+        })
+    });
+    let spans = report.spans.iter().map(|span| {
+        json!({
+            "rank": span.rank,
+            "channel": span.channel,
+            "label": span.label,
+            "begin_us": span.begin as f64 * 1e-9,
+            "end_us": span.end as f64 * 1e-9,
+        })
+    });
+    let mut value = json!({
+        "ranks": report.ranks,
+        "time_us": report.time * 1e6,
+        "busbw_GBps": report.bus_bandwidth / 1e9,
+        "latency_us": report.split.map(|split| split.latency * 1e6),
+        "bandwidth_us": report.split.map(|split| split.bandwidth * 1e6),
+        "contention_us": report.split.map(|split| split.contention * 1e6),
+        "tiles": report.tiles,
+        "in_flight": report.in_flight,
+        "messages": report.messages,
+        "messages_run": report.run,
+        "threads": report.threads,
+        "threads_run": report.classes,
+        "busiest": busy.collect::<Vec<_>>(),
+    });
+    let spans: Vec<_> = spans.collect();
+    if !spans.is_empty() {
+        value["spans"] = spans.into();
+    }
+    value
+}
+
+fn at_least(number: usize) -> Result<usize, String> {
+    match number {
+        0 => Err("at least one host and one rank".to_owned()),
+        number => Ok(number),
+    }
+}
