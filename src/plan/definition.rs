@@ -129,7 +129,6 @@ pub(crate) fn has_equal_blocks(collective: Collective) -> bool {
 }
 
 /// Every collective, with each of these roots where it has one.
-#[cfg(test)]
 pub(crate) fn every(roots: impl IntoIterator<Item = usize>) -> Vec<Collective> {
     let rooted = roots.into_iter().flat_map(|root| {
         let root = root as u32;
