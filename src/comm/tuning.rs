@@ -10,13 +10,13 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{
     env,
-    fs::{self, File},
+    fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
 };
 #[cfg(feature = "cli")]
 use std::{
-    fs::DirBuilder,
+    fs::{self, DirBuilder},
     io::Write,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
 };
@@ -175,7 +175,7 @@ pub(crate) fn write(path: &Path, tuned: &Tuned) -> io::Result<()> {
 /// The longest file that is read.
 const MOST_BYTES: u64 = 1 << 20;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "cli"))]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
