@@ -239,7 +239,7 @@ typedef struct cclConfig_t {
      */
     const char *transport;
     /**
-     * The algorithm to use, for example "ring"; NULL leaves the choice to the library.
+     * The algorithm to use, for example "ring", or what CCL_ALGO may say; NULL leaves the choice to the library.
      */
     const char *algorithm;
     /**

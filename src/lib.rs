@@ -146,7 +146,7 @@ pub use bootstrap::UniqueId;
 pub use comm::{Begin, Communicator, Config, Message, Pending, Scope, Stream, algorithms, explain};
 pub use exec::Received;
 pub use mem::SharedMemory;
-pub use plan::explain::{Candidate, Explanation, Why};
+pub use plan::explain::{Candidate, Explanation, Flip, Why};
 pub use record::{Record, State};
 pub use types::{
     Call, Cause, Collective, DType, Element, Error, F8E4M3, F8E5M2, Op, Operation, PreMulSum, Reduction,

@@ -92,6 +92,13 @@ pub(crate) fn complain(what: &str) {
     to_stderr(&format!("ccl: {what}\n"));
 }
 
+/// Lines to standard error that `CCL_EXPLAIN` asks for.
+pub(crate) fn explain(text: &str) {
+    for line in text.lines() {
+        to_stderr(&format!("ccl: {line}\n"));
+    }
+}
+
 /// Writes to standard error. Where that is a pipe which nobody empties, the line is lost after a while, and those that
 /// follow at once, until there is room again: the control thread tells things, too, and while it waited for a reader
 /// no failure would be seen and no deadline kept.

@@ -578,3 +578,131 @@ fn a_reader_that_goes_away_ends_the_run() {
     let (status, said) = run.end();
     assert_eq!((status.code(), said.as_str()), (Some(1), ""));
 }
+
+/// Runs what must succeed with these variables; gives the algorithms of the rows, and what was written to standard error.
+fn algorithms_with(variables: &[(&str, &str)], line: &str) -> (Vec<String>, String) {
+    let output = ccl_perf(line).envs(variables.iter().copied()).output().unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{line}\n{out}\n{err}");
+    let rows = out.lines().filter(|line| !line.starts_with('#'));
+    let algorithm = |row: &str| row.split_whitespace().nth(6).unwrap().to_owned();
+    (rows.map(algorithm).collect(), err)
+}
+
+#[test]
+fn the_environment_forces_algorithms_by_operation() {
+    let of = |forced, line: &str| {
+        let line = format!("{line} --ranks 2 -b 1K -e 1K -n 3");
+        algorithms_with(&[("CCL_ALGO", forced)], &line).0
+    };
+    let both = "allreduce:ring;broadcast:tree,chain";
+    assert_eq!(of(both, "allreduce"), ["ring"]);
+    assert!(["tree", "chain"].contains(&of(both, "broadcast")[0].as_str()));
+    assert_eq!(of(both, "allreduce --algo halving"), ["halving"]); // the configuration's own wins
+    assert_ne!(of("^oneshot,doubling", "allreduce"), ["doubling"]);
+    let wrong = ccl_perf("allreduce --ranks 2 -b 1K -e 1K")
+        .env("CCL_ALGO", "rings")
+        .output()
+        .unwrap();
+    let err = text(&wrong.stderr);
+    assert!(
+        wrong.status.code() == Some(1)
+            && err.contains("CCL_ALGO: algorithm \"rings\" does not exist: use one of doubling"),
+        "{err}"
+    );
+}
+
+#[test]
+fn plans_are_explained_once_as_they_are_made() {
+    let line = "allreduce --ranks 2 -b 1K -e 2K -n 3";
+    let (_, err) = algorithms_with(&[("CCL_EXPLAIN", "1")], line);
+    // Of the communicator that is measured: it plans each size once, however often it is called.
+    let plans = |bytes| {
+        let begins = format!(
+            "ccl: plan: allreduce of {bytes} bytes ({} x float32), 2 ranks",
+            bytes / 4
+        );
+        err.lines().filter(|line| line.starts_with(&begins)).count()
+    };
+    assert_eq!((plans(1024), plans(2048)), (1, 1), "{err}");
+    assert!(err.contains("latency") && err.contains("longer:"), "{err}");
+}
+
+/// What was measured is used by all ranks as rank 0 has it, whatever the others have.
+#[test]
+fn what_was_measured_is_rank_0_s() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let tune = ccl_perf("tune --ranks 2 -b 1K -e 1K --seconds 1 --output")
+        .arg(file("tuned"))
+        .output()
+        .unwrap();
+    let (out, err) = (text(&tune.stdout), text(&tune.stderr));
+    assert_eq!(tune.status.code(), Some(0), "{out}\n{err}");
+    assert!(
+        out.contains("median factor") && out.contains("allreduce"),
+        "{out}"
+    );
+    let tuned: serde_json::Value = serde_json::from_str(&fs::read_to_string(file("tuned")).unwrap()).unwrap();
+    let cores: u64 = 2.min(std::thread::available_parallelism().unwrap().get() as u64);
+    let choosing = |name: &str, algorithm: &str| {
+        let mut other = tuned.clone();
+        other["choices"] = [1, cores]
+            .map(|cores| {
+                serde_json::json!({"transport": "shm", "operation": "allreduce", "ranks": 2, "cores": cores,
+                                   "bytes": [1000, 1100], "algorithm": algorithm})
+            })
+            .into();
+        fs::write(file(name), other.to_string()).unwrap();
+    };
+    choosing("ring", "ring");
+    choosing("halving", "halving");
+    let of = |files: [&str; 2]| {
+        let start = |rank: usize| {
+            ccl_perf("allreduce -b 1K -e 2K -n 3")
+                .env(
+                    "CCL_TUNE",
+                    if files[rank] == "off" {
+                        "off".to_owned()
+                    } else {
+                        file(files[rank])
+                    },
+                )
+                .env("RANK", rank.to_string())
+                .env("WORLD_SIZE", "2")
+                .env(
+                    "TORCHELASTIC_RUN_ID",
+                    format!("tuned-{}-{}", std::process::id(), files.join("-")),
+                )
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        };
+        let ended: Vec<Output> = [start(0), start(1)]
+            .into_iter()
+            .map(|rank| rank.wait_with_output().unwrap())
+            .collect();
+        let (out, err) = (text(&ended[0].stdout), text(&ended[0].stderr));
+        assert!(
+            ended.iter().all(|one| one.status.code() == Some(0)),
+            "{out}\n{err}"
+        );
+        assert!(out.contains("# Out of bounds values : 0 OK"), "{out}");
+        let mut rows = out.lines().filter(|line| !line.starts_with('#'));
+        (
+            rows.next().unwrap().split_whitespace().nth(6).unwrap().to_owned(),
+            err,
+        )
+    };
+    assert_eq!(of(["ring", "halving"]).0, "ring");
+    assert_eq!(of(["halving", "off"]).0, "halving");
+    let default = of(["off", "ring"]).0;
+    assert!(default != "ring" && default != "halving", "{default}");
+    fs::write(file("damaged"), "{").unwrap();
+    let (algorithm, err) = of(["damaged", "ring"]);
+    assert!(
+        algorithm == default && err.contains("is not used: it is damaged"),
+        "{err}"
+    );
+}

@@ -40,6 +40,8 @@ pub(crate) struct Joining<'a> {
     pub(crate) timeout: Duration,
     /// Settings, by name, that must have the same value on all ranks.
     pub(crate) knobs: Vec<(String, String)>,
+    /// What all ranks get to know if this is rank 0: [`Membership::told`].
+    pub(crate) told: Vec<u8>,
     /// What a peer gets that opens a link to this rank.
     pub(crate) welcome: Parcel,
     /// Whether this rank listens by TCP, for others that cannot share memory with it.
@@ -116,6 +118,7 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
             },
             host: Host::here(ways),
             allowance: Allowance::here(),
+            told: joining.told,
             timeout,
         })
     };

@@ -166,6 +166,7 @@ impl Meeting {
             hosts,
             cores,
             crowds,
+            told: self.come.get(&0).map_or_else(Vec::new, |join| join.told.clone()),
             one_host: self.all_local,
         })
     }
@@ -262,6 +263,7 @@ mod tests {
                 cpus: vec![pid as u8],
                 quotas: Vec::new(),
             },
+            told: vec![pid as u8],
             timeout: Duration::from_secs(30),
         }
     }
@@ -292,6 +294,7 @@ mod tests {
                 assert_eq!(table.seats.iter().map(|s| s.pid).collect::<Vec<_>>(), [2, 5, 1]);
                 assert!(table.cores == 3 && table.one_host); // processors 0, 1 and 2
                 assert_eq!(table.crowds, [Crowd::Alone; 3]);
+                assert_eq!(table.told, [2]); // rank 0's, whoever came first
             }
             other => panic!("{other:?}"),
         }

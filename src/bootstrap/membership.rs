@@ -141,6 +141,11 @@ impl Membership {
         self.table.cores as usize
     }
 
+    /// What rank 0 brought for all.
+    pub(crate) fn told(&self) -> &[u8] {
+        &self.table.told
+    }
+
     /// Whether all ranks seem to be on one host. The same on all ranks.
     pub(crate) fn one_host(&self) -> bool {
         self.table.one_host

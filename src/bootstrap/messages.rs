@@ -23,6 +23,8 @@ pub(super) struct Join {
     pub(super) host: Host,
     /// What it may use of its machine's processors.
     pub(super) allowance: Allowance,
+    /// What it tells all others, if it is rank 0; nobody looks at it here.
+    pub(super) told: Vec<u8>,
     /// How long it is willing to wait for the others.
     pub(super) timeout: Duration,
 }

@@ -93,6 +93,8 @@ pub(super) struct Table {
     pub(super) cores: u32,
     /// By rank, whether it has to share a processor, or has less than one's time.
     pub(super) crowds: Vec<Crowd>,
+    /// What rank 0 tells all.
+    pub(super) told: Vec<u8>,
     /// Whether all ranks came to the meeting place from its own host: as a rule they can share memory then.
     pub(super) one_host: bool,
 }

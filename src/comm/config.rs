@@ -2,10 +2,7 @@
 
 use crate::{
     net::{Presence, Protection, Said, Way, interfaces, setting},
-    plan::{
-        algo::{ALGORITHMS, has_no_order},
-        choose,
-    },
+    plan::{algo::ALGORITHMS, choose, forced::Forced},
     sys::{self, helpers::Helpers},
     transport::{
         links::{Attach, Choice},
@@ -33,8 +30,10 @@ pub struct Config {
     /// The transport: `"auto"` shares memory between ranks where that is possible and uses TCP between the others;
     /// `"shm"` and `"tcp"` force one. `None`: the environment's `CCL_TRANSPORT`, else `"auto"`.
     pub transport: Option<String>,
-    /// The algorithm for every operation that it fits, as [`crate::algorithms`] names it; `None` lets the planner
-    /// choose.
+    /// The algorithm for every operation that it fits, as [`crate::algorithms`] names it: `"ring"`. Or several, among which the
+    /// planner chooses: `"ring,direct"`; all but some: `"^ring"`; or for each operation its own:
+    /// `"allreduce:ring;broadcast:tree,chain"`. Where none of them fits an operation the planner chooses among all. `None`: the
+    /// environment's `CCL_ALGO`, else the planner chooses.
     pub algorithm: Option<String>,
     /// Whether the bits of a reduction depend on its inputs and the number of ranks alone: not on the count, the transport,
     /// nor on how the ranks are placed. All contributions to an element are then combined in one order, by the binary tree
@@ -105,6 +104,10 @@ impl Config {
         if self.transport.is_none() {
             self.transport = env::var("CCL_TRANSPORT").ok().filter(|text| !text.is_empty());
         }
+        let by_env = self.algorithm.is_none();
+        if by_env {
+            self.algorithm = env::var("CCL_ALGO").ok().filter(|text| !text.is_empty());
+        }
         if self.encryption.is_none() {
             self.encryption = env::var("CCL_ENCRYPTION").ok().filter(|text| !text.is_empty());
         }
@@ -133,21 +136,14 @@ impl Config {
         self.threads()?;
         self.direct()?;
         sys::tcp::set_limit(heartbeat(env::var("CCL_HEARTBEAT"))?);
-        if let Some(name) = &self.algorithm
-            && !ALGORITHMS.iter().any(|algorithm| algorithm.name == name)
-        {
-            let names: Vec<&str> = ALGORITHMS.iter().map(|algorithm| algorithm.name).collect();
-            return Err(Error::usage(format!(
-                "algorithm {name:?} does not exist: use one of {}",
-                names.join(", ")
-            )));
-        }
-        if let Some(name) = self.algorithm.as_deref().filter(|_| self.reproducible)
-            && ALGORITHMS.iter().any(|one| one.name == name && has_no_order(one))
-        {
+        let forced = self.forced().map_err(|error| match error {
+            Error::Usage { what } if by_env => Error::usage(format!("CCL_ALGO: {what}")),
+            other => other,
+        })?;
+        if let Some(names) = forced.out_of_order().filter(|_| self.reproducible) {
             let able = ALGORITHMS.iter().filter(|one| (one.in_order)(2, false));
             let able: Vec<&str> = able.map(|one| one.name).collect();
-            return Err(choose::out_of_order(name, &able));
+            return Err(choose::out_of_order(&names, &able));
         }
         if let Some(timeout) = self.timeout {
             return Ok(timeout.into());
@@ -159,6 +155,17 @@ impl Config {
                 operations: Config::DEFAULT_TIMEOUT,
             }),
         }
+    }
+
+    /// The algorithms that are asked for.
+    pub(super) fn forced(&self) -> Result<Forced> {
+        let text = self.algorithm.as_deref().unwrap_or_default();
+        Forced::parse(text).map_err(Error::usage)
+    }
+
+    /// Whether rank 0 tells of each new plan, as the environment says.
+    pub(super) fn explains(&self) -> bool {
+        sys::environment::text("CCL_EXPLAIN").is_some_and(|word| !matches!(&*word, "0" | "off"))
     }
 
     /// The transports that links may use.

@@ -16,6 +16,7 @@ mod scope;
 mod split;
 mod stream;
 mod transfers;
+pub(crate) mod tuning;
 mod vector;
 
 pub use config::Config;
@@ -31,6 +32,7 @@ use crate::{
     exec::{Completion, Outcome},
     log,
     plan::{
+        calibration::Tuning,
         cost::{Load, Machine},
         explain::{self, Explanation},
         groups::Groups,
@@ -78,6 +80,8 @@ pub struct Communicator {
     grows: AtomicU64,
     /// Those of the communicators that are made of it, too.
     helpers: Helpers,
+    /// What rank 0 told of the machine. So do those that are made of it.
+    tuning: Tuning,
     engine: Arc<Engine>,
 }
 
@@ -95,13 +99,13 @@ impl Communicator {
             .inspect_err(|error| warn!(rank, ranks, "init: failed: {error}"))
     }
 
-    /// `parent`: what it is made of, and whose threads it has, where that is another communicator.
+    /// `parent`: what it is made of, and whose threads and tuning it has, where that is another communicator.
     fn join(
         ranks: usize,
         id: &UniqueId,
         rank: usize,
         config: &Config,
-        parent: Option<(&Child<'_>, &Helpers)>,
+        parent: Option<(&Child<'_>, &Helpers, &Tuning)>,
     ) -> Result<Communicator> {
         let began = Instant::now();
         let mut config = config.clone();
@@ -110,14 +114,20 @@ impl Communicator {
         let (attach, direct) = (config.attach()?, config.direct()?);
         let bell = shm::Bell::new()?;
         let wake = Arc::clone(&bell);
+        let tuning = match (rank, parent) {
+            (0, Some((.., tuning))) => tuning.clone(),
+            (0, None) => tuning::of_this_machine(rank, ranks)?,
+            _ => Tuning::default(),
+        };
         let ready = began.elapsed();
         let membership = Arc::new(bootstrap::join(Joining {
             id,
-            child: parent.map(|(child, _)| child),
+            child: parent.map(|(child, ..)| child),
             ranks,
             rank,
             timeout: deadlines.init,
             knobs: config.knobs(),
+            told: to_tell(&tuning)?,
             welcome: bell.welcome()?,
             network: match choice {
                 Choice::Shm => Network::Never,
@@ -156,24 +166,28 @@ impl Communicator {
             Direct::On => membership.one_host(),
             Direct::Off => false,
         };
+        let tuning = told(membership.told())?;
         let machine = match choice {
-            Choice::Auto | Choice::Shm if is_read => Machine::one_memory(membership.cores()),
+            Choice::Auto | Choice::Shm if is_read => {
+                Machine::of_one_memory(membership.cores(), &tuning.calibration)
+            }
             _ => machine(
                 choice,
                 membership.one_host(),
                 Groups::listed(membership.hosts()),
-                membership.cores(),
+                (membership.cores(), ranks),
+                &tuning,
             ),
         };
         let most = config.threads()?.unwrap_or_else(|| threads(&membership));
-        let helpers = parent.map_or_else(|| Helpers::new(most), |(_, helpers)| helpers.with(most));
+        let helpers = parent.map_or_else(|| Helpers::new(most), |(_, helpers, _)| helpers.with(most));
         info!(
             rank,
             ranks, "init: {most} threads at most copy and reduce in long calls"
         );
         let engine = Engine::new(
             membership,
-            machine,
+            (machine, config.forced()?),
             &config,
             timeout,
             links,
@@ -196,6 +210,7 @@ impl Communicator {
             shrinks: Mutex::default(),
             grows: AtomicU64::new(0),
             helpers,
+            tuning,
             engine: Arc::new(engine),
         })
     }
@@ -365,13 +380,13 @@ pub fn explain(
     let here = Allowance::here();
     let cores = share(&vec![&here; ranks]).cores;
     let one = Groups::Rows { ranks, size: ranks };
-    let machine = machine(config.choice()?, true, one, cores);
+    let tuning = tuning::of_this_machine(0, ranks)?;
+    let machine = machine(config.choice()?, true, one, (cores, ranks), &tuning);
     let mut load = Load::new(collective, ranks, count, dtype);
     if config.reproducible {
         load = load.in_order(dtype);
     }
-    let forced = config.algorithm.as_deref();
-    explain::explain(&load, &machine, forced, MAX_MESSAGE, CALL_LANES)
+    explain::explain(&load, &machine, &config.forced()?, MAX_MESSAGE, CALL_LANES)
 }
 
 /// The threads that copy and reduce for this rank where nothing else is said: as many as there are cores for each rank, and as
@@ -393,12 +408,43 @@ fn transport(choice: Choice, membership: &Membership) -> (&'static str, &'static
     }
 }
 
-/// What the planner reckons with where ranks use `choice` and share `one_host`, or several as `hosts` says.
-fn machine(choice: Choice, one_host: bool, hosts: Groups, cores: usize) -> Machine {
+/// What the planner reckons with where ranks use `choice` and share `one_host`, or several as `hosts` says. What was measured as
+/// the best is so on one host.
+fn machine(
+    choice: Choice,
+    one_host: bool,
+    hosts: Groups,
+    (cores, ranks): (usize, usize),
+    Tuning { calibration, choices }: &Tuning,
+) -> Machine {
     match choice {
-        Choice::Auto | Choice::Shm if one_host => Machine::shared_memory(cores),
-        Choice::Auto if hosts.has_levels() => Machine::hosts(cores, hosts),
-        _ if hosts.has_levels() => Machine::tcp(cores).with_groups(hosts),
-        _ => Machine::tcp(cores),
+        Choice::Auto | Choice::Shm if one_host => {
+            Machine::of_shared_memory(cores, calibration).with_choices(choices, "shm", ranks)
+        }
+        Choice::Tcp if one_host => Machine::of_tcp(cores, calibration).with_choices(choices, "tcp", ranks),
+        Choice::Auto if hosts.has_levels() => Machine::of_hosts(cores, hosts, calibration),
+        _ if hosts.has_levels() => Machine::of_tcp(cores, calibration).with_groups(hosts),
+        _ => Machine::of_tcp(cores, calibration),
     }
+}
+
+/// A tuning as rank 0 tells it: nothing where nothing was measured.
+fn to_tell(tuning: &Tuning) -> Result<Vec<u8>> {
+    if *tuning == Tuning::default() {
+        return Ok(Vec::new());
+    }
+    postcard::to_stdvec(tuning).map_err(|error| Error::internal(format!("packing the tuning: {error}")))
+}
+
+/// The tuning that rank 0 told.
+fn told(bytes: &[u8]) -> Result<Tuning> {
+    if bytes.is_empty() {
+        return Ok(Tuning::default());
+    }
+    let tuning: Tuning = postcard::from_bytes(bytes)
+        .map_err(|error| Error::internal(format!("what rank 0 told of its machine: {error}")))?;
+    tuning
+        .check()
+        .map_err(|why| Error::internal(format!("what rank 0 told of its machine: {why}")))?;
+    Ok(tuning)
 }

@@ -110,7 +110,13 @@ impl Communicator {
         // Ranks that wait for this one in a later call are to blame those that keep it here.
         let others: Vec<usize> = members.iter().copied().filter(|&member| member != rank).collect();
         self.engine.membership.set_waits(&others, None);
-        let made = Communicator::join(ranks, child.id(), new, &settings, Some((&child, &self.helpers)));
+        let made = Communicator::join(
+            ranks,
+            child.id(),
+            new,
+            &settings,
+            Some((&child, &self.helpers, &self.tuning)),
+        );
         self.engine.membership.set_waits(&[], None);
         if let (Ok(made), None) = (&made, config) {
             made.set_timeout(self.timeout());

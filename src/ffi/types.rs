@@ -112,7 +112,7 @@ pub struct cclConfig_t {
     pub name: *const c_char,
     /// The transport to use, for example "shm"; NULL leaves the choice to the library.
     pub transport: *const c_char,
-    /// The algorithm to use, for example "ring"; NULL leaves the choice to the library.
+    /// The algorithm to use, for example "ring", or what CCL_ALGO may say; NULL leaves the choice to the library.
     pub algorithm: *const c_char,
     /// The most threads, the caller included, by which this rank copies and reduces in long calls; 1 for none but the caller.
     /// The environment variable CCL_THREADS is the default, else as many as there are cores for each rank of the host, 4 at

@@ -30,6 +30,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 /// Started by mpirun, torchrun or srun, each process is itself a rank; the first one prints. So it is with --rendezvous, typed
 /// for each rank on its host.
 ///
+/// `ccl-perf tune` measures this machine, and has communicators plan by it: ccl-perf tune --help.
+///
 /// `ccl-perf status` looks into running processes instead, also such as hang: ccl-perf status --help.
 ///
 /// Exit status: 0 if all went well, 1 if an element was wrong or something failed, 2 for a mistake on the command line.
@@ -144,6 +146,10 @@ pub(super) struct Args {
     /// Tell what the planner predicts for each algorithm at each size and which it chooses, and measure nothing
     #[arg(long, conflicts_with_all = ["list", "json", "csv"])]
     pub(super) explain: bool,
+
+    /// Print beside each time what the planner predicts, and how many times as long that is
+    #[arg(long, conflicts_with_all = ["list", "explain", "overlap"])]
+    pub(super) predicted: bool,
 
     /// List operations, algorithms, types and reductions
     #[arg(long)]

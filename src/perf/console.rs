@@ -40,7 +40,9 @@ pub(super) struct Console<'r> {
     host: &'r Host,
     bar: ProgressBar,
     transport: String,
-    rows: Vec<Row>,
+    pub(super) rows: Vec<Row>,
+    /// Whether rows are only kept.
+    is_quiet: bool,
 }
 
 impl<'r> Console<'r> {
@@ -51,6 +53,16 @@ impl<'r> Console<'r> {
             bar: progress_bar(setup),
             transport: String::new(),
             rows: Vec::new(),
+            is_quiet: false,
+        }
+    }
+
+    /// One that only keeps the rows.
+    pub(super) fn quiet(setup: &'r Setup, host: &'r Host) -> Self {
+        Console {
+            bar: ProgressBar::hidden(),
+            is_quiet: true,
+            ..Console::new(setup, host)
         }
     }
 
@@ -94,6 +106,9 @@ impl<'r> Console<'r> {
     }
 
     fn print(&self, lines: &str) -> Result<(), Trouble> {
+        if self.is_quiet {
+            return Ok(());
+        }
         let written = self.bar.suspend(|| writeln!(io::stdout().lock(), "{lines}"));
         written.map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe => Trouble::Unread,

@@ -5,7 +5,7 @@ use super::{
     files::Files,
     footprint::{Footprint, Footprints},
     processes::{Processes, epitaph},
-    report::Report,
+    report::{Report, Row},
     setup::Setup,
 };
 use crate::{UniqueId, topo::host::Host};
@@ -38,9 +38,25 @@ pub(super) enum Event {
 
 /// Runs `setup`; says how many elements were wrong.
 pub(super) fn run(setup: &Setup, host: &Host, files: Files) -> Result<u64, Trouble> {
+    watched(|events, inbox| Run::start(setup, Console::new(setup, host), events)?.attend(inbox, files))
+}
+
+/// Runs `setup` and prints nothing; gives what was measured.
+pub(super) fn rows(setup: &Setup, host: &Host) -> Result<Vec<Row>, Trouble> {
+    watched(|events, inbox| {
+        let mut run = Run::start(setup, Console::quiet(setup, host), events)?;
+        run.attend(inbox, Files::open(setup)?)?;
+        Ok(std::mem::take(&mut run.console.rows))
+    })
+}
+
+/// Does what a signal may end.
+fn watched<T>(
+    run: impl FnOnce(&mpsc::Sender<Event>, &mpsc::Receiver<Event>) -> Result<T, Trouble>,
+) -> Result<T, Trouble> {
     let (events, inbox) = mpsc::channel();
     let signals = SignalWatch::start(events.clone())?;
-    let result = Run::start(setup, host, &events).and_then(|mut run| run.attend(&inbox, files));
+    let result = run(&events, &inbox);
     // The children may have been hit by the same signal, and their end seen first.
     match signals.last() {
         Some(signal) if result.is_err() => Err(Trouble::Signal(signal)),
@@ -105,14 +121,14 @@ struct Run<'r> {
 }
 
 impl<'r> Run<'r> {
-    fn start(setup: &'r Setup, host: &'r Host, events: &mpsc::Sender<Event>) -> Result<Self, Trouble> {
+    fn start(setup: &'r Setup, console: Console<'r>, events: &mpsc::Sender<Event>) -> Result<Self, Trouble> {
         let id = || UniqueId::local().map_err(|error| error.to_string());
         let ids = [id()?, id()?];
         let processes = Processes::start(setup, &ids, events)?;
         Ok(Run {
             processes,
             _ids: ids,
-            console: Console::new(setup, host),
+            console,
             wrong: 0,
             footprints: Vec::new(),
             failure: None,

@@ -57,7 +57,8 @@ pub(super) fn time(
     }
     let (batch, sample_nanos) = find_batch(team, &mut call)?;
     let least = if huge { 3 } else { 5 };
-    let fitting = (TIME.as_nanos() as u64 / sample_nanos.max(1)).clamp(least, MOST_SAMPLES);
+    let fitting =
+        (job.time.unwrap_or(TIME).as_nanos() as u64 / sample_nanos.max(1)).clamp(least, MOST_SAMPLES);
     let count = job.iterations.map_or(fitting, u64::from);
     let mut samples = vec![0; count as usize];
     for sample in &mut samples {

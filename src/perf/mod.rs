@@ -5,7 +5,8 @@
 //! be measured, `puzzle` makes inputs whose results are known, `layout` says which of them each rank has, `measure` times
 //! calls, `overlap` operations beside which their caller computes.
 //! Under mpirun, torchrun or srun there is no parent: every process is a rank (`launched`), and rank 0 has the `console`. Who
-//! types `--rendezvous` for each rank is a launcher, too (`by_hand`). `ccl-perf status` measures nothing: it looks into running processes (`status`).
+//! types `--rendezvous` for each rank is a launcher, too (`by_hand`). `ccl-perf status` measures nothing: it looks into running processes (`status`). `ccl-perf tune`
+//! goes through the algorithms and leaves what the planner reckons with (`tune`).
 
 mod args;
 mod buffer;
@@ -32,6 +33,7 @@ mod skew;
 mod stats;
 mod status;
 mod table;
+mod tune;
 
 use crate::{
     algorithms,
@@ -65,6 +67,12 @@ pub fn main() -> ExitCode {
         .is_some_and(|first| first == status::COMMAND)
     {
         return status::main(std::env::args_os().skip(2));
+    }
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|first| first == tune::COMMAND)
+    {
+        return tune::main(std::env::args_os().skip(2));
     }
     let launch = Launch::read(&Variables::of_this_process());
     let first = !matches!(&launch, Ok(Some(launch)) if launch.rank > 0);

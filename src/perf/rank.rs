@@ -223,9 +223,14 @@ impl Session<'_> {
                 .map(|collective| self.comm.algorithm_for(collective, count, run.dtype))
                 .transpose()?
                 .map(str::to_owned),
+            predicted_us: None,
             out_of_place: None,
             in_place: None,
         };
+        if let Some(collective) = run.operation.collective().filter(|_| self.job.predict) {
+            let said = self.comm.explain(collective, count, run.dtype)?;
+            row.predicted_us = Some(said.candidates[said.chosen].predicted.as_secs_f64() * 1e6);
+        }
         let mut wrong_here = 0;
         for &placement in &self.job.placements {
             let mut wrong = None;

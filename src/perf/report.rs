@@ -16,9 +16,13 @@ pub(super) struct Job {
     pub(super) placements: Vec<Placement>,
     pub(super) iterations: Option<u32>,
     pub(super) warmup: Option<u32>,
+    /// How long samples of one size may take together, within bounds, where their number is not given.
+    pub(super) time: Option<Duration>,
     pub(super) check: bool,
     /// Whether operations go on by themselves while their caller computes.
     pub(super) overlap: bool,
+    /// Whether the planner's prediction stands beside each time.
+    pub(super) predict: bool,
     pub(super) timeout: Option<Duration>,
     pub(super) transport: Option<String>,
     pub(super) algorithm: Option<String>,
@@ -114,11 +118,21 @@ pub(super) struct Row {
     pub(super) skew: Option<String>,
     /// Nothing where the operation has no algorithms.
     pub(super) algorithm: Option<String>,
+    /// What the planner predicts, in microseconds, where it was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) predicted_us: Option<f64>,
     pub(super) out_of_place: Option<Measured>,
     pub(super) in_place: Option<Measured>,
 }
 
 impl Row {
+    /// How many times as long as it took the planner predicts, where it was asked.
+    pub(super) fn predicted_factor(&self) -> Option<f64> {
+        let measured = self.out_of_place.as_ref().or(self.in_place.as_ref())?;
+        let median_us = measured.stats.median_us;
+        Some(self.predicted_us? / median_us).filter(|_| median_us > 0.0)
+    }
+
     pub(super) fn placement(&self, placement: Placement) -> Option<&Measured> {
         match placement {
             Placement::OutOfPlace => self.out_of_place.as_ref(),

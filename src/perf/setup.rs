@@ -92,6 +92,8 @@ impl Setup {
             placements,
             iterations: args.iterations,
             warmup: args.warmup,
+            time: None,
+            predict: args.predicted,
             // A barrier leaves no result to look at.
             check: !args.no_check && !barrier,
             overlap: args.overlap,

@@ -31,7 +31,16 @@ pub(super) fn header(setup: &Setup, host: &Host, transport: &str) -> String {
     ];
     lines.extend(setup.notes.iter().map(|note| format!("# note       {note}")));
     lines.push("#".to_owned());
-    lines.extend(column_names(job.overlap));
+    let [groups, names, units] = column_names(job.overlap);
+    let (more_names, more_units) = match job.predict {
+        true => ("  predicted   factor", "       (us)  (times)"),
+        false => ("", ""),
+    };
+    let units = match job.predict {
+        true => format!("{units:<width$}{more_units}", width = names.len()),
+        false => units,
+    };
+    lines.extend([groups, names + more_names, units]);
     lines.join("\n")
 }
 
@@ -110,7 +119,11 @@ pub(super) fn row(row: &Row) -> String {
     );
     let [out_of_place, in_place] =
         PLACEMENTS.map(|placement| row.placement(placement).map_or(absent(row), measured));
-    format!("{left}  {out_of_place}  {in_place}")
+    let predicted = row.predicted_us.map_or(String::new(), |us| {
+        let factor = row.predicted_factor().map_or("-".to_owned(), digits);
+        format!(" {:>10} {factor:>8}", digits(us))
+    });
+    format!("{left}  {out_of_place}  {in_place}{predicted}")
 }
 
 fn measured(measured: &Measured) -> String {
@@ -206,8 +219,21 @@ pub(super) fn footer(
             ));
         }
     }
+    lines.extend(missed(rows));
     lines.extend(hint(rows, job, host));
     lines.join("\n")
+}
+
+/// How far from what was measured the planner's predictions are, where it was asked.
+fn missed(rows: &[Row]) -> Option<String> {
+    let mut factors: Vec<f64> = (rows.iter().filter_map(Row::predicted_factor))
+        .map(|factor| factor.max(1.0 / factor))
+        .collect();
+    factors.sort_by(f64::total_cmp);
+    let (median, most) = (factors.get(factors.len() / 2)?, factors.last()?);
+    Some(format!(
+        "# Predicted            : a factor of {median:.2} off in the median, {most:.2} at most"
+    ))
 }
 
 /// What to do about samples that differ much.
@@ -292,9 +318,32 @@ mod tests {
             root: None,
             skew: None,
             algorithm: Some("direct".to_owned()),
+            predicted_us: None,
             out_of_place,
             in_place,
         }
+    }
+
+    #[test]
+    fn predictions_stand_beside_what_was_measured() {
+        let setup = setup("allreduce --ranks 2 --predicted");
+        let header = header(&setup, &host(), "shm");
+        let names = header.lines().rev().nth(1).unwrap();
+        let plain = example(Some(result(&mut [2_000_000], None)), None);
+        let line = Row {
+            predicted_us: Some(500.0),
+            ..plain
+        };
+        let text = row(&line);
+        assert!(
+            names.ends_with("predicted   factor") && text.ends_with("500.0    0.250"),
+            "{text}"
+        );
+        assert_eq!(text.len(), names.len(), "\n{names}\n{text}");
+        assert_eq!(
+            missed(&[line]).unwrap(),
+            "# Predicted            : a factor of 4.00 off in the median, 4.00 at most"
+        );
     }
 
     #[test]

@@ -1,55 +1,71 @@
 //! Which algorithm, tiles and channels a call gets: a pure function of what all ranks know alike.
 
 use super::{
-    algo::{Algorithm, able, fitting},
+    algo::{Algorithm, able},
     cost::{Load, Machine},
+    forced::{self, Forced},
     layout::{Layout, Tiling},
     schedule::Extent,
 };
 use crate::types::Error;
 use smallvec::SmallVec;
 
-/// The algorithm for a call: the one that is `forced` if it fits the collective, else the one that takes the least time; of
-/// those that take little more the first, because predictions are no better than that and the order of the registry says what
-/// is preferred otherwise.
+/// The algorithm for a call: of those that are `forced` if some of them fit the collective, else of all, the one that was measured
+/// as the best, if one was; else the one that is to take the least time; of those that take little more the first, because predictions are no better than that and the order of the
+/// registry says what is preferred otherwise.
 ///
 /// # Errors
-/// [`Error::Usage`] when the one that is forced combines in an order of its own and the call asks for another;
+/// [`Error::Usage`] when those that are forced combine in an order of their own and the call asks for another;
 /// [`Error::Internal`] when there is none at all.
 pub(crate) fn algorithm(
     load: &Load,
     machine: &Machine,
-    forced: Option<&str>,
+    forced: &Forced,
 ) -> Result<&'static Algorithm, Error> {
-    if let Some(algorithm) = fitting(load.collective).find(|algorithm| Some(algorithm.name) == forced) {
-        let mut names = able(load).map(|candidate| candidate.name);
-        if !names.any(|name| name == algorithm.name) {
+    let mut left: SmallVec<[_; 16]> = able(load).collect();
+    if let Some(asked) = forced.among(load.collective) {
+        left.retain(|algorithm| asked.has(algorithm));
+        if left.is_empty() {
             let able: Vec<_> = able(load).map(|candidate| candidate.name).collect();
-            return Err(out_of_order(algorithm.name, &able));
+            return Err(out_of_order(&forced::names(asked), &able));
         }
-        return Ok(algorithm);
     }
-    let timed =
-        candidates(load, machine, None).map(|algorithm| (algorithm, algorithm.predicted(load, machine).1));
-    let timed: SmallVec<[_; 8]> = timed.collect();
+    if left.iter().any(|algorithm| suits(algorithm, load, machine)) {
+        left.retain(|algorithm| suits(algorithm, load, machine));
+    }
+    if let [only] = left[..] {
+        return Ok(only);
+    }
+    let measured = machine.measured(load);
+    if let Some(best) = left.iter().find(|algorithm| Some(algorithm.name) == measured) {
+        return Ok(best);
+    }
+    let timed = left
+        .into_iter()
+        .map(|algorithm| (algorithm, algorithm.predicted(load, machine).1.total()));
+    let timed: SmallVec<[_; 16]> = timed.collect();
     let least = timed.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min);
     let good = timed.into_iter().find(|(_, time)| *time <= least * AS_GOOD);
     good.map(|(algorithm, _)| algorithm)
         .ok_or_else(|| Error::internal(format!("no algorithm for {}", load.collective.name())))
 }
 
-/// The algorithms among which a call's is chosen: all that fit, but for one that is about groups where there are none, and those
-/// whose proof would take longer than they gain, unless they are forced.
+/// The algorithms among which a call's is chosen if nobody forces one: all that fit, but for one that is about groups where there
+/// are none, and those whose proof would take longer than they gain; and the one that is forced.
 pub(crate) fn candidates(
     load: &Load,
     machine: &Machine,
-    forced: Option<&str>,
+    forced: &Forced,
 ) -> impl Iterator<Item = &'static Algorithm> {
-    let has_groups = machine.groups().is_some();
+    let chosen = algorithm(load, machine, forced).ok();
     able(load).filter(move |algorithm| {
-        let suits = (has_groups || !algorithm.knows_groups()) && algorithm.is_proved_soon(load.ranks);
-        suits || Some(algorithm.name) == forced
+        suits(algorithm, load, machine) || chosen.is_some_and(|chosen| chosen.name == algorithm.name)
     })
+}
+
+/// Whether an algorithm is chosen where others are there as well.
+fn suits(algorithm: &Algorithm, load: &Load, machine: &Machine) -> bool {
+    (machine.groups().is_some() || !algorithm.knows_groups()) && algorithm.is_proved_soon(load.ranks)
 }
 
 /// Why reproducible mode has no use for an algorithm, and which it has one for.
@@ -221,13 +237,14 @@ const TOGETHER: usize = 64 << 10;
 mod tests {
     use super::*;
     use crate::{
-        plan::{algo::Request, cost::Order, groups::Groups},
+        plan::{algo::Request, calibration::Choice, cost::Order, groups::Groups},
         types::{Collective, DType},
     };
 
-    fn chosen(cores: usize, ranks: usize, bytes: usize, forced: Option<&str>) -> &'static str {
+    fn chosen(cores: usize, ranks: usize, bytes: usize, forced: &str) -> &'static str {
         let load = Load::new(Collective::AllReduce, ranks, bytes / 4, DType::Float32);
-        algorithm(&load, &Machine::shared_memory(cores), forced)
+        let forced = Forced::parse(forced).unwrap();
+        algorithm(&load, &Machine::shared_memory(cores), &forced)
             .unwrap()
             .name
     }
@@ -236,16 +253,60 @@ mod tests {
     fn an_algorithm_is_forced_where_it_fits() {
         let name = |forced| chosen(4, 4, 8, forced);
         assert_eq!(
-            [name(None), name(Some("ring")), name(Some("tree"))],
+            [name(""), name("ring"), name("tree"), name("hierarchical")],
+            ["doubling", "ring", "doubling", "hierarchical"]
+        );
+    }
+
+    #[test]
+    fn of_several_that_are_forced_the_best_is_chosen() {
+        let name = |forced| [64, 16 << 20].map(|bytes| chosen(2, 8, bytes, forced));
+        assert_eq!(name("ring,doubling"), ["doubling", "ring"]);
+        assert_eq!(name("^oneshot,ring"), ["doubling", "direct"]);
+        // There are no hosts.
+        assert_eq!(name("ring,hierarchical"), ["ring"; 2]);
+    }
+
+    #[test]
+    fn what_was_measured_comes_before_the_model_and_after_what_is_forced() {
+        let choice = |transport: &str, cores| Choice {
+            transport: transport.into(),
+            operation: "allreduce".into(),
+            ranks: 4,
+            cores,
+            bytes: [64, 4096],
+            algorithm: "ring".into(),
+        };
+        let of = |choices: &[Choice], bytes: usize, forced: &str, order| {
+            let load = Load::new(Collective::AllReduce, 4, bytes / 4, DType::Float32);
+            let load = if order {
+                load.in_order(DType::Float32)
+            } else {
+                load
+            };
+            let machine = Machine::shared_memory(4).with_choices(choices, "shm", 4);
+            algorithm(&load, &machine, &Forced::parse(forced).unwrap())
+                .unwrap()
+                .name
+        };
+        let choices = [choice("shm", 4)];
+        assert_eq!(
+            [32, 64, 4096].map(|bytes| of(&choices, bytes, "", false)),
             ["doubling", "ring", "doubling"]
         );
+        assert_eq!(of(&choices, 64, "halving", false), "halving");
+        assert_eq!(of(&choices, 64, "^ring", false), "doubling");
+        assert_eq!(of(&choices, 64, "", true), "doubling"); // a ring has an order of its own
+        for other in [choice("tcp", 4), choice("shm", 2)] {
+            assert_eq!(of(&[other], 64, "", false), "doubling");
+        }
     }
 
     /// What was measured on 2 cores: the best, or as good as it.
     #[test]
     fn the_choice_is_what_was_measured_as_best() {
         let of =
-            |ranks| [64, 32 << 10, 256 << 10, 2 << 20, 16 << 20].map(|bytes| chosen(2, ranks, bytes, None));
+            |ranks| [64, 32 << 10, 256 << 10, 2 << 20, 16 << 20].map(|bytes| chosen(2, ranks, bytes, ""));
         assert_eq!(of(2), ["doubling", "direct", "direct", "direct", "direct"]);
         // With 64 bytes one-shot and doubling took 13.1 and 13.6 us among 4 ranks, 27 and 37 among 8, 89 and 135 among 16.
         assert_eq!(of(4), ["oneshot", "direct", "direct", "direct", "direct"]);
@@ -257,7 +318,7 @@ mod tests {
     /// Where each rank has a core, a ring is for long vectors of many ranks, whose messages to all would not stay in caches.
     #[test]
     fn with_a_core_each_it_is_rounds_then_bytes_then_caches() {
-        let of = |ranks| [64, 256 << 10, 16 << 20].map(|bytes| chosen(ranks, ranks, bytes, None));
+        let of = |ranks| [64, 256 << 10, 16 << 20].map(|bytes| chosen(ranks, ranks, bytes, ""));
         assert_eq!(of(8), ["doubling", "direct", "direct"]);
         assert_eq!(of(16), ["doubling", "direct", "ring"]);
         assert_eq!(of(64), ["doubling", "direct", "ring"]);
@@ -271,7 +332,7 @@ mod tests {
         let of = |collective, machine: &Machine, ranks| {
             sizes.map(|bytes| {
                 let load = Load::new(collective, ranks, bytes / 4, DType::Float32);
-                algorithm(&load, machine, None).unwrap().name
+                algorithm(&load, machine, &Forced::default()).unwrap().name
             })
         };
         let collectives = [
@@ -344,7 +405,7 @@ mod tests {
                         element,
                         order: Order::Any,
                     };
-                    let algorithm = algorithm(&load, &Machine::shared_memory(8), None).unwrap();
+                    let algorithm = algorithm(&load, &Machine::shared_memory(8), &Forced::default()).unwrap();
                     let schedule = (algorithm.build)(&request);
                     let layout = Layout {
                         count,

@@ -18,6 +18,7 @@
 //! computation", 1993, with bytes as in A. Alexandrov et al., "LogGP", 1995.
 
 use super::{
+    calibration::{Calibration, Choice, Constants, Prices},
     choose::{self, TileBytes},
     definition,
     groups::Groups,
@@ -27,7 +28,7 @@ use super::{
 use crate::types::{Collective, DType};
 
 /// A call as all ranks make it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Load {
     pub(crate) collective: Collective,
     pub(crate) ranks: usize,
@@ -39,7 +40,7 @@ pub(crate) struct Load {
 }
 
 /// What a call asks of the order in which contributions are combined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Order {
     /// Nothing.
     Any,
@@ -225,6 +226,8 @@ pub(crate) struct Machine {
     /// Bytes of messages in flight that stay in a core's cache, and how many times as much a byte costs beyond.
     cache: f64,
     cold: f64,
+    /// What was measured to be better than what all this says.
+    choices: Vec<Choice>,
 }
 
 /// What messages of [`Read::LEAST`] bytes and more cost where receivers read them where they lie.
@@ -239,15 +242,12 @@ impl Read {
     const LEAST: f64 = 16384.0;
 }
 
+/// [`Prices`] and what goes with them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Costs {
-    /// A round: from the end of a message's writing until its receiver reads it; crowded, a rank's turn on a shared core.
     round: f64,
-    /// Sending or receiving a message, whatever its length.
     message: f64,
-    /// The same where the lines of all peers of those who share a core do not stay in its cache.
     cold_message: f64,
-    /// Sending or receiving a byte.
     byte: f64,
     /// A link to one more peer, which is made once, by its share of [`CALLS`].
     link: f64,
@@ -257,43 +257,12 @@ struct Costs {
 
 impl Machine {
     /// Ranks of one host, over shared memory.
-    ///
-    /// Measured on 2 cores of an AMD EPYC 9005 with `ccl-perf allreduce --algo X --out-of-place --no-check`, medians:
-    /// `call` is a call of 1 rank (0.11 us). `round` and `message` follow from doubling (0.23 us, 1 round, 2 messages)
-    /// and direct (0.37 us, 2 and 4) with 2 ranks and 8 bytes; `byte` and `reduced` from the same with 256 KiB (12.7
-    /// and 10.0 us). The crowded costs are from 4, 8 and 16 ranks: `round` from doubling with 64 bytes (3.4, 23 and
-    /// 112 us; 2, 3 and 4 rounds of 2², 4² and 8² turns), `message` from direct with as much (8.4, 24 and 105 us; 48,
-    /// 224 and 960 messages), `byte` from doubling with 32 KiB (10, 52 and 204 us). The cache is a little more than the
-    /// second level's; `cold_message` is rough, from one-shot with 8 bytes among 128 ranks (100 ms on
-    /// cores that were not quiet); `cold` is from direct and ring with 1 MiB among 16 ranks of another machine (6.1 and 5.1 ms).
-    pub(crate) fn shared_memory(cores: usize) -> Self {
+    pub(crate) fn of_shared_memory(cores: usize, calibration: &Calibration) -> Self {
+        let links = [0.0, LINK / CALLS];
         Machine {
-            cores,
-            call: 110.0,
-            costs: Costs {
-                round: 70.0,
-                message: 25.0,
-                cold_message: 25.0,
-                byte: 0.015,
-                link: 0.0,
-                shares: true,
-            },
-            crowded: Costs {
-                round: 500.0,
-                message: 120.0,
-                cold_message: 1000.0,
-                byte: 0.03,
-                link: LINK / CALLS,
-                shares: true,
-            },
-            groups: None,
-            inner: None,
-            reduced: 0.018,
-            read: None,
             tile: TileBytes::SHARED_MEMORY,
             exchanged_tile: TileBytes::EXCHANGED,
-            cache: 1.25e6,
-            cold: 2.5,
+            ..Machine::of_constants(cores, &calibration.shm, links, true)
         }
     }
 
@@ -303,8 +272,8 @@ impl Machine {
     /// 145, 620 and 5300 by one-shot, and 17, 166, 820 and 4100 by direct exchange: who reduces what it reads takes hardly
     /// longer than who copies it, and a message costs more than the word of it, as its sender waits until it is read. Among 4
     /// ranks one-shot took 17 for 64 KiB and direct exchange 30; 60 both for 256 KiB; 350 and 270 for 1 MiB.
-    pub(crate) fn one_memory(cores: usize) -> Self {
-        let shared = Machine::shared_memory(cores);
+    pub(crate) fn of_one_memory(cores: usize, calibration: &Calibration) -> Self {
+        let shared = Machine::of_shared_memory(cores, calibration);
         let read = Read {
             costs: Costs {
                 message: 400.0,
@@ -329,49 +298,71 @@ impl Machine {
     }
 
     /// Ranks that talk over TCP.
-    ///
-    /// Measured between two processes over the loopback interface of the same machine, each busy with non-blocking calls on
-    /// one socket without delay: 3.9 us from write to read of 8 bytes and 0.16 ns a byte in writes of 64 KiB. Crowded:
-    /// blocking calls, both on one core: 6.7 us, 0.46 ns for both sides of a byte, and 1.9 us for a short message of a
-    /// stream. `reduced` is of vectors that what goes through the sockets pushes out of the caches: of a call of 1 MiB each of two
-    /// ranks spent 290 us in the sum of 1 MiB. The cache is as above.
-    pub(crate) fn tcp(cores: usize) -> Self {
-        Machine {
-            costs: Costs {
-                round: 500.0,
-                message: 1700.0,
-                cold_message: 1700.0,
-                byte: 0.16,
-                link: 0.0,
-                shares: false,
-            },
-            crowded: Costs {
-                round: 700.0,
-                message: 1900.0,
-                cold_message: 1900.0,
-                byte: 0.23,
-                link: 0.0,
-                shares: false,
-            },
-            reduced: 0.2,
-            tile: TileBytes::TCP,
-            exchanged_tile: TileBytes::TCP,
-            ..Machine::shared_memory(cores)
-        }
+    pub(crate) fn of_tcp(cores: usize, calibration: &Calibration) -> Self {
+        Machine::of_constants(cores, &calibration.tcp, [0.0; 2], false)
     }
 
     /// Ranks in groups, as on several hosts: they share memory inside a group and talk over TCP otherwise. The constants are
-    /// those of [`Machine::shared_memory`] and of [`Machine::tcp`]. An algorithm that knows no groups is reckoned as if
-    /// all its messages went between hosts: in nearly every round some do, and the others wait for them.
-    pub(crate) fn hosts(cores: usize, groups: Groups) -> Self {
-        let inside = Machine::shared_memory(cores);
+    /// those of both. An algorithm that knows no groups is reckoned as if all its messages went between hosts: in nearly every
+    /// round some do, and the others wait for them.
+    pub(crate) fn of_hosts(cores: usize, groups: Groups, calibration: &Calibration) -> Self {
+        let inside = Machine::of_shared_memory(cores, calibration);
         Machine {
             inner: Some([inside.costs, inside.crowded]),
             reduced: inside.reduced,
             tile: TileBytes::HOSTS,
             exchanged_tile: TileBytes::HOSTS,
-            ..Machine::tcp(cores).with_groups(groups)
+            ..Machine::of_tcp(cores, calibration).with_groups(groups)
         }
+    }
+
+    /// `links`: what one more link costs, and what it costs those who share cores. `shares`: whether what several receive is
+    /// written once.
+    fn of_constants(cores: usize, constants: &Constants, links: [f64; 2], shares: bool) -> Self {
+        let costs = |prices: &Prices, link| Costs {
+            round: prices.round,
+            message: prices.message,
+            cold_message: prices.cold_message,
+            byte: prices.byte,
+            link,
+            shares,
+        };
+        Machine {
+            cores,
+            tile: TileBytes::TCP,
+            exchanged_tile: TileBytes::TCP,
+            call: constants.call,
+            costs: costs(&constants.alone, links[0]),
+            crowded: costs(&constants.crowded, links[1]),
+            groups: None,
+            inner: None,
+            reduced: constants.reduced,
+            read: None,
+            cache: constants.cache,
+            cold: constants.cold,
+            choices: Vec::new(),
+        }
+    }
+
+    /// The same, with what was measured as the best among `ranks` ranks over `transport`.
+    pub(crate) fn with_choices(self, choices: &[Choice], transport: &str, ranks: usize) -> Self {
+        let concerns = |choice: &&Choice| {
+            choice.transport == transport
+                && choice.ranks as usize == ranks
+                && choice.cores as usize == self.cores
+        };
+        Machine {
+            choices: choices.iter().filter(concerns).cloned().collect(),
+            ..self
+        }
+    }
+
+    /// The name of the algorithm that was measured as the best for a call, where the model would choose a worse one.
+    pub(crate) fn measured(&self, load: &Load) -> Option<&str> {
+        let (collective, ranks, bytes) = (load.collective, load.ranks, load.bytes() as u64);
+        let mut choices = self.choices.iter();
+        let choice = choices.find(|choice| choice.concerns(collective, ranks, bytes))?;
+        Some(&choice.algorithm)
     }
 
     /// The same where it matters which ranks are together.
@@ -419,22 +410,35 @@ impl Machine {
         self.groups.as_ref()
     }
 
-    /// Nanoseconds that a call takes.
-    pub(crate) fn predict(&self, ranks: usize, counts: &Counts) -> f64 {
-        self.call + self.spent(ranks, counts, [&self.costs, &self.crowded])
+    /// How long a call takes.
+    pub(crate) fn predict(&self, ranks: usize, counts: &Counts) -> Parts {
+        let spent = self.spent(ranks, counts, [&self.costs, &self.crowded]);
+        Parts {
+            latency: self.call + spent.latency,
+            ..spent
+        }
     }
 
-    /// Nanoseconds that a call takes by an algorithm that knows groups.
-    pub(crate) fn predict_levels(&self, ranks: usize, levels: &Levels) -> f64 {
+    /// How long a call takes by an algorithm that knows groups.
+    pub(crate) fn predict_levels(&self, ranks: usize, levels: &Levels) -> Parts {
         let inner = match &self.inner {
             Some([costs, crowded]) => [costs, crowded],
             None => [&self.costs, &self.crowded],
         };
-        self.predict(ranks, &levels.outer) + self.spent(ranks, &levels.inner, inner)
+        let (outer, inner) = (
+            self.predict(ranks, &levels.outer),
+            self.spent(ranks, &levels.inner, inner),
+        );
+        Parts {
+            latency: outer.latency + inner.latency,
+            messages: outer.messages + inner.messages,
+            bytes: outer.bytes + inner.bytes,
+            reduction: outer.reduction + inner.reduction,
+        }
     }
 
-    /// Nanoseconds that messages take, with as many cores as ranks or with fewer.
-    fn spent(&self, ranks: usize, counts: &Counts, [costs, crowded]: [&Costs; 2]) -> f64 {
+    /// What messages take, with as many cores as ranks or with fewer.
+    fn spent(&self, ranks: usize, counts: &Counts, [costs, crowded]: [&Costs; 2]) -> Parts {
         let read = self.read.as_ref().filter(|_| counts.message >= Read::LEAST);
         let (costs, crowded, reduced) = match read {
             Some(read) => (&read.costs, &read.crowded, read.reduced),
@@ -452,17 +456,71 @@ impl Machine {
         } else {
             costs.message
         };
-        let time = |work: &Work| {
+        let time = |work: &Work, cores: f64| {
             let spared = if costs.shares { work.spared } else { 0.0 };
-            work.messages * message + (work.bytes - spared) * byte + work.reduced * reduced
+            Parts {
+                latency: 0.0,
+                messages: work.messages * message / cores,
+                bytes: (work.bytes - spared) * byte / cores,
+                reduction: work.reduced * reduced / cores,
+            }
         };
-        let work = time(&counts.busiest).max(time(&counts.all) / self.cores as f64);
+        let (busiest, all) = (time(&counts.busiest, 1.0), time(&counts.all, self.cores as f64));
+        let work = if all.total() > busiest.total() {
+            all
+        } else {
+            busiest
+        };
         // Who has no message for a peer makes no link to it.
         let many = (counts.peers - FEW_PEERS).max(0.0);
         let links = (many * ranks as f64).min(counts.all.messages / 2.0);
         let links = many.max(links / self.cores as f64) * costs.link;
         let turns = ranks_a_core * ranks_a_core.min(AWAKE);
-        counts.rounds * costs.round * turns + counts.lead * byte + work + links
+        Parts {
+            latency: counts.rounds * costs.round * turns,
+            messages: work.messages + links,
+            bytes: work.bytes + counts.lead * byte,
+            reduction: work.reduction,
+        }
+    }
+}
+
+/// Where the time of a call goes, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Parts {
+    /// The call itself, and the rounds in which ranks wait for one another.
+    pub(crate) latency: f64,
+    /// What messages cost whatever their length, and links.
+    pub(crate) messages: f64,
+    /// What bytes cost.
+    pub(crate) bytes: f64,
+    /// What it takes to add bytes to others.
+    pub(crate) reduction: f64,
+}
+
+impl Parts {
+    pub(crate) fn total(&self) -> f64 {
+        self.latency + self.messages + self.bytes + self.reduction
+    }
+}
+
+/// Machines of which nothing was measured.
+#[cfg(test)]
+impl Machine {
+    pub(crate) fn shared_memory(cores: usize) -> Self {
+        Machine::of_shared_memory(cores, &Calibration::DEFAULT)
+    }
+
+    pub(crate) fn one_memory(cores: usize) -> Self {
+        Machine::of_one_memory(cores, &Calibration::DEFAULT)
+    }
+
+    pub(crate) fn tcp(cores: usize) -> Self {
+        Machine::of_tcp(cores, &Calibration::DEFAULT)
+    }
+
+    pub(crate) fn hosts(cores: usize, groups: Groups) -> Self {
+        Machine::of_hosts(cores, groups, &Calibration::DEFAULT)
     }
 }
 
@@ -589,7 +647,7 @@ mod tests {
                     .unwrap();
                 let time = |ranks, count| {
                     let load = Load::new(collective, ranks, count, DType::Int8);
-                    machine.predict(ranks, &(algorithm.counts)(&load))
+                    machine.predict(ranks, &(algorithm.counts)(&load)).total()
                 };
                 for ranks in 2..=64 {
                     assert!(time(ranks, 1 << 20) > time(ranks, 1000), "{}", algorithm.name);

@@ -128,7 +128,6 @@ pub(crate) fn has_equal_blocks(collective: Collective) -> bool {
     collective.has_blocks() && !collective.has_given_blocks()
 }
 
-/// Every collective, with each of these roots where it has one.
 /// What turns algorithm bandwidth into bus bandwidth: the traffic per rank that a collective cannot do without, in
 /// vectors. Bus bandwidth is comparable with what the memory or the wire can carry, whatever the number of ranks.
 ///
@@ -152,7 +151,7 @@ pub(crate) fn bus_factor(collective: Collective, ranks: usize) -> f64 {
     }
 }
 
-#[cfg(test)]
+/// Every collective, with each of these roots where it has one.
 pub(crate) fn every(roots: impl IntoIterator<Item = usize>) -> Vec<Collective> {
     let rooted = roots.into_iter().flat_map(|root| {
         let root = root as u32;

@@ -4,11 +4,13 @@ use super::{
     algo::{Algorithm, Request},
     bounds::Bounds,
     choose,
-    cost::{Counts, Load, Machine},
+    cost::{Counts, Load, Machine, Parts},
+    definition,
+    forced::Forced,
     layout::Layout,
     schedule::Extent,
 };
-use crate::types::Error;
+use crate::types::{Collective, Error};
 use std::{fmt, time::Duration};
 
 /// What the planner says of one call: every algorithm that can do it, the one that it gets, and why.
@@ -31,6 +33,19 @@ pub struct Explanation {
     pub in_flight: usize,
     /// Independent parts of the schedule, each with a lane of its own for each tile under way.
     pub channels: usize,
+    /// The next shorter call, as far as a search by doubling and halving finds it, that gets another algorithm; and the next longer
+    /// one.
+    pub flips: [Option<Flip>; 2],
+}
+
+/// Where another algorithm begins to be chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Flip {
+    /// Bytes of the whole vector of the first call that gets it.
+    pub bytes: u64,
+    /// Its name.
+    pub algorithm: &'static str,
 }
 
 /// One algorithm, as the planner counts it for a call.
@@ -41,6 +56,14 @@ pub struct Candidate {
     pub algorithm: &'static str,
     /// The time that the call would take by it, by the planner's model.
     pub predicted: Duration,
+    /// What of that is the call itself and rounds in which ranks wait for one another.
+    pub latency: Duration,
+    /// What of it messages cost whatever their length.
+    pub per_message: Duration,
+    /// What of it bytes cost that are sent and received.
+    pub bandwidth: Duration,
+    /// What of it the reduction costs.
+    pub reduction: Duration,
     /// Messages that wait for one another.
     pub rounds: f64,
     /// Messages that the busiest rank sends and receives, tiles left aside.
@@ -59,10 +82,12 @@ pub struct Candidate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Why {
-    /// The configuration forces it.
+    /// The configuration, or the environment, forces it, or some of which it is the best.
     Forced,
     /// No other can carry out the call.
     Only,
+    /// It was measured as the best on this machine, where the prediction is another one.
+    Measured,
     /// It is predicted to take the least time, or comes before another that takes hardly less.
     Least,
 }
@@ -72,6 +97,7 @@ impl fmt::Display for Why {
         f.write_str(match self {
             Why::Forced => "forced",
             Why::Only => "the only one",
+            Why::Measured => "measured as the best",
             Why::Least => "least time",
         })
     }
@@ -84,6 +110,10 @@ impl fmt::Display for Explanation {
             let Candidate {
                 algorithm,
                 predicted,
+                latency,
+                per_message,
+                bandwidth,
+                reduction,
                 rounds,
                 messages,
                 bytes,
@@ -91,12 +121,18 @@ impl fmt::Display for Explanation {
                 times_least_bytes,
                 times_least_rounds,
             } = candidate;
-            let time = predicted.as_secs_f64() * 1e6;
+            let us = |time: &Duration| time.as_secs_f64() * 1e6;
             write!(
                 f,
-                "  {mark} {algorithm:<12} {time:>12.2} us {rounds:>7} rounds {messages:>8} messages {bytes:>12} bytes \
+                "  {mark} {algorithm:<12} {:>12.2} us = {:.2} latency + {:.2} messages + {:.2} bytes + {:.2} reduction; \
+                 {rounds:>7} rounds {messages:>8} messages {bytes:>12} bytes \
                  {reduced:>12} reduced; {times_least_bytes:.2} times the least bytes, {times_least_rounds:.2} times the \
-                 fewest rounds"
+                 fewest rounds",
+                us(predicted),
+                us(latency),
+                us(per_message),
+                us(bandwidth),
+                us(reduction),
             )?;
             if i == self.chosen {
                 let Explanation {
@@ -113,6 +149,11 @@ impl fmt::Display for Explanation {
             }
             writeln!(f)?;
         }
+        for (flip, (side, from)) in self.flips.iter().zip([("shorter", "up to"), ("longer", "from")]) {
+            if let Some(Flip { bytes, algorithm }) = flip {
+                writeln!(f, "     {side}: {algorithm} {from} {bytes} bytes")?;
+            }
+        }
         Ok(())
     }
 }
@@ -124,7 +165,7 @@ impl fmt::Display for Explanation {
 pub(crate) fn explain(
     load: &Load,
     machine: &Machine,
-    forced: Option<&str>,
+    forced: &Forced,
     max_message: usize,
     lanes: usize,
 ) -> Result<Explanation, Error> {
@@ -155,26 +196,81 @@ pub(crate) fn explain(
             .iter()
             .position(|candidate| candidate.algorithm == chosen.name)
             .unwrap_or(0), // it is one of those that fit
-        why: match forced {
-            Some(name) if name == chosen.name => Why::Forced,
-            _ if candidates.len() == 1 => Why::Only,
-            _ => Why::Least,
+        why: match forced.among(load.collective) {
+            Some(_) => Why::Forced,
+            None if candidates.len() == 1 => Why::Only,
+            None if machine.measured(load) == Some(chosen.name) => Why::Measured,
+            None => Why::Least,
         },
         candidates,
         cores: machine.cores(),
         tiles: tiling.tiles,
         in_flight,
         channels: extent.channels,
+        flips: [false, true].map(|longer| flip(load, machine, forced, chosen.name, longer)),
     })
 }
 
+/// The next call that gets another algorithm than `chosen`. The choice need not change once only: what lies between two lengths
+/// that get the same one is not looked at.
+fn flip(load: &Load, machine: &Machine, forced: &Forced, chosen: &str, longer: bool) -> Option<Flip> {
+    let unit = definition::total(load.collective, load.ranks, 1)?;
+    if load.collective == Collective::Barrier || load.collective.has_given_blocks() {
+        return None; // it has no length, or one for each block
+    }
+    let of = |units: usize| {
+        let load = Load {
+            count: units * unit,
+            ..*load
+        };
+        choose::algorithm(&load, machine, forced).ok().map(|one| one.name)
+    };
+    let here = load.count / unit;
+    let (mut same, mut other) = (here, here);
+    while of(other)? == chosen {
+        same = other;
+        let bytes = other.checked_mul(unit)?.checked_mul(load.element)?;
+        other = match longer {
+            true if bytes >= FARTHEST => return None,
+            true => (2 * other).max(1),
+            false if other <= 1 => return None,
+            false => other / 2,
+        };
+    }
+    while same.abs_diff(other) > 1 {
+        let middle = same.midpoint(other);
+        match of(middle)? == chosen {
+            true => same = middle,
+            false => other = middle,
+        }
+    }
+    Some(Flip {
+        bytes: (other * unit * load.element) as u64,
+        algorithm: of(other)?,
+    })
+}
+
+/// No longer call is looked at.
+const FARTHEST: usize = 1 << 36;
+
 fn candidate(algorithm: &Algorithm, load: &Load, machine: &Machine) -> Candidate {
-    let (counts, time) = algorithm.predicted(load, machine);
+    let (counts, parts) = algorithm.predicted(load, machine);
+    let Parts {
+        latency,
+        messages,
+        bytes,
+        reduction,
+    } = parts;
+    let time = |nanos: f64| Duration::from_secs_f64(nanos * 1e-9);
     let Counts { rounds, busiest, .. } = counts;
     let bounds = Bounds::of(load.collective, load.ranks);
     Candidate {
         algorithm: algorithm.name,
-        predicted: Duration::from_secs_f64(time * 1e-9),
+        predicted: time(parts.total()),
+        latency: time(latency),
+        per_message: time(messages),
+        bandwidth: time(bytes),
+        reduction: time(reduction),
         rounds,
         messages: busiest.messages,
         bytes: busiest.bytes,
@@ -187,19 +283,17 @@ fn candidate(algorithm: &Algorithm, load: &Load, machine: &Machine) -> Candidate
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        plan::groups::Groups,
-        types::{Collective, DType},
-    };
+    use crate::{plan::groups::Groups, types::DType};
 
-    fn said(machine: &Machine, forced: Option<&str>) -> Explanation {
+    fn said(machine: &Machine, forced: &str) -> Explanation {
+        let forced = Forced::parse(forced).unwrap();
         let load = Load::new(Collective::AllReduce, 8, 1 << 20, DType::Float32);
-        explain(&load, machine, forced, 256 << 10, 8).unwrap()
+        explain(&load, machine, &forced, 256 << 10, 8).unwrap()
     }
 
     #[test]
     fn a_candidate_is_held_against_the_least_there_can_be() {
-        let explanation = said(&Machine::shared_memory(8), None);
+        let explanation = said(&Machine::shared_memory(8), "");
         let times = |name| {
             let mut named = explanation.candidates.iter().filter(|one| one.algorithm == name);
             let one = named.next().unwrap();
@@ -217,17 +311,44 @@ mod tests {
     }
 
     #[test]
+    fn the_choice_is_told_where_it_changes_and_what_takes_the_time() {
+        let machine = Machine::shared_memory(2);
+        let of = |count| {
+            let load = Load::new(Collective::AllReduce, 8, count, DType::Float32);
+            explain(&load, &machine, &Forced::default(), 256 << 10, 8).unwrap()
+        };
+        let said = of(1 << 16);
+        let name = |said: &Explanation| said.candidates[said.chosen].algorithm;
+        assert_eq!(name(&said), "direct");
+        let [shorter, longer] = said.flips.map(Option::unwrap);
+        assert!(shorter.bytes < 1 << 18 && 1 << 18 < longer.bytes);
+        for (flip, inside) in [(shorter, 1), (longer, -1)] {
+            let count = flip.bytes as isize / 4;
+            assert_eq!(name(&of(count as usize)), flip.algorithm);
+            assert_eq!(name(&of((count + inside) as usize)), "direct");
+        }
+        for one in &said.candidates {
+            let parts = one.latency + one.per_message + one.bandwidth + one.reduction;
+            assert!(parts.abs_diff(one.predicted) < Duration::from_nanos(8), "{one:?}");
+        }
+        assert!(said.to_string().contains(&format!(
+            "longer: {} from {} bytes",
+            longer.algorithm, longer.bytes
+        )));
+    }
+
+    #[test]
     fn a_hierarchy_is_a_candidate_where_there_are_hosts() {
         let chosen = |explanation: &Explanation| {
             let name = explanation.candidates[explanation.chosen].algorithm;
             (name, explanation.why)
         };
         let hosts = Machine::hosts(8, Groups::Rows { ranks: 8, size: 4 });
-        assert_eq!(chosen(&said(&hosts, None)), ("hierarchical", Why::Least));
+        assert_eq!(chosen(&said(&hosts, "")), ("hierarchical", Why::Least));
         let host = Machine::shared_memory(8);
-        let text = said(&host, None).to_string();
+        let text = said(&host, "").to_string();
         assert!(!text.contains("hierarchical"), "{text}");
-        let forced = said(&host, Some("hierarchical"));
+        let forced = said(&host, "hierarchical");
         assert_eq!(chosen(&forced), ("hierarchical", Why::Forced));
     }
 }

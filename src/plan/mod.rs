@@ -4,10 +4,12 @@
 
 pub(crate) mod algo;
 pub(crate) mod bounds;
+pub(crate) mod calibration;
 pub(crate) mod choose;
 pub(crate) mod cost;
 pub(crate) mod definition;
 pub(crate) mod explain;
+pub(crate) mod forced;
 pub(crate) mod groups;
 pub(crate) mod layout;
 pub(crate) mod levels;

@@ -1,6 +1,7 @@
 //! [`Host`]: the processor's name, how many processors this process may use, and how much memory it may still take.
 
 use super::{
+    fingerprint::{count_list, cpu_name, field},
     quota::{groups, quotas},
     text,
 };
@@ -48,18 +49,6 @@ pub(crate) fn resident(root: &Path) -> Option<[u64; 2]> {
     Some([bytes("Rss")?, bytes("Pss")?])
 }
 
-fn cpu_name(root: &Path) -> String {
-    let text = text(&root.join("proc/cpuinfo")).unwrap_or_default();
-    if let Some(name) = field(&text, "model name") {
-        return name.split_whitespace().collect::<Vec<_>>().join(" ");
-    }
-    // 64-bit ARM names no model, only numbers from Arm's list of implementers and their parts.
-    match (field(&text, "CPU implementer"), field(&text, "CPU part")) {
-        (Some(implementer), Some(part)) => format!("ARM implementer {implementer} part {part}"),
-        _ => "unknown".to_owned(),
-    }
-}
-
 fn allowed_cpus(root: &Path) -> Option<usize> {
     let status = text(&root.join("proc/self/status"))?;
     count_list(field(&status, "Cpus_allowed_list")?)
@@ -98,25 +87,6 @@ fn room(group: &Path, limit: &str, usage: &str, reclaimable: &str) -> Option<u64
         .find_map(|line| line.strip_prefix(reclaimable)?.trim().parse().ok())
         .unwrap_or(0);
     Some(limit.saturating_sub(usage.saturating_sub(reclaimable)))
-}
-
-/// The number of a list such as `0-3,8`.
-fn count_list(list: &str) -> Option<usize> {
-    list.split(',')
-        .map(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (first, last) = (first.trim().parse::<usize>().ok()?, last.trim().parse().ok()?);
-            Some(usize::checked_sub(last, first)? + 1)
-        })
-        .sum()
-}
-
-/// The value of the first line `name : value`.
-fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
-    text.lines().find_map(|line| {
-        let (key, value) = line.split_once(':')?;
-        (key.trim() == name).then_some(value.trim())
-    })
 }
 
 fn number(path: &Path) -> Option<u64> {

@@ -6,6 +6,7 @@
 
 pub mod diff;
 pub mod discover;
+pub(crate) mod fingerprint;
 pub mod graph;
 #[cfg(feature = "cli")]
 pub(crate) mod host;

@@ -124,6 +124,7 @@ impl Command {
         match self {
             Command::Show { file, how } | Command::Dump { file, how, .. } => (vec![file.as_path()], how),
             Command::Diff { first, second, how } => (vec![first.as_path(), second.as_path()], how),
+            Command::Simulate(simulate) => (simulate.files().collect(), &simulate.how),
         }
     }
 

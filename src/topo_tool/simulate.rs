@@ -9,7 +9,7 @@ use crate::topo::graph::{Graph, NodeKind};
 use crate::types::Collective;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// A call on a network, and what might happen to that.
@@ -26,7 +26,7 @@ pub(super) struct Simulate {
     #[arg(long, value_name = "FILE")]
     topo: Option<PathBuf>,
     #[command(flatten)]
-    how: How,
+    pub(super) how: How,
     /// Hosts [default: all of a file that joins several, else 2]
     #[arg(long, value_name = "N")]
     hosts: Option<usize>,
@@ -159,6 +159,11 @@ struct Row {
 }
 
 impl Simulate {
+    /// The file that it reads.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        self.topo.iter().map(PathBuf::as_path)
+    }
+
     pub(super) fn run(&self) -> Result<(String, ExitCode), String> {
         let graph = match &self.topo {
             Some(file) => Some(load(file, &self.how)?.0.graph),

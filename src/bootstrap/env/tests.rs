@@ -45,6 +45,7 @@ fn arrive(launch: &Launch, turn: Turn, timeout: Duration) -> Result<Membership> 
             rank: launch.rank,
             timeout: left,
             knobs: Vec::new(),
+            told: Vec::new(),
             welcome: Parcel::default(),
             network: Network::Never,
             presence: Presence::default(),

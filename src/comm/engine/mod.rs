@@ -28,12 +28,14 @@ use super::{Config, plans::Plans};
 use crate::{
     bootstrap::Membership,
     exec::{Completion, Fault, Outcome, Posted, Run, Sending, Wanted, Work, wait::Patience},
+    log,
     mem::{Hold, Region},
     plan::{
         algo::Algorithm,
         choose,
         cost::{Load, Machine},
         explain::{self, Explanation},
+        forced::Forced,
         layout::Blocks,
     },
     record::{End, Recorder, write_flight},
@@ -47,6 +49,7 @@ use lead::{Own, Until};
 use next::Next;
 use quick::Lately;
 use std::{
+    collections::HashSet,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -67,8 +70,8 @@ pub(super) struct Engine {
     pub(super) recorder: Arc<Recorder>,
     /// What the planner knows of where the ranks run: the same on all.
     machine: Machine,
-    /// The algorithm that the configuration forces.
-    forced: Option<String>,
+    /// The algorithms that the configuration forces.
+    forced: Forced,
     /// Whether the bits of results depend on inputs and ranks alone.
     reproducible: bool,
     timeout_ns: AtomicU64,
@@ -95,6 +98,8 @@ pub(super) struct Engine {
 /// Where calls get their places.
 struct Desk {
     plans: Plans,
+    /// The calls that were explained, where they are to be.
+    explained: Option<HashSet<Load>>,
     /// Jobs that the floor has not taken yet.
     incoming: Vec<Job>,
 }
@@ -186,7 +191,7 @@ impl Start {
 impl Engine {
     pub(super) fn new(
         membership: Arc<Membership>,
-        machine: Machine,
+        (machine, forced): (Machine, Forced),
         config: &Config,
         timeout: Duration,
         links: Links,
@@ -204,15 +209,17 @@ impl Engine {
             looked: None,
             lost: Duration::ZERO,
         };
+        let explains = membership.rank() == 0 && config.explains();
         let desk = Desk {
             plans,
+            explained: explains.then(HashSet::new),
             incoming: Vec::new(),
         };
         let engine = Engine {
             recorder: membership.recorder().clone(),
             membership,
             machine,
-            forced: config.algorithm.clone(),
+            forced,
             reproducible: config.reproducible,
             timeout_ns: AtomicU64::new(0),
             closed: OnceLock::new(),
@@ -543,6 +550,9 @@ impl Engine {
             return Err(Error::Failed(self.close(cause)));
         }
         let load = self.load(collective, count, dtype, places.given());
+        if let Some(explained) = &mut desk.explained {
+            self.tell_plan(explained, &load, dtype);
+        }
         let bytes = load.bytes() as u64;
         let (choose, why) = (|| self.choose(&load), || self.why(&load));
         let plan = desk.plans.prepare(
@@ -634,17 +644,26 @@ impl Engine {
     }
 
     pub(super) fn choose(&self, load: &Load) -> Result<&'static Algorithm> {
-        choose::algorithm(load, &self.machine, self.forced.as_deref())
+        choose::algorithm(load, &self.machine, &self.forced)
     }
 
     pub(super) fn explain(&self, load: &Load) -> Result<Explanation> {
-        explain::explain(
-            load,
-            &self.machine,
-            self.forced.as_deref(),
-            MAX_MESSAGE,
-            CALL_LANES,
-        )
+        explain::explain(load, &self.machine, &self.forced, MAX_MESSAGE, CALL_LANES)
+    }
+
+    /// Tells why a call gets its algorithm, once for each of the same kind and length.
+    fn tell_plan(&self, explained: &mut HashSet<Load>, load: &Load, dtype: DType) {
+        if explained.len() >= MOST_EXPLAINED || !explained.insert(*load) {
+            return;
+        }
+        if let Ok(explanation) = self.explain(load) {
+            let (name, bytes, ranks) = (load.collective.name(), load.bytes(), load.ranks);
+            let (comm, cores) = (self.membership.name(), self.machine.cores());
+            log::explain(&format!(
+                "plan: {name} of {bytes} bytes ({} x {dtype}), {ranks} ranks on {cores} cores, communicator {comm}\n{explanation}",
+                load.count
+            ));
+        }
     }
 
     /// What made [`Engine::choose`] choose, for whoever reads the log.
@@ -670,6 +689,8 @@ impl Engine {
     }
 }
 
+/// Calls that are explained at most.
+const MOST_EXPLAINED: usize = 4096;
 /// Records that the log is told when something went wrong.
 const MOST_TOLD: usize = 16;
 

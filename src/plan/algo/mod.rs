@@ -14,7 +14,7 @@ mod pat;
 mod ring;
 mod tree;
 
-use super::cost::{Counts, Load, Machine, Order, Work};
+use super::cost::{Counts, Load, Machine, Order, Parts, Work};
 use super::groups::Groups;
 use super::schedule::{Affine, Buffer, How, Item, Schedule, Slice, Source, Step};
 use super::verify::EXACT;
@@ -54,8 +54,8 @@ impl Algorithm {
         }
     }
 
-    /// What that comes to on a machine, and the nanoseconds that it takes there.
-    pub(crate) fn predicted(&self, load: &Load, machine: &Machine) -> (Counts, f64) {
+    /// What that comes to on a machine, and how long it takes there.
+    pub(crate) fn predicted(&self, load: &Load, machine: &Machine) -> (Counts, Parts) {
         if self.knows_groups() {
             let square = Groups::square(load.ranks);
             let levels = hierarchical::levels(load, machine.groups().unwrap_or(&square));

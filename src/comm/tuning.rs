@@ -1,0 +1,230 @@
+//! What was measured of this machine, as a file: where it lies, and whether it is to be believed.
+
+use crate::{
+    log,
+    plan::calibration::Tuning,
+    sys::environment,
+    topo::fingerprint::Fingerprint,
+    types::{Error, Result},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    env,
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+#[cfg(feature = "cli")]
+use std::{
+    fs::{self, DirBuilder},
+    io::Write,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+};
+use tracing::{info, warn};
+
+/// What `ccl-perf tune` leaves.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tuned {
+    /// The version of the library that measured.
+    pub(crate) version: String,
+    /// The kind of machine.
+    pub(crate) machine: Fingerprint,
+    /// How well the model told what was measured, in words.
+    pub(crate) fit: Vec<String>,
+    pub(crate) calibration: crate::plan::calibration::Calibration,
+    pub(crate) choices: Vec<crate::plan::calibration::Choice>,
+}
+
+/// What rank 0 is to tell the others: what was measured of this machine, if there is such a file and `CCL_TUNE` does not say
+/// otherwise.
+///
+/// # Errors
+/// [`Error::Usage`] for a word that is reserved.
+pub(super) fn of_this_machine(rank: usize, ranks: usize) -> Result<Tuning> {
+    let said = environment::text("CCL_TUNE");
+    let (path, is_named) = match said.as_deref() {
+        Some("off" | "0") => return Ok(Tuning::default()),
+        Some("online") => {
+            return Err(Error::usage(
+                "CCL_TUNE=\"online\" is not there yet: use \"auto\", \"off\" or a file that ccl-perf tune has made",
+            ));
+        }
+        None | Some("auto") => (place(|| Fingerprint::read(Path::new("/"))), false),
+        Some(file) => (Some(PathBuf::from(file)), true),
+    };
+    let Some(path) = path.filter(|path| is_named || path.exists()) else {
+        return Ok(Tuning::default());
+    };
+    let tuned = read(&path).and_then(|tuned| fitting(tuned, &Fingerprint::read(Path::new("/"))));
+    match tuned {
+        Ok(tuning) => {
+            let choices = tuning.choices.len();
+            info!(
+                rank,
+                ranks,
+                "init: tuned by {}, {choices} choices",
+                path.display()
+            );
+            Ok(tuning)
+        }
+        Err(why) => {
+            let line = format!("{} is not used: {why}: run ccl-perf tune again", path.display());
+            match is_named {
+                true => log::complain(&format!("CCL_TUNE: {line}")),
+                false => warn!(rank, ranks, "init: {line}"),
+            }
+            Ok(Tuning::default())
+        }
+    }
+}
+
+/// Where the file of this machine lies, by the environment. Nothing where there is no home, nor, but for who makes it, the
+/// folder: what the machine is like need not be read then.
+pub(crate) fn place(machine: impl FnOnce() -> Fingerprint) -> Option<PathBuf> {
+    if let Some(file) = environment::text("CCL_TUNE_FILE") {
+        return Some(file.into());
+    }
+    let folder = folder()?;
+    folder.is_dir().then(|| folder.join(name(&machine())))
+}
+
+/// The folder of the user's caches.
+pub(crate) fn folder() -> Option<PathBuf> {
+    let absolute = |name| {
+        let path = env::var_os(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    Some(caches?.join("ccl"))
+}
+
+/// The name of the file of such a machine.
+pub(crate) fn name(machine: &Fingerprint) -> String {
+    format!("tune-{}.json", machine.hash())
+}
+
+/// # Errors
+/// Why it cannot be read.
+pub(crate) fn read(path: &Path) -> std::result::Result<Tuned, String> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).and_then(|file| match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is no file")),
+    });
+    file.and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err("it is too long".to_owned());
+    }
+    let tuned: Tuned = serde_json::from_slice(&bytes).map_err(|error| format!("it is damaged: {error}"))?;
+    Ok(tuned)
+}
+
+/// What of a file holds here.
+///
+/// # Errors
+/// Why nothing does.
+fn fitting(tuned: Tuned, here: &Fingerprint) -> std::result::Result<Tuning, String> {
+    let version = env!("CARGO_PKG_VERSION");
+    if tuned.version != version {
+        return Err(format!(
+            "version {} has measured it, this is {version}",
+            tuned.version
+        ));
+    }
+    if tuned.machine != *here {
+        return Err(format!(
+            "it was measured on another machine ({})",
+            tuned.machine.cpu
+        ));
+    }
+    let tuning = Tuning {
+        calibration: tuned.calibration,
+        choices: tuned.choices,
+    };
+    tuning.check()?;
+    Ok(tuning)
+}
+
+/// Writes a file that only its user may read, as a whole or not at all; in the folder of caches, which is made.
+///
+/// # Errors
+/// Of the system.
+#[cfg(feature = "cli")]
+pub(crate) fn write(path: &Path, tuned: &Tuned) -> io::Result<()> {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    if let Some(above) = above {
+        DirBuilder::new().recursive(true).mode(0o700).create(above)?;
+    }
+    let beside = path.with_extension(format!("{}.new", std::process::id()));
+    let write = || -> io::Result<()> {
+        let mut options = File::options();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(&beside)?;
+        file.write_all(serde_json::to_string_pretty(tuned)?.as_bytes())?;
+        file.write_all(b"\n")?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    };
+    write().inspect_err(|_| {
+        // What is left of it does no harm.
+        let _ = fs::remove_file(&beside);
+    })
+}
+
+/// The longest file that is read.
+const MOST_BYTES: u64 = 1 << 20;
+
+#[cfg(all(test, feature = "cli"))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn tuned() -> Tuned {
+        Tuned {
+            version: env!("CARGO_PKG_VERSION").into(),
+            machine: Fingerprint::read(Path::new("/")),
+            fit: vec!["shm: not at all".into()],
+            calibration: Default::default(),
+            choices: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_file_comes_back_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ccl/tune.json");
+        for byte in [0.0151, 1.0 / 3.0] {
+            let mut tuned = tuned();
+            tuned.calibration.shm.alone.byte = byte;
+            write(&path, &tuned).unwrap();
+            assert_eq!(read(&path).unwrap(), tuned);
+            let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+            assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+            assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+            let tuning = fitting(tuned.clone(), &tuned.machine).unwrap();
+            assert_eq!(tuning.calibration, tuned.calibration);
+        }
+    }
+
+    #[test]
+    fn what_is_damaged_or_foreign_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tune.json");
+        fs::write(&path, "{\"version\": 3").unwrap();
+        assert!(read(&path).unwrap_err().contains("damaged"));
+        assert!(read(folder.path()).unwrap_err().contains("no file"));
+        fs::write(&path, vec![b' '; MOST_BYTES as usize + 1]).unwrap();
+        assert!(read(&path).unwrap_err().contains("too long"));
+        let here = tuned().machine;
+        let mut other = tuned();
+        other.machine.processors += 1;
+        assert!(fitting(other, &here).unwrap_err().contains("another machine"));
+        let mut older = tuned();
+        older.version = "0.0.1".into();
+        assert!(fitting(older, &here).unwrap_err().contains("version 0.0.1"));
+        let mut wrong = tuned();
+        wrong.calibration.shm.cold = -1.0;
+        assert!(fitting(wrong, &here).is_err());
+    }
+}

@@ -1,0 +1,545 @@
+//! `ccl-perf tune`: measures this machine's transports, fits the planner's constants, and notes where the model still chooses
+//! what was measured to be slower.
+
+use super::{
+    args::one_line,
+    complain, launch,
+    operation::Operation,
+    report::{Job, Placement, Run},
+    setup::Setup,
+    show, size,
+    size::{Step, Sweep, readable},
+    skew::Skew,
+};
+use crate::{
+    comm::tuning::{self, Tuned},
+    plan::{
+        algo::{ALGORITHMS, Algorithm},
+        calibration::{Calibration, Choice, Constants, Tuning},
+        choose,
+        cost::{Counts, Load, Machine},
+        definition,
+        forced::Forced,
+    },
+    topo::{
+        fingerprint::Fingerprint,
+        host::Host,
+        share::{Allowance, share},
+    },
+    types::{Collective, DType, Op},
+};
+use clap::{Parser, error::ErrorKind};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fmt::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+/// The word that asks for this.
+pub(super) const COMMAND: &str = "tune";
+
+/// Measures this machine, and has communicators plan by it.
+///
+/// Runs each algorithm of each operation shortly between processes of this machine, fits the constants of the planner's model to
+/// the times, and prints for each what was measured and what the model predicts then. Where it still chooses an algorithm that was
+/// measured to take over 10% longer than the best, that is noted as well. All goes to a file that rank 0 of each later communicator
+/// reads when it is made, on machines of this kind, and tells the others. Run it where nothing else runs.
+///
+/// The file is CCL_TUNE_FILE, else tune-HASH.json in ccl of the user's folder of caches (XDG_CACHE_HOME, ~/.cache). What it has of
+/// the other transport stays. CCL_TUNE=off has it ignored, CCL_TUNE=FILE names another.
+///
+/// Exit status: 0 if all went well, 1 if something failed, 2 for a mistake on the command line.
+#[derive(Debug, Parser)]
+#[command(name = "ccl-perf tune")]
+struct Args {
+    /// Numbers of ranks, with commas [default: 2, one per usable core, and twice as many, up to 16]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=1024))]
+    ranks: Vec<u32>,
+
+    /// Smallest size in bytes
+    #[arg(short = 'b', value_name = "MIN", default_value = "8", value_parser = size::parse)]
+    min: u64,
+
+    /// Largest size; sizes are 8 times as long each as the one before
+    #[arg(short = 'e', value_name = "MAX", default_value = "4M", value_parser = size::parse)]
+    max: u64,
+
+    /// What to measure: shm, or tcp over the loopback interface
+    #[arg(long, value_name = "NAME", default_value = "shm", value_parser = ["shm", "tcp"])]
+    transport: String,
+
+    /// About how long it may take
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+
+    /// Write to FILE instead
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// The whole command.
+pub(super) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
+    let line = std::iter::once(OsString::from("ccl-perf tune")).chain(words);
+    let args = match Args::try_parse_from(line) {
+        Ok(args) => args,
+        Err(error) => {
+            let text = error.render().to_string();
+            return match error.kind() {
+                ErrorKind::DisplayHelp => show(&text, true),
+                _ => complain(&one_line(&text), 2),
+            };
+        }
+    };
+    if args.min == 0 || args.min > args.max {
+        return complain("-b is more than -e, or 0", 2);
+    }
+    match tune(&args) {
+        Ok(text) => show(&text, true),
+        Err(why) => complain(&why, 1),
+    }
+}
+
+fn tune(args: &Args) -> Result<String, String> {
+    let (root, machine) = (Path::new("/"), Fingerprint::read(Path::new("/")));
+    let path = match &args.output {
+        Some(path) => path.clone(),
+        None => tuning::place(|| machine.clone())
+            .or_else(|| Some(tuning::folder()?.join(tuning::name(&machine))))
+            .ok_or("there is no folder for the file: set HOME, or give --output FILE")?,
+    };
+    let host = Host::read(root);
+    let probes = measure(args, &host)?;
+    // What is there of the other transport stays.
+    let before = tuning::read(&path).ok();
+    let before =
+        before.filter(|tuned| tuned.machine == machine && tuned.version == env!("CARGO_PKG_VERSION"));
+    let mut tuned = before.unwrap_or_else(|| Tuned {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        machine,
+        fit: Vec::new(),
+        calibration: Calibration::DEFAULT,
+        choices: Vec::new(),
+    });
+    let transport = args.transport.as_str();
+    *tuned.calibration.of(transport) = fit(&probes, transport);
+    let (text, said) = report(&probes, transport, &tuned.calibration);
+    let is_other = |line: &String| !line.starts_with(transport);
+    tuned.fit.retain(is_other);
+    tuned.fit.push(said);
+    tuned.choices.retain(|choice| choice.transport != transport);
+    let choices = choices(&probes, transport, &tuned.calibration);
+    let mut text = text + &told(&choices, &probes);
+    tuned.choices.extend(choices);
+    tuned.choices.truncate(Tuning::MOST_CHOICES);
+    tuning::write(&path, &tuned).map_err(|error| format!("writing {}: {error}", path.display()))?;
+    // Writing to a text does not fail.
+    let _ = writeln!(text, "# written to {}", path.display());
+    Ok(text)
+}
+
+/// One call that was measured.
+#[derive(Debug, Clone)]
+struct Probe {
+    load: Load,
+    /// The cores that its ranks had together.
+    cores: usize,
+    algorithm: &'static Algorithm,
+    counts: Counts,
+    /// The least of the medians of the rounds, in nanoseconds; and the greatest, once there are several.
+    nanos: f64,
+    most: Option<f64>,
+}
+
+impl Probe {
+    fn predicted(&self, transport: &str, calibration: &Calibration) -> f64 {
+        let machine = machine(transport, self.cores, calibration);
+        machine.predict(self.load.ranks, &self.counts).total()
+    }
+
+    /// How many times as long, or as short, as predicted it took.
+    fn factor(&self, transport: &str, calibration: &Calibration) -> f64 {
+        (self.predicted(transport, calibration) / self.nanos)
+            .ln()
+            .abs()
+            .exp()
+    }
+}
+
+fn machine(transport: &str, cores: usize, calibration: &Calibration) -> Machine {
+    match transport {
+        "tcp" => Machine::of_tcp(cores, calibration),
+        _ => Machine::of_shared_memory(cores, calibration),
+    }
+}
+
+/// The operations that are measured. Those whose blocks are given cost what these do.
+fn operations() -> impl Iterator<Item = Collective> {
+    let all = definition::every([0]).into_iter();
+    all.filter(|collective| collective.has_vector() && !collective.has_given_blocks())
+}
+
+/// Measures all that is asked for, in rounds, as long as there is time.
+fn measure(args: &Args, host: &Host) -> Result<Vec<Probe>, String> {
+    let began = Instant::now();
+    let seconds = Duration::from_secs(args.seconds);
+    let mut ranks: Vec<usize> = args.ranks.iter().map(|&ranks| ranks as usize).collect();
+    if ranks.is_empty() {
+        ranks = [2, host.cpus, 2 * host.cpus]
+            .map(|ranks| ranks.clamp(2, 16))
+            .to_vec();
+    }
+    ranks.sort_unstable();
+    ranks.dedup();
+    let sweep = Sweep {
+        min: args.min,
+        max: args.max,
+        step: Step::Factor(8.0),
+    };
+    // Without hosts there is nothing to gain from what knows them.
+    let algorithms: Vec<&Algorithm> = ALGORITHMS.iter().filter(|one| !one.knows_groups()).collect();
+    let fitting = |one: &Algorithm| operations().filter(|&collective| (one.fits)(collective)).count();
+    let calls =
+        algorithms.iter().map(|one| fitting(one)).sum::<usize>() * sweep.sizes().count() * ranks.len();
+    let each = seconds.mul_f64(SHARE) / (ROUNDS * calls.max(1)) as u32;
+    let mut least: BTreeMap<(usize, usize, usize, u64), Probe> = BTreeMap::new();
+    for round in 0..ROUNDS {
+        for &ranks in &ranks {
+            let here = Allowance::here();
+            let cores = share(&vec![&here; ranks]).cores.max(1);
+            for (number, &algorithm) in algorithms.iter().enumerate() {
+                if round > 0 && began.elapsed() > seconds.mul_f64(0.95) {
+                    return Ok(least.into_values().collect());
+                }
+                let collectives: Vec<Collective> =
+                    operations().filter(|&one| (algorithm.fits)(one)).collect();
+                let setup = setup(args, (ranks, sweep), algorithm, &collectives, each);
+                let rows = launch::rows(&setup, host)
+                    .map_err(|trouble| format!("{ranks} ranks, {}: {trouble}", algorithm.name))?;
+                for row in rows {
+                    let known = collectives.iter().find(|one| one.name() == row.operation);
+                    let (Some(&collective), Some(measured)) = (known, row.out_of_place) else {
+                        continue;
+                    };
+                    let nanos = measured.stats.median_us * 1e3;
+                    if nanos <= 0.0 || row.bytes == 0 {
+                        continue;
+                    }
+                    let load = Load::new(collective, ranks, row.count as usize, DType::Float32);
+                    let place = operations().position(|one| one == collective).unwrap_or(0);
+                    let probe = least
+                        .entry((ranks, place, number, row.bytes))
+                        .or_insert_with(|| Probe {
+                            load,
+                            cores,
+                            algorithm,
+                            counts: (algorithm.counts)(&load),
+                            nanos,
+                            most: None,
+                        });
+                    if round > 0 {
+                        probe.most = Some(probe.most.unwrap_or(probe.nanos).max(nanos));
+                    }
+                    probe.nanos = probe.nanos.min(nanos);
+                }
+            }
+        }
+    }
+    Ok(least.into_values().collect())
+}
+
+/// Each call is measured so often, so that what else the machine did for a moment does not count.
+const ROUNDS: usize = 2;
+/// The share of the time that is spent in samples; the rest is for starting processes and for calls before the first sample.
+const SHARE: f64 = 0.5;
+
+fn setup(
+    args: &Args,
+    (ranks, sweep): (usize, Sweep),
+    algorithm: &Algorithm,
+    collectives: &[Collective],
+    each: Duration,
+) -> Setup {
+    let run = |&collective: &Collective| Run {
+        operation: Operation::Collective(collective),
+        dtype: DType::Float32,
+        op: Op::Sum,
+    };
+    let job = Job {
+        ranks,
+        runs: collectives.iter().map(run).collect(),
+        sweep,
+        placements: vec![Placement::OutOfPlace],
+        iterations: None,
+        warmup: Some(2),
+        time: Some(each),
+        check: false,
+        overlap: false,
+        predict: false,
+        timeout: None,
+        transport: Some(args.transport.clone()),
+        algorithm: Some(algorithm.name.to_owned()),
+        skew: Skew::default(),
+    };
+    Setup {
+        job,
+        explain: false,
+        notes: Vec::new(),
+        json: None,
+        csv: None,
+        launcher: None,
+    }
+}
+
+/// The constants by which the model misses the logarithms of the times by the least in the sum: one after the other is made larger
+/// and smaller, by less and less, until that gains nothing.
+fn fit(probes: &[Probe], transport: &str) -> Constants {
+    let mut calibration = Calibration::DEFAULT;
+    let missed = |calibration: &Calibration| -> f64 {
+        let of = |probe: &Probe| (probe.predicted(transport, calibration) / probe.nanos).ln().abs();
+        probes.iter().map(of).sum()
+    };
+    let mut least = missed(&calibration);
+    for step in [4.0, 2.0, 1.4, 1.2, 1.1, 1.05, 1.02] {
+        for _ in 0..MOST_PASSES {
+            let before = least;
+            for which in 0..Constants::FITTED {
+                for factor in [step, 1.0 / step] {
+                    let mut other = calibration;
+                    let constants = other.of(transport).each();
+                    *constants[which] *= factor;
+                    if *constants[which] < LEAST_CONSTANT {
+                        continue;
+                    }
+                    let now = missed(&other);
+                    if now < least {
+                        (calibration, least) = (other, now);
+                    }
+                }
+            }
+            if least > before * 0.999 {
+                break;
+            }
+        }
+    }
+    let constants = calibration.of(transport);
+    constants.cold = constants.cold.max(1.0);
+    *constants
+}
+
+/// So often the constants are gone through with one step.
+const MOST_PASSES: usize = 20;
+/// Nothing takes less than this.
+const LEAST_CONSTANT: f64 = 1e-5;
+
+/// What was measured beside what is predicted; and how well that fits, for the file.
+fn report(probes: &[Probe], transport: &str, calibration: &Calibration) -> (String, String) {
+    let mut text = format!(
+        "# {transport}: measured (the least of {ROUNDS} medians) and predicted, in us\n#{:>12} {:>6} {:>12} {:>12} {:>12} {:>12} {:>8}\n",
+        "operation", "ranks", "bytes", "algorithm", "measured", "predicted", "factor"
+    );
+    for probe in probes {
+        let predicted = probe.predicted(transport, calibration);
+        // Writing to a text does not fail.
+        let _ = writeln!(
+            text,
+            "{:>13} {:>6} {:>12} {:>12} {:>12.2} {:>12.2} {:>8.2}",
+            probe.load.collective.name(),
+            probe.load.ranks,
+            probe.load.bytes(),
+            probe.algorithm.name,
+            probe.nanos / 1e3,
+            predicted / 1e3,
+            predicted / probe.nanos,
+        );
+    }
+    let median = |calibration: &Calibration, of: &dyn Fn(&Probe) -> bool| {
+        let chosen = probes.iter().filter(|probe| of(probe));
+        let mut factors: Vec<f64> = chosen.map(|probe| probe.factor(transport, calibration)).collect();
+        factors.sort_by(f64::total_cmp);
+        factors.get(factors.len() / 2).copied().unwrap_or(1.0)
+    };
+    let mut said = format!(
+        "{transport}: {} calls; predicted and measured differ by a median factor of {:.2}, before {:.2}",
+        probes.len(),
+        median(calibration, &|_| true),
+        median(&Calibration::DEFAULT, &|_| true),
+    );
+    let mut ranks: Vec<usize> = probes.iter().map(|probe| probe.load.ranks).collect();
+    ranks.dedup();
+    for ranks in ranks {
+        let of = |probe: &Probe| probe.load.ranks == ranks;
+        let _ = write!(said, "; {ranks} ranks {:.2}", median(calibration, &of));
+    }
+    let _ = writeln!(text, "# {said}");
+    if median(calibration, &|_| true) > UNQUIET {
+        text.push_str("# note: that is much: was the machine busy? Run it again where nothing else runs\n");
+    }
+    (text, said)
+}
+
+/// A median factor from which on the measurements are to be doubted.
+const UNQUIET: f64 = 1.5;
+
+/// Where the model chooses what was measured to be slower than the best.
+fn choices(probes: &[Probe], transport: &str, calibration: &Calibration) -> Vec<Choice> {
+    let mut groups: BTreeMap<(&str, usize, u64), Vec<&Probe>> = BTreeMap::new();
+    for probe in probes {
+        let (name, ranks, bytes) = (
+            probe.load.collective.name(),
+            probe.load.ranks,
+            probe.load.bytes() as u64,
+        );
+        groups.entry((name, ranks, bytes)).or_default().push(probe);
+    }
+    let mut choices = Vec::new();
+    for (&(operation, ranks, bytes), probes) in &groups {
+        let (load, cores) = (probes[0].load, probes[0].cores);
+        let machine = machine(transport, cores, calibration);
+        let Ok(chosen) = choose::algorithm(&load, &machine, &Forced::default()) else {
+            continue;
+        };
+        let taken = probes.iter().find(|probe| probe.algorithm.name == chosen.name);
+        // Of what was slow for a moment nothing follows: the best was so in all rounds.
+        let surely = |probe: &Probe| probe.most.unwrap_or(f64::INFINITY);
+        let Some(best) = probes.iter().min_by(|a, b| surely(a).total_cmp(&surely(b))) else {
+            continue;
+        };
+        if taken.is_none_or(|taken| taken.nanos <= surely(best) * WORTH) {
+            continue;
+        }
+        // As far as this length is the nearest of those that were measured.
+        let between = |other: u64| (bytes as f64 * other as f64).sqrt() as u64;
+        let others = groups
+            .keys()
+            .filter(|(name, n, _)| (*name, *n) == (operation, ranks));
+        let lengths: Vec<u64> = others.map(|(.., bytes)| *bytes).collect();
+        let shorter = lengths.iter().rev().find(|&&other| other < bytes);
+        let longer = lengths.iter().find(|&&other| other > bytes);
+        choices.push(Choice {
+            transport: transport.to_owned(),
+            operation: operation.to_owned(),
+            ranks: ranks as u32,
+            cores: cores as u32,
+            bytes: [
+                shorter.map_or(bytes / 2, |&other| between(other)),
+                longer.map_or(bytes * 2, |&other| between(other)),
+            ],
+            algorithm: best.algorithm.name.to_owned(),
+        });
+    }
+    choices
+}
+
+/// How many times as long as the best a choice must take to be replaced.
+const WORTH: f64 = 1.1;
+
+fn told(choices: &[Choice], probes: &[Probe]) -> String {
+    let mut text = format!(
+        "# {} of {} choices of the model are replaced by what was measured as the best\n",
+        choices.len(),
+        probes
+            .iter()
+            .map(|probe| (probe.load.collective.name(), probe.load.ranks, probe.load.count))
+            .collect::<std::collections::BTreeSet<_>>()
+            .len()
+    );
+    for choice in choices {
+        let [from, to] = choice.bytes.map(readable);
+        // Writing to a text does not fail.
+        let _ = writeln!(
+            text,
+            "#   {} of {from} to {to}, {} ranks on {} cores: {}",
+            choice.operation, choice.ranks, choice.cores, choice.algorithm
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calls that took as long as a machine with these constants would.
+    fn probes(truth: &Calibration) -> Vec<Probe> {
+        let mut probes = Vec::new();
+        for (ranks, collective) in [2, 4, 8]
+            .into_iter()
+            .flat_map(|n| operations().map(move |one| (n, one)))
+        {
+            for count in [1, 64, 4096, 1 << 18] {
+                let load = Load::new(collective, ranks, count, DType::Float32);
+                for algorithm in ALGORITHMS
+                    .iter()
+                    .filter(|one| (one.fits)(collective) && !one.knows_groups())
+                {
+                    let mut probe = Probe {
+                        load,
+                        cores: 4,
+                        algorithm,
+                        counts: (algorithm.counts)(&load),
+                        nanos: 1.0,
+                        most: None,
+                    };
+                    probe.nanos = probe.predicted("shm", truth);
+                    probe.most = Some(probe.nanos);
+                    probes.push(probe);
+                }
+            }
+        }
+        probes
+    }
+
+    #[test]
+    fn constants_are_found_again() {
+        let mut truth = Calibration::DEFAULT;
+        truth.shm.alone.round *= 3.0;
+        truth.shm.alone.byte *= 2.5;
+        truth.shm.crowded.message *= 0.4;
+        truth.shm.reduced *= 0.5;
+        let probes = probes(&truth);
+        let mut found = Calibration::DEFAULT;
+        found.shm = fit(&probes, "shm");
+        let mut factors: Vec<f64> = probes.iter().map(|probe| probe.factor("shm", &found)).collect();
+        factors.sort_by(f64::total_cmp);
+        let median = factors[factors.len() / 2];
+        assert!(median < 1.1, "{median}");
+        let (text, said) = report(&probes, "shm", &found);
+        assert!(
+            text.lines().count() == probes.len() + 3 && said.starts_with("shm: "),
+            "{said}"
+        );
+        // The model is right: there is nothing to replace.
+        assert_eq!(choices(&probes, "shm", &truth), []);
+    }
+
+    #[test]
+    fn what_was_better_replaces_the_choice_around_its_length() {
+        let truth = Calibration::DEFAULT;
+        let mut probes = probes(&truth);
+        for probe in &mut probes {
+            let is_it = probe.load.collective == Collective::AllReduce && probe.load.ranks == 4;
+            if is_it && probe.load.count == 64 && probe.algorithm.name == "ring" {
+                (probe.nanos, probe.most) = (1.0, Some(1.0));
+            }
+            // One that was the best for a moment only.
+            if is_it && probe.load.count == 4096 && probe.algorithm.name == "ring" {
+                probe.nanos = 1.0;
+            }
+        }
+        let choices = choices(&probes, "shm", &truth);
+        assert_eq!(choices.len(), 1, "{choices:?}");
+        assert_eq!(
+            (choices[0].algorithm.as_str(), choices[0].bytes),
+            ("ring", [32, 2048])
+        );
+        let tuning = Tuning {
+            choices: choices.clone(),
+            ..Tuning::default()
+        };
+        assert_eq!(tuning.check(), Ok(()));
+        assert!(told(&choices, &probes).contains("allreduce of 32 to 2K, 4 ranks on 4 cores: ring"));
+    }
+}

@@ -1,0 +1,256 @@
+//! What was measured of a machine: the constants of the planner's model, and which algorithms were best where the model
+//! chooses worse ones.
+
+use super::algo::fitting;
+use crate::types::Collective;
+use serde::{Deserialize, Serialize};
+
+/// What rank 0 tells all at init, so that they plan alike.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tuning {
+    pub(crate) calibration: Calibration,
+    pub(crate) choices: Vec<Choice>,
+}
+
+/// The constants of the model, by what the ranks talk over.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Calibration {
+    pub(crate) shm: Constants,
+    pub(crate) tcp: Constants,
+}
+
+/// Constants of one transport. Times are in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Constants {
+    /// What every call takes.
+    pub(crate) call: f64,
+    /// With a core for each rank.
+    pub(crate) alone: Prices,
+    /// With fewer cores, where a rank that waits has others take their turns, and finds the caches cold.
+    pub(crate) crowded: Prices,
+    /// Adding a byte to others.
+    pub(crate) reduced: f64,
+    /// Bytes of messages in flight that stay in a core's cache, and how many times as much a byte costs beyond.
+    pub(crate) cache: f64,
+    pub(crate) cold: f64,
+}
+
+/// What messages cost.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Prices {
+    /// A round: from the end of a message's writing until its receiver reads it; crowded, a rank's turn on a shared core.
+    pub(crate) round: f64,
+    /// Sending or receiving a message, whatever its length.
+    pub(crate) message: f64,
+    /// The same where the lines of all peers of those who share a core do not stay in its cache.
+    pub(crate) cold_message: f64,
+    /// Sending or receiving a byte.
+    pub(crate) byte: f64,
+}
+
+/// The algorithm that was measured as the best of an operation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Choice {
+    /// `shm` or `tcp`.
+    pub(crate) transport: String,
+    pub(crate) operation: String,
+    pub(crate) ranks: u32,
+    /// The cores that they had together.
+    pub(crate) cores: u32,
+    /// Bytes of the vector: from so many on, and fewer than so many.
+    pub(crate) bytes: [u64; 2],
+    pub(crate) algorithm: String,
+}
+
+impl Calibration {
+    /// What the library knows without having been measured here.
+    ///
+    /// Shared memory: measured on 2 cores of an AMD EPYC 9005 with `ccl-perf allreduce --algo X --out-of-place --no-check`,
+    /// medians: `call` is a call of 1 rank (0.11 us). `round` and `message` follow from doubling (0.23 us, 1 round, 2 messages)
+    /// and direct (0.37 us, 2 and 4) with 2 ranks and 8 bytes; `byte` and `reduced` from the same with 256 KiB (12.7
+    /// and 10.0 us). The crowded costs are from 4, 8 and 16 ranks: `round` from doubling with 64 bytes (3.4, 23 and
+    /// 112 us; 2, 3 and 4 rounds of 2², 4² and 8² turns), `message` from direct with as much (8.4, 24 and 105 us; 48,
+    /// 224 and 960 messages), `byte` from doubling with 32 KiB (10, 52 and 204 us). The cache is a little more than the
+    /// second level's; `cold_message` is rough, from one-shot with 8 bytes among 128 ranks (100 ms on
+    /// cores that were not quiet); `cold` is from direct and ring with 1 MiB among 16 ranks of another machine (6.1 and 5.1 ms).
+    ///
+    /// TCP: measured between two processes over the loopback interface of the same machine, each busy with non-blocking calls
+    /// on one socket without delay: 3.9 us from write to read of 8 bytes and 0.16 ns a byte in writes of 64 KiB. Crowded:
+    /// blocking calls, both on one core: 6.7 us, 0.46 ns for both sides of a byte, and 1.9 us for a short message of a
+    /// stream. `reduced` is of vectors that what goes through the sockets pushes out of the caches: of a call of 1 MiB each of
+    /// two ranks spent 290 us in the sum of 1 MiB. The cache is as above.
+    pub(crate) const DEFAULT: Calibration = Calibration {
+        shm: Constants {
+            call: 110.0,
+            alone: Prices {
+                round: 70.0,
+                message: 25.0,
+                cold_message: 25.0,
+                byte: 0.015,
+            },
+            crowded: Prices {
+                round: 500.0,
+                message: 120.0,
+                cold_message: 1000.0,
+                byte: 0.03,
+            },
+            reduced: 0.018,
+            cache: 1.25e6,
+            cold: 2.5,
+        },
+        tcp: Constants {
+            call: 110.0,
+            alone: Prices {
+                round: 500.0,
+                message: 1700.0,
+                cold_message: 1700.0,
+                byte: 0.16,
+            },
+            crowded: Prices {
+                round: 700.0,
+                message: 1900.0,
+                cold_message: 1900.0,
+                byte: 0.23,
+            },
+            reduced: 0.2,
+            cache: 1.25e6,
+            cold: 2.5,
+        },
+    };
+
+    /// The constants of a transport, `shm` or `tcp`.
+    #[cfg(feature = "cli")]
+    pub(crate) fn of(&mut self, transport: &str) -> &mut Constants {
+        match transport {
+            "tcp" => &mut self.tcp,
+            _ => &mut self.shm,
+        }
+    }
+}
+
+impl Default for Calibration {
+    fn default() -> Self {
+        Calibration::DEFAULT
+    }
+}
+
+impl Constants {
+    /// All of them, to be changed.
+    pub(crate) fn each(&mut self) -> [&mut f64; 12] {
+        let Constants {
+            call,
+            alone,
+            crowded,
+            reduced,
+            cache,
+            cold,
+        } = self;
+        [
+            call,
+            &mut alone.round,
+            &mut alone.message,
+            &mut alone.byte,
+            &mut crowded.round,
+            &mut crowded.message,
+            &mut crowded.byte,
+            reduced,
+            cold,
+            cache,
+            &mut alone.cold_message,
+            &mut crowded.cold_message,
+        ]
+    }
+
+    /// How many of [`Constants::each`], from the first on, a few measurements tell.
+    #[cfg(feature = "cli")]
+    pub(crate) const FITTED: usize = 9;
+}
+
+impl Tuning {
+    /// The most choices that are taken: what is told at init is bounded.
+    pub(crate) const MOST_CHOICES: usize = 4096;
+
+    /// # Errors
+    /// What cannot be.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut calibration = self.calibration;
+        for constants in [&mut calibration.shm, &mut calibration.tcp] {
+            if constants
+                .each()
+                .iter()
+                .any(|&&mut value| !(1e-6..=1e12).contains(&value))
+            {
+                return Err("it has a constant that is no time".to_owned());
+            }
+        }
+        if self.choices.len() > Tuning::MOST_CHOICES {
+            return Err(format!("it has more than {} choices", Tuning::MOST_CHOICES));
+        }
+        for choice in &self.choices {
+            let Choice {
+                operation, algorithm, ..
+            } = choice;
+            let collectives = super::definition::every([0]);
+            let known = collectives.into_iter().find(|known| known.name() == operation);
+            if !known.is_some_and(|known| fitting(known).any(|one| one.name == algorithm)) {
+                return Err(format!("it chooses {algorithm:?} for {operation:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Choice {
+    /// Whether it is about calls with so many bytes.
+    pub(crate) fn concerns(&self, collective: Collective, ranks: usize, bytes: u64) -> bool {
+        let [from, to] = self.bytes;
+        self.ranks as usize == ranks && (from..to).contains(&bytes) && self.operation == collective.name()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn choice(operation: &str, algorithm: &str) -> Choice {
+        Choice {
+            transport: "shm".into(),
+            operation: operation.into(),
+            ranks: 4,
+            cores: 2,
+            bytes: [64, 4096],
+            algorithm: algorithm.into(),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let with = |choices: Vec<Choice>| Tuning {
+            choices,
+            ..Tuning::default()
+        };
+        assert_eq!(with(vec![choice("allreduce", "ring")]).check(), Ok(()));
+        assert!(with(vec![choice("broadcast", "ring")]).check().is_err());
+        assert!(with(vec![choice("allreduce", "rings")]).check().is_err());
+        assert!(with(vec![choice("x", "ring"); 5000]).check().is_err());
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let mut tuning = Tuning::default();
+            tuning.calibration.tcp.crowded.byte = wrong;
+            assert!(tuning.check().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_choice_is_about_its_own_sizes() {
+        let choice = choice("allreduce", "ring");
+        let concerns = |collective, ranks, bytes| choice.concerns(collective, ranks, bytes);
+        assert!(concerns(Collective::AllReduce, 4, 64) && concerns(Collective::AllReduce, 4, 4095));
+        assert!(!concerns(Collective::AllReduce, 4, 63) && !concerns(Collective::AllReduce, 4, 4096));
+        assert!(!concerns(Collective::AllReduce, 5, 64) && !concerns(Collective::AllGather, 4, 64));
+    }
+}
