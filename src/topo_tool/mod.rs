@@ -1,8 +1,11 @@
 //! The `ccl-topo` program: shows, converts and compares descriptions of machines.
 
+mod rings;
+
 use crate::topo::{
     diff::diff,
     discover,
+    levels::Levels,
     read::{self, Reading},
     show, write,
 };
@@ -36,6 +39,16 @@ enum Command {
     Show {
         /// A file, - or live
         file: PathBuf,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Find rings and trees over a machine's GPUs, beside what no schedule can pass
+    Rings {
+        /// A file, - or live
+        file: PathBuf,
+        /// How many such hosts there are, which talk by their network adapters
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        hosts: u32,
         #[command(flatten)]
         how: How,
     },
@@ -118,7 +131,9 @@ impl Command {
 
 fn obey(command: &Command) -> Result<(String, ExitCode), String> {
     let (files, how) = match command {
-        Command::Show { file, how } | Command::Dump { file, how, .. } => (vec![file], how),
+        Command::Show { file, how } | Command::Rings { file, how, .. } | Command::Dump { file, how, .. } => {
+            (vec![file], how)
+        }
         Command::Diff { first, second, how } => (vec![first, second], how),
     };
     if how.root.is_some() && !files.iter().any(|file| is_live(file)) {
@@ -128,6 +143,11 @@ fn obey(command: &Command) -> Result<(String, ExitCode), String> {
         Command::Show { file, how } => {
             let (reading, from) = load(file, how)?;
             Ok((plain(&shown(&reading, &from)), ExitCode::SUCCESS))
+        }
+        Command::Rings { file, hosts, how } => {
+            let (reading, from) = load(file, how)?;
+            let told = rings::rings(&reading.graph, *hosts as usize)?;
+            Ok((plain(&format!("{from}\n{told}")), ExitCode::SUCCESS))
         }
         Command::Dump { file, format, how } => {
             let (reading, _) = load(file, how)?;
@@ -229,6 +249,10 @@ fn shown(reading: &Reading, from: &str) -> String {
         let _ = writeln!(text, "{key}: {value}"); // Writing to a string does not fail.
     }
     let _ = write!(text, "\n{}", show::tree(graph));
+    let levels = Levels::of(graph);
+    if !levels.levels.is_empty() {
+        let _ = write!(text, "\nlevels, the nearest first:\n{}", levels.tell(graph));
+    }
     let matrix = show::matrix(graph);
     if !matrix.is_empty() {
         let _ = write!(text, "\n{matrix}");
