@@ -11,7 +11,9 @@ use std::{collections::HashMap, fmt::Write};
 pub(super) fn rings(graph: &Graph, hosts: usize) -> Result<String, String> {
     let has = graph.of_kind(NodeKind::Host).count();
     if hosts > 1 && has > 1 {
-        return Err(format!("--hosts says how many hosts are like the one of the file, which has {has}"));
+        return Err(format!(
+            "--hosts says how many hosts are like the one of the file, which has {has}"
+        ));
     }
     let task = Task::of(graph, hosts);
     Ok(told(graph, &task, &search(graph, &task)))
@@ -24,7 +26,12 @@ fn told(graph: &Graph, task: &Task, found: &Found) -> String {
     let all = task.endpoints.len();
     let _ = writeln!(text, "{}", names.legend(graph, task)); // Writing to a string does not fail.
     if let Some([from, to]) = found.apart {
-        let _ = writeln!(text, "no ring: no way leads from {} to {}", names.of(from), names.of(to));
+        let _ = writeln!(
+            text,
+            "no ring: no way leads from {} to {}",
+            names.of(from),
+            names.of(to)
+        );
         return text;
     }
     if found.rings.is_empty() {
@@ -38,7 +45,11 @@ fn told(graph: &Graph, task: &Task, found: &Found) -> String {
         let _ = writeln!(text, "no ring: {why}");
         return text;
     }
-    let _ = writeln!(text, "{}", head("ring", found.rings.len(), found.ring_bandwidth()));
+    let _ = writeln!(
+        text,
+        "{}",
+        head("ring", found.rings.len(), found.ring_bandwidth())
+    );
     for (place, ring) in found.rings.iter().enumerate() {
         let mut order = names.list(&ring.order, " ");
         match ring.nics {
@@ -64,7 +75,11 @@ fn told(graph: &Graph, task: &Task, found: &Found) -> String {
         Some(bound) => {
             let most = bound.bytes_per_second();
             let _ = writeln!(text, "reached {:.2} of the bound, {how}", part(rings, most));
-            let tight = if bound.tight { "" } else { "; there may be a lower one" };
+            let tight = if bound.tight {
+                ""
+            } else {
+                "; there may be a lower one"
+            };
             let _ = writeln!(
                 text,
                 "bound of an all-gather: {} GB/s, since {} of {} endpoints send the others their parts over {} GB/s{tight}",
@@ -85,7 +100,11 @@ fn told(graph: &Graph, task: &Task, found: &Found) -> String {
         );
     }
     if !found.trees.is_empty() {
-        let _ = writeln!(text, "\n{}", head("tree", found.trees.len(), found.tree_bandwidth()));
+        let _ = writeln!(
+            text,
+            "\n{}",
+            head("tree", found.trees.len(), found.tree_bandwidth())
+        );
     }
     for (place, tree) in found.trees.iter().enumerate() {
         let shape = match tree.arity {
@@ -122,25 +141,55 @@ fn limits(text: &mut String, graph: &Graph, limits: impl Iterator<Item = Limit>)
         let (name, sure, place) = match limit.what {
             Shared::Edge(id) => {
                 let edge = graph.edge(id);
-                let name =
-                    format!("{:?} {} -> {}", edge.link.kind, graph.name(edge.from), graph.name(edge.to));
+                let name = format!(
+                    "{:?} {} -> {}",
+                    edge.link.kind,
+                    graph.name(edge.from),
+                    graph.name(edge.to)
+                );
                 (name, edge.link.confidence, graph.place(edge.link.origin))
             }
             Shared::Group(id) => {
                 let group = graph.group(id);
-                (group.name.to_string(), group.confidence, graph.place(group.origin))
+                (
+                    group.name.to_string(),
+                    group.confidence,
+                    graph.place(group.origin),
+                )
             }
             Shared::Out(nic) | Shared::In(nic) => {
-                let way = if matches!(limit.what, Shared::Out(_)) { "out of" } else { "into" };
-                let port = graph.children(nic).find(|port| graph.kind(*port) == NodeKind::NicPort);
+                let way = if matches!(limit.what, Shared::Out(_)) {
+                    "out of"
+                } else {
+                    "into"
+                };
+                let port = graph
+                    .children(nic)
+                    .find(|port| graph.kind(*port) == NodeKind::NicPort);
                 let origin = graph.origin(port.unwrap_or(nic));
                 let sure = crate::topo::graph::Confidence::Declared;
-                (format!("{way} adapter {}", graph.name(nic)), sure, graph.place(origin))
+                (
+                    format!("{way} adapter {}", graph.name(nic)),
+                    sure,
+                    graph.place(origin),
+                )
             }
         };
-        let times = if limit.uses == 1 { String::new() } else { format!(" for {} uses", limit.uses) };
-        let sure = if sure == crate::topo::graph::Confidence::Assumed { "~" } else { "" };
-        let _ = writeln!(text, "  limit: {name}, {sure}{} GB/s{times}  [{place}]", giga(limit.bytes_per_second));
+        let times = if limit.uses == 1 {
+            String::new()
+        } else {
+            format!(" for {} uses", limit.uses)
+        };
+        let sure = if sure == crate::topo::graph::Confidence::Assumed {
+            "~"
+        } else {
+            ""
+        };
+        let _ = writeln!(
+            text,
+            "  limit: {name}, {sure}{} GB/s{times}  [{place}]",
+            giga(limit.bytes_per_second)
+        );
     }
     if more > 0 {
         let _ = writeln!(text, "  and {more} more such limits");
@@ -187,22 +236,31 @@ impl Names {
     fn tree(&self, root: NodeId, edges: &[(NodeId, NodeId)]) -> String {
         let chain = edges.windows(2).all(|pair| pair[0].1 == pair[1].0);
         if chain {
-            let nodes: Vec<NodeId> = [root].into_iter().chain(edges.iter().map(|edge| edge.1)).collect();
+            let nodes: Vec<NodeId> = [root]
+                .into_iter()
+                .chain(edges.iter().map(|edge| edge.1))
+                .collect();
             return self.list(&nodes, " ");
         }
         let mut parents: Vec<NodeId> = edges.iter().map(|edge| edge.0).collect();
         let mut seen = std::collections::HashSet::new();
         parents.retain(|parent| seen.insert(*parent));
         let parents = parents.iter().take(MOST_NAMES).map(|parent| {
-            let children: Vec<NodeId> =
-                edges.iter().filter(|edge| edge.0 == *parent).map(|edge| edge.1).collect();
+            let children: Vec<NodeId> = edges
+                .iter()
+                .filter(|edge| edge.0 == *parent)
+                .map(|edge| edge.1)
+                .collect();
             format!("{}({})", self.of(*parent), self.list(&children, " "))
         });
         parents.collect::<Vec<_>>().join(" ")
     }
 
     fn legend(&self, graph: &Graph, task: &Task) -> String {
-        let kind = task.endpoints.first().map_or("endpoint", |node| kind(graph.kind(*node)));
+        let kind = task
+            .endpoints
+            .first()
+            .map_or("endpoint", |node| kind(graph.kind(*node)));
         let mut text = match task.hosts {
             1 => format!("endpoints: {}, {kind}\n", task.endpoints.len()),
             hosts => format!(
@@ -213,7 +271,11 @@ impl Names {
         };
         for &node in task.endpoints.iter().chain(&task.nics).take(MOST_NAMES) {
             let (short, name) = (self.of(node), graph.name(node));
-            let name = if short == name { String::new() } else { format!("  {name}") };
+            let name = if short == name {
+                String::new()
+            } else {
+                format!("  {name}")
+            };
             let _ = writeln!(text, "  {short}{name}  [{}]", graph.place(graph.origin(node)));
         }
         text

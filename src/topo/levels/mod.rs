@@ -139,8 +139,16 @@ impl Levels {
                 (_, true) => "bandwidth unknown".to_owned(),
                 (bytes, false) => format!("{} GB/s", show::giga(bytes)),
             };
-            let kind = self.endpoints.first().map_or("", |node| show::kind(graph.kind(*node)));
-            let _ = writeln!(text, "  {}  {}: {sizes} of {kind}, {speed}", place + 1, level.name);
+            let kind = self
+                .endpoints
+                .first()
+                .map_or("", |node| show::kind(graph.kind(*node)));
+            let _ = writeln!(
+                text,
+                "  {}  {}: {sizes} of {kind}, {speed}",
+                place + 1,
+                level.name
+            );
         }
         text
     }
@@ -236,14 +244,23 @@ fn pairs(graph: &Graph, endpoints: &[NodeId]) -> Vec<Pair> {
             let way = usize::from(back);
             let width = width(graph, edge);
             let shared = edge.link.group.is_some() && group[way] == edge.link.group;
-            ways[way] = if shared { ways[way].max(width) } else { ways[way].saturating_add(width) };
+            ways[way] = if shared {
+                ways[way].max(width)
+            } else {
+                ways[way].saturating_add(width)
+            };
             group[way] = edge.link.group;
         }
         let width = ways[0].min(ways[1]);
         if width > 0 {
             let (ends, _, edge) = same[0];
             let known = same.iter().all(|(.., edge)| width::is_known(edge));
-            pairs.push(Pair { width, ends, known, kind: edge.link.kind });
+            pairs.push(Pair {
+                width,
+                ends,
+                known,
+                kind: edge.link.kind,
+            });
         }
     }
     pairs.sort_by_key(|pair| (std::cmp::Reverse(pair.width), pair.ends));
@@ -279,12 +296,7 @@ fn partition(graph: &Graph, endpoints: &[NodeId], sets: &mut Sets) -> Vec<Vec<No
 }
 
 /// What groups are: the node that holds them and no others, or else the highest switch that joins them.
-fn name(
-    graph: &Graph,
-    groups: Vec<Vec<NodeId>>,
-    sets: &mut Sets,
-    joins: &[&Pair],
-) -> (String, Vec<Group>) {
+fn name(graph: &Graph, groups: Vec<Vec<NodeId>>, sets: &mut Sets, joins: &[&Pair]) -> (String, Vec<Group>) {
     const NONE: u32 = u32::MAX;
     const MIXED: u32 = u32::MAX - 1;
     let mut roots: HashMap<usize, usize> = HashMap::new();
@@ -347,7 +359,9 @@ fn name(
     }
     kinds.sort();
     kinds.dedup();
-    let link = joins.first().filter(|first| joins.iter().all(|join| join.kind == first.kind));
+    let link = joins
+        .first()
+        .filter(|first| joins.iter().all(|join| join.kind == first.kind));
     let name = match (&kinds[..], link) {
         ([kind], _) if !nameless => show::kind(*kind).to_owned(),
         ([_, ..], _) if !nameless => {

@@ -11,13 +11,20 @@ fn shape(graph: &Graph) -> Vec<(String, Vec<usize>)> {
     for (inner, outer) in levels.levels.iter().zip(levels.levels.iter().skip(1)) {
         assert!(inner.bytes_per_second >= outer.bytes_per_second);
         for group in &inner.groups {
-            let around = outer.groups.iter().find(|around| around.members.contains(&group.members[0]));
+            let around = outer
+                .groups
+                .iter()
+                .find(|around| around.members.contains(&group.members[0]));
             let around = around.expect("each level has all endpoints");
             assert!(group.members.iter().all(|member| around.members.contains(member)));
         }
     }
     let sizes = |level: &Level| level.groups.iter().map(|group| group.members.len()).collect();
-    levels.levels.iter().map(|level| (level.name.clone(), sizes(level))).collect()
+    levels
+        .levels
+        .iter()
+        .map(|level| (level.name.clone(), sizes(level)))
+        .collect()
 }
 
 fn is(name: &str, sizes: &[usize]) -> (String, Vec<usize>) {
@@ -40,7 +47,11 @@ fn levels_of_machines_are_what_they_are() {
           <pci busid=\"0000:21:00.0\" class=\"0x030200\" link_speed=\"16 GT/s\" link_width=\"16\"/></cpu>
         </system>";
     let (reading, _) = read(text, "t.xml").unwrap();
-    let wanted = [is("PCI switch", &[2, 1, 1]), is("NUMA node", &[3, 1]), is("host", &[4])];
+    let wanted = [
+        is("PCI switch", &[2, 1, 1]),
+        is("NUMA node", &[3, 1]),
+        is("host", &[4]),
+    ];
     assert_eq!(shape(&reading.graph), wanted);
 }
 
@@ -58,13 +69,18 @@ fn levels_of_networks_are_tiers() {
     assert_eq!(blocks[1].1, [53]);
     assert_eq!(blocks.len(), 2);
     let levels = Levels::of(&tree);
-    assert!(levels.levels[0].groups[0].is.is_some_and(|leaf| tree.name(leaf) == "rack01"));
+    assert!(
+        levels.levels[0].groups[0]
+            .is
+            .is_some_and(|leaf| tree.name(leaf) == "rack01")
+    );
 }
 
 /// Hosts below a switch, with so many GPUs on each.
 fn cluster(hosts: &[usize]) -> Graph {
     let mut graph = Graph::new();
-    let link = |kind, gb: u64| Link::new(kind, Origin::ASSUMED).speed(gb * 1_000_000_000, Confidence::Declared);
+    let link =
+        |kind, gb: u64| Link::new(kind, Origin::ASSUMED).speed(gb * 1_000_000_000, Confidence::Declared);
     let leaf = graph.add_node(NodeKind::Leaf, "leaf", None, Origin::ASSUMED);
     for (number, gpus) in hosts.iter().enumerate() {
         let host = graph.add_node(NodeKind::Host, &format!("host {number}"), None, Origin::ASSUMED);
@@ -83,7 +99,10 @@ fn cluster(hosts: &[usize]) -> Graph {
 fn hosts_may_be_unequal() {
     for hosts in [&[3, 1][..], &[2, 2, 1], &[8; 10]] {
         let all = hosts.iter().sum();
-        assert_eq!(shape(&cluster(hosts)), [is("host", hosts), is("leaf switch", &[all])]);
+        assert_eq!(
+            shape(&cluster(hosts)),
+            [is("host", hosts), is("leaf switch", &[all])]
+        );
     }
     assert_eq!(shape(&Graph::new()), []);
     let mut two = Graph::new();
@@ -101,7 +120,11 @@ fn levels_are_those_of_the_widest_ways() {
         let count = random.usize(2..14);
         let nodes: Vec<NodeId> = (0..count)
             .map(|_| {
-                let kind = if random.bool() { NodeKind::Gpu } else { NodeKind::PciSwitch };
+                let kind = if random.bool() {
+                    NodeKind::Gpu
+                } else {
+                    NodeKind::PciSwitch
+                };
                 graph.add_node(kind, "n", None, Origin::ASSUMED)
             })
             .collect();
@@ -110,7 +133,8 @@ fn levels_are_those_of_the_widest_ways() {
             for other in 0..one {
                 if random.u8(..3) == 0 {
                     let width = 10_u64.pow(random.u32(6..11)) * random.u64(1..3);
-                    let mut link = Link::new(LinkKind::Pcie, Origin::ASSUMED).speed(width, Confidence::Declared);
+                    let mut link =
+                        Link::new(LinkKind::Pcie, Origin::ASSUMED).speed(width, Confidence::Declared);
                     link.reachable = random.u8(..5) > 0;
                     graph.join(nodes[one], nodes[other], link);
                     let width = if link.reachable { width } else { 0 };
@@ -131,7 +155,11 @@ fn levels_are_those_of_the_widest_ways() {
         for level in &levels.levels {
             for (one, &node) in nodes.iter().enumerate() {
                 let group = level.groups.iter().find(|group| group.members.contains(&node));
-                for (other, peer) in nodes.iter().enumerate().filter(|(_, peer)| levels.endpoints.contains(*peer)) {
+                for (other, peer) in nodes
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, peer)| levels.endpoints.contains(*peer))
+                {
                     if let Some(group) = group.filter(|_| one != other) {
                         let near = level.bytes_per_second > 0 && widest[one][other] >= level.bytes_per_second;
                         assert_eq!(group.members.contains(peer), near);

@@ -46,10 +46,17 @@ const VERTICES: usize = 2048;
 
 pub(super) fn of(graph: &Graph, problem: &Problem) -> Bounds {
     let Some(mut cuts) = Cuts::new(graph, problem) else {
-        return Bounds { all_gather: None, crossing: None };
+        return Bounds {
+            all_gather: None,
+            crossing: None,
+        };
     };
     // First each ring: its flows are few, and need no source.
-    let crossing = if problem.hosts == 1 { cuts.crossing() } else { None };
+    let crossing = if problem.hosts == 1 {
+        cuts.crossing()
+    } else {
+        cuts.entering()
+    };
     let bound = cuts.worst().map(|(senders, over, tight, side)| Bound {
         side: side.into_iter().map(|at| problem.endpoints[at]).collect(),
         senders,
@@ -57,7 +64,10 @@ pub(super) fn of(graph: &Graph, problem: &Problem) -> Bounds {
         over,
         tight,
     });
-    Bounds { all_gather: bound, crossing }
+    Bounds {
+        all_gather: bound,
+        crossing,
+    }
 }
 
 /// The network of all edges that hops may use. Other hosts are one more vertex.
@@ -73,7 +83,10 @@ struct Cuts {
 
 impl Cuts {
     fn new(graph: &Graph, problem: &Problem) -> Option<Self> {
-        let mut used: Vec<u32> = problem.all().flat_map(|route| route.uses.iter().copied()).collect();
+        let mut used: Vec<u32> = problem
+            .all()
+            .flat_map(|route| route.uses.iter().copied())
+            .collect();
         used.sort();
         used.dedup();
         let mut network = Network::new(0);
@@ -81,8 +94,11 @@ impl Cuts {
         let mut vertex = |node: NodeId, network: &mut Network| {
             *vertices.entry(node).or_insert_with(|| network.add_vertex())
         };
-        let mut ends: Vec<(usize, u64)> =
-            problem.endpoints.iter().map(|&node| (vertex(node, &mut network), 1)).collect();
+        let mut ends: Vec<(usize, u64)> = problem
+            .endpoints
+            .iter()
+            .map(|&node| (vertex(node, &mut network), 1))
+            .collect();
         let others = network.add_vertex();
         let mut arcs = Vec::new();
         let mut groups = HashMap::new();
@@ -93,7 +109,10 @@ impl Cuts {
                 Shared::Edge(id) => {
                     let edge = graph.edge(id);
                     let [from, to] = [edge.from, edge.to].map(|node| vertex(node, &mut network));
-                    let group = edge.link.group.filter(|group| graph.group(*group).bytes_per_second > 0);
+                    let group = edge
+                        .link
+                        .group
+                        .filter(|group| graph.group(*group).bytes_per_second > 0);
                     match group {
                         // What shares a capacity goes through one arc, wherever it goes on.
                         Some(group) => {
@@ -107,8 +126,9 @@ impl Cuts {
                     }
                 }
                 Shared::Group(group) => {
-                    let [begin, end] =
-                        *groups.entry(group).or_insert_with(|| [network.add_vertex(), network.add_vertex()]);
+                    let [begin, end] = *groups
+                        .entry(group)
+                        .or_insert_with(|| [network.add_vertex(), network.add_vertex()]);
                     add(begin, end, &mut network);
                 }
                 Shared::Out(nic) => add(vertex(nic, &mut network), others, &mut network),
@@ -119,7 +139,10 @@ impl Cuts {
         for &nic in &problem.nics {
             let at = vertex(nic, &mut network);
             let has = |shared| problem.shared.contains(&shared);
-            for (known, from, to) in [(has(Shared::Out(nic)), at, others), (has(Shared::In(nic)), others, at)] {
+            for (known, from, to) in [
+                (has(Shared::Out(nic)), at, others),
+                (has(Shared::In(nic)), others, at),
+            ] {
                 if !known {
                     arcs.push((network.add(from, to, 0), crate::topo::width::MOST));
                 }
@@ -131,7 +154,13 @@ impl Cuts {
             ends.push((others, all - endpoints as u64));
         }
         let few = network.len() <= VERTICES && all < 1 << 32;
-        few.then_some(Cuts { network, arcs, ends, endpoints, all })
+        few.then_some(Cuts {
+            network,
+            arcs,
+            ends,
+            endpoints,
+            all,
+        })
     }
 
     fn scale(&mut self, by: u128) {
@@ -156,11 +185,36 @@ impl Cuts {
         u64::try_from(least).ok()
     }
 
+    /// The least that crosses any cut between a host and the others, one way or the other.
+    fn entering(&mut self) -> Option<u64> {
+        self.scale(1);
+        let others = self.ends.last()?.0;
+        let whole = self.network.add_vertex();
+        let ends = self.ends[..self.endpoints].to_vec();
+        let into: Vec<usize> = ends
+            .iter()
+            .map(|end| self.network.add(end.0, whole, u128::MAX >> 32))
+            .collect();
+        let inside = self.network.flow(others, whole).0;
+        into.iter().for_each(|arc| self.network.set(*arc, 0));
+        let out: Vec<usize> = ends
+            .iter()
+            .map(|end| self.network.add(whole, end.0, u128::MAX >> 32))
+            .collect();
+        let outside = self.network.flow(whole, others).0;
+        out.iter().for_each(|arc| self.network.set(*arc, 0));
+        u64::try_from(inside.min(outside)).ok()
+    }
+
     /// The worst cut: how many endpoints have to send, over what, whether none is worse, and which they are.
     fn worst(&mut self) -> Option<(u64, u64, bool, Vec<usize>)> {
         self.network.looks = 0;
         let source = self.network.add_vertex();
-        let feeds: Vec<usize> = self.ends.iter().map(|end| self.network.add(source, end.0, 0)).collect();
+        let feeds: Vec<usize> = self
+            .ends
+            .iter()
+            .map(|end| self.network.add(source, end.0, 0))
+            .collect();
         // All but one endpoint send to that one.
         let (at, weight) = self.ends[0];
         let into = self.arcs.iter().filter(|(arc, _)| self.network.end(*arc) == at);

@@ -23,6 +23,8 @@ pub(super) struct Wanted {
     /// A ring this fast is fast enough.
     pub(super) enough: u64,
     pub(super) steps: u64,
+    /// Among equal hops another one is tried first for each turn; with 0 that to the first endpoint.
+    pub(super) turn: u64,
 }
 
 /// The best ring that is wanted, and whether it is sure that there is no better one.
@@ -37,6 +39,7 @@ struct Search<'p> {
     load: Load<'p>,
     enough: u64,
     steps: u64,
+    turn: u64,
     /// What the next must pass.
     best: u64,
     found: Option<Candidate>,
@@ -72,10 +75,13 @@ impl<'p> Search<'p> {
             problem,
             enough: wanted.enough,
             steps: wanted.steps,
+            turn: wanted.turn,
             best: wanted.beyond,
             found: None,
             twins: super::local::twins(problem, left),
-            alone: (0..count * count).map(|at| alone(at / count, at % count)).collect(),
+            alone: (0..count * count)
+                .map(|at| alone(at / count, at % count))
+                .collect(),
             out: (0..count)
                 .map(|from| match problem.nics.is_empty() {
                     true => alone(from, 0),
@@ -93,7 +99,11 @@ impl<'p> Search<'p> {
     /// What is possible beyond the best.
     fn narrow(&mut self) {
         let count = self.problem.len();
-        let mask = |better: &dyn Fn(usize) -> bool| (0..count).filter(|at| better(*at)).fold(0, |mask, at| mask | 1 << at);
+        let mask = |better: &dyn Fn(usize) -> bool| {
+            (0..count)
+                .filter(|at| better(*at))
+                .fold(0, |mask, at| mask | 1 << at)
+        };
         for from in 0..count {
             let row = &self.alone[from * count..][..count];
             self.to[from] = mask(&|to| row[to] > self.best);
@@ -137,11 +147,19 @@ impl<'p> Search<'p> {
             free &= !(1 << next);
             if free == 0 {
                 self.close(&order, nic, speed);
-                frames.push(Frame { choices: Vec::new(), next: 0, speed });
+                frames.push(Frame {
+                    choices: Vec::new(),
+                    next: 0,
+                    speed,
+                });
             } else if speed > self.best && self.possible(next, free) {
                 frames.push(self.choices(next, free, speed));
             } else {
-                frames.push(Frame { choices: Vec::new(), next: 0, speed });
+                frames.push(Frame {
+                    choices: Vec::new(),
+                    next: 0,
+                    speed,
+                });
             }
             // The frame that was pushed is the one of the place after `next`.
         }
@@ -171,10 +189,18 @@ impl<'p> Search<'p> {
         }
         let problem = self.problem;
         choices.sort_by_key(|&(speed, nic, to)| {
-            let way = problem.nics.get(nic).and_then(|_| problem.enter(nic, to)).map(|route| route.way);
+            let way = problem
+                .nics
+                .get(nic)
+                .and_then(|_| problem.enter(nic, to))
+                .map(|route| route.way);
             (std::cmp::Reverse(speed), way, nic, to)
         });
-        Frame { choices, next: 0, speed: u64::MAX }
+        Frame {
+            choices,
+            next: 0,
+            speed: u64::MAX,
+        }
     }
 
     fn choices(&mut self, from: usize, free: u64, speed: u64) -> Frame {
@@ -188,11 +214,16 @@ impl<'p> Search<'p> {
                 choices.push((speed.min(self.load.with(route)), 0, to));
             }
         }
-        let problem = self.problem;
+        let (problem, turn) = (self.problem, self.turn);
         choices.sort_by_key(|&(speed, _, to)| {
-            (std::cmp::Reverse(speed), problem.route(from, to).map(|route| route.way), to)
+            let way = problem.route(from, to).map(|route| route.way);
+            (std::cmp::Reverse(speed), way, shuffled(turn, from, to), to)
         });
-        Frame { choices, next: 0, speed }
+        Frame {
+            choices,
+            next: 0,
+            speed,
+        }
     }
 
     /// Whether another free one is the same and comes first.
@@ -212,30 +243,52 @@ impl<'p> Search<'p> {
             new |= more;
         }
         let alone = |at: usize| free != 1 << at && self.to[at] & free == 0 && self.last & 1 << at == 0;
-        reached == free && free & self.last != 0 && !(0..self.problem.len()).any(|at| free & 1 << at != 0 && alone(at))
+        reached == free
+            && free & self.last != 0
+            && !(0..self.problem.len()).any(|at| free & 1 << at != 0 && alone(at))
     }
 
     /// All are there: what the ring carries in the end.
     fn close(&mut self, order: &[usize], nic: Option<usize>, speed: u64) {
-        let (Some(&first), Some(&last)) = (order.first(), order.last()) else { return };
+        let (Some(&first), Some(&last)) = (order.first(), order.last()) else {
+            return;
+        };
         self.steps = self.steps.saturating_sub(1);
         let (speed, nics) = match nic {
             None => {
-                let Some(route) = self.problem.route(last, first) else { return };
+                let Some(route) = self.problem.route(last, first) else {
+                    return;
+                };
                 let whole = speed.min(self.load.add(route));
                 self.load.remove(route);
                 (whole, None)
             }
             Some(enter) => {
-                let Some((out, leave)) = exit(self.problem, &self.load, last) else { return };
+                let Some((out, leave)) = exit(self.problem, &self.load, last) else {
+                    return;
+                };
                 (speed.min(out), Some([enter, leave]))
             }
         };
         if speed > self.best {
             self.best = speed;
-            self.found = Some(Candidate { order: order.to_vec(), nics, speed });
+            self.found = Some(Candidate {
+                order: order.to_vec(),
+                nics,
+                speed,
+            });
             self.narrow();
         }
+    }
+}
+
+/// Another order of the hops from an endpoint for each turn but the first.
+fn shuffled(turn: u64, from: usize, to: usize) -> u64 {
+    let mixed = (turn << 16 | (from as u64) << 8 | to as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    if turn == 0 {
+        0
+    } else {
+        (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32
     }
 }
 
@@ -244,7 +297,9 @@ pub(super) fn exit(problem: &Problem, load: &Load, from: usize) -> Option<(u64, 
     let mut load = load.clone();
     let mut best = None;
     for nic in 0..problem.nics.len() {
-        let Some(route) = problem.leave(from, nic) else { continue };
+        let Some(route) = problem.leave(from, nic) else {
+            continue;
+        };
         let speed = load.add(route);
         load.remove(route);
         let key = (std::cmp::Reverse(speed), route.way, nic);

@@ -18,7 +18,10 @@ struct Arc {
 
 impl Network {
     pub(super) fn new(vertices: usize) -> Self {
-        Network { first: vec![Vec::new(); vertices], ..Network::default() }
+        Network {
+            first: vec![Vec::new(); vertices],
+            ..Network::default()
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -35,7 +38,11 @@ impl Network {
         let at = self.arcs.len();
         for (from, to, capacity) in [(from, to, capacity), (to, from, 0)] {
             self.first[from].push(self.arcs.len() as u32); // A few for each edge of a graph.
-            self.arcs.push(Arc { to: to as u32, capacity, left: capacity });
+            self.arcs.push(Arc {
+                to: to as u32,
+                capacity,
+                left: capacity,
+            });
         }
         at
     }

@@ -133,7 +133,9 @@ fn are_twins(problem: &Problem, left: &[u64], one: usize, other: usize) -> bool 
         _ => false,
     };
     // With hops that the exchange concerns first: they tell most pairs apart.
-    let all = [one, other].into_iter().chain((0..count).filter(|at| ![one, other].contains(at)));
+    let all = [one, other]
+        .into_iter()
+        .chain((0..count).filter(|at| ![one, other].contains(at)));
     for from in all {
         let hops = (0..count).all(|to| same(problem.route(from, to), problem.route(swap(from), swap(to))));
         let nics = (0..problem.nics.len()).all(|nic| {

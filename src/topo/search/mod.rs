@@ -115,7 +115,7 @@ pub struct Found {
     pub end: End,
     /// What no all-gather can pass, where that was found out.
     pub bound: Option<Bound>,
-    /// Bytes a second that no rings, or no trees, of one host can pass: each crosses every cut.
+    /// Bytes a second that no rings and no trees can pass: each crosses every cut, and comes into every host.
     pub crossing: Option<u64>,
     /// Two endpoints without any way from the first to the second, which is why there is no ring.
     pub apart: Option<[NodeId; 2]>,
@@ -132,8 +132,17 @@ impl Task {
                 .peekable();
             ports.peek().is_none() || ports.any(|port| port.link.reachable)
         };
-        let nics = if hosts > 1 { graph.of_kind(NodeKind::Nic).filter(usable).collect() } else { Vec::new() };
-        Task { endpoints: endpoints(graph), nics, hosts: hosts.max(1), steps: STEPS }
+        let nics = if hosts > 1 {
+            graph.of_kind(NodeKind::Nic).filter(usable).collect()
+        } else {
+            Vec::new()
+        };
+        Task {
+            endpoints: endpoints(graph),
+            nics,
+            hosts: hosts.max(1),
+            steps: STEPS,
+        }
     }
 }
 

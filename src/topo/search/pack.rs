@@ -17,17 +17,34 @@ pub(super) const LEAST: u64 = 16;
 /// Speeds that all rings are tried with.
 const SPEEDS: usize = 6;
 
+/// Tries with other rings among equals.
+const TURNS: u64 = 24;
+
 /// Rings side by side, until they carry `most` or no more fits.
 pub(super) fn rings(problem: &Problem, steps: u64, most: Option<u64>) -> (Vec<Ring>, End) {
-    let mut pack = Pack { problem, steps, all: true, taken: 0 };
+    let mut pack = Pack {
+        problem,
+        steps,
+        turn: 0,
+        all: true,
+        taken: 0,
+    };
     let mut best = pack.greedy(None);
     if problem.len() <= EXACT && most.is_some_and(|most| less(total(&best), most)) {
-        for speed in speeds(problem, &best) {
+        let even = speeds(problem, &best).into_iter().map(|speed| (Some(speed), 0));
+        for (speed, turn) in even.chain((1..=TURNS).map(|turn| (None, turn))) {
             // Of a second try only the result counts: the first has said what single rings can do.
-            let mut other = Pack { steps: steps / 8, ..pack };
-            let packed = other.greedy(Some(speed));
+            let mut other = Pack {
+                steps: steps / 16,
+                turn,
+                ..pack
+            };
+            let packed = other.greedy(speed);
             if less(total(&best), total(&packed)) {
                 best = packed;
+            }
+            if most.is_none_or(|most| !less(total(&best), most)) {
+                break;
             }
         }
     }
@@ -44,6 +61,7 @@ pub(super) fn rings(problem: &Problem, steps: u64, most: Option<u64>) -> (Vec<Ri
 struct Pack<'p> {
     problem: &'p Problem,
     steps: u64,
+    turn: u64,
     /// Whether each search saw all that it had to.
     all: bool,
     /// Steps of searches that did not.
@@ -60,9 +78,16 @@ impl Pack<'_> {
             let wanted = Wanted {
                 beyond: speed.map_or(first / LEAST, |speed| speed - 1),
                 enough: speed.unwrap_or_else(|| enough(self.problem, &left)),
-                steps: if packed.is_empty() { self.steps } else { self.steps / 4 },
+                steps: if packed.is_empty() {
+                    self.steps
+                } else {
+                    self.steps / 4
+                },
+                turn: self.turn,
             };
-            let Some(mut found) = self.one(&left, wanted) else { break };
+            let Some(mut found) = self.one(&left, wanted) else {
+                break;
+            };
             found.speed = speed.unwrap_or(found.speed);
             for &used in routes(self.problem, &found).iter().flat_map(|route| &route.uses) {
                 left[used as usize] = left[used as usize].saturating_sub(found.speed);
@@ -98,9 +123,13 @@ fn enough(problem: &Problem, left: &[u64]) -> u64 {
     for at in 0..count {
         let others = (0..count).filter(|other| *other != at);
         let into = others.clone().map(|other| with(problem.route(other, at)));
-        let into = into.chain(nics.clone().map(|nic| with(problem.enter(nic, at)))).max();
+        let into = into
+            .chain(nics.clone().map(|nic| with(problem.enter(nic, at))))
+            .max();
         let out = others.map(|other| with(problem.route(at, other)));
-        let out = out.chain(nics.clone().map(|nic| with(problem.leave(at, nic)))).max();
+        let out = out
+            .chain(nics.clone().map(|nic| with(problem.leave(at, nic))))
+            .max();
         least = least.min(into.unwrap_or(0)).min(out.unwrap_or(0));
     }
     if !nics.is_empty() {
@@ -120,7 +149,10 @@ fn speeds(problem: &Problem, best: &[Candidate]) -> Vec<u64> {
     let count = problem.len();
     let load = Load::none(&problem.capacities);
     let hops = (0..count * count).filter_map(|at| problem.route(at / count, at % count));
-    let mut hops: Vec<u64> = hops.map(|route| load.with(route)).filter(|&speed| speed < first).collect();
+    let mut hops: Vec<u64> = hops
+        .map(|route| load.with(route))
+        .filter(|&speed| speed < first)
+        .collect();
     hops.sort();
     hops.dedup();
     let parts = [2, 3, 4, 6].map(|part| first / part);
@@ -167,7 +199,10 @@ fn finish(problem: &Problem, packed: Vec<Candidate>) -> Vec<Ring> {
     }
     let ring = |channel: &Candidate| {
         let routes = routes(problem, channel);
-        let mut relays: Vec<_> = routes.iter().flat_map(|route| route.relays.iter().copied()).collect();
+        let mut relays: Vec<_> = routes
+            .iter()
+            .flat_map(|route| route.relays.iter().copied())
+            .collect();
         relays.sort();
         relays.dedup();
         Ring {

@@ -54,7 +54,11 @@ impl Problem {
         for &from in &task.endpoints {
             let paths = Paths::from(graph, from);
             for &to in &task.endpoints {
-                routes.push(if from == to { None } else { numbers.route(graph, &paths, from, to) });
+                routes.push(if from == to {
+                    None
+                } else {
+                    numbers.route(graph, &paths, from, to)
+                });
             }
             for &nic in &task.nics {
                 let route = numbers.route(graph, &paths, from, nic);
@@ -114,7 +118,11 @@ impl Problem {
     pub(super) fn limit(&self, routes: &[&Route], times: &[u32]) -> Option<Limit> {
         let uses = routes.iter().flat_map(|route| &route.uses).map(|at| *at as usize);
         let full = uses.min_by_key(|&at| (self.capacities[at] / u64::from(times[at].max(1)), at))?;
-        Some(Limit { what: self.shared[full], bytes_per_second: self.capacities[full], uses: times[full] })
+        Some(Limit {
+            what: self.shared[full],
+            bytes_per_second: self.capacities[full],
+            uses: times[full],
+        })
     }
 }
 
@@ -134,7 +142,11 @@ impl Numbers {
         for id in paths.edges(graph, to) {
             let edge = graph.edge(id);
             uses.push(self.number(Shared::Edge(id), width(graph, edge)));
-            if let Some(group) = edge.link.group.filter(|group| graph.group(*group).bytes_per_second > 0) {
+            if let Some(group) = edge
+                .link
+                .group
+                .filter(|group| graph.group(*group).bytes_per_second > 0)
+            {
                 uses.push(self.number(Shared::Group(group), graph.group(group).bytes_per_second));
             }
             if edge.from != from && matches!(graph.kind(edge.from), NodeKind::Gpu | NodeKind::Npu) {
@@ -146,7 +158,9 @@ impl Numbers {
 
     /// With all ports of an adapter together; one whose ports are not known is as fast as its slot.
     fn ports(&mut self, graph: &Graph, route: Option<Route>, shared: Shared) -> Option<Route> {
-        let (Shared::Out(nic) | Shared::In(nic)) = shared else { return route };
+        let (Shared::Out(nic) | Shared::In(nic)) = shared else {
+            return route;
+        };
         let ports = graph.edges_from(nic).map(|edge| graph.edge(edge));
         let ports = ports.filter(|edge| graph.kind(edge.to) == NodeKind::NicPort);
         let sum = ports.map(|edge| width(graph, edge)).fold(0, u64::saturating_add);
@@ -181,7 +195,11 @@ fn relay(routes: &mut [Option<Route>], endpoints: &[NodeId]) {
             if to == from || direct[from * count + to] || before[to] == usize::MAX {
                 continue;
             }
-            let mut whole = Route { uses: Vec::new(), way: Way::Unknown, relays: Vec::new() };
+            let mut whole = Route {
+                uses: Vec::new(),
+                way: Way::Unknown,
+                relays: Vec::new(),
+            };
             let mut node = to;
             while node != from {
                 let last = before[node];
@@ -202,12 +220,18 @@ fn relay(routes: &mut [Option<Route>], endpoints: &[NodeId]) {
 
 impl<'c> Load<'c> {
     pub(super) fn none(left: &'c [u64]) -> Self {
-        Load { left, times: vec![0; left.len()] }
+        Load {
+            left,
+            times: vec![0; left.len()],
+        }
     }
 
     /// What would be left for each use if one more came; at least what [`Load::add`] says.
     pub(super) fn with(&self, route: &Route) -> u64 {
-        let each = route.uses.iter().map(|&at| self.left[at as usize] / u64::from(self.times[at as usize] + 1));
+        let each = route
+            .uses
+            .iter()
+            .map(|&at| self.left[at as usize] / u64::from(self.times[at as usize] + 1));
         each.min().unwrap_or(width::MOST)
     }
 
@@ -216,7 +240,10 @@ impl<'c> Load<'c> {
         for &at in &route.uses {
             self.times[at as usize] += 1;
         }
-        let each = route.uses.iter().map(|&at| self.left[at as usize] / u64::from(self.times[at as usize]));
+        let each = route
+            .uses
+            .iter()
+            .map(|&at| self.left[at as usize] / u64::from(self.times[at as usize]));
         each.min().unwrap_or(width::MOST)
     }
 
@@ -233,7 +260,9 @@ pub(super) fn along(graph: &Graph, order: &[NodeId]) -> Result<(u64, Option<Limi
     let mut times: Vec<u32> = Vec::new();
     for (at, &from) in order.iter().enumerate() {
         let to = order[(at + 1) % order.len()];
-        let route = numbers.route(graph, &Paths::from(graph, from), from, to).ok_or([from, to])?;
+        let route = numbers
+            .route(graph, &Paths::from(graph, from), from, to)
+            .ok_or([from, to])?;
         times.resize(numbers.shared.len(), 0);
         for used in route.uses {
             times[used as usize] += 1;

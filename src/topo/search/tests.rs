@@ -13,8 +13,9 @@ fn link(kind: LinkKind, gb: u64) -> Link {
 /// A graph of GPUs alone, with links of so many GB/s.
 fn gpus(count: usize, links: &[(usize, usize, u64)]) -> Graph {
     let mut graph = Graph::new();
-    let nodes: Vec<NodeId> =
-        (0..count).map(|at| graph.add_node(NodeKind::Gpu, &format!("g{at}"), None, Origin::ASSUMED)).collect();
+    let nodes: Vec<NodeId> = (0..count)
+        .map(|at| graph.add_node(NodeKind::Gpu, &format!("g{at}"), None, Origin::ASSUMED))
+        .collect();
     for &(one, other, gb) in links {
         graph.join(nodes[one], nodes[other], link(LinkKind::NvLink, gb));
     }
@@ -26,7 +27,12 @@ fn found(graph: &Graph, hosts: usize) -> Found {
     let task = Task::of(graph, hosts);
     let found = search(graph, &task);
     let problem = (task.endpoints.len() <= ALL_PAIRS).then(|| Problem::new(graph, &task));
-    let place = |node: NodeId| task.endpoints.iter().position(|endpoint| *endpoint == node).unwrap();
+    let place = |node: NodeId| {
+        task.endpoints
+            .iter()
+            .position(|endpoint| *endpoint == node)
+            .unwrap()
+    };
     let nic = |node: NodeId| task.nics.iter().position(|nic| *nic == node).unwrap();
     let mut sorted = task.endpoints.clone();
     sorted.sort();
@@ -34,8 +40,10 @@ fn found(graph: &Graph, hosts: usize) -> Found {
         let mut loads = vec![0_u128; problem.capacities.len()];
         for ring in &found.rings {
             let mut order = ring.order.clone();
-            let mut hops: Vec<_> =
-                order.windows(2).map(|pair| problem.route(place(pair[0]), place(pair[1]))).collect();
+            let mut hops: Vec<_> = order
+                .windows(2)
+                .map(|pair| problem.route(place(pair[0]), place(pair[1])))
+                .collect();
             let (first, last) = (place(order[0]), place(order[order.len() - 1]));
             match ring.nics {
                 None => hops.push(problem.route(last, first)),
@@ -58,7 +66,10 @@ fn found(graph: &Graph, hosts: usize) -> Found {
             nodes.sort();
             assert_eq!(nodes, sorted, "each endpoint has one parent");
             for &(up, down) in &tree.edges {
-                for hop in [problem.route(place(up), place(down)), problem.route(place(down), place(up))] {
+                for hop in [
+                    problem.route(place(up), place(down)),
+                    problem.route(place(down), place(up)),
+                ] {
                     for &used in &hop.unwrap().uses {
                         loads[used as usize] += u128::from(tree.bytes_per_second);
                     }
@@ -69,8 +80,13 @@ fn found(graph: &Graph, hosts: usize) -> Found {
             assert!(*load <= u128::from(*capacity), "more than there is");
         }
     }
-    let least = |most: Option<u64>, reached: u64| assert!(most.is_none_or(|most| reached <= most), "{reached} {most:?}");
-    least(found.bound.as_ref().map(Bound::bytes_per_second), found.ring_bandwidth());
+    let least = |most: Option<u64>, reached: u64| {
+        assert!(most.is_none_or(|most| reached <= most), "{reached} {most:?}")
+    };
+    least(
+        found.bound.as_ref().map(Bound::bytes_per_second),
+        found.ring_bandwidth(),
+    );
     least(found.crossing, found.ring_bandwidth());
     least(found.crossing, found.tree_bandwidth());
     found
@@ -84,12 +100,29 @@ fn known_machines_have_their_known_bandwidth() {
     assert_eq!(rings.bound.unwrap().bytes_per_second(), 370_800_000_000);
     // Four GPUs on each side of a socket link of 10 GB/s, which each ring crosses once either way.
     let p4d = found(&samples::graph("nccl-xml/aws-p4d-24xl-topo.xml"), 1);
-    assert_eq!((p4d.ring_bandwidth(), p4d.end, p4d.crossing), (10 * GB, End::Exact, Some(10 * GB)));
+    assert_eq!(
+        (p4d.ring_bandwidth(), p4d.end, p4d.crossing),
+        (10 * GB, End::Exact, Some(10 * GB))
+    );
     assert_eq!(p4d.bound.unwrap().bytes_per_second(), 12 * GB);
     // DGX-1 with V100: six links of 20 GB/s each, some of them in pairs.
     let dgx1 = [
-        (0, 1, 20), (0, 2, 20), (0, 3, 40), (0, 4, 40), (1, 2, 40), (1, 3, 20), (1, 5, 40), (2, 3, 40),
-        (2, 6, 20), (3, 7, 20), (4, 5, 20), (4, 6, 20), (4, 7, 40), (5, 6, 40), (5, 7, 20), (6, 7, 40),
+        (0, 1, 20),
+        (0, 2, 20),
+        (0, 3, 40),
+        (0, 4, 40),
+        (1, 2, 40),
+        (1, 3, 20),
+        (1, 5, 40),
+        (2, 3, 40),
+        (2, 6, 20),
+        (3, 7, 20),
+        (4, 5, 20),
+        (4, 6, 20),
+        (4, 7, 40),
+        (5, 6, 40),
+        (5, 7, 20),
+        (6, 7, 40),
     ];
     let dgx1 = found(&gpus(8, &dgx1), 1);
     assert_eq!((dgx1.ring_bandwidth(), dgx1.end), (120 * GB, End::Exact));
@@ -130,8 +163,9 @@ fn single_rings_are_as_good_as_any() {
         let count = random.usize(2..7);
         let mut graph = Graph::new();
         let switch = graph.add_node(NodeKind::PciSwitch, "s", None, Origin::ASSUMED);
-        let nodes: Vec<NodeId> =
-            (0..count).map(|_| graph.add_node(NodeKind::Gpu, "g", None, Origin::ASSUMED)).collect();
+        let nodes: Vec<NodeId> = (0..count)
+            .map(|_| graph.add_node(NodeKind::Gpu, "g", None, Origin::ASSUMED))
+            .collect();
         for &one in &nodes {
             graph.join(switch, one, link(LinkKind::Pcie, random.u64(1..9)));
             for &other in nodes.iter().filter(|other| **other < one) {
@@ -150,9 +184,17 @@ fn single_rings_are_as_good_as_any() {
             let hops = (0..count).map(|at| problem.route(order[at], order[(at + 1) % count]).unwrap());
             best = best.max(hops.map(|hop| load.add(hop)).min().unwrap());
         }
-        let wanted = exact::Wanted { beyond: 0, enough: u64::MAX, steps: STEPS };
+        let wanted = exact::Wanted {
+            beyond: 0,
+            enough: u64::MAX,
+            steps: STEPS,
+            turn: 0,
+        };
         let (exact, all) = exact::best(&problem, &problem.capacities, wanted);
-        assert!(all && exact.as_ref().is_some_and(|ring| ring.speed == best), "round {round}: {exact:?} {best}");
+        assert!(
+            all && exact.as_ref().is_some_and(|ring| ring.speed == best),
+            "round {round}: {exact:?} {best}"
+        );
         found(&graph, 1);
     }
 }
@@ -162,7 +204,8 @@ fn bounds_are_the_worst_of_all_cuts() {
     let mut random = fastrand::Rng::with_seed(5);
     for _ in 0..40 {
         let count = random.usize(3..7);
-        let mut links: Vec<(usize, usize, u64)> = (1..count).map(|at| (at - 1, at, random.u64(1..9))).collect();
+        let mut links: Vec<(usize, usize, u64)> =
+            (1..count).map(|at| (at - 1, at, random.u64(1..9))).collect();
         links.push((0, count - 1, random.u64(1..9)));
         links.extend((0..random.usize(..5)).map(|_| {
             let one = random.usize(1..count);
@@ -179,7 +222,10 @@ fn bounds_are_the_worst_of_all_cuts() {
         let cuts = (1_u32..(1 << count) - 1).map(|side| {
             let inside = |node: NodeId| side >> node.at() & 1 == 1;
             let crosses = |id: &EdgeId| inside(graph.edge(*id).from) && !inside(graph.edge(*id).to);
-            let over = graph.edge_ids().filter(crosses).filter(|id| problem.shared.contains(&Shared::Edge(*id)));
+            let over = graph
+                .edge_ids()
+                .filter(crosses)
+                .filter(|id| problem.shared.contains(&Shared::Edge(*id)));
             let over: u64 = over.map(|id| graph.edge(id).link.bytes_per_second).sum();
             (u128::from(over) * u128::from(all) / u128::from(side.count_ones())) as u64
         });

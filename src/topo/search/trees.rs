@@ -17,7 +17,11 @@ pub(super) fn pack(problem: &Problem) -> Vec<Tree> {
     let mut left = problem.capacities.clone();
     let mut grown: Vec<Grown> = Vec::new();
     // Many endpoints have few roots and few trees, so that time stays within bounds.
-    let (roots, most) = if problem.len() <= ROOTS { (ROOTS, MOST) } else { (2, 4) };
+    let (roots, most) = if problem.len() <= ROOTS {
+        (ROOTS, MOST)
+    } else {
+        (2, 4)
+    };
     while grown.len() < most {
         let first = grown.first().map_or(0, |first| first.speed);
         let mut best: Option<Grown> = None;
@@ -61,7 +65,9 @@ impl Grown {
     fn routes<'p>(&self, problem: &'p Problem) -> Vec<&'p Route> {
         let hops = self.edges.iter();
         let hops = hops.flat_map(|&(up, down)| [problem.route(up, down), problem.route(down, up)]);
-        let ends = self.nic.map(|nic| [problem.enter(nic, self.root), problem.leave(self.root, nic)]);
+        let ends = self
+            .nic
+            .map(|nic| [problem.enter(nic, self.root), problem.leave(self.root, nic)]);
         let ends = ends.into_iter().flatten();
         hops.chain(ends.clone()).chain(ends).flatten().collect()
     }
@@ -70,7 +76,13 @@ impl Grown {
 fn grow(problem: &Problem, left: &[u64], root: usize, arity: usize) -> Option<Grown> {
     let count = problem.len();
     let mut load = Load::none(left);
-    let mut tree = Grown { root, edges: Vec::new(), depth: 0, nic: None, speed: u64::MAX };
+    let mut tree = Grown {
+        root,
+        edges: Vec::new(),
+        depth: 0,
+        nic: None,
+        speed: u64::MAX,
+    };
     if !problem.nics.is_empty() {
         let both = |nic: usize| Some([problem.enter(nic, root)?, problem.leave(root, nic)?]);
         let nics = (0..problem.nics.len()).filter_map(|nic| Some((both(nic)?, nic)));
@@ -127,7 +139,11 @@ fn finish(problem: &Problem, grown: &[Grown]) -> Vec<Tree> {
         tree.edges.iter().for_each(|&(up, _)| children[up] += 1);
         Tree {
             root: node(tree.root),
-            edges: tree.edges.iter().map(|&(up, down)| (node(up), node(down))).collect(),
+            edges: tree
+                .edges
+                .iter()
+                .map(|&(up, down)| (node(up), node(down)))
+                .collect(),
             arity: children.into_iter().max().unwrap_or(0),
             nic: tree.nic.map(|nic| problem.nics[nic]),
             bytes_per_second: tree.speed,
