@@ -66,7 +66,7 @@ fn told(graph: &Graph, task: &Task, found: &Found) -> String {
     limits(&mut text, graph, found.rings.iter().filter_map(|ring| ring.limit));
     let rings = found.ring_bandwidth();
     let how = match found.end {
-        End::Exact => "exact: no better ring fits beside those before it".to_owned(),
+        End::Exact => "exact".to_owned(),
         End::Steps(steps) => format!("search ended after {steps} steps"),
         End::TwoOpt => "2-opt".to_owned(),
         End::Levels => "in the order of the levels".to_owned(),
@@ -282,4 +282,4 @@ impl Names {
     }
 }
 
-const MOST_NAMES: usize = 64;
+const MOST_NAMES: usize = 32;

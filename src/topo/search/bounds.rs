@@ -51,12 +51,8 @@ pub(super) fn of(graph: &Graph, problem: &Problem) -> Bounds {
             crossing: None,
         };
     };
-    // First each ring: its flows are few, and need no source.
-    let crossing = if problem.hosts == 1 {
-        cuts.crossing()
-    } else {
-        cuts.entering()
-    };
+    // This first: the source of the other would only be in the way.
+    let crossing = cuts.crossing();
     let bound = cuts.worst().map(|(senders, over, tight, side)| Bound {
         side: side.into_iter().map(|at| problem.endpoints[at]).collect(),
         senders,
@@ -169,7 +165,7 @@ impl Cuts {
         }
     }
 
-    /// The least that crosses any cut between endpoints.
+    /// The least that crosses any cut between endpoints; other hosts count as one.
     fn crossing(&mut self) -> Option<u64> {
         self.scale(1);
         let (first, others) = self.ends.split_first()?;
@@ -183,27 +179,6 @@ impl Cuts {
             }
         }
         u64::try_from(least).ok()
-    }
-
-    /// The least that crosses any cut between a host and the others, one way or the other.
-    fn entering(&mut self) -> Option<u64> {
-        self.scale(1);
-        let others = self.ends.last()?.0;
-        let whole = self.network.add_vertex();
-        let ends = self.ends[..self.endpoints].to_vec();
-        let into: Vec<usize> = ends
-            .iter()
-            .map(|end| self.network.add(end.0, whole, u128::MAX >> 32))
-            .collect();
-        let inside = self.network.flow(others, whole).0;
-        into.iter().for_each(|arc| self.network.set(*arc, 0));
-        let out: Vec<usize> = ends
-            .iter()
-            .map(|end| self.network.add(whole, end.0, u128::MAX >> 32))
-            .collect();
-        let outside = self.network.flow(whole, others).0;
-        out.iter().for_each(|arc| self.network.set(*arc, 0));
-        u64::try_from(inside.min(outside)).ok()
     }
 
     /// The worst cut: how many endpoints have to send, over what, whether none is worse, and which they are.

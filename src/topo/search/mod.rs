@@ -94,7 +94,7 @@ pub enum Shared {
 /// How a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// No ring is better than each of these, with those before it.
+    /// No ring more fits beside these, or no rings carry more together.
     Exact,
     /// After so many steps, before all was seen.
     Steps(u64),

@@ -26,33 +26,36 @@ pub(super) fn rings(problem: &Problem, steps: u64, most: Option<u64>) -> (Vec<Ri
         problem,
         steps,
         turn: 0,
-        all: true,
         taken: 0,
     };
     let mut best = pack.greedy(None);
-    if problem.len() <= EXACT && most.is_some_and(|most| less(total(&best), most)) {
-        let even = speeds(problem, &best).into_iter().map(|speed| (Some(speed), 0));
-        for (speed, turn) in even.chain((1..=TURNS).map(|turn| (None, turn))) {
-            // Of a second try only the result counts: the first has said what single rings can do.
+    let mut taken = pack.taken;
+    let enough = |packed: &[Candidate]| most.is_none_or(|most| !less(total(packed), most));
+    if problem.len() <= EXACT {
+        let turns = (1..=TURNS).map(|turn| (None, turn));
+        let speeds = speeds(problem, &best).into_iter().map(|speed| (Some(speed), 0));
+        for (speed, turn) in turns.chain(speeds) {
+            if enough(&best) {
+                break;
+            }
             let mut other = Pack {
                 steps: steps / 16,
                 turn,
+                taken: 0,
                 ..pack
             };
             let packed = other.greedy(speed);
             if less(total(&best), total(&packed)) {
-                best = packed;
-            }
-            if most.is_none_or(|most| !less(total(&best), most)) {
-                break;
+                (best, taken) = (packed, other.taken);
             }
         }
     }
     even(problem, &mut best);
-    let end = match pack {
+    let end = match taken {
+        _ if most.is_some() && enough(&best) => End::Exact,
         _ if problem.len() > EXACT => End::TwoOpt,
-        Pack { all: true, .. } => End::Exact,
-        Pack { ref mut taken, .. } => End::Steps(*taken),
+        0 => End::Exact,
+        taken => End::Steps(taken),
     };
     (finish(problem, best), end)
 }
@@ -62,9 +65,7 @@ struct Pack<'p> {
     problem: &'p Problem,
     steps: u64,
     turn: u64,
-    /// Whether each search saw all that it had to.
-    all: bool,
-    /// Steps of searches that did not.
+    /// Steps of searches that did not see all that they had to.
     taken: u64,
 }
 
@@ -105,11 +106,14 @@ impl Pack<'_> {
             return local::good(self.problem, left, wanted.beyond, wanted.steps);
         }
         let (found, all) = exact::best(self.problem, left, wanted);
-        if !all {
-            self.all = false;
-            self.taken += wanted.steps;
+        if all {
+            return found;
         }
-        found
+        self.taken += wanted.steps;
+        // A mended ring may be better than what the search had time for.
+        let mended = local::good(self.problem, left, wanted.beyond, wanted.steps / 4);
+        let best = found.into_iter().chain(mended);
+        best.max_by_key(|ring| ring.speed)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Trees side by side, each grown from its root by the hop that carries most.
 //!
 //! Data goes up and down at once, so a hop loads what it uses in both directions. Of chains and of trees with two and with any number of
-//! children the one that carries most is taken, from the best root; among equals the flattest.
+//! children the one that carries most is taken, from the best root; among equals not the wide one, whose root has all the
+//! work, and the flattest.
 
 use super::{
     Tree,
@@ -25,7 +26,7 @@ pub(super) fn pack(problem: &Problem) -> Vec<Tree> {
     while grown.len() < most {
         let first = grown.first().map_or(0, |first| first.speed);
         let mut best: Option<Grown> = None;
-        for arity in [2, 1, problem.len()] {
+        for arity in [2, 1, problem.len().max(3)] {
             for root in 0..problem.len().min(roots) {
                 if let Some(tree) = grow(problem, &left, root, arity)
                     && best.as_ref().is_none_or(|best| tree.key() > best.key())
@@ -50,14 +51,16 @@ struct Grown {
     root: usize,
     edges: Vec<(usize, usize)>,
     depth: usize,
+    /// The most children that an endpoint may have.
+    arity: usize,
     nic: Option<usize>,
     speed: u64,
 }
 
 impl Grown {
     /// The greater the better.
-    fn key(&self) -> (u64, Reverse<usize>) {
-        (self.speed, Reverse(self.depth))
+    fn key(&self) -> (u64, bool, Reverse<usize>) {
+        (self.speed, self.arity <= 2, Reverse(self.depth))
     }
 
     /// What it uses. A host's root sends and receives twice at its adapter: in a double binary tree every host has two children in
@@ -80,6 +83,7 @@ fn grow(problem: &Problem, left: &[u64], root: usize, arity: usize) -> Option<Gr
         root,
         edges: Vec::new(),
         depth: 0,
+        arity,
         nic: None,
         speed: u64::MAX,
     };
