@@ -464,3 +464,34 @@ fn simulate_tells_how_long_calls_take() {
         assert!(status != 0 && told.contains(wrong), "{words:?}: {told}");
     }
 }
+
+#[test]
+fn rings_stand_beside_what_is_possible() {
+    let file = format!("{DATA}/nccl-xml/aws-p4d-24xl-topo.xml");
+    let told = prints(&["rings", &file]);
+    for part in [
+        "1 ring, 10 GB/s together",
+        "reached 0.83 of the bound, exact",
+        "bound of rings: 10 GB/s cross the narrowest cut, reached 1.00",
+        "Socket NUMA 0 -> NUMA 1, ~10 GB/s",
+        "aws-p4d-24xl-topo.xml:18]",
+    ] {
+        assert!(told.contains(part), "{part}\n{told}");
+    }
+    let h100 = format!("{DATA}/nccl-xml/oci-h100-topology-kubernetes.xml");
+    let told = prints(&["rings", &h100, "--hosts", "10"]);
+    assert!(
+        told.contains("10 hosts with 8 endpoints, GPU, and 8 adapters each"),
+        "{told}"
+    );
+    assert!(told.contains("8 rings"), "{told}");
+    let told = prints(&["rings", &format!("{DATA}/hwloc/16intel64-manyVFs.xml")]);
+    assert!(told.contains("ring"), "{told}");
+    let shown = prints(&["show", &file]);
+    assert!(
+        shown.contains("  1  NUMA node: 2 x 4 of GPU, 12 GB/s\n  2  host: 8 of GPU, 10 GB/s"),
+        "{shown}"
+    );
+    let two = format!("{DATA}/own/slurm-block.conf");
+    assert_eq!(fails(&["rings", &two, "--hosts", "2"]).0, 1);
+}

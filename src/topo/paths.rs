@@ -92,6 +92,15 @@ pub struct Label {
 impl Paths {
     /// Finds the best way from a node to each that can be reached.
     pub fn from(graph: &Graph, from: NodeId) -> Self {
+        Paths::find(graph, from, true)
+    }
+
+    /// The same, through no GPU at all: what is reached so needs nobody's work.
+    pub fn direct(graph: &Graph, from: NodeId) -> Self {
+        Paths::find(graph, from, false)
+    }
+
+    fn find(graph: &Graph, from: NodeId, relays: bool) -> Self {
         let mut labels: Vec<Option<Label>> = vec![None; graph.len()];
         let mut done = vec![false; graph.len()];
         let start = Label {
@@ -115,6 +124,9 @@ impl Paths {
                 let Some(longer) = longer(graph, node, from, &label, id) else {
                     continue;
                 };
+                if longer.way == Way::NvLinkRelay && !relays {
+                    continue;
+                }
                 let known = &mut labels[edge.to.at()];
                 if !done[edge.to.at()] && known.as_ref().is_none_or(|known| key(&longer) < key(known)) {
                     *known = Some(longer);

@@ -142,7 +142,7 @@ fn speed(graph: &Graph, edge: EdgeId) -> String {
     }
 }
 
-fn giga(bytes: u64) -> String {
+pub(crate) fn giga(bytes: u64) -> String {
     let giga = bytes as f64 / 1e9;
     let text = if giga < 1.0 {
         format!("{giga:.3}")
@@ -152,7 +152,7 @@ fn giga(bytes: u64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn kind(kind: NodeKind) -> &'static str {
+pub(crate) fn kind(kind: NodeKind) -> &'static str {
     match kind {
         NodeKind::Rank => "rank",
         NodeKind::Gpu => "GPU",

@@ -1,5 +1,6 @@
 //! The `ccl-topo` program: shows, converts and compares descriptions of machines, and simulates calls on them.
 
+mod rings;
 mod simulate;
 
 use crate::{
@@ -7,6 +8,7 @@ use crate::{
     topo::{
         diff::diff,
         discover,
+        levels::Levels,
         read::{self, Reading},
         show, write,
     },
@@ -42,6 +44,16 @@ enum Command {
     Show {
         /// A file, - or live
         file: PathBuf,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Find rings and trees over a machine's GPUs, beside what no schedule can pass
+    Rings {
+        /// A file, - or live
+        file: PathBuf,
+        /// How many such hosts there are, which talk by their network adapters
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        hosts: u32,
         #[command(flatten)]
         how: How,
     },
@@ -103,7 +115,7 @@ fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => print(&text, ExitCode::SUCCESS),
                 ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                    complain("show, dump, diff or simulate? --help tells more", 2)
+                    complain("show, dump, diff, rings or simulate? --help tells more", 2)
                 }
                 _ => complain(&crate::perf::one_line(&text), 2),
             };
@@ -122,7 +134,9 @@ fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
 impl Command {
     fn files(&self) -> (Vec<&Path>, &How) {
         match self {
-            Command::Show { file, how } | Command::Dump { file, how, .. } => (vec![file.as_path()], how),
+            Command::Show { file, how }
+            | Command::Rings { file, how, .. }
+            | Command::Dump { file, how, .. } => (vec![file.as_path()], how),
             Command::Diff { first, second, how } => (vec![first.as_path(), second.as_path()], how),
             Command::Simulate(simulate) => (simulate.files().collect(), &simulate.how),
         }
@@ -142,6 +156,11 @@ fn obey(command: &Command) -> Result<(String, ExitCode), String> {
         Command::Show { file, how } => {
             let (reading, from) = load(file, how)?;
             Ok((plain(&shown(&reading, &from)), ExitCode::SUCCESS))
+        }
+        Command::Rings { file, hosts, how } => {
+            let (reading, from) = load(file, how)?;
+            let told = rings::rings(&reading.graph, *hosts as usize)?;
+            Ok((plain(&format!("{from}\n{told}")), ExitCode::SUCCESS))
         }
         Command::Dump { file, format, how } => {
             let (reading, _) = load(file, how)?;
@@ -255,6 +274,10 @@ fn shown(reading: &Reading, from: &str) -> String {
         let _ = writeln!(text, "{key}: {value}"); // Writing to a string does not fail.
     }
     let _ = write!(text, "\n{}", show::tree(graph));
+    let levels = Levels::of(graph);
+    if !levels.levels.is_empty() {
+        let _ = write!(text, "\nlevels, the nearest first:\n{}", levels.tell(graph));
+    }
     let matrix = show::matrix(graph);
     if !matrix.is_empty() {
         let _ = write!(text, "\n{matrix}");

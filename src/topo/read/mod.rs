@@ -134,6 +134,6 @@ impl fmt::Display for Repair {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 #[cfg(test)]
 mod tests_of_others;

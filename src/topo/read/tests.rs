@@ -175,7 +175,7 @@ fn mutations_do_no_harm() {
     );
 }
 
-pub(super) fn mutate(bytes: &mut Vec<u8>, random: &mut fastrand::Rng) {
+pub(crate) fn mutate(bytes: &mut Vec<u8>, random: &mut fastrand::Rng) {
     let (at, other) = (random.usize(..bytes.len()), random.usize(..bytes.len()));
     let (start, end) = (at.min(other), at.max(other));
     match random.u8(..6) {
