@@ -653,7 +653,7 @@ WorkPtr CclBackend::recvAnysource(Tensors& tensors, int tag) {
   return post("ccl:recvAnySource", OpType::RECVANYSOURCE, tensors, CCL_ANY_SOURCE, tag);
 }
 
-/// Through the store, so that the group is as good as before when a rank does not come.
+/// In the words of Gloo's, and through the store, so that the group is as good as before when a rank does not come.
 void CclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
   Milliseconds timeout = opts.timeout.count() < 0 ? options_->timeout : opts.timeout;
   uint64_t number = ++monitored_;
@@ -671,7 +671,13 @@ void CclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_al
           c10::str("ccl monitored_barrier: rank ", rank_, " heard nothing from rank 0 within ", timeout.count(), " ms"));
     }
     auto verdict = store->get_to_str(key("verdict"));
-    if (!verdict.empty() && verdict != "all") C10_THROW_ERROR(DistBackendError, verdict);
+    if (verdict != "all") {
+      C10_THROW_ERROR(
+          DistBackendError,
+          c10::str(
+              "Rank ", rank_, " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0: ",
+              verdict));
+    }
     return;
   }
   auto end = std::chrono::steady_clock::now() + timeout;
@@ -691,7 +697,8 @@ void CclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_al
     bool one = missing.size() == 1;
     verdict = one ? "Rank " : "Ranks ";
     for (size_t i = 0; i < missing.size(); ++i) verdict += c10::str(i == 0 ? "" : ", ", missing[i]);
-    verdict += c10::str(" failed to pass monitoredBarrier in ", timeout.count(), " ms");
+    verdict += c10::str(
+        " failed to pass monitoredBarrier in ", timeout.count(), " ms: Rank 0 timed out in monitoredBarrier");
   }
   store->set(key("verdict"), verdict);
   if (!missing.empty()) C10_THROW_ERROR(DistBackendError, verdict);

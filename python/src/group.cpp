@@ -72,7 +72,7 @@ std::shared_ptr<Group> Group::meet(
     } catch (const std::exception& error) {
       C10_THROW_ERROR(
           DistBackendError,
-          c10::str("ccl init", ": rank 0 did not come within ", timeout.count(), " ms: ", error.what()));
+          c10::str("ccl init: rank 0 did not come within ", timeout.count(), " ms: ", error.what()));
     }
     std::vector<uint8_t> bytes = store.get(id_key);
     TORCH_CHECK(bytes.size() == sizeof id.internal, "ccl init: the store holds no id of ccl's under ", id_key);
@@ -272,6 +272,8 @@ std::exception_ptr Group::failure(const char* operation, cclResult_t result) con
     const char* text = ccl().GetLastError(comm);
     what = *text != '\0' ? text : ccl().GetLastError(nullptr);
   }
+  // What programs, and PyTorch's own tests, look for.
+  if (result == cclTimeout) what = "Timed out waiting: " + what;
   c10::SourceLocation here = {__func__, __FILE__, static_cast<uint32_t>(__LINE__)};
   if (result == cclInvalidArgument && !gone_)
     return std::make_exception_ptr(c10::ValueError(here, where + ": " + what));
