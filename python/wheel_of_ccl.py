@@ -1,7 +1,7 @@
-"""Builds the wheel of ccl_torch, as pip asks for it (PEP 517): a C++ module for the PyTorch that is installed, and libccl.so.
+"""Builds the wheel of ccl_torch, as pip asks for it (PEP 517): a C++ module for the installed PyTorch, and libccl.so.
 
-The C++ interface of PyTorch's process groups is another one in each version, so that a wheel is for one version. CXX names
-the compiler, CCL_LIBRARY a libccl.so that is there already; else Cargo builds it.
+The C++ interface of PyTorch's process groups is another one in each version, so that a wheel is for one version. CXX
+names the compiler, CCL_LIBRARY a libccl.so that is there already; else Cargo builds it.
 """
 
 import base64
@@ -123,7 +123,7 @@ def run(words, **options):
     try:
         return subprocess.run(words, check=True, **options)
     except FileNotFoundError:
-        raise SystemExit(f"{words[0]} is not there: ccl_torch needs a C++ compiler, and Cargo unless CCL_LIBRARY is set")
+        raise SystemExit(f"there is no {words[0]}: ccl_torch needs a C++ compiler, and Cargo unless CCL_LIBRARY is set")
     except subprocess.CalledProcessError as error:
         raise SystemExit(f"{shutil.which(words[0])} failed with status {error.returncode}")
 

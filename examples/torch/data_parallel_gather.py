@@ -1,4 +1,5 @@
-"""Training as DataParallel does it: rank 0 has the model, hands out parameters and samples, and gathers answers and gradients.
+"""Training as DataParallel does it: rank 0 has the model, hands out parameters and samples, and gathers
+answers and gradients.
 
     torchrun --nproc-per-node 2 examples/torch/data_parallel_gather.py [--backend gloo]
 """

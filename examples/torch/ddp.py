@@ -1,4 +1,5 @@
-"""Data parallel training by DistributedDataParallel, with small buckets, and then with gradients that travel as bfloat16.
+"""Data parallel training by DistributedDataParallel, with small buckets, and then with gradients that travel as
+bfloat16.
 
     torchrun --nproc-per-node 2 examples/torch/ddp.py [--backend gloo]
 """

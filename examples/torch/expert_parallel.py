@@ -52,8 +52,8 @@ def alone():
 
 
 class WithGradients(torch.optim.SGD):
-    """The router's gradients are averages over the ranks; an expert's come from the samples of all, each of a loss that is
-    the mean of its rank's samples."""
+    """The router's gradients are averages over the ranks; an expert's come from the samples of all, each of a loss that
+    is the mean of its rank's samples."""
 
     def __init__(self, net):
         super().__init__(net.parameters(), lr=0.1, momentum=0.9)

@@ -1,4 +1,5 @@
-"""Pipeline parallel training by send and recv: each rank has some of the layers, and parts of a batch follow each other.
+"""Pipeline parallel training by send and recv: each rank has some of the layers, and parts of a batch follow
+each other.
 
     torchrun --nproc-per-node 2 examples/torch/pipeline.py [--backend gloo]
 """
@@ -19,7 +20,8 @@ def alone():
 
 def width_before(layers, index):
     """How wide what comes into layer `index` is."""
-    return next((layer.out_features for layer in reversed(layers[:index]) if isinstance(layer, nn.Linear)), common.INPUTS)
+    before = [layer.out_features for layer in layers[:index] if isinstance(layer, nn.Linear)]
+    return before[-1] if before else common.INPUTS
 
 
 def together():

@@ -1,5 +1,5 @@
-"""Tensor parallel training by DTensor: the first layer is cut by columns and the second by rows, so that what is between
-them never travels.
+"""Tensor parallel training by DTensor: the first layer is cut by columns and the second by rows, so that what is
+between them never travels.
 
     torchrun --nproc-per-node 2 examples/torch/tensor_parallel.py [--backend gloo]
 """

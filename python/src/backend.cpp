@@ -451,7 +451,8 @@ WorkPtr CclBackend::reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::
   check_types("reduce_scatter", list_in, output, Use::read);
   TORCH_CHECK_VALUE(
       list_in[rank_].numel() == output.numel(),
-      "ccl reduce_scatter: the output has ", output.numel(), " elements and this rank's input ", list_in[rank_].numel());
+      "ccl reduce_scatter: the output has ", output.numel(), " elements and this rank's input ",
+      list_in[rank_].numel());
   Reduction reduction("reduce_scatter", opts.reduceOp, output);
   auto body = [group = group_, output, list_in, reduction] {
     Buffer data(output, Use::write);
@@ -602,7 +603,10 @@ struct Posted {
     return nullptr;
   }
 
-  static void ended(void* data, cclResult_t result) { std::unique_ptr<Posted>(static_cast<Posted*>(data))->finish(result); }
+  static void ended(void* data, cclResult_t result) {
+    std::unique_ptr<Posted> posted(static_cast<Posted*>(data));
+    posted->finish(result);
+  }
 };
 
 }  // namespace
@@ -668,14 +672,15 @@ void CclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_al
     } catch (const std::exception& error) {
       C10_THROW_ERROR(
           DistBackendError,
-          c10::str("ccl monitored_barrier: rank ", rank_, " heard nothing from rank 0 within ", timeout.count(), " ms"));
+          c10::str("Rank ", rank_, " heard nothing from rank 0 in monitoredBarrier in ", timeout.count(), " ms"));
     }
     auto verdict = store->get_to_str(key("verdict"));
     if (verdict != "all") {
       C10_THROW_ERROR(
           DistBackendError,
           c10::str(
-              "Rank ", rank_, " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0: ",
+              "Rank ", rank_, " successfully reached monitoredBarrier, but received errors while waiting for ",
+              "send/recv from rank 0: ",
               verdict));
     }
     return;

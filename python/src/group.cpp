@@ -78,8 +78,8 @@ std::shared_ptr<Group> Group::meet(
     TORCH_CHECK(bytes.size() == sizeof id.internal, "ccl init: the store holds no id of ccl's under ", id_key);
     std::memcpy(id.internal, bytes.data(), sizeof id.internal);
   }
-  // The id holds the secret of the communicator and is used once: it goes as soon as all have it, and before any rank can
-  // come again by the same store.
+  // The id holds the secret of the communicator and is used once: it goes as soon as all have it, and before any rank
+  // can come again by the same store.
   auto forget = [&] {
     if (rank != 0) return;
     try {

@@ -23,10 +23,10 @@ class Operation;
 
 /// One rank's place in a process group.
 ///
-/// Collectives are carried out one after the other in the order in which they were submitted, by whoever has the *turn*:
-/// the caller itself where it waits anyway and nothing is ahead of it, else a thread that is made on first need. A thread
-/// that goes to complete a future gives the turn away first, because callbacks may wait for later operations. Sends and
-/// receives have no order with these: each is a stream of the library's.
+/// Collectives are carried out one after the other in the order in which they were submitted, by whoever has the
+/// *turn*: the caller itself where it waits anyway and nothing is ahead of it, else a thread that is made on first need.
+/// A thread that goes to complete a future gives the turn away first, because callbacks may wait for later operations.
+/// Sends and receives have no order with these: each is in a stream of the library's.
 class Group : public std::enable_shared_from_this<Group> {
  public:
   /// Meets the other ranks through the store. Waits for them, at most `timeout`.

@@ -48,7 +48,8 @@ void check_tensor(const char* operation, const at::Tensor& tensor, Use use) {
       "ccl ", operation, ": a tensor is on ", tensor.device(), ", but this group is for host memory: use tensor.cpu()");
   TORCH_CHECK_VALUE(
       tensor.layout() == at::kStrided,
-      "ccl ", operation, ": a tensor has the layout ", tensor.layout(), ": only all_reduce takes sparse ones; use tensor.to_dense()");
+      "ccl ", operation, ": a tensor has the layout ", tensor.layout(),
+      ": only all_reduce takes sparse ones; use tensor.to_dense()");
   if (use != Use::read) at::assert_no_internal_overlap(tensor);
 }
 
@@ -115,7 +116,8 @@ Reduction::Reduction(const char* operation, const c10d::ReduceOp& op, const at::
   using c10d::ReduceOp;
   auto type = tensor.scalar_type();
   TORCH_CHECK_VALUE(
-      Kind::of(tensor).is_number, "ccl ", operation, ": there is no reduction of ", type, ": convert the tensor, as by .float()");
+      Kind::of(tensor).is_number, "ccl ", operation, ": there is no reduction of ", type,
+      ": convert the tensor, as by .float()");
   bool is_bool = type == at::kBool, is_complex = at::isComplexType(type);
   bool is_integer = at::isIntegralType(type, true);
   switch (op.op_) {
@@ -144,7 +146,8 @@ Reduction::Reduction(const char* operation, const c10d::ReduceOp& op, const at::
   }
   TORCH_CHECK_VALUE(
       !is_complex || op_ == cclSum || op_ == cclAvg,
-      "ccl ", operation, ": complex numbers have only SUM and AVG: reduce their parts, by torch.view_as_real, for others");
+      "ccl ", operation,
+      ": complex numbers have only SUM and AVG: reduce their parts, by torch.view_as_real, for others");
   bool bitwise = op_ == cclBitAnd || op_ == cclBitOr || op_ == cclBitXor;
   TORCH_CHECK_VALUE(
       !bitwise || is_integer, "ccl ", operation, ": BAND, BOR and BXOR are for integers and bool, not for ", type);

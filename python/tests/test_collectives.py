@@ -302,7 +302,8 @@ def coalesced(rank, n):
     group = dist.group.WORLD
     gathered = functional.all_gather_into_tensor_coalesced([values(rank, c, torch.float32) for c in (2, 5)], group)
     for tensor, count in zip(gathered, (2, 5)):
-        same(tensor, np.concatenate([wide(f) for f in flats(torch.float32, n, count)]), "all_gather_into_tensor_coalesced")
+        want = np.concatenate([wide(flat) for flat in flats(torch.float32, n, count)])
+        same(tensor, want, "all_gather_into_tensor_coalesced")
     given = [values(rank, count * n, torch.float32) for count in (2, 5)]
     for op in ("sum", "avg"):
         scattered = functional.reduce_scatter_tensor_coalesced(given, op, [0, 0], group)
@@ -345,10 +346,10 @@ def views_of_complex(rank, n):
 
 
 def premultiplied(rank, n):
-    for factor in (0.5, torch.tensor(rank + 1.0)):
+    for factor, want in [(0.5, n * 0.5), (torch.tensor(rank + 1.0), n * (n + 1) / 2)]:
         tensor = torch.ones(5)
         dist.all_reduce(tensor, dist._make_nccl_premul_sum(factor))
-        same(tensor, [n * 0.5 if factor is not torch.Tensor and isinstance(factor, float) else n * (n + 1) / 2] * 5, "PREMUL_SUM")
+        same(tensor, [want] * 5, "PREMUL_SUM")
 
 
 def objects(rank, n):
