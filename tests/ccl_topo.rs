@@ -111,7 +111,7 @@ fn mistakes_are_one_line() {
         "{line}"
     );
     for (words, wanted) in [
-        (&[][..], "show, dump, diff or simulate?"),
+        (&[][..], "show, dump, diff, rings or simulate?"),
         (&["draw"], "unrecognized subcommand"),
         (
             &["dump", "a", "--format", "png"],

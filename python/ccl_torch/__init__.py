@@ -1,0 +1,60 @@
+"""PyTorch's collectives over ccl, for host memory.
+
+    import torch.distributed as dist
+    import ccl_torch
+
+    dist.init_process_group("ccl")
+
+The library is the file that the environment variable CCL_LIBRARY names, else the one that came with this package.
+"""
+
+import atexit
+import os
+import pathlib
+
+import torch
+import torch.distributed as dist
+
+from . import _build
+
+if torch.__version__ != _build.TORCH:
+    raise ImportError(
+        f"ccl_torch was built for PyTorch {_build.TORCH}, but this is {torch.__version__}, whose interface differs: "
+        "build it again with `pip install --force-reinstall --no-deps ./python` in ccl's sources"
+    )
+
+from . import _C  # noqa: E402: only of the same version
+
+__all__ = []
+
+
+def _open():
+    """Opens the first library that there is; one that was named must be good."""
+    named = os.environ.get("CCL_LIBRARY")
+    beside = pathlib.Path(__file__).with_name("libccl.so.0")
+    places = [named] if named else [str(beside)] * beside.exists() + ["libccl.so.0"]
+    why = [_C.open_library(place) for place in places]
+    if all(why):
+        raise ImportError(
+            "ccl_torch finds no libccl.so that it can use: "
+            + "; ".join(why)
+            + ". Set CCL_LIBRARY to one that fits, or install ccl_torch again"
+        )
+
+
+def _create(options, backend_options=None):
+    """A group's backend: all its ranks call it."""
+    return _C.create(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout,
+        options.group_id,
+        list(options.global_ranks_in_group),
+    )
+
+
+_open()
+dist.Backend.register_backend("ccl", _create, extended_api=True, devices=["cpu"])
+# Threads of the backend's may call Python, which must not be after its end.
+atexit.register(_C.leave_all)

@@ -1,0 +1,714 @@
+#include "backend.hpp"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <torch/csrc/distributed/c10d/Utils.hpp>
+
+#include "tensors.hpp"
+
+namespace ccl_torch {
+
+using at::Tensor;
+using c10d::OpType;
+using Tensors = CclBackend::Tensors;
+using Lists = CclBackend::Lists;
+using WorkPtr = CclBackend::WorkPtr;
+
+namespace {
+
+/// Between the calls of several operations that go side by side.
+class Together {
+ public:
+  explicit Together(Group& group, const char* operation) : group_(group), operation_(operation) {
+    group_.check(operation_, ccl().GroupStart());
+  }
+  void add(cclResult_t result) {
+    if (refused_ == nullptr && result != cclSuccess) refused_ = group_.failure(operation_, result);
+  }
+  /// Waits for all.
+  void end() {
+    open_ = false;
+    cclResult_t result = ccl().GroupEnd();
+    if (refused_ != nullptr) std::rethrow_exception(refused_);
+    group_.check(operation_, result);
+  }
+  ~Together() {
+    if (open_) ccl().GroupEnd();
+  }
+
+ private:
+  Group& group_;
+  const char* operation_;
+  std::exception_ptr refused_;
+  bool open_ = true;
+};
+
+const Tensor& single(const char* operation, const Tensors& tensors) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, "ccl ", operation, ": ", tensors.size(), " tensors: one for each process");
+  return tensors[0];
+}
+
+const Tensors& list(const char* operation, const Lists& lists, int ranks) {
+  TORCH_CHECK_VALUE(
+      lists.size() == 1 && lists[0].size() == static_cast<size_t>(ranks),
+      "ccl ", operation, ": the list must hold a tensor for each of ", ranks, " ranks");
+  return lists[0];
+}
+
+void check_root(const char* operation, int64_t root, int ranks) {
+  TORCH_CHECK_VALUE(0 <= root && root < ranks, "ccl ", operation, ": the root is rank ", root, " of ", ranks);
+}
+
+void check_types(const char* operation, const Tensors& tensors, const Tensor& like, Use use) {
+  for (const Tensor& tensor : tensors) {
+    check_tensor(operation, tensor, use);
+    TORCH_CHECK_TYPE(
+        tensor.scalar_type() == like.scalar_type(),
+        "ccl ", operation, ": tensors of ", tensor.scalar_type(), " and ", like.scalar_type(), " in one call");
+  }
+}
+
+/// `whole` holds a part like `part` for each rank.
+void check_parts(const char* operation, const Tensor& whole, const Tensor& part, int ranks) {
+  TORCH_CHECK_TYPE(
+      whole.scalar_type() == part.scalar_type(),
+      "ccl ", operation, ": tensors of ", whole.scalar_type(), " and ", part.scalar_type(), " in one call");
+  TORCH_CHECK_VALUE(
+      whole.numel() == part.numel() * ranks,
+      "ccl ", operation, ": ", whole.numel(), " elements on the side of all ranks: with ", part.numel(),
+      " for each of ", ranks, " they must be ", part.numel() * ranks);
+}
+
+/// The elements of the library's that go to each rank, or come from it, in rows of the first dimension.
+std::vector<size_t> split_counts(const Tensor& tensor, std::vector<int64_t>& splits, int ranks) {
+  c10d::checkSplitSizes(splits, tensor, ranks);
+  int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+  int64_t row = rows == 0 ? 0 : tensor.numel() / rows * Kind::of(tensor).per_element;
+  std::vector<size_t> counts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    int64_t own = splits.empty() ? rows / ranks : splits[rank];
+    counts.push_back(static_cast<size_t>(own * row));
+  }
+  return counts;
+}
+
+}  // namespace
+
+CclBackend::CclBackend(
+    c10::intrusive_ptr<c10d::Store> store,
+    int rank,
+    int size,
+    Milliseconds timeout,
+    const std::string& name,
+    std::vector<int64_t> global_ranks)
+    : Backend(rank, size), store_(std::move(store)), options_(c10::make_intrusive<Options>("ccl", timeout)) {
+  options_->group_name = name;
+  options_->global_ranks_in_group.assign(global_ranks.begin(), global_ranks.end());
+  group_ = Group::meet(*store_, rank, size, timeout, name, std::move(global_ranks));
+  init();
+}
+
+// What is under way keeps the group, which leaves after it.
+CclBackend::~CclBackend() = default;
+
+void CclBackend::setTimeout(Milliseconds timeout) {
+  options_->timeout = timeout;
+  group_->timeout_ms = timeout.count();
+}
+
+void CclBackend::shutdown() { group_->shut_down(); }
+
+void CclBackend::abort() { group_->abort(); }
+
+c10::intrusive_ptr<c10d::Backend> CclBackend::split(
+    const c10::intrusive_ptr<c10d::Store>& store,
+    const std::vector<int>& ranks,
+    const c10::intrusive_ptr<Options>& opts) {
+  auto mine = std::find(ranks.begin(), ranks.end(), rank_);
+  if (mine == ranks.end()) return nullptr;
+  std::vector<int64_t> global;
+  for (int rank : ranks) {
+    const auto& known = options_->global_ranks_in_group;
+    global.push_back(known.empty() ? rank : static_cast<int64_t>(known.at(rank)));
+  }
+  return c10::make_intrusive<CclBackend>(
+      store->clone(),
+      static_cast<int>(mine - ranks.begin()),
+      static_cast<int>(ranks.size()),
+      opts ? opts->timeout : options_->timeout,
+      opts ? opts->group_name : options_->group_name,
+      std::move(global));
+}
+
+/// Begins a collective; one that is not asynchronous is over when this returns.
+WorkPtr CclBackend::begin(What what, Tensors inputs, Tensors outputs, std::function<void()> body) {
+  Milliseconds timeout = what.timeout.count() < 0 ? Milliseconds(group_->timeout_ms) : what.timeout;
+  auto in_time = [group = group_, timeout, body = std::move(body)] {
+    group->set_deadline(timeout);
+    body();
+  };
+  auto operation = c10::make_intrusive<Operation>(
+      group_, what.type, what.title, std::move(inputs), std::move(outputs), ++number_, timeout, std::move(in_time));
+  what.is_async ? group_->submit(operation) : group_->run(operation);
+  return operation;
+}
+
+WorkPtr CclBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
+  auto tensor = single("broadcast", tensors);
+  int root = static_cast<int>(opts.rootRank);
+  check_root("broadcast", opts.rootRank, size_);
+  auto use = rank_ == root ? Use::read : Use::write;
+  check_tensor("broadcast", tensor, use);
+  return begin(what("ccl:broadcast", OpType::BROADCAST, opts), tensors, tensors, [group = group_, tensor, root, use] {
+    Buffer data(tensor, use);
+    group->check("broadcast", ccl().Bcast(data.data(), data.count(), data.type(), root, group->comm, nullptr));
+    if (use == Use::write) data.store();
+  });
+}
+
+WorkPtr CclBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  auto tensor = single("all_reduce", tensors);
+  if (tensor.is_sparse()) return sparse(tensor, opts);
+  check_tensor("all_reduce", tensor, Use::update);
+  Reduction reduction("all_reduce", opts.reduceOp, tensor);
+  auto body = [group = group_, tensor, reduction] {
+    Buffer data(tensor, Use::update);
+    Reduction::Made op(reduction, *group);
+    auto result =
+        ccl().AllReduce(data.data(), data.data(), data.count(), data.type(), op, group->comm, nullptr);
+    group->check("all_reduce", result);
+    data.store();
+  };
+  return begin(what("ccl:all_reduce", OpType::ALLREDUCE, opts), tensors, tensors, body);
+}
+
+WorkPtr CclBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  return allreduce(tensors, opts);
+}
+
+/// Gathers the indices and values of all, and adds up what has the same place.
+WorkPtr CclBackend::sparse(Tensor tensor, const c10d::AllreduceOptions& opts) {
+  auto op = opts.reduceOp.op_;
+  TORCH_CHECK_VALUE(
+      op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG, "ccl all_reduce: sparse tensors have only SUM and AVG");
+  TORCH_CHECK_VALUE(tensor.device().is_cpu(), "ccl all_reduce: a tensor is on ", tensor.device());
+  bool average = op == c10d::ReduceOp::AVG;
+  auto body = [group = group_, tensor, average]() mutable {
+    int ranks = group->size;
+    auto mine = tensor.coalesce();
+    int64_t entries = mine._nnz();
+    auto counts = at::empty({ranks}, at::kLong);
+    group->check(
+        "all_reduce",
+        ccl().AllGather(&entries, counts.mutable_data_ptr(), 1, cclInt64, group->comm, nullptr));
+    int64_t all = counts.sum().item<int64_t>();
+    auto gather = [&](const Tensor& own) {
+      auto sizes = own.sizes().vec();
+      sizes[0] = all;
+      auto whole = at::empty(sizes, own.options());
+      int64_t row = 1;
+      for (size_t i = 1; i < sizes.size(); ++i) row *= sizes[i];
+      Buffer part(own, Use::read);
+      std::vector<size_t> lengths;
+      for (int rank = 0; rank < ranks; ++rank)
+        lengths.push_back(static_cast<size_t>(counts[rank].item<int64_t>() * row * Kind::of(own).per_element));
+      Blocks blocks(whole, Use::write, lengths);
+      group->check(
+          "all_reduce",
+          ccl().AllGatherV(
+              part.data(), part.count(), blocks.base(), blocks.counts(), blocks.displs(), blocks.type(), group->comm,
+              nullptr));
+      return whole;
+    };
+    auto indices = gather(mine._indices().t().contiguous());
+    auto values = gather(mine._values().contiguous());
+    if (average) values.div_(ranks);
+    auto sum = at::sparse_coo_tensor(indices.t(), values, tensor.sizes(), values.options().layout(at::kSparse));
+    tensor.copy_(sum.coalesce());
+  };
+  return begin(what("ccl:all_reduce", OpType::_ALLREDUCE_SPARSE, opts), {tensor}, {tensor}, body);
+}
+
+WorkPtr CclBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
+  TORCH_CHECK_VALUE(!tensors.empty(), "ccl all_reduce_coalesced: no tensors");
+  std::vector<Reduction> reductions;
+  for (const Tensor& tensor : tensors) {
+    check_tensor("all_reduce_coalesced", tensor, Use::update);
+    reductions.emplace_back("all_reduce_coalesced", opts.reduceOp, tensor);
+  }
+  auto body = [group = group_, tensors, reductions] {
+    std::vector<Buffer> buffers;
+    std::deque<Reduction::Made> ops;
+    for (const Tensor& tensor : tensors) buffers.emplace_back(tensor, Use::update);
+    for (const Reduction& reduction : reductions) ops.emplace_back(reduction, *group);
+    Together together(*group, "all_reduce_coalesced");
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      const Buffer& data = buffers[i];
+      together.add(
+          ccl().AllReduce(data.data(), data.data(), data.count(), data.type(), ops[i], group->comm, nullptr));
+    }
+    together.end();
+    for (const Buffer& data : buffers) data.store();
+  };
+  return begin(what("ccl:all_reduce", OpType::ALLREDUCE_COALESCED, opts), tensors, tensors, body);
+}
+
+WorkPtr CclBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
+  auto tensor = single("reduce", tensors);
+  int root = static_cast<int>(opts.rootRank);
+  check_root("reduce", opts.rootRank, size_);
+  auto use = rank_ == root ? Use::update : Use::read;
+  check_tensor("reduce", tensor, use);
+  Reduction reduction("reduce", opts.reduceOp, tensor);
+  auto body = [group = group_, tensor, reduction, root, use] {
+    Buffer data(tensor, use);
+    Reduction::Made op(reduction, *group);
+    void* into = use == Use::update ? data.data() : nullptr;
+    group->check(
+        "reduce", ccl().Reduce(data.data(), into, data.count(), data.type(), op, root, group->comm, nullptr));
+    if (use == Use::update) data.store();
+  };
+  return begin(what("ccl:reduce", OpType::REDUCE, opts), tensors, tensors, body);
+}
+
+WorkPtr CclBackend::allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
+  auto input = single("all_gather", inputs);
+  auto list_out = list("all_gather", outputs, size_);
+  check_tensor("all_gather", input, Use::read);
+  check_types("all_gather", list_out, input, Use::write);
+  TORCH_CHECK_VALUE(
+      list_out[rank_].numel() == input.numel(),
+      "ccl all_gather: the input has ", input.numel(), " elements and its place in the list ", list_out[rank_].numel());
+  auto body = [group = group_, input, list_out] {
+    Buffer data(input, Use::read);
+    Blocks blocks(list_out, Use::write);
+    group->check(
+        "all_gather",
+        ccl().AllGatherV(
+            data.data(), data.count(), blocks.base(), blocks.counts(), blocks.displs(), data.type(), group->comm,
+            nullptr));
+    blocks.store();
+  };
+  return begin(what("ccl:all_gather", OpType::ALLGATHER, opts), inputs, list_out, body);
+}
+
+WorkPtr CclBackend::_allgather_base(Tensor& output, Tensor& input, const c10d::AllgatherOptions& opts) {
+  check_tensor("all_gather_into_tensor", input, Use::read);
+  check_tensor("all_gather_into_tensor", output, Use::write);
+  check_parts("all_gather_into_tensor", output, input, size_);
+  auto body = [group = group_, input, output] {
+    Buffer part(input, Use::read), whole(output, Use::write);
+    group->check(
+        "all_gather_into_tensor",
+        ccl().AllGather(part.data(), whole.data(), part.count(), part.type(), group->comm, nullptr));
+    whole.store();
+  };
+  return begin(what("ccl:_all_gather_base", OpType::_ALLGATHER_BASE, opts), {input}, {output}, body);
+}
+
+WorkPtr CclBackend::allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
+  const char* name = "all_gather_coalesced";
+  TORCH_CHECK_VALUE(
+      outputs.size() == static_cast<size_t>(size_), "ccl ", name, ": ", outputs.size(), " lists for ", size_, " ranks");
+  // One list for each rank comes in; one for each tensor is gathered.
+  Lists by_tensor(inputs.size());
+  Tensors all;
+  for (const Tensors& of_rank : outputs) {
+    TORCH_CHECK_VALUE(
+        of_rank.size() == inputs.size(), "ccl ", name, ": ", of_rank.size(), " outputs for ", inputs.size(), " inputs");
+    for (size_t i = 0; i < of_rank.size(); ++i) {
+      by_tensor[i].push_back(of_rank[i]);
+      all.push_back(of_rank[i]);
+    }
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_tensor(name, inputs[i], Use::read);
+    check_types(name, by_tensor[i], inputs[i], Use::write);
+    for (const Tensor& output : by_tensor[i])
+      TORCH_CHECK_VALUE(
+          output.sizes() == inputs[i].sizes(),
+          "ccl ", name, ": invalid size of an output: ", output.sizes(), " for an input of ", inputs[i].sizes());
+  }
+  auto body = [group = group_, inputs, by_tensor, name] {
+    std::vector<Buffer> parts;
+    std::vector<Blocks> blocks;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      parts.emplace_back(inputs[i], Use::read);
+      blocks.emplace_back(by_tensor[i], Use::write);
+    }
+    Together together(*group, name);
+    for (size_t i = 0; i < parts.size(); ++i)
+      together.add(ccl().AllGatherV(
+          parts[i].data(), parts[i].count(), blocks[i].base(), blocks[i].counts(), blocks[i].displs(),
+          parts[i].type(), group->comm, nullptr));
+    together.end();
+    for (const Blocks& gathered : blocks) gathered.store();
+  };
+  return begin(what("ccl:all_gather", OpType::ALLGATHER_COALESCED, opts), inputs, all, body);
+}
+
+WorkPtr CclBackend::allgather_into_tensor_coalesced(
+    Tensors& outputs,
+    Tensors& inputs,
+    const c10d::AllgatherOptions& opts) {
+  const char* name = "all_gather_into_tensor_coalesced";
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "ccl ", name, ": as many outputs as inputs");
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_tensor(name, inputs[i], Use::read);
+    check_tensor(name, outputs[i], Use::write);
+    check_parts(name, outputs[i], inputs[i], size_);
+  }
+  auto body = [group = group_, inputs, outputs, name] {
+    std::vector<Buffer> parts, wholes;
+    for (const Tensor& input : inputs) parts.emplace_back(input, Use::read);
+    for (const Tensor& output : outputs) wholes.emplace_back(output, Use::write);
+    Together together(*group, name);
+    for (size_t i = 0; i < parts.size(); ++i)
+      together.add(ccl().AllGather(
+          parts[i].data(), wholes[i].data(), parts[i].count(), parts[i].type(), group->comm, nullptr));
+    together.end();
+    for (const Buffer& whole : wholes) whole.store();
+  };
+  return begin(what("ccl:all_gather", OpType::ALLGATHER_INTO_TENSOR_COALESCED, opts), inputs, outputs, body);
+}
+
+WorkPtr CclBackend::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
+  auto input = single("gather", inputs);
+  int root = static_cast<int>(opts.rootRank);
+  check_root("gather", opts.rootRank, size_);
+  check_tensor("gather", input, Use::read);
+  Tensors list_out;
+  if (rank_ == root) {
+    list_out = list("gather", outputs, size_);
+    check_types("gather", list_out, input, Use::write);
+  } else {
+    TORCH_CHECK_VALUE(outputs.empty() || outputs[0].empty(), "ccl gather: only the root, rank ", root, ", has outputs");
+  }
+  auto body = [group = group_, input, list_out, root] {
+    Buffer data(input, Use::read);
+    Blocks blocks(list_out, Use::write);
+    group->check(
+        "gather",
+        ccl().GatherV(
+            data.data(), data.count(), blocks.base(), blocks.counts(), blocks.displs(), data.type(), root,
+            group->comm, nullptr));
+    blocks.store();
+  };
+  return begin(what("ccl:gather", OpType::GATHER, opts), inputs, list_out, body);
+}
+
+WorkPtr CclBackend::gather_into_tensor(Tensor& output, Tensor& input, const c10d::GatherOptions& opts) {
+  int root = static_cast<int>(opts.rootRank);
+  check_root("gather_single", opts.rootRank, size_);
+  check_tensor("gather_single", input, Use::read);
+  bool is_root = rank_ == root;
+  if (is_root) {
+    check_tensor("gather_single", output, Use::write);
+    check_parts("gather_single", output, input, size_);
+  }
+  auto body = [group = group_, input, output = is_root ? output : Tensor(), root] {
+    Buffer part(input, Use::read), whole;
+    if (output.defined()) whole = Buffer(output, Use::write);
+    void* into = output.defined() ? whole.data() : nullptr;
+    group->check(
+        "gather_single", ccl().Gather(part.data(), into, part.count(), part.type(), root, group->comm, nullptr));
+    if (output.defined()) whole.store();
+  };
+  Tensors outputs;
+  if (is_root) outputs.push_back(output);
+  return begin(what("ccl:gather", OpType::GATHER, opts), {input}, outputs, body);
+}
+
+WorkPtr CclBackend::scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) {
+  auto output = single("scatter", outputs);
+  int root = static_cast<int>(opts.rootRank);
+  check_root("scatter", opts.rootRank, size_);
+  check_tensor("scatter", output, Use::write);
+  Tensors list_in;
+  if (rank_ == root) {
+    list_in = list("scatter", inputs, size_);
+    check_types("scatter", list_in, output, Use::read);
+  } else {
+    TORCH_CHECK_VALUE(inputs.empty() || inputs[0].empty(), "ccl scatter: only the root, rank ", root, ", has inputs");
+  }
+  auto body = [group = group_, output, list_in, root] {
+    Buffer data(output, Use::write);
+    Blocks blocks(list_in, Use::read);
+    group->check(
+        "scatter",
+        ccl().ScatterV(
+            blocks.base(), blocks.counts(), blocks.displs(), data.data(), data.count(), data.type(), root,
+            group->comm, nullptr));
+    data.store();
+  };
+  return begin(what("ccl:scatter", OpType::SCATTER, opts), list_in, outputs, body);
+}
+
+WorkPtr CclBackend::reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& opts) {
+  auto output = single("reduce_scatter", outputs);
+  auto list_in = list("reduce_scatter", inputs, size_);
+  check_tensor("reduce_scatter", output, Use::write);
+  check_types("reduce_scatter", list_in, output, Use::read);
+  TORCH_CHECK_VALUE(
+      list_in[rank_].numel() == output.numel(),
+      "ccl reduce_scatter: the output has ", output.numel(), " elements and this rank's input ",
+      list_in[rank_].numel());
+  Reduction reduction("reduce_scatter", opts.reduceOp, output);
+  auto body = [group = group_, output, list_in, reduction] {
+    Buffer data(output, Use::write);
+    Blocks blocks(list_in, Use::read);
+    Reduction::Made op(reduction, *group);
+    group->check(
+        "reduce_scatter",
+        ccl().ReduceScatterV(
+            blocks.base(), blocks.counts(), blocks.displs(), data.data(), data.count(), data.type(), op, group->comm,
+            nullptr));
+    data.store();
+  };
+  return begin(what("ccl:reduce_scatter", OpType::REDUCE_SCATTER, opts), list_in, outputs, body);
+}
+
+WorkPtr CclBackend::_reduce_scatter_base(Tensor& output, Tensor& input, const c10d::ReduceScatterOptions& opts) {
+  check_tensor("reduce_scatter_tensor", input, Use::read);
+  check_tensor("reduce_scatter_tensor", output, Use::write);
+  check_parts("reduce_scatter_tensor", input, output, size_);
+  Reduction reduction("reduce_scatter_tensor", opts.reduceOp, output);
+  auto body = [group = group_, input, output, reduction] {
+    Buffer whole(input, Use::read), part(output, Use::write);
+    Reduction::Made op(reduction, *group);
+    group->check(
+        "reduce_scatter_tensor",
+        ccl().ReduceScatter(whole.data(), part.data(), part.count(), part.type(), op, group->comm, nullptr));
+    part.store();
+  };
+  return begin(what("ccl:_reduce_scatter_base", OpType::_REDUCE_SCATTER_BASE, opts), {input}, {output}, body);
+}
+
+WorkPtr CclBackend::reduce_scatter_tensor_coalesced(
+    Tensors& outputs,
+    Tensors& inputs,
+    const c10d::ReduceScatterOptions& opts) {
+  const char* name = "reduce_scatter_tensor_coalesced";
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "ccl ", name, ": as many outputs as inputs");
+  std::vector<Reduction> reductions;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_tensor(name, inputs[i], Use::read);
+    check_tensor(name, outputs[i], Use::write);
+    check_parts(name, inputs[i], outputs[i], size_);
+    reductions.emplace_back(name, opts.reduceOp, outputs[i]);
+  }
+  auto body = [group = group_, inputs, outputs, reductions, name] {
+    std::vector<Buffer> parts, wholes;
+    std::deque<Reduction::Made> ops;
+    for (const Tensor& input : inputs) wholes.emplace_back(input, Use::read);
+    for (const Tensor& output : outputs) parts.emplace_back(output, Use::write);
+    for (const Reduction& reduction : reductions) ops.emplace_back(reduction, *group);
+    Together together(*group, name);
+    for (size_t i = 0; i < parts.size(); ++i)
+      together.add(ccl().ReduceScatter(
+          wholes[i].data(), parts[i].data(), parts[i].count(), parts[i].type(), ops[i], group->comm, nullptr));
+    together.end();
+    for (const Buffer& part : parts) part.store();
+  };
+  return begin(what("ccl:reduce_scatter", OpType::REDUCE_SCATTER_TENSOR_COALESCED, opts), inputs, outputs, body);
+}
+
+/// Equal splits take the V form as well: another rank may pass its own, which are equal only by chance.
+WorkPtr CclBackend::alltoall_base(
+    Tensor& output,
+    Tensor& input,
+    std::vector<int64_t>& output_splits,
+    std::vector<int64_t>& input_splits,
+    const c10d::AllToAllOptions& opts) {
+  check_tensor("all_to_all_single", input, Use::read);
+  check_types("all_to_all_single", {output}, input, Use::write);
+  auto received = split_counts(output, output_splits, size_);
+  auto sent = split_counts(input, input_splits, size_);
+  auto body = [group = group_, input, output, received, sent] {
+    Blocks into(output, Use::write, received), from(input, Use::read, sent);
+    if (from.overlaps(into)) from = Blocks(input.clone(at::MemoryFormat::Contiguous), Use::read, sent);
+    group->check(
+        "all_to_all_single",
+        ccl().AlltoAllV(
+            from.base(), from.counts(), from.displs(), into.base(), into.counts(), into.displs(), into.type(),
+            group->comm, nullptr));
+    into.store();
+  };
+  return begin(what("ccl:all_to_all", OpType::ALLTOALL_BASE, opts), {input}, {output}, body);
+}
+
+WorkPtr CclBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
+  list("all_to_all", {outputs}, size_);
+  list("all_to_all", {inputs}, size_);
+  check_types("all_to_all", inputs, inputs[0], Use::read);
+  check_types("all_to_all", outputs, inputs[0], Use::write);
+  auto body = [group = group_, inputs, outputs] {
+    Blocks into(outputs, Use::write), from(inputs, Use::read);
+    if (from.overlaps(into)) {
+      Tensors copies;
+      for (const Tensor& input : inputs) copies.push_back(input.clone(at::MemoryFormat::Contiguous));
+      from = Blocks(copies, Use::read);
+    }
+    group->check(
+        "all_to_all",
+        ccl().AlltoAllV(
+            from.base(), from.counts(), from.displs(), into.base(), into.counts(), into.displs(), into.type(),
+            group->comm, nullptr));
+    into.store();
+  };
+  return begin(what("ccl:all_to_all", OpType::ALLTOALL, opts), inputs, outputs, body);
+}
+
+WorkPtr CclBackend::barrier(const c10d::BarrierOptions& opts) {
+  return begin(what("ccl:barrier", OpType::BARRIER, opts), {}, {}, [group = group_] {
+    group->check("barrier", ccl().Barrier(group->comm, nullptr));
+  });
+}
+
+namespace {
+
+/// A send or receive on its way; the library's callback ends it.
+struct Posted {
+  std::shared_ptr<Group> group;
+  c10::intrusive_ptr<Operation> operation;
+  cclStream_t stream;
+  Buffer buffer;
+  bool receives;
+  cclRecvInfo_t info{};
+
+  void finish(cclResult_t result) {
+    std::exception_ptr failure;
+    if (result != cclSuccess) {
+      failure = group->failure(operation->name(), result);
+    } else if (receives) {
+      failure = take();
+    }
+    auto future = operation->complete(failure);
+    if (future) operation->tell(future);
+    group->give_stream(stream, result != cclSuccess);
+  }
+
+  std::exception_ptr take() {
+    operation->source = info.source;
+    try {
+      TORCH_CHECK_VALUE(
+          info.count == buffer.count(),
+          "ccl ", operation->name(), ": rank ", info.source, " sent ", info.count * buffer.element(),
+          " bytes to a tensor of ", buffer.bytes());
+      at::AutoDispatchBelowADInplaceOrView guard;
+      buffer.store();
+    } catch (...) {
+      return std::current_exception();
+    }
+    return nullptr;
+  }
+
+  static void ended(void* data, cclResult_t result) {
+    std::unique_ptr<Posted> posted(static_cast<Posted*>(data));
+    posted->finish(result);
+  }
+};
+
+}  // namespace
+
+/// Begins a send, or a receive, which has no order with other operations but with those that it matches.
+WorkPtr CclBackend::post(const char* title, OpType type, Tensors& tensors, int peer, int tag) {
+  const char* name = title + sizeof("ccl:") - 1;
+  auto tensor = single(name, tensors);
+  bool receives = type != OpType::SEND;
+  auto use = receives ? Use::write : Use::read;
+  check_tensor(name, tensor, use);
+  TORCH_CHECK_VALUE(tag >= 0, "ccl ", name, ": the tag is ", tag, ": it must not be negative");
+  TORCH_CHECK_VALUE(
+      (0 <= peer && peer < size_) || peer == CCL_ANY_SOURCE, "ccl ", name, ": there is no rank ", peer, " of ", size_);
+  Milliseconds timeout(group_->timeout_ms);
+  auto operation = c10::make_intrusive<Operation>(
+      group_, type, title, receives ? Tensors() : tensors, receives ? tensors : Tensors(), number_, timeout, nullptr);
+  at::AutoDispatchBelowADInplaceOrView guard;
+  Buffer buffer(tensor, use);
+  auto* posted = new Posted{group_, operation, group_->take_stream(), std::move(buffer), receives};
+  const Buffer& data = posted->buffer;
+  group_->set_deadline(timeout);
+  cclResult_t result =
+      receives
+          ? ccl().RecvTag(
+                data.data(), data.count(), data.type(), peer, tag, &posted->info, group_->comm, posted->stream)
+          : ccl().SendTag(data.data(), data.count(), data.type(), peer, tag, group_->comm, posted->stream);
+  if (result == cclSuccess) result = ccl().StreamAddCallback(posted->stream, Posted::ended, posted);
+  if (result != cclSuccess) {
+    // Where the callback was refused the operation may still be under way: its memory is left to it.
+    auto failure = group_->failure(name, result);
+    group_->give_stream(posted->stream, true);
+    if (result != cclSystemError) delete posted;
+    std::rethrow_exception(failure);
+  }
+  return operation;
+}
+
+WorkPtr CclBackend::send(Tensors& tensors, int peer, int tag) {
+  return post("ccl:send", OpType::SEND, tensors, peer, tag);
+}
+
+WorkPtr CclBackend::recv(Tensors& tensors, int peer, int tag) {
+  return post("ccl:recv", OpType::RECV, tensors, peer, tag);
+}
+
+WorkPtr CclBackend::recvAnysource(Tensors& tensors, int tag) {
+  return post("ccl:recvAnySource", OpType::RECVANYSOURCE, tensors, CCL_ANY_SOURCE, tag);
+}
+
+/// In the words of Gloo's, and through the store, so that the group is as good as before when a rank does not come.
+void CclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
+  Milliseconds timeout = opts.timeout.count() < 0 ? options_->timeout : opts.timeout;
+  uint64_t number = ++monitored_;
+  auto key_of = [](uint64_t number, const std::string& what) { return c10::str("ccl/monitored/", number, "/", what); };
+  auto key = [&](const std::string& what) { return key_of(number, what); };
+  auto store = store_->clone();
+  if (rank_ != 0) {
+    store->set(key(std::to_string(rank_)), std::string("here"));
+    try {
+      // Rank 0 says within its own deadline who is missing; it may have begun later than this one.
+      store->wait({key("verdict")}, timeout);
+    } catch (const std::exception& error) {
+      C10_THROW_ERROR(
+          DistBackendError,
+          c10::str("Rank ", rank_, " heard nothing from rank 0 in monitoredBarrier in ", timeout.count(), " ms"));
+    }
+    auto verdict = store->get_to_str(key("verdict"));
+    if (verdict != "all") {
+      C10_THROW_ERROR(
+          DistBackendError,
+          c10::str(
+              "Rank ", rank_, " successfully reached monitoredBarrier, but received errors while waiting for ",
+              "send/recv from rank 0: ",
+              verdict));
+    }
+    return;
+  }
+  auto end = std::chrono::steady_clock::now() + timeout;
+  std::vector<int> missing;
+  for (int rank = 1; rank < size_; ++rank) {
+    auto left = std::chrono::duration_cast<Milliseconds>(end - std::chrono::steady_clock::now());
+    try {
+      store->wait({key(std::to_string(rank))}, std::max(left, Milliseconds(1)));
+      store->deleteKey(key(std::to_string(rank)));
+    } catch (const std::exception&) {
+      missing.push_back(rank);
+      if (!wait_all_ranks) break;
+    }
+  }
+  std::string verdict = "all";
+  if (!missing.empty()) {
+    bool one = missing.size() == 1;
+    verdict = one ? "Rank " : "Ranks ";
+    for (size_t i = 0; i < missing.size(); ++i) verdict += c10::str(i == 0 ? "" : ", ", missing[i]);
+    verdict += c10::str(
+        " failed to pass monitoredBarrier in ", timeout.count(), " ms: Rank 0 timed out in monitoredBarrier");
+  }
+  store->set(key("verdict"), verdict);
+  if (!missing.empty()) C10_THROW_ERROR(DistBackendError, verdict);
+  // All have come to this one, so that nobody reads of the one before.
+  if (number > 1) store->deleteKey(key_of(number - 1, "verdict"));
+}
+
+}  // namespace ccl_torch

@@ -1,0 +1,285 @@
+#include "group.hpp"
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <thread>
+
+#include <unistd.h>
+
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+
+#include "operation.hpp"
+
+namespace ccl_torch {
+
+namespace {
+
+/// Where the id of the communicator lies in the store.
+const char* const id_key = "ccl/id";
+/// Streams that are kept for the next sends and receives.
+constexpr size_t streams_kept = 8;
+/// How long the end of the process waits for threads that are in callbacks.
+constexpr auto exit_patience = std::chrono::seconds(5);
+
+/// All groups of the process, for its end. Never destroyed: threads may outlive static objects.
+struct Groups {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Group>> all;
+};
+
+Groups& groups() {
+  static auto* groups = new Groups;
+  return *groups;
+}
+
+int milliseconds(int64_t ms) { return static_cast<int>(std::clamp<int64_t>(ms, 1, INT_MAX)); }
+
+}  // namespace
+
+Group::Group(int rank, int size, Milliseconds timeout, std::string name, std::vector<int64_t> global_ranks)
+    : rank(rank),
+      size(size),
+      timeout_ms(timeout.count()),
+      name_(std::move(name)),
+      global_ranks_(std::move(global_ranks)),
+      process_(getpid()) {}
+
+Group::~Group() {
+  // A child made by fork has neither the communicator nor the threads.
+  if (!is_ours()) return;
+  for (cclStream_t stream : streams_) ccl().StreamDestroy(stream);
+  if (!gone_.exchange(true)) ccl().CommDestroy(comm);
+}
+
+std::shared_ptr<Group> Group::meet(
+    c10d::Store& store,
+    int rank,
+    int size,
+    Milliseconds timeout,
+    std::string name,
+    std::vector<int64_t> global_ranks) {
+  TORCH_CHECK_VALUE(0 <= rank && rank < size, "ccl: rank ", rank, " of ", size, ": ranks count from 0");
+  std::shared_ptr<Group> group(new Group(rank, size, timeout, std::move(name), std::move(global_ranks)));
+  cclUniqueId id;
+  if (rank == 0) {
+    group->check("init", ccl().GetUniqueId(&id));
+    store.set(id_key, std::vector<uint8_t>(id.internal, id.internal + sizeof id.internal));
+  } else {
+    try {
+      store.wait({id_key}, timeout);
+    } catch (const std::exception& error) {
+      C10_THROW_ERROR(
+          DistBackendError,
+          c10::str("ccl init: rank 0 did not come within ", timeout.count(), " ms: ", error.what()));
+    }
+    std::vector<uint8_t> bytes = store.get(id_key);
+    TORCH_CHECK(bytes.size() == sizeof id.internal, "ccl init: the store holds no id of ccl's under ", id_key);
+    std::memcpy(id.internal, bytes.data(), sizeof id.internal);
+  }
+  // The id holds the secret of the communicator and is used once: it goes as soon as all have it, and before any rank
+  // can come again by the same store.
+  auto forget = [&] {
+    if (rank != 0) return;
+    try {
+      store.deleteKey(id_key);
+    } catch (const std::exception&) {
+      // A store that cannot delete keys is good enough for one meeting.
+    }
+  };
+  try {
+    group->join(id);
+  } catch (...) {
+    forget();
+    throw;
+  }
+  forget();
+  group->check("init", ccl().Barrier(group->comm, nullptr));
+  auto& known = groups();
+  std::lock_guard<std::mutex> lock(known.mutex);
+  std::erase_if(known.all, [](const std::weak_ptr<Group>& other) { return other.expired(); });
+  known.all.push_back(group);
+  return group;
+}
+
+void Group::join(const cclUniqueId& id) {
+  cclConfig_t config = CCL_CONFIG_INITIALIZER;
+  config.timeout = milliseconds(timeout_ms);
+  config.name = name_.c_str();
+  cclResult_t result = ccl().CommInitRankConfig(&comm, size, id, rank, &config);
+  if (result != cclSuccess) {
+    gone_ = true;
+    check("init", result);
+  }
+  deadline_ms_ = config.timeout;
+}
+
+void Group::submit(const c10::intrusive_ptr<Operation>& operation) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  waiting_.push_back(operation);
+  if (!turn_taken_) wake();
+}
+
+void Group::run(const c10::intrusive_ptr<Operation>& operation) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (turn_taken_ || !waiting_.empty()) {
+    waiting_.push_back(operation);
+    if (!turn_taken_) wake();
+    lock.unlock();
+    operation->wait(kNoTimeout);
+    return;
+  }
+  take_turn(lock, operation, false);
+}
+
+void Group::help(Operation& operation) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!turn_taken_ && !waiting_.empty() && !operation.isCompleted()) {
+    auto next = std::move(waiting_.front());
+    waiting_.pop_front();
+    take_turn(lock, next, false);
+  }
+}
+
+/// Carries out one operation. A thread that `stays` goes on with the next by itself.
+void Group::take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_ptr<Operation>& operation, bool stays) {
+  turn_taken_ = true;
+  lock.unlock();
+  operation->carry_out();
+  lock.lock();
+  turn_taken_ = false;
+  auto future = operation->complete();
+  if (!waiting_.empty() && (future || !stays)) wake();
+  less_to_do_.notify_all();
+  if (!future) return;
+  lock.unlock();
+  operation->tell(future);
+  lock.lock();
+}
+
+/// Has a thread look for the next operation. The lock is held.
+void Group::wake() {
+  if (idle_ > 0) {
+    work_there_.notify_one();
+    return;
+  }
+  std::thread([self = shared_from_this()] { self->work(); }).detach();
+  ++threads_;
+}
+
+void Group::work() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    if (!turn_taken_ && !waiting_.empty()) {
+      auto next = std::move(waiting_.front());
+      waiting_.pop_front();
+      take_turn(lock, next, true);
+    } else if (closed_ || idle_ > 0) {
+      break;  // one that waits is enough
+    } else {
+      ++idle_;
+      work_there_.wait(lock);
+      --idle_;
+    }
+  }
+  --threads_;
+  less_to_do_.notify_all();
+}
+
+void Group::shut_down() {
+  if (!is_ours()) return;
+  std::unique_lock<std::mutex> lock(mutex_);
+  less_to_do_.wait(lock, [this] { return !turn_taken_ && waiting_.empty() && posted_ == 0; });
+  closed_ = true;
+  work_there_.notify_all();
+  lock.unlock();
+  if (!gone_.exchange(true)) ccl().CommDestroy(comm);
+}
+
+void Group::abort() {
+  if (is_ours() && !gone_) ccl().CommRevoke(comm, 0);
+}
+
+void Group::leave() {
+  if (!is_ours()) return;
+  std::unique_lock<std::mutex> lock(mutex_);
+  closed_ = true;
+  bool busy = turn_taken_ || !waiting_.empty() || posted_ > 0;
+  work_there_.notify_all();
+  lock.unlock();
+  if (!gone_.exchange(true)) busy ? ccl().CommAbort(comm) : ccl().CommDestroy(comm);
+  lock.lock();
+  less_to_do_.wait_for(lock, exit_patience, [this] { return threads_ == 0 && posted_ == 0; });
+}
+
+void Group::leave_all() {
+  std::vector<std::shared_ptr<Group>> live;
+  {
+    auto& known = groups();
+    std::lock_guard<std::mutex> lock(known.mutex);
+    for (auto& group : known.all)
+      if (auto there = group.lock()) live.push_back(std::move(there));
+  }
+  for (auto& group : live) group->leave();
+}
+
+cclStream_t Group::take_stream() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  cclStream_t stream = nullptr;
+  if (streams_.empty()) {
+    check("stream", ccl().StreamCreate(&stream));
+  } else {
+    stream = streams_.back();
+    streams_.pop_back();
+  }
+  ++posted_;
+  return stream;
+}
+
+void Group::give_stream(cclStream_t stream, bool failed) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (failed || closed_ || streams_.size() >= streams_kept) {
+    // A stream tells of its first failure for ever.
+    ccl().StreamDestroy(stream);
+  } else {
+    streams_.push_back(stream);
+  }
+  --posted_;
+  less_to_do_.notify_all();
+}
+
+void Group::set_deadline(Milliseconds timeout) {
+  int wanted = milliseconds(timeout.count() < 0 ? timeout_ms.load() : timeout.count());
+  if (deadline_ms_.exchange(wanted) != wanted) ccl().CommSetTimeout(comm, wanted);
+}
+
+void Group::check(const char* operation, cclResult_t result) const {
+  if (result != cclSuccess) std::rethrow_exception(failure(operation, result));
+}
+
+std::exception_ptr Group::failure(const char* operation, cclResult_t result) const {
+  std::string where = c10::str("ccl ", operation, ", rank ", rank, " of group '", name_, "'");
+  if (!global_ranks_.empty()) {
+    where += " (its ranks are ";
+    for (size_t i = 0; i < global_ranks_.size(); ++i) where += c10::str(i == 0 ? "" : ", ", global_ranks_[i]);
+    where += " of all)";
+  }
+  std::string what;
+  if (gone_ && comm != nullptr) {
+    what = "the group was aborted or destroyed";
+  } else {
+    const char* text = ccl().GetLastError(comm);
+    what = *text != '\0' ? text : ccl().GetLastError(nullptr);
+  }
+  // What programs, and PyTorch's own tests, look for.
+  if (result == cclTimeout) what = "Timed out waiting: " + what;
+  c10::SourceLocation here = {__func__, __FILE__, static_cast<uint32_t>(__LINE__)};
+  if (result == cclInvalidArgument && !gone_)
+    return std::make_exception_ptr(c10::ValueError(here, where + ": " + what));
+  return std::make_exception_ptr(c10::DistBackendError(here, where + ": " + what));
+}
+
+bool Group::is_ours() const { return getpid() == process_; }
+
+}  // namespace ccl_torch

@@ -1,0 +1,106 @@
+// A communicator and the order of its operations.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "library.hpp"
+
+namespace ccl_torch {
+
+using Milliseconds = std::chrono::milliseconds;
+
+class Operation;
+
+/// One rank's place in a process group.
+///
+/// Collectives are carried out one after the other in the order in which they were submitted, by whoever has the
+/// *turn*: the caller itself where it waits anyway and nothing is ahead of it, else a thread that is made on first need.
+/// A thread that goes to complete a future gives the turn away first, because callbacks may wait for later operations.
+/// Sends and receives have no order with these: each is in a stream of the library's.
+class Group : public std::enable_shared_from_this<Group> {
+ public:
+  /// Meets the other ranks through the store. Waits for them, at most `timeout`.
+  static std::shared_ptr<Group> meet(
+      c10d::Store& store,
+      int rank,
+      int size,
+      Milliseconds timeout,
+      std::string name,
+      std::vector<int64_t> global_ranks);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  /// Adds the operation to those that wait for their turn, and returns.
+  void submit(const c10::intrusive_ptr<Operation>& operation);
+  /// Carries it out before it returns, in its turn.
+  void run(const c10::intrusive_ptr<Operation>& operation);
+  /// Carries out what waits as long as nobody else does and `operation` is not over.
+  void help(Operation& operation);
+
+  /// Waits until nothing is under way, and leaves.
+  void shut_down();
+  /// Ends what is under way, on all ranks, with an error.
+  void abort();
+  /// Leaves at once, for the end of the process.
+  void leave();
+  /// Does so with all groups of this process.
+  static void leave_all();
+
+  /// A stream that nothing is in, to be given back.
+  cclStream_t take_stream();
+  void give_stream(cclStream_t stream, bool failed);
+
+  /// Sets the deadline of the operations that follow.
+  void set_deadline(Milliseconds timeout);
+  /// Throws what went wrong in `operation`, if something did.
+  void check(const char* operation, cclResult_t result) const;
+  /// The exception that `check` throws.
+  std::exception_ptr failure(const char* operation, cclResult_t result) const;
+
+  const int rank;
+  const int size;
+  cclComm_t comm = nullptr;
+  std::atomic<int64_t> timeout_ms;
+
+ private:
+  Group(int rank, int size, Milliseconds timeout, std::string name, std::vector<int64_t> global_ranks);
+
+  void join(const cclUniqueId& id);
+  void wake();
+  void work();
+  void take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_ptr<Operation>& operation, bool stays);
+  bool is_ours() const;
+
+  const std::string name_;
+  const std::vector<int64_t> global_ranks_;
+  const int process_;
+
+  std::mutex mutex_;
+  /// There is something to carry out, or no more.
+  std::condition_variable work_there_;
+  /// Something is over.
+  std::condition_variable less_to_do_;
+  std::deque<c10::intrusive_ptr<Operation>> waiting_;
+  bool turn_taken_ = false;
+  bool closed_ = false;
+  int threads_ = 0;
+  int idle_ = 0;
+  /// Sends and receives under way.
+  int posted_ = 0;
+  std::vector<cclStream_t> streams_;
+  std::atomic<int64_t> deadline_ms_{0};
+  std::atomic<bool> gone_{false};
+};
+
+}  // namespace ccl_torch

@@ -1,0 +1,101 @@
+#include "operation.hpp"
+
+#include <ATen/core/jit_type.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/Logging.h>
+
+namespace ccl_torch {
+
+namespace {
+constexpr size_t prefix = sizeof("ccl:") - 1;
+}
+
+Operation::Operation(
+    std::shared_ptr<Group> group,
+    c10d::OpType type,
+    const char* title,
+    std::vector<at::Tensor> inputs,
+    std::vector<at::Tensor> outputs,
+    uint64_t number,
+    Milliseconds timeout,
+    Body body)
+    : Work(group->rank, type, title, inputs),
+      group_(std::move(group)),
+      name_(title + prefix),
+      inputs_(std::move(inputs)),
+      outputs_(std::move(outputs)),
+      number_(number),
+      timeout_(timeout),
+      body_(std::move(body)) {}
+
+bool Operation::wait(Milliseconds timeout) {
+  bool forever = timeout == kNoTimeout || timeout < Milliseconds::zero();
+  if (forever && body_) group_->help(*this);
+  std::unique_lock<std::mutex> lock(mutex_);
+  auto over = [this] { return completed_; };
+  if (forever) {
+    cv_.wait(lock, over);
+  } else if (!cv_.wait_for(lock, timeout, over)) {
+    C10_THROW_ERROR(
+        DistBackendError,
+        c10::str("ccl ", name_, ": not over after the ", timeout.count(), " ms of this wait; the operation goes on"));
+  }
+  if (exception_) std::rethrow_exception(exception_);
+  return true;
+}
+
+void Operation::abort() { group_->abort(); }
+
+int Operation::sourceRank() const { return source; }
+
+std::vector<at::Tensor> Operation::result() { return outputs_; }
+
+c10::intrusive_ptr<c10::ivalue::Future> Operation::getFuture() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!future_) {
+    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    if (settled_) {
+      auto future = future_;
+      lock.unlock();
+      tell(future);
+      return future;
+    }
+  }
+  return future_;
+}
+
+void Operation::carry_out() {
+  // Copies of views are no business of autograd's, which this thread may know nothing of.
+  at::AutoDispatchBelowADInplaceOrView guard;
+  try {
+    body_();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Operation::complete(std::exception_ptr failure) {
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    failure_ = failure;
+    settled_ = true;
+    future = future_;
+  }
+  finish(std::move(failure));
+  return future;
+}
+
+void Operation::tell(const c10::intrusive_ptr<c10::ivalue::Future>& future) {
+  try {
+    if (failure_) {
+      future->setError(failure_);
+    } else {
+      future->markCompleted(c10::IValue(outputs_));
+    }
+  } catch (const std::exception& error) {
+    LOG(ERROR) << "ccl " << name_ << ": a callback of its future failed: " << error.what();
+  }
+}
+
+}  // namespace ccl_torch

@@ -1,0 +1,169 @@
+#include "tensors.hpp"
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <c10/util/Exception.h>
+
+namespace ccl_torch {
+
+namespace {
+
+bool lies_plainly(const at::Tensor& tensor, Kind kind) {
+  if (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg()) return false;
+  auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+  return address % (tensor.itemsize() / kind.per_element) == 0;
+}
+
+}  // namespace
+
+Kind Kind::of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kChar: return {cclInt8, 1, true};
+    case at::kByte: return {cclUint8, 1, true};
+    case at::kShort: return {cclInt16, 1, true};
+    case at::kUInt16: return {cclUint16, 1, true};
+    case at::kInt: return {cclInt32, 1, true};
+    case at::kUInt32: return {cclUint32, 1, true};
+    case at::kLong: return {cclInt64, 1, true};
+    case at::kUInt64: return {cclUint64, 1, true};
+    case at::kHalf: return {cclFloat16, 1, true};
+    case at::kBFloat16: return {cclBfloat16, 1, true};
+    case at::kFloat: return {cclFloat32, 1, true};
+    case at::kDouble: return {cclFloat64, 1, true};
+    case at::kFloat8_e4m3fn: return {cclFloat8e4m3, 1, true};
+    case at::kFloat8_e5m2: return {cclFloat8e5m2, 1, true};
+    case at::kBool: return {cclUint8, 1, true};
+    case at::kComplexHalf: return {cclFloat16, 2, true};
+    case at::kComplexFloat: return {cclFloat32, 2, true};
+    case at::kComplexDouble: return {cclFloat64, 2, true};
+    default: return {cclUint8, static_cast<int64_t>(tensor.itemsize()), false};
+  }
+}
+
+void check_tensor(const char* operation, const at::Tensor& tensor, Use use) {
+  TORCH_CHECK_VALUE(tensor.defined(), "ccl ", operation, ": a tensor is undefined");
+  TORCH_CHECK_VALUE(
+      tensor.device().is_cpu(),
+      "ccl ", operation, ": a tensor is on ", tensor.device(), ", but this group is for host memory: use tensor.cpu()");
+  TORCH_CHECK_VALUE(
+      tensor.layout() == at::kStrided,
+      "ccl ", operation, ": a tensor has the layout ", tensor.layout(),
+      ": only all_reduce takes sparse ones; use tensor.to_dense()");
+  if (use != Use::read) at::assert_no_internal_overlap(tensor);
+}
+
+Buffer::Buffer(const at::Tensor& tensor, Use use) : tensor_(tensor), kind_(Kind::of(tensor)) {
+  if (lies_plainly(tensor, kind_)) {
+    plain_ = tensor;
+    return;
+  }
+  plain_ = at::empty_like(tensor, tensor.options(), at::MemoryFormat::Contiguous);
+  if (use != Use::write) plain_.copy_(tensor);
+}
+
+bool Buffer::overlaps(const Buffer& other) const {
+  auto begin = [](const Buffer& buffer) { return static_cast<const char*>(buffer.data()); };
+  return begin(*this) < begin(other) + other.bytes() && begin(other) < begin(*this) + bytes();
+}
+
+void Buffer::store() const {
+  if (!plain_.is_same(tensor_)) tensor_.copy_(plain_);
+}
+
+Blocks::Blocks(const std::vector<at::Tensor>& tensors, Use use) {
+  if (tensors.empty()) return;
+  for (const at::Tensor& tensor : tensors) buffers_.emplace_back(tensor, use);
+  type_ = buffers_[0].type();
+  char* base = nullptr;
+  for (const Buffer& buffer : buffers_) {
+    auto* at = static_cast<char*>(buffer.data());
+    if (buffer.count() > 0 && (base == nullptr || at < base)) base = at;
+  }
+  base_ = base;
+  for (const Buffer& buffer : buffers_) {
+    size_t count = buffer.count();
+    auto distance = count > 0 ? static_cast<char*>(buffer.data()) - base : 0;
+    counts_.push_back(count);
+    // All begin at a multiple of the element's size.
+    displs_.push_back(static_cast<size_t>(distance) / buffer.element());
+  }
+}
+
+Blocks::Blocks(const at::Tensor& tensor, Use use, std::vector<size_t> counts) : counts_(std::move(counts)) {
+  buffers_.emplace_back(tensor, use);
+  base_ = buffers_[0].data();
+  type_ = buffers_[0].type();
+  size_t next = 0;
+  for (size_t count : counts_) {
+    displs_.push_back(next);
+    next += count;
+  }
+}
+
+bool Blocks::overlaps(const Blocks& other) const {
+  for (const Buffer& mine : buffers_)
+    for (const Buffer& theirs : other.buffers_)
+      if (mine.overlaps(theirs)) return true;
+  return false;
+}
+
+void Blocks::store() const {
+  for (const Buffer& buffer : buffers_) buffer.store();
+}
+
+Reduction::Reduction(const char* operation, const c10d::ReduceOp& op, const at::Tensor& tensor) {
+  using c10d::ReduceOp;
+  auto type = tensor.scalar_type();
+  TORCH_CHECK_VALUE(
+      Kind::of(tensor).is_number, "ccl ", operation, ": there is no reduction of ", type,
+      ": convert the tensor, as by .float()");
+  bool is_bool = type == at::kBool, is_complex = at::isComplexType(type);
+  bool is_integer = at::isIntegralType(type, true);
+  switch (op.op_) {
+    // Of truths the sum is whether any is true, and the product whether all are.
+    case ReduceOp::SUM: op_ = is_bool ? cclMax : cclSum; break;
+    case ReduceOp::PRODUCT: op_ = is_bool ? cclMin : cclProd; break;
+    case ReduceOp::AVG:
+      TORCH_CHECK_VALUE(!is_bool, "ccl ", operation, ": there is no average of bool: use SUM, MAX or MIN");
+      op_ = cclAvg;
+      break;
+    case ReduceOp::MIN: op_ = cclMin; break;
+    case ReduceOp::MAX: op_ = cclMax; break;
+    case ReduceOp::BAND: op_ = cclBitAnd; break;
+    case ReduceOp::BOR: op_ = cclBitOr; break;
+    case ReduceOp::BXOR: op_ = cclBitXor; break;
+    case ReduceOp::PREMUL_SUM: {
+      TORCH_CHECK_VALUE(!is_bool, "ccl ", operation, ": there is no PREMUL_SUM of bool");
+      auto* given = dynamic_cast<c10d::PreMulSumSupplement*>(op.supplement_.get());
+      TORCH_CHECK_VALUE(given != nullptr, "ccl ", operation, ": PREMUL_SUM without a factor");
+      auto real = is_complex ? c10::toRealValueType(type) : type;
+      factor_ = given->tensor_factor.defined() ? given->tensor_factor.cpu().to(real).contiguous()
+                                               : at::full({1}, given->double_factor, at::dtype(real));
+      break;
+    }
+    default: TORCH_CHECK_VALUE(false, "ccl ", operation, ": unknown reduction ", static_cast<int>(op.op_));
+  }
+  TORCH_CHECK_VALUE(
+      !is_complex || op_ == cclSum || op_ == cclAvg,
+      "ccl ", operation,
+      ": complex numbers have only SUM and AVG: reduce their parts, by torch.view_as_real, for others");
+  bool bitwise = op_ == cclBitAnd || op_ == cclBitOr || op_ == cclBitXor;
+  TORCH_CHECK_VALUE(
+      !bitwise || is_integer, "ccl ", operation, ": BAND, BOR and BXOR are for integers and bool, not for ", type);
+}
+
+Reduction::Made::Made(const Reduction& reduction, Group& group) : op_(reduction.op_) {
+  if (!reduction.factor_.defined()) return;
+  auto kind = Kind::of(reduction.factor_);
+  void* factor = reduction.factor_.mutable_data_ptr();
+  group.check(
+      "PREMUL_SUM", ccl().RedOpCreatePreMulSum(&op_, factor, kind.type, cclScalarHostImmediate, group.comm));
+  group_ = &group;
+}
+
+Reduction::Made::~Made() {
+  if (group_ != nullptr) ccl().RedOpDestroy(op_, group_->comm);
+}
+
+}  // namespace ccl_torch

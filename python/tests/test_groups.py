@@ -1,0 +1,390 @@
+"""Order, waiting, failures, and the making and ending of groups."""
+
+import datetime
+import gc
+import importlib.util
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import torch
+import torch.distributed as dist
+
+import ccl_torch
+from ranks import PATIENCE, run
+
+SECOND = datetime.timedelta(seconds=1)
+
+
+def fails(call, *parts, error=RuntimeError):
+    """What it says, which has all `parts`."""
+    try:
+        call()
+    except error as why:
+        for part in parts:
+            assert part in str(why), f"{why!r} does not say {part!r}"
+        return str(why)
+    raise AssertionError(f"nothing failed that should say {parts}")
+
+
+# Order and waiting.
+
+
+def in_order(rank, n):
+    tensor = torch.ones(1000)
+    works = [dist.all_reduce(tensor, async_op=True) for _ in range(4)]
+    dist.all_reduce(tensor)  # one that blocks comes after them
+    assert all(work.is_completed() for work in works)
+    assert torch.equal(tensor, torch.full((1000,), float(n**5))), tensor[0]
+
+
+def returns_at_once(rank, n):
+    go = pathlib.Path(os.environ["CCL_TEST_FOLDER"]) / f"go{n}"
+    if rank == 0:
+        tensor, other = torch.ones(70_000), torch.ones(3)
+        reduced = dist.all_reduce(tensor, async_op=True)
+        message = dist.irecv(other, 1)
+        sent = dist.isend(torch.full((70_000,), 5.0), 1)
+        assert not reduced.is_completed() and not message.is_completed() and not sent.is_completed()
+        fails(lambda: reduced.wait(datetime.timedelta(milliseconds=50)), "50 ms", "goes on")
+        go.touch()
+        assert reduced.wait() and message.wait() and sent.wait()
+        assert tensor[-1] == n and other[0] == 7
+    else:
+        while not go.exists():
+            time.sleep(0.01)
+        if rank == 1:
+            dist.isend(torch.full((3,), 7.0), 0)
+            dist.recv(torch.zeros(70_000), 0)
+        dist.all_reduce(torch.ones(70_000))
+    dist.barrier()
+
+
+def dropped(rank, n):
+    """Tensors whose handles nobody keeps."""
+    kept = []
+    for i in range(20):
+        tensor = torch.full((5000,), float(rank + i))
+        dist.all_reduce(tensor, async_op=True)
+        if i == 19:
+            kept.append(tensor)
+        del tensor
+        dist.isend(torch.full((5000,), float(i)), (rank + 1) % n, tag=i)
+    gc.collect()
+    for i in reversed(range(20)):
+        got = torch.zeros(5000)
+        dist.recv(got, (rank - 1) % n, tag=i)
+        assert torch.equal(got, torch.full((5000,), float(i)))
+    dist.barrier()
+    assert kept[0][0] == n * (n - 1) / 2 + 19 * n
+
+
+def futures(rank, n):
+    """Callbacks run without the caller, and may wait for more."""
+    tensor = torch.ones(10)
+    first = dist.all_reduce(tensor, async_op=True).get_future()
+
+    def again(future):
+        (reduced,) = future.value()
+        for _ in range(3):
+            dist.all_reduce(reduced)
+        return dist.all_reduce(reduced, async_op=True).get_future().wait()[0] / n
+
+    chained = first.then(again)
+    assert torch.equal(chained.wait(), torch.full((10,), float(n**4)))
+    done = threading.Event()
+    work = dist.barrier(async_op=True)
+    work.get_future().add_done_callback(lambda future: done.set())
+    assert done.wait(PATIENCE)
+    work.wait()
+    assert work.get_future().value() == []
+
+
+# Failures.
+
+
+def killed_peer(rank, n):
+    dist.barrier()
+    if rank == n - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begun = time.monotonic()
+    fails(lambda: dist.all_reduce(torch.ones(10)), f"rank {n - 1}", error=dist.DistBackendError)
+    fails(lambda: dist.all_reduce(torch.ones(10), async_op=True).wait(), f"rank {n - 1}", error=dist.DistBackendError)
+    fails(lambda: dist.irecv(torch.ones(10), 0 if rank else n - 1).wait(), f"rank {n - 1}", error=dist.DistBackendError)
+    future = dist.all_reduce(torch.ones(10), async_op=True).get_future()
+    fails(future.wait, f"rank {n - 1}")
+    assert time.monotonic() - begun < PATIENCE / 2
+    os._exit(0)
+
+
+def late_rank(rank, n):
+    group = dist.new_group()
+    dist.distributed_c10d._set_pg_timeout(SECOND, group)
+    folder = pathlib.Path(os.environ["CCL_TEST_FOLDER"])
+    if rank == 0:
+        while len(list(folder.glob(f"late{n}.*"))) < n - 1:
+            time.sleep(0.01)
+    else:
+        fails(lambda: dist.all_reduce(torch.ones(3), group=group), "rank 0", error=dist.DistBackendError)
+        (folder / f"late{n}.{rank}").touch()
+    dist.barrier()
+
+
+def mismatch(rank, n):
+    group = dist.new_group()
+    count = 10 if rank == 0 else 11
+    fails(lambda: dist.all_reduce(torch.ones(count), group=group), "10", "11", error=dist.DistBackendError)
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert tensor[0] == n
+
+
+def wrong_length(rank, n):
+    group = dist.new_group([0, 1])
+    if rank == 0:
+        dist.isend(torch.ones(2), 1, group=group).wait()
+    elif rank == 1:
+        fails(lambda: dist.recv(torch.ones(5), 0, group=group), "sent 8 bytes", error=ValueError)
+    dist.barrier()
+
+
+def monitored(rank, n):
+    dist.monitored_barrier(timeout=SECOND * 20)
+    if rank == 0:
+        fails(lambda: dist.monitored_barrier(timeout=SECOND), "Rank 1 failed to pass monitoredBarrier in 1000 ms")
+    elif rank != 1:
+        fails(lambda: dist.monitored_barrier(timeout=SECOND * 20), "Rank 1 failed")
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)  # the group is as good as before
+    assert tensor[0] == n
+
+
+def aborted(rank, n):
+    group = dist.new_group()
+    over = pathlib.Path(os.environ["CCL_TEST_FOLDER"]) / f"aborted{n}"
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(3), group=group, async_op=True)
+        group._get_backend(torch.device("cpu")).abort()
+        fails(work.wait, error=dist.DistBackendError)
+        over.touch()
+    else:
+        while not over.exists():
+            time.sleep(0.01)
+        fails(lambda: dist.all_reduce(torch.ones(3), group=group), "rank 0", error=dist.DistBackendError)
+    dist.barrier()
+
+
+def missing_rank(rank, n, store):
+    """All come but the last."""
+    if rank == n - 1:
+        return
+    begin = dict(init_method=f"file://{store}", rank=rank, world_size=n, timeout=SECOND * 5)
+    fails(lambda: dist.init_process_group("ccl", **begin), f"{n - 1}")
+
+
+def no_rank_0(rank, n, store):
+    if rank == 0:
+        return
+    begin = dict(init_method=f"file://{store}", rank=rank, world_size=n, timeout=SECOND * 5)
+    fails(lambda: dist.init_process_group("ccl", **begin), "rank 0")
+
+
+# Groups.
+
+
+def held():
+    return [
+        len(os.listdir("/proc/self/fd")),
+        len(os.listdir("/proc/self/task")),
+        int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4 // 1024,
+    ]
+
+
+def groups_come_and_go(rank, n):
+    def once():
+        group = dist.new_group()
+        for _ in range(3):
+            tensor = torch.ones(100)
+            dist.all_reduce(tensor, group=group, async_op=True).wait()
+            assert tensor[0] == n
+        message = dist.isend(torch.ones(3), (rank + 1) % n, group=group)
+        dist.recv(torch.zeros(3), (rank - 1) % n, group=group)
+        message.wait()
+        dist.destroy_process_group(group)
+
+    for _ in range(5):
+        once()
+    before = held()
+    for _ in range(30):
+        once()
+    end = time.monotonic() + 20
+    while time.monotonic() < end and not (held()[0] <= before[0] and held()[1] <= before[1]):
+        time.sleep(0.05)  # threads end a little later
+    after = held()
+    assert after[0] <= before[0] and after[1] <= before[1] and after[2] <= before[2] + 20, (before, after)
+
+
+def subgroups(rank, n):
+    odd, even = dist.new_group(list(range(1, n, 2))), dist.new_group(list(range(0, n, 2)))
+    mine = odd if rank % 2 else even
+    tensor = torch.full((3,), float(rank))
+    dist.all_reduce(tensor, group=mine)
+    assert tensor[0] == sum(range(rank % 2, n, 2))
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    assert backend.supports_splitting and backend.name() == "ccl"
+    half = dist.split_group(split_ranks=[list(range(n // 2)), list(range(n // 2, n))])
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor, group=half)
+    assert tensor[0] == dist.get_world_size(half)
+
+
+def again_by_the_same_store(rank, n, file):
+    """What restarts do."""
+    store = dist.FileStore(file, n)
+    for attempt in range(3):
+        dist.init_process_group("ccl", store=store, rank=rank, world_size=n, timeout=SECOND * PATIENCE)
+        tensor = torch.full((2,), float(attempt))
+        dist.all_reduce(tensor)
+        assert tensor[0] == attempt * n
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def threads_by_a_hash_store(rank, n):
+    """Two ranks that are threads of one process."""
+    store, results = dist.HashStore(), [None, None]
+
+    def body(me):
+        backend = ccl_torch._C.create(store, me, 2, SECOND * PATIENCE, "threads", [])
+        tensor = torch.full((4,), me + 1.0)
+        backend.allreduce([tensor], dist.AllreduceOptions()).wait()
+        results[me] = tensor[0].item()
+        backend.shutdown()
+
+    threads = [threading.Thread(target=body, args=(me,)) for me in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [3.0, 3.0]
+
+
+def children(rank, n):
+    """A forked child that ends as Python ends leaves its parent's group alone."""
+    dist.all_reduce(torch.ones(3), async_op=True).wait()
+    child = os.fork()
+    if child == 0:
+        gc.collect()
+        ccl_torch._C.leave_all()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert tensor[0] == n
+
+
+def checked_in_detail(rank, n):
+    assert dist.get_debug_level() == dist.DebugLevel.DETAIL
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert tensor[0] == n
+    fails(lambda: dist.all_reduce(torch.ones(3 + rank)), "mismatch")
+
+
+class Groups(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        os.environ["CCL_TEST_FOLDER"] = cls.folder.name
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_a_killed_peer_is_named(self):
+        for ranks in (2, 3):
+            run(ranks, killed_peer, expect=[ranks - 1])
+
+    def test_a_missing_rank_is_named(self):
+        run(3, missing_rank, init=False)
+        run(3, no_rank_0, init=False)
+
+    def test_restarts_by_the_same_store(self):
+        run(3, again_by_the_same_store, init=False)
+
+
+def _make(body, counts):
+    def test(self):
+        for ranks in counts:
+            run(ranks, body)
+
+    return test
+
+
+for _body in (in_order, returns_at_once, dropped, futures, late_rank, mismatch, wrong_length, monitored, aborted):
+    setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
+for _body in (groups_come_and_go, threads_by_a_hash_store, children):
+    setattr(Groups, f"test_{_body.__name__}", _make(_body, (2,)))
+Groups.test_subgroups = _make(subgroups, (4,))
+
+
+class Programs(unittest.TestCase):
+    """Whole programs: how they end, and what an import says."""
+
+    def program(self, text, ranks=2, **env):
+        here = pathlib.Path(__file__).parent
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "program.py"
+            script.write_text(
+                "import sys, torch, torch.distributed as dist, ccl_torch\n"
+                f"sys.path.insert(0, {str(here)!r})\n"
+                f"rank, n, store = int(sys.argv[1]), {ranks}, 'file://{folder}/store'\n"
+                "dist.init_process_group('ccl', init_method=store, rank=rank, world_size=n)\n" + text
+            )
+            environment = dict(os.environ, **env)
+            started = [
+                subprocess.Popen([sys.executable, str(script), str(rank)], env=environment, text=True, **PIPES)
+                for rank in range(ranks)
+            ]
+            for process in started:
+                out, err = process.communicate(timeout=PATIENCE)
+                self.assertEqual((process.returncode, out), (0, ""), err)
+                self.assertNotIn("terminate", err)
+
+    def test_an_end_without_destroy_is_clean(self):
+        self.program("tensor = torch.ones(4); dist.all_reduce(tensor); dist.all_reduce(tensor, async_op=True).wait()\n")
+
+    def test_an_end_with_operations_under_way_is_clean(self):
+        self.program(
+            "if rank == 0:\n"
+            "    work = dist.irecv(torch.ones(4), 1); late = dist.all_reduce(torch.ones(4), async_op=True)\n"
+            "    late.get_future().then(lambda future: 1)\n"
+        )
+
+    def test_debug_level_detail(self):
+        self.program(
+            "import test_groups; test_groups.checked_in_detail(rank, n)\n", TORCH_DISTRIBUTED_DEBUG="DETAIL"
+        )
+
+    def imported(self, *before, **env):
+        words = [sys.executable, "-c", ";".join(["import torch", *before, "import ccl_torch"])]
+        done = subprocess.run(words, capture_output=True, text=True, env=dict(os.environ, **env))
+        self.assertNotEqual(done.returncode, 0)
+        return done.stderr
+
+    def test_another_pytorch_is_refused(self):
+        self.assertIn("pip install --force-reinstall", self.imported("torch.__version__ = '1.0.0'"))
+
+    def test_a_library_that_is_not_there_is_refused(self):
+        self.assertIn("ImportError: ccl_torch finds no", self.imported(CCL_LIBRARY="/nowhere/libccl.so"))
+        other = importlib.util.find_spec("torch._C").origin
+        self.assertIn("Set CCL_LIBRARY", self.imported(CCL_LIBRARY=other))
+
+
+PIPES = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE)

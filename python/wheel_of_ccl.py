@@ -1,0 +1,138 @@
+"""Builds the wheel of ccl_torch, as pip asks for it (PEP 517): a C++ module for the installed PyTorch, and libccl.so.
+
+The C++ interface of PyTorch's process groups is another one in each version, so that a wheel is for one version. CXX
+names the compiler, CCL_LIBRARY a libccl.so that is there already; else Cargo builds it.
+"""
+
+import base64
+import concurrent.futures
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import zipfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent
+NAME = "ccl_torch"
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    torch = installed_torch()
+    version = ccl_version()
+    tag = "{0}-{0}-{1}".format(
+        "cp{}{}".format(*sys.version_info), sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    )
+    info = f"{NAME}-{version}.dist-info"
+    built = library().read_bytes()
+    files = {f"{NAME}/{path.name}": path.read_bytes() for path in (HERE / NAME).glob("*.py")}
+    files[f"{NAME}/_build.py"] = f'"""What the module was built for."""\n\nTORCH = "{torch["version"]}"\n'.encode()
+    with tempfile.TemporaryDirectory() as folder:
+        files[f"{NAME}/_C.so"] = compiled(torch, pathlib.Path(folder)).read_bytes()
+    files[f"{NAME}/libccl.so.0"] = built
+    for text in ROOT.glob("LICENSE-*"):
+        files[f"{info}/licenses/{text.name}"] = text.read_bytes()
+    files[f"{info}/METADATA"] = metadata().encode()
+    files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: {NAME}\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
+    name = f"{NAME}-{version}-{tag}.whl"
+    write_wheel(pathlib.Path(wheel_directory) / name, files, f"{info}/RECORD")
+    return name
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    """Spares pip a build for the metadata alone."""
+    info = f"{NAME}-{ccl_version()}.dist-info"
+    folder = pathlib.Path(metadata_directory) / info
+    folder.mkdir()
+    (folder / "METADATA").write_text(metadata())
+    return info
+
+
+def metadata():
+    # PyTorch is not among what it requires: pip would fetch all that PyTorch requires, gigabytes of CUDA's, where
+    # somebody has chosen to do without. An import checks the version.
+    return (
+        f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {ccl_version()}\nSummary: PyTorch's collectives over ccl\n"
+        "License: Apache-2.0 OR MIT\nRequires-Python: >=3.9\n"
+    )
+
+
+def installed_torch():
+    """Version, folder and flags of the PyTorch outside of the environment that pip isolates a build in."""
+    ask = (
+        "import json, torch; print(json.dumps(dict(version=torch.__version__, "
+        "folder=torch.__path__[0], cxx11=int(torch._C._GLIBCXX_USE_CXX11_ABI))))"
+    )
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
+    asked = subprocess.run([sys.executable, "-c", ask], env=outside, capture_output=True, text=True)
+    if asked.returncode != 0:
+        raise SystemExit(
+            f"ccl_torch is built against the PyTorch that is installed, but {sys.executable} cannot import torch: "
+            f"install it first.\n{asked.stderr}"
+        )
+    return json.loads(asked.stdout.splitlines()[-1])
+
+
+def ccl_version():
+    header = (ROOT / "include" / "ccl.h").read_text()
+    return ".".join(header.split(f"#define CCL_{part} ")[1].split()[0] for part in ("MAJOR", "MINOR", "PATCH"))
+
+
+def compiled(torch, folder):
+    """The module, in `folder`."""
+    cxx = os.environ.get("CXX", "c++")
+    torch_at = pathlib.Path(torch["folder"])
+    flags = ["-O2", "-std=c++20", "-fPIC", "-fvisibility=hidden", f"-D_GLIBCXX_USE_CXX11_ABI={torch['cxx11']}"]
+    flags += ["-DTORCH_EXTENSION_NAME=_C", f"-I{ROOT / 'include'}"]
+    folders = [sysconfig.get_paths()["include"], torch_at / "include", torch_at / "include/torch/csrc/api/include"]
+    flags += [word for path in folders for word in ("-isystem", str(path))]
+
+    def compile_one(source):
+        made = folder / f"{source.stem}.o"
+        run([cxx, *flags, "-c", str(source), "-o", str(made)])
+        return str(made)
+
+    workers = len(os.sched_getaffinity(0))
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        objects = list(pool.map(compile_one, sorted((HERE / "src").glob("*.cpp"))))
+    module = folder / "_C.so"
+    libraries = ["-lc10", "-ltorch_cpu", "-ltorch_python", "-ltorch", "-ldl", "-lpthread"]
+    run([cxx, "-shared", "-s", *objects, f"-L{torch_at / 'lib'}", *libraries, "-o", str(module)])
+    return module
+
+
+def library():
+    """libccl.so."""
+    named = os.environ.get("CCL_LIBRARY")
+    if named:
+        if not os.path.isabs(named):
+            raise SystemExit(f"CCL_LIBRARY is {named}: a build needs the whole path")
+        return pathlib.Path(named)
+    words = ["build", "--release", "--lib", "--message-format=json-render-diagnostics"]
+    told = run(["cargo", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
+    made = [file for line in told.splitlines() for file in json.loads(line).get("filenames", [])]
+    return pathlib.Path(next(file for file in made if file.endswith("/libccl.so")))
+
+
+def run(words, **options):
+    try:
+        return subprocess.run(words, check=True, **options)
+    except FileNotFoundError:
+        raise SystemExit(f"there is no {words[0]}: ccl_torch needs a C++ compiler, and Cargo unless CCL_LIBRARY is set")
+    except subprocess.CalledProcessError as error:
+        raise SystemExit(f"{shutil.which(words[0])} failed with status {error.returncode}")
+
+
+def write_wheel(path, files, record):
+    lines = []
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for name, data in files.items():
+            wheel.writestr(name, data)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            lines.append(f"{name},sha256={digest},{len(data)}\n")
+        wheel.writestr(record, "".join([*lines, f"{record},,\n"]))
