@@ -167,6 +167,11 @@ impl Meeting {
             cores,
             crowds,
             one_host: self.all_local,
+            without_wire: self
+                .come
+                .iter()
+                .find(|(_, join)| !join.has_wire)
+                .map(|(&rank, _)| rank),
         })
     }
 
@@ -251,6 +256,7 @@ mod tests {
             ranks,
             version: "1".into(),
             knobs: vec![("CCL_ALGO".into(), "ring".into())],
+            has_wire: pid % 2 == 0,
             seat: Seat {
                 unix: Address::Unix([pid as u8; 16]),
                 port: Some(pid as u16),

@@ -45,6 +45,7 @@ fn arrive(launch: &Launch, turn: Turn, timeout: Duration) -> Result<Membership> 
             rank: launch.rank,
             timeout: left,
             knobs: Vec::new(),
+            has_wire: false,
             welcome: Parcel::default(),
             network: Network::Never,
             presence: Presence::default(),

@@ -31,6 +31,7 @@ fn joining(id: &UniqueId, ranks: usize, rank: usize) -> Joining<'_> {
         rank,
         timeout: LONG,
         knobs: vec![("CCL_ALGO".into(), "ring".into())],
+        has_wire: false,
         welcome: Parcel {
             bytes: format!("welcome to {rank}").into_bytes(),
             ..Parcel::default()
