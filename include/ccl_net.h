@@ -6,7 +6,7 @@
  * unasked. ccl does all that is about messages: lanes, credits, headers, where they lie, deadlines, failures. A plugin does four
  * things: it registers memory, joins two ends by bytes that ccl carries over its own authenticated connections, writes into
  * memory that the other side has registered, and tells both sides of it. That is a remote write with immediate, which InfiniBand
- * and RoCE have, and which a wire without it makes of a frame and a copy. examples/ccl_net_loop.c is a whole plugin.
+ * and RoCE have, and which a wire without it makes of a frame and a copy. examples/net_plugin/loop.c is a whole plugin.
  *
  * The contract:
  *

@@ -256,7 +256,7 @@ mod tests {
             ranks,
             version: "1".into(),
             knobs: vec![("CCL_ALGO".into(), "ring".into())],
-            has_wire: pid % 2 == 0,
+            has_wire: pid != 5,
             seat: Seat {
                 unix: Address::Unix([pid as u8; 16]),
                 port: Some(pid as u16),
@@ -297,6 +297,7 @@ mod tests {
             Some(Answer::Table(table)) => {
                 assert_eq!(table.seats.iter().map(|s| s.pid).collect::<Vec<_>>(), [2, 5, 1]);
                 assert!(table.cores == 3 && table.one_host); // processors 0, 1 and 2
+                assert_eq!(table.without_wire, Some(1));
                 assert_eq!(table.crowds, [Crowd::Alone; 3]);
             }
             other => panic!("{other:?}"),

@@ -119,7 +119,7 @@ impl Ends {
 
     /// Puts a write in its line.
     pub(super) fn post(&self, lane: usize, piece: (usize, usize), word: u32, number: u32) {
-        if self.trouble.get().is_none() {
+        if !self.are_broken() {
             let mut line = self.waiting[self.index(lane)].borrow_mut();
             line.push_back((lane, piece, word, number));
         }
@@ -132,7 +132,7 @@ impl Ends {
         write: impl Fn(usize, (usize, usize), u32, u32) -> Result<bool, String>,
         hub: &Hub,
     ) -> bool {
-        if self.trouble.get().is_some() {
+        if self.are_broken() {
             return false;
         }
         let mut line = self.waiting[self.index(lane)].borrow_mut();
@@ -162,6 +162,11 @@ impl Ends {
 
     fn fail(&self, why: String, hub: &Hub) {
         let _ = self.trouble.set((why, hub.one_ended())); // the first tells the most
+    }
+
+    /// Whether one does not work any more: then none is used.
+    pub(super) fn are_broken(&self) -> bool {
+        self.trouble.get().is_some()
     }
 
     /// What happened to one of them, and when, if one does not work any more.

@@ -302,7 +302,7 @@ impl Link {
         let Some(half) = self.inbound.get() else {
             return false;
         };
-        if half.ends().trouble().is_some() {
+        if half.ends().are_broken() {
             return false;
         }
         let closed = |fd: &ProcessFd| socket::receive_bytes(fd, &mut [0]).is_ok_and(|got| got == 0);

@@ -81,6 +81,9 @@ impl Outbound {
                 "a message of {len} bytes for a link that takes {MAX_MESSAGE} at most"
             )));
         }
+        if self.ends.are_broken() {
+            return Ok(None); // what lies in the rings may still be on its way by another end
+        }
         let state = &self.lanes[lane];
         let at = match state.reserved.get() {
             Some((at, before)) if before == len => at,
@@ -137,6 +140,9 @@ impl Outbound {
 
     /// The wire has written a message.
     pub(super) fn written(&self, id: u64, hub: &Hub) -> Result<(), String> {
+        if self.ends.are_broken() {
+            return Ok(()); // it was given up
+        }
         let (lane, number) = ((id & 0xff) as usize, (id >> 8) as u32);
         match self.lanes.get(lane) {
             Some(state) if state.written.get() == number && number != state.sent.get() => {

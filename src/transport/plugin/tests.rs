@@ -15,7 +15,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ccl_net_loop.c");
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/net_plugin/loop.c");
 const HEADERS: &str = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
 
 /// Compiles a plugin into a folder of its own.

@@ -2,10 +2,10 @@
  * A network plugin of ccl in one file: an example for authors, and what ccl's own tests run over.
  *
  * Its wire is a Unix socket, so that it joins processes of one host. A remote write, which a network card does by itself, is here
- * a frame: a head that says where the bytes belong, and the bytes, which the other side receives right there. See ccl_net.h
- * (../include) for what each function owes.
+ * a frame: a head that says where the bytes belong, and the bytes, which the other side receives right there. See
+ * include/ccl_net.h for what each function owes.
  *
- *     cc -O2 -fPIC -shared -Iinclude -o libccl_net_loop.so examples/ccl_net_loop.c
+ *     cc -O2 -fPIC -shared -Iinclude -o libccl_net_loop.so examples/net_plugin/loop.c
  *     CCL_NET_PLUGIN=./libccl_net_loop.so CCL_TRANSPORT=loop ccl-perf allreduce --ranks 4
  *
  * CCL_NET_LOOP_FAIL=FUNCTION:N has the Nth call of a function fail, and CCL_NET_LOOP_FAIL=FUNCTION:N:RANK on that rank alone.
