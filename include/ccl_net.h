@@ -19,6 +19,8 @@
  * - ccl has at most `writes` writes posted that no CCL_NET_WRITTEN has told of, and the other side posts at most `arrivals` that
  *   this side has not heard of by `poll`. So queues have bounds, and a plugin that has room for so many never has to refuse.
  * - A write of no bytes carries its immediate alone; address and key are 0 then.
+ * - The other side may destroy its end as soon as its writes are written, while this side still writes: what has arrived is told
+ *   before the failure of that.
  * - A connection that fails tells so by one CCL_NET_FAILED, and nothing after it; from then on it uses no memory, neither here nor
  *   by the hand of the other side. What of it was posted is lost.
  * - What comes from the other side (addresses, keys, lengths) is checked before it is used, if the hardware does not do that.

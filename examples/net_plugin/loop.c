@@ -52,6 +52,7 @@ struct ccl_net_connection {
     ccl_net_setup setup;
     int listener, fd; /* -1: none */
     int failed, told; /* whether it works no more, and whether that was said */
+    int mute;         /* whether nothing can be sent: the other side has closed, and what it sent before is still to come */
     char why[200];
     /* Writes, a ring of setup.writes: `told_of` <= `sent` <= `posted`, and bytes of the first unsent one that have gone. */
     struct post *posts;
@@ -285,8 +286,9 @@ static void send_some(struct ccl_net_connection *at) {
         if (n < 0 && errno == EAGAIN)
             break;
         if (n < 0) {
-            broken(at, "sendmsg", errno);
-            return;
+            at->mute = 1;
+            at->posted = at->sent;
+            break;
         }
         at->gone += (size_t)n;
         if (at->gone == whole) {
@@ -302,6 +304,8 @@ static int loop_write(ccl_net_connection *at, const ccl_net_segment *segments, u
                       uint64_t key, uint32_t immediate, uint64_t id, ccl_net_error *error) {
     if (fails(at->context, "write", error))
         return CCL_NET_ERROR;
+    if (at->mute)
+        return CCL_NET_OK; /* it is lost, of which CCL_NET_FAILED tells */
     if (count > MOST_SEGMENTS)
         return fail(error, "a write of too many segments", EINVAL);
     if (at->posted - at->told_of == at->setup.writes)

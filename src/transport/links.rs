@@ -386,8 +386,10 @@ impl Links {
     /// Whether messages of `peer` may still be under way, although it has gone: not by shared memory, where they are there
     /// as soon as they were sent.
     pub(crate) fn may_bring_more(&self, peer: usize) -> bool {
-        // Its connection may have been handed over just now. What is wrong with it is found when it is used.
-        let _ = self.attach_all();
+        // Its connection may have been handed over just now. What is wrong with it the next progress tells.
+        if let Err(failure) = self.attach_all() {
+            self.failure.replace(Some(failure));
+        }
         let link = self.peers.get(peer);
         link.and_then(|link| link.tcp.get())
             .is_some_and(|link| link.may_bring_more())
