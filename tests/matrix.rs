@@ -1,6 +1,8 @@
 //! A covering array over real processes: every pair of values of what a call depends on (operation, algorithm, ranks,
 //! transport, type, reduction, placement, size, root) occurs in some run of `ccl-perf`, whose results are all right.
 
+mod common;
+
 use ccl::{Collective, DType, Op, algorithms};
 use std::{
     collections::BTreeSet,
@@ -55,7 +57,7 @@ impl Factors {
             DType::ALL.map(|dtype| dtype.name().to_owned()).to_vec(),
             Op::ALL.map(|op| op.name().to_owned()).to_vec(),
             text(&["1", "2", "3", "4", "5", "7", "8"]),
-            text(&["shm", "tcp"]),
+            text(&["shm", "tcp", "loop"]),
             text(&["--in-place", "--out-of-place"]),
             // In bytes: less than an element a rank, odd, a line, a slot, a tile, several tiles, many.
             text(&["0", "8", "72", "1000", "9000", "70001", "300000", "2097160"]),
@@ -185,10 +187,19 @@ impl Factors {
 fn every_pair_of_values_gives_right_results_between_processes() {
     let factors = Factors::new();
     let cases = factors.cover();
+    let (_folder, plugin) = common::plugin::example();
     for case in &cases {
         let line = factors.line(case);
         let output = Command::new(env!("CARGO_BIN_EXE_ccl-perf"))
             .args(&line)
+            .env(
+                "CCL_NET_PLUGIN",
+                if line.iter().any(|word| word == "loop") {
+                    plugin.as_str()
+                } else {
+                    ""
+                },
+            )
             .stdin(Stdio::null())
             .output()
             .unwrap();

@@ -42,6 +42,8 @@ pub(crate) struct Joining<'a> {
     pub(crate) knobs: Vec<(String, String)>,
     /// What all ranks get to know if this is rank 0: [`Membership::told`].
     pub(crate) told: Vec<u8>,
+    /// Whether it has a wire of a plugin's: that is used if all have.
+    pub(crate) has_wire: bool,
     /// What a peer gets that opens a link to this rank.
     pub(crate) welcome: Parcel,
     /// Whether this rank listens by TCP, for others that cannot share memory with it.
@@ -110,6 +112,7 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
             ranks,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             knobs: joining.knobs,
+            has_wire: joining.has_wire,
             seat: Seat {
                 unix: control.address(),
                 port,

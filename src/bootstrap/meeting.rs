@@ -168,6 +168,11 @@ impl Meeting {
             crowds,
             told: self.come.get(&0).map_or_else(Vec::new, |join| join.told.clone()),
             one_host: self.all_local,
+            without_wire: self
+                .come
+                .iter()
+                .find(|(_, join)| !join.has_wire)
+                .map(|(&rank, _)| rank),
         })
     }
 
@@ -252,6 +257,7 @@ mod tests {
             ranks,
             version: "1".into(),
             knobs: vec![("CCL_ALGO".into(), "ring".into())],
+            has_wire: pid != 5,
             seat: Seat {
                 unix: Address::Unix([pid as u8; 16]),
                 port: Some(pid as u16),
@@ -293,6 +299,7 @@ mod tests {
             Some(Answer::Table(table)) => {
                 assert_eq!(table.seats.iter().map(|s| s.pid).collect::<Vec<_>>(), [2, 5, 1]);
                 assert!(table.cores == 3 && table.one_host); // processors 0, 1 and 2
+                assert_eq!(table.without_wire, Some(1));
                 assert_eq!(table.crowds, [Crowd::Alone; 3]);
                 assert_eq!(table.told, [2]); // rank 0's, whoever came first
             }

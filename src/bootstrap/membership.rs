@@ -151,6 +151,11 @@ impl Membership {
         self.table.one_host
     }
 
+    /// The first rank that has no wire of a plugin's, if there is one. The same on all ranks.
+    pub(crate) fn without_wire(&self) -> Option<usize> {
+        self.table.without_wire.map(|rank| rank as usize)
+    }
+
     /// Whether all ranks are threads of one process. The same on all ranks.
     pub(crate) fn one_process(&self) -> bool {
         let mut seats = self.table.seats.iter();

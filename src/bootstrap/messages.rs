@@ -19,6 +19,8 @@ pub(super) struct Join {
     pub(super) version: String,
     /// The settings that must be the same on all ranks, by name.
     pub(super) knobs: Vec<(String, String)>,
+    /// Whether it has a wire of a plugin's.
+    pub(super) has_wire: bool,
     pub(super) seat: Seat,
     pub(super) host: Host,
     /// What it may use of its machine's processors.

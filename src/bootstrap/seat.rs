@@ -97,6 +97,8 @@ pub(super) struct Table {
     pub(super) told: Vec<u8>,
     /// Whether all ranks came to the meeting place from its own host: as a rule they can share memory then.
     pub(super) one_host: bool,
+    /// The first rank that has no wire of a plugin's, if there is one.
+    pub(super) without_wire: Option<u32>,
 }
 
 impl Table {

@@ -6,6 +6,7 @@ use crate::{
     sys::{self, helpers::Helpers},
     transport::{
         links::{Attach, Choice},
+        plugin::Plugin,
         tcp,
     },
     types::{Error, Result},
@@ -28,8 +29,14 @@ pub struct Config {
     /// A name for messages.
     pub name: Option<String>,
     /// The transport: `"auto"` shares memory between ranks where that is possible and uses TCP between the others;
-    /// `"shm"` and `"tcp"` force one. `None`: the environment's `CCL_TRANSPORT`, else `"auto"`.
+    /// `"shm"` and `"tcp"` force one, and so does the name of a network plugin, such as `"verbs"`. `None`: the environment's
+    /// `CCL_TRANSPORT`, else `"auto"`.
     pub transport: Option<String>,
+    /// The network plugin that takes TCP's place between ranks that do not share memory: NAME of `libccl_net_NAME.so`, which is
+    /// looked for beside this library and where the linker looks; or a path. If it finds no device on some rank, and `transport`
+    /// does not name it, all use TCP. What a plugin is, `include/ccl_net.h` says. `None`: the environment's `CCL_NET_PLUGIN`, else
+    /// none.
+    pub plugin: Option<String>,
     /// The algorithm for every operation that it fits, as [`crate::algorithms`] names it: `"ring"`. Or several, among which the
     /// planner chooses: `"ring,direct"`; all but some: `"^ring"`; or for each operation its own:
     /// `"allreduce:ring;broadcast:tree,chain"`. Where none of them fits an operation the planner chooses among all. `None`: the
@@ -108,6 +115,10 @@ impl Config {
         if by_env {
             self.algorithm = env::var("CCL_ALGO").ok().filter(|text| !text.is_empty());
         }
+        if self.plugin.is_none() && !sys::library::has_others_rights() {
+            self.plugin = env::var("CCL_NET_PLUGIN").ok();
+        }
+        self.plugin = self.plugin.take().filter(|text| !text.is_empty());
         if self.encryption.is_none() {
             self.encryption = env::var("CCL_ENCRYPTION").ok().filter(|text| !text.is_empty());
         }
@@ -124,8 +135,13 @@ impl Config {
                 }
             };
         }
-        self.choice()?;
-        self.protection()?;
+        self.check_transport()?;
+        let is_protected = self.protection()? != Protection::Off;
+        if let (Some(plugin), true) = (self.wanted_plugin(), is_protected) {
+            return Err(Error::usage(format!(
+                "encryption and checksums are for TCP, and not for what goes by the plugin {plugin:?}: use one of them"
+            )));
+        }
         self.tcp()?;
         self.rails()?;
         let selection = self.presence()?.selection;
@@ -169,15 +185,44 @@ impl Config {
     }
 
     /// The transports that links may use.
-    pub(super) fn choice(&self) -> Result<Choice> {
+    pub(super) fn choice(&self) -> Choice {
         match self.transport.as_deref() {
-            None | Some("auto") => Ok(Choice::Auto),
-            Some("shm") => Ok(Choice::Shm),
-            Some("tcp") => Ok(Choice::Tcp),
-            Some(other) => Err(Error::usage(format!(
-                "transport {other:?} does not exist: use \"auto\", \"shm\" or \"tcp\""
-            ))),
+            None | Some("auto") => Choice::Auto,
+            Some("shm") => Choice::Shm,
+            Some("tcp") => Choice::Tcp,
+            Some(_) => Choice::Plugin,
         }
+    }
+
+    /// Checks that there is such a transport.
+    pub(crate) fn check_transport(&self) -> Result<()> {
+        let (Choice::Plugin, Some(name)) = (self.choice(), self.transport.as_deref()) else {
+            return Ok(());
+        };
+        let loaded = Plugin::load(self.plugin.as_deref().unwrap_or(name));
+        let found = loaded.and_then(|found| match found.name() == name {
+            true => Ok(()),
+            false => Err(format!("CCL_NET_PLUGIN is the plugin {:?}", found.name())),
+        });
+        found.map_err(|why| {
+            Error::usage(format!(
+                "transport {name:?} does not exist: use \"auto\", \"shm\", \"tcp\" or the name of a plugin ({why})"
+            ))
+        })
+    }
+
+    /// The plugin that links may use, if any.
+    fn wanted_plugin(&self) -> Option<&str> {
+        match self.choice() {
+            Choice::Auto => self.plugin.as_deref(),
+            Choice::Plugin => self.plugin.as_deref().or(self.transport.as_deref()),
+            _ => None,
+        }
+    }
+
+    /// The same, loaded, or why it cannot be.
+    pub(super) fn load_plugin(&self) -> Option<std::result::Result<Plugin, String>> {
+        self.wanted_plugin().map(Plugin::load)
     }
 
     /// What is done for the traffic by TCP.
@@ -375,9 +420,18 @@ mod tests {
             Ok(Duration::from_secs(1).into())
         );
         let error = checked(|c| c.transport = Some("ib".into())).unwrap_err();
-        assert_eq!(
-            error,
-            "transport \"ib\" does not exist: use \"auto\", \"shm\" or \"tcp\""
+        assert!(
+            error.starts_with(
+                "transport \"ib\" does not exist: use \"auto\", \"shm\", \"tcp\" or the name of a plugin (libccl_net_ib.so: \
+                 it cannot be loaded: "
+            ),
+            "{error}"
+        );
+        let error =
+            checked(|c| (c.plugin, c.encryption) = (Some("ib".into()), Some("on".into()))).unwrap_err();
+        assert!(
+            error.contains("not for what goes by the plugin \"ib\""),
+            "{error}"
         );
         for (threads, is_right) in [(0, false), (1, true), (64, true), (65, false)] {
             let config = Config {

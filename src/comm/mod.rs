@@ -43,6 +43,7 @@ use crate::{
     transport::{
         CALL_LANES, MAX_MESSAGE,
         links::{Choice, Links},
+        plugin::{self, Wire},
         shm,
     },
     types::{Cause, Collective, DType, Error, Reducing, Result},
@@ -110,7 +111,7 @@ impl Communicator {
         let began = Instant::now();
         let mut config = config.clone();
         let deadlines = config.check()?;
-        let (choice, tcp) = (config.choice()?, config.tcp()?);
+        let (choice, tcp) = (config.choice(), config.tcp()?);
         let (attach, direct) = (config.attach()?, config.direct()?);
         let bell = shm::Bell::new()?;
         let wake = Arc::clone(&bell);
@@ -119,6 +120,7 @@ impl Communicator {
             (0, None) => tuning::of_this_machine(rank, ranks)?,
             _ => Tuning::default(),
         };
+        let outside = Outside::open(&config, choice, rank, ranks);
         let ready = began.elapsed();
         let membership = Arc::new(bootstrap::join(Joining {
             id,
@@ -126,13 +128,14 @@ impl Communicator {
             ranks,
             rank,
             timeout: deadlines.init,
-            knobs: config.knobs(),
+            knobs: [config.knobs(), outside.knobs()].concat(),
             told: to_tell(&tuning)?,
+            has_wire: outside.is_there(),
             welcome: bell.welcome()?,
             network: match choice {
                 Choice::Shm => Network::Never,
                 Choice::Auto => Network::AsTheId,
-                Choice::Tcp => Network::Always,
+                Choice::Tcp | Choice::Plugin => Network::Always,
             },
             presence: config.presence()?,
             protection: config.protection()?,
@@ -142,12 +145,14 @@ impl Communicator {
         let joined = began.elapsed();
         let timeout = deadlines.operations;
         membership.set_timeout(timeout);
+        let wire = outside.agreed(choice, &membership)?;
+        let transport = transport(choice, &membership, wire.as_deref());
         let opener = Box::new(Arc::clone(&membership));
         let links = Links::new(rank, ranks, opener, Arc::clone(&bell))
             .with_transport(choice, tcp)
+            .with_wire(wire)
             .with_attach(attach)
             .with_direct(direct != Direct::Off, membership.number());
-        let transport = transport(choice, &membership);
         info!(
             rank,
             ranks,
@@ -225,8 +230,8 @@ impl Communicator {
         self.engine.membership.ranks()
     }
 
-    /// What the bytes travel over: `"shm"`, `"tcp"`, or `"shm+tcp"` where some ranks share memory and others cannot. Links
-    /// are made on first use, so that this is what init knew.
+    /// What the bytes travel over: `"shm"`, `"tcp"`, or `"shm+tcp"` where some ranks share memory and others cannot; with a
+    /// network plugin its name in TCP's place. Links are made on first use, so that this is what init knew.
     pub fn transport(&self) -> &'static str {
         self.transport.0
     }
@@ -381,7 +386,7 @@ pub fn explain(
     let cores = share(&vec![&here; ranks]).cores;
     let one = Groups::Rows { ranks, size: ranks };
     let tuning = tuning::of_this_machine(0, ranks)?;
-    let machine = machine(config.choice()?, true, one, (cores, ranks), &tuning);
+    let machine = machine(config.choice(), true, one, (cores, ranks), &tuning);
     let mut load = Load::new(collective, ranks, count, dtype);
     if config.reproducible {
         load = load.in_order(dtype);
@@ -397,14 +402,89 @@ fn threads(membership: &Membership) -> usize {
     each.min(here).clamp(1, 4)
 }
 
+/// A plugin's wire, as far as this rank is concerned.
+enum Outside {
+    /// None is wanted.
+    None,
+    There(plugin::Plugin, Arc<Wire>),
+    /// The plugin is there and cannot be used, for this reason.
+    Unusable(plugin::Plugin, String),
+    /// There is no such plugin.
+    Missing(String),
+}
+
+impl Outside {
+    fn open(config: &Config, choice: Choice, rank: usize, ranks: usize) -> Outside {
+        match config.load_plugin() {
+            None => Outside::None,
+            Some(Err(why)) => Outside::Missing(why),
+            Some(Ok(plugin)) => match Wire::open(plugin, rank, ranks) {
+                Ok(wire) => Outside::There(plugin, wire),
+                Err(why) => {
+                    if choice == Choice::Auto {
+                        warn!(rank, ranks, "init: {why}");
+                    }
+                    Outside::Unusable(plugin, why)
+                }
+            },
+        }
+    }
+
+    /// What the ranks must have in common.
+    fn knobs(&self) -> Vec<(String, String)> {
+        let value = match self {
+            Outside::None => "none".to_owned(),
+            Outside::There(plugin, _) | Outside::Unusable(plugin, _) => plugin.identity(),
+            Outside::Missing(why) => format!("not there: {why}"),
+        };
+        vec![("CCL_NET_PLUGIN".to_owned(), value)]
+    }
+
+    /// Whether it can be used; where none is wanted nobody asks.
+    fn is_there(&self) -> bool {
+        matches!(self, Outside::There(..))
+    }
+
+    /// The wire, if all ranks have it: else they use TCP, unless the plugin was asked for by name.
+    fn agreed(self, choice: Choice, membership: &Membership) -> Result<Option<Arc<Wire>>> {
+        match self {
+            Outside::None => Ok(None),
+            Outside::Missing(why) => Err(Error::usage(format!("CCL_NET_PLUGIN: {why}"))),
+            Outside::There(_, wire) if membership.without_wire().is_none() => Ok(Some(wire)),
+            Outside::Unusable(_, why) if choice == Choice::Plugin => Err(Error::usage(why)),
+            Outside::There(plugin, _) | Outside::Unusable(plugin, _) => {
+                let (rank, ranks, name) = (membership.rank(), membership.ranks(), plugin.name());
+                let without = membership.without_wire().unwrap_or(rank);
+                if choice == Choice::Plugin {
+                    return Err(Error::usage(format!(
+                        "plugin {name} cannot be used on rank {without}"
+                    )));
+                }
+                warn!(
+                    rank,
+                    ranks, "init: plugin {name} cannot be used on rank {without}: TCP is used"
+                );
+                Ok(None)
+            }
+        }
+    }
+}
+
 /// What the ranks' bytes will travel over, and why.
-fn transport(choice: Choice, membership: &Membership) -> (&'static str, &'static str) {
+fn transport(choice: Choice, membership: &Membership, wire: Option<&Wire>) -> (&'static str, &'static str) {
     match choice {
+        Choice::Plugin => (wire.map_or("tcp", Wire::name), "forced"),
         Choice::Tcp => ("tcp", "forced"),
         Choice::Shm => ("shm", "forced"),
         Choice::Auto if membership.one_host() => ("shm", "all ranks are on one host"),
-        Choice::Auto if membership.all_apart() => ("tcp", "each rank is on a host of its own"),
-        Choice::Auto => ("shm+tcp", "several hosts: ranks that can share memory do"),
+        Choice::Auto if membership.all_apart() => (
+            wire.map_or("tcp", Wire::name),
+            "each rank is on a host of its own",
+        ),
+        Choice::Auto => (
+            wire.map_or("shm+tcp", |wire| plugin::joined("shm", wire.name())),
+            "several hosts: ranks that can share memory do",
+        ),
     }
 }
 

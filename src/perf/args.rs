@@ -1,7 +1,10 @@
 //! The command line as it is written, before anything is checked against the machine or against each other.
 
 use super::{by_hand::Rendezvous, operation::Operation, size, skew::Skew};
-use crate::types::{DType, Op};
+use crate::{
+    Config,
+    types::{DType, Op},
+};
 use clap::{Parser, error::ErrorKind};
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -98,8 +101,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", value_parser = ranks, requires = "rendezvous")]
     pub(super) nranks: Option<usize>,
 
-    /// What the bytes travel over: shm, tcp, or auto, which shares memory where that is possible
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = ["auto", "shm", "tcp"])]
+    /// What the bytes travel over: shm, tcp, the name of a network plugin, or auto, which shares memory where that is possible
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = transport)]
     pub(super) transport: String,
 
     /// Algorithm to use for all sizes; --list names them [default: the library's choice]
@@ -281,6 +284,21 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .filter(|timeout| *timeout >= Duration::from_millis(1))
         .ok_or_else(|| "give seconds, 0.001 or more, e.g. --timeout 30".to_owned())
+}
+
+/// A transport that is there.
+fn transport(text: &str) -> Result<String, String> {
+    let config = Config {
+        transport: Some(text.to_owned()),
+        plugin: std::env::var("CCL_NET_PLUGIN")
+            .ok()
+            .filter(|said| !said.is_empty()),
+        ..Config::default()
+    };
+    match config.check_transport() {
+        Ok(()) => Ok(text.to_owned()),
+        Err(mistake) => Err(mistake.to_string()),
+    }
 }
 
 fn dtypes(text: &str) -> Result<Choice<DType>, String> {

@@ -224,7 +224,7 @@ fn tell_group(text: &mut String, group: &Group, last: usize) {
         let Standing::Answers(waits) = &seen.standing else {
             continue;
         };
-        for way in [Way::Shm, Way::Tcp] {
+        for way in [Way::Shm, Way::Tcp, Way::Plugin] {
             let joined = |ways: &[Way; 2]| ways.contains(&way);
             let peers: Vec<u32> = (0..)
                 .zip(&waits.ways)

@@ -9,6 +9,7 @@ pub(crate) mod fork;
 pub(crate) mod futex;
 pub(crate) mod helpers;
 pub(crate) mod host;
+pub(crate) mod library;
 pub(crate) mod membarrier;
 pub(crate) mod memfd;
 #[cfg(feature = "nvml")]

@@ -4,7 +4,7 @@
 use super::{
     Body, CALL_LANES, Caps, Header, LANES, Link, Message, Pinned, Reach, Ticket, Wires, inproc,
     links::{Attach, Choice, Links},
-    sim, tcp,
+    plugin, sim, tcp,
 };
 use crate::{mem::Region, net::Protection, types::Error};
 
@@ -17,8 +17,10 @@ pub(crate) fn connect<'w, W: Wires>(from: &'w W, to: &'w W) -> (&'w W::Link, &'w
 }
 
 fn connect_ranks<'w, W: Wires>(from: &'w W, me: usize, to: &'w W, peer: usize) -> (&'w W::Link, &'w W::Link) {
+    // Where the peer's hand is needed it looks at what came.
+    let look = || to.from(me).unwrap().is_some();
     let sends = (0..PATIENCE)
-        .find_map(|_| from.to(peer).unwrap())
+        .find_map(|_| from.to(peer).unwrap().or_else(|| (look(), None).1))
         .expect("a link to send on");
     let receives = (0..PATIENCE)
         .find_map(|_| to.from(me).unwrap())
@@ -365,6 +367,12 @@ fn tcp_conforms() {
             .collect();
         conforms([&ranks[0], &ranks[1]], super::tcp::DEPTH as u32);
     }
+}
+
+#[test]
+fn plugins_conform() {
+    let ranks = plugin::tests::links(2, Choice::Plugin);
+    conforms([&ranks[0], &ranks[1]], super::plugin::DEPTH as u32);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::{
     Caps, Expected, Header, Link, Message, Pinned, Reach, Ticket, Wires,
+    plugin::{self, Wire},
     shm::{self, Bell, Lease, Mapping, Ways},
     tcp::{self, Hub},
 };
@@ -96,10 +97,12 @@ impl<T: Opener + Sync + ?Sized> Opener for Arc<T> {
 /// Which transports a rank's links may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// Shared memory where it can be shared, else TCP.
+    /// Shared memory where it can be shared, else a plugin's wire if there is one, else TCP.
     Auto,
     Shm,
     Tcp,
+    /// A plugin's wire for all.
+    Plugin,
 }
 
 /// Whether a rank reads long messages straight from its peers' memory, and lets them read its own: cross-memory attach.
@@ -125,6 +128,8 @@ pub(crate) struct Links {
     communicator: u64,
     /// How TCP links are made.
     tcp: tcp::Settings,
+    /// What joins ranks in TCP's stead.
+    wire: Option<Arc<Wire>>,
     peers: Vec<AnyLink>,
     /// Where long messages of shared memory lie.
     lease: Arc<Lease>,
@@ -132,6 +137,8 @@ pub(crate) struct Links {
     bell: Arc<Bell>,
     /// Made with the first connection.
     hub: OnceCell<Arc<Hub>>,
+    /// Made with the first link by the wire.
+    wire_hub: OnceCell<Arc<plugin::Hub>>,
     /// What [`Links::moves_on`] met, until it is told.
     failure: RefCell<Option<(usize, Error)>>,
     /// Memory that came from these peers, and that no link has yet.
@@ -148,11 +155,13 @@ impl Links {
             direct: true,
             communicator: 0,
             tcp: tcp::Settings::default(),
+            wire: None,
             peers: (0..ranks).map(|_| AnyLink::default()).collect(),
             lease: Arc::default(),
             opener,
             bell,
             hub: OnceCell::new(),
+            wire_hub: OnceCell::new(),
             failure: RefCell::default(),
             handed: RefCell::default(),
         }
@@ -161,6 +170,12 @@ impl Links {
     /// The same over `choice`, and TCP links as `tcp` says.
     pub(crate) fn with_transport(mut self, choice: Choice, tcp: tcp::Settings) -> Self {
         (self.choice, self.tcp) = (choice, tcp);
+        self
+    }
+
+    /// The same, by a plugin's wire in TCP's stead.
+    pub(crate) fn with_wire(mut self, wire: Option<Arc<Wire>>) -> Self {
+        self.wire = wire;
         self
     }
 
@@ -263,7 +278,7 @@ impl Links {
     /// Whether what is sent goes and comes without [`Wires::progress`].
     #[inline]
     pub(crate) fn move_alone(&self) -> bool {
-        self.hub.get().is_none()
+        self.hub.get().is_none() && self.wire_hub.get().is_none()
     }
 
     /// [`Wires::progress`] for who can not say now what went wrong: `false` then, and the next progress says it.
@@ -280,6 +295,7 @@ impl Links {
     /// Whether more has come than [`Wires::progress`] took in the last time.
     pub(crate) fn may_have_more(&self) -> bool {
         self.hub.get().is_some_and(|hub| hub.may_have_more())
+            || self.wire_hub.get().is_some_and(|hub| hub.may_have_more())
     }
 
     /// Whether a peer reads messages that lie in `memory` there, or sends some that lie with itself; or takes them, if that
@@ -307,6 +323,10 @@ impl Links {
         self.bell.arm();
         // A first connection that came just before is watched from here on; one that comes later rings.
         self.attach_all().map_err(|(_, e)| e)?;
+        if let Some(hub) = self.wire_hub.get() {
+            hub.arm(self.rank)?;
+            self.opener.wake_when_ready(hub.as_fd())?;
+        }
         match self.hub.get() {
             Some(hub) => self.opener.wake_when_ready(hub.as_fd()),
             None => Ok(()),
@@ -351,30 +371,45 @@ impl Links {
 
     /// When the last connection with any peer ended.
     pub(crate) fn last_end(&self) -> Option<Instant> {
-        self.hub.get().and_then(|hub| hub.last_end())
+        let tcp = self.hub.get().and_then(|hub| hub.last_end());
+        tcp.max(self.wire_hub.get().and_then(|hub| hub.last_end()))
     }
 
     /// What happened to the connections with `peer`, if they do not work any more. Whether that is its end is for others
     /// to find.
     pub(crate) fn trouble(&self, peer: usize) -> Option<(String, Instant)> {
-        self.peers.get(peer)?.tcp.get()?.trouble()
+        let link = self.peers.get(peer)?;
+        let tcp = link.tcp.get().and_then(|link| link.trouble());
+        tcp.or_else(|| link.plugin.get()?.trouble())
     }
 
     /// Whether messages of `peer` may still be under way, although it has gone: not by shared memory, where they are there
     /// as soon as they were sent.
     pub(crate) fn may_bring_more(&self, peer: usize) -> bool {
-        // Its connection may have been handed over just now. What is wrong with it is found when it is used.
-        let _ = self.attach_all();
-        let link = self.peers.get(peer).and_then(|link| link.tcp.get());
-        link.is_some_and(|link| link.may_bring_more())
+        // Its connection may have been handed over just now. What is wrong with it the next progress tells.
+        if let Err(failure) = self.attach_all() {
+            self.failure.replace(Some(failure));
+        }
+        let link = self.peers.get(peer);
+        link.and_then(|link| link.tcp.get())
+            .is_some_and(|link| link.may_bring_more())
+            || link
+                .and_then(|link| link.plugin.get())
+                .is_some_and(|link| link.may_bring_more())
     }
 
     /// Makes the sending half of the link to `peer` and hands it over.
     #[cold]
     fn open(&self, peer: usize) -> Result<(), Error> {
         self.check(peer)?;
+        if self.peers[peer].plugin.get().is_some_and(|link| link.is_begun()) {
+            return self.attach_all().map_err(|(_, e)| e); // the answer may be there
+        }
         let began = Instant::now();
         self.open_somehow(peer)?;
+        if self.peers[peer].to.get() == Way::None {
+            return Ok(()); // until the peer answers
+        }
         self.opener.note(peer, Direction::To, self.peers[peer].to.get());
         let (rank, ranks, took) = (self.rank, self.peers.len(), began.elapsed());
         let name = self.peers[peer].caps().name;
@@ -383,7 +418,7 @@ impl Links {
     }
 
     fn open_somehow(&self, peer: usize) -> Result<(), Error> {
-        if self.choice != Choice::Tcp && self.open_shm(peer)? {
+        if matches!(self.choice, Choice::Auto | Choice::Shm) && self.open_shm(peer)? {
             return Ok(());
         }
         if self.choice == Choice::Shm {
@@ -395,7 +430,55 @@ impl Links {
                 ),
             }));
         }
-        self.open_tcp(peer)
+        match &self.wire {
+            Some(wire) => {
+                let link = self.plugin(peer, wire)?;
+                link.open(|about| self.opener.connect(peer, Some(1), about))
+            }
+            None => self.open_tcp(peer),
+        }
+    }
+
+    /// The link with `peer` by the wire, whatever of it is there.
+    fn plugin(&self, peer: usize, wire: &Arc<Wire>) -> Result<&plugin::Link, Error> {
+        let hub = match self.wire_hub.get() {
+            Some(hub) => hub,
+            None => {
+                let hub = Arc::new(plugin::Hub::new(self.rank, wire)?);
+                self.wire_hub.get_or_init(|| hub)
+            }
+        };
+        let link = || Box::new(plugin::Link::new(self.rank, peer, hub.clone()));
+        Ok(self.peers[peer].plugin.get_or_init(link))
+    }
+
+    /// Takes in what `peer` says of a link by the wire.
+    fn attach_plugin(&self, peer: usize, parcel: Parcel) -> Result<(), Error> {
+        let Some(wire) = &self.wire else {
+            return Err(Error::Failed(Cause::Broken {
+                rank: peer as u32,
+                what: "it opened a link by a plugin, which is not used here".to_owned(),
+            }));
+        };
+        let link = self.plugin(peer, wire)?;
+        match link.hear(parcel)? {
+            plugin::Heard::Sends => {
+                self.peers[peer].to.set(Way::Plugin);
+                self.opener.note(peer, Direction::To, Way::Plugin);
+                let (rank, ranks, name) = (self.rank, self.peers.len(), wire.name());
+                debug!(rank, ranks, "link: to rank {peer} by {name}");
+            }
+            plugin::Heard::Receives(answer) => {
+                self.peers[peer].from.set(Way::Plugin);
+                self.tell_from(peer, wire.name(), "");
+                match self.opener.connect(peer, Some(1), &|_, _| answer.clone()) {
+                    Err(e) if !is_end_of(peer, &e) => return Err(e),
+                    // One that is gone sends nothing more; whether that matters, the call finds.
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether memory could be shared with `peer`.
@@ -448,6 +531,8 @@ impl Links {
                 link.from.set(Way::Tcp);
                 self.tell_from(peer, tcp::CAPS.name, "");
             }
+        } else if plugin::is_greeting(&parcel.bytes) {
+            self.attach_plugin(peer, parcel)?;
         } else if Mapping::is_hello(&parcel.bytes) {
             match Mapping::of(peer, &parcel)? {
                 Ok(mapping) => self.handed.borrow_mut().push((peer, mapping)),
@@ -511,6 +596,23 @@ impl Links {
         Ok(())
     }
 
+    /// Goes on with all that the wire has to do.
+    fn progress_wire(&self, hub: &plugin::Hub) -> Result<(), (usize, Error)> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        self.attach_all()?; // a peer may want an answer, or have given one
+        let link = |peer: usize| self.peers.get(peer)?.plugin.get().map(|link| &**link);
+        hub.progress(link, |peer, error| (peer, error), self.rank)?;
+        if hub.was_full() {
+            self.peers
+                .iter()
+                .filter_map(|link| link.plugin.get())
+                .for_each(|link| link.flush());
+        }
+        Ok(())
+    }
+
     /// Sends the credits for which there is no sending half yet.
     #[cold]
     fn pay(&self) -> Result<(), (usize, Error)> {
@@ -555,7 +657,9 @@ impl Drop for Links {
     /// Senders whose links this rank has not looked at hear that nobody will: else they would keep what they sent for ever.
     fn drop(&mut self) {
         for (sender, parcel) in self.opener.arrivals() {
-            let _ = self.attach(sender, parcel);
+            if !plugin::is_greeting(&parcel.bytes) {
+                let _ = self.attach(sender, parcel);
+            }
         }
     }
 }
@@ -567,7 +671,7 @@ impl Wires for Links {
     fn to(&self, peer: usize) -> Result<Option<&AnyLink>, Error> {
         match self.peers.get(peer) {
             Some(link) if link.to.get() != Way::None => Ok(Some(link)),
-            _ => self.open(peer).map(|()| self.peers.get(peer)),
+            _ => self.open(peer).map(|()| self.made_to(peer)),
         }
     }
 
@@ -591,6 +695,9 @@ impl Wires for Links {
 
     #[inline]
     fn progress(&self) -> Result<(), (usize, Error)> {
+        if let Some(hub) = self.wire_hub.get() {
+            self.progress_wire(hub)?;
+        }
         match self.hub.get() {
             Some(hub) => self.progress_connections(hub),
             None => Ok(()),
@@ -599,11 +706,14 @@ impl Wires for Links {
 
     #[inline]
     fn unsent(&self) -> bool {
-        self.hub.get().is_some_and(|hub| hub.unsent())
+        self.hub.get().is_some_and(|hub| hub.unsent()) || self.wire_hub.get().is_some_and(|hub| hub.unsent())
     }
 
     fn unsent_to(&self) -> Vec<usize> {
-        let unsent = |link: &AnyLink| link.tcp.get().is_some_and(|link| link.unsent());
+        let unsent = |link: &AnyLink| {
+            link.tcp.get().is_some_and(|link| link.unsent())
+                || link.plugin.get().is_some_and(|link| link.unsent())
+        };
         let peers = self.peers.iter().enumerate();
         peers
             .filter(|(_, link)| unsent(link))
@@ -620,6 +730,7 @@ pub(crate) struct AnyLink {
     from: Cell<Way>,
     shm: shm::Link,
     tcp: OnceCell<Box<tcp::Link>>,
+    plugin: OnceCell<Box<plugin::Link>>,
 }
 
 /// What a direction of a link goes over.
@@ -630,12 +741,14 @@ pub(crate) enum Way {
     None,
     Shm,
     Tcp,
+    /// A plugin's wire.
+    Plugin,
 }
 
 impl Way {
     /// What has this number.
     pub(crate) fn of(number: u8) -> Way {
-        [Way::Shm, Way::Tcp]
+        [Way::Shm, Way::Tcp, Way::Plugin]
             .into_iter()
             .find(|&way| way as u8 == number)
             .unwrap_or_default()
@@ -648,6 +761,7 @@ impl Way {
             Way::None => None,
             Way::Shm => Some(shm::CAPS.name),
             Way::Tcp => Some(tcp::CAPS.name),
+            Way::Plugin => Some("a plugin"),
         }
     }
 }
@@ -666,7 +780,9 @@ impl AnyLink {
     }
 
     fn mapped(&self) -> usize {
-        self.shm.mapped() + self.tcp.get().map_or(0, |link| link.mapped())
+        self.shm.mapped()
+            + self.tcp.get().map_or(0, |link| link.mapped())
+            + self.plugin.get().map_or(0, |link| link.mapped())
     }
 
     #[cold]
@@ -675,6 +791,13 @@ impl AnyLink {
             .get()
             .expect("a direction goes over TCP after its connections were made")
     }
+
+    #[cold]
+    fn over_plugin(&self) -> &plugin::Link {
+        self.plugin
+            .get()
+            .expect("a direction goes over a plugin's wire after its link was made")
+    }
 }
 
 impl Link for AnyLink {
@@ -682,6 +805,7 @@ impl Link for AnyLink {
     fn caps(&self) -> Caps {
         match self.to.get() {
             Way::Tcp => tcp::CAPS,
+            Way::Plugin => self.over_plugin().caps(),
             Way::None | Way::Shm => self.shm.caps(),
         }
     }
@@ -690,6 +814,7 @@ impl Link for AnyLink {
     fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
         match self.to.get() {
             Way::Tcp => self.over_tcp().reserve(lane, len),
+            Way::Plugin => self.over_plugin().reserve(lane, len),
             Way::None | Way::Shm => self.shm.reserve(lane, len),
         }
     }
@@ -706,6 +831,7 @@ impl Link for AnyLink {
     fn commit(&self, lane: usize, header: Header) {
         match self.to.get() {
             Way::Tcp => self.over_tcp().commit(lane, header),
+            Way::Plugin => self.over_plugin().commit(lane, header),
             Way::None | Way::Shm => self.shm.commit(lane, header),
         }
     }
@@ -713,7 +839,7 @@ impl Link for AnyLink {
     #[inline]
     fn reach(&self, body: &Region<'_>) -> Reach {
         match self.to.get() {
-            Way::None => Reach::No,
+            Way::None | Way::Plugin => Reach::No,
             Way::Tcp => Reach::Sending,
             Way::Shm => self.shm.reach(body),
         }
@@ -723,6 +849,7 @@ impl Link for AnyLink {
     fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error> {
         match self.to.get() {
             Way::Tcp => self.over_tcp().offer(lane, header, body),
+            Way::Plugin => self.over_plugin().offer(lane, header, body),
             Way::None | Way::Shm => self.shm.offer(lane, header, body),
         }
     }
@@ -731,6 +858,7 @@ impl Link for AnyLink {
     fn taken(&self, lane: usize, ticket: Ticket) -> bool {
         match self.to.get() {
             Way::Tcp => self.over_tcp().taken(lane, ticket),
+            Way::Plugin => self.over_plugin().taken(lane, ticket),
             Way::None | Way::Shm => self.shm.taken(lane, ticket),
         }
     }
@@ -739,6 +867,7 @@ impl Link for AnyLink {
     fn peek(&self, lane: usize) -> Result<Option<Message<'_>>, Error> {
         match self.from.get() {
             Way::Tcp => self.over_tcp().peek(lane),
+            Way::Plugin => self.over_plugin().peek(lane),
             Way::None | Way::Shm => self.shm.peek(lane),
         }
     }
@@ -754,6 +883,7 @@ impl Link for AnyLink {
     fn expect(&self, lane: usize, header: &Header, len: usize) -> Expected<'_> {
         match self.from.get() {
             Way::Tcp => self.over_tcp().expect(lane, header, len),
+            Way::Plugin => self.over_plugin().expect(lane, header, len),
             Way::None | Way::Shm => self.shm.expect(lane, header, len),
         }
     }
@@ -762,6 +892,7 @@ impl Link for AnyLink {
     fn take(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {
         match self.from.get() {
             Way::Tcp => self.over_tcp().take(lane, target),
+            Way::Plugin => self.over_plugin().take(lane, target),
             Way::None | Way::Shm => self.shm.take(lane, target),
         }
     }
@@ -770,6 +901,7 @@ impl Link for AnyLink {
     fn pin(&self, lane: usize, len: usize) -> Result<Option<Pinned<'_>>, Error> {
         match self.from.get() {
             Way::Tcp => self.over_tcp().pin(lane, len),
+            Way::Plugin => self.over_plugin().pin(lane, len),
             Way::None | Way::Shm => self.shm.pin(lane, len),
         }
     }
@@ -778,6 +910,7 @@ impl Link for AnyLink {
     fn release(&self, lane: usize) {
         match self.from.get() {
             Way::Tcp => self.over_tcp().release(lane),
+            Way::Plugin => self.over_plugin().release(lane),
             Way::None | Way::Shm => self.shm.release(lane),
         }
     }

@@ -25,6 +25,7 @@ pub(crate) mod bench;
 mod conformance;
 pub(crate) mod inproc;
 pub(crate) mod links;
+pub(crate) mod plugin;
 pub(crate) mod shm;
 #[cfg(test)]
 pub(crate) mod sim;

@@ -2,6 +2,7 @@
 #![allow(dead_code, missing_docs, unused_imports, unused_macros)] // each test uses a part of it
 
 pub(crate) mod memory;
+pub(crate) mod plugin;
 pub(crate) mod process;
 
 use ccl::{Communicator, Config, Error, Result, UniqueId};

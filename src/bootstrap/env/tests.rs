@@ -46,6 +46,7 @@ fn arrive(launch: &Launch, turn: Turn, timeout: Duration) -> Result<Membership> 
             timeout: left,
             knobs: Vec::new(),
             told: Vec::new(),
+            has_wire: false,
             welcome: Parcel::default(),
             network: Network::Never,
             presence: Presence::default(),

@@ -32,6 +32,7 @@ fn joining(id: &UniqueId, ranks: usize, rank: usize) -> Joining<'_> {
         timeout: LONG,
         knobs: vec![("CCL_ALGO".into(), "ring".into())],
         told: vec![rank as u8],
+        has_wire: false,
         welcome: Parcel {
             bytes: format!("welcome to {rank}").into_bytes(),
             ..Parcel::default()

@@ -49,6 +49,7 @@ fn write(root: &Path, built: &Built, prefix: &Path) -> Result<(), String> {
     lib.link(SONAME, &library)?;
     lib.link("libccl.so", SONAME)?;
     include.copy(&root.join("include/ccl.h"), "ccl.h", 0o644)?;
+    include.copy(&root.join("include/ccl_net.h"), "ccl_net.h", 0o644)?;
     bin.copy(&built.program, "ccl-perf", 0o755)?;
     pkgconfig.write("ccl.pc", &fill(include_str!("ccl.pc.in")))?;
     cmake.write("cclConfig.cmake", &fill(include_str!("cclConfig.cmake.in")))?;
@@ -148,7 +149,7 @@ mod tests {
             );
         }
         let examples = examples_in_c(crate::root()).unwrap().len();
-        assert_eq!(first.len(), 8 + DOCUMENTS.len() + examples);
+        assert_eq!(first.len(), 9 + DOCUMENTS.len() + examples);
         assert!(
             first
                 .values()

@@ -1,0 +1,428 @@
+//! Safe calls of a plugin's functions: [`Wire`], its [`End`]s and their [`Memory`].
+
+use super::{
+    abi::{
+        self, AGAIN, ErrorText, Event, Host, MAX_BYTES, OK, RawConnection, RawContext, RawMemory, Segment,
+        Setup,
+    },
+    library::{Plugin, intern, tidy},
+};
+use crate::{mem::Region, sys::fork::generation};
+use std::{
+    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
+    ffi::{CStr, c_char, c_int},
+    fmt,
+    os::fd::BorrowedFd,
+    ptr,
+    sync::Arc,
+};
+use tracing::{debug, info, warn};
+
+/// A plugin that was opened for one rank of a communicator. As the links it belongs to one thread at a time.
+pub(crate) struct Wire {
+    plugin: Plugin,
+    raw: *mut RawContext,
+    devices: Vec<Device>,
+    /// Another one in a forked child, which does nothing with it.
+    generation: u32,
+    _host: Box<Host>,
+}
+
+// SAFETY: a plugin takes calls of any thread, of one context one at a time (`ccl_net.h`). The links that share a wire belong to
+// one thread at a time, and ends and memory are parts of links.
+unsafe impl Send for Wire {}
+// SAFETY: as above.
+unsafe impl Sync for Wire {}
+
+/// A port of a card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Device {
+    name: String,
+    port: u32,
+    megabits: u32,
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.name, self.port)?;
+        match self.megabits {
+            0 => Ok(()),
+            speed => write!(f, " ({} Gbit/s)", f64::from(speed) / 1000.0),
+        }
+    }
+}
+
+impl Wire {
+    /// Opens `plugin` for one rank of a communicator.
+    ///
+    /// # Errors
+    /// Why it cannot be used here.
+    pub(crate) fn open(plugin: Plugin, rank: usize, ranks: usize) -> Result<Arc<Wire>, String> {
+        let host = Box::new(Host {
+            size: size_of::<Host>() as u32,
+            rank: rank as u32,
+            ranks: ranks as u32,
+            log,
+        });
+        let said = |why| format!("plugin {}: {why}", plugin.name());
+        let mut raw = ptr::null_mut();
+        // SAFETY: the host stays where it is as long as the context.
+        asked(|why| unsafe { (plugin.functions().open)(&raw const *host, &raw mut raw, why) })
+            .map_err(said)?;
+        if raw.is_null() {
+            return Err(said("open gave no context".to_owned()));
+        }
+        let mut wire = Wire {
+            plugin,
+            raw,
+            devices: Vec::new(),
+            generation: generation(),
+            _host: host,
+        };
+        wire.devices = wire.list().map_err(said)?;
+        let devices: Vec<String> = wire.devices.iter().map(Device::to_string).collect();
+        let (identity, devices) = (plugin.identity(), devices.join(", "));
+        info!(rank, ranks, "init: plugin {identity} uses {devices}");
+        Ok(Arc::new(wire))
+    }
+
+    /// The plugin's name.
+    pub(crate) fn name(&self) -> &'static str {
+        self.plugin.name()
+    }
+
+    fn list(&self) -> Result<Vec<Device>, String> {
+        // SAFETY: the context is open.
+        let count = unsafe { (self.plugin.functions().devices)(self.raw) };
+        if count == 0 {
+            return Err("it has no device".to_owned());
+        }
+        let one = |index| {
+            let mut device = abi::Device {
+                name: [0; 64],
+                port: 0,
+                megabits: 0,
+                numa_node: -1,
+                max_segments: 0,
+                max_write: 0,
+            };
+            // SAFETY: the context is open, and the struct is `ccl_net_device`.
+            asked(|why| unsafe { (self.plugin.functions().device)(self.raw, index, &raw mut device, why) })?;
+            let name =
+                CStr::from_bytes_until_nul(&device.name).map_err(|_| "a device has no name".to_owned())?;
+            let name = tidy(&name.to_string_lossy());
+            match device.max_segments < 2 || device.max_write < LEAST_WRITE {
+                true => Err(format!(
+                    "device {name} writes {} pieces and {} bytes at once, and 2 and {LEAST_WRITE} are needed",
+                    device.max_segments, device.max_write
+                )),
+                false => Ok(Device {
+                    name,
+                    port: device.port,
+                    megabits: device.megabits,
+                }),
+            }
+        };
+        (0..count.min(super::MAX_ENDS as u32)).map(one).collect()
+    }
+
+    pub(super) fn devices(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// What is said of an end at the device of this number.
+    pub(super) fn at(&self, device: usize) -> String {
+        let device = self.devices.get(device).map(Device::to_string);
+        format!("plugin {}, device {}", self.name(), device.unwrap_or_default())
+    }
+
+    /// Takes in what has happened: up to as many events as there is room for.
+    pub(super) fn poll(&self, events: &mut [Event]) -> Result<usize, String> {
+        let (most, mut count) = (events.len() as u32, 0);
+        // SAFETY: the context is open, and there is room for so many events.
+        asked(|why| unsafe {
+            (self.plugin.functions().poll)(self.raw, events.as_mut_ptr(), most, &raw mut count, why)
+        })?;
+        match count <= most {
+            true => Ok(count as usize),
+            false => Err(format!("poll gave {count} events where {most} fit")),
+        }
+    }
+
+    /// What becomes readable when there is something to [`poll`](Wire::poll).
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the context is open.
+        let fd = unsafe { (self.plugin.functions().descriptor)(self.raw) };
+        // SAFETY: it stays open as long as the context, which is borrowed.
+        (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
+    /// Has the descriptor tell of what comes from now on.
+    pub(super) fn arm(&self) -> Result<(), String> {
+        // SAFETY: the context is open.
+        asked(|why| unsafe { (self.plugin.functions().arm)(self.raw, why) })
+    }
+
+    fn is_ours(&self) -> bool {
+        self.generation == generation()
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            // SAFETY: it is open; ends and memory are gone, as each has a share in this.
+            unsafe { (self.plugin.functions().close)(self.raw) };
+        }
+    }
+}
+
+/// One end of a connection.
+pub(super) struct End {
+    wire: Arc<Wire>,
+    raw: *mut RawConnection,
+    device: usize,
+}
+
+// SAFETY: as for `Wire`.
+unsafe impl Send for End {}
+
+impl End {
+    /// Makes an end, and the bytes by which the other side joins it. `setup.device` is one of the wire's.
+    pub(super) fn create(wire: &Arc<Wire>, setup: &Setup) -> Result<(End, Vec<u8>), String> {
+        let mut bytes = vec![0; MAX_BYTES];
+        let (mut raw, mut len) = (ptr::null_mut(), bytes.len());
+        let device = setup.device as usize;
+        // SAFETY: the context is open, and there is room for so many bytes.
+        let made = asked(|why| unsafe {
+            let create = wire.plugin.functions().create;
+            create(
+                wire.raw,
+                setup,
+                &raw mut raw,
+                bytes.as_mut_ptr(),
+                &raw mut len,
+                why,
+            )
+        });
+        let made = made.and_then(|()| match raw.is_null() || len > bytes.len() {
+            true => Err("create gave no connection".to_owned()),
+            false => Ok(()),
+        });
+        made.map_err(|why| format!("{}: {why}", wire.at(device)))?;
+        bytes.truncate(len);
+        let wire = Arc::clone(wire);
+        Ok((End { wire, raw, device }, bytes))
+    }
+
+    /// Joins it with the one that gave these bytes.
+    pub(super) fn join(&self, bytes: &[u8]) -> Result<(), String> {
+        // SAFETY: the connection is there, and so are the bytes.
+        let joined = asked(|why| unsafe {
+            (self.wire.plugin.functions().join)(self.raw, bytes.as_ptr(), bytes.len(), why)
+        });
+        joined.map_err(|why| format!("{}: {why}", self.wire.at(self.device)))
+    }
+
+    /// Writes what is in `from`, which lies in `memory`, to an address of the other side. `false` if there is no room now.
+    ///
+    /// Until the wire tells that this is written, or that the connection has failed, the memory is not to be changed.
+    pub(super) fn write(
+        &self,
+        from: Option<(&Region<'_>, &Memory)>,
+        to: (u64, u64),
+        immediate: u32,
+        id: u64,
+    ) -> Result<bool, String> {
+        let segment = from.map(|(region, memory)| {
+            assert!(memory.holds(region), "a write of memory that is not registered");
+            Segment {
+                address: region.as_ptr().cast_const().cast(),
+                len: region.len(),
+                memory: memory.raw,
+            }
+        });
+        let (segments, count) = match &segment {
+            Some(one) => (ptr::from_ref(one), 1),
+            None => (ptr::null(), 0),
+        };
+        let ((address, key), mut text) = (to, Text::new());
+        let mut why = text.raw();
+        // SAFETY: the connection is there; what is written lies in registered memory, which outlives the end (`Memory`).
+        let done = unsafe {
+            let write = self.wire.plugin.functions().write;
+            write(
+                self.raw,
+                segments,
+                count,
+                address,
+                key,
+                immediate,
+                id,
+                &raw mut why,
+            )
+        };
+        match done {
+            OK => Ok(true),
+            AGAIN => Ok(false),
+            _ => Err(format!("{}: {}", self.wire.at(self.device), text.said())),
+        }
+    }
+
+    /// Why it has failed.
+    pub(super) fn reason(&self) -> String {
+        let mut text = Text::new();
+        let raw = text.raw();
+        // SAFETY: the connection is there, and there is room for so much text.
+        unsafe { (self.wire.plugin.functions().describe)(self.raw, raw.text, raw.size) };
+        format!("{}: {}", self.wire.at(self.device), text.said())
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if self.wire.is_ours() {
+            // SAFETY: it was made, and is destroyed once.
+            unsafe { (self.wire.plugin.functions().destroy)(self.raw) };
+        }
+    }
+}
+
+/// Memory of this rank's that a device may read and write: zeroed pages. It must outlive the ends that use it, so it stands behind
+/// them in a struct.
+pub(super) struct Memory {
+    wire: Arc<Wire>,
+    raw: *mut RawMemory,
+    key: u64,
+    base: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: as for `Wire`; the bytes are reached through regions only.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    pub(super) fn new(wire: &Arc<Wire>, device: usize, len: usize) -> Result<Memory, String> {
+        let layout = Layout::from_size_align(len, PAGE).map_err(|e| e.to_string())?;
+        // SAFETY: it is not of no bytes.
+        let base = unsafe { alloc_zeroed(layout) };
+        if base.is_null() {
+            handle_alloc_error(layout);
+        }
+        let (mut raw, mut key) = (ptr::null_mut(), 0);
+        let register = wire.plugin.functions().register;
+        // SAFETY: the context is open; the memory is there until it was deregistered.
+        let done = asked(|why| unsafe {
+            let (raw, key) = (&raw mut raw, &raw mut key);
+            register(wire.raw, device as u32, base.cast(), len, raw, key, why)
+        });
+        if let Err(why) = done {
+            // SAFETY: it was allocated so, and is not used.
+            unsafe { dealloc(base, layout) };
+            let at = wire.at(device);
+            return Err(format!("{at}: {len} bytes of memory cannot be registered: {why}"));
+        }
+        let wire = Arc::clone(wire);
+        Ok(Memory {
+            wire,
+            raw,
+            key,
+            base,
+            layout,
+        })
+    }
+
+    /// All of it.
+    pub(super) fn region(&self) -> Region<'_> {
+        // SAFETY: it is mapped as long as this is there; no reference to its bytes is ever made.
+        unsafe { Region::from_raw(self.base, self.layout.size()) }
+    }
+
+    /// By which the other side writes there.
+    pub(super) fn place(&self) -> (u64, u64) {
+        (self.base.expose_provenance() as u64, self.key)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.layout.size()
+    }
+
+    fn holds(&self, region: &Region<'_>) -> bool {
+        let (ours, theirs) = (self.region().addresses(), region.addresses());
+        ours.start <= theirs.start && theirs.end <= ours.end
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.wire.is_ours() {
+            // SAFETY: it was registered; the ends that use it are gone.
+            unsafe { (self.wire.plugin.functions().deregister)(self.wire.raw, self.raw) };
+        }
+        // SAFETY: it was allocated so; no device uses it any more, and no region, which would borrow this.
+        unsafe { dealloc(self.base, self.layout) };
+    }
+}
+
+const PAGE: usize = 4096;
+/// Bytes of a write that a device must take: the longest message with its head.
+const LEAST_WRITE: u64 = 257 << 10;
+const _: () = assert!(super::ring::LINE + crate::transport::MAX_MESSAGE <= LEAST_WRITE as usize);
+
+/// Room for what a plugin says of an error.
+struct Text([u8; 512]);
+
+impl Text {
+    fn new() -> Text {
+        Text([0; 512])
+    }
+
+    fn raw(&mut self) -> ErrorText {
+        ErrorText {
+            text: self.0.as_mut_ptr().cast(),
+            size: self.0.len(),
+        }
+    }
+
+    fn said(&mut self) -> String {
+        // Whatever the plugin did, it ends there.
+        if let Some(last) = self.0.last_mut() {
+            *last = 0;
+        }
+        let text = CStr::from_bytes_until_nul(&self.0).unwrap_or_default();
+        match tidy(&text.to_string_lossy()) {
+            text if text.is_empty() => "it gives no reason".to_owned(),
+            text => text,
+        }
+    }
+}
+
+/// Calls a function that may fail.
+fn asked(call: impl FnOnce(*mut ErrorText) -> c_int) -> Result<(), String> {
+    let mut text = Text::new();
+    let mut why = text.raw();
+    match call(&raw mut why) {
+        OK => Ok(()),
+        _ => Err(text.said()),
+    }
+}
+
+/// What a plugin tells goes where ccl's own lines go.
+unsafe extern "C" fn log(host: *const Host, level: c_int, text: *const c_char) {
+    if host.is_null() || text.is_null() {
+        return;
+    }
+    // SAFETY: the plugin hands on the host that it was given, and a text with a zero at its end.
+    let (host, text) = unsafe { (&*host, CStr::from_ptr(text)) };
+    let (rank, ranks, text) = (host.rank, host.ranks, tidy(&text.to_string_lossy()));
+    match level {
+        ..=1 => warn!(rank, ranks, "plugin: {text}"),
+        2 => info!(rank, ranks, "plugin: {text}"),
+        _ => debug!(rank, ranks, "plugin: {text}"),
+    }
+}
+
+/// A name for reports, such as `shm+verbs`.
+pub(crate) fn joined(first: &str, second: &str) -> &'static str {
+    intern(&format!("{first}+{second}"))
+}
