@@ -94,8 +94,10 @@ pub enum Shared {
 /// How a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// No ring more fits beside these, or no rings carry more together.
+    /// No rings carry more together.
     Exact,
+    /// Each ring is the best there is beside those before it, or all have a speed at which no more fit; others may carry more together.
+    Greedy,
     /// After so many steps, before all was seen.
     Steps(u64),
     /// From neighbour to neighbour, mended by exchanges of two hops.

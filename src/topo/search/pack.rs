@@ -39,7 +39,7 @@ pub(super) fn rings(problem: &Problem, steps: u64, most: Option<u64>) -> (Vec<Ri
                 break;
             }
             let mut other = Pack {
-                steps: steps / 16,
+                steps: steps / 8,
                 turn,
                 taken: 0,
                 ..pack
@@ -54,7 +54,7 @@ pub(super) fn rings(problem: &Problem, steps: u64, most: Option<u64>) -> (Vec<Ri
     let end = match taken {
         _ if most.is_some() && enough(&best) => End::Exact,
         _ if problem.len() > EXACT => End::TwoOpt,
-        0 => End::Exact,
+        0 => End::Greedy,
         taken => End::Steps(taken),
     };
     (finish(problem, best), end)
