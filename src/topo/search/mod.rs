@@ -157,6 +157,9 @@ const EXACT: usize = 16;
 /// Endpoints between all of which ways are found.
 const ALL_PAIRS: usize = 128;
 
+/// Pairs of endpoints times nodes of the graph, which is more than all their ways have.
+const MOST_HOPS: usize = 1 << 28;
+
 /// Looks from endpoints times nodes of the graph.
 const LOOKS: usize = 1 << 24;
 
@@ -174,7 +177,8 @@ pub fn search(graph: &Graph, task: &Task) -> Found {
     if count == 0 || (count == 1 && task.hosts == 1) || (task.hosts > 1 && task.nics.is_empty()) {
         return found;
     }
-    if count > ALL_PAIRS {
+    let hops = count.saturating_mul(count).saturating_mul(graph.len());
+    if count > ALL_PAIRS || hops > MOST_HOPS {
         found.end = End::Levels;
         if count.saturating_mul(graph.len()) <= LOOKS {
             in_order(graph, task, &mut found);
