@@ -67,6 +67,7 @@ fn told(graph: &Graph, task: &Task, found: &Found) -> String {
     let rings = found.ring_bandwidth();
     let how = match found.end {
         End::Exact => "exact".to_owned(),
+        End::Greedy => "each ring exact beside those before it".to_owned(),
         End::Steps(steps) => format!("search ended after {steps} steps"),
         End::TwoOpt => "2-opt".to_owned(),
         End::Levels => "in the order of the levels".to_owned(),

@@ -1,9 +1,15 @@
 //! Topology files, for `fuzz/`.
 
 use super::read;
-use crate::topo::{diff::diff, paths::Paths, write};
+use crate::topo::{
+    diff::diff,
+    levels::Levels,
+    paths::Paths,
+    search::{Task, search},
+    write,
+};
 
-/// Reads what may be a file. What is read can be written, and JSON gives the same graph again.
+/// Reads what may be a file. What is read can be written, JSON gives the same graph again, and levels and rings can be looked for.
 pub(crate) fn topology(bytes: &[u8]) {
     let Ok((reading, _)) = std::str::from_utf8(bytes)
         .map_err(drop)
@@ -25,5 +31,13 @@ pub(crate) fn topology(bytes: &[u8]) {
     }
     if let Some(first) = reading.graph.nodes().next() {
         let _ = Paths::from(&reading.graph, first);
+    }
+    let _ = Levels::of(&reading.graph).tell(&reading.graph);
+    for hosts in [1, 3] {
+        let task = Task::of(&reading.graph, hosts);
+        // Long searches find no more than short ones.
+        if task.endpoints.len() <= 12 {
+            let _ = search(&reading.graph, &Task { steps: 200, ..task });
+        }
     }
 }

@@ -94,8 +94,10 @@ pub enum Shared {
 /// How a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// No ring more fits beside these, or no rings carry more together.
+    /// No rings carry more together.
     Exact,
+    /// Each ring is the best there is beside those before it, or all have a speed at which no more fit; others may carry more together.
+    Greedy,
     /// After so many steps, before all was seen.
     Steps(u64),
     /// From neighbour to neighbour, mended by exchanges of two hops.
@@ -155,6 +157,9 @@ const EXACT: usize = 16;
 /// Endpoints between all of which ways are found.
 const ALL_PAIRS: usize = 128;
 
+/// Pairs of endpoints times nodes of the graph, which is more than all their ways have.
+const MOST_HOPS: usize = 1 << 28;
+
 /// Looks from endpoints times nodes of the graph.
 const LOOKS: usize = 1 << 24;
 
@@ -172,7 +177,8 @@ pub fn search(graph: &Graph, task: &Task) -> Found {
     if count == 0 || (count == 1 && task.hosts == 1) || (task.hosts > 1 && task.nics.is_empty()) {
         return found;
     }
-    if count > ALL_PAIRS {
+    let hops = count.saturating_mul(count).saturating_mul(graph.len());
+    if count > ALL_PAIRS || hops > MOST_HOPS {
         found.end = End::Levels;
         if count.saturating_mul(graph.len()) <= LOOKS {
             in_order(graph, task, &mut found);

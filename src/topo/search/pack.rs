@@ -18,7 +18,7 @@ pub(super) const LEAST: u64 = 16;
 const SPEEDS: usize = 6;
 
 /// Tries with other rings among equals.
-const TURNS: u64 = 24;
+const TURNS: u64 = 40;
 
 /// Rings side by side, until they carry `most` or no more fits.
 pub(super) fn rings(problem: &Problem, steps: u64, most: Option<u64>) -> (Vec<Ring>, End) {
@@ -39,7 +39,8 @@ pub(super) fn rings(problem: &Problem, steps: u64, most: Option<u64>) -> (Vec<Ri
                 break;
             }
             let mut other = Pack {
-                steps: steps / 16,
+                // A search that is cut short may leave more to the others.
+                steps: steps >> (2 + turn % 4),
                 turn,
                 taken: 0,
                 ..pack
@@ -54,7 +55,7 @@ pub(super) fn rings(problem: &Problem, steps: u64, most: Option<u64>) -> (Vec<Ri
     let end = match taken {
         _ if most.is_some() && enough(&best) => End::Exact,
         _ if problem.len() > EXACT => End::TwoOpt,
-        0 => End::Exact,
+        0 => End::Greedy,
         taken => End::Steps(taken),
     };
     (finish(problem, best), end)
