@@ -80,12 +80,15 @@ impl Host {
             ..Link::new(kind, Origin::ASSUMED).speed(speed as u64, Confidence::Assumed)
         };
         let switch = graph.add_node(NodeKind::NvSwitch, "switch", None, Origin::ASSUMED);
+        let bridge = graph.add_node(NodeKind::PciSwitch, "bridge", None, Origin::ASSUMED);
         for rank in 0..ranks {
             let device = graph.add_node(NodeKind::Gpu, &format!("device{rank}"), None, Origin::ASSUMED);
             let nic = graph.add_node(NodeKind::Nic, &format!("nic{rank}"), None, Origin::ASSUMED);
             graph.join(device, switch, link(LinkKind::NvLink, local, latency_ns));
             graph.join(device, nic, link(LinkKind::Pcie, 1e15, 0));
-            graph.join(switch, nic, link(LinkKind::Pcie, local, 0)); // for the others, where theirs has failed
+            // For the others, where theirs has failed.
+            graph.join(device, bridge, link(LinkKind::Pcie, local, 0));
+            graph.join(bridge, nic, link(LinkKind::Pcie, local, 0));
         }
         Host::new(graph, ranks, limits)
     }
