@@ -20,8 +20,10 @@ def main(words):
     result = unittest.TextTestRunner(verbosity=2).run(unittest.TestSuite(chosen))
     bad = {getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors}
     skipped = {test.id() for test, _ in result.skipped}
+    for test in sorted(bad):
+        print(f"failed: {test}")
     for test, why in result.skipped:
-        print(f"skipped: {why}")
+        print(f"skipped: {test.id()}: {why}")
     print(f"{result.testsRun - len(bad) - len(skipped)} passed, {len(bad)} failed, {len(skipped)} skipped")
     return 0 if chosen and not bad else 1
 

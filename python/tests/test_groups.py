@@ -372,6 +372,20 @@ class Programs(unittest.TestCase):
             "import test_groups; test_groups.checked_in_detail(rank, n)\n", TORCH_DISTRIBUTED_DEBUG="DETAIL"
         )
 
+    def test_torchrun_starts_again_what_was_killed(self):
+        words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "elastic.py"
+            script.write_text(ELASTIC)
+            done = subprocess.run(
+                [*words, "--max-restarts", "2", "--monitor-interval", "0.1", str(script)],
+                capture_output=True,
+                text=True,
+                timeout=2 * PATIENCE,
+            )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count("all came again"), 3, done.stdout)
+
     def imported(self, *before, **env):
         words = [sys.executable, "-c", ";".join(["import torch", *before, "import ccl_torch"])]
         done = subprocess.run(words, capture_output=True, text=True, env=dict(os.environ, **env))
@@ -387,4 +401,19 @@ class Programs(unittest.TestCase):
         self.assertIn("Set CCL_LIBRARY", self.imported(CCL_LIBRARY=other))
 
 
+ELASTIC = """
+import os, signal, torch, torch.distributed as dist, ccl_torch
+dist.init_process_group("ccl")
+rank = dist.get_rank()
+tensor = torch.full((3,), float(rank))
+dist.all_reduce(tensor)
+assert tensor[0] == 3
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(tensor)
+    raise SystemExit("rank 1 is dead")
+print("all came again")
+dist.destroy_process_group()
+"""
 PIPES = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE)

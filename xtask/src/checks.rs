@@ -2,7 +2,7 @@
 
 use crate::{
     cargo::command,
-    fuzz, header, install, libtest, readme,
+    fuzz, header, install, libtest, pytorch, readme,
     run::{follow, succeed},
     sanitize::{self, Sanitizer},
     tally::Tally,
@@ -57,6 +57,8 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     tally.add(tests(root));
     println!("\n== README and other texts with examples");
     tally.add(readme::check(root));
+    println!("\n== PyTorch");
+    tally.add(pytorch::check(root));
     println!("\n== installing");
     tally.add(install::check(root));
     tally.report(env::var("CI").is_ok_and(|ci| ci == "true"))

@@ -8,6 +8,7 @@ mod header;
 mod install;
 mod libtest;
 mod miri;
+mod pytorch;
 mod readme;
 mod run;
 mod sanitize;

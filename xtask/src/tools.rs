@@ -62,8 +62,8 @@ pub(crate) const MAKE: Need = Need::Program("make", &["make"]);
 
 /// What `scripts/check-manifests` runs in.
 pub(crate) const KUBERNETES: Need = Need::Environment("kubernetes", "bin/kubernetes-validate");
-/// What the tests of torchrun run in; `scripts/torch/install` makes it.
-const TORCH: Need = Need::Environment("torch", "ready");
+/// What the tests of torchrun and of `python/` run in; `scripts/torch/install` makes it.
+pub(crate) const TORCH: Need = Need::Environment("torch", "ready");
 
 /// The version of the validator of Kubernetes' resources.
 const KUBERNETES_VALIDATE: &str = "kubernetes-validate==1.37.0";
