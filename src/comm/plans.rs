@@ -113,17 +113,21 @@ impl Taken {
     /// Those that it takes less time to leave where they lie.
     ///
     /// It is one copy instead of two, but a slow one: the kernel looks up each page. All-gather and all-to-all gain where each rank
-    /// has a core and the vector is not so long that it goes past the caches; scatter where its blocks are long. A gather's root,
+    /// has a core and the vector is not so long that it goes past the caches; where ranks share cores all-to-all still does, but an
+    /// all-gather, whose slots one rank writes and all read, does not; scatter gains where its blocks are long. A gather's root,
     /// which would make all copies alone, loses as much; so do the receivers of a broadcast, which compete for the root's pages.
     /// And who adds to what it receives reads it by the way, which is better done where it was copied to.
     ///
     /// Measured on 2 cores, medians of 3, copied twice -> once: all-gather of 2 ranks, 64 KiB 7.9 -> 8.9 us, 256 KiB 30 -> 25,
-    /// 1 MiB 146 -> 119, 16 MiB 3.1 -> 4.0 ms; of 4 ranks, 256 KiB 73 -> 105 us, 4 MiB 1.5 -> 1.7 ms.
+    /// 1 MiB 146 -> 119, 16 MiB 3.1 -> 4.0 ms; of 4 ranks, 256 KiB 73 -> 105 us, 4 MiB 1.5 -> 1.7 ms. On a later processor, all-to-all of
+    /// 4 ranks, 256 KiB 98 -> 31 us, 1 MiB 384 -> 264, 4 MiB 1060 -> 1000; of 8 ranks 222 -> 182, 798 -> 689, 2435 -> 2300, 16 MiB 10.4 ->
+    /// 13.8 ms.
     fn by(load: &Load, machine: &Machine) -> Taken {
         let (block, vector) = match load.collective.plain() {
             Collective::AllGather | Collective::AlltoAll if load.ranks <= machine.cores() => {
                 (0, STREAMED - 1)
             }
+            Collective::AlltoAll => (SHORT_BLOCK, STREAMED - 1),
             Collective::Scatter { .. } => (LONG_BLOCK, usize::MAX),
             _ => return Taken::NONE,
         };
@@ -294,10 +298,14 @@ fn share_of(bytes: usize, load: &Load, machine: &Machine) -> usize {
 /// second-level cache no longer. Measured on 2 cores among 8 ranks, with 8 and with 2 MiB, in ms: all-gather of 4 MiB 10 and
 /// 5.3, broadcast 8.9 and 6.3.
 pub(super) const STREAMED: usize = 8 << 20;
+/// Bytes of an all-to-all's block from which on it is better taken where ranks share cores. Between 8 ranks, copied twice -> once,
+/// blocks of 8 KiB took 42 -> 92 us, of 32 KiB 222 -> 182; between 4 ranks, of 16 KiB 16.5 -> 17.6 us.
+const SHORT_BLOCK: usize = 32 << 10;
 /// Bytes of a scatter's block from which on it is better taken.
 const LONG_BLOCK: usize = 256 << 10;
-/// Bytes of the shortest message that is left for its receiver to take, where it can: with 32 KiB both ways take as long.
-const TAKEN: usize = 40 << 10;
+/// Bytes of the shortest message that is left for its receiver to take, where it can: both ways take as long, or this one 10 % less,
+/// by the processor.
+const TAKEN: usize = 32 << 10;
 /// Bytes of the shortest vector for which helping threads are woken. To hand over a piece takes about 1 µs, which pays where they
 /// come from memory and not from a cache.
 ///
