@@ -116,7 +116,7 @@ impl Config {
             self.algorithm = env::var("CCL_ALGO").ok().filter(|text| !text.is_empty());
         }
         if self.plugin.is_none() && !sys::library::has_others_rights() {
-            self.plugin = env::var("CCL_NET_PLUGIN").ok();
+            self.plugin = sys::environment::text("CCL_NET_PLUGIN");
         }
         self.plugin = self.plugin.take().filter(|text| !text.is_empty());
         if self.encryption.is_none() {
