@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 use std::{
     env,
     fs::{File, Metadata},
-    io::{self, Read},
+    io::Read,
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 #[cfg(feature = "cli")]
 use std::{
     fs::{self, DirBuilder},
-    io::Write,
+    io::{self, Write},
     os::unix::fs::DirBuilderExt,
 };
 use tracing::{info, warn};
