@@ -2,8 +2,10 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
+    ffi::OsStr,
     fs,
     io::{BufRead, BufReader, Read},
+    os::unix::ffi::OsStrExt,
     process::{Child, Command, Output, Stdio},
     thread::sleep,
     time::{Duration, Instant},
@@ -610,6 +612,21 @@ fn the_environment_forces_algorithms_by_operation() {
             && err.contains("CCL_ALGO: algorithm \"rings\" does not exist: use one of doubling"),
         "{err}"
     );
+}
+
+#[test]
+fn a_setting_that_is_no_text_is_not_taken_for_none() {
+    for name in ["CCL_ALGO", "CCL_ENCRYPTION", "CCL_NET_PLUGIN", "CCL_TRANSPORT"] {
+        let output = ccl_perf("allreduce --ranks 2 -b 1K -e 1K")
+            .env(name, OsStr::from_bytes(b"\xff\xfe"))
+            .output()
+            .unwrap();
+        let err = text(&output.stderr);
+        assert!(
+            output.status.code() == Some(1) && err.contains('\u{fffd}'),
+            "{name}: {err}"
+        );
+    }
 }
 
 #[test]

@@ -20,6 +20,8 @@ namespace {
 const char* const id_key = "ccl/id";
 /// Streams that are kept for the next sends and receives.
 constexpr size_t streams_kept = 8;
+/// How long a thread without anything to do keeps its group.
+constexpr auto idle_patience = std::chrono::seconds(2);
 /// How long the end of the process waits for threads that are in callbacks.
 constexpr auto exit_patience = std::chrono::seconds(5);
 
@@ -116,12 +118,14 @@ void Group::join(const cclUniqueId& id) {
 }
 
 void Group::submit(const c10::intrusive_ptr<Operation>& operation) {
+  check_process();
   std::lock_guard<std::mutex> lock(mutex_);
   waiting_.push_back(operation);
   if (!turn_taken_) wake();
 }
 
 void Group::run(const c10::intrusive_ptr<Operation>& operation) {
+  check_process();
   std::unique_lock<std::mutex> lock(mutex_);
   if (turn_taken_ || !waiting_.empty()) {
     waiting_.push_back(operation);
@@ -179,8 +183,9 @@ void Group::work() {
       break;  // one that waits is enough
     } else {
       ++idle_;
-      work_there_.wait(lock);
+      auto why = work_there_.wait_for(lock, idle_patience);
       --idle_;
+      if (why == std::cv_status::timeout && waiting_.empty()) break;
     }
   }
   --threads_;
@@ -225,6 +230,7 @@ void Group::leave_all() {
 }
 
 cclStream_t Group::take_stream() {
+  check_process();
   std::lock_guard<std::mutex> lock(mutex_);
   cclStream_t stream = nullptr;
   if (streams_.empty()) {
@@ -278,6 +284,15 @@ std::exception_ptr Group::failure(const char* operation, cclResult_t result) con
   if (result == cclInvalidArgument && !gone_)
     return std::make_exception_ptr(c10::ValueError(here, where + ": " + what));
   return std::make_exception_ptr(c10::DistBackendError(here, where + ": " + what));
+}
+
+void Group::check_process() const {
+  if (!is_ours())
+    C10_THROW_ERROR(
+        DistBackendError,
+        c10::str(
+            "ccl: group '", name_, "' belongs to process ", process_, ", of which this one was forked: ",
+            "it needs a group of its own"));
 }
 
 bool Group::is_ours() const { return getpid() == process_; }

@@ -57,6 +57,10 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Does so with all groups of this process.
   static void leave_all();
 
+  /// Whether this process made it: a child made by fork has neither the threads nor the communicator.
+  bool is_ours() const;
+  /// Throws if it did not.
+  void check_process() const;
   /// A stream that nothing is in, to be given back.
   cclStream_t take_stream();
   void give_stream(cclStream_t stream, bool failed);
@@ -80,7 +84,6 @@ class Group : public std::enable_shared_from_this<Group> {
   void wake();
   void work();
   void take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_ptr<Operation>& operation, bool stays);
-  bool is_ours() const;
 
   const std::string name_;
   const std::vector<int64_t> global_ranks_;

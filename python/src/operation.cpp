@@ -29,6 +29,7 @@ Operation::Operation(
       body_(std::move(body)) {}
 
 bool Operation::wait(Milliseconds timeout) {
+  if (!group_->is_ours() && !isCompleted()) group_->check_process();
   bool forever = timeout == kNoTimeout || timeout < Milliseconds::zero();
   if (forever && body_) group_->help(*this);
   std::unique_lock<std::mutex> lock(mutex_);

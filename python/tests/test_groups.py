@@ -276,16 +276,55 @@ def threads_by_a_hash_store(rank, n):
 
 
 def children(rank, n):
-    """A forked child that ends as Python ends leaves its parent's group alone."""
+    """A forked child that ends as Python ends leaves its parent's group alone, and uses it in vain."""
     dist.all_reduce(torch.ones(3), async_op=True).wait()
+    awaited = dist.irecv(torch.ones(3), 1 - rank)
     child = os.fork()
     if child == 0:
-        gc.collect()
-        ccl_torch._C.leave_all()
-        os._exit(0)
+        status = 1
+        try:
+            uses = [lambda: dist.all_reduce(torch.ones(3), async_op=asynchronous) for asynchronous in (False, True)]
+            for use in [*uses, lambda: dist.send(torch.ones(3), 1 - rank), awaited.wait]:
+                fails(use, "of which this one was forked")
+            gc.collect()
+            ccl_torch._C.leave_all()
+            status = 0
+        except BaseException as error:
+            print(error, file=sys.stderr)
+        os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
+    dist.send(torch.ones(3), 1 - rank)
+    awaited.wait()
     tensor = torch.ones(3)
     dist.all_reduce(tensor)
+    assert tensor[0] == n
+
+
+def without_an_end(rank, n, file):
+    """Groups that nobody ends go, with their threads and descriptors, when they are not used any more."""
+    store = dist.FileStore(file, n)
+    asynchronous = dist.AllreduceOptions()
+    asynchronous.asyncOp = True
+
+    def held():
+        return [len(os.listdir(f"/proc/self/{what}")) for what in ("task", "fd")]
+
+    def use(name):
+        prefixed = dist.PrefixStore(name, store)
+        backend = ccl_torch._C.create(prefixed, rank, n, datetime.timedelta(seconds=PATIENCE), name, [])
+        backend.allreduce([torch.ones(3)], asynchronous).get_future().wait()  # by a thread of the group's
+
+    keeps = ccl_torch._C.create(store, rank, n, datetime.timedelta(seconds=PATIENCE), "keeps", [])
+    before = held()
+    for name in "abc":
+        use(name)
+    gc.collect()
+    end = time.monotonic() + PATIENCE / 2
+    while any(now > then for now, then in zip(held(), before)):
+        assert time.monotonic() < end, f"{held()} are more than {before}"
+        time.sleep(0.05)
+    tensor = torch.ones(3)
+    keeps.allreduce([tensor]).wait()
     assert tensor[0] == n
 
 
@@ -314,6 +353,9 @@ class Groups(unittest.TestCase):
     def test_a_missing_rank_is_named(self):
         run(3, missing_rank, init=False)
         run(3, no_rank_0, init=False)
+
+    def test_without_an_end(self):
+        run(2, without_an_end, init=False)
 
     def test_restarts_by_the_same_store(self):
         run(3, again_by_the_same_store, init=False)

@@ -109,18 +109,18 @@ impl Config {
     /// Checks the settings, fills in what the environment says, and returns the deadlines.
     pub(super) fn check(&mut self) -> Result<Deadlines> {
         if self.transport.is_none() {
-            self.transport = env::var("CCL_TRANSPORT").ok().filter(|text| !text.is_empty());
+            self.transport = sys::environment::text("CCL_TRANSPORT");
         }
         let by_env = self.algorithm.is_none();
         if by_env {
-            self.algorithm = env::var("CCL_ALGO").ok().filter(|text| !text.is_empty());
+            self.algorithm = sys::environment::text("CCL_ALGO");
         }
         if self.plugin.is_none() && !sys::library::has_others_rights() {
-            self.plugin = env::var("CCL_NET_PLUGIN").ok();
+            self.plugin = sys::environment::text("CCL_NET_PLUGIN");
         }
         self.plugin = self.plugin.take().filter(|text| !text.is_empty());
         if self.encryption.is_none() {
-            self.encryption = env::var("CCL_ENCRYPTION").ok().filter(|text| !text.is_empty());
+            self.encryption = sys::environment::text("CCL_ENCRYPTION");
         }
         if self.checksum.is_none() {
             self.checksum = match env::var("CCL_CHECKSUM").as_deref() {

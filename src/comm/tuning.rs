@@ -3,22 +3,24 @@
 use crate::{
     log,
     plan::calibration::Tuning,
-    sys::environment,
+    sys::{environment, library::has_others_rights},
     topo::fingerprint::Fingerprint,
     types::{Error, Result},
 };
+use rustix::{fs::OFlags, process::geteuid};
 use serde::{Deserialize, Serialize};
 use std::{
     env,
-    fs::File,
-    io::{self, Read},
+    fs::{File, Metadata},
+    io::Read,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 #[cfg(feature = "cli")]
 use std::{
     fs::{self, DirBuilder},
-    io::Write,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    io::{self, Write},
+    os::unix::fs::DirBuilderExt,
 };
 use tracing::{info, warn};
 
@@ -42,6 +44,9 @@ pub(crate) struct Tuned {
 /// # Errors
 /// [`Error::Usage`] for a word that is reserved.
 pub(super) fn of_this_machine(rank: usize, ranks: usize) -> Result<Tuning> {
+    if has_others_rights() {
+        return Ok(Tuning::default()); // the environment is not to say which files are read
+    }
     let said = environment::text("CCL_TUNE");
     let (path, is_named) = match said.as_deref() {
         Some("off" | "0") => return Ok(Tuning::default()),
@@ -56,7 +61,10 @@ pub(super) fn of_this_machine(rank: usize, ranks: usize) -> Result<Tuning> {
     let Some(path) = path.filter(|path| is_named || path.exists()) else {
         return Ok(Tuning::default());
     };
-    let tuned = read(&path).and_then(|tuned| fitting(tuned, &Fingerprint::read(Path::new("/"))));
+    // A file that is named is its user's wish, whoever made it.
+    let is_trusted = |file: &Metadata| is_named || is_ours(file);
+    let tuned = read_if(&path, is_trusted);
+    let tuned = tuned.and_then(|tuned| fitting(tuned, &Fingerprint::read(Path::new("/"))));
     match tuned {
         Ok(tuning) => {
             let choices = tuning.choices.len();
@@ -69,6 +77,8 @@ pub(super) fn of_this_machine(rank: usize, ranks: usize) -> Result<Tuning> {
             Ok(tuning)
         }
         Err(why) => {
+            let why: String = why.chars().take(MOST_WORDS).collect();
+            let why = why.replace(char::is_control, " ");
             let line = format!("{} is not used: {why}: run ccl-perf tune again", path.display());
             match is_named {
                 true => log::complain(&format!("CCL_TUNE: {line}")),
@@ -106,26 +116,48 @@ pub(crate) fn name(machine: &Fingerprint) -> String {
 
 /// # Errors
 /// Why it cannot be read.
+#[cfg(feature = "cli")]
 pub(crate) fn read(path: &Path) -> std::result::Result<Tuned, String> {
+    read_if(path, |_| true)
+}
+
+/// The same of a file that is trusted, as its owner and mode say.
+fn read_if(path: &Path, is_trusted: impl Fn(&Metadata) -> bool) -> std::result::Result<Tuned, String> {
+    // Not to wait for what a pipe of this name may bring.
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::options()
+        .read(true)
+        .custom_flags(flags.bits() as i32)
+        .open(path);
+    let file = file.map_err(|error| error.to_string())?;
+    let about = file.metadata().map_err(|error| error.to_string())?;
+    if !about.is_file() {
+        return Err("it is no file".to_owned());
+    }
+    if !is_trusted(&about) {
+        return Err("others than this user and root own it, or may write it".to_owned());
+    }
     let mut bytes = Vec::new();
-    let file = File::open(path).and_then(|file| match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("it is no file")),
-    });
-    file.and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes))
+    file.take(MOST_BYTES + 1)
+        .read_to_end(&mut bytes)
         .map_err(|error| error.to_string())?;
     if bytes.len() as u64 > MOST_BYTES {
         return Err("it is too long".to_owned());
     }
-    let tuned: Tuned = serde_json::from_slice(&bytes).map_err(|error| format!("it is damaged: {error}"))?;
-    Ok(tuned)
+    serde_json::from_slice(&bytes).map_err(|error| format!("it is damaged: {error}"))
+}
+
+/// Whether nobody but this user and root can have written a file.
+fn is_ours(file: &Metadata) -> bool {
+    let user = geteuid().as_raw();
+    [0, user].contains(&file.uid()) && file.mode() & 0o022 == 0
 }
 
 /// What of a file holds here.
 ///
 /// # Errors
 /// Why nothing does.
-fn fitting(tuned: Tuned, here: &Fingerprint) -> std::result::Result<Tuning, String> {
+pub(crate) fn fitting(tuned: Tuned, here: &Fingerprint) -> std::result::Result<Tuning, String> {
     let version = env!("CARGO_PKG_VERSION");
     if tuned.version != version {
         return Err(format!(
@@ -174,6 +206,8 @@ pub(crate) fn write(path: &Path, tuned: &Tuned) -> io::Result<()> {
 
 /// The longest file that is read.
 const MOST_BYTES: u64 = 1 << 20;
+/// Characters that are told of what is wrong with it.
+const MOST_WORDS: usize = 300;
 
 #[cfg(all(test, feature = "cli"))]
 mod tests {
@@ -216,6 +250,9 @@ mod tests {
         assert!(read(folder.path()).unwrap_err().contains("no file"));
         fs::write(&path, vec![b' '; MOST_BYTES as usize + 1]).unwrap();
         assert!(read(&path).unwrap_err().contains("too long"));
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+        assert!(read(&pipe).unwrap_err().contains("no file"));
         let here = tuned().machine;
         let mut other = tuned();
         other.machine.processors += 1;
@@ -226,5 +263,18 @@ mod tests {
         let mut wrong = tuned();
         wrong.calibration.shm.cold = -1.0;
         assert!(fitting(wrong, &here).is_err());
+    }
+
+    #[test]
+    fn what_others_may_have_written_is_used_only_if_it_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tune.json");
+        write(&path, &tuned()).unwrap();
+        for (mode, trusted) in [(0o600, true), (0o644, true), (0o664, false), (0o606, false)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let found = read_if(&path, is_ours);
+            assert_eq!(found.is_ok(), trusted, "{mode:o}: {found:?}");
+            assert!(read(&path).is_ok());
+        }
     }
 }

@@ -114,8 +114,7 @@ fn tune(args: &Args) -> Result<String, String> {
     let probes = measure(args, &host)?;
     // What is there of the other transport stays.
     let before = tuning::read(&path).ok();
-    let before =
-        before.filter(|tuned| tuned.machine == machine && tuned.version == env!("CARGO_PKG_VERSION"));
+    let before = before.filter(|tuned| tuning::fitting(tuned.clone(), &machine).is_ok());
     let mut tuned = before.unwrap_or_else(|| Tuned {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         machine,

@@ -193,8 +193,14 @@ impl Tuning {
         }
         for choice in &self.choices {
             let Choice {
-                operation, algorithm, ..
+                transport,
+                operation,
+                algorithm,
+                ..
             } = choice;
+            if !matches!(transport.as_str(), "shm" | "tcp") {
+                return Err(format!("it chooses for {transport:?}"));
+            }
             let collectives = super::definition::every([0]);
             let known = collectives.into_iter().find(|known| known.name() == operation);
             if !known.is_some_and(|known| fitting(known).any(|one| one.name == algorithm)) {
@@ -238,6 +244,11 @@ mod tests {
         assert!(with(vec![choice("broadcast", "ring")]).check().is_err());
         assert!(with(vec![choice("allreduce", "rings")]).check().is_err());
         assert!(with(vec![choice("x", "ring"); 5000]).check().is_err());
+        let strange = Choice {
+            transport: "x".repeat(1000),
+            ..choice("allreduce", "ring")
+        };
+        assert!(with(vec![strange]).check().is_err());
         for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let mut tuning = Tuning::default();
             tuning.calibration.tcp.crowded.byte = wrong;

@@ -60,8 +60,8 @@ pub(super) struct Simulate {
     algorithm: Option<&'static Algorithm>,
     /// Copies of the schedule that share the vector, each of which goes another way in and out of hosts [default: 1; of a ring
     /// the ranks of a host]
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
-    channels: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    channels: Option<u16>,
     /// Bytes of the longest message [default: 1M, or a 256th of the vector if that is more]
     #[arg(long, value_name = "BYTES", value_parser = crate::perf::bytes)]
     tile: Option<u64>,
@@ -235,12 +235,12 @@ impl Simulate {
                 .ranks_per_host
                 .or(devices.map(|devices| devices.div_ceil(joined)))
                 .unwrap_or(1);
-            let hosts = self.hosts.map(|hosts| hosts + more);
+            let hosts = self.hosts.map(|hosts| hosts.saturating_add(more));
             return Network::whole(graph.clone(), hosts, at_least(ranks)?, limits)
                 .map_err(|error| error.to_string());
         }
         let ranks = at_least(self.ranks_per_host.or(devices).unwrap_or(8))?;
-        let hosts = at_least(self.hosts.unwrap_or(2) + more)?;
+        let hosts = at_least(self.hosts.unwrap_or(2).saturating_add(more))?;
         if ranks.saturating_mul(hosts) > 1 << 24 {
             return Err(format!(
                 "{hosts} hosts of {ranks} ranks are more than 16777216 ranks"
@@ -287,6 +287,7 @@ impl Simulate {
         let per_host = network.ranks_per_host();
         let channels = self
             .channels
+            .map(usize::from)
             .unwrap_or(if algorithm.name == "ring" { per_host } else { 1 });
         let tile = self.tile.unwrap_or((self.bytes / 256).max(1 << 20));
         let call = Call {

@@ -105,8 +105,14 @@ struct Engine<'m> {
 /// Runs it to the end.
 ///
 /// # Errors
-/// [`Error::Internal`] if threads wait for each other for ever; [`Error::Usage`] if it takes more than 5 hours.
+/// [`Error::Internal`] if threads wait for each other for ever; [`Error::Usage`] if it takes more than 5 hours, or too much memory.
 pub(super) fn run(model: &Model, setting: &Setting) -> Result<Outcome, Error> {
+    if model.lanes.len().saturating_mul(setting.slots) > MOST_SLOTS {
+        let (lanes, slots) = (model.lanes.len(), setting.slots);
+        return Err(Error::usage(format!(
+            "{slots} slots in each of {lanes} lanes are too many"
+        )));
+    }
     let mut engine = Engine::new(model, setting);
     engine.go()?;
     let Engine {
@@ -122,11 +128,19 @@ pub(super) fn run(model: &Model, setting: &Setting) -> Result<Outcome, Error> {
     }
     let time = threads.iter().map(|thread| thread.clock).max().unwrap_or(0);
     let time = time.checked_add(skipped).filter(|&time| time < LONGEST);
-    let time = time.ok_or_else(|| Error::usage("it takes more than 5 hours".to_owned()))?;
+    let time = time.ok_or_else(too_long)?;
     Ok(Outcome { time, ..outcome })
 }
 
+/// Times stay at the end of their range when they reach it, which is beyond this.
 const LONGEST: u64 = 18_000_000_000_000_000_000;
+
+fn too_long() -> Error {
+    Error::usage("it takes more than 5 hours".to_owned())
+}
+
+/// Slots of all lanes, at most: some 5 GB.
+const MOST_SLOTS: usize = 1 << 27;
 
 impl<'m> Engine<'m> {
     fn new(model: &'m Model, setting: &'m Setting) -> Self {
@@ -188,6 +202,9 @@ impl<'m> Engine<'m> {
             let Some(now) = self.flows.next() else {
                 return Ok(());
             };
+            if now >= LONGEST {
+                return Err(too_long());
+            }
             self.now = now;
             while let Some((lane, event)) = self.flows.take(now) {
                 match event {
@@ -227,8 +244,8 @@ impl<'m> Engine<'m> {
                 Op::Recv { lane } => self.receive(at, lane),
                 Op::Send { lane, grains } => self.send(at, lane, f64::from(grains) * self.setting.grain),
                 Op::Reduce { grains } => {
-                    thread.clock +=
-                        (f64::from(grains) * self.setting.grain * self.setting.reduce).round() as u64;
+                    let took = (f64::from(grains) * self.setting.grain * self.setting.reduce).round();
+                    thread.clock = thread.clock.saturating_add(took as u64);
                     true
                 }
                 Op::Enter { .. } => {
@@ -252,7 +269,7 @@ impl<'m> Engine<'m> {
     fn next_tile(&mut self, at: u32, is_empty: bool) -> bool {
         let thread = &mut self.threads[at as usize];
         (thread.pc, thread.tile) = (0, thread.tile + 1);
-        let now = thread.clock + self.skipped;
+        let now = thread.clock.saturating_add(self.skipped);
         let tiles = self.steady.first_mut().filter(|_| !is_empty);
         if let Some(jump) = tiles.and_then(|tiles| tiles.note(at as usize, 0, now)) {
             for thread in &mut self.threads {
@@ -273,7 +290,7 @@ impl<'m> Engine<'m> {
         let thread = &mut self.threads[at as usize];
         let depth = thread.depth as usize - 1;
         thread.turns[depth] += 1;
-        let (now, tile) = (thread.clock + self.skipped, thread.tile);
+        let (now, tile) = (thread.clock.saturating_add(self.skipped), thread.tile);
         if depth == 0 && self.steady.len() > 1 {
             let is_loop = |op: &&Op| matches!(op, Op::Enter { .. });
             // Loops inside loops are not watched, and there are few.
@@ -344,14 +361,14 @@ impl<'m> Engine<'m> {
             thread.clock = thread.clock.max(self.freed[slot]);
         }
         let begin = thread.clock;
-        thread.clock += self.setting.overhead;
+        thread.clock = thread.clock.saturating_add(self.setting.overhead);
         let now = thread.clock;
         self.outcome.run += 1;
         self.sent[slot] = (now, bytes);
         if is_free {
             let lane = &mut self.lanes[number as usize];
             let start = now.max(lane.busy_until);
-            lane.busy_until = start + (bytes / lane.rate).round() as u64;
+            lane.busy_until = start.saturating_add((bytes / lane.rate).round() as u64);
             lane.left += 1;
             let end = lane.busy_until;
             self.arrive(number, end, begin);
@@ -388,7 +405,8 @@ impl<'m> Engine<'m> {
     fn arrive(&mut self, number: u32, left_at: u64, begin: u64) {
         let line = &self.model.lanes[number as usize];
         let slot = self.slot(number, self.lanes[number as usize].come);
-        self.comes[slot] = left_at + line.latency;
+        let comes = left_at.saturating_add(line.latency);
+        self.comes[slot] = comes;
         let lane = &mut self.lanes[number as usize];
         lane.come += 1;
         if std::mem::take(&mut lane.reader_waits) {
@@ -399,8 +417,8 @@ impl<'m> Engine<'m> {
                 rank: line.from as usize,
                 channel: 0,
                 label: format!("to {}", line.to),
-                begin: begin + self.skipped,
-                end: left_at + line.latency + self.skipped,
+                begin: begin.saturating_add(self.skipped),
+                end: comes.saturating_add(self.skipped),
             };
             self.outcome.spans.push((number, span));
         }

@@ -196,7 +196,8 @@ impl<'m> Flows<'m> {
             }
             flow.left = (flow.left - flow.rate * (now - flow.since) as f64).max(0.0);
             (flow.rate, flow.since) = (rate, now);
-            flow.end = now.saturating_add((flow.left / rate).round() as u64);
+            let took = (flow.left / rate).round() as u64;
+            flow.end = now.saturating_add(took).min(NEVER - 1);
             if flow.end < flow.looked_at {
                 flow.looked_at = flow.end;
                 self.events.push(Reverse((flow.end, lane)));

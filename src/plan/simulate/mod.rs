@@ -171,11 +171,11 @@ pub(crate) fn simulate(call: &Call<'_>, network: &Network) -> Result<Report, Err
         false => Classes::apart(&programs, used.of.len()),
     };
     let grain = call.bytes / work.parts as f64 / programs.grains.max(1) as f64;
-    let (tiles, in_flight) = tiles(call, &programs, grain);
+    let (tiles, in_flight) = tiles(call, &programs, grain)?;
     let model = Model::new(&programs, &classes, &used.capacities, in_flight as f64);
     let setting = Setting {
         grain: grain / tiles as f64,
-        tiles: (tiles / in_flight) as u32,
+        tiles: (tiles / in_flight) as u32, // not more than `MOST_TILES`
         overhead: femtoseconds(call.constants.overhead_ns),
         reduce: call.constants.reduce_ns * 1e6,
         slots: call.constants.slots.max(1),
@@ -226,16 +226,29 @@ pub(crate) fn simulate(call: &Call<'_>, network: &Network) -> Result<Report, Err
 }
 
 /// How many tiles there are, and how many of them are in flight: a number that divides them.
-fn tiles(call: &Call<'_>, programs: &Programs, grain: f64) -> (usize, usize) {
+///
+/// # Errors
+/// [`Error::Usage`] if they are more than can be counted.
+fn tiles(call: &Call<'_>, programs: &Programs, grain: f64) -> Result<(usize, usize), Error> {
     let grains = programs.ops.iter().map(|op| match op {
         Op::Send { grains, .. } => *grains,
         _ => 0,
     });
     let longest = f64::from(grains.max().unwrap_or(0)) * grain;
-    let wanted = (longest / call.tile.max(1.0)).ceil().max(1.0) as usize;
+    let wanted = (longest / call.tile.max(1.0)).ceil().max(1.0);
+    if wanted > MOST_TILES {
+        return Err(Error::usage(format!(
+            "messages of {} bytes would be {wanted:.0}: make them longer",
+            call.tile
+        )));
+    }
+    let wanted = wanted as usize;
     let in_flight = wanted.min(call.in_flight.max(1));
-    (wanted.next_multiple_of(in_flight), in_flight)
+    Ok((wanted.next_multiple_of(in_flight), in_flight))
 }
+
+/// The most tiles of a call.
+const MOST_TILES: f64 = 1e9;
 
 fn seconds(femtoseconds: u64) -> f64 {
     femtoseconds as f64 * 1e-15

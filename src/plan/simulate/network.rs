@@ -367,7 +367,10 @@ impl Cluster {
         edges.extend(into.edges.iter().map(|edge| edge + far_first as u32));
         Some(Way {
             edges,
-            latency: out.latency + into.latency + femtoseconds(self.fabric.latency_ns * f64::from(links)),
+            latency: out
+                .latency
+                .saturating_add(into.latency)
+                .saturating_add(femtoseconds(self.fabric.latency_ns * f64::from(links))),
         })
     }
 }
@@ -432,10 +435,10 @@ impl Edges<'_> {
         let mut way = Way::default();
         for id in paths.edges(graph, to) {
             let link = &graph.edge(id).link;
-            way.latency += femtoseconds(
-                link.latency_ns
-                    .map_or_else(|| usual_latency(link.kind), f64::from),
-            );
+            let latency = link
+                .latency_ns
+                .map_or_else(|| usual_latency(link.kind), f64::from);
+            way.latency = way.latency.saturating_add(femtoseconds(latency));
             if link.kind != LinkKind::Local {
                 way.edges.push(id.at() as u32);
             }

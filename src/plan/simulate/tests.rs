@@ -416,3 +416,35 @@ fn a_trace_has_all_messages() {
     assert_eq!(seconds(last), report.time);
     assert!(simulate(&one, &flat(600)).is_err());
 }
+
+#[test]
+fn what_is_too_much_is_refused() {
+    let slow = |bandwidth: f64, latency: f64| {
+        let limits = Limits {
+            link: Some(bandwidth),
+            ..Limits::USUAL
+        };
+        let host = Host::uniform(1, 400e9, 400, limits);
+        Network::cluster(host, 4, Fabric::switch(latency))
+    };
+    let why = |call: &Call<'_>, network: &Network| simulate(call, network).unwrap_err().to_string();
+    for name in ["direct", "ring", "doubling"] {
+        for effort in [ALL, SHORT] {
+            let mut call = call(Collective::AllReduce, name, 1e9);
+            (call.tile, call.effort) = (1e5, effort);
+            for network in [slow(1e-291, 500.0), slow(1.0, 500.0), slow(LINK, 9e11)] {
+                let said = why(&call, &network);
+                assert!(said.contains("more than 5 hours"), "{name}: {said}");
+            }
+            call.constants.overhead_ns = 9e11;
+            assert!(why(&call, &flat(4)).contains("more than 5 hours"), "{name}");
+            call.constants = Constants {
+                slots: 1 << 30,
+                ..Constants::USUAL
+            };
+            assert!(why(&call, &flat(4)).contains("slots"), "{name}");
+            (call.constants, call.bytes, call.tile) = (Constants::USUAL, 1e18, 1.0);
+            assert!(why(&call, &flat(4)).contains("make them longer"), "{name}");
+        }
+    }
+}

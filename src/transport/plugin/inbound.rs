@@ -47,17 +47,19 @@ impl Inbound {
         hub: &Hub,
     ) -> Result<(Inbound, Greeting), Error> {
         let (ends, bytes) = Ends::create(rank, peer, hub, false, greeting.bytes.len())?;
-        let ring = |lane| ends.memory(lane, RING).map_err(|why| broken(rank, why));
-        let rings: Vec<Memory> = (0..LANES).map(ring).collect::<Result<_, _>>()?;
-        ends.join(rank, &greeting.bytes)?;
-        let places = std::array::from_fn(|lane| rings[lane].place());
-        let half = Inbound {
+        // From here on the ends go before the rings, whatever fails.
+        let mut half = Inbound {
             peer,
             ends,
             lanes: Default::default(),
-            rings,
+            rings: Vec::with_capacity(LANES),
         };
-        let rings = Some(places);
+        for lane in 0..LANES {
+            let ring = half.ends.memory(lane, RING);
+            half.rings.push(ring.map_err(|why| broken(rank, why))?);
+        }
+        half.ends.join(rank, &greeting.bytes)?;
+        let rings = Some(std::array::from_fn(|lane| half.rings[lane].place()));
         Ok((half, Greeting { bytes, rings }))
     }
 

@@ -60,11 +60,12 @@ impl Outbound {
                 "it answered what no rank of this version does".to_owned(),
             ));
         };
-        self.ends.join(rank, &answer.bytes)?;
-        match self.targets.set(rings) {
-            Ok(()) => Ok(()),
-            Err(_) => Err(broken(self.peer, "it answered twice".to_owned())),
+        if self.is_joined() {
+            return Err(broken(self.peer, "it answered twice".to_owned()));
         }
+        self.ends.join(rank, &answer.bytes)?;
+        self.targets.get_or_init(|| rings);
+        Ok(())
     }
 
     pub(super) fn is_joined(&self) -> bool {

@@ -1,6 +1,6 @@
 //! The plugin interface: what is loaded, and that Rust and C mean the same by it. How links behave, the conformance test says.
 
-use super::{Plugin, Wire, abi};
+use super::{Hub, Plugin, Wire, abi, inbound::Inbound, outbound::Outbound};
 use crate::transport::{
     inproc,
     links::{Choice, Links},
@@ -94,6 +94,92 @@ fn what_is_no_plugin_is_refused() {
         assert!(Plugin::load(name).is_err(), "{name}");
     }
     assert_eq!(example().identity(), "loop 1");
+}
+
+/// The plugin of the examples, which ends the process where memory goes before connections, an end is joined twice, or its
+/// context is closed and something is left; and which has one fault.
+const STRICT: &str = r#"
+#define ccl_net_plugin_v1 lenient
+#include "loop.c"
+#undef ccl_net_plugin_v1
+#define NONE 0
+#define REGISTERS 1
+#define JOINS 2
+#define CREATES 3
+static int strict_register(ccl_net_context *context, uint32_t device, void *address, size_t len,
+                           ccl_net_memory **memory, uint64_t *key, ccl_net_error *error) {
+    if (FAULT == REGISTERS && context->memory && context->memory->next)
+        return fail(error, "no room", 0);
+    return loop_register(context, device, address, len, memory, key, error);
+}
+static void strict_deregister(ccl_net_context *context, ccl_net_memory *memory) {
+    if (context->connections)
+        abort();
+    loop_deregister(context, memory);
+}
+static int strict_create(ccl_net_context *context, const ccl_net_setup *setup, ccl_net_connection **made,
+                         unsigned char *bytes, size_t *len, ccl_net_error *error) {
+    int done = loop_create(context, setup, made, bytes, len, error);
+    *len = FAULT == CREATES ? 300 : *len;
+    return done;
+}
+static int strict_join(ccl_net_connection *at, const unsigned char *bytes, size_t len, ccl_net_error *error) {
+    if (at->fd >= 0)
+        abort();
+    return FAULT == JOINS ? fail(error, "no way", 0) : loop_join(at, bytes, len, error);
+}
+static void strict_close(ccl_net_context *context) {
+    if (context->connections || context->memory)
+        abort();
+    loop_close(context);
+}
+const ccl_net_plugin *ccl_net_plugin_v1(void) {
+    static ccl_net_plugin strict;
+    strict = plugin;
+    strict.register_memory = strict_register;
+    strict.deregister_memory = strict_deregister;
+    strict.create = strict_create;
+    strict.join = strict_join;
+    strict.close = strict_close;
+    return &strict;
+}
+"#;
+
+fn strict(fault: &str) -> (TempDir, Plugin) {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("strict.c");
+    fs::write(&source, STRICT).unwrap();
+    let examples = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/examples/net_plugin");
+    let (kept, library) = compile(&source, "loop", &[examples, &format!("-DFAULT={fault}")]);
+    (kept, Plugin::load(library.to_str().unwrap()).unwrap())
+}
+
+#[test]
+fn whatever_fails_connections_go_first_and_nothing_stays() {
+    for (fault, wanted) in [
+        ("REGISTERS", "cannot be registered: no room"),
+        ("JOINS", "no way"),
+        ("CREATES", "create gave 300 bytes where 256 fit"),
+    ] {
+        let (_kept, faulty) = strict(fault);
+        let hub = |rank, plugin| Hub::new(rank, &Wire::open(plugin, rank, 2).unwrap()).unwrap();
+        let (sends, receives) = (hub(0, example()), hub(1, faulty));
+        let (_half, greeting) = Outbound::open(0, 1, &sends).unwrap();
+        let error = Inbound::accept(1, 0, greeting, &receives).err().unwrap();
+        assert!(error.to_string().contains(wanted), "{error}");
+    }
+}
+
+#[test]
+fn a_second_answer_joins_nothing() {
+    let (_kept, plugin) = strict("NONE");
+    let hub = |rank| Hub::new(rank, &Wire::open(plugin, rank, 2).unwrap()).unwrap();
+    let (sends, receives) = (hub(0), hub(1));
+    let (sender, greeting) = Outbound::open(0, 1, &sends).unwrap();
+    let (_receiver, answer) = Inbound::accept(1, 0, greeting, &receives).unwrap();
+    sender.joined(0, answer.clone()).unwrap();
+    let error = sender.joined(0, answer).unwrap_err();
+    assert!(error.to_string().contains("it answered twice"), "{error}");
 }
 
 #[test]

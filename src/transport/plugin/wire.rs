@@ -205,14 +205,21 @@ impl End {
                 why,
             )
         });
-        let made = made.and_then(|()| match raw.is_null() || len > bytes.len() {
-            true => Err("create gave no connection".to_owned()),
-            false => Ok(()),
-        });
-        made.map_err(|why| format!("{}: {why}", wire.at(device)))?;
+        let said = |why| format!("{}: {why}", wire.at(device));
+        made.map_err(said)?;
+        if raw.is_null() {
+            return Err(said("create gave no connection".to_owned()));
+        }
+        let end = End {
+            wire: Arc::clone(wire),
+            raw,
+            device,
+        };
+        if len > bytes.len() {
+            return Err(said(format!("create gave {len} bytes where {MAX_BYTES} fit")));
+        }
         bytes.truncate(len);
-        let wire = Arc::clone(wire);
-        Ok((End { wire, raw, device }, bytes))
+        Ok((end, bytes))
     }
 
     /// Joins it with the one that gave these bytes.
@@ -355,10 +362,11 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if self.wire.is_ours() {
-            // SAFETY: it was registered; the ends that use it are gone.
-            unsafe { (self.wire.plugin.functions().deregister)(self.wire.raw, self.raw) };
+        if !self.wire.is_ours() {
+            return; // in a forked child what is registered may not be mapped: it is not touched
         }
+        // SAFETY: it was registered; the ends that use it are gone.
+        unsafe { (self.wire.plugin.functions().deregister)(self.wire.raw, self.raw) };
         // SAFETY: it was allocated so; no device uses it any more, and no region, which would borrow this.
         unsafe { dealloc(self.base, self.layout) };
     }
