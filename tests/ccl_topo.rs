@@ -111,8 +111,9 @@ fn mistakes_are_one_line() {
         "{line}"
     );
     for (words, wanted) in [
-        (&[][..], "show, dump, diff, rings or simulate?"),
-        (&["draw"], "unrecognized subcommand"),
+        (&[][..], "show, dump, diff, rings, simulate or draw?"),
+        (&["paint"], "unrecognized subcommand"),
+        (&["draw", "a"], "--output <OUT.svg>"),
         (
             &["dump", "a", "--format", "png"],
             "possible values: json, nccl-xml",

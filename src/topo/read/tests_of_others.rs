@@ -24,7 +24,7 @@ fn files() -> Vec<(String, String)> {
         }
     }
     files.sort();
-    assert_eq!(files.len(), 33, "the files of tests/data/topologies");
+    assert_eq!(files.len(), 35, "the files of tests/data/topologies");
     files
 }
 
