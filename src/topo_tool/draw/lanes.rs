@@ -138,10 +138,9 @@ impl Lanes {
                 at.ok_or_else(|| format!("{}s over more devices than a picture has room for", self.kind))?;
             columns.insert(*node, drawn.layout.at[at].centre());
         }
-        let mut middles: Vec<f64> = columns.values().copied().collect();
-        middles.sort_by(f64::total_cmp);
-        let gaps = middles.windows(2).map(|pair| pair[1] - pair[0]);
-        let room = gaps.fold(90.0, f64::min);
+        let room = spread(&mut columns);
+        let last = columns.values().copied().fold(0.0, f64::max);
+        drawn.page.width = drawn.page.width.max(last + room / 2.0 + MARGIN);
         for (place, lane) in self.lanes.iter().take(MOST_LANES).enumerate() {
             self.lane(&mut drawn.page, lane, of_number(place), &columns, room);
         }
@@ -226,6 +225,21 @@ impl Lanes {
     }
 }
 
+/// Moves columns apart that are too near for names, and says how near they are then.
+fn spread(columns: &mut BTreeMap<NodeId, f64>) -> f64 {
+    let mut order: Vec<&mut f64> = columns.values_mut().collect();
+    order.sort_by(|one, other| one.total_cmp(other));
+    let (mut nearest, mut last): (f64, Option<f64>) = (90.0, None);
+    for x in order {
+        if let Some(last) = last {
+            *x = x.max(last + NEAREST);
+            nearest = nearest.min(*x - last);
+        }
+        last = Some(*x);
+    }
+    nearest
+}
+
 /// Where a hop's end is aside of the middle, so that those there and back differ.
 fn aside(from: (f64, f64), to: (f64, f64)) -> f64 {
     if from.0 < to.0 { -5.0 } else { 5.0 }
@@ -254,5 +268,7 @@ fn fall(from: (f64, f64), to: (f64, f64)) -> Shape {
 /// How high the longest hops of rings are, and devices' names.
 const ARC: f64 = 72.0;
 const PILL: f64 = 17.0;
+
+const NEAREST: f64 = 50.0;
 
 const MOST_LANES: usize = 16;

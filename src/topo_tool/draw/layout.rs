@@ -4,6 +4,7 @@ use super::links::Wire;
 use super::page::{Letters, Rect};
 use super::view::View;
 use crate::topo::graph::NodeKind;
+use std::collections::BTreeMap;
 
 /// Where everything is, from the left and the top of the picture's middle part.
 #[derive(Debug)]
@@ -12,8 +13,9 @@ pub(super) struct Layout {
     pub(super) at: Vec<Rect>,
     /// Which boxes stand side by side. No two rows have the same number.
     pub(super) rows: Vec<i32>,
-    /// How far edges may reach above a row's boxes, or below those of the rows of devices and NVSwitches.
-    pub(super) arcs: f64,
+    /// By row, how far edges between its boxes reach above them, or below them in the rows of devices and NVSwitches; and from box
+    /// to box.
+    arcs: BTreeMap<i32, [f64; 2]>,
     pub(super) width: f64,
     pub(super) height: f64,
 }
@@ -29,7 +31,7 @@ impl Layout {
         let mut layout = Layout {
             at: vec![Rect::default(); count],
             rows: vec![0; count],
-            arcs: 0.0,
+            arcs: BTreeMap::new(),
             width: 0.0,
             height: 0.0,
         };
@@ -47,7 +49,11 @@ impl Layout {
         let letters = Letters::PLAIN;
         for (at, shown) in self.at.iter_mut().zip(&view.boxes) {
             let lines = shown.lines.iter().map(|line| letters.width(line));
-            at.width = (lines.fold(0.0, f64::max) + 2.0 * PAD).max(NARROWEST);
+            let least = match shown.kind {
+                NodeKind::Gpu | NodeKind::Npu => NARROWEST_WITH_LINKS,
+                _ => NARROWEST,
+            };
+            at.width = (lines.fold(0.0, f64::max) + 2.0 * PAD).max(least);
             at.height = letters.height() * shown.lines.len() as f64 + PAD;
         }
     }
@@ -92,7 +98,7 @@ impl Layout {
                 continue;
             }
             // NVSwitches are as wide as there is room for: they are joined with all.
-            let wide = (needs[at] - 2.0 * FRAME) * 0.6 / shown.apart.len().max(1) as f64 - GAP;
+            let wide = (needs[at] - 2.0 * FRAME) * 0.9 / shown.apart.len().max(1) as f64 - GAP;
             for &apart in &shown.apart {
                 needs[apart] = needs[apart].max(wide);
                 self.at[apart].width = needs[apart];
@@ -116,28 +122,32 @@ impl Layout {
         let mut rows: Vec<i32> = self.rows.clone();
         rows.sort_unstable();
         rows.dedup();
-        let level = |wire: &&Wire| self.rows[wire.ends[0]] == self.rows[wire.ends[1]];
-        let reach = |wire: &Wire| (self.at[wire.ends[0]].centre() - self.at[wire.ends[1]].centre()).abs();
-        let widest = wires.iter().filter(level).map(reach).fold(0.0, f64::max);
-        self.arcs = (24.0 + widest * 0.12).min(150.0);
         let bent = wires
             .iter()
-            .filter(level)
-            .filter(|wire| !self.are_straight(wire.ends));
-        let bent: Vec<i32> = bent.map(|wire| self.rows[wire.ends[0]]).collect();
-        let room = |row: i32, arcs: f64| match bent.contains(&row) {
-            true if row == DEVICES || row == APART => arcs + 6.0,
-            true => arcs.min(MOST_ABOVE) + 6.0,
-            false => 0.0,
-        };
+            .map(|wire| wire.ends)
+            .filter(|ends| self.rows[ends[0]] == self.rows[ends[1]] && !self.are_straight(*ends));
+        let mut arcs: BTreeMap<i32, [f64; 2]> = BTreeMap::new();
+        for [one, other] in bent {
+            let row = self.rows[one];
+            let reach = (self.at[one].centre() - self.at[other].centre()).abs();
+            let [high, widest] = arcs.entry(row).or_default();
+            *widest = widest.max(reach);
+            let most = if row >= DEVICES { MOST_BELOW } else { MOST_ABOVE };
+            *high = (24.0 + *widest * 0.12).min(most);
+        }
+        self.arcs = arcs;
+        let crossing = wires
+            .iter()
+            .filter(|wire| wire.ends.iter().any(|&end| self.rows[end] == APART));
+        let above_apart = if crossing.count() > 24 { 110.0 } else { STEP + 14.0 };
 
         let mut top = 0.0;
         for &row in rows.iter().filter(|row| **row < MACHINES) {
-            top += room(row, self.arcs);
+            top += self.room(row);
             top += self.put(row, top) + BETWEEN;
         }
         let frames: Vec<usize> = (0..view.boxes.len()).filter(|&at| view.is_frame(at)).collect();
-        let first = top + room(MACHINES, self.arcs);
+        let first = top + self.room(MACHINES);
         for &at in &frames {
             self.at[at].height = HEADING;
         }
@@ -152,12 +162,12 @@ impl Layout {
             let is_below = row == DEVICES || row == APART;
             top += match (place, row) {
                 (0, _) => 0.0,
-                (_, APART) => STEP + 14.0,
+                (_, APART) => above_apart,
                 _ => STEP,
             };
-            top += if is_below { 0.0 } else { room(row, self.arcs) };
+            top += if is_below { 0.0 } else { self.room(row) };
             top += self.put(row, top);
-            top += if is_below { room(row, self.arcs) } else { 0.0 };
+            top += if is_below { self.room(row) } else { 0.0 };
         }
         end = top.max(end);
         if !frames.is_empty() {
@@ -171,6 +181,17 @@ impl Layout {
             end += self.put(row, end);
         }
         self.height = end;
+    }
+
+    /// What edges between a row's boxes take beside them.
+    fn room(&self, row: i32) -> f64 {
+        self.arcs.get(&row).map_or(0.0, |[high, _]| high + 6.0)
+    }
+
+    /// How far an edge between two boxes of a row goes aside: the further, the further they are apart.
+    pub(super) fn bend(&self, row: i32, reach: f64) -> f64 {
+        let [high, widest] = self.arcs.get(&row).copied().unwrap_or([24.0, reach]);
+        14.0 + (high - 14.0) * (reach / widest.max(1.0)).min(1.0)
     }
 
     /// Puts a row's boxes there, and says how high the highest is.
@@ -270,13 +291,15 @@ fn is_device(view: &View, at: usize) -> bool {
 
 const PAD: f64 = 7.0;
 const NARROWEST: f64 = 40.0;
+const NARROWEST_WITH_LINKS: f64 = 66.0;
 const GAP: f64 = 10.0;
 /// Between a frame and what it holds.
 const FRAME: f64 = 14.0;
 /// The height of a frame's line of words.
-pub(super) const HEADING: f64 = 34.0;
-/// How far edges between boxes of a row reach above it, at most.
-pub(super) const MOST_ABOVE: f64 = 56.0;
+const HEADING: f64 = 34.0;
+/// How far edges between boxes of a row reach above or below it, at most.
+const MOST_ABOVE: f64 = 56.0;
+const MOST_BELOW: f64 = 150.0;
 /// Between rows of a machine, and between those of networks.
 const STEP: f64 = 34.0;
 const BETWEEN: f64 = 64.0;

@@ -1,7 +1,7 @@
 //! The picture of a graph: its boxes and edges.
 
 use super::colours::{self, Sample, dashed};
-use super::layout::{DEVICES, Layout, MOST_ABOVE};
+use super::layout::{DEVICES, Layout};
 use super::links::{Wire, entries, wires};
 use super::page::{Letters, Page, Rect, Shape};
 use super::view::View;
@@ -23,6 +23,9 @@ pub(super) struct Drawn {
 pub(super) const MARGIN: f64 = 20.0;
 
 const NARROWEST: f64 = 680.0;
+
+/// Boxes that are wider are edges' goals all along.
+const WIDE: f64 = 200.0;
 
 impl Drawn {
     /// Draws a graph; faintly, if something is to be drawn over its edges.
@@ -162,13 +165,19 @@ impl Drawn {
                     let middle = middle.min(left.y + 20.0);
                     Shape::line((left.right(), middle), (right.x, middle))
                 }
-                false => self.arc(left, right, self.layout.rows[one] >= DEVICES),
+                false => self.arc(left, right, self.layout.rows[one]),
             };
         }
         let (upper, lower) = if a.y < b.y { (a, b) } else { (b, a) };
         let towards = |of: Rect, other: Rect| {
             let most = (of.width / 2.0 - 8.0).max(0.0);
-            of.centre() + (other.centre() - of.centre()).clamp(-most, most)
+            let off = other.centre() - of.centre();
+            // Edges leave a wide box where they are nearest, and a narrow one side by side.
+            of.centre()
+                + match of.width > WIDE {
+                    true => off.clamp(-most, most),
+                    false => most * off / (off.abs() + 60.0),
+                }
         };
         let from = (towards(upper, lower), upper.bottom());
         let to = (towards(lower, upper), lower.y);
@@ -206,16 +215,12 @@ impl Drawn {
     }
 
     /// Between two boxes of a row, around those between them. Shorter ones leave a box further out, and so cross no longer ones.
-    fn arc(&self, left: Rect, right: Rect, is_below: bool) -> Shape {
+    fn arc(&self, left: Rect, right: Rect, row: i32) -> Shape {
+        let is_below = row >= DEVICES;
         let (reach, most) = (right.centre() - left.centre(), self.layout.width.max(1.0));
         let aside = |at: Rect| (at.width / 2.0 - 6.0) * (1.0 - 0.85 * (reach / most).min(1.0));
         let (from, to) = (left.centre() + aside(left), right.centre() - aside(right));
-        let limit = if is_below {
-            self.layout.arcs
-        } else {
-            self.layout.arcs.min(MOST_ABOVE)
-        };
-        let depth = (18.0 + reach * 0.12).min(limit) / 0.75;
+        let depth = self.layout.bend(row, reach) / 0.75;
         let (y, far) = match is_below {
             true => (
                 left.bottom().max(right.bottom()),

@@ -8,13 +8,14 @@ mod links;
 mod machine;
 mod names;
 mod page;
+mod plan;
 #[cfg(test)]
 mod tests;
 mod timeline;
 mod view;
 
 use super::{
-    How, is_live, load,
+    How, is_live, load, rings,
     simulate::{self, Options},
 };
 use crate::topo::{
@@ -69,6 +70,9 @@ impl Draw {
         if self.what != What::Timeline && (self.op.is_some() || self.bytes.is_some()) {
             return Err("--op and --bytes are a timeline's: --what timeline".to_owned());
         }
+        if self.what == What::Graph && self.options.hosts.is_some() {
+            return Err("--hosts goes with --what rings, trees or timeline".to_owned());
+        }
         let graph = load(&self.file, &self.how)?.0.graph;
         let name = self.name();
         let page = match self.what {
@@ -120,6 +124,7 @@ fn of_graph(graph: &Graph, name: &str) -> Page {
 
 /// Rings or trees below a graph's devices.
 fn of_channels(graph: &Graph, name: &str, hosts: usize, are_trees: bool) -> Result<Page, String> {
+    rings::can_be(graph, hosts)?;
     let task = Task::of(graph, hosts);
     let found = search(graph, &task);
     let lanes = match are_trees {

@@ -1,7 +1,8 @@
 use super::lanes::Lanes;
 use super::machine::Drawn;
 use super::page::{Label, Letters, Page, Rect, clean};
-use super::{of_channels, of_graph};
+use super::{of_channels, of_graph, timeline};
+use crate::plan::simulate::trace::Span;
 use crate::topo::{
     graph::{Confidence, Graph, Link, LinkKind, NodeKind, Origin},
     samples,
@@ -222,6 +223,55 @@ fn what_is_too_much_is_left_out_and_told() {
     let many = samples::graph("own/slurm-tree.conf");
     let why = of_channels(&many, "many", 1, false).unwrap_err();
     assert!(why.contains("ring"), "{why}");
+}
+
+#[test]
+fn timelines_have_a_bar_for_each_message_and_room_for_all() {
+    let span = |rank, channel, begin, end, to: usize| Span {
+        rank,
+        channel,
+        label: format!("to {to}"),
+        begin,
+        end,
+    };
+    let second = 1_000_000_000_000_000;
+    // Two at once, then one; many too short to be seen; more at once than lines; nothing.
+    let mut spans = vec![
+        span(0, 0, 0, second / 2, 1),
+        span(0, 1, second / 4, second, 2),
+        span(0, 0, second / 2, second, 1),
+    ];
+    spans.extend((0..5000).map(|at| span(1, 0, at * 1000, at * 1000 + 900, 0)));
+    spans.extend((0..20).map(|_| span(2, 0, 0, second, 3)));
+    let call = timeline::Call {
+        spans: &spans,
+        ranks: 300,
+        per_host: 2,
+        end: second as f64,
+    };
+    let page = timeline::picture(&call, &["many".to_owned()]);
+    check_labels(&page, "timeline");
+    let text = svg(page);
+    for wanted in [
+        "to 1<",
+        "to 2<",
+        "rank 127",
+        "172 more ranks",
+        "to another host",
+        "has all others",
+        "several messages",
+    ] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+    assert!(text.matches("<rect").count() < 60, "{text}");
+
+    let none = timeline::Call {
+        spans: &[],
+        ranks: 1,
+        per_host: 1,
+        end: 0.0,
+    };
+    check_labels(&timeline::picture(&none, &[]), "nothing");
 }
 
 #[test]

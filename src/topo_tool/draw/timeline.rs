@@ -36,13 +36,16 @@ pub(super) fn draw(
         per_host,
         end: traced.time * 1e15,
     };
+    let hosts = match traced.ranks.div_ceil(per_host) {
+        1 => "1 host".to_owned(),
+        hosts => format!("{hosts} hosts"),
+    };
     let title = [
         name.to_owned(),
         format!(
-            "{} of {bytes} bytes among {} ranks on {} hosts by {}: {:.2} µs, {:.2} GB/s of bus bandwidth",
+            "{} of {bytes} bytes among {} ranks on {hosts} by {}: {:.2} µs, {:.2} GB/s of bus bandwidth",
             operation.name(),
             traced.ranks,
-            traced.ranks.div_ceil(per_host),
             best.algorithm.name,
             traced.time * 1e6,
             traced.bus_bandwidth / 1e9,
