@@ -31,6 +31,17 @@ struct Lane {
     depths: Vec<(NodeId, usize)>,
 }
 
+impl Lane {
+    fn new(hops: Vec<(NodeId, NodeId)>, depths: Vec<(NodeId, usize)>, bytes_per_second: u64) -> Lane {
+        Lane {
+            numbers: Vec::new(),
+            bytes_per_second,
+            hops,
+            depths,
+        }
+    }
+}
+
 impl Lanes {
     pub(super) fn rings(graph: &Graph, found: &Found) -> Lanes {
         let lanes = found.rings.iter().map(|ring| {
@@ -46,7 +57,7 @@ impl Lanes {
             let mut depths: Vec<(NodeId, usize)> = order.into_iter().map(|node| (node, 0)).collect();
             depths.sort_unstable();
             depths.dedup();
-            (hops, depths, ring.bytes_per_second)
+            Lane::new(hops, depths, ring.bytes_per_second)
         });
         Lanes::new(graph, "ring", lanes.collect(), found.ring_bandwidth())
     }
@@ -61,37 +72,29 @@ impl Lanes {
                 let depth = depths.get(parent).copied().unwrap_or(0) + 1;
                 depths.insert(*child, depth);
             }
-            (hops, depths.into_iter().collect(), tree.bytes_per_second)
+            Lane::new(hops, depths.into_iter().collect(), tree.bytes_per_second)
         });
         Lanes::new(graph, "tree", lanes.collect(), found.tree_bandwidth())
     }
 
-    #[allow(clippy::type_complexity, reason = "the fields of a lane")]
-    fn new(
-        graph: &Graph,
-        kind: &'static str,
-        all: Vec<(Vec<(NodeId, NodeId)>, Vec<(NodeId, usize)>, u64)>,
-        together: u64,
-    ) -> Lanes {
+    fn new(graph: &Graph, kind: &'static str, all: Vec<Lane>, together: u64) -> Lanes {
         let count = all.len();
         let mut lanes: Vec<Lane> = Vec::new();
         let short = Names::new(graph);
         let mut names = BTreeMap::new();
-        for (number, (hops, depths, bytes_per_second)) in all.into_iter().enumerate() {
-            for (node, _) in &depths {
+        for (number, mut one) in all.into_iter().enumerate() {
+            for (node, _) in &one.depths {
                 names.entry(*node).or_insert_with(|| short.of(graph, *node));
             }
             let like = lanes
                 .iter_mut()
-                .find(|lane| lane.hops == hops && lane.bytes_per_second == bytes_per_second);
+                .find(|lane| lane.hops == one.hops && lane.bytes_per_second == one.bytes_per_second);
             match like {
                 Some(lane) => lane.numbers.push(number),
-                None => lanes.push(Lane {
-                    numbers: vec![number],
-                    bytes_per_second,
-                    hops,
-                    depths,
-                }),
+                None => {
+                    one.numbers.push(number);
+                    lanes.push(one);
+                }
             }
         }
         Lanes {
@@ -176,7 +179,7 @@ impl Lanes {
         let highest = lane.hops.iter().map(reach).fold(0.0, f64::max);
         let top = page.height + if is_flat { highest } else { 0.0 };
         let deepest = lane.depths.iter().map(|(_, depth)| *depth).max().unwrap_or(0);
-        let step = if deepest > 16 { PILL + 8.0 } else { PILL + 18.0 };
+        let step = if deepest > 16 { PILL + 8.0 } else { PILL + 27.0 };
         let depths: BTreeMap<NodeId, usize> = lane.depths.iter().copied().collect();
         let place = |node: &NodeId| {
             let (x, depth) = (columns.get(node).copied()?, *depths.get(node)?);

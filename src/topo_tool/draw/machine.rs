@@ -171,8 +171,12 @@ impl Drawn {
         let (upper, lower) = if a.y < b.y { (a, b) } else { (b, a) };
         let towards = |of: Rect, other: Rect| {
             let most = (of.width / 2.0 - 8.0).max(0.0);
-            let off = other.centre() - of.centre();
             // Edges leave a wide box where they are nearest, and a narrow one side by side.
+            let goal = match other.width > WIDE {
+                true => of.centre().clamp(other.x + 8.0, other.right() - 8.0),
+                false => other.centre(),
+            };
+            let off = goal - of.centre();
             of.centre()
                 + match of.width > WIDE {
                     true => off.clamp(-most, most),

@@ -109,10 +109,9 @@ fn told(graph: &Graph, node: NodeId) -> Vec<String> {
             each => format!("{times}{} GB/s", giga(each)),
         });
     }
-    if let Some(cores) = graph.get(node, "cpulist") {
-        if matches!(graph.kind(node), NodeKind::Numa | NodeKind::Package) {
-            lines.push(format!("cores {}", clean(cores)));
-        }
+    let has_cores = matches!(graph.kind(node), NodeKind::Numa | NodeKind::Package);
+    if let Some(cores) = graph.get(node, "cpulist").filter(|_| has_cores) {
+        lines.push(format!("cores {}", clean(cores)));
     }
     let caches = of(NodeKind::Cores).count();
     if caches > 1 {

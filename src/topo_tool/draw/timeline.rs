@@ -157,7 +157,7 @@ fn row(
     spans: &[Span],
     scale: f64,
 ) -> bool {
-    if rank > 0 && rank % call.per_host == 0 {
+    if rank > 0 && rank.is_multiple_of(call.per_host) {
         let y = page.height + 1.0;
         let line = Shape::line((MARGIN, y), (page.width - MARGIN, y));
         page.add(line.stroke("#b9c0ca", 1.0), "");
