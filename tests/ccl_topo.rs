@@ -111,8 +111,9 @@ fn mistakes_are_one_line() {
         "{line}"
     );
     for (words, wanted) in [
-        (&[][..], "show, dump, diff, rings or simulate?"),
-        (&["draw"], "unrecognized subcommand"),
+        (&[][..], "show, dump, diff, rings, simulate or draw?"),
+        (&["paint"], "unrecognized subcommand"),
+        (&["draw", "a"], "--output <OUT.svg>"),
         (
             &["dump", "a", "--format", "png"],
             "possible values: json, nccl-xml",
@@ -494,4 +495,78 @@ fn rings_stand_beside_what_is_possible() {
     );
     let two = format!("{DATA}/own/slurm-block.conf");
     assert_eq!(fails(&["rings", &two, "--hosts", "2"]).0, 1);
+}
+
+#[test]
+fn committed_pictures_are_those_that_draw_makes() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(root.join("docs/pictures/README.md")).unwrap();
+    let mut made = Vec::new();
+    for line in readme.lines() {
+        let Some(words) = line.strip_prefix("    ccl-topo ") else {
+            continue;
+        };
+        let (words, file) = words.split_once(" -o ").unwrap();
+        let words: Vec<&str> = words.split(' ').chain(["-o", "-"]).collect();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccl-topo"));
+        let output = command.args(&words).current_dir(root).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+        let kept = std::fs::read(root.join(file)).unwrap();
+        assert!(
+            kept == output.stdout,
+            "{file} is not what this makes any more: {line}"
+        );
+        made.push(file.rsplit('/').next().unwrap().to_owned());
+    }
+    let there = std::fs::read_dir(root.join("docs/pictures")).unwrap();
+    let mut there: Vec<String> = there
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".svg"))
+        .collect();
+    there.sort();
+    made.sort();
+    assert_eq!(made, there, "pictures and the commands that make them");
+}
+
+#[test]
+fn draw_writes_a_file_or_says_why_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out.svg").display().to_string();
+    let file = format!("{DATA}/own/matrix-dgx1.txt");
+    assert_eq!(prints(&["draw", &file, "-o", &out]), "");
+    let first = std::fs::read_to_string(&out).unwrap();
+    assert!(
+        first.starts_with("<svg ") && first.contains("matrix-dgx1.txt: graph</title>"),
+        "{first}"
+    );
+    assert_eq!(prints(&["draw", &file, "-o", "-"]), first);
+    let timeline = prints(&["draw", &file, "--what", "timeline", "--hosts", "1", "-o", "-"]);
+    assert!(
+        timeline.contains("allreduce of 1048576 bytes among 8 ranks on 1 host by "),
+        "{timeline}"
+    );
+    let slurm = format!("{DATA}/own/slurm-tree.conf");
+    for (words, wanted) in [
+        (
+            &["draw", &file, "-o", "/nowhere/at.svg"][..],
+            "/nowhere/at.svg: No such file",
+        ),
+        (
+            &["draw", &file, "--op", "allreduce", "-o", "-"],
+            "--what timeline",
+        ),
+        (
+            &["draw", &file, "--hosts", "2", "-o", "-"],
+            "--what rings, trees or timeline",
+        ),
+        (&["draw", &slurm, "--what", "rings", "-o", "-"], "ring"),
+        (
+            &["draw", &slurm, "--what", "rings", "--hosts", "2", "-o", "-"],
+            "which has 149",
+        ),
+    ] {
+        let (status, line) = fails(words);
+        assert_eq!((status, line.lines().count()), (1, 1), "{words:?}: {line}");
+        assert!(line.contains(wanted), "{words:?}: {line}");
+    }
 }

@@ -3,6 +3,7 @@
 use super::{
     graph::{Confidence, EdgeId, Graph, NodeId, NodeKind},
     paths::{Paths, Way},
+    search::Task,
     words::short,
 };
 use std::{
@@ -180,15 +181,7 @@ pub fn matrix(graph: &Graph) -> String {
     let gpus = graph
         .nodes()
         .filter(|node| matches!(graph.kind(*node), NodeKind::Gpu | NodeKind::Npu));
-    let nics = graph.of_kind(NodeKind::Nic).filter(|nic| {
-        let mut ports = graph
-            .edges_from(*nic)
-            .map(|edge| graph.edge(edge))
-            .filter(|edge| graph.kind(edge.to) == NodeKind::NicPort)
-            .peekable();
-        ports.peek().is_none() || ports.any(|port| port.link.reachable)
-    });
-    let devices: Vec<NodeId> = gpus.chain(nics).collect();
+    let devices: Vec<NodeId> = gpus.chain(Task::usable_nics(graph)).collect();
     if devices.is_empty() || graph.edges().len() == 0 {
         return String::new();
     }

@@ -1,5 +1,6 @@
-//! The `ccl-topo` program: shows, converts and compares descriptions of machines, and simulates calls on them.
+//! The `ccl-topo` program: shows, converts, compares and draws descriptions of machines, and simulates calls on them.
 
+mod draw;
 mod rings;
 mod simulate;
 
@@ -78,6 +79,8 @@ enum Command {
     },
     /// Tell how long a collective takes on a network that need not be there
     Simulate(Box<simulate::Simulate>),
+    /// Draw a machine, rings and trees on it, or when ranks send in a call, as SVG
+    Draw(Box<draw::Draw>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -115,7 +118,7 @@ fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => print(&text, ExitCode::SUCCESS),
                 ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                    complain("show, dump, diff, rings or simulate? --help tells more", 2)
+                    complain("show, dump, diff, rings, simulate or draw? --help tells more", 2)
                 }
                 _ => complain(&crate::perf::one_line(&text), 2),
             };
@@ -139,6 +142,7 @@ impl Command {
             | Command::Dump { file, how, .. } => (vec![file.as_path()], how),
             Command::Diff { first, second, how } => (vec![first.as_path(), second.as_path()], how),
             Command::Simulate(simulate) => (simulate.files().collect(), &simulate.how),
+            Command::Draw(draw) => (draw.files().collect(), &draw.how),
         }
     }
 
@@ -183,6 +187,7 @@ fn obey(command: &Command) -> Result<(String, ExitCode), String> {
             Ok((plain(&lines), code))
         }
         Command::Simulate(simulate) => simulate.run(),
+        Command::Draw(draw) => draw.run(),
     }
 }
 

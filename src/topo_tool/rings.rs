@@ -9,14 +9,23 @@ use std::{collections::HashMap, fmt::Write};
 
 /// Searches a machine, or many hosts like it, and says what was found.
 pub(super) fn rings(graph: &Graph, hosts: usize) -> Result<String, String> {
+    can_be(graph, hosts)?;
+    let task = Task::of(graph, hosts);
+    Ok(told(graph, &task, &search(graph, &task)))
+}
+
+/// Whether there can be so many hosts like that of a graph.
+///
+/// # Errors
+/// If it has several already.
+pub(super) fn can_be(graph: &Graph, hosts: usize) -> Result<(), String> {
     let has = graph.of_kind(NodeKind::Host).count();
     if hosts > 1 && has > 1 {
         return Err(format!(
             "--hosts says how many hosts are like the one of the file, which has {has}"
         ));
     }
-    let task = Task::of(graph, hosts);
-    Ok(told(graph, &task, &search(graph, &task)))
+    Ok(())
 }
 
 /// What a search found, in words.

@@ -27,9 +27,25 @@ pub(super) struct Simulate {
     topo: Option<PathBuf>,
     #[command(flatten)]
     pub(super) how: How,
+    #[command(flatten)]
+    options: Options,
+    /// Run every rank and turn; slow, and for comparison
+    #[arg(long)]
+    unfolded: bool,
+    /// With --json: every message of up to 512 ranks, with its begin and end
+    #[arg(long, requires = "json")]
+    trace: bool,
+    /// Write JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// On what network a call is simulated, and how.
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
     /// Hosts [default: all of a file that joins several, else 2]
     #[arg(long, value_name = "N")]
-    hosts: Option<usize>,
+    pub(super) hosts: Option<usize>,
     /// Ranks of a host [default: its GPUs, else 1 for each NUMA node, else 8]
     #[arg(long, value_name = "K")]
     ranks_per_host: Option<usize>,
@@ -77,18 +93,28 @@ pub(super) struct Simulate {
     /// What if there were more hosts
     #[arg(long, value_name = "N", default_value_t = 0)]
     add_hosts: usize,
-    /// Run every rank and turn; slow, and for comparison
-    #[arg(long)]
-    unfolded: bool,
-    /// With --json: every message of up to 512 ranks, with its begin and end
-    #[arg(long, requires = "json")]
-    trace: bool,
-    /// Write JSON
-    #[arg(long)]
-    json: bool,
 }
 
-fn collective(text: &str) -> Result<Collective, String> {
+/// A call, and how it is run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) operation: Collective,
+    pub(super) bytes: u64,
+    /// Whether every rank and turn is run.
+    pub(super) is_unfolded: bool,
+    /// Whether messages are kept.
+    pub(super) is_traced: bool,
+}
+
+/// What came out of a call.
+pub(super) struct Outcome {
+    pub(super) network: Network,
+    /// At least one, the fastest first.
+    pub(super) rows: Vec<Row>,
+    left_out: Vec<(&'static str, String)>,
+}
+
+pub(super) fn collective(text: &str) -> Result<Collective, String> {
     let all = [
         Collective::AllReduce,
         Collective::Broadcast { root: 0 },
@@ -151,8 +177,8 @@ fn share(text: &str) -> Result<(String, f64), String> {
 }
 
 /// What an algorithm came to, and what it comes to after the changes.
-struct Row {
-    algorithm: &'static Algorithm,
+pub(super) struct Row {
+    pub(super) algorithm: &'static Algorithm,
     channels: usize,
     report: Report,
     after: Option<Report>,
@@ -169,15 +195,142 @@ impl Simulate {
             Some(file) => Some(load(file, &self.how)?.0.graph),
             None => None,
         };
-        let network = self.network(graph.as_ref(), 0)?;
+        let asked = Asked {
+            operation: self.operation,
+            bytes: self.bytes,
+            is_unfolded: self.unfolded,
+            is_traced: self.trace,
+        };
+        let outcome = self.options.simulate(&asked, graph.as_ref())?;
+        let text = match self.json {
+            true => format!("{:#}\n", self.as_json(&outcome)),
+            false => plain(&self.as_text(&outcome)),
+        };
+        Ok((text, ExitCode::SUCCESS))
+    }
+
+    fn as_text(&self, outcome: &Outcome) -> String {
+        let Outcome {
+            network,
+            rows,
+            left_out,
+        } = outcome;
+        let (ranks, size) = (network.ranks(), network.ranks_per_host());
+        let mut text = format!(
+            "{} of {} bytes among {ranks} ranks, {} hosts of {size}\n\n{:<14}{:>12}{:>12}{:>12}{:>12}{:>12}",
+            self.operation.name(),
+            self.bytes,
+            ranks / size.max(1),
+            "algorithm",
+            "time us",
+            "bus GB/s",
+            "latency",
+            "bandwidth",
+            "contention",
+        );
+        if self.options.has_changes() {
+            let _ = write!(text, "{:>14}{:>8}", "changed us", "times");
+        }
+        text.push('\n');
+        for row in rows {
+            let report = &row.report;
+            let split = report
+                .split
+                .map(|split| [split.latency, split.bandwidth, split.contention]);
+            let _ = write!(
+                text,
+                "{:<14}{:>12.2}{:>12.2}",
+                row.algorithm.name,
+                report.time * 1e6,
+                report.bus_bandwidth / 1e9,
+            );
+            for part in 0..3 {
+                let part = split.map_or("-".to_owned(), |split| format!("{:.2}", split[part] * 1e6));
+                let _ = write!(text, "{part:>12}");
+            }
+            if let Some(after) = &row.after {
+                let _ = write!(
+                    text,
+                    "{:>14.2}{:>8.2}",
+                    after.time * 1e6,
+                    after.time / report.time
+                );
+            }
+            text.push('\n');
+        }
+        for (name, why) in left_out {
+            let _ = writeln!(text, "{name:<14}left out: {why}");
+        }
+        let best = &rows[0];
+        let report = best.after.as_ref().unwrap_or(&best.report);
+        let _ = writeln!(
+            text,
+            "\n{}: {} channels, {} tiles, {} in flight; {:.0} messages, {} of {} threads and {} messages run\nbusiest edges:",
+            best.algorithm.name,
+            best.channels,
+            report.tiles,
+            report.in_flight,
+            report.messages,
+            report.classes,
+            report.threads,
+            report.run,
+        );
+        for busy in &report.busiest {
+            let _ = writeln!(
+                text,
+                "  {:>5.1}%  {} ({:.1} GB/s), {} alike",
+                busy.utilisation * 100.0,
+                busy.name,
+                busy.capacity / 1e9,
+                busy.alike,
+            );
+        }
+        text
+    }
+
+    fn as_json(&self, outcome: &Outcome) -> Value {
+        let Outcome {
+            network,
+            rows,
+            left_out,
+        } = outcome;
+        let row = |row: &Row| {
+            json!({
+                "algorithm": row.algorithm.name,
+                "channels": row.channels,
+                "now": of_report(&row.report),
+                "changed": row.after.as_ref().map(of_report),
+            })
+        };
+        let left_out = left_out
+            .iter()
+            .map(|(name, why)| json!({ "algorithm": name, "why": why }));
+        json!({
+            "op": self.operation.name(),
+            "bytes": self.bytes,
+            "ranks": network.ranks(),
+            "ranks_per_host": network.ranks_per_host(),
+            "results": rows.iter().map(row).collect::<Vec<_>>(),
+            "left_out": left_out.collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Options {
+    /// Runs a call by all algorithms that can, or the one that is asked for.
+    ///
+    /// # Errors
+    /// If none can.
+    pub(super) fn simulate(&self, asked: &Asked, graph: Option<&Graph>) -> Result<Outcome, String> {
+        let network = self.network(graph, 0)?;
         let after = match self.has_changes() {
-            true => Some(self.changed(graph.as_ref())?),
+            true => Some(self.changed(graph)?),
             false => None,
         };
         let mut rows = Vec::new();
         let mut left_out = Vec::new();
-        for algorithm in self.algorithms()? {
-            match self.row(algorithm, &network, after.as_ref()) {
+        for algorithm in self.algorithms(asked.operation)? {
+            match self.row(asked, algorithm, &network, after.as_ref()) {
                 Ok(row) => rows.push(row),
                 Err(why) if self.algorithm.is_none() => left_out.push((algorithm.name, why)),
                 Err(why) => return Err(why),
@@ -189,11 +342,29 @@ impl Simulate {
             let why = left_out.pop().map_or_else(String::new, |(_, why)| why);
             return Err(format!("nothing to simulate: {why}"));
         }
-        let text = match self.json {
-            true => format!("{:#}\n", self.as_json(&network, &rows, &left_out)),
-            false => plain(&self.as_text(&network, &rows, &left_out)),
+        Ok(Outcome {
+            network,
+            rows,
+            left_out,
+        })
+    }
+
+    /// Runs a call by an algorithm on the network as it is after all changes, and keeps its messages.
+    ///
+    /// # Errors
+    /// If it cannot be run, or has too many ranks.
+    pub(super) fn trace(
+        &self,
+        asked: &Asked,
+        algorithm: &'static Algorithm,
+        graph: Option<&Graph>,
+    ) -> Result<Report, String> {
+        let asked = Asked {
+            is_traced: true,
+            ..*asked
         };
-        Ok((text, ExitCode::SUCCESS))
+        let network = self.changed(graph)?;
+        Ok(self.row(&asked, algorithm, &network, None)?.report)
     }
 
     fn has_changes(&self) -> bool {
@@ -269,17 +440,18 @@ impl Simulate {
         Ok(network)
     }
 
-    fn algorithms(&self) -> Result<Vec<&'static Algorithm>, String> {
-        let fit: Vec<_> = fitting(self.operation).collect();
+    fn algorithms(&self, operation: Collective) -> Result<Vec<&'static Algorithm>, String> {
+        let fit: Vec<_> = fitting(operation).collect();
         match self.algorithm {
             None => Ok(fit),
             Some(one) if fit.iter().any(|fits| fits.name == one.name) => Ok(vec![one]),
-            Some(one) => Err(format!("{} does not do {}", one.name, self.operation.name())),
+            Some(one) => Err(format!("{} does not do {}", one.name, operation.name())),
         }
     }
 
     fn row(
         &self,
+        asked: &Asked,
         algorithm: &'static Algorithm,
         network: &Network,
         after: Option<&Network>,
@@ -289,11 +461,11 @@ impl Simulate {
             .channels
             .map(usize::from)
             .unwrap_or(if algorithm.name == "ring" { per_host } else { 1 });
-        let tile = self.tile.unwrap_or((self.bytes / 256).max(1 << 20));
+        let tile = self.tile.unwrap_or((asked.bytes / 256).max(1 << 20));
         let call = Call {
-            collective: self.operation,
+            collective: asked.operation,
             algorithm,
-            bytes: self.bytes as f64,
+            bytes: asked.bytes as f64,
             channels,
             tile: tile as f64,
             in_flight: self.in_flight,
@@ -303,9 +475,9 @@ impl Simulate {
                 ..Constants::USUAL
             },
             effort: Effort {
-                folds: !self.unfolded,
-                cuts: !self.unfolded,
-                traces: self.trace,
+                folds: !asked.is_unfolded,
+                cuts: !asked.is_unfolded,
+                traces: asked.is_traced,
                 most: if self.algorithm.is_none() {
                     50_000_000
                 } else {
@@ -320,102 +492,6 @@ impl Simulate {
             channels,
             report: run(network)?,
             after: after.map(run).transpose()?,
-        })
-    }
-
-    fn as_text(&self, network: &Network, rows: &[Row], left_out: &[(&str, String)]) -> String {
-        let (ranks, size) = (network.ranks(), network.ranks_per_host());
-        let mut text = format!(
-            "{} of {} bytes among {ranks} ranks, {} hosts of {size}\n\n{:<14}{:>12}{:>12}{:>12}{:>12}{:>12}",
-            self.operation.name(),
-            self.bytes,
-            ranks / size.max(1),
-            "algorithm",
-            "time us",
-            "bus GB/s",
-            "latency",
-            "bandwidth",
-            "contention",
-        );
-        if self.has_changes() {
-            let _ = write!(text, "{:>14}{:>8}", "changed us", "times");
-        }
-        text.push('\n');
-        for row in rows {
-            let report = &row.report;
-            let split = report
-                .split
-                .map(|split| [split.latency, split.bandwidth, split.contention]);
-            let _ = write!(
-                text,
-                "{:<14}{:>12.2}{:>12.2}",
-                row.algorithm.name,
-                report.time * 1e6,
-                report.bus_bandwidth / 1e9,
-            );
-            for part in 0..3 {
-                let part = split.map_or("-".to_owned(), |split| format!("{:.2}", split[part] * 1e6));
-                let _ = write!(text, "{part:>12}");
-            }
-            if let Some(after) = &row.after {
-                let _ = write!(
-                    text,
-                    "{:>14.2}{:>8.2}",
-                    after.time * 1e6,
-                    after.time / report.time
-                );
-            }
-            text.push('\n');
-        }
-        for (name, why) in left_out {
-            let _ = writeln!(text, "{name:<14}left out: {why}");
-        }
-        let best = &rows[0];
-        let report = best.after.as_ref().unwrap_or(&best.report);
-        let _ = writeln!(
-            text,
-            "\n{}: {} channels, {} tiles, {} in flight; {:.0} messages, {} of {} threads and {} messages run\nbusiest edges:",
-            best.algorithm.name,
-            best.channels,
-            report.tiles,
-            report.in_flight,
-            report.messages,
-            report.classes,
-            report.threads,
-            report.run,
-        );
-        for busy in &report.busiest {
-            let _ = writeln!(
-                text,
-                "  {:>5.1}%  {} ({:.1} GB/s), {} alike",
-                busy.utilisation * 100.0,
-                busy.name,
-                busy.capacity / 1e9,
-                busy.alike,
-            );
-        }
-        text
-    }
-
-    fn as_json(&self, network: &Network, rows: &[Row], left_out: &[(&str, String)]) -> Value {
-        let row = |row: &Row| {
-            json!({
-                "algorithm": row.algorithm.name,
-                "channels": row.channels,
-                "now": of_report(&row.report),
-                "changed": row.after.as_ref().map(of_report),
-            })
-        };
-        let left_out = left_out
-            .iter()
-            .map(|(name, why)| json!({ "algorithm": name, "why": why }));
-        json!({
-            "op": self.operation.name(),
-            "bytes": self.bytes,
-            "ranks": network.ranks(),
-            "ranks_per_host": network.ranks_per_host(),
-            "results": rows.iter().map(row).collect::<Vec<_>>(),
-            "left_out": left_out.collect::<Vec<_>>(),
         })
     }
 }

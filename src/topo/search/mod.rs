@@ -126,16 +126,8 @@ pub struct Found {
 impl Task {
     /// A graph's endpoints, with its adapters if there are to be several hosts.
     pub fn of(graph: &Graph, hosts: usize) -> Self {
-        let usable = |nic: &NodeId| {
-            let mut ports = graph
-                .edges_from(*nic)
-                .map(|edge| graph.edge(edge))
-                .filter(|edge| graph.kind(edge.to) == NodeKind::NicPort)
-                .peekable();
-            ports.peek().is_none() || ports.any(|port| port.link.reachable)
-        };
         let nics = if hosts > 1 {
-            graph.of_kind(NodeKind::Nic).filter(usable).collect()
+            Task::usable_nics(graph).collect()
         } else {
             Vec::new()
         };
@@ -145,6 +137,18 @@ impl Task {
             hosts: hosts.max(1),
             steps: STEPS,
         }
+    }
+
+    /// The adapters by which data can come and go.
+    pub fn usable_nics(graph: &Graph) -> impl Iterator<Item = NodeId> + '_ {
+        graph.of_kind(NodeKind::Nic).filter(|nic| {
+            let mut ports = graph
+                .edges_from(*nic)
+                .map(|edge| graph.edge(edge))
+                .filter(|edge| graph.kind(edge.to) == NodeKind::NicPort)
+                .peekable();
+            ports.peek().is_none() || ports.any(|port| port.link.reachable)
+        })
     }
 }
 
