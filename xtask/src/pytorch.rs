@@ -1,6 +1,6 @@
 //! The tests of `python/` on a real PyTorch, as `scripts/torch/test` runs and counts them.
 
-use crate::{run::follow, tally::Tally, tools::TORCH};
+use crate::{cargo::of_no_package, run::follow, tally::Tally, tools::TORCH};
 use std::{path::Path, process::Command};
 
 /// Runs them; what they say is shown.
@@ -10,7 +10,9 @@ pub(crate) fn check(root: &Path) -> Tally {
         tally.skipped.push(format!("PyTorch: {TORCH} is not installed"));
         return tally;
     }
-    let ended = follow(&mut Command::new(root.join("scripts/torch/test")), |line| {
+    let mut test = Command::new(root.join("scripts/torch/test"));
+    of_no_package(&mut test);
+    let ended = follow(&mut test, |line| {
         println!("{line}");
         count(&mut tally, line);
     });
