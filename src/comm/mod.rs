@@ -38,11 +38,11 @@ use crate::{
         groups::Groups,
     },
     record::Record,
-    sys::helpers::Helpers,
+    sys::{attach::is_readable, helpers::Helpers},
     topo::share::{Allowance, Crowd, share},
     transport::{
         CALL_LANES, MAX_MESSAGE,
-        links::{Choice, Links},
+        links::{Attach, Choice, Links},
         plugin::{self, Wire},
         shm,
     },
@@ -117,7 +117,10 @@ impl Communicator {
         let wake = Arc::clone(&bell);
         let tuning = match (rank, parent) {
             (0, Some((.., tuning))) => tuning.clone(),
-            (0, None) => tuning::of_this_machine(rank, ranks)?,
+            (0, None) => Tuning {
+                attaches: attach != Attach::Off && is_readable(attach == Attach::Any),
+                ..tuning::of_this_machine(rank, ranks)?
+            },
             _ => Tuning::default(),
         };
         let outside = Outside::open(&config, choice, rank, ranks);
@@ -495,12 +498,15 @@ fn machine(
     one_host: bool,
     hosts: Groups,
     (cores, ranks): (usize, usize),
-    Tuning { calibration, choices }: &Tuning,
+    tuning: &Tuning,
 ) -> Machine {
+    let Tuning {
+        calibration, choices, ..
+    } = tuning;
     match choice {
-        Choice::Auto | Choice::Shm if one_host => {
-            Machine::of_shared_memory(cores, calibration).with_choices(choices, "shm", ranks)
-        }
+        Choice::Auto | Choice::Shm if one_host => Machine::of_shared_memory(cores, calibration)
+            .with_attach(tuning.attaches)
+            .with_choices(choices, "shm", ranks),
         Choice::Tcp if one_host => Machine::of_tcp(cores, calibration).with_choices(choices, "tcp", ranks),
         Choice::Auto if hosts.has_levels() => Machine::of_hosts(cores, hosts, calibration),
         _ if hosts.has_levels() => Machine::of_tcp(cores, calibration).with_groups(hosts),

@@ -7,7 +7,7 @@ use crate::{
         algo::{Algorithm, Request},
         bounds::Bounds,
         choose,
-        cost::{Load, Machine, Order},
+        cost::{Load, Machine, Order, STREAMED},
         groups::Groups,
         layout::{Grains, Layout, Tiling},
         schedule::{Extent, Schedule},
@@ -294,10 +294,6 @@ fn share_of(bytes: usize, load: &Load, machine: &Machine) -> usize {
     bytes / load.ranks.div_ceil(machine.cores()).max(1)
 }
 
-/// Bytes of the shortest output that goes past the caches, where nobody shares a core: what its ranks write stays in the
-/// second-level cache no longer. Measured on 2 cores among 8 ranks, with 8 and with 2 MiB, in ms: all-gather of 4 MiB 10 and
-/// 5.3, broadcast 8.9 and 6.3.
-pub(super) const STREAMED: usize = 8 << 20;
 /// Bytes of an all-to-all's block from which on it is better taken where ranks share cores. Between 8 ranks, copied twice -> once,
 /// blocks of 8 KiB took 42 -> 92 us, of 32 KiB 222 -> 182; between 4 ranks, of 16 KiB 16.5 -> 17.6 us.
 const SHORT_BLOCK: usize = 32 << 10;

@@ -174,6 +174,7 @@ pub(crate) fn fitting(tuned: Tuned, here: &Fingerprint) -> std::result::Result<T
     let tuning = Tuning {
         calibration: tuned.calibration,
         choices: tuned.choices,
+        ..Tuning::default()
     };
     tuning.check()?;
     Ok(tuning)

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Tuning {
     pub(crate) calibration: Calibration,
     pub(crate) choices: Vec<Choice>,
+    /// Whether ranks of its host most likely may take messages from each other's memory.
+    pub(crate) attaches: bool,
 }
 
 /// The constants of the model, by what the ranks talk over.

@@ -11,6 +11,7 @@ use crate::mem::Region;
 use rustix::{
     io::Errno,
     process::{self, PTracer},
+    thread::CapabilitySet,
 };
 use std::{array, io};
 use zeroize::Zeroize;
@@ -117,6 +118,24 @@ impl Holder {
 pub(crate) fn allow_any() {
     // Refused where there is no Yama.
     let _ = process::set_ptracer(PTracer::Any);
+}
+
+/// Whether another process of this one's user, which is as free as this one, may likely read its memory. `any`: this one
+/// [allows it](allow_any).
+pub(crate) fn is_readable(any: bool) -> bool {
+    let own = Seal::new().is_ok_and(|seal| seal.holder().probe().is_ok());
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    own && match scope.as_deref().map_or("0", str::trim) {
+        "0" => true,
+        "1" => any || may_trace_all(),
+        "2" => may_trace_all(),
+        _ => false,
+    }
+}
+
+/// Whether this process has `CAP_SYS_PTRACE`.
+fn may_trace_all() -> bool {
+    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
 }
 
 #[cfg(test)]
