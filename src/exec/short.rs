@@ -14,14 +14,17 @@ use crate::{
     mem::Region,
     plan::schedule::{Buffer, How, LoopVars, Step},
     reduce::{Manner, reduce_as},
-    transport::{Expected, Header, Link, Wires},
+    transport::{CALL_LANES, Expected, Header, Link, Wires},
     types::{DType, Error, Op},
 };
+use std::{cell::Cell, hint};
 
 /// The steps of a call of one channel and one tile that move anything.
 #[derive(Debug)]
 pub(crate) struct Short {
     legs: Vec<Leg>,
+    /// Where this rank only receives, so that who sends may be calls ahead.
+    stream: Option<Stream>,
     dtype: DType,
     op: Op,
     manner: Manner,
@@ -57,6 +60,8 @@ pub(crate) struct Turn<'m> {
     pub(crate) output: Region<'m>,
     /// At least [`Short::scratch_bytes`].
     pub(crate) scratch: Region<'m>,
+    /// Whether this rank shares its core with nobody.
+    pub(crate) is_alone: bool,
 }
 
 /// How a try at a step came out.
@@ -94,6 +99,7 @@ impl Short {
             cursor.advance(items);
         }
         Some(Short {
+            stream: legs.iter().all(|leg| leg.sends.is_empty()).then(Stream::default),
             legs,
             dtype: work.dtype,
             op: work.op,
@@ -126,6 +132,8 @@ impl Short {
         wires: &W,
         mut wait: impl FnMut(u32) -> bool,
     ) -> Option<Reached> {
+        let flows = self.stream.as_ref().is_some_and(|stream| stream.flows(turn));
+        let mut waited = 0;
         for leg in &self.legs {
             let mut looks = 0;
             loop {
@@ -135,7 +143,13 @@ impl Short {
                 };
                 match tried {
                     Tried::Done => break,
-                    Tried::NotYet => looks += 1,
+                    Tried::NotYet => {
+                        if flows && waited == 0 {
+                            Stream::fall_behind();
+                        }
+                        looks += 1;
+                        waited += 1;
+                    }
                     Tried::Other => return Some(leg.reached()),
                 }
                 if !wait(looks) {
@@ -143,7 +157,27 @@ impl Short {
                 }
             }
         }
+        if let Some(stream) = &self.stream {
+            stream.passed(turn, waited);
+            if flows && waited == 0 {
+                self.foresee(turn, wires);
+            }
+        }
         None
+    }
+
+    /// Has the messages of the next call, if it is like this one, brought into the cache: they are likely there already.
+    fn foresee<W: Wires>(&self, turn: &Turn<'_>, wires: &W) {
+        let lane = (turn.lane + 1) % CALL_LANES;
+        for leg in &self.legs {
+            for from in &leg.sources {
+                if let From::Peer(peer) = *from
+                    && let Some(link) = wires.made_from(peer)
+                {
+                    link.foresee(lane, leg.bytes);
+                }
+            }
+        }
     }
 
     /// Tries a step. If it is not done nothing has been sent or released, and what was reserved is reserved again by who goes
@@ -217,6 +251,43 @@ impl Short {
                 true => room.copy_from(&result),
                 false => room.copy_ahead_from(&result),
             }
+        }
+    }
+}
+
+/// What a rank that only receives knows of those who send to it, call after call.
+///
+/// Where it is as fast as they are it looks at each line just before that is written: the line goes to it and back in vain,
+/// which takes both longer than the call. So in calls of one kind that follow one another at once it falls a little behind
+/// when nothing is there yet, takes several messages one after the other then, and has the next one brought meanwhile.
+///
+/// Measured on 2 cores, 2 ranks, such calls, medians of 5, in ns, without -> with: gather of 8 bytes 218 -> 134, of 1 KiB 321 ->
+/// 254; reduce of 64 bytes 199 -> 140, of 1 KiB 358 -> 246; scatter of 8 bytes 170 -> 132; broadcast of 64 bytes 214 -> 110, but of
+/// 8 bytes 100 -> 119.
+#[derive(Debug, Default)]
+struct Stream {
+    /// The number of the last call, and whether what it received came soon.
+    last: Cell<(u32, bool)>,
+}
+
+impl Stream {
+    /// Whether the call before this one was of the same kind, and hardly waited. Not where ranks take turns: there time is
+    /// better given to others.
+    #[inline]
+    fn flows(&self, turn: &Turn<'_>) -> bool {
+        turn.is_alone && self.last.get() == (turn.header[0].wrapping_sub(1), true)
+    }
+
+    /// The call is over, in which so many looks were in vain.
+    #[inline]
+    fn passed(&self, turn: &Turn<'_>, waited: u32) {
+        self.last.set((turn.header[0], waited < SOON));
+    }
+
+    /// Lets some time pass in which no line is looked at: some hundred nanoseconds.
+    fn fall_behind() {
+        for _ in 0..PAUSES {
+            hint::spin_loop();
         }
     }
 }
@@ -307,3 +378,7 @@ const NARROW: usize = 2;
 const WIDE: usize = 8;
 /// Steps, at most.
 const MOST: usize = 64;
+/// Looks in vain of a call whose messages come soon, at most.
+const SOON: u32 = 32;
+/// The processor's pauses by which a rank falls behind. With 8 of them a gather of 8 bytes took 157 ns, with 16 134.
+const PAUSES: u32 = 16;

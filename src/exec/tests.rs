@@ -236,6 +236,7 @@ impl<'m> Ranks<'m> {
                 input: work.input,
                 output: work.output,
                 scratch: work.scratch,
+                is_alone: true,
             };
             let reached = short.run(&turn, &world.wires(rank), |looks| looks < 3);
             return Ok(match reached {

@@ -50,6 +50,12 @@ impl Patience {
         }
     }
 
+    /// Whether the rank shares its core with nobody.
+    #[inline]
+    pub(crate) fn is_alone(&self) -> bool {
+        self.crowd == Crowd::Alone
+    }
+
     /// Something came: the next wait begins anew.
     #[inline]
     pub(crate) fn refresh(&mut self) {

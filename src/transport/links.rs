@@ -889,6 +889,13 @@ impl Link for AnyLink {
     }
 
     #[inline]
+    fn foresee(&self, lane: usize, len: usize) {
+        if let Way::Shm = self.from.get() {
+            self.shm.foresee(lane, len);
+        }
+    }
+
+    #[inline]
     fn take(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {
         match self.from.get() {
             Way::Tcp => self.over_tcp().take(lane, target),

@@ -255,6 +255,10 @@ pub(crate) trait Link {
         }
     }
 
+    /// The oldest message of `lane`, of so many bytes, is likely there already and wanted soon.
+    #[inline]
+    fn foresee(&self, _lane: usize, _len: usize) {}
+
     /// Copies the body of the oldest message of `lane`, which [`Link::peek`] has shown, into `target`, of the same length;
     /// it may be asked again. `false` when it is not to be had any more, because its sender has withdrawn it or is gone: then
     /// `target` holds anything, and the message is as good as one that never came. Why, others find.

@@ -248,6 +248,7 @@ impl Engine {
             input,
             output,
             scratch: Region::of_mut(scratch),
+            is_alone: patience.is_alone(),
         };
         patience.refresh();
         let wait = |looks| self.may_wait(links, patience, looks);

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     mem::Region,
     net::Parcel,
-    sys::{area::Area, attach::Holder, fork, memfd::Shared},
+    sys::{area::Area, attach::Holder, cache::prefetch_to_read, fork, memfd::Shared},
     transport::{Body, Expected, Header, LANES, Message, Pinned},
     types::Error,
 };
@@ -176,6 +176,13 @@ impl Inbound {
             Some(body) => (Expected::Body(body), word),
             None => (Expected::Other, 0),
         }
+    }
+
+    #[inline]
+    pub(super) fn foresee(&self, lane: usize, len: usize) {
+        let number = self.lanes[lane].released.get();
+        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        layout::lines(entry, len).for_each(prefetch_to_read);
     }
 
     /// Where the `len` bytes of the body of `entry` lie, if they can.

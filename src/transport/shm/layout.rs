@@ -13,6 +13,7 @@ use crate::{
 };
 use std::{
     cell::UnsafeCell,
+    iter,
     sync::atomic::{AtomicU32, Ordering::Relaxed},
 };
 
@@ -27,7 +28,6 @@ pub(crate) use crate::transport::MAX_MESSAGE;
 pub(crate) const INLINE: usize = 128 - ENTRY_HEAD;
 
 /// Bytes of body in the entry's first cache line.
-#[cfg(test)]
 pub(crate) const FIRST_LINE: usize = 64 - ENTRY_HEAD;
 
 /// One direction of a link.
@@ -66,6 +66,14 @@ pub(super) struct Entry {
     header: [AtomicU32; 4],
     /// The body, or where it lies.
     body: [AtomicU32; INLINE / 4],
+}
+
+/// The cache lines of `entry` that a message with a body of `len` bytes fills.
+#[inline]
+pub(super) fn lines(entry: &Entry, len: usize) -> impl Iterator<Item = *const u8> {
+    let first = (&raw const *entry).cast::<u8>();
+    let both = FIRST_LINE < len && len <= INLINE;
+    iter::once(first).chain(both.then(|| first.wrapping_add(64)))
 }
 
 impl Entry {

@@ -189,6 +189,11 @@ impl super::Link for Link {
         found
     }
 
+    #[inline]
+    fn foresee(&self, lane: usize, len: usize) {
+        self.inbound().foresee(lane, len);
+    }
+
     fn take(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {
         self.inbound().take(lane, target)
     }

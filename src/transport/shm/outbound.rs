@@ -403,7 +403,8 @@ impl Outbound {
         state.sent.set(sent);
         self.bell.ring();
         // The peer, which waits for the next entry only when it has taken this one, is not reading it yet.
-        prefetch_to_write(&self.segment.entries[lane][sent as usize % DEPTH]);
+        layout::lines(&self.segment.entries[lane][sent as usize % DEPTH], len as usize)
+            .for_each(prefetch_to_write);
         if in_flight(sent, state.released.get()) == DEPTH {
             // The last credit is spent. Looking for more now costs nothing where the next thing to do is to wait for an
             // answer anyway; in `reserve` the miss would delay the next message. Nonsense is found there.
