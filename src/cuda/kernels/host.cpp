@@ -21,6 +21,7 @@ static inline void *on_host(unsigned long long at, unsigned bytes) {
 
 #define DEVICE inline
 #define UNROLL
+#define ROLLED
 #define __global__
 #define __grid_constant__
 #define __launch_bounds__(threads, blocks)

@@ -102,6 +102,7 @@ struct Piece {
     // b - a: of up to 16 sources it is the tree of up to four trees of up to four.
     DEVICE static Values total(const ccl_reduce_args &args, u64 at, bool whole) {
         Values total = {}, second = {};
+        ROLLED
         for (u32 k = 0; k < args.n; k += 4) {
             const u32 more = args.n - k;
             Bits<BYTES> bits[4];
@@ -161,6 +162,7 @@ struct Piece {
         for (int i = 0; i < E; ++i) {
             set<Raw>(bits, i, N::narrow(N::canonical(values.of[i])));
         }
+        ROLLED
         for (u32 k = 0; k < args.m; ++k) {
             store<BYTES>(args.destinations[k] + at, bits, whole);
         }
@@ -173,9 +175,11 @@ DEVICE void reduce(const ccl_reduce_args &args) {
     const u64 thread = u64(blockIdx.x) * blockDim.x + threadIdx.x, threads = u64(gridDim.x) * blockDim.x;
     const u64 size = sizeof(typename N::Raw), packs = args.packs * (16 / BYTES), packed = args.packs * (16 / size);
     const u64 begin = args.head * size;
+    ROLLED
     for (u64 i = thread; i < packs; i += threads) {
         Piece<PACKED, Op, BYTES, TREE>::reduce(args, begin + i * BYTES, true);
     }
+    ROLLED
     for (u64 i = thread; i < args.count - packed; i += threads) {
         const u64 at = i < args.head ? i : i + packed;
         Piece<N, Op, int(sizeof(typename N::Raw)), TREE>::reduce(args, at * size, args.whole);
