@@ -77,7 +77,11 @@ impl ReduceArgs {
     ) -> Option<(Kernel, ReduceArgs)> {
         let fits = |addresses: &[u64]| (1..=MOST_SOURCES).contains(&addresses.len());
         let is_source = |&(source, _): &(usize, u64)| source < sources.len();
-        if !how.op.accepts(how.dtype) || !fits(sources) || !fits(destinations) || !how.scaled.iter().all(is_source) {
+        if !how.op.accepts(how.dtype)
+            || !fits(sources)
+            || !fits(destinations)
+            || !how.scaled.iter().all(is_source)
+        {
             return None;
         }
         let ranks = how.finish.filter(|_| how.op == Op::Avg);
@@ -92,7 +96,8 @@ impl ReduceArgs {
         };
         let all = || sources.iter().chain(destinations).copied();
         let before = sources[0].wrapping_neg() % PACK;
-        let alike = all().all(|address| address.wrapping_neg() % PACK == before) && before.is_multiple_of(size);
+        let alike =
+            all().all(|address| address.wrapping_neg() % PACK == before) && before.is_multiple_of(size);
         let head = if alike { count.min(before / size) } else { 0 };
         let mut args = ReduceArgs {
             sources: [0; MOST_SOURCES],

@@ -44,7 +44,15 @@ impl Kernel {
     /// All of them: for what there is a kernel of its own. [`Kernel::of`] says which one others share.
     pub(crate) fn all() -> Vec<Kernel> {
         let mut all = vec![Kernel::Copy];
-        for op in [Op::Sum, Op::Prod, Op::Max, Op::Min, Op::BitAnd, Op::BitOr, Op::BitXor] {
+        for op in [
+            Op::Sum,
+            Op::Prod,
+            Op::Max,
+            Op::Min,
+            Op::BitAnd,
+            Op::BitOr,
+            Op::BitXor,
+        ] {
             for dtype in DType::ALL.into_iter().filter(|dtype| op.accepts(*dtype)) {
                 for kernel in [false, true].map(|tree| Kernel::of(op, dtype, tree)) {
                     if !all.contains(&kernel) {
@@ -54,7 +62,10 @@ impl Kernel {
             }
         }
         // Sums are divided, for averages, so that signed ones have a kernel of their own.
-        all.extend([DType::Int8, DType::Int16, DType::Int32, DType::Int64].map(|dtype| Kernel::of(Op::Avg, dtype, false)));
+        all.extend(
+            [DType::Int8, DType::Int16, DType::Int32, DType::Int64]
+                .map(|dtype| Kernel::of(Op::Avg, dtype, false)),
+        );
         all
     }
 

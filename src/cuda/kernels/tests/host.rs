@@ -27,10 +27,24 @@ static HOST: LazyLock<libloading::Library> = LazyLock::new(|| {
         concat!(env!("CARGO_MANIFEST_DIR"), "/src/cuda/kernels/host.cpp"),
     );
     let mut compiler = Command::new("c++");
-    compiler.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-ffp-contract=off", "-o"]);
+    compiler.args([
+        "-std=c++17",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-fPIC",
+        "-shared",
+        "-ffp-contract=off",
+        "-o",
+    ]);
     let compiled = compiler.arg(&library).arg(source).output();
     let compiled = compiled.expect("this test needs a C++ compiler, c++");
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    assert!(
+        compiled.status.success(),
+        "{}",
+        String::from_utf8_lossy(&compiled.stderr)
+    );
     // SAFETY: it was just made of our source, which does nothing when it is loaded.
     unsafe { libloading::Library::new(library) }.unwrap()
 });
@@ -41,9 +55,18 @@ fn launch<A>(kernel: Kernel, args: &A, grid: u32, block: u32, backwards: bool) {
     // SAFETY: the function has this type, and `args` are those of the kernel, made of vectors that the tests hold.
     let refused = unsafe {
         let launch = HOST.get::<Launch>(b"ccl_kernels_on_host\0").unwrap();
-        launch(name.as_ptr(), (&raw const *args).cast(), grid, block, backwards.into())
+        launch(
+            name.as_ptr(),
+            (&raw const *args).cast(),
+            grid,
+            block,
+            backwards.into(),
+        )
     };
-    assert_eq!(refused, 0, "{name:?}: -1: there is no such kernel; else so many misaligned accesses");
+    assert_eq!(
+        refused, 0,
+        "{name:?}: -1: there is no such kernel; else so many misaligned accesses"
+    );
 }
 
 #[test]
@@ -80,8 +103,13 @@ impl Vectors {
         let room = (len + 2 * GAP).next_multiple_of(16) + 16;
         let mut memory = vec![0xa5; room * skews.len() + 16];
         let base = memory.as_ptr().align_offset(16);
-        let begins: Vec<usize> = (0..).zip(skews).map(|(i, skew)| base + i * room + GAP / 2 + skew).collect();
-        begins.iter().for_each(|&begin| fill(&mut memory[begin..begin + len]));
+        let begins: Vec<usize> = (0..)
+            .zip(skews)
+            .map(|(i, skew)| base + i * room + GAP / 2 + skew)
+            .collect();
+        begins
+            .iter()
+            .for_each(|&begin| fill(&mut memory[begin..begin + len]));
         Vectors { memory, begins, len }
     }
 
@@ -96,7 +124,11 @@ impl Vectors {
 
     /// That nothing was written around them.
     fn are_alone(&self) -> bool {
-        let inside = |at: usize| self.begins.iter().any(|begin| (*begin..begin + self.len).contains(&at));
+        let inside = |at: usize| {
+            self.begins
+                .iter()
+                .any(|begin| (*begin..begin + self.len).contains(&at))
+        };
         (0..self.memory.len()).all(|at| inside(at) || self.memory[at] == 0xa5)
     }
 }
@@ -155,7 +187,16 @@ struct Case<'s> {
 impl Case<'_> {
     fn check(&self, seed: u64) {
         let mut random = fastrand::Rng::with_seed(seed);
-        let (Reducing { op, dtype, finish, tree, scaled }, len) = (self.how, self.count * self.how.dtype.size());
+        let (
+            Reducing {
+                op,
+                dtype,
+                finish,
+                tree,
+                scaled,
+            },
+            len,
+        ) = (self.how, self.count * self.how.dtype.size());
         let (from, to) = self.skews.split_at(self.n);
         let mut sources = Vectors::new(len, from, |bytes| fill(dtype, &mut random, bytes));
         let mut results = Vectors::new(len, to, |bytes| bytes.fill(0x5a));
@@ -168,13 +209,26 @@ impl Case<'_> {
 
         let mut want = vec![0u8; len];
         let regions: Vec<Region<'_>> = (0..self.n).map(|k| Region::of(sources.get(k))).collect();
-        let (finish, manner) = (finish.map(|ranks| ranks.get() as usize), Manner { tree, scaled: scaled.first().copied() });
+        let (finish, manner) = (
+            finish.map(|ranks| ranks.get() as usize),
+            Manner {
+                tree,
+                scaled: scaled.first().copied(),
+            },
+        );
         reduce_as(op, dtype, finish, manner, &regions, &Region::of_mut(&mut want));
         for k in 0..to.len() {
             let size = dtype.size();
             for (i, (got, want)) in results.get(k).chunks(size).zip(want.chunks(size)).enumerate() {
-                let same = if tree { got == want } else { bits(dtype, got) == bits(dtype, want) };
-                assert!(same, "{self:?}: element {i} of destination {k} is {got:02x?}, not {want:02x?}");
+                let same = if tree {
+                    got == want
+                } else {
+                    bits(dtype, got) == bits(dtype, want)
+                };
+                assert!(
+                    same,
+                    "{self:?}: element {i} of destination {k} is {got:02x?}, not {want:02x?}"
+                );
             }
         }
     }
@@ -205,12 +259,28 @@ fn every_reduction_has_the_bits_of_the_processors() {
                         if finish.is_some() && op != Op::Avg {
                             continue;
                         }
-                        let how = Reducing { op, dtype, finish: finish.and_then(NonZero::new), tree, scaled: &[] };
+                        let how = Reducing {
+                            op,
+                            dtype,
+                            finish: finish.and_then(NonZero::new),
+                            tree,
+                            scaled: &[],
+                        };
                         let (kind, m) = (cases % 5, 1 + cases % 3);
                         for count in [[0, 1, 7, 16, 67][cases % 5], 150 + cases % 37] {
                             let skews = skews(kind, dtype.size(), n + m);
-                            let (grid, block, backwards) = [(1, 1, false), (2, 3, true), (3, 8, false)][cases % 3];
-                            Case { how, count, skews: &skews, n, grid, block, backwards }.check(cases as u64);
+                            let (grid, block, backwards) =
+                                [(1, 1, false), (2, 3, true), (3, 8, false)][cases % 3];
+                            Case {
+                                how,
+                                count,
+                                skews: &skews,
+                                n,
+                                grid,
+                                block,
+                                backwards,
+                            }
+                            .check(cases as u64);
                             cases += 1;
                         }
                     }
@@ -228,11 +298,30 @@ fn every_pre_multiplied_sum_has_the_bits_of_the_processors() {
         let mut scalar = [0; 8];
         for n in 1..=9 {
             for tree in [false, true] {
-                fill(dtype, &mut fastrand::Rng::with_seed(cases as u64), &mut scalar[..dtype.size()]);
+                fill(
+                    dtype,
+                    &mut fastrand::Rng::with_seed(cases as u64),
+                    &mut scalar[..dtype.size()],
+                );
                 let scaled = [(cases % n, u64::from_ne_bytes(scalar))];
-                let how = Reducing { op: Op::PreMulSum, dtype, finish: None, tree, scaled: &scaled };
+                let how = Reducing {
+                    op: Op::PreMulSum,
+                    dtype,
+                    finish: None,
+                    tree,
+                    scaled: &scaled,
+                };
                 let skews = skews(cases % 5, dtype.size(), n + 2);
-                Case { how, count: 101, skews: &skews, n, grid: 2, block: 5, backwards: n % 2 == 0 }.check(cases as u64);
+                Case {
+                    how,
+                    count: 101,
+                    skews: &skews,
+                    n,
+                    grid: 2,
+                    block: 5,
+                    backwards: n % 2 == 0,
+                }
+                .check(cases as u64);
                 cases += 1;
             }
         }
@@ -245,7 +334,13 @@ fn every_pre_multiplied_sum_has_the_bits_of_the_processors() {
 fn every_source_may_have_a_scalar() {
     let one = |dtype, op, tree, scaled: &[(usize, u64)], sources: &mut Vectors| {
         let mut result = Vectors::new(sources.len, &[0], |_| ());
-        let how = Reducing { op, dtype, finish: None, tree, scaled };
+        let how = Reducing {
+            op,
+            dtype,
+            finish: None,
+            tree,
+            scaled,
+        };
         let count = (sources.len / dtype.size()) as u64;
         let (kernel, args) = ReduceArgs::new(&how, count, &sources.addresses(), &result.addresses()).unwrap();
         launch(kernel, &args, 2, 4, false);
@@ -253,19 +348,26 @@ fn every_source_may_have_a_scalar() {
     };
     for dtype in DType::ALL {
         let mut random = fastrand::Rng::with_seed(7);
-        let mut sources = Vectors::new(60 * dtype.size(), &[0; 5], |bytes| fill(dtype, &mut random, bytes));
+        let mut sources = Vectors::new(60 * dtype.size(), &[0; 5], |bytes| {
+            fill(dtype, &mut random, bytes)
+        });
         let scaled: Vec<(usize, u64)> = [0, 2, 4].map(|source| (source, random.u64(..))).to_vec();
         let got = one(dtype, Op::PreMulSum, true, &scaled, &mut sources);
         let products: Vec<Vec<u8>> = (0..5)
             .map(|k| {
-                let mut alone = Vectors::new(sources.len, &[0], |bytes| bytes.copy_from_slice(sources.get(k)));
+                let mut alone =
+                    Vectors::new(sources.len, &[0], |bytes| bytes.copy_from_slice(sources.get(k)));
                 let scalar = scaled.iter().find(|(source, _)| *source == k);
                 let scalar: Vec<(usize, u64)> = scalar.map(|(_, scalar)| (0, *scalar)).into_iter().collect();
-                one(dtype, Op::PreMulSum, true, &scalar, &mut alone).get(0).to_vec()
+                one(dtype, Op::PreMulSum, true, &scalar, &mut alone)
+                    .get(0)
+                    .to_vec()
             })
             .collect();
         let mut products = products.iter();
-        let mut products = Vectors::new(sources.len, &[0; 5], |bytes| bytes.copy_from_slice(products.next().unwrap()));
+        let mut products = Vectors::new(sources.len, &[0; 5], |bytes| {
+            bytes.copy_from_slice(products.next().unwrap())
+        });
         let want = one(dtype, Op::Sum, true, &[], &mut products);
         assert_eq!(got.get(0), want.get(0), "{dtype}");
     }
@@ -283,11 +385,19 @@ fn destinations_may_be_the_sources() {
             });
         });
         let addresses = vectors.addresses();
-        let how = Reducing { op: Op::Sum, dtype: DType::Uint32, finish: None, tree: false, scaled: &[] };
+        let how = Reducing {
+            op: Op::Sum,
+            dtype: DType::Uint32,
+            finish: None,
+            tree: false,
+            scaled: &[],
+        };
         let (kernel, args) = ReduceArgs::new(&how, 1001, &addresses, &addresses).unwrap();
         assert_eq!((args.head, args.packs), (3, 249));
         launch(kernel, &args, 3, 7, backwards);
-        let want: Vec<u8> = (1..=1001u32).flat_map(|i| (5 * i + 10 * 1001).to_le_bytes()).collect();
+        let want: Vec<u8> = (1..=1001u32)
+            .flat_map(|i| (5 * i + 10 * 1001).to_le_bytes())
+            .collect();
         assert!((0..5).all(|k| vectors.get(k) == want) && vectors.are_alone());
     }
 }
@@ -307,16 +417,31 @@ fn ranges_are_copied_and_nothing_else() {
         let of = |side: usize| begins.iter().map(|both| both[side]).collect::<Vec<usize>>();
         let mut from = Vectors::new(700, &of(0), |bytes| random.fill(bytes));
         let mut to = Vectors::new(700, &of(1), |bytes| bytes.fill(0xa5));
-        let lengths: Vec<usize> = (0..ranges).map(|_| if sizes.bool() { sizes.usize(..20) } else { sizes.usize(..=700) }).collect();
+        let lengths: Vec<usize> = (0..ranges)
+            .map(|_| {
+                if sizes.bool() {
+                    sizes.usize(..20)
+                } else {
+                    sizes.usize(..=700)
+                }
+            })
+            .collect();
         let addresses = (from.addresses(), to.addresses());
         let all: Vec<Range> = (0..ranges)
-            .map(|i| Range { from: addresses.0[i], to: addresses.1[i], bytes: lengths[i] as u64 })
+            .map(|i| Range {
+                from: addresses.0[i],
+                to: addresses.1[i],
+                bytes: lengths[i] as u64,
+            })
             .collect();
         let (kernel, args) = CopyArgs::new(&all).unwrap();
         launch(kernel, &args, sizes.u32(1..12), sizes.u32(1..9), sizes.bool());
         for (i, &len) in lengths.iter().enumerate() {
             assert_eq!(to.get(i)[..len], from.get(i)[..len], "{seed}: range {i}");
-            assert!(to.get(i)[len..].iter().all(|&byte| byte == 0xa5), "{seed}: range {i}");
+            assert!(
+                to.get(i)[len..].iter().all(|&byte| byte == 0xa5),
+                "{seed}: range {i}"
+            );
         }
         assert!(to.are_alone());
     }
