@@ -7,12 +7,9 @@
 //! Results are those of `src/reduce`, bit by bit, in the order of the sources, or by its tree.
 
 pub(crate) mod args;
-mod image;
+pub(crate) mod image;
 #[cfg(test)]
 mod tests;
-
-pub(crate) use args::{CopyArgs, Range, ReduceArgs, Reducing};
-pub(crate) use image::Image;
 
 use crate::types::{DType, Op};
 

@@ -2,7 +2,8 @@
 
 mod host;
 
-use super::image::{CUBINS, PTX};
+use super::args::{CopyArgs, Range, ReduceArgs, Reducing};
+use super::image::{CUBINS, Image, PTX};
 use super::*;
 use sha2::{Digest, Sha256};
 use std::{collections::BTreeSet, fs, path::Path};
