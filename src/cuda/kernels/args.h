@@ -13,11 +13,13 @@ struct ccl_reduce_args {
     /* Addresses. A destination may be a source, exactly; any other overlap gives undefined values. */
     unsigned long long sources[CCL_MOST_SOURCES];
     unsigned long long destinations[CCL_MOST_SOURCES];
-    /* What the elements of source k are multiplied by, where bit k of `scaled` is set: an element, at the lowest address. */
+    /* What the elements of source k are multiplied by, where bit k of `scaled` is set: an element, at the lowest
+     * address. */
     unsigned long long scalars[CCL_MOST_SOURCES];
     /* Elements. */
     unsigned long long count;
-    /* Of these: packs of 16 bytes that begin after `head` elements, at multiples of 16 in all sources and destinations. */
+    /* Of these: packs of 16 bytes that begin after `head` elements, at multiples of 16 in all sources and
+     * destinations. */
     unsigned long long packs;
     unsigned int head;
     unsigned int n;

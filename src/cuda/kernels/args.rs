@@ -43,7 +43,8 @@ pub(crate) struct CopyArgs {
     pub(super) reserved: u32,
 }
 
-/// How sources become one vector: what [`reduce_as`](crate::reduce::reduce_as) is told, and each source may have a scalar.
+/// How sources become one vector: what [`reduce_as`](crate::reduce::reduce_as) is told, and each source may have a
+/// scalar.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reducing<'s> {
     pub(crate) op: Op,
@@ -52,7 +53,8 @@ pub(crate) struct Reducing<'s> {
     pub(crate) finish: Option<NonZero<u32>>,
     /// Whether floats are combined by the tree of [`Manner`](crate::reduce::Manner), and products rounded.
     pub(crate) tree: bool,
-    /// Of a pre-multiplied sum: sources, and by what each is multiplied: the element at the lowest address of these bytes.
+    /// Of a pre-multiplied sum: sources, and by what each is multiplied: the element at the lowest address of these
+    /// bytes.
     pub(crate) scaled: &'s [(usize, u64)],
 }
 
@@ -65,10 +67,11 @@ pub(crate) struct Range {
 }
 
 impl ReduceArgs {
-    /// The reduction of `count` elements at each of these addresses, and its kernel; `None` where there are no sources or
-    /// destinations, or more than [`MOST_SOURCES`], or a scalar of none of them.
+    /// The reduction of `count` elements at each of these addresses, and its kernel; `None` where there are no
+    /// sources or destinations, or more than [`MOST_SOURCES`], or a scalar of none of them.
     ///
-    /// A destination may be a source, exactly. With one source and nothing to divide or to multiply it is a copy, bit by bit.
+    /// A destination may be a source, exactly. With one source and nothing to divide or to multiply it is a copy,
+    /// bit by bit.
     pub(crate) fn new(
         how: &Reducing<'_>,
         count: u64,
@@ -149,7 +152,8 @@ impl CopyArgs {
         Some((Kernel::Copy, args))
     }
 
-    /// How many items the threads have to do: as if all ranges were as long as the longest, since blocks are dealt to ranges.
+    /// How many items the threads have to do: as if all ranges were as long as the longest, since blocks are dealt
+    /// to ranges.
     pub(crate) fn items(&self) -> u64 {
         let longest = self.bytes.iter().max().map_or(0, |bytes| bytes.div_ceil(PACK));
         longest.next_multiple_of(super::THREADS.into()) * u64::from(self.ranges)

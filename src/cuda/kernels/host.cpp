@@ -40,8 +40,8 @@ void launch(void (*kernel)(Args), const void *args, unsigned grid, unsigned bloc
 }
 } // namespace
 
-// Runs the kernel `name`, one thread after the other, the last first if `backwards`. -1: there is no such kernel; else the
-// number of accesses that a GPU would have refused.
+// Runs the kernel `name`, one thread after the other, the last first if `backwards`. -1: there is no such kernel;
+// else the number of accesses that a GPU would have refused.
 extern "C" long long ccl_kernels_on_host(const char *name, const void *args, unsigned grid, unsigned block, int backwards) {
     refused = 0;
 #define RUN(kernel)                                                                                                 \

@@ -1,10 +1,11 @@
-// All kernels, by names that follow a rule (mod.rs): ccl_reduce_<operation>_<type>, ccl_tree_<operation>_<type>, ccl_copy.
+// All kernels, by names that follow a rule (mod.rs): ccl_reduce_<operation>_<type>, ccl_tree_<operation>_<type>,
+// ccl_copy.
 //
 // `scripts/kernels build` makes the images of it. host.cpp compiles the same text for the processor.
 #ifdef __CUDACC__
 #define DEVICE __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
-// For loops of many rounds whose body is long: to repeat it makes images larger, and nothing faster.
+// For loops whose body is long already: to repeat it makes images larger.
 #define ROLLED _Pragma("unroll 1")
 #endif
 
@@ -25,7 +26,7 @@
     }
 #define TREE(op, type, bytes)                                                                \
     KERNEL(ccl_tree_##op##_##type)(const __grid_constant__ ccl_reduce_args args) {           \
-        reduce<type, type, op##_, bytes, true>(args);                                           \
+        reduce<type, type, op##_, bytes, true>(args);                                        \
     }
 
 ALL_KERNELS(REDUCE, BITWISE, TREE)

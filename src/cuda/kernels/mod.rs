@@ -1,8 +1,9 @@
 //! Kernels: reductions and copies on GPUs, as images that were made beforehand.
 //!
-//! `kernels.cu` is their source, and `images/` what `scripts/kernels build` makes of it: machine code for each architecture, and
-//! PTX, which a driver translates for GPUs that are newer. A kernel has a name by a rule ([`Kernel`]) and is launched with one
-//! struct without pointers ([`args`]). None waits for anything, so that any number of ranks may share a GPU.
+//! `kernels.cu` is their source, and `images/` what `scripts/kernels build` makes of it: machine code for each
+//! architecture, and PTX, which a driver translates for GPUs that are newer. A kernel has a name by a rule
+//! ([`Kernel`]) and is launched with one struct without pointers ([`args`]). None waits for anything, so that any
+//! number of ranks may share a GPU.
 //!
 //! Results are those of `src/reduce`, bit by bit, in the order of the sources, or by its tree.
 
@@ -19,8 +20,8 @@ pub(crate) const THREADS: u32 = 512;
 /// Blocks that a multiprocessor has at once: by their registers.
 const BLOCKS_AT_ONCE: u32 = 2;
 
-/// Blocks for `items`, of which a thread does one at a time, on a GPU of so many multiprocessors: a thread for each, but no more
-/// than run at once, as they go on with the next item.
+/// Blocks for `items`, of which a thread does one at a time, on a GPU of so many multiprocessors: a thread for each,
+/// but no more than run at once, as they go on with the next item.
 pub(crate) fn blocks(items: u64, multiprocessors: u32) -> u32 {
     let most = u64::from(multiprocessors.max(1) * BLOCKS_AT_ONCE);
     items.div_ceil(u64::from(THREADS)).clamp(1, most) as u32
@@ -66,8 +67,8 @@ impl Kernel {
         all
     }
 
-    /// The kernel for this operation, by the `tree` or not: averages and pre-multiplied sums are sums, what does the same to
-    /// the bits of several types is done once, and only sums and products of floats depend on the order.
+    /// The kernel for this operation, by the `tree` or not: averages and pre-multiplied sums are sums, what does the
+    /// same to the bits of several types is done once, and only sums and products of floats depend on the order.
     pub(crate) fn of(op: Op, dtype: DType, tree: bool) -> Kernel {
         let unsigned = match dtype {
             DType::Int8 => DType::Uint8,

@@ -1,7 +1,7 @@
 // How each element type is read, combined, divided and rounded: what src/reduce does on the processor, to the bit.
 //
-// A type's `Raw` is the unsigned integer of its bits; it is accumulated in `Wide`. The conversions are our own, so that the
-// images hold nobody else's code; where all GPUs that we support have an instruction, that is used.
+// A type's `Raw` is the unsigned integer of its bits; it is accumulated in `Wide`. The conversions are our own, so
+// that the images hold nobody else's code; where all GPUs that we support have an instruction, that is used.
 #pragma once
 
 typedef unsigned char u8;
@@ -55,8 +55,8 @@ typedef Integer<u32, int, u32, int, false> uint32;
 typedef Integer<u64, long long, u64, long long, true> int64;
 typedef Integer<u64, long long, u64, long long, false> uint64;
 
-// IEEE 754-2019's maximum and minimum: NaN wins, and +0 is larger than -0. Where the two comparisons differ, "or" keeps a
-// NaN a NaN and makes -0 of both zeros; for +0 the signs are taken by "and".
+// IEEE 754-2019's maximum and minimum: NaN wins, and +0 is larger than -0. Where the two comparisons differ, "or"
+// keeps a NaN a NaN and makes -0 of both zeros; for +0 the signs are taken by "and".
 template <class Bits, class Float>
 DEVICE Float larger_float(Float x, Float y) {
     const Bits a = bits_as<Bits>(x > y ? x : y), b = bits_as<Bits>(y > x ? y : x);
@@ -136,8 +136,8 @@ struct float64 {
     }
 };
 
-// The magnitude, in a float of E exponent and M mantissa bits, nearest to the float32 of these bits (no NaN), ties to even.
-// Numbers that are too large give codes past the largest: the caller caps them. As in src/types/float8.rs.
+// The magnitude, in a float of E exponent and M mantissa bits, nearest to the float32 of these bits (no NaN), ties
+// to even. Numbers that are too large give codes past the largest: the caller caps them. As in src/types/float8.rs.
 template <int E, int M>
 DEVICE u32 narrow_magnitude(u32 magnitude) {
     const u32 dropped = 23 - M, rebias = u32(127 - ((1 << (E - 1)) - 1)) << 23;

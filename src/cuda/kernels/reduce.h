@@ -96,10 +96,11 @@ struct Piece {
         }
     }
 
-    // The total of all sources `at` bytes from where they begin. Four are loaded at a time, so that as many loads are under way.
+    // The total of all sources `at` bytes from where they begin. Four are loaded at a time, so that as many loads
+    // are under way.
     //
-    // In their order, ((s0 op s1) op s2) op ..., or by the tree that splits [a, b) at a plus the largest power of two below
-    // b - a: of up to 16 sources it is the tree of up to four trees of up to four.
+    // In their order, ((s0 op s1) op s2) op ..., or by the tree that splits [a, b) at a plus the largest power of
+    // two below b - a: of up to 16 sources it is the tree of up to four trees of up to four.
     DEVICE static Values total(const ccl_reduce_args &args, u64 at, bool whole) {
         Values total = {}, second = {};
         ROLLED

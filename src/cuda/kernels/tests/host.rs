@@ -1,7 +1,7 @@
 //! The kernels' source, compiled for the processor, beside src/reduce: the same bits.
 //!
-//! What this cannot show is what GPUs do with their own instructions: the conversions of float16, the larger and smaller of two
-//! float32, loads and stores.
+//! What this cannot show is what GPUs do with their own instructions: the conversions of float16, the larger and
+//! smaller of two float32, loads and stores.
 
 use super::*;
 use crate::mem::Region;
