@@ -68,6 +68,8 @@ compile_error!("ccl needs Linux with glibc on x86-64 or aarch64");
 
 mod bootstrap;
 mod comm;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod exec;
 mod ffi;
 #[cfg(feature = "fuzzing")]

@@ -49,6 +49,9 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         let python = tools::environment(root, "kubernetes").join("bin/python");
         succeed(Command::new(python).arg(root.join("scripts/check-manifests")))
     });
+    check("CUDA kernels", &[tools::KERNELS], &|| {
+        succeed(Command::new(root.join("scripts/kernels")).arg("check"))
+    });
     check("fuzzing", &[], &|| fuzz::run(root, &fuzz::Plan::short()));
     check("address sanitizer", &[], &|| {
         sanitize::run(root, &[Sanitizer::Address])

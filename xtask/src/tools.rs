@@ -64,6 +64,8 @@ pub(crate) const MAKE: Need = Need::Program("make", &["make"]);
 pub(crate) const KUBERNETES: Need = Need::Environment("kubernetes", "bin/kubernetes-validate");
 /// What the tests of torchrun and of `python/` run in; `scripts/torch/install` makes it.
 pub(crate) const TORCH: Need = Need::Environment("torch", "ready");
+/// What `scripts/kernels` compiles with; it makes it itself.
+pub(crate) const KERNELS: Need = Need::Environment("kernels", "ready");
 
 /// The version of the validator of Kubernetes' resources.
 const KUBERNETES_VALIDATE: &str = "kubernetes-validate==1.37.0";
@@ -98,6 +100,9 @@ pub(crate) fn prepare(root: &Path) {
             &script.to_string_lossy(),
             &[&environment(root, "torch").to_string_lossy()],
         );
+    }
+    if !KERNELS.is_there(root) {
+        install(&root.join("scripts/kernels").to_string_lossy(), &["install"]);
     }
 }
 

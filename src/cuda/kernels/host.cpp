@@ -1,0 +1,74 @@
+// The kernels as functions for the processor, for tests: the same text, compiled as C++.
+//
+//   c++ -std=c++17 -O1 -fPIC -shared -ffp-contract=off -o libkernels.so src/cuda/kernels/host.cpp
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+
+// What a kernel knows of its place in the grid. One dimension is enough.
+struct Place {
+    unsigned x;
+};
+static thread_local Place threadIdx, blockIdx, blockDim, gridDim;
+
+// Accesses at addresses that a GPU would refuse.
+static std::atomic<unsigned long long> refused;
+
+static inline void *on_host(unsigned long long at, unsigned bytes) {
+    refused += at % bytes != 0;
+    return reinterpret_cast<void *>(at);
+}
+
+#define DEVICE inline
+#define UNROLL
+#define ROLLED
+#define __global__
+#define __grid_constant__
+#define __launch_bounds__(threads, blocks)
+#include "kernels.cu"
+
+namespace {
+template <class Args>
+void launch(void (*kernel)(Args), const void *args, unsigned grid, unsigned block, bool backwards) {
+    gridDim.x = grid, blockDim.x = block;
+    const unsigned long long all = 1ull * grid * block;
+    for (unsigned long long i = 0; i < all; ++i) {
+        const unsigned long long thread = backwards ? all - 1 - i : i;
+        blockIdx.x = unsigned(thread / block), threadIdx.x = unsigned(thread % block);
+        kernel(*static_cast<const Args *>(args));
+    }
+}
+} // namespace
+
+// Runs the kernel `name`, one thread after the other, the last first if `backwards`. -1: there is no such kernel;
+// else the number of accesses that a GPU would have refused.
+extern "C" long long ccl_kernels_on_host(const char *name, const void *args, unsigned grid, unsigned block, int backwards) {
+    refused = 0;
+#define RUN(kernel)                                                                                                 \
+    if (std::strcmp(name, #kernel) == 0) {                                                                          \
+        launch(kernel, args, grid, block, backwards != 0);                                                          \
+        return (long long)refused.load();                                                                           \
+    }
+#define RUN_REDUCE(op, type, bytes) RUN(ccl_reduce_##op##_##type)
+#define RUN_BITWISE(op) RUN(ccl_reduce_##op##_uint8)
+#define RUN_TREE(op, type, bytes) RUN(ccl_tree_##op##_##type)
+    ALL_KERNELS(RUN_REDUCE, RUN_BITWISE, RUN_TREE)
+    RUN(ccl_copy)
+    return -1;
+}
+
+// Sizes and offsets of the arguments' fields, as C++ has them.
+extern "C" unsigned ccl_kernels_layout(const unsigned long long **layout) {
+#define AT(type, field) offsetof(struct type, field)
+    static const unsigned long long all[] = {
+        sizeof(ccl_reduce_args),           AT(ccl_reduce_args, sources),  AT(ccl_reduce_args, destinations),
+        AT(ccl_reduce_args, scalars),      AT(ccl_reduce_args, count),    AT(ccl_reduce_args, packs),
+        AT(ccl_reduce_args, head),         AT(ccl_reduce_args, n),        AT(ccl_reduce_args, m),
+        AT(ccl_reduce_args, scaled),       AT(ccl_reduce_args, ranks),    AT(ccl_reduce_args, whole),
+        AT(ccl_reduce_args, rounded),      AT(ccl_reduce_args, reserved), sizeof(ccl_copy_args),
+        AT(ccl_copy_args, from),           AT(ccl_copy_args, to),         AT(ccl_copy_args, bytes),
+        AT(ccl_copy_args, ranges),         AT(ccl_copy_args, reserved),
+    };
+    *layout = all;
+    return sizeof(all) / sizeof(all[0]);
+}
