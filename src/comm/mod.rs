@@ -3,6 +3,8 @@
 mod buffers;
 mod collectives;
 mod config;
+#[cfg(feature = "cuda")]
+mod device;
 mod engine;
 mod env;
 mod given;
@@ -20,6 +22,10 @@ pub(crate) mod tuning;
 mod vector;
 
 pub use config::Config;
+#[cfg(feature = "cuda")]
+pub use device::OnCuda;
+#[cfg(feature = "cuda")]
+pub(crate) use device::{Device, Tail};
 pub(crate) use engine::{Size, Start};
 pub(crate) use given::Side;
 pub(crate) use init_all::together;

@@ -1,0 +1,11 @@
+//! Memory of GPUs: the driver's functions, found at run time, and pinned memory by which streams and host meet.
+//!
+//! Nothing here needs a driver to be there. A program that uses host memory alone never loads one.
+
+pub(crate) mod driver;
+mod memory;
+pub(crate) mod staging;
+mod symbols;
+
+pub use driver::Stream;
+pub use memory::DeviceMemory;
