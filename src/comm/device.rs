@@ -17,9 +17,14 @@ use crate::{
     exec::{Completion, Outcome, Wanted},
     mem::{Hold, Region},
     plan::layout::Blocks,
-    types::{Collective, DType, Error, Op, Reducing, Result},
+    types::{Cause, Collective, DType, Error, Op, Reducing, Result},
 };
-use std::{cell::Cell, ffi::c_void, ops::Range, sync::Arc};
+use std::{
+    cell::Cell,
+    ffi::c_void,
+    ops::Range,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
 
 /// Operations on memory of a CUDA device: see [`Communicator::on_cuda`].
 #[derive(Debug, Clone, Copy)]
@@ -132,6 +137,30 @@ pub(crate) struct Tail {
     output: Vec<(usize, Region<'static>)>,
 }
 
+/// The operations of a communicator that streams of devices have before them.
+#[derive(Debug, Default)]
+pub(super) struct InStreams(Mutex<Vec<(Device, Weak<Staging>)>>);
+
+impl InStreams {
+    fn all(&self) -> MutexGuard<'_, Vec<(Device, Weak<Staging>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, device: Device, staging: &Arc<Staging>) {
+        let mut all = self.all();
+        all.retain(|(_, staging)| staging.strong_count() > 0);
+        all.push((device, Arc::downgrade(staging)));
+    }
+
+    /// Why one of them will never begin, if the driver says so.
+    fn failure(&self) -> Option<Error> {
+        let waits = |staging: &Weak<Staging>| staging.upgrade().is_some_and(|staging| !staging.is_ready());
+        let all = self.all();
+        let mut waiting = all.iter().filter(|(_, staging)| waits(staging));
+        waiting.find_map(|(device, _)| device.check().err())
+    }
+}
+
 /// An operation's memory on the device, and the bytes of it that are copied in and out.
 struct Moved {
     memory: [Region<'static>; 2],
@@ -219,6 +248,11 @@ impl Device {
             context,
             stream,
         }))
+    }
+
+    /// Checks that the stream goes on.
+    fn check(&self) -> Result<()> {
+        self.driver.enter(self.context)?.check_stream(self.stream)
     }
 
     /// Whether a buffer is device memory, or was, or it cannot be known.
@@ -372,6 +406,7 @@ impl Communicator {
             if !is_given.get() {
                 staging.is_unused();
             }
+            self.check_streams();
             return Err(error);
         }
         let holds = [0, 1].map(|side| {
@@ -394,6 +429,7 @@ impl Communicator {
             return Err(error);
         }
         drop(current);
+        self.in_streams.add(device, &staging);
         let there = |piece: Range<usize>| {
             let to = moved.memory[1].part(piece.start, piece.len());
             (places[1] + piece.start, to)
@@ -404,6 +440,16 @@ impl Communicator {
             waits: moved.waits,
             output: moved.copied_out.into_iter().map(there).collect(),
         })
+    }
+
+    /// Ends all that is under way if a stream of a device will never come to an operation that the other ranks count on.
+    pub(super) fn check_streams(&self) {
+        if let Some(error) = self.in_streams.failure() {
+            self.engine.membership.raise(Cause::Broken {
+                rank: self.rank() as u32,
+                what: error.to_string(),
+            });
+        }
     }
 
     /// Gives the stream what is left of an operation. Where that fails the communicator is aborted: the other ranks count on the

@@ -89,6 +89,8 @@ pub struct Communicator {
     helpers: Helpers,
     /// What rank 0 told of the machine. So do those that are made of it.
     tuning: Tuning,
+    #[cfg(feature = "cuda")]
+    in_streams: device::InStreams,
     engine: Arc<Engine>,
 }
 
@@ -222,6 +224,8 @@ impl Communicator {
             grows: AtomicU64::new(0),
             helpers,
             tuning,
+            #[cfg(feature = "cuda")]
+            in_streams: device::InStreams::default(),
             engine: Arc::new(engine),
         })
     }
@@ -284,6 +288,8 @@ impl Communicator {
     /// # Errors
     /// The failure that closed the communicator, if one did.
     pub fn finalize(&self) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        self.check_streams();
         self.engine.finalize()?;
         self.engine
             .closed()
@@ -354,6 +360,8 @@ impl Drop for Communicator {
             return; // a forked child has neither the thread nor the others' ear
         }
         let began = Instant::now();
+        #[cfg(feature = "cuda")]
+        self.check_streams();
         self.engine.drain();
         self.engine.stop();
         membership.leave();

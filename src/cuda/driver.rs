@@ -296,6 +296,18 @@ impl Current<'_> {
         Ok(status != 0)
     }
 
+    /// Checks that `stream` goes on, or is through.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] if it never will.
+    pub(crate) fn check_stream(&self, stream: Stream) -> Result<()> {
+        // SAFETY: it takes a stream that is one.
+        match unsafe { (self.driver.symbols.stream_query)(stream.0) } {
+            NOT_READY => Ok(()),
+            result => self.driver.checked("cuStreamQuery", result),
+        }
+    }
+
     /// Has `stream` copy device memory at `from` into `to`.
     ///
     /// # Errors
@@ -423,6 +435,7 @@ impl fmt::Debug for Driver {
 }
 
 const SUCCESS: c_int = 0;
+const NOT_READY: c_int = 600;
 const MEMORY_TYPE: c_int = 2;
 const DEVICE_ORDINAL: c_int = 9;
 const DEVICE_MEMORY: c_int = 2;

@@ -64,6 +64,7 @@ symbols! {
     to_host = "cuMemcpyDtoHAsync_v2"(*mut c_void, Address, usize, RawStream);
     to_device = "cuMemcpyHtoDAsync_v2"(Address, *const c_void, usize, RawStream);
     stream_context = "cuStreamGetCtx"(RawStream, *mut RawContext);
+    stream_query = "cuStreamQuery"(RawStream);
     is_capturing = "cuStreamIsCapturing"(RawStream, *mut c_int);
     write_value = "cuStreamWriteValue32_v2"(RawStream, Address, u32, c_uint);
     wait_value = "cuStreamWaitValue32_v2"(RawStream, Address, u32, c_uint);

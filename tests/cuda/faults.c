@@ -139,7 +139,26 @@ static void broken(cclUniqueId id, int ranks, int me) {
     leave(&k);
 }
 
+/* The same, and rank 0 leaves without a word: its leaving does not wait for the stream for ever. */
+static void broken_and_left(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    int32_t *data = filled(me, 1000);
+    if (me == 0) {
+        CU(fakeDelay(k.stream, 20000));
+    }
+    begun(cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
+    if (me == 0) {
+        fakeBreak(CUDA_ERROR_ILLEGAL_ADDRESS);
+        OK(cclCommDestroy(k.comm));
+        return;
+    }
+    CU(cuStreamSynchronize(k.stream));
+    CHECK(state(k.comm) == cclRemoteError);
+    leave(&k);
+}
+
 int main(void) {
-    int failed = run_ranks(2, refused) + run_ranks(2, aborted) + run_ranks(2, late) + run_ranks(2, broken);
+    int failed = run_ranks(2, refused) + run_ranks(2, aborted) + run_ranks(2, late) + run_ranks(2, broken) +
+                 run_ranks(2, broken_and_left);
     return failed + (run_ranks(3, killed) != 1);
 }
