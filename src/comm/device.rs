@@ -75,6 +75,22 @@ impl OnCuda<'_> {
             .end_on(self.comm.collective_on(device, collective, memory, what)?)
     }
 
+    /// Begins a V form on blocks that [`Communicator::given`] has checked.
+    #[cfg(feature = "cli")]
+    pub(crate) fn given(
+        &self,
+        collective: Collective,
+        blocks: Arc<Blocks>,
+        memory: [DeviceMemory; 2],
+        what: (DType, Reducing),
+    ) -> Result<()> {
+        let memory = memory.map(DeviceMemory::region);
+        self.comm.check_given(collective, &blocks, memory, what)?;
+        let device = self.device([("send", Some(memory[0])), ("receive", Some(memory[1]))])?;
+        self.comm
+            .end_on(self.comm.given_on(device, collective, blocks, memory, what)?)
+    }
+
     /// Begins to send `data`, elements of `dtype`, to rank `to`. The stream waits for no receiver.
     ///
     /// # Errors

@@ -24,14 +24,14 @@ use std::{
 
 /// The driver of this process.
 pub(crate) struct Driver {
-    symbols: Symbols,
+    pub(super) symbols: Symbols,
     /// Device memory that was used last, as first address and one past the last.
     lately: Mutex<Vec<(u64, u64)>>,
 }
 
 /// A stream of a CUDA device: one that the program made, or one of the special ones (NULL, 1, 2).
 #[derive(Clone, Copy)]
-pub struct Stream(RawStream);
+pub struct Stream(pub(super) RawStream);
 
 // SAFETY: a name by which the driver knows the stream, on any thread.
 unsafe impl Send for Stream {}
@@ -101,6 +101,26 @@ impl Driver {
                 None
             }
         }
+    }
+
+    /// The driver, loaded and begun.
+    ///
+    /// # Errors
+    /// Why there is none, or why it does not work, in a line.
+    #[cfg(feature = "cli")]
+    pub(super) fn load() -> Result<&'static Driver, String> {
+        // SAFETY: what its initialisers do is the wish of whoever installed it.
+        let library = unsafe { Library::new(symbols::file()) };
+        let library = library.map_err(|e| match std::error::Error::source(&e) {
+            Some(source) => format!("there is no CUDA driver: {source}"),
+            None => format!("there is no CUDA driver: {e}"),
+        })?;
+        let driver = DRIVER.get_or_init(|| Driver::of(library)).as_ref()?;
+        // SAFETY: it takes a number.
+        let result = unsafe { (driver.symbols.init)(0) };
+        let begun = driver.checked("cuInit", result);
+        begun.map_err(|e| format!("the CUDA driver does not work: {e}"))?;
+        Ok(driver)
     }
 
     fn of(library: Library) -> Result<Self, String> {
@@ -224,7 +244,7 @@ impl Driver {
     }
 
     /// The primary context of a device, which stays there from then on.
-    fn primary(&self, device: i32) -> Result<Context> {
+    pub(super) fn primary(&self, device: i32) -> Result<Context> {
         static RETAINED: Mutex<Vec<(i32, Context)>> = Mutex::new(Vec::new());
         let mut retained = RETAINED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, context)) = retained.iter().find(|(of, _)| *of == device) {
@@ -257,7 +277,7 @@ impl Driver {
 
     /// # Errors
     /// What the driver says, if it is not that all is well.
-    fn checked(&self, function: &'static str, result: c_int) -> Result<()> {
+    pub(super) fn checked(&self, function: &'static str, result: c_int) -> Result<()> {
         match result {
             SUCCESS => Ok(()),
             _ => Err(self.failed(function, result)),

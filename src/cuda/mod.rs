@@ -3,6 +3,8 @@
 //! Nothing here needs a driver to be there. A program that uses host memory alone never loads one.
 
 pub(crate) mod driver;
+#[cfg(feature = "cli")]
+pub(crate) mod gpu;
 mod memory;
 pub(crate) mod staging;
 mod symbols;

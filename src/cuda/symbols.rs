@@ -17,10 +17,10 @@ pub(super) type RawStream = *mut c_void;
 pub(super) type Address = u64;
 
 macro_rules! symbols {
-    ($($field:ident = $symbol:literal ($($argument:ty),* $(,)?);)*) => {
+    ($($(#[$meta:meta])* $field:ident = $symbol:literal ($($argument:ty),* $(,)?);)*) => {
         /// What `libcuda.so.1` exports of these.
         pub(super) struct Symbols {
-            $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+            $($(#[$meta])* pub(super) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
         }
 
         impl Symbols {
@@ -34,6 +34,7 @@ macro_rules! symbols {
             pub(super) unsafe fn find(library: &Library) -> Result<Self, &'static str> {
                 Ok(Symbols {
                     $(
+                        $(#[$meta])*
                         // SAFETY: the caller's promise: the function has this type, and stays.
                         $field: unsafe {
                             *library
@@ -67,6 +68,22 @@ symbols! {
     stream_query = "cuStreamQuery"(RawStream);
     is_capturing = "cuStreamIsCapturing"(RawStream, *mut c_int);
     write_value = "cuStreamWriteValue32_v2"(RawStream, Address, u32, c_uint);
+    #[cfg(feature = "cli")]
+    init = "cuInit"(c_uint);
+    #[cfg(feature = "cli")]
+    device_count = "cuDeviceGetCount"(*mut c_int);
+    #[cfg(feature = "cli")]
+    allocate = "cuMemAlloc_v2"(*mut Address, usize);
+    #[cfg(feature = "cli")]
+    free = "cuMemFree_v2"(Address);
+    #[cfg(feature = "cli")]
+    write = "cuMemcpyHtoD_v2"(Address, *const c_void, usize);
+    #[cfg(feature = "cli")]
+    read = "cuMemcpyDtoH_v2"(*mut c_void, Address, usize);
+    #[cfg(feature = "cli")]
+    create_stream = "cuStreamCreate"(*mut RawStream, c_uint);
+    #[cfg(feature = "cli")]
+    synchronize = "cuStreamSynchronize"(RawStream);
     wait_value = "cuStreamWaitValue32_v2"(RawStream, Address, u32, c_uint);
 }
 

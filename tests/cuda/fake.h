@@ -13,6 +13,7 @@ enum {
     CUDA_SUCCESS = 0,
     CUDA_ERROR_INVALID_VALUE = 1,
     CUDA_ERROR_OUT_OF_MEMORY = 2,
+    CUDA_ERROR_NO_DEVICE = 100,
     CUDA_ERROR_INVALID_DEVICE = 101,
     CUDA_ERROR_INVALID_CONTEXT = 201,
     CUDA_ERROR_INVALID_HANDLE = 400,
@@ -31,6 +32,7 @@ int fakeDelay(CUstream stream, unsigned microseconds);
 int cuInit(unsigned flags);
 int cuGetErrorName(int code, const char **name);
 int cuGetErrorString(int code, const char **text);
+int cuDeviceGetCount(int *count);
 int cuDeviceGet(int *device, int ordinal);
 int cuDevicePrimaryCtxRetain(CUcontext *context, int device);
 int cuCtxPushCurrent_v2(CUcontext context);

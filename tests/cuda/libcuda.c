@@ -225,15 +225,24 @@ int fakeDelay(CUstream stream, unsigned microseconds) {
     return depth == 0 ? CUDA_ERROR_INVALID_CONTEXT : give(stream, (Work){.what = NOTHING, .value = microseconds});
 }
 
+/* FAKE_CUDA_INIT is what it gives, if that is set. */
 int cuInit(unsigned flags) {
     ENTER();
-    return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    const char *code = getenv("FAKE_CUDA_INIT");
+    return code != NULL ? atoi(code) : flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+int cuDeviceGetCount(int *count) {
+    ENTER();
+    *count = DEVICES;
+    return CUDA_SUCCESS;
 }
 
 int cuGetErrorName(int code, const char **name) {
     switch (code) {
     case CUDA_ERROR_OUT_OF_MEMORY: *name = "CUDA_ERROR_OUT_OF_MEMORY"; return CUDA_SUCCESS;
     case CUDA_ERROR_ILLEGAL_ADDRESS: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; return CUDA_SUCCESS;
+    case CUDA_ERROR_NO_DEVICE: *name = "CUDA_ERROR_NO_DEVICE"; return CUDA_SUCCESS;
     case CUDA_ERROR_INVALID_VALUE: *name = "CUDA_ERROR_INVALID_VALUE"; return CUDA_SUCCESS;
     default: *name = NULL; return CUDA_ERROR_INVALID_VALUE;
     }
