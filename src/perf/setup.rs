@@ -91,7 +91,10 @@ impl Setup {
             if args.overlap {
                 return Err("--device cuda does not go with --overlap".to_owned());
             }
-            gpu::devices().map_err(|reason| format!("--device cuda: {reason}"))?;
+            let devices = gpu::devices().map_err(|reason| format!("--device cuda: {reason}"))?;
+            notes.push(format!(
+                "buffers are memory of CUDA devices, of which there are {devices}; a time includes the wait for the stream"
+            ));
         }
         let job = Job {
             ranks,
