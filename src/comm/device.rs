@@ -17,6 +17,7 @@ use crate::{
     exec::{Completion, Outcome, Wanted},
     mem::{Hold, Region},
     plan::layout::Blocks,
+    sys::loaded::is_readable,
     types::{Cause, Collective, DType, Error, Op, Reducing, Result},
 };
 use std::{
@@ -208,18 +209,20 @@ impl Device {
 
     /// The same where `stream` is known to be one of CUDA's: `None` where there is no driver, or host memory and NULL.
     fn of_stream(stream: Stream, buffers: [(&'static str, Option<Region<'_>>); 2]) -> Result<Option<Self>> {
+        let used = || {
+            buffers
+                .iter()
+                .filter_map(|(name, buffer)| Some((*name, buffer.filter(|it| it.len() > 0)?)))
+        };
         let Some(driver) = Driver::in_use() else {
             return Ok(None);
         };
         let driver = match driver {
             Ok(driver) => driver,
-            Err(_) if stream.is_null() => return Ok(None), // nobody has device memory
-            Err(reason) => return Err(Error::usage(format!("no CUDA stream can be used: {reason}"))),
-        };
-        let used = || {
-            buffers
-                .iter()
-                .filter_map(|(name, buffer)| Some((*name, buffer.filter(|it| it.len() > 0)?)))
+            Err(_) if stream.is_null() && used().all(|(_, buffer)| is_readable(buffer.as_ptr())) => {
+                return Ok(None);
+            }
+            Err(reason) => return Err(Error::usage(format!("no CUDA device can be used: {reason}"))),
         };
         let mut devices = Vec::new();
         for (name, buffer) in used() {
@@ -279,7 +282,8 @@ impl Device {
         };
         match Driver::in_use() {
             Some(Ok(driver)) => !buffers.iter().all(|at| is_host(driver, at.cast())),
-            _ => false,
+            Some(Err(_)) => !buffers.iter().all(|at| is_readable(at.cast())),
+            None => false,
         }
     }
 }
