@@ -272,7 +272,8 @@ typedef int cclRedOp_t;
 /**
  * A stream: an order in which operations are carried out, made by cclStreamCreate.
  *
- * NULL: the call returns when the operation is over. The type is a plain pointer, so that a CUDA stream passes as it is.
+ * NULL: the call returns when the operation is over. The type is a plain pointer, so that a CUDA stream passes as it is, which
+ * buffers in the memory of a CUDA device take: see cclAllReduce.
  */
 typedef void *cclStream_t;
 
@@ -568,11 +569,16 @@ cclResult_t cclCommGrow(cclComm_t comm,
  * Reduces the `count` elements of `sendbuff` over all ranks and leaves the result in `recvbuff` on every rank.
  *
  * All ranks pass the same count, type and operation. In place where sendbuff == recvbuff; any other overlap is an
- * invalid argument. Buffers are host memory of any alignment; with a count of 0 they may be NULL. The result has the
- * same bits on every rank.
+ * invalid argument. Buffers are memory of the host or of a CUDA device, of any alignment; with a count of 0 they may be NULL.
+ * The result has the same bits on every rank.
+ *
+ * Device memory, which the CUDA driver knows, takes a CUDA stream (NULL is its default one): the call returns at once, and the
+ * operation is carried out in the order of the stream, through pinned host memory. When it fails the stream goes on, `recvbuff`
+ * holds anything, and cclCommGetAsyncError tells. It cannot be captured into a CUDA graph: cclInvalidUsage. Ranks that are threads
+ * of one process need CUDA streams of their own that do not wait for each other. cclUnhandledCudaError is what the driver refused.
  *
  * @param count Elements, not bytes.
- * @param stream NULL: the call returns when `recvbuff` is complete.
+ * @param stream Of host memory: NULL, the call returns when `recvbuff` is complete; or a stream of cclStreamCreate.
  * @return cclSuccess; cclInvalidArgument before anything moved, with the communicator as good as before; cclRemoteError
  * when a rank was lost, left or aborted, cclTimeout when one stayed silent past the deadline, cclInvalidUsage when the
  * ranks' calls differ. After these three the communicator is closed and `recvbuff` holds anything.
@@ -592,8 +598,8 @@ cclResult_t cclAllReduce(const void *sendbuff,
  * Copies the `count` elements of `sendbuff` on rank `root` into `recvbuff` on every rank, the root included.
  *
  * All ranks pass the same count, type and root. `sendbuff` is looked at on the root alone and may be anything
- * elsewhere. In place on the root where sendbuff == recvbuff; any other overlap is an invalid argument. Buffers are
- * host memory of any alignment; with a count of 0 they may be NULL.
+ * elsewhere. In place on the root where sendbuff == recvbuff; any other overlap is an invalid argument. Buffers have
+ * any alignment; with a count of 0 they may be NULL.
  *
  * @param count Elements, not bytes.
  * @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
@@ -756,10 +762,11 @@ cclResult_t cclAlltoAll(const void *sendbuff,
 /**
  * Returns when every rank has called it.
  *
- * @param stream NULL: the call blocks.
+ * @param stream NULL: the call blocks. A CUDA stream, in a process that has loaded its driver: what is in the streams meets.
  * @return As cclAllReduce.
  */
-cclResult_t cclBarrier(cclComm_t comm, cclStream_t stream);
+cclResult_t cclBarrier(cclComm_t comm,
+                       cclStream_t stream);
 
 /**
  * Copies `sendcounts[r]` elements of `sendbuff` from `sdispls[r]` on to rank r, and what rank r has for this one into
@@ -915,7 +922,7 @@ cclResult_t cclRedOpDestroy(cclRedOp_t op,
  * ahead. To itself a rank sends only in a group or a stream.
  *
  * @param count Elements, not bytes. May be 0; then `sendbuff` may be NULL.
- * @param stream NULL: the call returns when `sendbuff` may be changed.
+ * @param stream NULL: the call returns when `sendbuff` may be changed. A CUDA stream waits for no receiver.
  * @return As cclAllReduce; a receive of another count or type is a call that differs.
  *
  * # Safety

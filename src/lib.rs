@@ -55,7 +55,7 @@
 //! # Features
 //!
 //! `cli` (on by default) is the programs `ccl-perf` and `ccl-topo`. Programs that use the library turn it off with
-//! `default-features = false`.
+//! `default-features = false`. `cuda` (on by default) is buffers in the memory of CUDA devices: [`Communicator::on_cuda`].
 //!
 //! How it works inside is in the repository's `ARCHITECTURE.md`.
 
@@ -145,7 +145,11 @@ pub mod bench_support {
 }
 
 pub use bootstrap::UniqueId;
+#[cfg(feature = "cuda")]
+pub use comm::OnCuda;
 pub use comm::{Begin, Communicator, Config, Message, Pending, Scope, Stream, algorithms, explain};
+#[cfg(feature = "cuda")]
+pub use cuda::{DeviceMemory, Stream as CudaStream};
 pub use exec::Received;
 pub use mem::SharedMemory;
 pub use plan::explain::{Candidate, Explanation, Flip, Why};

@@ -52,7 +52,8 @@ fn output_of(command: &mut Command) -> String {
 /// Compiles a program with all warnings as errors, linked with the library by `-lccl`.
 fn build_with(source: &str, (compiler, standard): (&str, &str), flags: &[&str]) -> PathBuf {
     let folder = library_folder();
-    let name = [source].iter().chain(flags).copied().collect::<String>();
+    let named = flags.iter().filter(|flag| !flag.contains('/'));
+    let name = [source].iter().chain(named).copied().collect::<String>();
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace(['/', '.', ',', '='], "-"));
     let mut command = Command::new(compiler);
     command.args([
@@ -496,4 +497,51 @@ fn the_soname_is_that_of_the_link() {
         fs::read_link(folder.join("libccl.so.0")).unwrap(),
         Path::new("libccl.so")
     );
+}
+
+/// A stand-in for the CUDA driver, in a folder of its own: the flags by which a program is linked with it.
+#[cfg(feature = "cuda")]
+fn stand_in(name: &str, flags: &[&str]) -> [String; 3] {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(&folder).unwrap();
+    let mut command = Command::new("cc");
+    command.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-O1"]);
+    command.args(["-fPIC", "-shared", "-pthread", "-Wl,-soname,libcuda.so.1"]);
+    command.args(flags).arg("-o").arg(folder.join("libcuda.so.1"));
+    output_of(command.arg(Path::new(ROOT).join("tests/cuda/libcuda.c")));
+    let folder = folder.display();
+    [
+        format!("-L{folder}"),
+        "-l:libcuda.so.1".to_owned(),
+        format!("-Wl,-rpath,{folder}"),
+    ]
+}
+
+/// Builds a program of `tests/cuda` with a stand-in and runs it.
+#[cfg(feature = "cuda")]
+fn with_stand_in(source: &str, name: &str, flags: &[&str]) {
+    let linked = stand_in(name, flags);
+    let all: Vec<&str> = ["-Wl,--no-as-needed"]
+        .into_iter()
+        .chain(linked.iter().map(String::as_str))
+        .collect();
+    run(&build_with(source, C, &all));
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn device_memory_of_forked_processes_and_threads() {
+    with_stand_in("tests/cuda/collectives.c", "cuda-collectives", &[]);
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn device_memory_that_cannot_be_used() {
+    with_stand_in("tests/cuda/faults.c", "cuda-faults", &[]);
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn a_driver_that_is_too_old() {
+    with_stand_in("tests/cuda/old.c", "cuda-old", &["-DWITHOUT_WAITS"]);
 }

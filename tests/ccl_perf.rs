@@ -723,3 +723,58 @@ fn what_was_measured_is_rank_0_s() {
         "{err}"
     );
 }
+
+/// With the stand-in for the CUDA driver: all operations on memory of its devices, with results that are checked.
+#[test]
+fn memory_of_cuda_devices() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("libcuda.so.1");
+    let ran = |line: &str, code: Option<&str>| {
+        let mut command = ccl_perf(line);
+        command.env("LD_LIBRARY_PATH", folder.path());
+        let output = command
+            .envs(code.map(|code| ("FAKE_CUDA_INIT", code)))
+            .output()
+            .unwrap();
+        let said = [text(&output.stdout), text(&output.stderr)];
+        (output.status.code(), said)
+    };
+    let is_refused = |(status, [out, err]): (Option<i32>, [String; 2]), part: &str| {
+        assert!(err.contains(part) && err.lines().count() == 1, "{err}");
+        assert_eq!((status, out.as_str()), (Some(2), ""));
+    };
+    fs::write(&library, "no library").unwrap();
+    is_refused(ran("allreduce --device cuda", None), "no CUDA driver");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-O1", "-fPIC", "-shared", "-pthread", "-o"])
+        .arg(&library)
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda/libcuda.c"));
+    assert!(cc.status().expect("a C compiler").success());
+    is_refused(
+        ran("allreduce --device cuda", Some("100")),
+        "CUDA_ERROR_NO_DEVICE",
+    );
+    is_refused(ran("allreduce --device cuda", Some("803")), "unknown error");
+    is_refused(ran("allreduce --device cuda --overlap", None), "--overlap");
+    for operation in [
+        "allreduce --both -d float32,int8",
+        "allgather --both",
+        "reducescatter --both -o max",
+        "reduce --both -r 1",
+        "gather --in-place",
+        "alltoall",
+        "alltoallv",
+        "allgatherv --in-place",
+        "sendrecv",
+        "barrier",
+    ] {
+        let line = format!("{operation} --device cuda --ranks 3 -b 1 -e 300k -f 100 -n 3 -w 1");
+        let line = if operation == "barrier" {
+            "barrier --device cuda --ranks 3 -n 3".to_owned()
+        } else {
+            line
+        };
+        let (status, [out, err]) = ran(&line, None);
+        assert_eq!((status, err.as_str()), (Some(0), ""), "{line}\n{out}");
+    }
+}

@@ -3,6 +3,8 @@
 mod buffers;
 mod collectives;
 mod config;
+#[cfg(feature = "cuda")]
+mod device;
 mod engine;
 mod env;
 mod given;
@@ -20,6 +22,10 @@ pub(crate) mod tuning;
 mod vector;
 
 pub use config::Config;
+#[cfg(feature = "cuda")]
+pub use device::OnCuda;
+#[cfg(feature = "cuda")]
+pub(crate) use device::{Device, Tail};
 pub(crate) use engine::{Size, Start};
 pub(crate) use given::Side;
 pub(crate) use init_all::together;
@@ -83,6 +89,8 @@ pub struct Communicator {
     helpers: Helpers,
     /// What rank 0 told of the machine. So do those that are made of it.
     tuning: Tuning,
+    #[cfg(feature = "cuda")]
+    in_streams: device::InStreams,
     engine: Arc<Engine>,
 }
 
@@ -219,6 +227,8 @@ impl Communicator {
             grows: AtomicU64::new(0),
             helpers,
             tuning,
+            #[cfg(feature = "cuda")]
+            in_streams: device::InStreams::default(),
             engine: Arc::new(engine),
         })
     }
@@ -281,6 +291,8 @@ impl Communicator {
     /// # Errors
     /// The failure that closed the communicator, if one did.
     pub fn finalize(&self) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        self.check_streams();
         self.engine.finalize()?;
         self.engine
             .closed()
@@ -351,6 +363,8 @@ impl Drop for Communicator {
             return; // a forked child has neither the thread nor the others' ear
         }
         let began = Instant::now();
+        #[cfg(feature = "cuda")]
+        self.check_streams();
         self.engine.drain();
         self.engine.stop();
         membership.leave();

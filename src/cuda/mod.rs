@@ -1,7 +1,15 @@
-//! Memory of GPUs.
+//! Memory of GPUs: the driver's functions, found at run time, and pinned memory by which streams and host meet.
+//!
+//! Nothing here needs a driver to be there. A program that uses host memory alone never loads one.
 
-#[cfg_attr(
-    not(test),
-    allow(dead_code, reason = "what launches them comes with the driver's wrappers")
-)]
+pub(crate) mod driver;
+#[cfg(feature = "cli")]
+pub(crate) mod gpu;
+#[cfg_attr(not(test), allow(dead_code, reason = "nothing launches them yet"))]
 pub(crate) mod kernels;
+mod memory;
+pub(crate) mod staging;
+mod symbols;
+
+pub use driver::Stream;
+pub use memory::DeviceMemory;

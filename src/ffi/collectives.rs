@@ -1,5 +1,7 @@
 //! The operations.
 
+#[cfg(feature = "cuda")]
+use super::later::on_device;
 use super::{
     at_once,
     later::{When, is_now, later, when},
@@ -40,7 +42,7 @@ unsafe fn run(
             part("recvbuff", recv, received, dtype)?,
         ])
     };
-    if is_now(stream) {
+    if is_now(stream, [send, recv]) {
         let outcome = at_once(comm, |entry| {
             let dtype = DType::from_number(datatype).ok()?;
             let op = entry.reducing(op, dtype).ok()?;
@@ -60,9 +62,9 @@ unsafe fn run(
         let comm = entry.communicator()?;
         let dtype = DType::from_number(datatype)?;
         let (op, collective) = (entry.reducing(op, dtype)?, collective()?);
-        let when = when(stream)?;
         let held = comm.held(collective, count, dtype)?;
         let [input, output] = parts(held.input.len(), held.output.len(), dtype)?;
+        let when = when(stream, [("sendbuff", input), ("recvbuff", output)])?;
         match when {
             When::Now => comm.collective(collective, input, output, count, dtype, op),
             When::Later(stream) => {
@@ -74,6 +76,13 @@ unsafe fn run(
                     |_| (),
                     move |comm, start| comm.begin_collective(collective, memory, (count, dtype, op), start),
                 )
+            }
+            #[cfg(feature = "cuda")]
+            When::OnDevice(device) => {
+                comm.check(collective, [input, output], (count, dtype, op))?;
+                on_device(entry, move |comm| {
+                    comm.collective_on(device, collective, [input, output], (count, dtype, op))
+                })
             }
         }
     })
@@ -88,11 +97,16 @@ pub(super) fn rooted(root: c_int, collective: impl FnOnce(u32) -> Collective) ->
 /// Reduces the `count` elements of `sendbuff` over all ranks and leaves the result in `recvbuff` on every rank.
 ///
 /// All ranks pass the same count, type and operation. In place where sendbuff == recvbuff; any other overlap is an
-/// invalid argument. Buffers are host memory of any alignment; with a count of 0 they may be NULL. The result has the
-/// same bits on every rank.
+/// invalid argument. Buffers are memory of the host or of a CUDA device, of any alignment; with a count of 0 they may be NULL.
+/// The result has the same bits on every rank.
+///
+/// Device memory, which the CUDA driver knows, takes a CUDA stream (NULL is its default one): the call returns at once, and the
+/// operation is carried out in the order of the stream, through pinned host memory. When it fails the stream goes on, `recvbuff`
+/// holds anything, and cclCommGetAsyncError tells. It cannot be captured into a CUDA graph: cclInvalidUsage. Ranks that are threads
+/// of one process need CUDA streams of their own that do not wait for each other. cclUnhandledCudaError is what the driver refused.
 ///
 /// @param count Elements, not bytes.
-/// @param stream NULL: the call returns when `recvbuff` is complete.
+/// @param stream Of host memory: NULL, the call returns when `recvbuff` is complete; or a stream of cclStreamCreate.
 /// @return cclSuccess; cclInvalidArgument before anything moved, with the communicator as good as before; cclRemoteError
 /// when a rank was lost, left or aborted, cclTimeout when one stayed silent past the deadline, cclInvalidUsage when the
 /// ranks' calls differ. After these three the communicator is closed and `recvbuff` holds anything.
@@ -117,8 +131,8 @@ pub unsafe extern "C" fn cclAllReduce(
 /// Copies the `count` elements of `sendbuff` on rank `root` into `recvbuff` on every rank, the root included.
 ///
 /// All ranks pass the same count, type and root. `sendbuff` is looked at on the root alone and may be anything
-/// elsewhere. In place on the root where sendbuff == recvbuff; any other overlap is an invalid argument. Buffers are
-/// host memory of any alignment; with a count of 0 they may be NULL.
+/// elsewhere. In place on the root where sendbuff == recvbuff; any other overlap is an invalid argument. Buffers have
+/// any alignment; with a count of 0 they may be NULL.
 ///
 /// @param count Elements, not bytes.
 /// @param stream NULL: the call returns when `recvbuff` is complete and `sendbuff` may be changed.
@@ -335,12 +349,16 @@ pub unsafe extern "C" fn cclAlltoAll(
 
 /// Returns when every rank has called it.
 ///
-/// @param stream NULL: the call blocks.
+/// @param stream NULL: the call blocks. A CUDA stream, in a process that has loaded its driver: what is in the streams meets.
 /// @return As cclAllReduce.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclBarrier(comm: cclComm_t, stream: cclStream_t) -> cclResult_t {
-    on_entry(comm, |entry| match when(stream)? {
-        When::Now => entry.communicator()?.barrier(),
-        When::Later(stream) => later(entry, stream, |_| (), |comm, start| comm.begin_barrier(start)),
+    on_entry(comm, |entry| {
+        match when(stream, [("sendbuff", None), ("recvbuff", None)])? {
+            When::Now => entry.communicator()?.barrier(),
+            #[cfg(feature = "cuda")]
+            When::OnDevice(device) => on_device(entry, move |comm| comm.barrier_on(device)),
+            When::Later(stream) => later(entry, stream, |_| (), |comm, start| comm.begin_barrier(start)),
+        }
     })
 }

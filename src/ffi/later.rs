@@ -11,11 +11,18 @@ use crate::{
     bootstrap::UniqueId,
     comm::{Communicator, Start, Stream, together},
     exec::{Completion, Outcome},
+    mem::Region,
     sys::thread,
     types::{Error, Result},
 };
+#[cfg(feature = "cuda")]
+use crate::{
+    comm::{Device, Tail},
+    cuda::Stream as CudaStream,
+};
 use std::{
     cell::RefCell,
+    ffi::c_void,
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
@@ -28,13 +35,25 @@ pub(super) enum When {
     Now,
     /// In a stream, or when the group ends.
     Later(Option<Arc<Stream>>),
+    /// In a stream of a CUDA device, on its memory.
+    #[cfg(feature = "cuda")]
+    OnDevice(Device),
 }
 
-/// What the stream of a call on host memory means.
+/// A call's buffers, as far as this rank uses them, by their names.
+pub(super) type Named<'m> = [(&'static str, Option<Region<'m>>); 2];
+
+/// What the stream of a call on these buffers means.
 ///
 /// # Errors
-/// [`Error::Invalid`] for what is no stream of ccl's.
-pub(super) fn when(stream: cclStream_t) -> Result<When> {
+/// [`Error::Invalid`] for a stream that does not fit the buffers.
+pub(super) fn when(stream: cclStream_t, buffers: Named<'_>) -> Result<When> {
+    #[cfg(feature = "cuda")]
+    if let Some(device) = device(stream, buffers)? {
+        return Ok(When::OnDevice(device));
+    }
+    #[cfg(not(feature = "cuda"))]
+    let _ = buffers;
     if !stream.is_null() {
         return Ok(When::Later(Some(Arc::clone(&*STREAMS.get(stream)?))));
     }
@@ -44,18 +63,68 @@ pub(super) fn when(stream: cclStream_t) -> Result<When> {
     })
 }
 
+/// The device that buffers and stream are of.
+///
+/// # Errors
+/// [`Error::Invalid`] for device memory with a stream of ccl's, and as [`Device::of`].
+#[cfg(feature = "cuda")]
+fn device(stream: cclStream_t, buffers: Named<'_>) -> Result<Option<Device>> {
+    if stream.is_null() || stream.addr() < HANDLES && STREAMS.find(stream).is_none() {
+        // SAFETY: the caller's word: what is no stream of ccl's is one of CUDA's.
+        return Device::of(unsafe { CudaStream::from_raw(stream) }, buffers);
+    }
+    let addresses =
+        buffers.map(|(_, buffer)| buffer.map_or(ptr::null(), |buffer| buffer.as_ptr().cast_const().cast()));
+    if STREAMS.find(stream).is_some() && Device::has(addresses) {
+        return Err(Error::invalid(
+            "a buffer is memory of a CUDA device, and the stream is one of ccl's: device memory takes a CUDA stream",
+        ));
+    }
+    Ok(None)
+}
+
+/// Handles of ccl's are numbers from here on, where no program has memory.
+#[cfg(feature = "cuda")]
+const HANDLES: usize = 1 << 56;
+
 /// Whether that is [`When::Now`].
 #[inline]
-pub(super) fn is_now(stream: cclStream_t) -> bool {
-    stream.is_null() && GROUP.with_borrow(|group| group.depth) == 0
+pub(super) fn is_now(stream: cclStream_t, buffers: [*const c_void; 2]) -> bool {
+    #[cfg(feature = "cuda")]
+    let is_host = || !Device::has(buffers);
+    #[cfg(not(feature = "cuda"))]
+    let is_host = || {
+        let _ = buffers;
+        true
+    };
+    stream.is_null() && GROUP.with_borrow(|group| group.depth) == 0 && is_host()
 }
 
 /// A call whose operation is carried out later.
 struct Deferred {
     entry: Arc<Entry>,
-    stream: Option<Arc<Stream>>,
-    at_end: AtEnd,
-    begin: Begin,
+    how: How,
+}
+
+enum How {
+    OnHost {
+        stream: Option<Arc<Stream>>,
+        at_end: AtEnd,
+        begin: Begin,
+    },
+    #[cfg(feature = "cuda")]
+    OnDevice(BeginOnDevice),
+}
+
+#[cfg(feature = "cuda")]
+type BeginOnDevice = Box<dyn FnOnce(&Communicator) -> Result<Tail>>;
+
+/// What has begun, and what there is to do when all has.
+enum Begun {
+    Waited(Arc<Entry>, Arc<Completion>),
+    InStream,
+    #[cfg(feature = "cuda")]
+    OnDevice(Arc<Entry>, Tail),
 }
 
 type Begin = Box<dyn FnOnce(&Communicator, Start) -> Result<()>>;
@@ -103,11 +172,27 @@ pub(super) fn later(
     at_end: impl FnOnce(&Outcome) + Send + 'static,
     begin: impl FnOnce(&Communicator, Start) -> Result<()> + 'static,
 ) -> Result<()> {
-    let deferred = Deferred {
-        entry: Arc::clone(entry),
+    let how = How::OnHost {
         stream,
         at_end: Box::new(at_end),
         begin: Box::new(begin),
+    };
+    defer(entry, how)
+}
+
+/// Has `begin` begin an operation on device memory: now, or at the end of the group.
+#[cfg(feature = "cuda")]
+pub(super) fn on_device(
+    entry: &Arc<Entry>,
+    begin: impl FnOnce(&Communicator) -> Result<Tail> + 'static,
+) -> Result<()> {
+    defer(entry, How::OnDevice(Box::new(begin)))
+}
+
+fn defer(entry: &Arc<Entry>, how: How) -> Result<()> {
+    let deferred = Deferred {
+        entry: Arc::clone(entry),
+        how,
     };
     let now = GROUP.with_borrow_mut(|group| match group.depth {
         0 => Some(deferred),
@@ -116,7 +201,11 @@ pub(super) fn later(
             None
         }
     });
-    now.map_or(Ok(()), |deferred| deferred.begin(false).map(|_| ()))
+    now.map_or(Ok(()), |deferred| match deferred.begin(false)? {
+        #[cfg(feature = "cuda")]
+        Begun::OnDevice(entry, tail) => entry.communicator()?.end_on(tail),
+        Begun::Waited(..) | Begun::InStream => Ok(()),
+    })
 }
 
 /// Makes a communicator and puts its handle at `place`, if it is one: now, or at the end of the group, where all that are
@@ -199,26 +288,43 @@ pub(super) fn refused(error: &Error) {
 
 impl Deferred {
     /// Begins it. `attended`: whoever waits for it does so at once.
-    fn begin(self, attended: bool) -> Result<(Arc<Entry>, Arc<Completion>)> {
-        let Deferred {
-            entry,
-            stream,
-            at_end,
-            begin,
-        } = self;
+    fn begin(self, attended: bool) -> Result<Begun> {
+        let Deferred { entry, how } = self;
+        let comm = entry.communicator()?;
+        let (stream, at_end, begin) = match how {
+            How::OnHost {
+                stream,
+                at_end,
+                begin,
+            } => (stream, at_end, begin),
+            #[cfg(feature = "cuda")]
+            How::OnDevice(begin) => {
+                let tail = begin(comm).inspect_err(|error| entry.remember(error))?;
+                return Ok(Begun::OnDevice(entry, tail));
+            }
+        };
+        let is_waited = stream.is_none();
         let (start, completion) = match stream {
-            Some(stream) => entry.communicator()?.enter(&stream, at_end),
+            Some(stream) => comm.enter(&stream, at_end),
             None => {
                 let completion = Completion::with_hook(at_end);
                 (Start::now(Arc::clone(&completion), attended), completion)
             }
         };
         // What is refused has no place in the stream.
-        begin(entry.communicator()?, start).inspect_err(|error| {
+        begin(comm, start).inspect_err(|error| {
             entry.remember(error);
             completion.finish(Ok(None));
         })?;
-        Ok((entry, completion))
+        Ok(match is_waited {
+            true => Begun::Waited(entry, completion),
+            false => Begun::InStream,
+        })
+    }
+
+    /// Whether the group's end waits for it.
+    fn is_waited(&self) -> bool {
+        matches!(self.how, How::OnHost { stream: None, .. })
     }
 }
 
@@ -231,22 +337,33 @@ impl Group {
         make_together(self.makings)?;
         let first = self.deferred.first().map(|first| Arc::clone(&first.entry));
         let is_alike = |deferred: &Deferred| {
-            deferred.stream.is_none()
+            deferred.is_waited()
                 && first
                     .as_ref()
                     .is_some_and(|first| Arc::ptr_eq(first, &deferred.entry))
         };
         let attended = self.deferred.iter().all(is_alike);
-        let (mut begun, mut failure) = (Vec::new(), None);
+        let (mut waited, mut failure) = (Vec::new(), None);
+        #[cfg(feature = "cuda")]
+        let mut tails = Vec::new();
         for deferred in self.deferred {
-            let blocks = deferred.stream.is_none();
             match deferred.begin(attended) {
-                Ok(one) if blocks => begun.push(one),
-                Ok(_) => {}
+                Ok(Begun::Waited(entry, completion)) => waited.push((entry, completion)),
+                Ok(Begun::InStream) => {}
+                #[cfg(feature = "cuda")]
+                Ok(Begun::OnDevice(entry, tail)) => tails.push((entry, tail)),
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        for (entry, completion) in begun {
+        #[cfg(feature = "cuda")]
+        for (entry, tail) in tails {
+            let ended = entry.communicator().and_then(|comm| comm.end_on(tail));
+            if let Err(error) = ended {
+                entry.remember(&error);
+                failure = failure.or(Some(error));
+            }
+        }
+        for (entry, completion) in waited {
             let waited = entry.communicator().and_then(|comm| comm.wait_for(&completion));
             if let Err(error) = waited {
                 entry.remember(&error);

@@ -220,6 +220,7 @@ fn code(error: &Error) -> Code {
         Error::Invalid { .. } => Code::InvalidArgument,
         Error::Usage { .. } => Code::InvalidUsage,
         Error::System { .. } => Code::SystemError,
+        Error::Cuda { .. } => Code::UnhandledCudaError,
         Error::Init { .. } => Code::RemoteError,
         Error::InitTimeout { .. } => Code::Timeout,
         Error::Failed(cause) | Error::Closed(cause) => cause_code(cause),

@@ -1,5 +1,7 @@
 //! Messages between two ranks.
 
+#[cfg(feature = "cuda")]
+use super::later::on_device;
 use super::{
     Entry,
     later::{FromC, When, later, when},
@@ -8,7 +10,7 @@ use super::{
     types::{CCL_ANY_SOURCE, CCL_ANY_TAG, cclComm_t, cclDataType_t, cclRecvInfo_t, cclResult_t, cclStream_t},
 };
 use crate::{
-    exec::{Received, Wanted},
+    exec::{Outcome, Received, Wanted},
     mem::{Hold, Region},
     types::{DType, Result},
 };
@@ -24,7 +26,7 @@ use std::{
 /// ahead. To itself a rank sends only in a group or a stream.
 ///
 /// @param count Elements, not bytes. May be 0; then `sendbuff` may be NULL.
-/// @param stream NULL: the call returns when `sendbuff` may be changed.
+/// @param stream NULL: the call returns when `sendbuff` may be changed. A CUDA stream waits for no receiver.
 /// @return As cclAllReduce; a receive of another count or type is a call that differs.
 ///
 /// # Safety
@@ -134,7 +136,11 @@ unsafe fn send(
         // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise.
         let data = unsafe { region("sendbuff", sendbuff, count, dtype)? };
         entry.communicator()?.check_message(Some(to), Some(tag))?;
-        match when(stream)? {
+        match when(stream, [("sendbuff", Some(data)), ("recvbuff", None)])? {
+            #[cfg(feature = "cuda")]
+            When::OnDevice(device) => {
+                on_device(entry, move |comm| comm.send_on(device, data, dtype, (to, tag)))
+            }
             When::Now => entry.communicator()?.send_now(data, dtype, to, tag),
             When::Later(stream) => later(
                 entry,
@@ -144,6 +150,15 @@ unsafe fn send(
             ),
         }
     })
+}
+
+/// Has `tell` tell what was received, once it was.
+fn told(tell: impl FnOnce(Received) + Send + 'static) -> impl FnOnce(&Outcome) + Send + 'static {
+    |outcome| {
+        if let Ok(Some(received)) = outcome {
+            tell(*received);
+        }
+    }
 }
 
 /// # Safety
@@ -174,18 +189,16 @@ unsafe fn receive(
         // SAFETY: as in `send`.
         let data: Region<'static> = unsafe { region("recvbuff", recvbuff, count, dtype)? };
         entry.communicator()?.check_message(wanted.from, wanted.tag)?;
-        match when(stream)? {
+        let when = when(stream, [("sendbuff", None), ("recvbuff", Some(data))])?;
+        match when {
+            #[cfg(feature = "cuda")]
+            When::OnDevice(device) => on_device(entry, move |comm| {
+                comm.receive_on(device, data, wanted, told(tell))
+            }),
             When::Now => entry.communicator()?.receive_now(data, wanted).map(tell),
-            When::Later(stream) => {
-                let at_end = move |outcome: &crate::exec::Outcome| {
-                    if let Ok(Some(received)) = outcome {
-                        tell(*received);
-                    }
-                };
-                later(entry, stream, at_end, move |comm, start| {
-                    comm.begin_receive(Hold::raw(data), wanted, start)
-                })
-            }
+            When::Later(stream) => later(entry, stream, told(tell), move |comm, start| {
+                comm.begin_receive(Hold::raw(data), wanted, start)
+            }),
         }
     };
     on_entry(comm, take)

@@ -55,7 +55,8 @@ pub type cclComm_t = *mut cclComm;
 
 /// A stream: an order in which operations are carried out, made by cclStreamCreate.
 ///
-/// NULL: the call returns when the operation is over. The type is a plain pointer, so that a CUDA stream passes as it is.
+/// NULL: the call returns when the operation is over. The type is a plain pointer, so that a CUDA stream passes as it is, which
+/// buffers in the memory of a CUDA device take: see cclAllReduce.
 pub type cclStream_t = *mut c_void;
 
 /// What the ranks of a communicator must share before they make it.
@@ -150,7 +151,6 @@ pub(super) const fn version() -> c_int {
 /// The results, as [`cclResult_t`] numbers them. A number is never used for another meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
-#[allow(dead_code, reason = "the number for CUDA has no user yet, but is taken")]
 pub(super) enum Code {
     Success = 0,
     UnhandledCudaError = 1,

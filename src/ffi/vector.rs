@@ -1,5 +1,7 @@
 //! The V forms of the operations: blocks whose lengths and places the caller gives.
 
+#[cfg(feature = "cuda")]
+use super::later::on_device;
 use super::{
     at_once,
     collectives::rooted,
@@ -128,7 +130,7 @@ unsafe fn run(
         // until the operation is over.
         unsafe { region(given.names[0], given.buffer, count, dtype) }
     };
-    if is_now(stream) {
+    if is_now(stream, [send.buffer, recv.buffer]) {
         let outcome = at_once(comm, |entry| {
             let comm = entry.made.get()?;
             let dtype = DType::from_number(datatype).ok()?;
@@ -159,7 +161,15 @@ unsafe fn run(
             at(&send, blocks.span(0), dtype)?,
             at(&recv, blocks.span(1), dtype)?,
         ];
-        match when(stream)? {
+        let [input, output] = memory.map(Some);
+        match when(stream, [("sendbuff", input), ("recvbuff", output)])? {
+            #[cfg(feature = "cuda")]
+            When::OnDevice(device) => {
+                comm.check_given(collective, &blocks, memory, (dtype, op))?;
+                on_device(entry, move |comm| {
+                    comm.given_on(device, collective, Arc::clone(&blocks), memory, (dtype, op))
+                })
+            }
             When::Now => comm.run_given(collective, blocks, memory, dtype, op),
             When::Later(stream) => {
                 comm.check_given(collective, &blocks, memory, (dtype, op))?;

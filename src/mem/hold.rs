@@ -34,6 +34,17 @@ impl Hold {
         Hold { region, keeper: None }
     }
 
+    /// Memory that stays as long as `keeper`, for whose use while it is held whoever made the keeper answers.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn kept(region: Region<'_>, keeper: Arc<dyn Any + Send + Sync>) -> Self {
+        // SAFETY: the same bytes, which stay as long as the hold keeps the keeper.
+        let region = unsafe { Region::from_raw(region.as_ptr(), region.len()) };
+        Hold {
+            region,
+            keeper: Some(keeper),
+        }
+    }
+
     /// The region, for as long as the hold is there.
     pub(crate) fn region(&self) -> Region<'_> {
         self.region

@@ -37,6 +37,11 @@ impl<T: Sample> Buffer<T> {
         Ok(Buffer { elements, start })
     }
 
+    /// The most elements that there is room for.
+    pub(super) fn capacity(&self) -> usize {
+        self.elements.len() - self.start - GUARD
+    }
+
     /// The first `count` elements.
     pub(super) fn data(&self, count: usize) -> &[T] {
         &self.elements[self.start..][..count]

@@ -15,8 +15,12 @@ use super::{
 use crate::{
     Communicator, Config, UniqueId,
     comm::Side,
+    cuda::{
+        DeviceMemory,
+        gpu::{Allocation, Gpu},
+    },
     mem::Region,
-    types::{Collective, DType, F8E4M3, F8E5M2, Result},
+    types::{Collective, DType, Error::Failed, F8E4M3, F8E5M2, Result},
 };
 use std::{
     error::Error,
@@ -197,16 +201,25 @@ impl Session<'_> {
             send: room(|layout| &layout.send)?,
             recv: room(|layout| &layout.recv)?,
         };
+        let gpu = (self.job.on_device)
+            .then(|| Gpu::open(self.comm.rank()))
+            .transpose()?;
+        let device = gpu.as_ref().map(|gpu| Device::new(gpu, &buffers)).transpose()?;
         let mut wrong = 0;
         for (index, count) in self.job.counts(run).enumerate() {
             let size = Size { run, count, index };
-            wrong += self.size(size, &mut buffers)?;
+            wrong += self.size(size, &mut buffers, device.as_ref())?;
         }
         Ok(wrong)
     }
 
     /// Measures and reports one size; says how many elements were wrong on this rank.
-    fn size<T: Sample>(&self, size: Size, buffers: &mut Buffers<T>) -> Outcome<u64> {
+    fn size<T: Sample>(
+        &self,
+        size: Size,
+        buffers: &mut Buffers<T>,
+        device: Option<&Device<'_>>,
+    ) -> Outcome<u64> {
         let Size { run, count, .. } = size;
         let mut row = Row {
             operation: run.operation.name().to_owned(),
@@ -235,11 +248,11 @@ impl Session<'_> {
         for &placement in &self.job.placements {
             let mut wrong = None;
             if self.job.check {
-                let here = self.check(size, placement, buffers)?;
+                let here = self.check(size, placement, buffers, device)?;
                 wrong_here += here;
                 wrong = Some(self.team.sum(here)?);
             }
-            let (stats, overlap) = self.time(size, placement, buffers)?;
+            let (stats, overlap) = self.time(size, placement, buffers, device)?;
             let algorithm_bandwidth = stats.algorithm_bandwidth(row.bytes);
             let measured = Measured {
                 bus_bandwidth: algorithm_bandwidth * stats::bus_factor(run.operation, self.job.ranks),
@@ -260,7 +273,13 @@ impl Session<'_> {
     }
 
     /// One call whose result is known; says how many elements of this rank's buffers are not what they must be.
-    fn check<T: Sample>(&self, size: Size, placement: Placement, buffers: &mut Buffers<T>) -> Result<u64> {
+    fn check<T: Sample>(
+        &self,
+        size: Size,
+        placement: Placement,
+        buffers: &mut Buffers<T>,
+        device: Option<&Device<'_>>,
+    ) -> Result<u64> {
         let Size { run, count, index } = size;
         let puzzle = Puzzle {
             operation: run.operation,
@@ -272,9 +291,16 @@ impl Session<'_> {
         };
         let (rank, layout) = (self.comm.rank(), self.layout(run, placement, count));
         buffers.fill(&puzzle, rank, &layout);
-        match self.job.overlap {
-            true => self.call_beside(size, &layout, buffers, || overlap::compute(SOME_ROUNDS))?,
-            false => self.call(size, &layout, buffers)?,
+        match device {
+            Some(device) => {
+                device.write(buffers, &layout)?;
+                self.call_on(device, size, &layout)?;
+                device.read(buffers, &layout)?;
+            }
+            None if self.job.overlap => {
+                self.call_beside(size, &layout, buffers, || overlap::compute(SOME_ROUNDS))?;
+            }
+            None => self.call(size, &layout, buffers)?,
         }
         Ok(buffers.count_wrong(&puzzle, rank, &layout))
     }
@@ -286,12 +312,18 @@ impl Session<'_> {
         size: Size,
         placement: Placement,
         buffers: &mut Buffers<T>,
+        device: Option<&Device<'_>>,
     ) -> Result<(stats::Stats, Option<Overlap>)> {
         let Size { run, count, .. } = size;
         let layout = self.layout(run, placement, count);
         buffers.send.data_mut(layout.send.len()).fill(T::from_raw(0));
         buffers.recv.data_mut(layout.recv.len()).fill(T::from_raw(0));
         let bytes = self.job.bytes(run, count);
+        if let Some(device) = device {
+            device.write(buffers, &layout)?;
+            let call = || self.call_on(device, size, &layout);
+            return Ok((measure::time(self.team, self.job, bytes, call)?, None));
+        }
         if !self.job.overlap {
             let call = || self.call(size, &layout, buffers);
             return Ok((measure::time(self.team, self.job, bytes, call)?, None));
@@ -324,6 +356,32 @@ impl Session<'_> {
         // Not every operation in place has a function of its own; this is what those that have one do.
         self.comm
             .collective(collective, Some(input), Some(output), count, T::DTYPE, run.op)
+    }
+
+    /// The same on memory of a device, and the wait for its end.
+    fn call_on(&self, device: &Device<'_>, size: Size, layout: &Layout) -> Result<()> {
+        let Size { run, count, .. } = size;
+        let (on, dtype, [input, output]) = (
+            self.comm.on_cuda(device.gpu.stream()),
+            run.dtype,
+            device.memory(layout, run.dtype.size()),
+        );
+        match run.operation {
+            Operation::SendRecv => {
+                let (rank, ranks) = (self.comm.rank(), self.job.ranks);
+                on.send(input, dtype, (rank + 1) % ranks, 0)?;
+                on.recv(output, dtype, (rank + ranks - 1) % ranks)?;
+            }
+            Operation::Collective(collective) if collective.has_given_blocks() => {
+                let blocks = (self.comm).given(collective, sides(layout, self.job.ranks), dtype)?;
+                on.given(collective, blocks, [input, output], (dtype, run.op.into()))?;
+            }
+            Operation::Collective(collective) => {
+                on.collective(collective, [Some(input), Some(output)], (count, dtype, run.op))?;
+            }
+        }
+        device.gpu.synchronize()?;
+        self.comm.failure().map_or(Ok(()), |cause| Err(Failed(cause)))
     }
 
     /// Sends to the next rank and receives from the one before, both at once, while `meanwhile` runs.
@@ -390,6 +448,53 @@ pub(super) struct Size {
 pub(super) struct Buffers<T> {
     send: Buffer<T>,
     recv: Buffer<T>,
+}
+
+/// The same on a device: what is there of both buffers.
+struct Device<'g> {
+    gpu: &'g Gpu,
+    send: Allocation<'g>,
+    recv: Allocation<'g>,
+}
+
+impl<'g> Device<'g> {
+    fn new<T: Sample>(gpu: &'g Gpu, buffers: &Buffers<T>) -> Result<Self> {
+        Ok(Device {
+            gpu,
+            send: gpu.allocate(buffers.send.capacity() * size_of::<T>())?,
+            recv: gpu.allocate(buffers.recv.capacity() * size_of::<T>())?,
+        })
+    }
+
+    /// Input and output of a call on elements of so many bytes.
+    fn memory(&self, layout: &Layout, element: usize) -> [DeviceMemory; 2] {
+        let recv = self.recv.memory();
+        let send = match layout.has_one_buffer() {
+            true => recv,
+            false => self.send.memory(),
+        };
+        let part =
+            |of: DeviceMemory, range: Range<usize>| of.part(range.start * element, range.len() * element);
+        [
+            part(send, layout.sent().within(&layout.input)),
+            part(recv, layout.recv.within(&layout.output)),
+        ]
+    }
+
+    /// Copies what the host's buffers have.
+    fn write<T: Sample>(&self, buffers: &Buffers<T>, layout: &Layout) -> Result<()> {
+        self.send
+            .write(Region::of(buffers.send.data(layout.send.len())))?;
+        self.recv.write(Region::of(buffers.recv.data(layout.recv.len())))
+    }
+
+    /// Copies it back.
+    fn read<T: Sample>(&self, buffers: &mut Buffers<T>, layout: &Layout) -> Result<()> {
+        self.send
+            .read(Region::of_mut(buffers.send.data_mut(layout.send.len())))?;
+        self.recv
+            .read(Region::of_mut(buffers.recv.data_mut(layout.recv.len())))
+    }
 }
 
 impl<T: Sample> Buffers<T> {

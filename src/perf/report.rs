@@ -28,6 +28,8 @@ pub(super) struct Job {
     pub(super) algorithm: Option<String>,
     /// How unequal blocks are that are given.
     pub(super) skew: Skew,
+    /// Whether buffers are memory of CUDA devices.
+    pub(super) on_device: bool,
 }
 
 impl Job {

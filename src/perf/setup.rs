@@ -9,6 +9,7 @@ use super::{
 use crate::{
     algorithms,
     bootstrap::env::Launch,
+    cuda::gpu,
     topo::host::Host,
     types::{Collective, DType, Op},
 };
@@ -85,6 +86,16 @@ impl Setup {
         if args.json.is_some() && args.json == args.csv {
             return Err("--json and --csv name the same file: give each its own".to_owned());
         }
+        let on_device = args.device == "cuda";
+        if on_device {
+            if args.overlap {
+                return Err("--device cuda does not go with --overlap".to_owned());
+            }
+            let devices = gpu::devices().map_err(|reason| format!("--device cuda: {reason}"))?;
+            notes.push(format!(
+                "buffers are memory of CUDA devices, of which there are {devices}; a time includes the wait for the stream"
+            ));
+        }
         let job = Job {
             ranks,
             runs,
@@ -101,6 +112,7 @@ impl Setup {
             transport: (args.transport != "auto").then_some(args.transport),
             algorithm: args.algo,
             skew: args.skew.unwrap_or_default(),
+            on_device,
         };
         let mut setup = Setup {
             job,

@@ -281,6 +281,7 @@ fn setup(
         transport: Some(args.transport.clone()),
         algorithm: Some(algorithm.name.to_owned()),
         skew: Skew::default(),
+        on_device: false,
     };
     Setup {
         job,

@@ -10,6 +10,8 @@ pub(crate) mod futex;
 pub(crate) mod helpers;
 pub(crate) mod host;
 pub(crate) mod library;
+#[cfg(feature = "cuda")]
+pub(crate) mod loaded;
 pub(crate) mod membarrier;
 pub(crate) mod memfd;
 #[cfg(feature = "nvml")]

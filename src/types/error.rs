@@ -32,6 +32,14 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
+    /// The CUDA driver refused something.
+    #[error("{what}")]
+    Cuda {
+        /// What was tried, and the driver's answer.
+        what: String,
+        /// The driver's number for that.
+        code: i32,
+    },
     /// The communicator could not be made.
     #[error("{what}")]
     Init {

@@ -21,16 +21,42 @@ use std::{
 };
 
 /// Whether what comes before an operation in its stream is over.
-#[derive(Debug, Default)]
-pub(in crate::comm) struct Gate(AtomicBool);
+#[derive(Default)]
+pub(in crate::comm) struct Gate {
+    open: AtomicBool,
+    /// What tells that the gate is open, where nobody opens it: it must be looked at.
+    watched: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+}
 
 impl Gate {
+    /// A gate that is open once `is_open` says so.
+    #[cfg(feature = "cuda")]
+    pub(in crate::comm) fn watching(is_open: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Gate {
+            watched: Some(Box::new(is_open)),
+            ..Gate::default()
+        }
+    }
+
     pub(in crate::comm) fn open(&self) {
-        self.0.store(true, Release); // pairs with the Acquire in `is_open`: what came before is seen
+        self.open.store(true, Release); // pairs with the Acquire in `is_open`: what came before is seen
     }
 
     fn is_open(&self) -> bool {
-        self.0.load(Acquire)
+        match &self.watched {
+            None => self.open.load(Acquire),
+            Some(is_open) => is_open(),
+        }
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_open() {
+            "Gate(open)"
+        } else {
+            "Gate(closed)"
+        })
     }
 }
 
@@ -84,6 +110,11 @@ impl Job {
 
     pub(super) fn may_begin(&self) -> bool {
         self.gate.as_ref().is_none_or(|gate| gate.is_open())
+    }
+
+    /// Whether its gate must be looked at, since nobody says when it opens.
+    pub(super) fn is_watched(&self) -> bool {
+        self.gate.as_ref().is_some_and(|gate| gate.watched.is_some())
     }
 }
 

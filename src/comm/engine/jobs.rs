@@ -46,6 +46,16 @@ impl Jobs {
         self.calls.is_empty() && self.messages.is_empty() && self.transfers.is_idle()
     }
 
+    /// Whether something waits for what is not told.
+    pub(super) fn watches(&self) -> bool {
+        let has_not_begun = |job: &Job| match &job.what {
+            What::Collective(call) => !call.has_begun(),
+            What::Send(..) | What::Receive(_) => true,
+        };
+        let mut all = self.calls.iter().chain(&self.messages);
+        all.any(|job| job.is_watched() && has_not_begun(job))
+    }
+
     pub(super) fn extend(&mut self, jobs: impl Iterator<Item = Job>) {
         for job in jobs {
             match job.what {

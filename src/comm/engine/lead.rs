@@ -340,6 +340,12 @@ impl Engine {
             } else {
                 nap
             };
+            // Streams of devices ring no bell.
+            let nap = if floor.jobs.watches() {
+                nap.min(WATCHED_NAP)
+            } else {
+                nap
+            };
             floor.links.sleep(nap);
         }
         floor.links.disarm();
@@ -438,6 +444,9 @@ fn say_waits(membership: &Membership, stuck: &[Stuck]) {
         (stuck.first()).map_or((None, Duration::ZERO), |one| (one.operation, one.waited));
     membership.set_waiting(&ranks, operation, waited);
 }
+
+/// How long a gate that must be looked at is left alone.
+const WATCHED_NAP: Duration = Duration::from_micros(50);
 
 /// Rounds in which something moved, after which a leader looks whether something else stands still.
 const LOOK_EVERY: u32 = 4096;

@@ -1,0 +1,531 @@
+//! [`OnCuda`]: operations on memory of a CUDA device, in the order of a stream of the device.
+//!
+//! Each goes through pinned host memory ([`Staging`]): the stream copies the input there and waits, the engine carries the operation
+//! out as any other of host memory, the stream copies the output back. So all algorithms, transports and kinds of calls are there,
+//! and ranks with host memory take part. The caller waits for nothing, and no thread of the library's calls the driver.
+
+use super::{
+    Communicator,
+    engine::{Gate, Start},
+};
+use crate::{
+    cuda::{
+        DeviceMemory,
+        driver::{Context, Driver, Place, Stream},
+        staging::Staging,
+    },
+    exec::{Completion, Outcome, Wanted},
+    mem::{Hold, Region},
+    plan::layout::Blocks,
+    sys::loaded::is_readable,
+    types::{Cause, Collective, DType, Error, Op, Reducing, Result},
+};
+use std::{
+    cell::Cell,
+    ffi::c_void,
+    ops::Range,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+/// Operations on memory of a CUDA device: see [`Communicator::on_cuda`].
+#[derive(Debug, Clone, Copy)]
+pub struct OnCuda<'c> {
+    comm: &'c Communicator,
+    stream: Stream,
+}
+
+/// # Memory of CUDA devices
+///
+/// Ranks of one operation may have different kinds of memory. Data go through pinned host memory.
+impl Communicator {
+    /// Operations on memory of a CUDA device, each in the order of `stream`. They return at once. A failure ends those that are in the
+    /// stream, whose output is then anything; [`Communicator::failure`] tells.
+    ///
+    /// Ranks that are threads of one process need streams of their own, which do not wait for each other: not the default one.
+    /// Waits of one stream for another's later work are not seen by the driver: more such streams of a process than
+    /// `CUDA_DEVICE_MAX_CONNECTIONS` (8 by default, at most 32) may stop each other.
+    ///
+    /// Never run on a GPU so far: tested with a stand-in for the driver.
+    pub fn on_cuda(&self, stream: Stream) -> OnCuda<'_> {
+        OnCuda { comm: self, stream }
+    }
+}
+
+impl OnCuda<'_> {
+    /// Begins `collective`, of none of the V forms, on `count` elements as its method of [`Communicator`] counts them, with the
+    /// buffers that the rank uses.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for buffers that are not memory of the stream's device or not as long as the rank's part,
+    /// [`Error::Usage`] for a stream that is being captured and where there is no driver, [`Error::Cuda`]; and see
+    /// [operations](Communicator#operations).
+    pub fn collective(
+        &self,
+        collective: Collective,
+        [send, recv]: [Option<DeviceMemory>; 2],
+        (count, dtype, op): (usize, DType, Op),
+    ) -> Result<()> {
+        if collective == Collective::Barrier {
+            return self.barrier();
+        }
+        let memory = [send, recv].map(|memory| Some(memory?.region()));
+        let what = (count, dtype, op.into());
+        self.comm.check(collective, memory, what)?;
+        let device = self.device([("send", memory[0]), ("receive", memory[1])])?;
+        self.comm
+            .end_on(self.comm.collective_on(device, collective, memory, what)?)
+    }
+
+    /// Begins a V form on blocks that [`Communicator::given`] has checked.
+    #[cfg(feature = "cli")]
+    pub(crate) fn given(
+        &self,
+        collective: Collective,
+        blocks: Arc<Blocks>,
+        memory: [DeviceMemory; 2],
+        what: (DType, Reducing),
+    ) -> Result<()> {
+        let memory = memory.map(DeviceMemory::region);
+        self.comm.check_given(collective, &blocks, memory, what)?;
+        let device = self.device([("send", Some(memory[0])), ("receive", Some(memory[1]))])?;
+        self.comm
+            .end_on(self.comm.given_on(device, collective, blocks, memory, what)?)
+    }
+
+    /// Begins to send `data`, elements of `dtype`, to rank `to`. The stream waits for no receiver.
+    ///
+    /// # Errors
+    /// As [`OnCuda::collective`].
+    pub fn send(&self, data: DeviceMemory, dtype: DType, to: usize, tag: i32) -> Result<()> {
+        self.comm.check_message(Some(to), Some(tag))?;
+        let device = self.device([("send", Some(data.region())), ("receive", None)])?;
+        self.comm
+            .end_on(self.comm.send_on(device, data.region(), dtype, (to, tag))?)
+    }
+
+    /// Begins to receive a message with tag 0 from rank `from`, which is just as long as `data`, elements of `dtype`.
+    ///
+    /// # Errors
+    /// As [`OnCuda::collective`].
+    pub fn recv(&self, data: DeviceMemory, dtype: DType, from: usize) -> Result<()> {
+        let wanted = Wanted::exactly(from, dtype);
+        self.comm.check_message(wanted.from, wanted.tag)?;
+        let device = self.device([("send", None), ("receive", Some(data.region()))])?;
+        self.comm
+            .end_on(self.comm.receive_on(device, data.region(), wanted, |_| ())?)
+    }
+
+    /// Begins a barrier between what is in the ranks' streams.
+    ///
+    /// # Errors
+    /// As [`OnCuda::collective`].
+    pub fn barrier(&self) -> Result<()> {
+        let device = self.device([("send", None), ("receive", None)])?;
+        self.comm.end_on(self.comm.barrier_on(device)?)
+    }
+
+    fn device(&self, buffers: [(&'static str, Option<Region<'_>>); 2]) -> Result<Device> {
+        Device::of_stream(self.stream, buffers)?.ok_or_else(|| {
+            Error::usage(match Driver::in_use() {
+                Some(_) => "the buffers are host memory: CUDA streams take memory of their device",
+                None => "there is no CUDA driver in this process: nothing has loaded libcuda.so.1",
+            })
+        })
+    }
+}
+
+/// The stream and the device of an operation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Device {
+    driver: &'static Driver,
+    context: Context,
+    stream: Stream,
+}
+
+/// What is still to be given to an operation's stream: the wait for its end, and what comes after. Of operations that need one
+/// another all are begun before the first stream waits.
+#[must_use = "the stream has no output without it"]
+pub(crate) struct Tail {
+    device: Device,
+    staging: Arc<Staging>,
+    /// Whether the stream waits.
+    waits: bool,
+    /// From here on in the pinned memory lies what belongs there.
+    output: Vec<(usize, Region<'static>)>,
+}
+
+/// The operations of a communicator that streams of devices have before them.
+#[derive(Debug, Default)]
+pub(super) struct InStreams(Mutex<Vec<(Device, Weak<Staging>)>>);
+
+impl InStreams {
+    fn all(&self) -> MutexGuard<'_, Vec<(Device, Weak<Staging>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, device: Device, staging: &Arc<Staging>) {
+        let mut all = self.all();
+        all.retain(|(_, staging)| staging.strong_count() > 0);
+        all.push((device, Arc::downgrade(staging)));
+    }
+
+    /// Why one of them will never begin, if the driver says so.
+    fn failure(&self) -> Option<Error> {
+        let waits = |staging: &Weak<Staging>| staging.upgrade().is_some_and(|staging| !staging.is_ready());
+        let all = self.all();
+        let mut waiting = all.iter().filter(|(_, staging)| waits(staging));
+        waiting.find_map(|(device, _)| device.check().err())
+    }
+}
+
+/// An operation's memory on the device, and the bytes of it that are copied in and out.
+struct Moved {
+    memory: [Region<'static>; 2],
+    copied_in: [Vec<Range<usize>>; 2],
+    copied_out: Vec<Range<usize>>,
+    /// Whether the stream has something to wait for.
+    waits: bool,
+}
+
+impl Device {
+    /// The device that `stream`, which is NULL or no stream of ccl's, and the buffers, by their names, belong to; `None` where all is
+    /// host memory.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for buffers of both kinds, of several devices, of another device than the stream's, and for memory that
+    /// was freed; [`Error::Cuda`] and [`Error::Usage`] for a driver that does not work.
+    pub(crate) fn of(
+        stream: Stream,
+        buffers: [(&'static str, Option<Region<'_>>); 2],
+    ) -> Result<Option<Self>> {
+        let none = buffers
+            .iter()
+            .all(|(_, buffer)| buffer.is_none_or(|it| it.len() == 0));
+        match none && stream.is_null() {
+            true => Ok(None),
+            false => Device::of_stream(stream, buffers),
+        }
+    }
+
+    /// The same where `stream` is known to be one of CUDA's: `None` where there is no driver, or host memory and NULL.
+    fn of_stream(stream: Stream, buffers: [(&'static str, Option<Region<'_>>); 2]) -> Result<Option<Self>> {
+        let used = || {
+            buffers
+                .iter()
+                .filter_map(|(name, buffer)| Some((*name, buffer.filter(|it| it.len() > 0)?)))
+        };
+        let Some(driver) = Driver::in_use() else {
+            return Ok(None);
+        };
+        let driver = match driver {
+            Ok(driver) => driver,
+            Err(_) if stream.is_null() && used().all(|(_, buffer)| is_readable(buffer.as_ptr())) => {
+                return Ok(None);
+            }
+            Err(reason) => return Err(Error::usage(format!("no CUDA device can be used: {reason}"))),
+        };
+        let mut devices = Vec::new();
+        for (name, buffer) in used() {
+            match driver.place(buffer.as_ptr())? {
+                Place::Device(device) => {
+                    driver.check_range(name, buffer.as_ptr(), buffer.len())?;
+                    devices.push((name, device));
+                }
+                Place::Host if driver.was_freed(buffer.as_ptr()) => {
+                    return Err(Error::invalid(format!(
+                        "{name} is {:p}: that was device memory, and was freed",
+                        buffer.as_ptr()
+                    )));
+                }
+                Place::Host => {}
+            }
+        }
+        match (devices.as_slice(), used().count()) {
+            ([], 0) => {}
+            ([], _) if stream.is_null() => return Ok(None),
+            ([], _) => {
+                return Err(Error::invalid(format!(
+                    "{stream:?} is no stream of ccl's, so one of CUDA's, and the buffers are host memory: host memory takes NULL \
+                     or a stream that cclStreamCreate made"
+                )));
+            }
+            ([(name, device)], 2) => {
+                return Err(Error::invalid(format!(
+                    "{name} is memory of CUDA device {device} and the other buffer is host memory: both must be of one kind"
+                )));
+            }
+            ([(_, one), (_, other)], _) if one != other => {
+                return Err(Error::invalid(format!(
+                    "sendbuff is memory of CUDA device {one} and recvbuff of device {other}: both must be of one device"
+                )));
+            }
+            _ => {}
+        }
+        let context = driver.context(stream, devices.first().map(|(_, device)| *device))?;
+        Ok(Some(Device {
+            driver,
+            context,
+            stream,
+        }))
+    }
+
+    /// Checks that the stream goes on.
+    fn check(&self) -> Result<()> {
+        self.driver.enter(self.context)?.check_stream(self.stream)
+    }
+
+    /// Whether a buffer is device memory, or was, or it cannot be known.
+    #[inline]
+    pub(crate) fn has(buffers: [*const c_void; 2]) -> bool {
+        let is_host = |driver: &Driver, at: *const u8| {
+            matches!(driver.place(at), Ok(Place::Host)) && !driver.was_freed(at)
+        };
+        match Driver::in_use() {
+            Some(Ok(driver)) => !buffers.iter().all(|at| is_host(driver, at.cast())),
+            Some(Err(_)) => !buffers.iter().all(|at| is_readable(at.cast())),
+            None => false,
+        }
+    }
+}
+
+impl Communicator {
+    /// Checks and begins a collective on device memory.
+    pub(crate) fn collective_on(
+        &self,
+        device: Device,
+        collective: Collective,
+        memory: [Option<Region<'static>>; 2],
+        what: (usize, DType, Reducing),
+    ) -> Result<Tail> {
+        let moved = Moved::whole(memory);
+        // An operation looks at no buffer that it does not use.
+        let is_used = memory.map(|region| region.is_some());
+        self.on(
+            device,
+            moved,
+            |_| (),
+            |holds, start| {
+                let [input, output] = holds;
+                let memory = [is_used[0].then_some(input), is_used[1].then_some(output)];
+                self.begin_collective(collective, memory, what, start)
+            },
+        )
+    }
+
+    /// The same of a V form, on blocks that were checked.
+    pub(crate) fn given_on(
+        &self,
+        device: Device,
+        collective: Collective,
+        blocks: Arc<Blocks>,
+        memory: [Region<'static>; 2],
+        (dtype, op): (DType, Reducing),
+    ) -> Result<Tail> {
+        let of = |side: usize| {
+            let blocks = blocks.sides[side].iter().filter(|block| !block.is_empty());
+            let bytes = |block: &Range<usize>| block.start * dtype.size()..block.end * dtype.size();
+            blocks.map(bytes).collect()
+        };
+        let moved = Moved {
+            memory,
+            copied_in: [of(0), Vec::new()],
+            copied_out: of(1),
+            waits: true,
+        };
+        self.on(
+            device,
+            moved,
+            |_| (),
+            |holds, start| self.begin_given(collective, Arc::clone(&blocks), holds, (dtype, op), start),
+        )
+    }
+
+    /// Checks and begins a send of device memory. Its stream goes on as soon as the data are copied.
+    pub(crate) fn send_on(
+        &self,
+        device: Device,
+        data: Region<'static>,
+        dtype: DType,
+        to: (usize, i32),
+    ) -> Result<Tail> {
+        let moved = Moved {
+            waits: false,
+            ..Moved::whole([Some(data), None])
+        };
+        self.on(
+            device,
+            moved,
+            |_| (),
+            |[data, _], start| self.begin_send(data, dtype, to, start),
+        )
+    }
+
+    /// Checks and begins a receive into device memory. `at_end` is done before its stream goes on.
+    pub(crate) fn receive_on(
+        &self,
+        device: Device,
+        data: Region<'static>,
+        wanted: Wanted,
+        at_end: impl FnOnce(&Outcome) + Send + 'static,
+    ) -> Result<Tail> {
+        let mut moved = Moved::whole([None, Some(data)]);
+        if !wanted.exact {
+            // What is behind a shorter message stays as it is.
+            moved.copied_in[1] = moved.copied_out.clone();
+        }
+        self.on(device, moved, at_end, |[_, data], start| {
+            self.begin_receive(data, wanted, start)
+        })
+    }
+
+    /// Begins a barrier between what is in the ranks' streams.
+    pub(crate) fn barrier_on(&self, device: Device) -> Result<Tail> {
+        let moved = Moved::whole([None, None]);
+        self.on(device, moved, |_| (), |_, start| self.begin_barrier(start))
+    }
+
+    /// Has the stream copy the input, and `begin` begin the operation on the copy as soon as that is there.
+    fn on(
+        &self,
+        device: Device,
+        moved: Moved,
+        at_end: impl FnOnce(&Outcome) + Send + 'static,
+        begin: impl FnOnce([Hold; 2], Start) -> Result<()>,
+    ) -> Result<Tail> {
+        self.engine.membership.check()?;
+        if let Some(cause) = self.failure() {
+            return Err(Error::Closed(cause));
+        }
+        let Device {
+            driver,
+            context,
+            stream,
+        } = device;
+        let current = driver.enter(context)?;
+        if current.is_capturing(stream)? {
+            return Err(Error::usage(
+                "the stream is being captured into a CUDA graph: operations through host memory cannot be captured",
+            ));
+        }
+        let (places, bytes) = moved.places();
+        let staging = Arc::new(Staging::take(&current, bytes)?);
+        let is_given = Cell::new(false);
+        let give = || {
+            for ((memory, place), pieces) in moved.memory.iter().zip(places).zip(&moved.copied_in) {
+                for piece in pieces {
+                    is_given.set(true);
+                    let from = memory.part(piece.start, piece.len());
+                    staging.copy_in(&current, stream, from, place + piece.start)?;
+                }
+            }
+            is_given.set(true);
+            staging.tell_ready(&current, stream)
+        };
+        if let Err(error) = give() {
+            // What a stream may still write to is never used again.
+            if !is_given.get() {
+                staging.is_unused();
+            }
+            self.check_streams();
+            return Err(error);
+        }
+        let holds = [0, 1].map(|side| {
+            let part = staging.part(places[side], moved.memory[side].len());
+            Hold::kept(part, staging.clone())
+        });
+        let (watched, ended) = (Arc::clone(&staging), Arc::clone(&staging));
+        let completion = Completion::with_hook(Box::new(move |outcome| {
+            at_end(outcome);
+            ended.done();
+        }));
+        let start = Start {
+            gate: Some(Arc::new(Gate::watching(move || watched.is_ready()))),
+            completion: Arc::clone(&completion),
+            attended: false,
+        };
+        if let Err(error) = begin(holds, start) {
+            completion.finish(Ok(None));
+            let _ = staging.tell_free(&current, stream); // else it is not used again
+            return Err(error);
+        }
+        drop(current);
+        self.in_streams.add(device, &staging);
+        let there = |piece: Range<usize>| {
+            let to = moved.memory[1].part(piece.start, piece.len());
+            (places[1] + piece.start, to)
+        };
+        Ok(Tail {
+            device,
+            staging,
+            waits: moved.waits,
+            output: moved.copied_out.into_iter().map(there).collect(),
+        })
+    }
+
+    /// Ends all that is under way if a stream of a device will never come to an operation that the other ranks count on.
+    pub(super) fn check_streams(&self) {
+        if let Some(error) = self.in_streams.failure() {
+            self.engine.membership.raise(Cause::Broken {
+                rank: self.rank() as u32,
+                what: error.to_string(),
+            });
+        }
+    }
+
+    /// Gives the stream what is left of an operation. Where that fails the communicator is aborted: the other ranks count on the
+    /// operation.
+    pub(crate) fn end_on(&self, tail: Tail) -> Result<()> {
+        tail.give().inspect_err(|_| self.abort())
+    }
+}
+
+impl Tail {
+    fn give(self) -> Result<()> {
+        let Device {
+            driver,
+            context,
+            stream,
+        } = self.device;
+        let current = driver.enter(context)?;
+        if self.waits {
+            self.staging.wait_done(&current, stream)?;
+        }
+        for (from, to) in self.output {
+            self.staging.copy_out(&current, stream, from, to)?;
+        }
+        self.staging.tell_free(&current, stream)
+    }
+}
+
+impl Moved {
+    /// All of the input is copied in and all of the output out.
+    fn whole(memory: [Option<Region<'static>>; 2]) -> Self {
+        let memory = memory.map(|region| region.unwrap_or_else(Region::empty));
+        let all = |region: &Region<'_>| -> Vec<Range<usize>> {
+            let whole = Some(0..region.len());
+            whole.into_iter().filter(|all| !all.is_empty()).collect()
+        };
+        Moved {
+            copied_in: [all(&memory[0]), Vec::new()],
+            copied_out: all(&memory[1]),
+            memory,
+            waits: true,
+        }
+    }
+
+    /// Where input and output begin in the pinned memory, and its bytes: apart, or one over the other as on the device.
+    fn places(&self) -> ([usize; 2], usize) {
+        let [input, output] = &self.memory;
+        let [a, b] = [input, output].map(|region| region.as_ptr().addr());
+        if !input.overlaps(output) {
+            let second = input.len().next_multiple_of(LINE);
+            return ([0, second], second + output.len());
+        }
+        let first = a.min(b);
+        let places = [a - first, b - first];
+        (places, (places[0] + input.len()).max(places[1] + output.len()))
+    }
+}
+
+/// Outputs begin with a line of the caches.
+const LINE: usize = 64;

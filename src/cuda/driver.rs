@@ -1,0 +1,467 @@
+//! [`Driver`]: thin wrappers over NVIDIA's driver, which never panic where it, or a function of it, is missing.
+
+use super::symbols::{self, Address, RawContext, RawStream, Symbols};
+use crate::{
+    mem::Region,
+    sys::loaded,
+    types::{Error, Result},
+};
+use libloading::{Library, os::unix};
+use std::{
+    ffi::{CStr, c_char, c_int, c_void},
+    fmt,
+    marker::PhantomData,
+    mem::ManuallyDrop,
+    ptr,
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Release},
+        },
+    },
+};
+
+/// The driver of this process.
+pub(crate) struct Driver {
+    pub(super) symbols: Symbols,
+    /// Device memory that was used last, as first address and one past the last.
+    lately: Mutex<Vec<(u64, u64)>>,
+}
+
+/// A stream of a CUDA device: one that the program made, or one of the special ones (NULL, 1, 2).
+#[derive(Clone, Copy)]
+pub struct Stream(pub(super) RawStream);
+
+// SAFETY: a name by which the driver knows the stream, on any thread.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+/// A context of the driver's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Context(RawContext);
+
+// SAFETY: a name by which the driver knows the context, on any thread.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+/// A context as the calling thread's current one. The one before it is current again afterwards.
+pub(crate) struct Current<'d> {
+    driver: &'d Driver,
+    /// It is this thread's.
+    thread: PhantomData<*mut ()>,
+}
+
+/// Where an address lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Host memory, or none at all.
+    Host,
+    /// Memory of the device with this number.
+    Device(i32),
+}
+
+/// Whether the driver was looked for in the libraries that were loaded so far, by the number of loads.
+static LOOKED: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// The driver once it was found, or why it cannot be used.
+static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
+
+impl Driver {
+    /// The driver, if this process has loaded it: else no address is device memory.
+    ///
+    /// # Errors
+    /// Why the driver that it has loaded cannot be used.
+    #[inline]
+    pub(crate) fn in_use() -> Option<Result<&'static Driver, &'static str>> {
+        if let Some(found) = DRIVER.get() {
+            return Some(found.as_ref().map_err(String::as_str));
+        }
+        let loads = loaded::loads();
+        if LOOKED.load(Acquire) == loads {
+            return None;
+        }
+        Driver::look(loads)
+    }
+
+    #[cold]
+    fn look(loads: u64) -> Option<Result<&'static Driver, &'static str>> {
+        let flags = unix::RTLD_LAZY | libc::RTLD_NOLOAD;
+        // SAFETY: it loads nothing that is not loaded.
+        let library = unsafe { unix::Library::open(Some(symbols::file()), flags) };
+        match library {
+            Ok(library) => {
+                let found = DRIVER.get_or_init(|| Driver::of(library.into()));
+                Some(found.as_ref().map_err(String::as_str))
+            }
+            Err(_) => {
+                LOOKED.store(loads, Release); // pairs with the Acquire in `in_use`
+                None
+            }
+        }
+    }
+
+    /// The driver, loaded and begun.
+    ///
+    /// # Errors
+    /// Why there is none, or why it does not work, in a line.
+    #[cfg(feature = "cli")]
+    pub(super) fn load() -> Result<&'static Driver, String> {
+        // SAFETY: what its initialisers do is the wish of whoever installed it.
+        let library = unsafe { Library::new(symbols::file()) };
+        let library = library.map_err(|e| match std::error::Error::source(&e) {
+            Some(source) => format!("there is no CUDA driver: {source}"),
+            None => format!("there is no CUDA driver: {e}"),
+        })?;
+        let driver = DRIVER.get_or_init(|| Driver::of(library)).as_ref()?;
+        // SAFETY: it takes a number.
+        let result = unsafe { (driver.symbols.init)(0) };
+        let begun = driver.checked("cuInit", result);
+        begun.map_err(|e| format!("the CUDA driver does not work: {e}"))?;
+        Ok(driver)
+    }
+
+    fn of(library: Library) -> Result<Self, String> {
+        // It is never unloaded: it has threads of its own.
+        let library = ManuallyDrop::new(library);
+        // SAFETY: a library of that name is the driver, or stands in for it.
+        let symbols = unsafe { Symbols::find(&library) };
+        let symbols = symbols.map_err(|name| {
+            format!(
+                "the CUDA driver is too old, or none: it has no {name}; one for CUDA 12.2 or later is needed"
+            )
+        })?;
+        Ok(Driver {
+            symbols,
+            lately: Mutex::default(),
+        })
+    }
+
+    /// Where the byte at `at` lies. What the driver does not know is host memory, and so is what the host can read where the driver
+    /// does not work.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] where it does not work.
+    pub(crate) fn place(&self, at: *const u8) -> Result<Place> {
+        let mut attributes = [MEMORY_TYPE, DEVICE_ORDINAL];
+        let (mut kind, mut device) = (0 as c_int, -1 as c_int);
+        let mut answers = [(&raw mut kind).cast::<c_void>(), (&raw mut device).cast()];
+        // SAFETY: two attributes, both of which are written as numbers of 32 bits.
+        let result = unsafe {
+            (self.symbols.pointer_attributes)(
+                2,
+                attributes.as_mut_ptr(),
+                answers.as_mut_ptr(),
+                at.addr() as Address,
+            )
+        };
+        match (result, kind) {
+            (SUCCESS, DEVICE_MEMORY | UNIFIED_MEMORY) if device >= 0 => Ok(Place::Device(device)),
+            (SUCCESS, _) => Ok(Place::Host),
+            _ if loaded::is_readable(at) => Ok(Place::Host),
+            _ => Err(self.failed("cuPointerGetAttributes", result)),
+        }
+    }
+
+    /// Checks that all `len` bytes at `at` belong to one allocation, and remembers that it was device memory.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if they do not.
+    pub(crate) fn check_range(&self, name: &str, at: *const u8, len: usize) -> Result<()> {
+        let (mut base, mut size) = (0, 0);
+        let at = at.addr() as Address;
+        // SAFETY: it writes the two.
+        let result = unsafe { (self.symbols.address_range)(&raw mut base, &raw mut size, at) };
+        if result != SUCCESS {
+            return Ok(()); // an allocation of several parts; the copy tells
+        }
+        let end = base.saturating_add(size as u64);
+        if at.saturating_add(len as u64) > end {
+            return Err(Error::invalid(format!(
+                "{name} has {len} bytes from {at:#x} on, but the device memory there ends after {}",
+                end.saturating_sub(at)
+            )));
+        }
+        let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
+        if !lately.contains(&(base, end)) {
+            if lately.len() == REMEMBERED {
+                lately.remove(0);
+            }
+            lately.push((base, end));
+        }
+        Ok(())
+    }
+
+    /// Whether `at`, which the driver does not know now, lies where device memory lay: it was freed.
+    pub(crate) fn was_freed(&self, at: *const u8) -> bool {
+        let lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = at.addr() as u64;
+        let was_there = lately.iter().any(|&(from, to)| (from..to).contains(&address));
+        // The system may have put host memory there since.
+        was_there && !loaded::is_readable(at)
+    }
+
+    /// The context in which work of `stream` on memory of device `device`, if there is any, is given to the driver: the stream's.
+    /// A special stream is the one of the current context, or of the device's primary one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a stream of another device; [`Error::Cuda`].
+    pub(crate) fn context(&self, stream: Stream, device: Option<i32>) -> Result<Context> {
+        let mut raw = ptr::null_mut();
+        if !stream.is_special() {
+            // SAFETY: the caller names a stream; it writes the context.
+            let result = unsafe { (self.symbols.stream_context)(stream.0, &raw mut raw) };
+            self.checked("cuStreamGetCtx", result)?;
+            let (context, Some(device)) = (Context(raw), device) else {
+                return Ok(Context(raw));
+            };
+            let other = self.device_of(context)?;
+            if other == device {
+                return Ok(context);
+            }
+            return Err(Error::invalid(format!(
+                "the buffers are memory of CUDA device {device}, and the stream is of device {other}: both must be of the same"
+            )));
+        }
+        // SAFETY: it writes the context.
+        let result = unsafe { (self.symbols.current)(&raw mut raw) };
+        let current = (result == SUCCESS && !raw.is_null()).then_some(Context(raw));
+        match (current, device) {
+            (Some(current), None) => Ok(current),
+            (Some(current), Some(device)) if self.device_of(current)? == device => Ok(current),
+            _ => self.primary(device.unwrap_or(0)),
+        }
+    }
+
+    fn device_of(&self, context: Context) -> Result<i32> {
+        let _current = self.enter(context)?;
+        let mut device = 0;
+        // SAFETY: it writes the number.
+        let result = unsafe { (self.symbols.context_device)(&raw mut device) };
+        self.checked("cuCtxGetDevice", result).map(|()| device)
+    }
+
+    /// The primary context of a device, which stays there from then on.
+    pub(super) fn primary(&self, device: i32) -> Result<Context> {
+        static RETAINED: Mutex<Vec<(i32, Context)>> = Mutex::new(Vec::new());
+        let mut retained = RETAINED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, context)) = retained.iter().find(|(of, _)| *of == device) {
+            return Ok(*context);
+        }
+        let (mut handle, mut raw) = (0, ptr::null_mut());
+        // SAFETY: it writes the handle.
+        let result = unsafe { (self.symbols.device)(&raw mut handle, device) };
+        self.checked("cuDeviceGet", result)?;
+        // SAFETY: it writes the context.
+        let result = unsafe { (self.symbols.retain_primary)(&raw mut raw, handle) };
+        self.checked("cuDevicePrimaryCtxRetain", result)?;
+        retained.push((device, Context(raw)));
+        Ok(Context(raw))
+    }
+
+    /// Makes `context` this thread's current one.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn enter(&self, context: Context) -> Result<Current<'_>> {
+        // SAFETY: the context came from the driver.
+        let result = unsafe { (self.symbols.push)(context.0) };
+        self.checked("cuCtxPushCurrent", result)?;
+        Ok(Current {
+            driver: self,
+            thread: PhantomData,
+        })
+    }
+
+    /// # Errors
+    /// What the driver says, if it is not that all is well.
+    pub(super) fn checked(&self, function: &'static str, result: c_int) -> Result<()> {
+        match result {
+            SUCCESS => Ok(()),
+            _ => Err(self.failed(function, result)),
+        }
+    }
+
+    /// What the driver says that is no success.
+    #[cold]
+    fn failed(&self, function: &'static str, result: c_int) -> Error {
+        let text = |of: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int| {
+            let mut text = ptr::null();
+            // SAFETY: it writes the address of a text that stays, or NULL for a number that it does not know.
+            let found = unsafe { of(result, &raw mut text) } == SUCCESS && !text.is_null();
+            // SAFETY: as above.
+            found.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
+        };
+        let name = text(self.symbols.error_name).unwrap_or("an unknown error".into());
+        let what = text(self.symbols.error_text).unwrap_or_default();
+        Error::Cuda {
+            what: format!("{function} failed: {name} ({what})"),
+            code: result,
+        }
+    }
+}
+
+impl Current<'_> {
+    /// Whether work given to `stream` is recorded instead of done.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn is_capturing(&self, stream: Stream) -> Result<bool> {
+        let mut status = 0;
+        // SAFETY: it writes the number.
+        let result = unsafe { (self.driver.symbols.is_capturing)(stream.0, &raw mut status) };
+        self.driver.checked("cuStreamIsCapturing", result)?;
+        Ok(status != 0)
+    }
+
+    /// Checks that `stream` goes on, or is through.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] if it never will.
+    pub(crate) fn check_stream(&self, stream: Stream) -> Result<()> {
+        // SAFETY: it takes a stream that is one.
+        match unsafe { (self.driver.symbols.stream_query)(stream.0) } {
+            NOT_READY => Ok(()),
+            result => self.driver.checked("cuStreamQuery", result),
+        }
+    }
+
+    /// Has `stream` copy device memory at `from` into `to`.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    ///
+    /// # Safety
+    /// Both stay until the stream has done so, and nobody else uses `to` meanwhile.
+    pub(crate) unsafe fn copy_to_host(&self, stream: Stream, from: *const u8, to: Region<'_>) -> Result<()> {
+        let (from, len) = (from.addr() as Address, to.len());
+        // SAFETY: the caller's promise.
+        let result = unsafe { (self.driver.symbols.to_host)(to.as_ptr().cast(), from, len, stream.0) };
+        self.driver.checked("cuMemcpyDtoHAsync", result)
+    }
+
+    /// Has `stream` copy `from` into device memory at `to`.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    ///
+    /// # Safety
+    /// Both stay until the stream has done so, and nobody changes `from` meanwhile.
+    pub(crate) unsafe fn copy_to_device(
+        &self,
+        stream: Stream,
+        to: *const u8,
+        from: Region<'_>,
+    ) -> Result<()> {
+        let (to, len) = (to.addr() as Address, from.len());
+        // SAFETY: the caller's promise.
+        let result = unsafe { (self.driver.symbols.to_device)(to, from.as_ptr().cast(), len, stream.0) };
+        self.driver.checked("cuMemcpyHtoDAsync", result)
+    }
+
+    /// Has `stream` write `value` after all that is in it: who sees the value sees the rest.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    ///
+    /// # Safety
+    /// `flag` is a [`Current::device_address`] that stays until the stream has done so.
+    pub(crate) unsafe fn write_flag(&self, stream: Stream, flag: u64, value: u32) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let result = unsafe { (self.driver.symbols.write_value)(stream.0, flag, value, 0) };
+        self.driver.checked("cuStreamWriteValue32", result)
+    }
+
+    /// Has `stream` wait until there is `value`, or a later one, counted around.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    ///
+    /// # Safety
+    /// As [`Current::write_flag`].
+    pub(crate) unsafe fn wait_flag(&self, stream: Stream, flag: u64, value: u32) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let result = unsafe { (self.driver.symbols.wait_value)(stream.0, flag, value, WAIT_GEQ) };
+        self.driver.checked("cuStreamWaitValue32", result)
+    }
+
+    /// Pins host memory, for all contexts, and returns the address by which streams know it.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    ///
+    /// # Safety
+    /// It stays mapped until it is unpinned.
+    pub(crate) unsafe fn pin(&self, memory: Region<'_>) -> Result<u64> {
+        let (at, mut address) = (memory.as_ptr().cast::<c_void>(), 0);
+        // SAFETY: the caller's promise.
+        let result = unsafe { (self.driver.symbols.register)(at, memory.len(), PORTABLE | DEVICE_MAP) };
+        self.driver.checked("cuMemHostRegister", result)?;
+        // SAFETY: it writes the address.
+        let result = unsafe { (self.driver.symbols.device_address)(&raw mut address, at, 0) };
+        self.driver
+            .checked("cuMemHostGetDevicePointer", result)
+            .inspect_err(|_| self.unpin(memory))?;
+        Ok(address)
+    }
+
+    /// Undoes [`Current::pin`]. What fails is left to the end of the process.
+    pub(crate) fn unpin(&self, memory: Region<'_>) {
+        // SAFETY: it takes an address that it knows or refuses.
+        let _ = unsafe { (self.driver.symbols.unregister)(memory.as_ptr().cast()) };
+    }
+}
+
+impl Drop for Current<'_> {
+    fn drop(&mut self) {
+        let mut raw = ptr::null_mut();
+        // SAFETY: it takes the context off that `enter` has put on, on this thread. What else can be done if it fails?
+        let _ = unsafe { (self.driver.symbols.pop)(&raw mut raw) };
+    }
+}
+
+impl Stream {
+    /// The stream that CUDA calls so, a `CUstream` or `cudaStream_t`.
+    ///
+    /// # Safety
+    /// It is a stream, or special, for as long as this is used.
+    pub unsafe fn from_raw(raw: *mut c_void) -> Self {
+        Stream(raw)
+    }
+
+    /// Whether it is the default one.
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Whether it is one that each context has.
+    fn is_special(self) -> bool {
+        self.0.addr() <= 2
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CUDA stream {:p}", self.0)
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the CUDA driver")
+    }
+}
+
+const SUCCESS: c_int = 0;
+const NOT_READY: c_int = 600;
+const MEMORY_TYPE: c_int = 2;
+const DEVICE_ORDINAL: c_int = 9;
+const DEVICE_MEMORY: c_int = 2;
+const UNIFIED_MEMORY: c_int = 4;
+const PORTABLE: u32 = 1;
+const DEVICE_MAP: u32 = 2;
+const WAIT_GEQ: u32 = 0;
+/// Of how many allocations it is remembered that they were device memory.
+const REMEMBERED: usize = 64;

@@ -1,0 +1,260 @@
+//! [`Staging`]: pinned host memory through which an operation's data go, and the flags by which a stream of the device and the
+//! host wait for each other.
+//!
+//! ```text
+//! stream  copies the input in, writes READY, waits for DONE, copies the output out, writes FREE
+//! host    sees READY, carries the operation out on the pinned memory, writes DONE
+//! ```
+//!
+//! No host thread calls the driver for what a stream waits for. Memory is kept for later operations, and used again when both the
+//! host is through with it and its stream has written FREE.
+
+use super::driver::{Current, Stream};
+use crate::{
+    mem::Region,
+    sys::area::Area,
+    types::{Error, Result},
+};
+use std::{
+    fmt,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{
+            AtomicU32,
+            Ordering::{Acquire, Release},
+        },
+    },
+};
+
+/// Pinned memory of one operation, until it is dropped.
+pub(crate) struct Staging(Option<Memory>);
+
+/// Memory, its address for streams, and which of its uses this is.
+struct Memory {
+    area: Area,
+    address: u64,
+    turn: u32,
+}
+
+/// What says that a turn has come to some point.
+#[derive(Clone, Copy)]
+enum Flag {
+    Ready = 0,
+    Done = 1,
+    Free = 2,
+}
+
+/// Memory that no operation of the host's uses.
+static IDLE: Mutex<Vec<Memory>> = Mutex::new(Vec::new());
+
+/// Each flag is alone in its line, and all in the first page.
+const FLAG_BYTES: usize = 128;
+const PAGE: usize = 4096;
+/// Sizes of memory, but for the page of flags, are powers of two from here, and multiples of [`LARGE`] from there.
+const LEAST: usize = 64 << 10;
+const LARGE: usize = 64 << 20;
+/// Idle memory beyond that is given back.
+const KEPT: usize = 256 << 20;
+
+impl Staging {
+    /// Memory for `len` bytes.
+    ///
+    /// # Errors
+    /// [`Error::System`] and [`Error::Cuda`] when there is none.
+    pub(crate) fn take(current: &Current<'_>, len: usize) -> Result<Self> {
+        let bytes =
+            size(len).ok_or_else(|| Error::invalid(format!("{len} bytes are too many to be staged")))?;
+        let mut memory = match Memory::idle(current, bytes) {
+            Some(memory) => memory,
+            None => Memory::new(current, bytes)?,
+        };
+        memory.turn = memory.turn.wrapping_add(1);
+        Ok(Staging(Some(memory)))
+    }
+
+    /// The `len` bytes from `at` on.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub(crate) fn part(&self, at: usize, len: usize) -> Region<'_> {
+        let region = self.memory().area.region();
+        region.part(PAGE, region.len() - PAGE).part(at, len)
+    }
+
+    /// Has `stream` copy memory of the device here, from byte `at` on.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn copy_in(
+        &self,
+        current: &Current<'_>,
+        stream: Stream,
+        from: Region<'static>,
+        at: usize,
+    ) -> Result<()> {
+        let to = self.part(at, from.len());
+        // SAFETY: the pinned memory is given back only when its stream has told that it is free; whoever made the region answers
+        // for the device's.
+        unsafe { current.copy_to_host(stream, from.as_ptr(), to) }
+    }
+
+    /// Has `stream` copy what lies here from byte `at` on to memory of the device.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn copy_out(
+        &self,
+        current: &Current<'_>,
+        stream: Stream,
+        at: usize,
+        to: Region<'static>,
+    ) -> Result<()> {
+        let from = self.part(at, to.len());
+        // SAFETY: as in `copy_in`.
+        unsafe { current.copy_to_device(stream, to.as_ptr(), from) }
+    }
+
+    /// Whether the stream has copied the input.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.memory().has(Flag::Ready)
+    }
+
+    /// Lets the stream go on.
+    pub(crate) fn done(&self) {
+        self.memory().set(Flag::Done);
+    }
+
+    /// Nothing in any stream uses it: none was given anything to do.
+    pub(crate) fn is_unused(&self) {
+        self.memory().set(Flag::Free);
+    }
+
+    /// Has `stream` say that it has copied the input.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn tell_ready(&self, current: &Current<'_>, stream: Stream) -> Result<()> {
+        self.memory().write(Flag::Ready, current, stream)
+    }
+
+    /// Has `stream` wait for the end of the operation.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn wait_done(&self, current: &Current<'_>, stream: Stream) -> Result<()> {
+        let memory = self.memory();
+        // SAFETY: the flag's memory stays until the stream has written FREE, after this.
+        unsafe { current.wait_flag(stream, memory.address_of(Flag::Done), memory.turn) }
+    }
+
+    /// Has `stream` say that it uses the memory no more.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn tell_free(&self, current: &Current<'_>, stream: Stream) -> Result<()> {
+        self.memory().write(Flag::Free, current, stream)
+    }
+
+    fn memory(&self) -> &Memory {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if let Some(memory) = self.0.take() {
+            idle().push(memory);
+        }
+    }
+}
+
+impl fmt::Debug for Staging {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Staging(turn {})", self.memory().turn)
+    }
+}
+
+impl Memory {
+    fn new(current: &Current<'_>, bytes: usize) -> Result<Self> {
+        let (area, _) = Area::create("ccl-staging", PAGE + bytes)
+            .map_err(|e| Error::system(format!("no memory to stage {bytes} bytes"), e))?;
+        // SAFETY: it stays mapped until `forget` has unpinned it.
+        let address = unsafe { current.pin(area.region())? };
+        Ok(Memory {
+            area,
+            address,
+            turn: 0,
+        })
+    }
+
+    /// The least of those that nobody uses and that have so many bytes. Gives back some of the others if there are many.
+    fn idle(current: &Current<'_>, bytes: usize) -> Option<Self> {
+        let mut idle = idle();
+        let fits = |memory: &Memory| (bytes..=bytes.saturating_mul(4)).contains(&memory.len());
+        let fitting = idle
+            .iter()
+            .enumerate()
+            .filter(|(_, memory)| fits(memory) && memory.is_free());
+        if let Some((at, _)) = fitting.min_by_key(|(_, memory)| memory.len()) {
+            return Some(idle.swap_remove(at));
+        }
+        let mut kept: usize = idle.iter().map(Memory::len).sum();
+        while kept + bytes > KEPT
+            && let Some(at) = idle.iter().position(Memory::is_free)
+        {
+            let memory = idle.swap_remove(at);
+            kept -= memory.len();
+            current.unpin(memory.area.region());
+        }
+        None
+    }
+
+    fn len(&self) -> usize {
+        self.area.region().len() - PAGE
+    }
+
+    /// Whether no stream uses it.
+    fn is_free(&self) -> bool {
+        self.has(Flag::Free)
+    }
+
+    fn has(&self, flag: Flag) -> bool {
+        // Pairs with the stream's write: who sees the flag sees what the stream did before.
+        self.flag(flag).load(Acquire) == self.turn
+    }
+
+    fn set(&self, flag: Flag) {
+        self.flag(flag).store(self.turn, Release);
+    }
+
+    fn write(&self, flag: Flag, current: &Current<'_>, stream: Stream) -> Result<()> {
+        // SAFETY: memory whose stream has not written FREE is not given back.
+        unsafe { current.write_flag(stream, self.address_of(flag), self.turn) }
+    }
+
+    fn flag(&self, flag: Flag) -> &AtomicU32 {
+        let place = self
+            .area
+            .region()
+            .part(flag as usize * FLAG_BYTES, size_of::<u32>());
+        // SAFETY: it is mapped and aligned as long as the area is there; all that use it, the device included, do so
+        // atomically.
+        unsafe { AtomicU32::from_ptr(place.as_ptr().cast()) }
+    }
+
+    fn address_of(&self, flag: Flag) -> u64 {
+        self.address + (flag as usize * FLAG_BYTES) as u64
+    }
+}
+
+fn idle() -> std::sync::MutexGuard<'static, Vec<Memory>> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The bytes of memory for `len` bytes.
+fn size(len: usize) -> Option<usize> {
+    match len {
+        ..=LARGE => Some(len.next_power_of_two().max(LEAST)),
+        _ => len.checked_next_multiple_of(LARGE),
+    }
+}

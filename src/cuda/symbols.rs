@@ -1,0 +1,93 @@
+//! The driver's functions that are used, as `cuda.h` declares them for CUDA 12.2, by their names in `libcuda.so.1`.
+//!
+//! Results are plain numbers and no enum: newer drivers have numbers that are not known here.
+
+use std::{
+    ffi::{c_char, c_int, c_uint, c_void},
+    path::Path,
+};
+
+use libloading::Library;
+
+/// `CUcontext`.
+pub(super) type RawContext = *mut c_void;
+/// `CUstream`.
+pub(super) type RawStream = *mut c_void;
+/// `CUdeviceptr`.
+pub(super) type Address = u64;
+
+macro_rules! symbols {
+    ($($(#[$meta:meta])* $field:ident = $symbol:literal ($($argument:ty),* $(,)?);)*) => {
+        /// What `libcuda.so.1` exports of these.
+        pub(super) struct Symbols {
+            $($(#[$meta])* pub(super) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+        }
+
+        impl Symbols {
+            /// Finds them all.
+            ///
+            /// # Errors
+            /// The name of the first that is not there.
+            ///
+            /// # Safety
+            /// The library is NVIDIA's, or has the same functions; it stays loaded.
+            pub(super) unsafe fn find(library: &Library) -> Result<Self, &'static str> {
+                Ok(Symbols {
+                    $(
+                        $(#[$meta])*
+                        // SAFETY: the caller's promise: the function has this type, and stays.
+                        $field: unsafe {
+                            *library
+                                .get(concat!($symbol, "\0").as_bytes())
+                                .map_err(|_| $symbol)?
+                        },
+                    )*
+                })
+            }
+        }
+    };
+}
+
+symbols! {
+    error_name = "cuGetErrorName"(c_int, *mut *const c_char);
+    error_text = "cuGetErrorString"(c_int, *mut *const c_char);
+    device = "cuDeviceGet"(*mut c_int, c_int);
+    retain_primary = "cuDevicePrimaryCtxRetain"(*mut RawContext, c_int);
+    push = "cuCtxPushCurrent_v2"(RawContext);
+    pop = "cuCtxPopCurrent_v2"(*mut RawContext);
+    current = "cuCtxGetCurrent"(*mut RawContext);
+    context_device = "cuCtxGetDevice"(*mut c_int);
+    pointer_attributes = "cuPointerGetAttributes"(c_uint, *mut c_int, *mut *mut c_void, Address);
+    address_range = "cuMemGetAddressRange_v2"(*mut Address, *mut usize, Address);
+    register = "cuMemHostRegister_v2"(*mut c_void, usize, c_uint);
+    unregister = "cuMemHostUnregister"(*mut c_void);
+    device_address = "cuMemHostGetDevicePointer_v2"(*mut Address, *mut c_void, c_uint);
+    to_host = "cuMemcpyDtoHAsync_v2"(*mut c_void, Address, usize, RawStream);
+    to_device = "cuMemcpyHtoDAsync_v2"(Address, *const c_void, usize, RawStream);
+    stream_context = "cuStreamGetCtx"(RawStream, *mut RawContext);
+    stream_query = "cuStreamQuery"(RawStream);
+    is_capturing = "cuStreamIsCapturing"(RawStream, *mut c_int);
+    write_value = "cuStreamWriteValue32_v2"(RawStream, Address, u32, c_uint);
+    #[cfg(feature = "cli")]
+    init = "cuInit"(c_uint);
+    #[cfg(feature = "cli")]
+    device_count = "cuDeviceGetCount"(*mut c_int);
+    #[cfg(feature = "cli")]
+    allocate = "cuMemAlloc_v2"(*mut Address, usize);
+    #[cfg(feature = "cli")]
+    free = "cuMemFree_v2"(Address);
+    #[cfg(feature = "cli")]
+    write = "cuMemcpyHtoD_v2"(Address, *const c_void, usize);
+    #[cfg(feature = "cli")]
+    read = "cuMemcpyDtoH_v2"(*mut c_void, Address, usize);
+    #[cfg(feature = "cli")]
+    create_stream = "cuStreamCreate"(*mut RawStream, c_uint);
+    #[cfg(feature = "cli")]
+    synchronize = "cuStreamSynchronize"(RawStream);
+    wait_value = "cuStreamWaitValue32_v2"(RawStream, Address, u32, c_uint);
+}
+
+/// Where the dynamic loader finds the driver.
+pub(super) fn file() -> &'static Path {
+    Path::new("libcuda.so.1")
+}

@@ -1,0 +1,205 @@
+/* All operations on device memory, by ranks that are threads and by ranks that are processes, against what they must give. */
+#include "device.h"
+
+#include <pthread.h>
+
+enum { RANKS = 3 };
+
+static const size_t COUNTS[] = {1, 7, 1000, 40009};
+static const cclDataType_t TYPE = cclInt32;
+
+#define EACH(count, condition)                                                                                         \
+    for (size_t i = 0; i < (count); i++) {                                                                             \
+        CHECK(condition);                                                                                              \
+    }
+
+static void to_all(Rank *k, size_t n, CUstream s) {
+    size_t all = n * (size_t)k->ranks;
+    int32_t *send = filled(k->me, n), *recv = buffer(n), *wide = buffer(all);
+    int root = (int)(n % (size_t)k->ranks);
+    /* In the order of the stream: the second takes what the first gives. */
+    OK(cclAllReduce(send, recv, n, TYPE, cclSum, k->comm, s));
+    OK(cclAllReduce(recv, recv, n, TYPE, cclMax, k->comm, s));
+    OK(cclAllGather(send, wide, n, TYPE, k->comm, s));
+    CU(cuStreamSynchronize(s));
+    EACH(n, get(recv, i) == sum(k->ranks, i));
+    EACH(all, get(wide, i) == of((int)(i / n), i % n));
+    EACH(n, get(send, i) == of(k->me, i));
+    /* In place, and broadcasts. */
+    for (size_t i = 0; i < all; i++) {
+        set(wide, i, i / n == (size_t)k->me ? of(k->me, i % n) : POISON);
+    }
+    OK(cclAllGather(wide + (size_t)k->me * n, wide, n, TYPE, k->comm, s));
+    OK(cclBroadcast(k->me == root ? send : NULL, recv, n, TYPE, root, k->comm, s));
+    CU(cuStreamSynchronize(s));
+    EACH(all, get(wide, i) == of((int)(i / n), i % n));
+    EACH(n, get(recv, i) == of(root, i));
+    set(recv, 0, k->me);
+    OK(cclBcast(recv, 1, TYPE, root, k->comm, s));
+    CU(cuStreamSynchronize(s));
+    CHECK(get(recv, 0) == root);
+    release(send), release(recv), release(wide);
+}
+
+static void in_parts(Rank *k, size_t n, CUstream s) {
+    size_t all = n * (size_t)k->ranks, mine = n * (size_t)k->me;
+    int root = (int)((n + 1) % (size_t)k->ranks), is_root = k->me == root;
+    int32_t *send = filled(k->me, all), *recv = buffer(n), *wide = buffer(all);
+    OK(cclReduceScatter(send, recv, n, TYPE, cclSum, k->comm, s));
+    OK(cclAlltoAll(send, wide, n, TYPE, k->comm, s));
+    CU(cuStreamSynchronize(s));
+    EACH(n, get(recv, i) == sum(k->ranks, mine + i));
+    EACH(all, get(wide, i) == of((int)(i / n), mine + i % n));
+    OK(cclReduce(send, is_root ? wide : NULL, all, TYPE, cclSum, root, k->comm, s));
+    OK(cclScatter(is_root ? send : NULL, recv, n, TYPE, root, k->comm, s));
+    CU(cuStreamSynchronize(s));
+    EACH(is_root ? all : 0, get(wide, i) == sum(k->ranks, i));
+    EACH(n, get(recv, i) == of(root, mine + i));
+    OK(cclGather(recv, is_root ? wide : NULL, n, TYPE, root, k->comm, s));
+    /* In place. */
+    OK(cclReduceScatter(send, send + mine, n, TYPE, cclSum, k->comm, s));
+    CU(cuStreamSynchronize(s));
+    EACH(is_root ? all : 0, get(wide, i) == of(root, i));
+    EACH(all, get(send, i) == (i / n == (size_t)k->me ? sum(k->ranks, i) : of(k->me, i)));
+    release(send), release(recv), release(wide);
+}
+
+/* Blocks with gaps, which stay as they are. */
+static void vectors(Rank *k, CUstream s) {
+    size_t n = 50, counts[RANKS], displs[RANKS], all = RANKS * 2 * n;
+    for (size_t r = 0; r < RANKS; r++) {
+        counts[r] = n + r, displs[r] = 2 * n * r + 3;
+    }
+    size_t mine = counts[k->me];
+    int32_t *send = filled(k->me, all), *recv = buffer(all);
+    OK(cclAllGatherV(send, mine, recv, counts, displs, TYPE, k->comm, s));
+    CU(cuStreamSynchronize(s));
+    for (size_t i = 0; i < all; i++) {
+        size_t r = i / (2 * n), at = i - displs[r];
+        CHECK(get(recv, i) == (i >= displs[r] && at < counts[r] ? of((int)r, at) : POISON));
+    }
+    OK(cclReduceScatterV(send, counts, displs, recv, mine, TYPE, cclSum, k->comm, s));
+    CU(cuStreamSynchronize(s));
+    EACH(mine, get(recv, i) == sum(k->ranks, displs[k->me] + i));
+    release(send), release(recv);
+}
+
+static void messages(Rank *k, CUstream s) {
+    size_t n = 30011;
+    int to = (k->me + 1) % k->ranks, from = (k->me + k->ranks - 1) % k->ranks;
+    int32_t *send = filled(k->me, n), *recv = buffer(n + 10);
+    /* The receive first: a group's operations need one another. */
+    OK(cclGroupStart());
+    OK(cclRecv(recv, n, TYPE, from, k->comm, s));
+    OK(cclSend(send, n, TYPE, to, k->comm, s));
+    OK(cclGroupEnd());
+    CU(cuStreamSynchronize(s));
+    EACH(n, get(recv, i) == of(from, i));
+    EACH(10, get(recv, n + i) == POISON);
+    /* A message that is shorter than there is room for; a send's stream does not wait for the receiver. */
+    cclRecvInfo_t info = {.count = 0};
+    OK(cclSendTag(send, 5, TYPE, to, 9, k->comm, s));
+    OK(cclRecvTag(recv, n, TYPE, CCL_ANY_SOURCE, CCL_ANY_TAG, &info, k->comm, s));
+    CU(cuStreamSynchronize(s));
+    CHECK(info.source == from && info.tag == 9 && info.count == 5);
+    EACH(n, get(recv, i) == of(from, i));
+    release(send), release(recv);
+}
+
+/* The caller waits for nothing, and the operation for what is before it in the stream. */
+static void order(Rank *k) {
+    int32_t *data = filled(k->me, 100);
+    CU(fakeDelay(k->stream, 200000));
+    OK(cclAllReduce(data, data, 100, TYPE, cclSum, k->comm, k->stream));
+    OK(cclBarrier(k->comm, k->stream));
+    CHECK(cuStreamQuery(k->stream) == CUDA_ERROR_NOT_READY);
+    CU(cuStreamSynchronize(k->stream));
+    EACH(100, get(data, i) == sum(k->ranks, i));
+    release(data);
+}
+
+/* Ranks need not have the same kind of memory. */
+static void mixed(Rank *k) {
+    enum { COUNT = 5000 };
+    int32_t host[COUNT], *device = filled(k->me, COUNT);
+    if (k->me == 1) {
+        for (size_t i = 0; i < COUNT; i++) {
+            host[i] = of(k->me, i);
+        }
+        OK(cclAllReduce(host, host, COUNT, TYPE, cclSum, k->comm, NULL));
+        EACH(COUNT, host[i] == sum(k->ranks, i));
+    } else {
+        OK(cclAllReduce(device, device, COUNT, TYPE, cclSum, k->comm, k->stream));
+        CU(cuStreamSynchronize(k->stream));
+        EACH(COUNT, get(device, i) == sum(k->ranks, i));
+    }
+    release(device);
+}
+
+/* Short and many: pinned memory is used again and again, and calls on several streams go on side by side. */
+static void many(Rank *k) {
+    enum { CALLS = 200 };
+    CUstream other;
+    CU(cuStreamCreate(&other, 1));
+    int32_t *one = filled(0, 2), *two = filled(0, 2);
+    set(one, 0, 0), set(two, 0, 0);
+    for (int call = 0; call < CALLS; call++) {
+        OK(cclAllReduce(one, one, 1, TYPE, cclMax, k->comm, k->stream));
+        OK(cclAllReduce(two, two, 2, TYPE, cclMax, k->comm, other));
+    }
+    CU(cuStreamSynchronize(k->stream));
+    CU(cuStreamSynchronize(other));
+    CHECK(get(one, 0) == 0 && get(two, 1) == of(0, 1));
+    release(one), release(two);
+    CU(cuStreamDestroy_v2(other));
+}
+
+static void work(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    for (size_t c = 0; c < sizeof COUNTS / sizeof *COUNTS; c++) {
+        to_all(&k, COUNTS[c], k.stream);
+        in_parts(&k, COUNTS[c], k.stream);
+    }
+    vectors(&k, k.stream);
+    messages(&k, k.stream);
+    order(&k);
+    mixed(&k);
+    many(&k);
+    /* No elements and no buffers: still in the stream's order. */
+    OK(cclAllReduce(NULL, NULL, 0, TYPE, cclSum, k.comm, k.stream));
+    CU(cuStreamSynchronize(k.stream));
+    leave(&k);
+}
+
+/* The special streams are the context's: by processes, which have one each. */
+static void special(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    for (uintptr_t stream = 0; stream < 3; stream++) {
+        to_all(&k, 100, (CUstream)stream);
+        in_parts(&k, 100, (CUstream)stream);
+        messages(&k, (CUstream)stream);
+    }
+    leave(&k);
+}
+
+static cclUniqueId id;
+
+static void *thread(void *rank) {
+    work(id, RANKS, (int)(intptr_t)rank);
+    return NULL;
+}
+
+int main(void) {
+    if (run_ranks(RANKS, work) + run_ranks(RANKS, special) > 0) {
+        return 1;
+    }
+    pthread_t threads[RANKS];
+    OK(cclGetUniqueId(&id));
+    for (intptr_t rank = 0; rank < RANKS; rank++) {
+        CHECK(pthread_create(&threads[rank], NULL, thread, (void *)rank) == 0);
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        CHECK(pthread_join(threads[rank], NULL) == 0);
+    }
+    return 0;
+}

@@ -1,0 +1,76 @@
+/* What the tests of device memory share: a rank with its device, its stream and buffers of int32. */
+#ifndef DEVICE_H
+#define DEVICE_H
+
+#include "../c/ranks.h"
+#include "fake.h"
+
+#define CU(call) CHECK((call) == CUDA_SUCCESS)
+
+typedef struct {
+    int ranks, me;
+    cclComm_t comm;
+    CUcontext context;
+    CUstream stream;
+} Rank;
+
+/* Makes a rank on device `me` modulo 2; the device's context is the thread's current one. */
+static inline Rank join(cclUniqueId id, int ranks, int me) {
+    Rank rank = {.ranks = ranks, .me = me};
+    CU(cuInit(0));
+    CU(cuDevicePrimaryCtxRetain(&rank.context, me % 2));
+    CU(cuCtxPushCurrent_v2(rank.context));
+    CU(cuStreamCreate(&rank.stream, 1));
+    OK(cclCommInitRank(&rank.comm, ranks, id, me));
+    return rank;
+}
+
+static inline void leave(Rank *rank) {
+    OK(cclCommDestroy(rank->comm));
+    CU(cuStreamDestroy_v2(rank->stream));
+    CU(cuCtxPopCurrent_v2(&rank->context));
+}
+
+enum { POISON = 0x5a5a5a5a };
+
+/* Device memory of `count` int32, none of them right. */
+static inline int32_t *buffer(size_t count) {
+    CUdeviceptr at;
+    CU(cuMemAlloc_v2(&at, (count == 0 ? 1 : count) * sizeof(int32_t)));
+    for (size_t i = 0; i < count; i++) {
+        int32_t value = POISON;
+        CU(cuMemcpyHtoD_v2(at + i * sizeof value, &value, sizeof value));
+    }
+    return (int32_t *)at;
+}
+
+static inline void release(void *at) { CU(cuMemFree_v2((CUdeviceptr)at)); }
+
+static inline void set(int32_t *at, size_t i, int32_t value) { CU(cuMemcpyHtoD_v2((CUdeviceptr)(at + i), &value, sizeof value)); }
+
+static inline int32_t get(const int32_t *at, size_t i) {
+    int32_t value;
+    CU(cuMemcpyDtoH_v2(&value, (CUdeviceptr)(at + i), sizeof value));
+    return value;
+}
+
+/* The element i of what rank r sends. */
+static inline int32_t of(int r, size_t i) { return (int32_t)((size_t)(r + 1) * 1000 + i % 977); }
+
+static inline int32_t sum(int ranks, size_t i) {
+    int32_t all = 0;
+    for (int r = 0; r < ranks; r++) {
+        all += of(r, i);
+    }
+    return all;
+}
+
+static inline int32_t *filled(int r, size_t count) {
+    int32_t *at = buffer(count);
+    for (size_t i = 0; i < count; i++) {
+        set(at, i, of(r, i));
+    }
+    return at;
+}
+
+#endif

@@ -1,0 +1,64 @@
+/* What tests use of the driver, as cuda.h has it, and what they tell the stand-in. */
+#ifndef FAKE_H
+#define FAKE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct Context *CUcontext;
+typedef struct Stream *CUstream;
+typedef unsigned long long CUdeviceptr;
+
+enum {
+    CUDA_SUCCESS = 0,
+    CUDA_ERROR_INVALID_VALUE = 1,
+    CUDA_ERROR_OUT_OF_MEMORY = 2,
+    CUDA_ERROR_NO_DEVICE = 100,
+    CUDA_ERROR_INVALID_DEVICE = 101,
+    CUDA_ERROR_INVALID_CONTEXT = 201,
+    CUDA_ERROR_INVALID_HANDLE = 400,
+    CUDA_ERROR_NOT_READY = 600,
+    CUDA_ERROR_ILLEGAL_ADDRESS = 700,
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
+};
+
+/* From now on this function gives this code; 0: it works again. */
+void fakeFail(const char *function, int code);
+/* From now on all functions give this code, and no stream goes on; 0: all works again. */
+void fakeBreak(int code);
+/* Has the stream do nothing for so long. */
+int fakeDelay(CUstream stream, unsigned microseconds);
+
+int cuInit(unsigned flags);
+int cuGetErrorName(int code, const char **name);
+int cuGetErrorString(int code, const char **text);
+int cuDeviceGetCount(int *count);
+int cuDeviceGet(int *device, int ordinal);
+int cuDevicePrimaryCtxRetain(CUcontext *context, int device);
+int cuCtxPushCurrent_v2(CUcontext context);
+int cuCtxPopCurrent_v2(CUcontext *context);
+int cuCtxGetCurrent(CUcontext *context);
+int cuCtxGetDevice(int *device);
+int cuPointerGetAttributes(unsigned count, int *attributes, void **data, CUdeviceptr at);
+int cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr at);
+int cuMemAlloc_v2(CUdeviceptr *at, size_t size);
+int cuMemFree_v2(CUdeviceptr at);
+int cuMemHostRegister_v2(void *at, size_t size, unsigned flags);
+int cuMemHostUnregister(void *at);
+int cuMemHostGetDevicePointer_v2(CUdeviceptr *there, void *at, unsigned flags);
+int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream);
+int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream);
+int cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size);
+int cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size);
+int cuStreamCreate(CUstream *stream, unsigned flags);
+int cuStreamDestroy_v2(CUstream stream);
+int cuStreamSynchronize(CUstream stream);
+int cuStreamQuery(CUstream stream);
+int cuStreamGetCtx(CUstream stream, CUcontext *context);
+int cuStreamBeginCapture_v2(CUstream stream, int mode);
+int cuStreamEndCapture(CUstream stream, void **graph);
+int cuStreamIsCapturing(CUstream stream, int *status);
+int cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags);
+int cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags);
+
+#endif

@@ -1,0 +1,164 @@
+/* What is wrong with device memory and its streams is told, and ranks that die or a driver that fails hold nobody up. */
+#include "device.h"
+
+static const cclDataType_t TYPE = cclInt32;
+
+static int state(cclComm_t comm) {
+    cclResult_t state;
+    OK(cclCommGetAsyncError(comm, &state));
+    return state;
+}
+
+/* Each is an error that leaves the communicator as good as before. */
+static void refused(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    int32_t host[10] = {0}, *device = filled(me, 10), *gone = filled(me, 10);
+    CUcontext other_context;
+    CUstream other;
+    CU(cuDevicePrimaryCtxRetain(&other_context, (me + 1) % 2));
+    CU(cuCtxPushCurrent_v2(other_context));
+    CU(cuStreamCreate(&other, 1));
+    int32_t *far = buffer(10);
+    CU(cuCtxPopCurrent_v2(&other_context));
+    cclStream_t ours;
+    OK(cclStreamCreate(&ours));
+
+    REFUSED(cclInvalidArgument, "host memory", cclAllReduce(host, host, 10, TYPE, cclSum, k.comm, k.stream));
+    REFUSED(cclInvalidArgument, "CUDA stream", cclAllReduce(device, device, 10, TYPE, cclSum, k.comm, ours));
+    REFUSED(cclInvalidArgument, "one kind", cclAllReduce(device, host, 10, TYPE, cclSum, k.comm, k.stream));
+    REFUSED(cclInvalidArgument, "one kind", cclAllReduce(host, device, 10, TYPE, cclSum, k.comm, NULL));
+    REFUSED(cclInvalidArgument, "one device", cclAllReduce(device, far, 10, TYPE, cclSum, k.comm, k.stream));
+    REFUSED(cclInvalidArgument, "of the same", cclAllReduce(device, device, 10, TYPE, cclSum, k.comm, other));
+    REFUSED(cclInvalidArgument, "ends after", cclAllReduce(device, device, 11, TYPE, cclSum, k.comm, k.stream));
+    REFUSED(cclInvalidArgument, "overlap", cclAllReduce(device, device + 1, 9, TYPE, cclSum, k.comm, k.stream));
+    OK(cclStreamDestroy(ours));
+    REFUSED(cclInvalidArgument, "destroyed", cclAllReduce(device, device, 10, TYPE, cclSum, k.comm, ours));
+
+    /* Freed memory, known from an earlier call. */
+    OK(cclAllReduce(gone, gone, 10, TYPE, cclMax, k.comm, k.stream));
+    CU(cuStreamSynchronize(k.stream));
+    release(gone);
+    REFUSED(cclInvalidArgument, "freed", cclAllReduce(gone, gone, 10, TYPE, cclSum, k.comm, k.stream));
+    REFUSED(cclInvalidArgument, "freed", cclAllReduce(gone, gone, 10, TYPE, cclSum, k.comm, NULL));
+
+    /* What cannot be captured. */
+    void *graph;
+    CU(cuStreamBeginCapture_v2(k.stream, 0));
+    REFUSED(cclInvalidUsage, "captured", cclAllReduce(device, device, 10, TYPE, cclSum, k.comm, k.stream));
+    CU(cuStreamEndCapture(k.stream, &graph));
+
+    /* The driver refuses before anything has begun. */
+    fakeFail("cuMemcpyDtoHAsync_v2", CUDA_ERROR_OUT_OF_MEMORY);
+    REFUSED(cclUnhandledCudaError, "CUDA_ERROR_OUT_OF_MEMORY",
+            cclAllReduce(device, device, 10, TYPE, cclSum, k.comm, k.stream));
+    fakeFail("cuMemHostRegister_v2", CUDA_ERROR_OUT_OF_MEMORY);
+    int32_t *large = buffer(100000);
+    REFUSED(cclUnhandledCudaError, "cuMemHostRegister",
+            cclAllReduce(large, large, 100000, TYPE, cclSum, k.comm, k.stream));
+    fakeFail("cuMemcpyDtoHAsync_v2", 803);
+    REFUSED(cclUnhandledCudaError, "unknown error", cclAllReduce(device, device, 10, TYPE, cclSum, k.comm, k.stream));
+    fakeFail("", 0);
+
+    CHECK(state(k.comm) == cclSuccess);
+    OK(cclAllReduce(device, device, 10, TYPE, cclSum, k.comm, k.stream));
+    CU(cuStreamSynchronize(k.stream));
+    for (size_t i = 0; i < 10; i++) {
+        CHECK(get(device, i) == sum(ranks, i));
+    }
+    leave(&k);
+}
+
+/* A call that may come before or after the failure of another rank is known: its stream goes on in both cases. */
+static void begun(cclResult_t result) { CHECK(result == cclSuccess || result == cclRemoteError); }
+
+/* The last rank is killed: the streams of the others go on, and the communicator tells. */
+static void killed(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    int32_t *data = filled(me, 1000);
+    if (me == ranks - 1) {
+        usleep(100000);
+        kill(getpid(), SIGKILL);
+    }
+    begun(cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
+    CU(cuStreamSynchronize(k.stream));
+    CHECK(state(k.comm) == cclRemoteError);
+    EXPECT(cclRemoteError, cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
+    CU(cuStreamSynchronize(k.stream));
+    leave(&k);
+}
+
+/* Rank 0 aborts while the others' streams wait. */
+static void aborted(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    int32_t *data = filled(me, 1000);
+    if (me == 0) {
+        usleep(100000);
+        OK(cclCommAbort(k.comm));
+        return;
+    }
+    begun(cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
+    CU(cuStreamSynchronize(k.stream));
+    CHECK(state(k.comm) == cclRemoteError);
+    leave(&k);
+}
+
+/* Nobody comes: the deadline releases the stream. */
+static void late(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    int32_t *data = filled(me, 1000);
+    OK(cclCommSetTimeout(k.comm, 300));
+    if (me == 0) {
+        OK(cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
+        CU(cuStreamSynchronize(k.stream));
+        CHECK(state(k.comm) == cclTimeout);
+    } else {
+        for (int waited = 0; state(k.comm) == cclSuccess && waited < 60000; waited++) {
+            usleep(1000);
+        }
+        CHECK(state(k.comm) == cclTimeout);
+    }
+    leave(&k);
+}
+
+/* The device of rank 0 breaks, with an operation in its stream that will never begin: the other rank hears of it. */
+static void broken(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    int32_t *data = filled(me, 1000);
+    if (me == 0) {
+        CU(fakeDelay(k.stream, 20000));
+        OK(cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
+        fakeBreak(CUDA_ERROR_ILLEGAL_ADDRESS);
+        REFUSED(cclUnhandledCudaError, "CUDA_ERROR_ILLEGAL_ADDRESS",
+                cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
+        OK(cclCommAbort(k.comm));
+        return;
+    }
+    begun(cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
+    CU(cuStreamSynchronize(k.stream));
+    CHECK(state(k.comm) == cclRemoteError);
+    leave(&k);
+}
+
+/* The same, and rank 0 leaves without a word: its leaving does not wait for the stream for ever. */
+static void broken_and_left(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    int32_t *data = filled(me, 1000);
+    if (me == 0) {
+        CU(fakeDelay(k.stream, 20000));
+    }
+    begun(cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
+    if (me == 0) {
+        fakeBreak(CUDA_ERROR_ILLEGAL_ADDRESS);
+        OK(cclCommDestroy(k.comm));
+        return;
+    }
+    CU(cuStreamSynchronize(k.stream));
+    CHECK(state(k.comm) == cclRemoteError);
+    leave(&k);
+}
+
+int main(void) {
+    int failed = run_ranks(2, refused) + run_ranks(2, aborted) + run_ranks(2, late) + run_ranks(2, broken) +
+                 run_ranks(2, broken_and_left);
+    return failed + (run_ranks(3, killed) != 1);
+}

@@ -1,0 +1,511 @@
+/* A stand-in for NVIDIA's libcuda.so.1: two devices whose memory is the host's and whose streams are threads.
+
+   It is stricter than the real one where that finds mistakes. The program has device memory mapped without any access, so that
+   code which takes it for host memory ends. Copies want pinned host memory and a current context, flags want pinned or device
+   memory. fake.h has what tests use to make it fail. */
+#define _GNU_SOURCE
+#include "fake.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { DEVICES = 2, MOST = 4096 };
+
+typedef struct Context {
+    int device;
+    struct Stream *special;
+} Context;
+
+enum Kind { HOST = 1, DEVICE = 2 };
+
+typedef struct {
+    enum Kind kind;
+    int device;
+    char *base, *alias; /* Where the program has it, and where this library reads and writes it. */
+    size_t size;
+} Memory;
+
+enum What { COPY, WRITE, WAIT, NOTHING };
+
+typedef struct Work {
+    enum What what;
+    char *to;
+    const char *from;
+    size_t size;
+    uint32_t value;
+    struct Work *next;
+} Work;
+
+typedef struct Stream {
+    Context *context;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    Work *first, **last;
+    unsigned long given, done;
+    int capturing, ending;
+} Stream;
+
+static Context contexts[DEVICES] = {{.device = 0}, {.device = 1}};
+static Memory memory[MOST];
+static int memories;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local Context *stack[64];
+static _Thread_local int depth;
+static atomic_int sticky, failing;
+static char failing_function[64];
+
+void fakeFail(const char *function, int code) {
+    snprintf(failing_function, sizeof failing_function, "%s", function);
+    atomic_store(&failing, code);
+}
+
+void fakeBreak(int code) { atomic_store(&sticky, code); }
+
+static int fault(const char *function) {
+    int code = atomic_load(&failing);
+    if (code != 0 && strcmp(failing_function, function) == 0) {
+        return code;
+    }
+    return atomic_load(&sticky);
+}
+
+/* What every function begins with. */
+#define ENTER()                                                                                                        \
+    do {                                                                                                               \
+        int code_ = fault(__func__);                                                                                   \
+        if (code_ != 0) {                                                                                              \
+            return code_;                                                                                              \
+        }                                                                                                              \
+    } while (0)
+
+#define IN_CONTEXT()                                                                                                   \
+    ENTER();                                                                                                           \
+    if (depth == 0) {                                                                                                  \
+        return CUDA_ERROR_INVALID_CONTEXT;                                                                             \
+    }
+
+/* The memory that has all these bytes; the lock is held. */
+static Memory *find(const void *at, size_t size) {
+    for (int i = 0; i < memories; i++) {
+        Memory *one = &memory[i];
+        if (one->base != NULL && (const char *)at >= one->base && (const char *)at + size <= one->base + one->size) {
+            return one;
+        }
+    }
+    return NULL;
+}
+
+/* Where this library has these bytes, which are of one kind or, with 0, of any; NULL for others. */
+static char *alias(const void *at, size_t size, int kind, int device) {
+    char *there = NULL;
+    pthread_mutex_lock(&lock);
+    Memory *one = find(at, size);
+    if (one != NULL && (kind == 0 || (int)one->kind == kind) && (one->kind == HOST || one->device == device)) {
+        there = one->alias + ((const char *)at - one->base);
+    }
+    pthread_mutex_unlock(&lock);
+    return there;
+}
+
+static int keep(Memory one) {
+    pthread_mutex_lock(&lock);
+    int at = 0;
+    while (at < memories && memory[at].base != NULL) {
+        at++;
+    }
+    if (at < MOST) {
+        memory[at] = one;
+        memories = at == memories ? memories + 1 : memories;
+    }
+    pthread_mutex_unlock(&lock);
+    return at < MOST ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void *carry_out(void *given) {
+    Stream *stream = given;
+    for (;;) {
+        pthread_mutex_lock(&stream->lock);
+        while (stream->first == NULL && !stream->ending) {
+            pthread_cond_wait(&stream->changed, &stream->lock);
+        }
+        Work *work = stream->first;
+        pthread_mutex_unlock(&stream->lock);
+        if (work == NULL) {
+            return NULL;
+        }
+        /* A broken context does nothing more. */
+        while (atomic_load(&sticky) != 0) {
+            usleep(1000);
+        }
+        switch (work->what) {
+        case COPY:
+            memmove(work->to, work->from, work->size);
+            break;
+        case WRITE:
+            atomic_store((_Atomic uint32_t *)work->to, work->value);
+            break;
+        case WAIT:
+            while ((int32_t)(atomic_load((_Atomic uint32_t *)work->to) - work->value) < 0) {
+                usleep(20);
+            }
+            break;
+        case NOTHING:
+            usleep((useconds_t)work->value);
+            break;
+        }
+        pthread_mutex_lock(&stream->lock);
+        stream->first = work->next;
+        if (stream->first == NULL) {
+            stream->last = &stream->first;
+        }
+        stream->done++;
+        pthread_cond_broadcast(&stream->changed);
+        pthread_mutex_unlock(&stream->lock);
+        free(work);
+    }
+}
+
+static Stream *make(Context *context) {
+    Stream *stream = calloc(1, sizeof *stream);
+    stream->context = context;
+    stream->last = &stream->first;
+    pthread_mutex_init(&stream->lock, NULL);
+    pthread_cond_init(&stream->changed, NULL);
+    if (pthread_create(&stream->thread, NULL, carry_out, stream) != 0) {
+        free(stream);
+        return NULL;
+    }
+    return stream;
+}
+
+/* The stream that is meant; the special ones are one of the current context's. */
+static Stream *named(CUstream raw) {
+    if ((uintptr_t)raw > 2) {
+        return raw;
+    }
+    if (depth == 0) {
+        return NULL;
+    }
+    Context *context = stack[depth - 1];
+    pthread_mutex_lock(&lock);
+    if (context->special == NULL) {
+        context->special = make(context);
+    }
+    pthread_mutex_unlock(&lock);
+    return context->special;
+}
+
+static int give(CUstream raw, Work work) {
+    Stream *stream = named(raw);
+    if (stream == NULL || stream->context != stack[depth - 1]) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (stream->capturing) {
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    Work *kept = malloc(sizeof *kept);
+    *kept = work;
+    kept->next = NULL;
+    pthread_mutex_lock(&stream->lock);
+    *stream->last = kept;
+    stream->last = &kept->next;
+    stream->given++;
+    pthread_cond_broadcast(&stream->changed);
+    pthread_mutex_unlock(&stream->lock);
+    return CUDA_SUCCESS;
+}
+
+int fakeDelay(CUstream stream, unsigned microseconds) {
+    return depth == 0 ? CUDA_ERROR_INVALID_CONTEXT : give(stream, (Work){.what = NOTHING, .value = microseconds});
+}
+
+/* FAKE_CUDA_INIT is what it gives, if that is set. */
+int cuInit(unsigned flags) {
+    ENTER();
+    const char *code = getenv("FAKE_CUDA_INIT");
+    return code != NULL ? atoi(code) : flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+int cuDeviceGetCount(int *count) {
+    ENTER();
+    *count = DEVICES;
+    return CUDA_SUCCESS;
+}
+
+int cuGetErrorName(int code, const char **name) {
+    switch (code) {
+    case CUDA_ERROR_OUT_OF_MEMORY: *name = "CUDA_ERROR_OUT_OF_MEMORY"; return CUDA_SUCCESS;
+    case CUDA_ERROR_ILLEGAL_ADDRESS: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; return CUDA_SUCCESS;
+    case CUDA_ERROR_NO_DEVICE: *name = "CUDA_ERROR_NO_DEVICE"; return CUDA_SUCCESS;
+    case CUDA_ERROR_INVALID_VALUE: *name = "CUDA_ERROR_INVALID_VALUE"; return CUDA_SUCCESS;
+    default: *name = NULL; return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+int cuGetErrorString(int code, const char **text) {
+    (void)code;
+    *text = "as the stand-in was told";
+    return CUDA_SUCCESS;
+}
+
+int cuDeviceGet(int *device, int ordinal) {
+    ENTER();
+    *device = ordinal;
+    return ordinal >= 0 && ordinal < DEVICES ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+int cuDevicePrimaryCtxRetain(CUcontext *context, int device) {
+    ENTER();
+    if (device < 0 || device >= DEVICES) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *context = &contexts[device];
+    return CUDA_SUCCESS;
+}
+
+int cuCtxPushCurrent_v2(CUcontext context) {
+    ENTER();
+    if (context == NULL || depth == 64) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    stack[depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+int cuCtxPopCurrent_v2(CUcontext *context) {
+    if (depth == 0) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    *context = stack[--depth];
+    return CUDA_SUCCESS;
+}
+
+int cuCtxGetCurrent(CUcontext *context) {
+    ENTER();
+    *context = depth == 0 ? NULL : stack[depth - 1];
+    return CUDA_SUCCESS;
+}
+
+int cuCtxGetDevice(int *device) {
+    IN_CONTEXT();
+    *device = stack[depth - 1]->device;
+    return CUDA_SUCCESS;
+}
+
+int cuPointerGetAttributes(unsigned count, int *attributes, void **data, CUdeviceptr at) {
+    ENTER();
+    pthread_mutex_lock(&lock);
+    Memory *one = find((void *)at, 1);
+    for (unsigned i = 0; i < count; i++) {
+        switch (attributes[i]) {
+        case 2: *(unsigned *)data[i] = one == NULL ? 0 : one->kind; break;
+        case 9: *(int *)data[i] = one == NULL ? -2 : one->device; break;
+        default: pthread_mutex_unlock(&lock); return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+int cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr at) {
+    ENTER();
+    pthread_mutex_lock(&lock);
+    Memory *one = find((void *)at, 1);
+    if (one != NULL) {
+        *base = (CUdeviceptr)one->base;
+        *size = one->size;
+    }
+    pthread_mutex_unlock(&lock);
+    return one != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+int cuMemAlloc_v2(CUdeviceptr *at, size_t size) {
+    IN_CONTEXT();
+    size_t pages = (size + 4095) / 4096 * 4096;
+    int file = memfd_create("fake-cuda", MFD_CLOEXEC);
+    if (size == 0 || file < 0 || ftruncate(file, (off_t)pages) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    char *there = mmap(NULL, pages, PROT_NONE, MAP_SHARED, file, 0);
+    char *here = mmap(NULL, pages, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (there == MAP_FAILED || here == MAP_FAILED) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *at = (CUdeviceptr)there;
+    return keep((Memory){.kind = DEVICE, .device = stack[depth - 1]->device, .base = there, .alias = here, .size = size});
+}
+
+int cuMemFree_v2(CUdeviceptr at) {
+    ENTER();
+    pthread_mutex_lock(&lock);
+    Memory *one = find((void *)at, 1);
+    if (one == NULL || one->kind != DEVICE || one->base != (char *)at) {
+        pthread_mutex_unlock(&lock);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t pages = (one->size + 4095) / 4096 * 4096;
+    /* The addresses stay taken, as the driver's do. */
+    munmap(one->alias, pages);
+    one->base = NULL;
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+int cuMemHostRegister_v2(void *at, size_t size, unsigned flags) {
+    IN_CONTEXT();
+    if (flags != 3 || (uintptr_t)at % 4096 != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return keep((Memory){.kind = HOST, .device = stack[depth - 1]->device, .base = at, .alias = at, .size = size});
+}
+
+int cuMemHostUnregister(void *at) {
+    ENTER();
+    pthread_mutex_lock(&lock);
+    Memory *one = find(at, 1);
+    if (one != NULL) {
+        one->base = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    return one != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+int cuMemHostGetDevicePointer_v2(CUdeviceptr *there, void *at, unsigned flags) {
+    IN_CONTEXT();
+    *there = (CUdeviceptr)at;
+    return flags == 0 && alias(at, 1, HOST, 0) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static int copy(CUstream stream, const void *to, int to_kind, const void *from, int from_kind, size_t size) {
+    int device = stack[depth - 1]->device;
+    char *there = alias(to, size, to_kind, device), *here = alias(from, size, from_kind, device);
+    if (there == NULL || here == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return give(stream, (Work){.what = COPY, .to = there, .from = here, .size = size});
+}
+
+int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream) {
+    IN_CONTEXT();
+    return copy(stream, to, HOST, (void *)from, DEVICE, size);
+}
+
+int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream) {
+    IN_CONTEXT();
+    return copy(stream, (void *)to, DEVICE, from, HOST, size);
+}
+
+static int copy_now(void *to, const void *from, size_t size) {
+    if (to == NULL || from == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memcpy(to, from, size);
+    return CUDA_SUCCESS;
+}
+
+int cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size) {
+    IN_CONTEXT();
+    return copy_now(alias((void *)to, size, DEVICE, stack[depth - 1]->device), from, size);
+}
+
+int cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size) {
+    IN_CONTEXT();
+    return copy_now(to, alias((void *)from, size, DEVICE, stack[depth - 1]->device), size);
+}
+
+int cuStreamCreate(CUstream *stream, unsigned flags) {
+    IN_CONTEXT();
+    *stream = make(stack[depth - 1]);
+    return flags <= 1 && *stream != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+int cuStreamDestroy_v2(CUstream stream) {
+    pthread_mutex_lock(&stream->lock);
+    stream->ending = 1;
+    pthread_cond_broadcast(&stream->changed);
+    pthread_mutex_unlock(&stream->lock);
+    pthread_join(stream->thread, NULL);
+    free(stream);
+    return CUDA_SUCCESS;
+}
+
+int cuStreamSynchronize(CUstream raw) {
+    IN_CONTEXT();
+    Stream *stream = named(raw);
+    pthread_mutex_lock(&stream->lock);
+    unsigned long given = stream->given;
+    while (stream->done < given) {
+        pthread_cond_wait(&stream->changed, &stream->lock);
+    }
+    pthread_mutex_unlock(&stream->lock);
+    return CUDA_SUCCESS;
+}
+
+int cuStreamQuery(CUstream raw) {
+    IN_CONTEXT();
+    Stream *stream = named(raw);
+    pthread_mutex_lock(&stream->lock);
+    int idle = stream->done == stream->given;
+    pthread_mutex_unlock(&stream->lock);
+    return idle ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+int cuStreamGetCtx(CUstream raw, CUcontext *context) {
+    ENTER();
+    Stream *stream = named(raw);
+    if (stream == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    *context = stream->context;
+    return CUDA_SUCCESS;
+}
+
+int cuStreamBeginCapture_v2(CUstream stream, int mode) {
+    IN_CONTEXT();
+    stream->capturing = 1;
+    return mode >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+int cuStreamEndCapture(CUstream stream, void **graph) {
+    IN_CONTEXT();
+    stream->capturing = 0;
+    *graph = NULL;
+    return CUDA_SUCCESS;
+}
+
+int cuStreamIsCapturing(CUstream raw, int *status) {
+    IN_CONTEXT();
+    Stream *stream = named(raw);
+    if (stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *status = stream->capturing;
+    return CUDA_SUCCESS;
+}
+
+static int flag(CUstream stream, enum What what, CUdeviceptr at, uint32_t value, unsigned flags) {
+    char *there = alias((void *)at, sizeof value, 0, stack[depth - 1]->device);
+    if (there == NULL || at % sizeof value != 0 || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return give(stream, (Work){.what = what, .to = there, .value = value});
+}
+
+int cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags) {
+    IN_CONTEXT();
+    return flag(stream, WRITE, at, value, flags);
+}
+
+#ifndef WITHOUT_WAITS
+int cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags) {
+    IN_CONTEXT();
+    return flag(stream, WAIT, at, value, flags);
+}
+#endif
