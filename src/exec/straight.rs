@@ -15,7 +15,7 @@ use crate::{
         layout::{Grains, Tiling},
         schedule::{Buffer, How, LoopVars, Schedule, Slice, Source, Step},
     },
-    transport::{CALL_LANES, Link, Message, Wires},
+    transport::{CALL_LANES, Link, Wires},
     types::Error,
 };
 use smallvec::SmallVec;
@@ -114,17 +114,18 @@ impl Straight {
             (0..copies).map(|tile| Reached { tile, steps: 0 }).collect();
         let mut looks = 0;
         loop {
-            let (mut moved, mut is_over) = (false, true);
+            let (mut moved, mut is_over, mut is_strange) = (false, true, false);
             for (copy, Reached { tile, steps }) in reached.iter_mut().enumerate() {
                 while *tile < tiles {
                     let Some(leg) = self.legs.get(*steps) else {
                         (*tile, *steps) = (*tile + work.copies, 0);
                         continue;
                     };
-                    let is_done = self.step(leg, work, wires, (copy, *tile))?;
-                    *steps += usize::from(is_done);
-                    moved |= is_done;
-                    if !is_done || *steps < self.legs.len() {
+                    let ran = self.step(leg, work, wires, (copy, *tile))?;
+                    *steps += usize::from(ran == Ran::Done);
+                    moved |= ran == Ran::Done;
+                    is_strange |= ran == Ran::Strange;
+                    if ran != Ran::Done || *steps < self.legs.len() {
                         break;
                     }
                 }
@@ -135,14 +136,14 @@ impl Straight {
                 return Ok(None);
             }
             looks = if moved { 0 } else { looks + 1 };
-            if !wait(looks) {
+            if is_strange || !wait(looks) {
                 return Ok(Some(reached));
             }
         }
     }
 
-    /// Runs a step for a tile. `false` if something is not there: then nothing has been sent or released, and what was
-    /// reserved is reserved again by who goes on.
+    /// Runs a step for a tile. Unless it is done nothing has been sent or released, and what was reserved is reserved again by
+    /// who goes on.
     #[inline]
     fn step<W: Wires>(
         &self,
@@ -150,7 +151,7 @@ impl Straight {
         work: &Work<'_>,
         wires: &W,
         (copy, tile): (usize, usize),
-    ) -> Result<bool, Fault> {
+    ) -> Result<Ran, Fault> {
         let at = tile * self.tiling.elements;
         // Of a call of one tile a piece may be several grains.
         let elements = match self.tiling.tiles {
@@ -158,7 +159,7 @@ impl Straight {
             _ => self.tiling.elements.min(leg.elements.saturating_sub(at)),
         };
         if elements == 0 {
-            return Ok(true);
+            return Ok(Ran::Done);
         }
         let bytes = elements * self.element;
         let lane = (work.first_lane + copy * work.channels) % CALL_LANES;
@@ -171,6 +172,16 @@ impl Straight {
             buffer.part(at * self.element, bytes)
         })
     }
+}
+
+/// What came of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ran {
+    Done,
+    /// Something has not come yet, or there is no room.
+    Waits,
+    /// A message is there that only the general executor knows what to do with: it lies where its sender left it, or is wrong.
+    Strange,
 }
 
 impl Leg {
@@ -204,7 +215,7 @@ impl Leg {
         wires: &W,
         (lane, bytes): (usize, usize),
         place: impl Fn(Place) -> Region<'m>,
-    ) -> Result<bool, Fault> {
+    ) -> Result<Ran, Fault> {
         let mut sources = SmallVec::<[Region<'_>; 4]>::new();
         for from in &self.sources {
             sources.push(match *from {
@@ -212,11 +223,11 @@ impl Leg {
                 From::Peer(peer) => {
                     let wire = |error| Fault::Wire { peer, error };
                     let Some(link) = wires.from(peer).map_err(wire)? else {
-                        return Ok(false);
+                        return Ok(Ran::Waits);
                     };
                     match body(work, link, (lane, bytes)).map_err(wire)? {
-                        Some(body) => body,
-                        None => return Ok(false),
+                        Ok(body) => body,
+                        Err(ran) => return Ok(ran),
                     }
                 }
             });
@@ -225,12 +236,12 @@ impl Leg {
         for &peer in &self.sends {
             let wire = |error| Fault::Wire { peer, error };
             let Some(link) = wires.to(peer).map_err(wire)? else {
-                return Ok(false);
+                return Ok(Ran::Waits);
             };
             match reserve(link, first, lane, bytes).map_err(wire)? {
                 Some(room) if room.len() > 0 => rooms.push(room),
                 Some(_) => {}
-                None => return Ok(false),
+                None => return Ok(Ran::Waits),
             }
             first = first.or(Some(link));
         }
@@ -248,7 +259,7 @@ impl Leg {
                 link.release(lane);
             }
         }
-        Ok(true)
+        Ok(Ran::Done)
     }
 }
 
@@ -258,10 +269,12 @@ fn body<'l, L: Link>(
     work: &Work<'_>,
     link: &'l L,
     (lane, bytes): (usize, usize),
-) -> Result<Option<Region<'l>>, Error> {
-    let is_right = |message: &Message<'_>| message.header == work.header && message.body.len() == bytes;
-    let message = link.peek(lane)?.filter(is_right);
-    Ok(message.and_then(|message| message.body.here()))
+) -> Result<std::result::Result<Region<'l>, Ran>, Error> {
+    let Some(message) = link.peek(lane)? else {
+        return Ok(Err(Ran::Waits));
+    };
+    let is_right = message.header == work.header && message.body.len() == bytes;
+    Ok(message.body.here().filter(|_| is_right).ok_or(Ran::Strange))
 }
 
 /// Where `slice` lies, and how many elements it has, if each tile's part of it is in one piece.
