@@ -9,7 +9,7 @@ use crate::{
 use std::{ffi::CStr, io, ptr};
 
 /// `ccl_net_connection`.
-pub struct Connection {
+pub(crate) struct Connection {
     pub(crate) context: *mut Context,
     pub(crate) setup: Setup,
     qp: *mut Qp,

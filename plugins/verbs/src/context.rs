@@ -12,7 +12,7 @@ use std::{
 };
 
 /// `ccl_net_context`.
-pub struct Context {
+pub(crate) struct Context {
     verbs: &'static Verbs,
     host: *const Host,
     /// Ready when a completion channel or a device's own events are.
@@ -97,16 +97,17 @@ impl Context {
                 let text = unsafe { CStr::from_ptr((self.verbs.ibv_event_type_str)(event.kind)) };
                 let text = text.to_string_lossy().into_owned();
                 self.log(if BENIGN.contains(&event.kind) { 3 } else { 1 }, &format!("{device}: {text}"));
+                let element = event.element;
+                // SAFETY: it came from there. Before anything is destroyed, which would wait for it.
+                unsafe { (self.verbs.ibv_ack_async_event)(&mut event) };
                 for &at in &self.connections {
                     // SAFETY: connections that are not destroyed yet.
                     let at = unsafe { &mut *at };
-                    let own = OF_A_CONNECTION.contains(&event.kind) && at.is_about(event.element);
+                    let own = OF_A_CONNECTION.contains(&event.kind) && at.is_about(element);
                     if own || (event.kind == DEVICE_FATAL && at.setup.device as usize == index) {
                         at.break_off(&format!("{text} (event {})", event.kind));
                     }
                 }
-                // SAFETY: it came from there. Only now: a queue pair's destruction waits for it.
-                unsafe { (self.verbs.ibv_ack_async_event)(&mut event) };
             }
         }
     }
@@ -141,8 +142,8 @@ impl Context {
 const DEVICE_FATAL: u32 = 8;
 /// Errors of a completion queue or a queue pair.
 const OF_A_CONNECTION: [u32; 4] = [0, 1, 2, 3];
-/// What is no reason to warn: established, path migrated, port active, LID, keys, subnet, GIDs.
-const BENIGN: [u32; 9] = [4, 6, 9, 11, 12, 13, 14, 17, 18];
+/// What is no reason to warn: established, drained, path migrated, port active, LID, keys, subnet manager, names, addresses.
+const BENIGN: [u32; 9] = [4, 5, 6, 9, 11, 12, 13, 17, 18];
 
 impl Drop for Context {
     fn drop(&mut self) {

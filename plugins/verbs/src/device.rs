@@ -32,7 +32,7 @@ pub(crate) struct Device {
 }
 
 /// `ccl_net_memory`: a registered piece.
-pub struct Memory {
+pub(crate) struct Memory {
     raw: *mut Mr,
     pub(crate) lkey: u32,
     pub(crate) rkey: u32,

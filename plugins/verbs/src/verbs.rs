@@ -219,8 +219,8 @@ macro_rules! functions {
                 .map_err(|why| format!("libibverbs.so.1 cannot be loaded ({why}): install rdma-core (Debian: libibverbs1, ibverbs-providers)"))?;
             let verbs = Verbs {
                 // SAFETY: functions of these names have these types.
-                $($name: unsafe { *library.get(concat!(stringify!($name), "\0").as_bytes()) }
-                    .map_err(|why| format!("libibverbs.so.1 is not the one that is known here: {why}"))?,)*
+                $($name: *unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) }
+                    .map_err(|why| format!("libibverbs.so.1 lacks a function: {why}"))?,)*
             };
             std::mem::forget(library);
             Ok(verbs)
