@@ -53,7 +53,10 @@ impl Connection {
         // One more of each for the greeting.
         let (sends, receives) = (setup.writes + 1, setup.arrivals + 1);
         if sends.max(receives) > device.max_wr {
-            return Err(format!("{device}: it takes {} requests of a queue pair, too few", device.max_wr));
+            return Err(format!(
+                "{device}: it takes {} requests of a queue pair, too few",
+                device.max_wr
+            ));
         }
         let failed = |what: &str| format!("{device}: {what}: {}", io::Error::last_os_error());
         let mut random = [0u8; 4];
@@ -112,7 +115,11 @@ impl Connection {
             return Err(failed("ibv_create_qp"));
         }
         const REMOTE_WRITE: u32 = 2;
-        let mut attr = QpAttr { access: REMOTE_WRITE, port_num: device.port, ..QpAttr::default() };
+        let mut attr = QpAttr {
+            access: REMOTE_WRITE,
+            port_num: device.port,
+            ..QpAttr::default()
+        };
         attr.pkey_index = number("CCL_IB_PKEY", 0, 65535)?.unwrap_or(0) as u16;
         made.modify(attr, INIT, "INIT")?;
         for _ in 0..receives {
@@ -121,7 +128,10 @@ impl Connection {
         // SAFETY: the queue lives.
         let status = unsafe { verbs::req_notify_cq(made.cq) };
         if status != 0 {
-            return Err(format!("{device}: ibv_req_notify_cq: {}", io::Error::from_raw_os_error(status)));
+            return Err(format!(
+                "{device}: ibv_req_notify_cq: {}",
+                io::Error::from_raw_os_error(status)
+            ));
         }
         Ok(made)
     }
@@ -146,12 +156,16 @@ impl Connection {
     pub(crate) fn join(&mut self, bytes: &[u8]) -> Result<(), String> {
         // SAFETY: the context lives as long as this.
         let device = unsafe { &*self.context }.device(self.setup.device)?;
-        let Some(bytes) = bytes.first_chunk::<BYTES>().filter(|all| bytes.len() == BYTES && all[0] == LAYOUT)
+        let Some(bytes) = bytes
+            .first_chunk::<BYTES>()
+            .filter(|all| bytes.len() == BYTES && all[0] == LAYOUT)
         else {
             return Err(format!("{device}: the other side's plugin is another version"));
         };
         if (bytes[1] == 1) != device.infiniband {
-            return Err(format!("{device}: one side is InfiniBand, the other one Ethernet"));
+            return Err(format!(
+                "{device}: one side is InfiniBand, the other one Ethernet"
+            ));
         }
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let mtu = u32::from(bytes[2]);
@@ -206,7 +220,10 @@ impl Connection {
             0 => Ok(()),
             status => {
                 let why = io::Error::from_raw_os_error(status);
-                Err(format!("{device}: ibv_modify_qp to {name}: {why} (address {} of the port)", device.gid_index))
+                Err(format!(
+                    "{device}: ibv_modify_qp to {name}: {why} (address {} of the port)",
+                    device.gid_index
+                ))
             }
         }
     }
@@ -248,10 +265,18 @@ impl Connection {
         for (to, part) in list.iter_mut().zip(parts) {
             // SAFETY: registered memory of this context.
             let lkey = unsafe { (*part.memory).lkey };
-            *to = Sge { addr: part.address as u64, length: part.len as u32, lkey };
+            *to = Sge {
+                addr: part.address as u64,
+                length: part.len as u32,
+                lkey,
+            };
             all += part.len;
         }
-        let inline = if all > 0 && all <= self.max_inline { INLINE } else { 0 };
+        let inline = if all > 0 && all <= self.max_inline {
+            INLINE
+        } else {
+            0
+        };
         let mut wr = SendWr {
             wr_id: id,
             next: ptr::null_mut(),
@@ -293,7 +318,12 @@ impl Connection {
         }
         if self.failed.is_some() && !self.told && events.len() < most {
             self.told = true;
-            events.push(Event { connection: self.setup.number, id: 0, kind: abi::FAILED, immediate: 0 });
+            events.push(Event {
+                connection: self.setup.number,
+                id: 0,
+                kind: abi::FAILED,
+                immediate: 0,
+            });
         }
     }
 
@@ -305,7 +335,10 @@ impl Connection {
                 let verbs = (*self.context).verbs();
                 CStr::from_ptr((verbs.ibv_wc_status_str)(wc.status)).to_string_lossy()
             };
-            return Err(format!("{text} (status {}, vendor's {:#x})", wc.status, wc.vendor_err));
+            return Err(format!(
+                "{text} (status {}, vendor's {:#x})",
+                wc.status, wc.vendor_err
+            ));
         }
         let connection = self.setup.number;
         if wc.opcode == RECEIVED {
@@ -315,10 +348,20 @@ impl Connection {
                 return Ok(());
             }
             let immediate = u32::from_be(wc.imm);
-            events.push(Event { connection, id: 0, kind: abi::ARRIVED, immediate });
+            events.push(Event {
+                connection,
+                id: 0,
+                kind: abi::ARRIVED,
+                immediate,
+            });
         } else if wc.wr_id != GREETING {
             self.posted -= 1;
-            events.push(Event { connection, id: wc.wr_id, kind: abi::WRITTEN, immediate: 0 });
+            events.push(Event {
+                connection,
+                id: wc.wr_id,
+                kind: abi::WRITTEN,
+                immediate: 0,
+            });
         }
         Ok(())
     }
@@ -330,7 +373,9 @@ impl Connection {
         }
         // SAFETY: the context lives as long as this.
         let context = unsafe { &*self.context };
-        let name = context.device(self.setup.device).map_or_else(|why| why, ToString::to_string);
+        let name = context
+            .device(self.setup.device)
+            .map_or_else(|why| why, ToString::to_string);
         self.failed = Some(format!("{name}: {why}"));
         if !self.qp.is_null() {
             // SAFETY: made once, and not used from here on. When it is gone the device is done with its requests.
@@ -343,7 +388,10 @@ impl Connection {
         // SAFETY: the queue lives.
         match unsafe { verbs::req_notify_cq(self.cq) } {
             0 => Ok(()),
-            status => Err(format!("ibv_req_notify_cq: {}", io::Error::from_raw_os_error(status))),
+            status => Err(format!(
+                "ibv_req_notify_cq: {}",
+                io::Error::from_raw_os_error(status)
+            )),
         }
     }
 

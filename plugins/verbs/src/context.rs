@@ -35,12 +35,21 @@ impl Context {
         if epoll < 0 {
             return Err(format!("epoll_create1: {}", io::Error::last_os_error()));
         }
-        let context =
-            Box::new(Context { verbs: verbs()?, host, epoll, devices, connections: Vec::new(), next: 0 });
+        let context = Box::new(Context {
+            verbs: verbs()?,
+            host,
+            epoll,
+            devices,
+            connections: Vec::new(),
+            next: 0,
+        });
         for device in &context.devices {
             // SAFETY: both live as long as the device.
             for fd in unsafe { [(*device.channel).fd, (*device.raw).async_fd] } {
-                let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+                let mut event = libc::epoll_event {
+                    events: libc::EPOLLIN as u32,
+                    u64: 0,
+                };
                 // SAFETY: descriptors that are open.
                 if unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut event) } < 0 {
                     return Err(format!("epoll_ctl: {}", io::Error::last_os_error()));
@@ -61,7 +70,9 @@ impl Context {
     }
 
     pub(crate) fn device(&self, index: u32) -> Result<&Device, String> {
-        self.devices.get(index as usize).ok_or_else(|| format!("there is no device {index}"))
+        self.devices
+            .get(index as usize)
+            .ok_or_else(|| format!("there is no device {index}"))
     }
 
     fn log(&self, level: c_int, text: &str) {
@@ -90,13 +101,19 @@ impl Context {
     fn asynchronous(&mut self) {
         for index in 0..self.devices.len() {
             let device = &self.devices[index];
-            let mut event = AsyncEvent { element: ptr::null_mut(), kind: 0 };
+            let mut event = AsyncEvent {
+                element: ptr::null_mut(),
+                kind: 0,
+            };
             // SAFETY: the context lives and its descriptor does not block; each event is acknowledged.
             while unsafe { (self.verbs.ibv_get_async_event)(device.raw, &mut event) } == 0 {
                 // SAFETY: the library's texts are constants.
                 let text = unsafe { CStr::from_ptr((self.verbs.ibv_event_type_str)(event.kind)) };
                 let text = text.to_string_lossy().into_owned();
-                self.log(if BENIGN.contains(&event.kind) { 3 } else { 1 }, &format!("{device}: {text}"));
+                self.log(
+                    if BENIGN.contains(&event.kind) { 3 } else { 1 },
+                    &format!("{device}: {text}"),
+                );
                 let element = event.element;
                 // SAFETY: it came from there. Before anything is destroyed, which would wait for it.
                 unsafe { (self.verbs.ibv_ack_async_event)(&mut event) };

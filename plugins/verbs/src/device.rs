@@ -60,7 +60,12 @@ pub(crate) fn all() -> Result<Vec<Device>, String> {
         // SAFETY: the list has as many, and their names end with a zero.
         let (at, name) = unsafe {
             let at = *list.add(i);
-            (at, CStr::from_ptr((verbs.ibv_get_device_name)(at)).to_string_lossy().into_owned())
+            (
+                at,
+                CStr::from_ptr((verbs.ibv_get_device_name)(at))
+                    .to_string_lossy()
+                    .into_owned(),
+            )
         };
         for port in 1..=ports(&name) {
             names.push(format!("{name}:{port}"));
@@ -77,7 +82,10 @@ pub(crate) fn all() -> Result<Vec<Device>, String> {
     match (found.is_empty(), refused.is_empty()) {
         (false, _) => Ok(found),
         (true, false) => Err(refused.join("; ")),
-        (true, true) => Err(format!("CCL_IB_HCA={choice} takes none of the devices {}", names.join(", "))),
+        (true, true) => Err(format!(
+            "CCL_IB_HCA={choice} takes none of the devices {}",
+            names.join(", ")
+        )),
     }
 }
 
@@ -125,10 +133,16 @@ impl Device {
         let mut attr: DeviceAttr = unsafe { std::mem::zeroed() };
         // SAFETY: the context is open, and there is room for what is asked.
         let (a, b) = unsafe {
-            ((verbs.ibv_query_port)(raw, port, &mut state), (verbs.ibv_query_device)(raw, &mut attr))
+            (
+                (verbs.ibv_query_port)(raw, port, &mut state),
+                (verbs.ibv_query_device)(raw, &mut attr),
+            )
         };
         if a != 0 || b != 0 {
-            return Err(format!("it cannot be asked: {}", io::Error::from_raw_os_error(a.max(b))));
+            return Err(format!(
+                "it cannot be asked: {}",
+                io::Error::from_raw_os_error(a.max(b))
+            ));
         }
         if state.state != ACTIVE {
             let text = sysfs(name, &format!("ports/{port}/state")).unwrap_or_else(|| state.state.to_string());
@@ -144,7 +158,9 @@ impl Device {
         device.max_sge = attr.max_sge.max(0) as u32;
         device.max_wr = attr.max_qp_wr.max(0) as u32;
         device.max_write = u64::from(state.max_msg);
-        device.numa_node = sysfs(name, "device/numa_node").and_then(|n| n.parse().ok()).unwrap_or(-1);
+        device.numa_node = sysfs(name, "device/numa_node")
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(-1);
         let gigabits = sysfs(name, &format!("ports/{port}/rate"))
             .and_then(|rate| rate.split(' ').next().and_then(|n| n.parse::<f64>().ok()));
         device.megabits = gigabits.map_or(0, |n| (n * 1000.0) as u32);
@@ -174,8 +190,11 @@ impl Device {
         let said = number("CCL_IB_GID_INDEX", 0, 255)?;
         let mut best: Option<(u32, u32, &str)> = None;
         for index in 0..count.min(256) {
-            let kind =
-                sysfs(&self.name, &format!("ports/{}/gid_attrs/types/{index}", self.port)).unwrap_or_default();
+            let kind = sysfs(
+                &self.name,
+                &format!("ports/{}/gid_attrs/types/{index}", self.port),
+            )
+            .unwrap_or_default();
             let Some(gid) = self.gid_at(index) else { continue };
             let (grade, why) = match () {
                 () if said == Some(index) => (0, "CCL_IB_GID_INDEX says so"),
@@ -220,7 +239,10 @@ impl Device {
         if raw.is_null() {
             let why = io::Error::last_os_error();
             let mut text = format!("{self}: {len} bytes of memory cannot be registered: {why}");
-            if matches!(why.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM)) {
+            if matches!(
+                why.raw_os_error(),
+                Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM)
+            ) {
                 // SAFETY: all bytes zero are a value of it, and the call fills it.
                 let limit = unsafe {
                     let mut limit: libc::rlimit = std::mem::zeroed();

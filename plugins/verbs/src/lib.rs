@@ -3,7 +3,10 @@
 //! libibverbs is loaded when the plugin is opened: it is built without rdma-core's headers, and where the library is missing
 //! it says so. What is called on the way of data are functions of the device's own table, which no library has by name.
 
-#[expect(unreachable_pub, reason = "the entry gives a pointer to one, so they are as public as it is")]
+#[expect(
+    unreachable_pub,
+    reason = "the entry gives a pointer to one, so they are as public as it is"
+)]
 mod abi;
 mod connection;
 mod context;
@@ -110,7 +113,9 @@ unsafe extern "C" fn register(
 ) -> c_int {
     // SAFETY: the contract, above.
     unsafe {
-        let made = (*context).device(device).and_then(|device| device.register(address, len));
+        let made = (*context)
+            .device(device)
+            .and_then(|device| device.register(address, len));
         let made = made.map(|made| {
             *key = u64::from(made.rkey);
             *memory = Box::into_raw(made);
@@ -181,7 +186,13 @@ unsafe extern "C" fn write(
             n => slice::from_raw_parts(segments, n as usize),
         };
         match (*at).write(segments, address, key, immediate, id) {
-            Ok(posted) => if posted { OK } else { AGAIN },
+            Ok(posted) => {
+                if posted {
+                    OK
+                } else {
+                    AGAIN
+                }
+            }
             Err(why) => answer(Err(why), error),
         }
     }

@@ -25,13 +25,26 @@ impl Choice {
                 Err(_) => Err(format!("CCL_IB_HCA={said}: {port:?} is no port")),
             },
         };
-        let names = rest.split(',').filter(|part| !part.is_empty()).map(name).collect::<Result<_, _>>()?;
-        Ok(Choice { said: said.to_owned(), exclude, whole, names })
+        let names = rest
+            .split(',')
+            .filter(|part| !part.is_empty())
+            .map(name)
+            .collect::<Result<_, _>>()?;
+        Ok(Choice {
+            said: said.to_owned(),
+            exclude,
+            whole,
+            names,
+        })
     }
 
     pub(crate) fn takes(&self, name: &str, port: u8) -> bool {
         let fits = |(said, at): &(String, Option<u8>)| {
-            let same = if self.whole { name == said } else { name.starts_with(said.as_str()) };
+            let same = if self.whole {
+                name == said
+            } else {
+                name.starts_with(said.as_str())
+            };
             same && at.is_none_or(|at| at == port)
         };
         self.names.is_empty() || self.names.iter().any(fits) != self.exclude
@@ -77,7 +90,11 @@ mod tests {
             ("^=mlx5_1", "mlx5_10", 1, true),
             ("^=mlx5_1:1", "mlx5_1", 1, false),
         ] {
-            assert_eq!(Choice::parse(said).unwrap().takes(name, port), takes, "{said} {name}:{port}");
+            assert_eq!(
+                Choice::parse(said).unwrap().takes(name, port),
+                takes,
+                "{said} {name}:{port}"
+            );
         }
         assert!(Choice::parse("mlx5_0:a").is_err());
     }

@@ -302,7 +302,12 @@ pub(crate) unsafe fn post_send(qp: *mut Qp, wr: &mut SendWr) -> c_int {
 /// The queue pair lives.
 pub(crate) unsafe fn post_recv(qp: *mut Qp) -> c_int {
     type F = unsafe extern "C" fn(*mut Qp, *mut RecvWr, *mut *mut RecvWr) -> c_int;
-    let mut wr = RecvWr { wr_id: 0, next: std::ptr::null_mut(), sg_list: std::ptr::null(), num_sge: 0 };
+    let mut wr = RecvWr {
+        wr_id: 0,
+        next: std::ptr::null_mut(),
+        sg_list: std::ptr::null(),
+        num_sge: 0,
+    };
     let mut bad = std::ptr::null_mut();
     // SAFETY: as above.
     unsafe { std::mem::transmute::<*mut c_void, F>((*(*qp).context).ops[POST_RECV])(qp, &mut wr, &mut bad) }
