@@ -1,6 +1,6 @@
 //! `include/ccl_net.h` in Rust, as a plugin needs it.
 
-use crate::{connection::Connection, context::Context, device::Memory};
+use crate::{connection::Connection, context::Context, memory::Memory};
 use std::ffi::{c_char, c_int, c_void};
 
 pub(crate) const VERSION: u32 = 1;

@@ -4,9 +4,11 @@ use crate::{
     abi::{Event, Host},
     connection::Connection,
     device::{self, Device},
+    settings::Settings,
     verbs::{AsyncEvent, Verbs, verbs},
 };
 use std::{
+    cell::{Cell, RefCell},
     ffi::{CStr, CString, c_int},
     io, ptr,
 };
@@ -15,12 +17,27 @@ use std::{
 pub(crate) struct Context {
     verbs: &'static Verbs,
     host: *const Host,
+    pub(crate) settings: Settings,
     /// Ready when a completion channel or a device's own events are.
     pub(crate) epoll: c_int,
     devices: Vec<Device>,
-    pub(crate) connections: Vec<*mut Connection>,
+    pub(crate) connections: RefCell<Vec<*mut Connection>>,
     /// Where the next poll begins, so that none waits for ever behind another one.
-    next: usize,
+    next: Cell<usize>,
+    /// Polls that nothing came of since the devices' own events were looked for.
+    idle: Cell<u32>,
+    counts: Cell<Counts>,
+}
+
+/// What was asked of the devices.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counts {
+    pub(crate) writes: u64,
+    pub(crate) inline: u64,
+    pub(crate) bytes: u64,
+    pub(crate) polls: u64,
+    pub(crate) completions: u64,
+    pub(crate) sleeps: u64,
 }
 
 impl Context {
@@ -29,7 +46,8 @@ impl Context {
     /// # Safety
     /// The host lives as long as the context.
     pub(crate) unsafe fn open(host: *const Host) -> Result<Box<Context>, String> {
-        let devices = device::all()?;
+        let settings = Settings::of_environment()?;
+        let devices = device::all(&settings)?;
         // SAFETY: no demands.
         let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if epoll < 0 {
@@ -38,10 +56,13 @@ impl Context {
         let context = Box::new(Context {
             verbs: verbs()?,
             host,
+            settings,
             epoll,
             devices,
-            connections: Vec::new(),
-            next: 0,
+            connections: RefCell::default(),
+            next: Cell::new(0),
+            idle: Cell::new(0),
+            counts: Cell::default(),
         });
         for device in &context.devices {
             // SAFETY: both live as long as the device.
@@ -55,7 +76,7 @@ impl Context {
                     return Err(format!("epoll_ctl: {}", io::Error::last_os_error()));
                 }
             }
-            let (index, reason, mtu) = (device.gid_index, &device.reason, 128 << device.mtu);
+            let (index, reason, mtu) = (device.gid_index, device.reason, 128 << device.mtu);
             context.log(2, &format!("{device}: address {index} ({reason}), MTU {mtu}"));
         }
         Ok(context)
@@ -92,13 +113,14 @@ impl Context {
                 if (self.verbs.ibv_get_cq_event)(device.channel, &mut cq, &mut word) != 0 {
                     break;
                 }
-                (*word.cast::<Connection>()).events += 1;
+                let events = &(*word.cast::<Connection>()).events;
+                events.set(events.get() + 1);
             }
         }
     }
 
     /// What the devices themselves tell.
-    fn asynchronous(&mut self) {
+    fn asynchronous(&self) {
         for index in 0..self.devices.len() {
             let device = &self.devices[index];
             let mut event = AsyncEvent {
@@ -117,9 +139,9 @@ impl Context {
                 let element = event.element;
                 // SAFETY: it came from there. Before anything is destroyed, which would wait for it.
                 unsafe { (self.verbs.ibv_ack_async_event)(&mut event) };
-                for &at in &self.connections {
+                for &at in &*self.connections.borrow() {
                     // SAFETY: connections that are not destroyed yet.
-                    let at = unsafe { &mut *at };
+                    let at = unsafe { &*at };
                     let own = OF_A_CONNECTION.contains(&event.kind) && at.is_about(element);
                     if own || (event.kind == DEVICE_FATAL && at.setup.device as usize == index) {
                         at.break_off(&format!("{text} (event {})", event.kind));
@@ -130,25 +152,41 @@ impl Context {
     }
 
     /// Events of all connections.
-    pub(crate) fn poll(&mut self, events: &mut Vec<Event>, most: usize) {
-        let count = self.connections.len();
+    pub(crate) fn poll(&self, events: &mut Vec<Event>, most: usize) {
+        let connections = self.connections.borrow();
+        let (count, next) = (connections.len(), self.next.get());
         for i in 0..count {
             // SAFETY: connections that are not destroyed yet.
-            unsafe { (*self.connections[(self.next + i) % count]).poll(events, most) };
+            unsafe { (*connections[(next + i) % count]).poll(events, most) };
         }
-        self.next = (self.next + 1) % count.max(1);
+        self.next.set((next + 1) % count.max(1));
+        drop(connections);
+        // To ask a device is a system call.
+        self.idle
+            .set(if events.is_empty() { self.idle.get() + 1 } else { 0 });
+        if self.idle.get() == IDLE {
+            self.idle.set(0);
+            self.asynchronous();
+        }
+    }
+
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
     }
 
     /// Takes off what made the descriptor readable, and asks for the next event of every queue.
-    pub(crate) fn arm(&mut self) -> Result<(), String> {
+    pub(crate) fn arm(&self) -> Result<(), String> {
         for index in 0..self.devices.len() {
             self.drain_channel(index as u32);
         }
         self.asynchronous();
-        for &at in &self.connections {
+        self.count(|counts| counts.sleeps += 1);
+        for &at in &*self.connections.borrow() {
             // SAFETY: connections that are not destroyed yet.
             let at = unsafe { &*at };
-            if at.failed.is_none() {
+            if at.failed.get().is_none() {
                 at.arm()?;
             }
         }
@@ -156,6 +194,8 @@ impl Context {
     }
 }
 
+/// Polls.
+const IDLE: u32 = 4096;
 const DEVICE_FATAL: u32 = 8;
 /// Errors of a completion queue or a queue pair.
 const OF_A_CONNECTION: [u32; 4] = [0, 1, 2, 3];
@@ -164,6 +204,20 @@ const BENIGN: [u32; 9] = [4, 5, 6, 9, 11, 12, 13, 17, 18];
 
 impl Drop for Context {
     fn drop(&mut self) {
+        let Counts {
+            writes,
+            inline,
+            bytes,
+            polls,
+            completions,
+            sleeps,
+        } = self.counts.get();
+        self.log(
+            2,
+            &format!(
+                "{writes} writes ({inline} inline) of {bytes} bytes, {completions} completions by {polls} polls, {sleeps} times asleep"
+            ),
+        );
         // SAFETY: opened once.
         unsafe { libc::close(self.epoll) };
     }

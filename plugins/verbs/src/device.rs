@@ -1,10 +1,11 @@
 //! Ports that can be used: which, with what address, and their memory.
 
 use crate::{
-    settings::{Choice, number},
-    verbs::{self, Channel, DeviceAttr, Mr, Port, RawContext, Verbs},
+    gid::{self, Entry},
+    settings::Settings,
+    verbs::{self, Channel, DeviceAttr, Port, RawContext, Verbs},
 };
-use std::{ffi::CStr, ffi::c_void, fs, io, ptr};
+use std::{cmp::Reverse, ffi::CStr, ffi::c_void, fs, io, ptr};
 
 const ACTIVE: u32 = 4;
 const INFINIBAND: u8 = 1;
@@ -28,23 +29,15 @@ pub(crate) struct Device {
     pub(crate) gid: [u8; 16],
     pub(crate) gid_index: u8,
     /// Why this address was chosen.
-    pub(crate) reason: String,
+    pub(crate) reason: &'static str,
 }
 
-/// `ccl_net_memory`: a registered piece.
-pub(crate) struct Memory {
-    raw: *mut Mr,
-    pub(crate) lkey: u32,
-    pub(crate) rkey: u32,
-}
-
-/// All ports that `CCL_IB_HCA` allows and that are up.
+/// All ports that `CCL_IB_HCA` allows and that are up, the fastest first.
 ///
 /// # Errors
 /// Why there is none.
-pub(crate) fn all() -> Result<Vec<Device>, String> {
-    let verbs = verbs::verbs()?;
-    let choice = Choice::of_environment()?;
+pub(crate) fn all(settings: &Settings) -> Result<Vec<Device>, String> {
+    let (verbs, choice) = (verbs::verbs()?, &settings.choice);
     let mut count = 0;
     // SAFETY: the library counts the list's devices.
     let list = unsafe { (verbs.ibv_get_device_list)(&raw mut count) };
@@ -70,7 +63,7 @@ pub(crate) fn all() -> Result<Vec<Device>, String> {
         for port in 1..=ports(&name) {
             names.push(format!("{name}:{port}"));
             if choice.takes(&name, port) {
-                match Device::open(verbs, at, &name, port) {
+                match Device::open(verbs, at, &name, port, settings) {
                     Ok(device) => found.push(device),
                     Err(why) => refused.push(format!("{name} port {port}: {why}")),
                 }
@@ -80,7 +73,10 @@ pub(crate) fn all() -> Result<Vec<Device>, String> {
     // SAFETY: it came from the library, and contexts that are open do not need it.
     unsafe { (verbs.ibv_free_device_list)(list) };
     match (found.is_empty(), refused.is_empty()) {
-        (false, _) => Ok(found),
+        (false, _) => {
+            found.sort_by_key(|device| Reverse(device.megabits));
+            Ok(found)
+        }
         (true, false) => Err(refused.join("; ")),
         (true, true) => Err(format!(
             "CCL_IB_HCA={choice} takes none of the devices {}",
@@ -101,7 +97,13 @@ fn sysfs(name: &str, rest: &str) -> Option<String> {
 }
 
 impl Device {
-    fn open(verbs: &'static Verbs, at: *mut c_void, name: &str, port: u8) -> Result<Device, String> {
+    fn open(
+        verbs: &'static Verbs,
+        at: *mut c_void,
+        name: &str,
+        port: u8,
+        settings: &Settings,
+    ) -> Result<Device, String> {
         let failed = |what| format!("{what}: {}", io::Error::last_os_error());
         // SAFETY: a device of the list.
         let raw = unsafe { (verbs.ibv_open_device)(at) };
@@ -125,7 +127,7 @@ impl Device {
             infiniband: false,
             gid: [0; 16],
             gid_index: 0,
-            reason: String::new(),
+            reason: "",
         };
         // What has been opened is closed by `drop` where one of these fails.
         let mut state = Port::default();
@@ -150,11 +152,9 @@ impl Device {
         }
         device.infiniband = state.link_layer == INFINIBAND;
         device.lid = state.lid;
-        device.mtu = match number("CCL_IB_MTU", 256, 4096)? {
-            None => state.active_mtu,
-            Some(bytes) if bytes.is_power_of_two() => state.active_mtu.min(bytes.ilog2() - 7),
-            Some(bytes) => return Err(format!("CCL_IB_MTU={bytes}: 256, 512, 1024, 2048 or 4096")),
-        };
+        device.mtu = settings
+            .mtu
+            .map_or(state.active_mtu, |mtu| mtu.min(state.active_mtu));
         device.max_sge = attr.max_sge.max(0) as u32;
         device.max_wr = attr.max_qp_wr.max(0) as u32;
         device.max_write = u64::from(state.max_msg);
@@ -164,7 +164,7 @@ impl Device {
         let gigabits = sysfs(name, &format!("ports/{port}/rate"))
             .and_then(|rate| rate.split(' ').next().and_then(|n| n.parse::<f64>().ok()));
         device.megabits = gigabits.map_or(0, |n| (n * 1000.0) as u32);
-        device.choose_gid(state.gids.max(0) as u32)?;
+        device.choose_gid(state.gids.max(0) as u32, settings)?;
         // SAFETY: the context is open.
         unsafe {
             device.pd = (verbs.ibv_alloc_pd)(raw);
@@ -185,39 +185,24 @@ impl Device {
         Ok(device)
     }
 
-    /// RoCE: version 2, IPv4 before other addresses, link-local ones last. InfiniBand: the first, which is the port's.
-    fn choose_gid(&mut self, count: u32) -> Result<(), String> {
-        let said = number("CCL_IB_GID_INDEX", 0, 255)?;
-        let mut best: Option<(u32, u32, &str)> = None;
-        for index in 0..count.min(256) {
-            let kind = sysfs(
+    fn choose_gid(&mut self, count: u32, settings: &Settings) -> Result<(), String> {
+        let kind = |index| {
+            sysfs(
                 &self.name,
                 &format!("ports/{}/gid_attrs/types/{index}", self.port),
             )
-            .unwrap_or_default();
-            let Some(gid) = self.gid_at(index) else { continue };
-            let (grade, why) = match () {
-                () if said == Some(index) => (0, "CCL_IB_GID_INDEX says so"),
-                () if said.is_some() => continue,
-                () if self.infiniband => (index, "it is the port's first"),
-                () if !kind.contains("v2") => (4, "there is none of RoCE v2"),
-                () if gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] => (1, "RoCE v2 by IPv4"),
-                () if gid[..2] == [0xfe, 0x80] => (3, "RoCE v2, link-local: there is no other address"),
-                () => (2, "RoCE v2 by IPv6: there is no IPv4 address"),
-            };
-            if best.is_none_or(|(least, ..)| grade < least) {
-                best = Some((grade, index, why));
-            }
-        }
-        let Some((_, index, why)) = best else {
-            return Err(match said {
-                Some(index) => format!("CCL_IB_GID_INDEX={index}: the port has no such address"),
-                None => "the port has no address (GID)".to_owned(),
-            });
         };
-        self.gid = self.gid_at(index).unwrap_or_default();
-        self.gid_index = index as u8;
-        self.reason = why.to_owned();
+        let entry = |index| {
+            let is_v2 = kind(index).is_some_and(|kind| kind.contains("v2"));
+            Some(Entry {
+                index,
+                is_v2,
+                gid: self.gid_at(index)?,
+            })
+        };
+        let table: Vec<Entry> = (0..count.min(256)).filter_map(entry).collect();
+        let (chosen, reason) = gid::choose(&table, self.infiniband, settings)?;
+        (self.gid, self.gid_index, self.reason) = (chosen.gid, chosen.index as u8, reason);
         Ok(())
     }
 
@@ -226,49 +211,6 @@ impl Device {
         // SAFETY: the context is open.
         let status = unsafe { (self.verbs.ibv_query_gid)(self.raw, self.port, index as i32, &mut gid) };
         (status == 0 && gid != [0; 16]).then_some(gid)
-    }
-
-    /// Memory for writes, from here and from the other side.
-    ///
-    /// # Errors
-    /// The system's reason, with the limit that is in the way if it is one.
-    pub(crate) fn register(&self, address: *mut c_void, len: usize) -> Result<Box<Memory>, String> {
-        const LOCAL_AND_REMOTE_WRITE: i32 = 3;
-        // SAFETY: the caller's memory, which it deregisters before it frees it.
-        let raw = unsafe { (self.verbs.ibv_reg_mr)(self.pd, address, len, LOCAL_AND_REMOTE_WRITE) };
-        if raw.is_null() {
-            let why = io::Error::last_os_error();
-            let mut text = format!("{self}: {len} bytes of memory cannot be registered: {why}");
-            if matches!(
-                why.raw_os_error(),
-                Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM)
-            ) {
-                // SAFETY: all bytes zero are a value of it, and the call fills it.
-                let limit = unsafe {
-                    let mut limit: libc::rlimit = std::mem::zeroed();
-                    libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit);
-                    limit.rlim_cur
-                };
-                if limit != libc::RLIM_INFINITY {
-                    text += &format!(
-                        "; the limit of locked memory (RLIMIT_MEMLOCK) is {} KiB: raise it by `ulimit -l unlimited`, \
-                         or memlock in /etc/security/limits.conf, or LimitMEMLOCK= of a service",
-                        limit / 1024
-                    );
-                }
-            }
-            return Err(text);
-        }
-        // SAFETY: it was just made.
-        let (lkey, rkey) = unsafe { ((*raw).lkey, (*raw).rkey) };
-        Ok(Box::new(Memory { raw, lkey, rkey }))
-    }
-}
-
-impl Memory {
-    pub(crate) fn deregister(self, verbs: &Verbs) {
-        // SAFETY: nothing writes there any more: the connections are gone.
-        unsafe { (verbs.ibv_dereg_mr)(self.raw) };
     }
 }
 

@@ -11,13 +11,15 @@ mod abi;
 mod connection;
 mod context;
 mod device;
+mod gid;
+mod memory;
 mod settings;
 mod verbs;
 
 use abi::{AGAIN, ERROR, ErrorText, Event, Host, OK, Plugin, Segment, Setup};
-use connection::Connection;
+use connection::{Connection, MOST_SEGMENTS};
 use context::Context;
-use device::Memory;
+use memory::Memory;
 use std::{
     ffi::{c_char, c_int, c_void},
     slice,
@@ -93,7 +95,7 @@ unsafe extern "C" fn device(
                 port: u32::from(device.port),
                 megabits: device.megabits,
                 numa_node: device.numa_node,
-                max_segments: device.max_sge.min(8),
+                max_segments: device.max_sge.min(MOST_SEGMENTS as u32),
                 max_write: device.max_write,
             };
             OK
@@ -115,7 +117,7 @@ unsafe extern "C" fn register(
     unsafe {
         let made = (*context)
             .device(device)
-            .and_then(|device| device.register(address, len));
+            .and_then(|device| Memory::register(device, address, len));
         let made = made.map(|made| {
             *key = u64::from(made.rkey);
             *memory = Box::into_raw(made);
@@ -140,17 +142,20 @@ unsafe extern "C" fn create(
 ) -> c_int {
     // SAFETY: the contract, above.
     unsafe {
-        let made = Connection::create(context, *setup).and_then(|made| {
-            let own = made.bytes()?;
-            if *len < own.len() {
-                return Err("there is no room for the bytes".to_owned());
+        let made = Connection::create(context, *setup).and_then(|made| match (*made).bytes() {
+            Ok(own) if own.len() <= *len => {
+                bytes.copy_from_nonoverlapping(own.as_ptr(), own.len());
+                *len = own.len();
+                (*context).connections.borrow_mut().push(made);
+                *connection = made;
+                Ok(OK)
             }
-            bytes.copy_from_nonoverlapping(own.as_ptr(), own.len());
-            *len = own.len();
-            let made = Box::into_raw(made);
-            (*context).connections.push(made);
-            *connection = made;
-            Ok(OK)
+            other => {
+                Connection::destroy(made);
+                Err(other
+                    .err()
+                    .unwrap_or_else(|| "there is no room for the bytes".to_owned()))
+            }
         });
         answer(made, error)
     }
@@ -164,8 +169,9 @@ unsafe extern "C" fn join(at: *mut Connection, bytes: *const u8, len: usize, err
 unsafe extern "C" fn destroy(at: *mut Connection) {
     // SAFETY: the contract, above.
     unsafe {
-        (*(*at).context).connections.retain(|&other| other != at);
-        drop(Box::from_raw(at));
+        let context = &*(*at).context;
+        context.connections.borrow_mut().retain(|&other| other != at);
+        Connection::destroy(at);
     }
 }
 
@@ -217,7 +223,7 @@ unsafe extern "C" fn poll(
 
 unsafe extern "C" fn describe(at: *mut Connection, text: *mut c_char, size: usize) {
     // SAFETY: the contract, above.
-    unsafe { put((*at).failed.as_deref().unwrap_or_default(), text, size) };
+    unsafe { put((*at).failed.get().map_or("", String::as_str), text, size) };
 }
 
 unsafe extern "C" fn descriptor(context: *mut Context) -> c_int {

@@ -3,6 +3,7 @@
 
 use libloading::os::unix::Library;
 use std::{
+    error::Error,
     ffi::{c_char, c_int, c_void},
     sync::OnceLock,
 };
@@ -216,19 +217,27 @@ macro_rules! functions {
         fn load() -> Result<Verbs, String> {
             // SAFETY: the library's start has no demands of its own.
             let library = unsafe { Library::new("libibverbs.so.1") }
-                .map_err(|why| format!("libibverbs.so.1 cannot be loaded ({why}): install rdma-core (Debian: libibverbs1, ibverbs-providers)"))?;
+                .map_err(|why| {
+                    let why = why.source().map_or_else(|| why.to_string(), ToString::to_string);
+                    format!("libibverbs.so.1 cannot be loaded ({why}): install rdma-core (Debian: libibverbs1, ibverbs-providers)")
+                })?;
             let verbs = Verbs {
                 // SAFETY: functions of these names have these types.
                 $($name: *unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) }
                     .map_err(|why| format!("libibverbs.so.1 lacks a function: {why}"))?,)*
             };
             std::mem::forget(library);
+            // What is registered is not for forked children, whose writes would take its pages from the device. It refuses where
+            // memory was registered before: then somebody else has decided that.
+            // SAFETY: no demands.
+            unsafe { (verbs.ibv_fork_init)() };
             Ok(verbs)
         }
     };
 }
 
 functions! {
+    ibv_fork_init: fn() -> c_int;
     ibv_get_device_list: fn(*mut c_int) -> *mut *mut c_void;
     ibv_free_device_list: fn(*mut *mut c_void) -> ();
     ibv_get_device_name: fn(*mut c_void) -> *const c_char;
