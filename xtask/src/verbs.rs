@@ -1,6 +1,10 @@
 //! `cargo xtask verbs`: the plugin for InfiniBand and RoCE, built, and tested in virtual machines (`scripts/rdma-vm`).
 
-use crate::{cargo::command, run::follow, run::succeed, tally::Tally};
+use crate::{
+    cargo::{build_release, command},
+    run::{follow, succeed},
+    tally::Tally,
+};
 use std::{path::Path, process::Command};
 
 /// Builds it beside the library: `target/release/libccl_net_verbs.so`.
@@ -8,11 +12,8 @@ use std::{path::Path, process::Command};
 /// # Errors
 /// How Cargo ended.
 pub(crate) fn build(root: &Path) -> Result<(), String> {
-    succeed(&mut command(
-        root,
-        "build --release --package ccl --package ccl-net-verbs",
-    ))?;
-    println!("target/release/libccl_net_verbs.so is beside libccl.so");
+    let built = build_release(root)?;
+    println!("{} is beside {}", built.verbs.display(), built.library.display());
     Ok(())
 }
 
