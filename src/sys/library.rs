@@ -2,6 +2,7 @@
 
 use libloading::Library;
 use std::{
+    env,
     error::Error,
     ffi::{CStr, OsStr, c_void},
     mem::ManuallyDrop,
@@ -40,8 +41,13 @@ pub(crate) fn beside(file: &Path) -> Option<PathBuf> {
         let found = libc::dladdr(beside as *const c_void, &raw mut info) != 0 && !info.dli_fname.is_null();
         found.then(|| CStr::from_ptr(info.dli_fname).to_bytes())
     };
-    let folder = Path::new(OsStr::from_bytes(ours?)).parent()?;
-    Some(folder.join(file))
+    let ours = OsStr::from_bytes(ours?);
+    // Of the program itself it knows only how it was called, which need not be a path of it.
+    let ours = match env::args_os().next() {
+        Some(called) if called == ours => env::current_exe().ok()?,
+        _ => PathBuf::from(ours),
+    };
+    Some(ours.parent()?.join(file))
 }
 
 /// Whether the process has more rights than who started it, so that the environment must not say which code is loaded.

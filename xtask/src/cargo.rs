@@ -33,11 +33,14 @@ pub(crate) struct Built {
     pub(crate) library: PathBuf,
     /// `ccl-perf`.
     pub(crate) program: PathBuf,
+    /// The plugin for InfiniBand and RoCE.
+    pub(crate) verbs: PathBuf,
 }
 
-/// Builds the library and the benchmark.
+/// Builds the library, the benchmark and the plugin.
 pub(crate) fn build_release(root: &Path) -> Result<Built, String> {
-    const ARGS: &str = "build --release --locked --package ccl --message-format=json-render-diagnostics";
+    const ARGS: &str = "build --release --locked --package ccl --package ccl-net-verbs \
+                        --message-format=json-render-diagnostics";
     let messages = output_of(&mut command(root, ARGS))?;
     let files: Vec<PathBuf> = messages
         .lines()
@@ -54,5 +57,6 @@ pub(crate) fn build_release(root: &Path) -> Result<Built, String> {
     Ok(Built {
         library: named("libccl.so")?,
         program: named("ccl-perf")?,
+        verbs: named("libccl_net_verbs.so")?,
     })
 }

@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask test`, `header`, `install`, `chaos`, `fuzz`, `sanitize` and `miri`.
+//! The project's own chores: `cargo xtask test`, `header`, `install`, `chaos`, `fuzz`, `sanitize`, `miri` and `verbs`.
 
 mod cargo;
 mod chaos;
@@ -14,6 +14,7 @@ mod run;
 mod sanitize;
 mod tally;
 mod tools;
+mod verbs;
 
 use std::{env, path::Path, process::ExitCode};
 
@@ -31,13 +32,17 @@ usage: cargo xtask <what>
   sanitize [address] [thread]
                   the programs of tests/c with a library that finds bad accesses, leaks and races
   miri [FILTER...]
-                  tests of unsafe code in Miri, with the nightly toolchain";
+                  tests of unsafe code in Miri, with the nightly toolchain
+  verbs build     builds the plugin for InfiniBand and RoCE beside the library, in target/release
+  verbs test      runs it in virtual machines with RoCE in software; installs what they need (Debian's packages)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match args[..] {
         ["test"] => return checks::run(root()),
+        ["verbs", "build"] => verbs::build(root()),
+        ["verbs", "test"] => return verbs::check(root()).report(env::var("CI").is_ok_and(|ci| ci == "true")),
         ["header"] => header::write(root()),
         ["header", "--check"] => header::check(root()),
         ["chaos", ref args @ ..] => chaos::Plan::from_args(args).and_then(|plan| chaos::run(root(), &plan)),

@@ -24,6 +24,17 @@ impl Tally {
         }
     }
 
+    /// Counts by what a script says: what did not pass has a line of its own; its last line has the counts.
+    pub(crate) fn line(&mut self, line: &str) {
+        if let Some(name) = line.strip_prefix("failed: ") {
+            self.failed.push(name.to_owned());
+        } else if let Some(name) = line.strip_prefix("skipped: ") {
+            self.skipped.push(name.to_owned());
+        } else if let Some((passed, _)) = line.split_once(" passed, ") {
+            self.passed += passed.parse::<usize>().unwrap_or(0);
+        }
+    }
+
     pub(crate) fn add(&mut self, other: Tally) {
         self.passed += other.passed;
         self.failed.extend(other.failed);
@@ -53,5 +64,23 @@ impl Tally {
             true => ExitCode::SUCCESS,
             false => ExitCode::FAILURE,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_counts_are_read() {
+        let mut tally = Tally::default();
+        let text = "failed: a.b\nskipped: c: no such thing\nsome words\n3 passed, 1 failed, 1 skipped\n";
+        text.lines().for_each(|line| tally.line(line));
+        let want = Tally {
+            passed: 3,
+            failed: vec!["a.b".to_owned()],
+            skipped: vec!["c: no such thing".to_owned()],
+        };
+        assert_eq!(tally, want);
     }
 }

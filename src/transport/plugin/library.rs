@@ -21,7 +21,7 @@ pub(crate) struct Plugin {
 
 impl Plugin {
     /// The plugin that `said` names: a path, if there is a slash in it, else the NAME of `libccl_net_NAME.so`, which is looked for
-    /// beside this library and then where the linker looks.
+    /// beside this library, as it is installed, and then where the linker looks.
     ///
     /// # Errors
     /// A text that says what is wrong with which file.
@@ -31,7 +31,9 @@ impl Plugin {
             false if !is_name(said) => return Err(format!("{said:?} is no name of a plugin")),
             false => {
                 let name = format!("libccl_net_{said}.so");
-                let near = beside(Path::new(&name)).filter(|path| path.exists());
+                // An installed program lies in another folder than the libraries.
+                let folders = ["", "../lib"].map(|folder| beside(&Path::new(folder).join(&name)));
+                let near = folders.into_iter().flatten().find(|path| path.exists());
                 let file = near.unwrap_or_else(|| PathBuf::from(&name));
                 (name, file)
             }

@@ -1,4 +1,4 @@
-//! `cargo xtask install`: the library, its header and the benchmark under a prefix, with what lets other builds find them.
+//! `cargo xtask install`: the library, its headers, the benchmark and the plugin for InfiniBand and RoCE under a prefix, with what lets other builds find them.
 
 mod check;
 mod files;
@@ -48,6 +48,8 @@ fn write(root: &Path, built: &Built, prefix: &Path) -> Result<(), String> {
     lib.copy(&built.library, &library, 0o755)?;
     lib.link(SONAME, &library)?;
     lib.link("libccl.so", SONAME)?;
+    // Where the library looks for it.
+    lib.copy(&built.verbs, "libccl_net_verbs.so", 0o755)?;
     include.copy(&root.join("include/ccl.h"), "ccl.h", 0o644)?;
     include.copy(&root.join("include/ccl_net.h"), "ccl_net.h", 0o644)?;
     bin.copy(&built.program, "ccl-perf", 0o755)?;
@@ -123,10 +125,16 @@ mod tests {
     }
 
     fn built(folder: &Path) -> Built {
-        let (library, program) = (folder.join("libccl.so"), folder.join("ccl-perf"));
-        fs::write(&library, "a library").unwrap();
-        fs::write(&program, "a program").unwrap();
-        Built { library, program }
+        let file = |name: &str, content: &str| {
+            let path = folder.join(name);
+            fs::write(&path, content).unwrap();
+            path
+        };
+        Built {
+            library: file("libccl.so", "a library"),
+            program: file("ccl-perf", "a program"),
+            verbs: file("libccl_net_verbs.so", "a plugin"),
+        }
     }
 
     #[test]
@@ -149,7 +157,8 @@ mod tests {
             );
         }
         let examples = examples_in_c(crate::root()).unwrap().len();
-        assert_eq!(first.len(), 9 + DOCUMENTS.len() + examples);
+        assert_eq!(at("lib/libccl_net_verbs.so"), Some("755 a plugin"));
+        assert_eq!(first.len(), 10 + DOCUMENTS.len() + examples);
         assert!(
             first
                 .values()

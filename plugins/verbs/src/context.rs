@@ -1,0 +1,224 @@
+//! [`Context`]: the devices and connections of one rank.
+
+use crate::{
+    abi::{Event, Host},
+    connection::Connection,
+    device::{self, Device},
+    settings::Settings,
+    verbs::{AsyncEvent, Verbs, verbs},
+};
+use std::{
+    cell::{Cell, RefCell},
+    ffi::{CStr, CString, c_int},
+    io, ptr,
+};
+
+/// `ccl_net_context`.
+pub(crate) struct Context {
+    verbs: &'static Verbs,
+    host: *const Host,
+    pub(crate) settings: Settings,
+    /// Ready when a completion channel or a device's own events are.
+    pub(crate) epoll: c_int,
+    devices: Vec<Device>,
+    pub(crate) connections: RefCell<Vec<*mut Connection>>,
+    /// Where the next poll begins, so that none waits for ever behind another one.
+    next: Cell<usize>,
+    /// Polls that nothing came of since the devices' own events were looked for.
+    idle: Cell<u32>,
+    counts: Cell<Counts>,
+}
+
+/// What was asked of the devices.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counts {
+    pub(crate) writes: u64,
+    pub(crate) inline: u64,
+    pub(crate) bytes: u64,
+    pub(crate) polls: u64,
+    pub(crate) completions: u64,
+    pub(crate) sleeps: u64,
+}
+
+impl Context {
+    /// Opens what can be used.
+    ///
+    /// # Safety
+    /// The host lives as long as the context.
+    pub(crate) unsafe fn open(host: *const Host) -> Result<Box<Context>, String> {
+        let settings = Settings::of_environment()?;
+        let devices = device::all(&settings)?;
+        // SAFETY: no demands.
+        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if epoll < 0 {
+            return Err(format!("epoll_create1: {}", io::Error::last_os_error()));
+        }
+        let context = Box::new(Context {
+            verbs: verbs()?,
+            host,
+            settings,
+            epoll,
+            devices,
+            connections: RefCell::default(),
+            next: Cell::new(0),
+            idle: Cell::new(0),
+            counts: Cell::default(),
+        });
+        for device in &context.devices {
+            // SAFETY: both live as long as the device.
+            for fd in unsafe { [(*device.channel).fd, (*device.raw).async_fd] } {
+                let mut event = libc::epoll_event {
+                    events: libc::EPOLLIN as u32,
+                    u64: 0,
+                };
+                // SAFETY: descriptors that are open.
+                if unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut event) } < 0 {
+                    return Err(format!("epoll_ctl: {}", io::Error::last_os_error()));
+                }
+            }
+            let (index, reason, mtu) = (device.gid_index, device.reason, 128 << device.mtu);
+            context.log(2, &format!("{device}: address {index} ({reason}), MTU {mtu}"));
+        }
+        Ok(context)
+    }
+
+    pub(crate) fn verbs(&self) -> &'static Verbs {
+        self.verbs
+    }
+
+    pub(crate) fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    pub(crate) fn device(&self, index: u32) -> Result<&Device, String> {
+        self.devices
+            .get(index as usize)
+            .ok_or_else(|| format!("there is no device {index}"))
+    }
+
+    fn log(&self, level: c_int, text: &str) {
+        if let Ok(text) = CString::new(text) {
+            // SAFETY: the host lives as long as this.
+            unsafe { ((*self.host).log)(self.host, level, text.as_ptr()) };
+        }
+    }
+
+    /// Takes a device's completion events off its channel and counts them at their connections.
+    pub(crate) fn drain_channel(&self, index: u32) {
+        let Ok(device) = self.device(index) else { return };
+        loop {
+            let (mut cq, mut word) = (ptr::null_mut(), ptr::null_mut());
+            // SAFETY: the channel lives and does not block. A queue's own word is its connection, which lives as long.
+            unsafe {
+                if (self.verbs.ibv_get_cq_event)(device.channel, &mut cq, &mut word) != 0 {
+                    break;
+                }
+                let events = &(*word.cast::<Connection>()).events;
+                events.set(events.get() + 1);
+            }
+        }
+    }
+
+    /// What the devices themselves tell.
+    fn asynchronous(&self) {
+        for index in 0..self.devices.len() {
+            let device = &self.devices[index];
+            let mut event = AsyncEvent {
+                element: ptr::null_mut(),
+                kind: 0,
+            };
+            // SAFETY: the context lives and its descriptor does not block; each event is acknowledged.
+            while unsafe { (self.verbs.ibv_get_async_event)(device.raw, &mut event) } == 0 {
+                // SAFETY: the library's texts are constants.
+                let text = unsafe { CStr::from_ptr((self.verbs.ibv_event_type_str)(event.kind)) };
+                let text = text.to_string_lossy().into_owned();
+                self.log(
+                    if BENIGN.contains(&event.kind) { 3 } else { 1 },
+                    &format!("{device}: {text}"),
+                );
+                let element = event.element;
+                // SAFETY: it came from there. Before anything is destroyed, which would wait for it.
+                unsafe { (self.verbs.ibv_ack_async_event)(&mut event) };
+                for &at in &*self.connections.borrow() {
+                    // SAFETY: connections that are not destroyed yet.
+                    let at = unsafe { &*at };
+                    let own = OF_A_CONNECTION.contains(&event.kind) && at.is_about(element);
+                    if own || (event.kind == DEVICE_FATAL && at.setup.device as usize == index) {
+                        at.break_off(&format!("{text} (event {})", event.kind));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Events of all connections.
+    pub(crate) fn poll(&self, events: &mut Vec<Event>, most: usize) {
+        let connections = self.connections.borrow();
+        let (count, next) = (connections.len(), self.next.get());
+        for i in 0..count {
+            // SAFETY: connections that are not destroyed yet.
+            unsafe { (*connections[(next + i) % count]).poll(events, most) };
+        }
+        self.next.set((next + 1) % count.max(1));
+        drop(connections);
+        // To ask a device is a system call.
+        self.idle
+            .set(if events.is_empty() { self.idle.get() + 1 } else { 0 });
+        if self.idle.get() == IDLE {
+            self.idle.set(0);
+            self.asynchronous();
+        }
+    }
+
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+
+    /// Takes off what made the descriptor readable, and asks for the next event of every queue.
+    pub(crate) fn arm(&self) -> Result<(), String> {
+        for index in 0..self.devices.len() {
+            self.drain_channel(index as u32);
+        }
+        self.asynchronous();
+        self.count(|counts| counts.sleeps += 1);
+        for &at in &*self.connections.borrow() {
+            // SAFETY: connections that are not destroyed yet.
+            let at = unsafe { &*at };
+            if at.failed.get().is_none() {
+                at.arm()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Polls.
+const IDLE: u32 = 4096;
+const DEVICE_FATAL: u32 = 8;
+/// Errors of a completion queue or a queue pair.
+const OF_A_CONNECTION: [u32; 4] = [0, 1, 2, 3];
+/// What is no reason to warn: established, drained, path migrated, port active, LID, keys, subnet manager, names, addresses.
+const BENIGN: [u32; 9] = [4, 5, 6, 9, 11, 12, 13, 17, 18];
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        let Counts {
+            writes,
+            inline,
+            bytes,
+            polls,
+            completions,
+            sleeps,
+        } = self.counts.get();
+        self.log(
+            2,
+            &format!(
+                "{writes} writes ({inline} inline) of {bytes} bytes, {completions} completions by {polls} polls, {sleeps} times asleep"
+            ),
+        );
+        // SAFETY: opened once.
+        unsafe { libc::close(self.epoll) };
+    }
+}

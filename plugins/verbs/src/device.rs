@@ -1,0 +1,236 @@
+//! Ports that can be used: which, with what address, and their memory.
+
+use crate::{
+    gid::{self, Entry},
+    settings::Settings,
+    verbs::{self, Channel, DeviceAttr, Port, RawContext, Verbs},
+};
+use std::{cmp::Reverse, ffi::CStr, ffi::c_void, fs, io, ptr};
+
+const ACTIVE: u32 = 4;
+const INFINIBAND: u8 = 1;
+
+/// An open port: its device's context, and a protection domain and a channel for completions of its own.
+pub(crate) struct Device {
+    pub(crate) verbs: &'static Verbs,
+    pub(crate) raw: *mut RawContext,
+    pub(crate) pd: *mut c_void,
+    pub(crate) channel: *mut Channel,
+    pub(crate) name: String,
+    pub(crate) port: u8,
+    pub(crate) megabits: u32,
+    pub(crate) numa_node: i32,
+    pub(crate) max_sge: u32,
+    pub(crate) max_wr: u32,
+    pub(crate) max_write: u64,
+    pub(crate) mtu: u32,
+    pub(crate) lid: u16,
+    pub(crate) infiniband: bool,
+    pub(crate) gid: [u8; 16],
+    pub(crate) gid_index: u8,
+    /// Why this address was chosen.
+    pub(crate) reason: &'static str,
+}
+
+/// All ports that `CCL_IB_HCA` allows and that are up, the fastest first.
+///
+/// # Errors
+/// Why there is none.
+pub(crate) fn all(settings: &Settings) -> Result<Vec<Device>, String> {
+    let (verbs, choice) = (verbs::verbs()?, &settings.choice);
+    let mut count = 0;
+    // SAFETY: the library counts the list's devices.
+    let list = unsafe { (verbs.ibv_get_device_list)(&raw mut count) };
+    if list.is_null() || count == 0 {
+        if !list.is_null() {
+            // SAFETY: it came from the library.
+            unsafe { (verbs.ibv_free_device_list)(list) };
+        }
+        return Err("there is no RDMA device on this machine (ibv_devices lists none)".to_owned());
+    }
+    let (mut found, mut refused, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    for i in 0..count as usize {
+        // SAFETY: the list has as many, and their names end with a zero.
+        let (at, name) = unsafe {
+            let at = *list.add(i);
+            (
+                at,
+                CStr::from_ptr((verbs.ibv_get_device_name)(at))
+                    .to_string_lossy()
+                    .into_owned(),
+            )
+        };
+        for port in 1..=ports(&name) {
+            names.push(format!("{name}:{port}"));
+            if choice.takes(&name, port) {
+                match Device::open(verbs, at, &name, port, settings) {
+                    Ok(device) => found.push(device),
+                    Err(why) => refused.push(format!("{name} port {port}: {why}")),
+                }
+            }
+        }
+    }
+    // SAFETY: it came from the library, and contexts that are open do not need it.
+    unsafe { (verbs.ibv_free_device_list)(list) };
+    match (found.is_empty(), refused.is_empty()) {
+        (false, _) => {
+            found.sort_by_key(|device| Reverse(device.megabits));
+            Ok(found)
+        }
+        (true, false) => Err(refused.join("; ")),
+        (true, true) => Err(format!(
+            "CCL_IB_HCA={choice} takes none of the devices {}",
+            names.join(", ")
+        )),
+    }
+}
+
+/// How many ports a device has.
+fn ports(name: &str) -> u8 {
+    let count = fs::read_dir(format!("/sys/class/infiniband/{name}/ports")).map_or(0, Iterator::count);
+    u8::try_from(count).unwrap_or(u8::MAX)
+}
+
+fn sysfs(name: &str, rest: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/sys/class/infiniband/{name}/{rest}")).ok()?;
+    Some(text.trim().to_owned())
+}
+
+impl Device {
+    fn open(
+        verbs: &'static Verbs,
+        at: *mut c_void,
+        name: &str,
+        port: u8,
+        settings: &Settings,
+    ) -> Result<Device, String> {
+        let failed = |what| format!("{what}: {}", io::Error::last_os_error());
+        // SAFETY: a device of the list.
+        let raw = unsafe { (verbs.ibv_open_device)(at) };
+        if raw.is_null() {
+            return Err(failed("ibv_open_device"));
+        }
+        let mut device = Device {
+            verbs,
+            raw,
+            pd: ptr::null_mut(),
+            channel: ptr::null_mut(),
+            name: name.to_owned(),
+            port,
+            megabits: 0,
+            numa_node: -1,
+            max_sge: 0,
+            max_wr: 0,
+            max_write: 0,
+            mtu: 0,
+            lid: 0,
+            infiniband: false,
+            gid: [0; 16],
+            gid_index: 0,
+            reason: "",
+        };
+        // What has been opened is closed by `drop` where one of these fails.
+        let mut state = Port::default();
+        // SAFETY: all bytes zero are a value of it.
+        let mut attr: DeviceAttr = unsafe { std::mem::zeroed() };
+        // SAFETY: the context is open, and there is room for what is asked.
+        let (a, b) = unsafe {
+            (
+                (verbs.ibv_query_port)(raw, port, &mut state),
+                (verbs.ibv_query_device)(raw, &mut attr),
+            )
+        };
+        if a != 0 || b != 0 {
+            return Err(format!(
+                "it cannot be asked: {}",
+                io::Error::from_raw_os_error(a.max(b))
+            ));
+        }
+        if state.state != ACTIVE {
+            let text = sysfs(name, &format!("ports/{port}/state")).unwrap_or_else(|| state.state.to_string());
+            return Err(format!("the port is not active but {text:?}"));
+        }
+        device.infiniband = state.link_layer == INFINIBAND;
+        device.lid = state.lid;
+        device.mtu = settings
+            .mtu
+            .map_or(state.active_mtu, |mtu| mtu.min(state.active_mtu));
+        device.max_sge = attr.max_sge.max(0) as u32;
+        device.max_wr = attr.max_qp_wr.max(0) as u32;
+        device.max_write = u64::from(state.max_msg);
+        device.numa_node = sysfs(name, "device/numa_node")
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(-1);
+        let gigabits = sysfs(name, &format!("ports/{port}/rate"))
+            .and_then(|rate| rate.split(' ').next().and_then(|n| n.parse::<f64>().ok()));
+        device.megabits = gigabits.map_or(0, |n| (n * 1000.0) as u32);
+        device.choose_gid(state.gids.max(0) as u32, settings)?;
+        // SAFETY: the context is open.
+        unsafe {
+            device.pd = (verbs.ibv_alloc_pd)(raw);
+            if device.pd.is_null() {
+                return Err(failed("ibv_alloc_pd"));
+            }
+            device.channel = (verbs.ibv_create_comp_channel)(raw);
+            if device.channel.is_null() {
+                return Err(failed("ibv_create_comp_channel"));
+            }
+            for fd in [(*device.channel).fd, (*raw).async_fd] {
+                let flags = libc::fcntl(fd, libc::F_GETFL);
+                if flags < 0 || libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) < 0 {
+                    return Err(failed("fcntl"));
+                }
+            }
+        }
+        Ok(device)
+    }
+
+    fn choose_gid(&mut self, count: u32, settings: &Settings) -> Result<(), String> {
+        let kind = |index| {
+            sysfs(
+                &self.name,
+                &format!("ports/{}/gid_attrs/types/{index}", self.port),
+            )
+        };
+        let entry = |index| {
+            let is_v2 = kind(index).is_some_and(|kind| kind.contains("v2"));
+            Some(Entry {
+                index,
+                is_v2,
+                gid: self.gid_at(index)?,
+            })
+        };
+        let table: Vec<Entry> = (0..count.min(256)).filter_map(entry).collect();
+        let (chosen, reason) = gid::choose(&table, self.infiniband, settings)?;
+        (self.gid, self.gid_index, self.reason) = (chosen.gid, chosen.index as u8, reason);
+        Ok(())
+    }
+
+    fn gid_at(&self, index: u32) -> Option<[u8; 16]> {
+        let mut gid = [0; 16];
+        // SAFETY: the context is open.
+        let status = unsafe { (self.verbs.ibv_query_gid)(self.raw, self.port, index as i32, &mut gid) };
+        (status == 0 && gid != [0; 16]).then_some(gid)
+    }
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} port {}", self.name, self.port)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: what was made, once, in the order opposite to that; connections and memory are gone.
+        unsafe {
+            if !self.channel.is_null() {
+                (self.verbs.ibv_destroy_comp_channel)(self.channel);
+            }
+            if !self.pd.is_null() {
+                (self.verbs.ibv_dealloc_pd)(self.pd);
+            }
+            (self.verbs.ibv_close_device)(self.raw);
+        }
+    }
+}
