@@ -24,6 +24,7 @@ use std::{
     cell::Cell,
     ffi::c_void,
     ops::Range,
+    ptr,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
@@ -280,13 +281,30 @@ impl Device {
         let is_host = |driver: &Driver, at: *const u8| {
             matches!(driver.place(at), Ok(Place::Host)) && !driver.was_freed(at)
         };
+        let (last, unasked) = LAST.get();
+        if unasked > 0 && last == buffers && !Driver::was_found() {
+            LAST.set((last, unasked - 1));
+            return false;
+        }
         match Driver::in_use() {
             Some(Ok(driver)) => !buffers.iter().all(|at| is_host(driver, at.cast())),
             Some(Err(_)) => !buffers.iter().all(|at| is_readable(at.cast())),
-            None => false,
+            None => {
+                LAST.set((buffers, UNASKED));
+                false
+            }
         }
     }
 }
+
+thread_local! {
+    /// The buffers of this thread's last call, where no driver was loaded yet, and how many calls with the same go on without
+    /// asking again. To ask takes 9 ns, where the shortest calls take 60.
+    static LAST: Cell<([*const c_void; 2], u32)> = const { Cell::new(([ptr::null(); 2], 0)) };
+}
+
+/// A driver that is loaded between calls gives out no address of memory that is used in each of them: it may be seen late.
+const UNASKED: u32 = 64;
 
 impl Communicator {
     /// Checks and begins a collective on device memory.

@@ -86,6 +86,12 @@ impl Driver {
         Driver::look(loads)
     }
 
+    /// Whether a call has found it, whatever it is worth.
+    #[inline]
+    pub(crate) fn was_found() -> bool {
+        DRIVER.get().is_some()
+    }
+
     #[cold]
     fn look(loads: u64) -> Option<Result<&'static Driver, &'static str>> {
         let flags = unix::RTLD_LAZY | libc::RTLD_NOLOAD;
