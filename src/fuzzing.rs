@@ -5,6 +5,7 @@
 use crate::{
     bootstrap::{env, fuzzing as bootstrap},
     net::fuzzing as net,
+    plan::import::msccl::fuzzing as msccl,
     topo::read::fuzzing as topo,
     transport::{shm::fuzzing as shm, tcp::fuzzing as tcp},
 };
@@ -23,6 +24,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("launch", env::fuzzing::launch),
     ("meeting", bootstrap::meeting),
     ("messages", bootstrap::messages),
+    ("msccl", msccl::algorithm),
     ("pmi", env::fuzzing::pmi),
     ("shm", shm::segment),
     ("shm-parcel", shm::parcel),

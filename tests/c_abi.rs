@@ -1,6 +1,10 @@
 //! The C ABI as C and C++ programs meet it: `tests/c/*` and the examples, compiled against `include/ccl.h`,
 //! linked with `libccl.so` and run.
 
+#[cfg(feature = "cuda")]
+#[path = "common/compile.rs"]
+mod compile;
+
 use std::{
     collections::BTreeSet,
     env, fs,
@@ -504,11 +508,7 @@ fn the_soname_is_that_of_the_link() {
 fn stand_in(name: &str, flags: &[&str]) -> [String; 3] {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(&folder).unwrap();
-    let mut command = Command::new("cc");
-    command.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-O1"]);
-    command.args(["-fPIC", "-shared", "-pthread", "-Wl,-soname,libcuda.so.1"]);
-    command.args(flags).arg("-o").arg(folder.join("libcuda.so.1"));
-    output_of(command.arg(Path::new(ROOT).join("tests/cuda/libcuda.c")));
+    compile::cuda_driver(&folder.join("libcuda.so.1"), flags);
     let folder = folder.display();
     [
         format!("-L{folder}"),
@@ -538,6 +538,21 @@ fn device_memory_of_forked_processes_and_threads() {
 #[test]
 fn device_memory_that_cannot_be_used() {
     with_stand_in("tests/cuda/faults.c", "cuda-faults", &[]);
+}
+
+/// The same where the data stay on the devices.
+#[cfg(feature = "cuda")]
+#[test]
+fn device_memory_by_windows() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda-kernels");
+    fs::create_dir_all(&folder).unwrap();
+    compile::cuda_driver_with_kernels(&folder.join("libcuda.so.1"));
+    let folder = folder.display();
+    let (from, path) = (format!("-L{folder}"), format!("-Wl,-rpath,{folder}"));
+    let linked = ["-DDIRECT", "-Wl,--no-as-needed", &from, "-l:libcuda.so.1", &path];
+    for source in ["tests/cuda/collectives.c", "tests/cuda/faults.c"] {
+        run(&build_with(source, C, &linked));
+    }
 }
 
 #[cfg(feature = "cuda")]

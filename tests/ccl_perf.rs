@@ -1,5 +1,9 @@
 //! `ccl-perf` as its users meet it: the table, the files, the mistakes, and what is left after a violent end.
 
+#[path = "common/compile.rs"]
+#[allow(dead_code)]
+mod compile;
+
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     ffi::OsStr,
@@ -745,11 +749,7 @@ fn memory_of_cuda_devices() {
     };
     fs::write(&library, "no library").unwrap();
     is_refused(ran("allreduce --device cuda", None), "no CUDA driver");
-    let mut cc = Command::new("cc");
-    cc.args(["-std=gnu11", "-O1", "-fPIC", "-shared", "-pthread", "-o"])
-        .arg(&library)
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda/libcuda.c"));
-    assert!(cc.status().expect("a C compiler").success());
+    compile::cuda_driver(&library, &[]);
     is_refused(
         ran("allreduce --device cuda", Some("100")),
         "CUDA_ERROR_NO_DEVICE",

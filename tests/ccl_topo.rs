@@ -1,5 +1,9 @@
 //! `ccl-topo` as its users meet it.
 
+#[path = "common/compile.rs"]
+#[allow(dead_code)]
+mod compile;
+
 use std::{
     path::Path,
     process::{Command, Output, Stdio},
@@ -111,7 +115,10 @@ fn mistakes_are_one_line() {
         "{line}"
     );
     for (words, wanted) in [
-        (&[][..], "show, dump, diff, rings, simulate or draw?"),
+        (
+            &[][..],
+            "show, dump, diff, rings, simulate, draw, plan, explain or verify?",
+        ),
         (&["paint"], "unrecognized subcommand"),
         (&["draw", "a"], "--output <OUT.svg>"),
         (
@@ -258,12 +265,7 @@ impl Gpus {
             std::fs::write(device.join("class"), class).unwrap();
             std::fs::write(device.join("vendor"), "0x10de").unwrap();
         }
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nvml.c");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-std=gnu11", "-Wall", "-Werror", "-shared", "-fPIC", "-o"]);
-        let compiled = compiler.arg(folder.path().join("libnvidia-ml.so.1")).arg(source);
-        let compiled = compiled.output().expect("this test needs a C compiler, cc");
-        assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+        compile::library("tests/nvml.c", &folder.path().join("libnvidia-ml.so.1"), &[]);
         Gpus { folder }
     }
 
@@ -569,4 +571,165 @@ fn draw_writes_a_file_or_says_why_not() {
         assert_eq!((status, line.lines().count()), (1, 1), "{words:?}: {line}");
         assert!(line.contains(wanted), "{words:?}: {line}");
     }
+}
+
+#[test]
+fn verify_proves_schedules_and_files_or_tells_what_is_wrong() {
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/msccl");
+    let told = prints(&[
+        "verify",
+        "allreduce",
+        "--ranks",
+        "8",
+        "--algorithm",
+        "ring",
+        "--bytes",
+        "8K",
+    ]);
+    let row = "ring                   120         112      14      14    4.67           28672 B    1.00  rank 0 for all, 8 compared";
+    assert!(told.lines().any(|line| line == row), "{told}");
+    let told = prints(&["verify", "broadcast", "--ranks", "5", "--root", "3"]);
+    assert!(told.contains("\nchain ") && !told.contains("FLAW"), "{told}");
+
+    let file = format!("{data}/own/ring-allreduce-4.xml");
+    let told = prints(&["verify", &file]);
+    assert!(
+        told.starts_with(&format!(
+            "{file}: \"ring 4\", allreduce among 4 ranks, 4 chunks, Simple, in place"
+        )),
+        "{told}"
+    );
+    for wanted in ["\nproved: ", "1.500 vectors", "1.00 times what one must"] {
+        assert!(told.contains(wanted), "{told}");
+    }
+    let strict = ccl_topo(&["verify", &file, "--slots", "1"]);
+    assert_eq!(strict.status.code(), Some(1));
+    assert!(text(&strict.stdout).contains(": deadlock: rank 0, thread block 0, step 1"));
+
+    let file = format!("{data}/own/broken/wrong-chunk.xml");
+    let wrong = ccl_topo(&["verify", &file]);
+    assert_eq!((wrong.status.code(), text(&wrong.stderr).as_str()), (Some(1), ""));
+    let wanted =
+        format!("\n{file}:17: rank 1, thread block 0, step 1: reduces chunk 0 of the vector with chunk 2\n");
+    let told = text(&wrong.stdout);
+    assert!(told.contains(&wanted) && told.ends_with("NOT proved\n"), "{told}");
+
+    let topology = format!("{DATA}/nccl-xml/aws-p4d-24xl-topo.xml");
+    for (words, wanted) in [
+        (&["allreduce"][..], "allreduce among how many ranks? --ranks N"),
+        (
+            &["allreduce", "--ranks", "4", "--root", "1"],
+            "allreduce has no root",
+        ),
+        (
+            &["broadcast", "--ranks", "4", "--root", "4"],
+            "--root 4 is none of 4 ranks",
+        ),
+        (
+            &["broadcast", "--ranks", "4", "--algorithm", "ring"],
+            "ring cannot broadcast: one of direct",
+        ),
+        (
+            &["nothing", "--ranks", "4"],
+            "--ranks goes with a collective: nothing is none",
+        ),
+        (&[&topology], "an element \"system\"; wanted an algo of MSCCL"),
+        (&["/nowhere/at-all"], "No such file"),
+    ] {
+        let words: Vec<_> = ["verify"].iter().chain(words).copied().collect();
+        let (status, line) = fails(&words);
+        assert_eq!(status, 1, "{words:?}: {line}");
+        assert!(
+            line.starts_with("ccl-topo: ") && line.contains(wanted),
+            "{words:?}: {line}"
+        );
+    }
+}
+
+/// What is chosen is reckoned on the edges that the simulator runs: both say about the same.
+#[test]
+fn plans_take_about_what_the_simulator_says() {
+    let number = |words: &[&str], place: &str| -> f64 {
+        let said: serde_json::Value = serde_json::from_str(&prints(words)).unwrap();
+        said.pointer(place).unwrap().as_f64().unwrap()
+    };
+    for file in [
+        "nccl-xml/oci-h100-topology-kubernetes.xml",
+        "nccl-xml/aws-p4d-24xl-topo.xml",
+        "rccl-xml/topo_8p_pcie.xml",
+        "own/slurm-4hosts.conf",
+    ] {
+        let file = format!("{DATA}/{file}");
+        for algorithm in ["ring", "direct", "doubletree", "halving", "hierarchical"] {
+            for (bytes, tile) in [("64K", "64K"), ("1M", "64K"), ("64M", "1M")] {
+                let how = [
+                    "allreduce",
+                    bytes,
+                    "--algorithm",
+                    algorithm,
+                    "--channels",
+                    "1",
+                    "--tile",
+                    tile,
+                    "--json",
+                ];
+                let planned = number(&[&["plan", &file][..], &how].concat(), "/time_us");
+                let run = number(
+                    &[&["simulate", "--topo", &file][..], &how].concat(),
+                    "/results/0/now/time_us",
+                );
+                let times = planned / run;
+                assert!(
+                    (0.95..1.3).contains(&times),
+                    "{file} {how:?}: {planned} and {run} us"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn explain_names_what_limits_a_call_and_where_that_is_written() {
+    for (file, limit, line) in [
+        (
+            "nccl-xml/oci-h100-topology-kubernetes.xml",
+            "host0/0000:0f:00.0->0000:0d:00.0 (48.0 GB/s",
+            Some(5),
+        ),
+        (
+            "nccl-xml/aws-p4d-24xl-topo.xml",
+            "host0/NUMA 0->NUMA 1 (10.0 GB/s",
+            None,
+        ),
+        (
+            "rccl-xml/topo_8p_pcie.xml",
+            "host0/0000:1b:00.0->0000:18:00.0 (12.0 GB/s",
+            Some(8),
+        ),
+        ("own/slurm-4hosts.conf", "node1->leaf1 (50.0 GB/s", Some(3)),
+    ] {
+        let file = format!("{DATA}/{file}");
+        let said = prints(&["explain", &file, "allreduce", "64M"]);
+        let bottleneck = said.lines().find(|line| line.starts_with("bottleneck")).unwrap();
+        let place = line.map_or("from assumed".to_owned(), |line| format!("from {file}:{line}"));
+        assert!(
+            bottleneck.contains(limit) && bottleneck.ends_with(&place),
+            "{said}"
+        );
+        assert_eq!(prints(&["explain", &file, "allreduce", "64M"]), said);
+        assert!(said.contains("\nring: "), "{said}");
+        // Few bytes are another matter.
+        let short = prints(&["plan", &file, "allreduce", "64"]);
+        assert!(!short.contains("\nring: "), "{short}");
+        for command in ["plan", "explain"] {
+            let json = prints(&[command, &file, "allgather", "1M", "--json"]);
+            serde_json::from_str::<serde_json::Value>(&json).unwrap();
+        }
+    }
+    let apart = format!("{DATA}/nccl-xml/azure-ncv4-graph.xml");
+    let (status, said) = fails(&["plan", &apart, "allreduce", "1M"]);
+    assert!(
+        status == 1 && said.contains("no way leads from rank 0 to rank 1"),
+        "{said}"
+    );
 }

@@ -4,12 +4,10 @@
 mod common;
 
 use ccl::{Collective, CudaStream, DType, DeviceMemory, Op};
-use common::{config, with_ranks};
+use common::{compile, config, with_ranks};
 use libloading::Library;
 use std::{
     ffi::{c_int, c_uint, c_void},
-    path::Path,
-    process::Command,
     ptr,
     sync::LazyLock,
 };
@@ -18,11 +16,7 @@ use std::{
 static DRIVER: LazyLock<Library> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("libcuda.so.1");
-    let mut cc = Command::new("cc");
-    cc.args(["-std=gnu11", "-O1", "-fPIC", "-shared", "-pthread"]);
-    cc.args(["-Wl,-soname,libcuda.so.1", "-o"]).arg(&library);
-    cc.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda/libcuda.c"));
-    assert!(cc.status().expect("a C compiler").success());
+    compile::cuda_driver(&library, &[]);
     // SAFETY: it has no initialisers.
     unsafe { Library::new(&library) }.unwrap()
 });

@@ -310,6 +310,18 @@ impl Config {
         }
     }
 
+    /// Whether operations on device memory may go by windows, as the environment says.
+    #[cfg(feature = "cuda")]
+    pub(super) fn cuda_direct(&self) -> Result<bool> {
+        match switch_text("CCL_CUDA_DIRECT", "off").as_str() {
+            "off" => Ok(false),
+            "on" => Ok(true),
+            other => Err(Error::usage(format!(
+                "CCL_CUDA_DIRECT={other:?} does not exist: use \"on\" or \"off\""
+            ))),
+        }
+    }
+
     /// What the ranks must have in common.
     pub(super) fn knobs(&self) -> Vec<(String, String)> {
         let knob = |name: &str, value: &Option<String>| {
@@ -320,6 +332,10 @@ impl Config {
             knob("algorithm", &self.algorithm),
             ("reproducible".to_owned(), self.reproducible.to_string()),
             ("CCL_DIRECT".to_owned(), direct_text()),
+            (
+                "CCL_CUDA_DIRECT".to_owned(),
+                switch_text("CCL_CUDA_DIRECT", "off"),
+            ),
             (
                 "CCL_ENCRYPTION".to_owned(),
                 self.encryption.clone().unwrap_or("off".to_owned()),
@@ -385,9 +401,14 @@ fn heartbeat(text: std::result::Result<String, env::VarError>) -> Result<u32> {
 }
 
 fn direct_text() -> String {
-    match env::var("CCL_DIRECT") {
-        Err(env::VarError::NotPresent) => "auto".to_owned(),
-        Ok(text) if text.is_empty() => "auto".to_owned(),
+    switch_text("CCL_DIRECT", "auto")
+}
+
+/// What a variable says, or what it says where it is not set.
+fn switch_text(name: &str, unset: &str) -> String {
+    match env::var(name) {
+        Err(env::VarError::NotPresent) => unset.to_owned(),
+        Ok(text) if text.is_empty() => unset.to_owned(),
         Ok(text) => text,
         Err(env::VarError::NotUnicode(_)) => "(not UTF-8)".to_owned(),
     }

@@ -6,18 +6,19 @@
 
 use super::{
     Communicator,
+    direct::Direct,
     engine::{Gate, Start},
 };
 use crate::{
     cuda::{
         DeviceMemory,
-        driver::{Context, Driver, Place, Stream},
+        driver::{Context, Current, Driver, Place, Stream},
         staging::Staging,
     },
     exec::{Completion, Outcome, Wanted},
-    mem::{Hold, Region},
+    mem::{Hold, Owned, Region},
     plan::layout::Blocks,
-    sys::loaded::is_readable,
+    sys::attach::is_mapped,
     types::{Cause, Collective, DType, Error, Op, Reducing, Result},
 };
 use std::{
@@ -37,7 +38,8 @@ pub struct OnCuda<'c> {
 
 /// # Memory of CUDA devices
 ///
-/// Ranks of one operation may have different kinds of memory. Data go through pinned host memory.
+/// Ranks of one operation may have different kinds of memory. Data go through pinned host memory; with `CCL_CUDA_DIRECT=on` those of
+/// all-reduce, reduce-scatter, all-gather and broadcast stay on the devices of a host, and all ranks must have memory of devices.
 impl Communicator {
     /// Operations on memory of a CUDA device, each in the order of `stream`. They return at once. A failure ends those that are in the
     /// stream, whose output is then anything; [`Communicator::failure`] tells.
@@ -138,9 +140,9 @@ impl OnCuda<'_> {
 /// The stream and the device of an operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Device {
-    driver: &'static Driver,
-    context: Context,
-    stream: Stream,
+    pub(super) driver: &'static Driver,
+    pub(super) context: Context,
+    pub(super) stream: Stream,
 }
 
 /// What is still to be given to an operation's stream: the wait for its end, and what comes after. Of operations that need one
@@ -148,7 +150,8 @@ pub(crate) struct Device {
 #[must_use = "the stream has no output without it"]
 pub(crate) struct Tail {
     device: Device,
-    staging: Arc<Staging>,
+    /// None: the stream has all.
+    staging: Option<Arc<Staging>>,
     /// Whether the stream waits.
     waits: bool,
     /// From here on in the pinned memory lies what belongs there.
@@ -220,7 +223,7 @@ impl Device {
         };
         let driver = match driver {
             Ok(driver) => driver,
-            Err(_) if stream.is_null() && used().all(|(_, buffer)| is_readable(buffer.as_ptr())) => {
+            Err(_) if stream.is_null() && used().all(|(_, buffer)| is_mapped(buffer.as_ptr())) => {
                 return Ok(None);
             }
             Err(reason) => return Err(Error::usage(format!("no CUDA device can be used: {reason}"))),
@@ -288,7 +291,7 @@ impl Device {
         }
         match Driver::in_use() {
             Some(Ok(driver)) => !buffers.iter().all(|at| is_host(driver, at.cast())),
-            Some(Err(_)) => !buffers.iter().all(|at| is_readable(at.cast())),
+            Some(Err(_)) => !buffers.iter().all(|at| is_mapped(at.cast())),
             None => {
                 LAST.set((buffers, UNASKED));
                 false
@@ -315,6 +318,17 @@ impl Communicator {
         memory: [Option<Region<'static>>; 2],
         what: (usize, DType, Reducing),
     ) -> Result<Tail> {
+        if let Some(window) = &self.window
+            && Direct::takes(collective, what)
+        {
+            Direct::new(self, window, device)?.collective(collective, memory, what)?;
+            return Ok(Tail {
+                device,
+                staging: None,
+                waits: false,
+                output: Vec::new(),
+            });
+        }
         let moved = Moved::whole(memory);
         // An operation looks at no buffer that it does not use.
         let is_used = memory.map(|region| region.is_some());
@@ -396,10 +410,52 @@ impl Communicator {
         })
     }
 
+    /// Has the stream wait for all ranks' streams to come here, who tell each other `word`; `at_end` gets those of all, by rank,
+    /// if all came.
+    pub(super) fn meet_on<const N: usize>(
+        &self,
+        device: Device,
+        word: [u8; N],
+        at_end: impl FnOnce(&[[u8; N]]) + Send + 'static,
+    ) -> Result<()> {
+        let (mine, all) = (
+            Owned::new(word.to_vec()).hold(),
+            Owned::new(vec![0u8; N * self.ranks()]),
+        );
+        let words = all.hold();
+        let told = move |outcome: &Outcome| {
+            if outcome.is_ok() {
+                let mut bytes = vec![0u8; words.region().len()];
+                Region::of_mut(&mut bytes).copy_from(&words.region());
+                at_end(bytes.as_chunks().0);
+            }
+        };
+        let tail = self.on(device, Moved::whole([None, None]), told, |_, start| {
+            let memory = [Some(mine), Some(all.hold())];
+            self.begin_collective(Collective::AllGather, memory, (N, DType::Uint8, Op::Sum), start)
+        })?;
+        self.end_on(tail)
+    }
+
     /// Begins a barrier between what is in the ranks' streams.
     pub(crate) fn barrier_on(&self, device: Device) -> Result<Tail> {
         let moved = Moved::whole([None, None]);
         self.on(device, moved, |_| (), |_, start| self.begin_barrier(start))
+    }
+
+    /// The device's context, if an operation may begin in its stream.
+    pub(super) fn enter_device(&self, device: Device) -> Result<Current<'static>> {
+        self.engine.membership.check()?;
+        if let Some(cause) = self.failure() {
+            return Err(Error::Closed(cause));
+        }
+        let current = device.driver.enter(device.context)?;
+        match current.is_capturing(device.stream)? {
+            true => Err(Error::usage(
+                "the stream is being captured into a CUDA graph: operations that the host takes part in cannot be captured",
+            )),
+            false => Ok(current),
+        }
     }
 
     /// Has the stream copy the input, and `begin` begin the operation on the copy as soon as that is there.
@@ -410,21 +466,8 @@ impl Communicator {
         at_end: impl FnOnce(&Outcome) + Send + 'static,
         begin: impl FnOnce([Hold; 2], Start) -> Result<()>,
     ) -> Result<Tail> {
-        self.engine.membership.check()?;
-        if let Some(cause) = self.failure() {
-            return Err(Error::Closed(cause));
-        }
-        let Device {
-            driver,
-            context,
-            stream,
-        } = device;
-        let current = driver.enter(context)?;
-        if current.is_capturing(stream)? {
-            return Err(Error::usage(
-                "the stream is being captured into a CUDA graph: operations through host memory cannot be captured",
-            ));
-        }
+        let stream = device.stream;
+        let current = self.enter_device(device)?;
         let (places, bytes) = moved.places();
         let staging = Arc::new(Staging::take(&current, bytes)?);
         let is_given = Cell::new(false);
@@ -474,7 +517,7 @@ impl Communicator {
         };
         Ok(Tail {
             device,
-            staging,
+            staging: Some(staging),
             waits: moved.waits,
             output: moved.copied_out.into_iter().map(there).collect(),
         })
@@ -504,14 +547,17 @@ impl Tail {
             context,
             stream,
         } = self.device;
+        let Some(staging) = self.staging else {
+            return Ok(());
+        };
         let current = driver.enter(context)?;
         if self.waits {
-            self.staging.wait_done(&current, stream)?;
+            staging.wait_done(&current, stream)?;
         }
         for (from, to) in self.output {
-            self.staging.copy_out(&current, stream, from, to)?;
+            staging.copy_out(&current, stream, from, to)?;
         }
-        self.staging.tell_free(&current, stream)
+        staging.tell_free(&current, stream)
     }
 }
 

@@ -5,6 +5,8 @@ mod collectives;
 mod config;
 #[cfg(feature = "cuda")]
 mod device;
+#[cfg(feature = "cuda")]
+mod direct;
 mod engine;
 mod env;
 mod given;
@@ -33,6 +35,8 @@ pub use pending::{Begin, Pending};
 pub use scope::{Message, Scope};
 pub use stream::Stream;
 
+#[cfg(feature = "cuda")]
+use crate::cuda::window::Window;
 use crate::{
     bootstrap::{self, Child, Joining, Membership, Network, UniqueId},
     exec::{Completion, Outcome},
@@ -44,7 +48,7 @@ use crate::{
         groups::Groups,
     },
     record::Record,
-    sys::{attach::is_readable, helpers::Helpers},
+    sys::{attach::may_be_read, helpers::Helpers},
     topo::share::{Allowance, Crowd, share},
     transport::{
         CALL_LANES, MAX_MESSAGE,
@@ -91,6 +95,8 @@ pub struct Communicator {
     tuning: Tuning,
     #[cfg(feature = "cuda")]
     in_streams: device::InStreams,
+    #[cfg(feature = "cuda")]
+    window: Option<Window>,
     engine: Arc<Engine>,
 }
 
@@ -126,7 +132,7 @@ impl Communicator {
         let tuning = match (rank, parent) {
             (0, Some((.., tuning))) => tuning.clone(),
             (0, None) => Tuning {
-                attaches: attach != Attach::Off && is_readable(attach == Attach::Any),
+                attaches: attach != Attach::Off && may_be_read(attach == Attach::Any),
                 ..tuning::of_this_machine(rank, ranks)?
             },
             _ => Tuning::default(),
@@ -219,7 +225,10 @@ impl Communicator {
             joined - ready,
             all - joined
         );
-        Ok(Communicator {
+        #[cfg(feature = "cuda")]
+        let by_window = config.cuda_direct()?;
+        #[cfg_attr(not(feature = "cuda"), allow(unused_mut, reason = "it gets a window"))]
+        let mut comm = Communicator {
             transport,
             config,
             splits: Mutex::new(0),
@@ -229,8 +238,15 @@ impl Communicator {
             tuning,
             #[cfg(feature = "cuda")]
             in_streams: device::InStreams::default(),
+            #[cfg(feature = "cuda")]
+            window: None,
             engine: Arc::new(engine),
-        })
+        };
+        #[cfg(feature = "cuda")]
+        if by_window {
+            comm.window = direct::open(&comm)?;
+        }
+        Ok(comm)
     }
 
     /// This rank's number.
@@ -367,6 +383,12 @@ impl Drop for Communicator {
         self.check_streams();
         self.engine.drain();
         self.engine.stop();
+        #[cfg(feature = "cuda")]
+        if self.failure().is_none()
+            && let Some(window) = &mut self.window
+        {
+            window.give_back();
+        }
         membership.leave();
         let (rank, ranks) = (membership.rank(), membership.ranks());
         let (calls, took) = (self.engine.calls(), began.elapsed());
@@ -512,14 +534,15 @@ fn machine(
     one_host: bool,
     hosts: Groups,
     (cores, ranks): (usize, usize),
-    tuning: &Tuning,
+    Tuning {
+        calibration,
+        choices,
+        attaches,
+    }: &Tuning,
 ) -> Machine {
-    let Tuning {
-        calibration, choices, ..
-    } = tuning;
     match choice {
         Choice::Auto | Choice::Shm if one_host => Machine::of_shared_memory(cores, calibration)
-            .with_attach(tuning.attaches)
+            .with_attach(*attaches)
             .with_choices(choices, "shm", ranks),
         Choice::Tcp if one_host => Machine::of_tcp(cores, calibration).with_choices(choices, "tcp", ranks),
         Choice::Auto if hosts.has_levels() => Machine::of_hosts(cores, hosts, calibration),

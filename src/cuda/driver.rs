@@ -3,7 +3,7 @@
 use super::symbols::{self, Address, RawContext, RawStream, Symbols};
 use crate::{
     mem::Region,
-    sys::loaded,
+    sys::{attach, loaded},
     types::{Error, Result},
 };
 use libloading::{Library, os::unix};
@@ -40,7 +40,7 @@ unsafe impl Sync for Stream {}
 
 /// A context of the driver's.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Context(RawContext);
+pub(crate) struct Context(pub(super) RawContext);
 
 // SAFETY: a name by which the driver knows the context, on any thread.
 unsafe impl Send for Context {}
@@ -166,7 +166,7 @@ impl Driver {
         match (result, kind) {
             (SUCCESS, DEVICE_MEMORY | UNIFIED_MEMORY) if device >= 0 => Ok(Place::Device(device)),
             (SUCCESS, _) => Ok(Place::Host),
-            _ if loaded::is_readable(at) => Ok(Place::Host),
+            _ if attach::is_mapped(at) => Ok(Place::Host),
             _ => Err(self.failed("cuPointerGetAttributes", result)),
         }
     }
@@ -206,7 +206,7 @@ impl Driver {
         let address = at.addr() as u64;
         let was_there = lately.iter().any(|&(from, to)| (from..to).contains(&address));
         // The system may have put host memory there since.
-        was_there && !loaded::is_readable(at)
+        was_there && !attach::is_mapped(at)
     }
 
     /// The context in which work of `stream` on memory of device `device`, if there is any, is given to the driver: the stream's.
@@ -241,7 +241,11 @@ impl Driver {
         }
     }
 
-    fn device_of(&self, context: Context) -> Result<i32> {
+    /// The device of a context.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn device_of(&self, context: Context) -> Result<i32> {
         let _current = self.enter(context)?;
         let mut device = 0;
         // SAFETY: it writes the number.
@@ -365,6 +369,19 @@ impl Current<'_> {
         // SAFETY: the caller's promise.
         let result = unsafe { (self.driver.symbols.to_device)(to, from.as_ptr().cast(), len, stream.0) };
         self.driver.checked("cuMemcpyHtoDAsync", result)
+    }
+
+    /// Has `stream` copy `len` bytes of device memory.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    ///
+    /// # Safety
+    /// Both stay until the stream has done so, and nobody changes `from` or uses `to` meanwhile.
+    pub(crate) unsafe fn copy(&self, stream: Stream, to: u64, from: u64, len: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let result = unsafe { (self.driver.symbols.copy)(to, from, len, stream.0) };
+        self.driver.checked("cuMemcpyDtoDAsync", result)
     }
 
     /// Has `stream` write `value` after all that is in it: who sees the value sees the rest.

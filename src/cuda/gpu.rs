@@ -30,6 +30,11 @@ pub(crate) struct Allocation<'g> {
 /// # Errors
 /// Why there is none that can be used, in a line.
 pub(crate) fn devices() -> Result<i32, String> {
+    counted().map(|(_, count)| count)
+}
+
+/// The driver, and the number of its devices.
+fn counted() -> Result<(&'static Driver, i32), String> {
     let driver = Driver::load()?;
     let mut count = 0;
     // SAFETY: it writes the number.
@@ -38,7 +43,7 @@ pub(crate) fn devices() -> Result<i32, String> {
     counted.map_err(|e| format!("the CUDA driver does not work: {e}"))?;
     match count {
         ..1 => Err("there is a CUDA driver, but no GPU".to_owned()),
-        count => Ok(count),
+        count => Ok((driver, count)),
     }
 }
 
@@ -48,8 +53,7 @@ impl Gpu {
     /// # Errors
     /// [`Error::Usage`] where there is none; [`Error::Cuda`].
     pub(crate) fn open(number: usize) -> Result<Self> {
-        let count = devices().map_err(Error::usage)?;
-        let driver = Driver::load().map_err(Error::usage)?;
+        let (driver, count) = counted().map_err(Error::usage)?;
         // Less than the count, which is no less than 1.
         let context = driver.primary((number % count as usize) as i32)?;
         let current = driver.enter(context)?;

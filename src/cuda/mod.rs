@@ -5,11 +5,11 @@
 pub(crate) mod driver;
 #[cfg(feature = "cli")]
 pub(crate) mod gpu;
-#[cfg_attr(not(test), allow(dead_code, reason = "nothing launches them yet"))]
 pub(crate) mod kernels;
 mod memory;
 pub(crate) mod staging;
 mod symbols;
+pub(crate) mod window;
 
 pub use driver::Stream;
 pub use memory::DeviceMemory;

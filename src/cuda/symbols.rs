@@ -13,6 +13,14 @@ use libloading::Library;
 pub(super) type RawContext = *mut c_void;
 /// `CUstream`.
 pub(super) type RawStream = *mut c_void;
+/// `CUmodule`.
+pub(super) type RawModule = *mut c_void;
+/// `CUfunction`.
+pub(super) type RawFunction = *mut c_void;
+/// `CUipcMemHandle`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(super) struct IpcHandle(pub(super) [u8; 64]);
 /// `CUdeviceptr`.
 pub(super) type Address = u64;
 
@@ -72,18 +80,23 @@ symbols! {
     init = "cuInit"(c_uint);
     #[cfg(feature = "cli")]
     device_count = "cuDeviceGetCount"(*mut c_int);
-    #[cfg(feature = "cli")]
     allocate = "cuMemAlloc_v2"(*mut Address, usize);
     #[cfg(feature = "cli")]
     free = "cuMemFree_v2"(Address);
-    #[cfg(feature = "cli")]
     write = "cuMemcpyHtoD_v2"(Address, *const c_void, usize);
-    #[cfg(feature = "cli")]
     read = "cuMemcpyDtoH_v2"(*mut c_void, Address, usize);
-    #[cfg(feature = "cli")]
     create_stream = "cuStreamCreate"(*mut RawStream, c_uint);
-    #[cfg(feature = "cli")]
     synchronize = "cuStreamSynchronize"(RawStream);
+    copy = "cuMemcpyDtoDAsync_v2"(Address, Address, usize, RawStream);
+    attribute = "cuDeviceGetAttribute"(*mut c_int, c_int, c_int);
+    load_module = "cuModuleLoadData"(*mut RawModule, *const c_void);
+    function = "cuModuleGetFunction"(*mut RawFunction, RawModule, *const c_char);
+    launch = "cuLaunchKernel"(
+        RawFunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, RawStream, *mut *mut c_void, *mut *mut c_void,
+    );
+    enable_peer = "cuCtxEnablePeerAccess"(RawContext, c_uint);
+    export = "cuIpcGetMemHandle"(*mut IpcHandle, Address);
+    import = "cuIpcOpenMemHandle_v2"(*mut Address, IpcHandle, c_uint);
     wait_value = "cuStreamWaitValue32_v2"(RawStream, Address, u32, c_uint);
 }
 

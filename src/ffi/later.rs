@@ -69,13 +69,14 @@ pub(super) fn when(stream: cclStream_t, buffers: Named<'_>) -> Result<When> {
 /// [`Error::Invalid`] for device memory with a stream of ccl's, and as [`Device::of`].
 #[cfg(feature = "cuda")]
 fn device(stream: cclStream_t, buffers: Named<'_>) -> Result<Option<Device>> {
-    if stream.is_null() || stream.addr() < HANDLES && STREAMS.find(stream).is_none() {
+    let is_ours = !stream.is_null() && STREAMS.find(stream).is_some();
+    if stream.is_null() || stream.addr() < HANDLES && !is_ours {
         // SAFETY: the caller's word: what is no stream of ccl's is one of CUDA's.
         return Device::of(unsafe { CudaStream::from_raw(stream) }, buffers);
     }
     let addresses =
         buffers.map(|(_, buffer)| buffer.map_or(ptr::null(), |buffer| buffer.as_ptr().cast_const().cast()));
-    if STREAMS.find(stream).is_some() && Device::has(addresses) {
+    if is_ours && Device::has(addresses) {
         return Err(Error::invalid(
             "a buffer is memory of a CUDA device, and the stream is one of ccl's: device memory takes a CUDA stream",
         ));

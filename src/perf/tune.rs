@@ -155,7 +155,7 @@ struct Probe {
 impl Probe {
     fn predicted(&self, transport: &str, calibration: &Calibration) -> f64 {
         let machine = machine(transport, self.cores, calibration);
-        machine.predict(self.load.ranks, &self.counts).total()
+        machine.predict(&self.load, &self.counts).total()
     }
 
     /// How many times as long, or as short, as predicted it took.

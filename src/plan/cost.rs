@@ -393,7 +393,10 @@ impl Machine {
     }
 
     /// How long the tiles of a call are.
-    pub(crate) fn tile(&self, load: &Load) -> TileBytes {
+    pub(crate) fn tile(&self, load: &Load, counts: &Counts) -> TileBytes {
+        if let Some(tile) = self.crowded_tile(load, counts) {
+            return tile;
+        }
         if self.tile == TileBytes::TCP {
             return self.tile.with_peers((load.ranks - 1).div_ceil(4));
         }
@@ -425,10 +428,53 @@ impl Machine {
     /// the longest are the best.
     ///
     /// Measured on 2 cores, all-to-all, medians of 3, with tiles of 64 and of 256 KiB: 4 ranks, 1 MiB 243 and 185 us, 4 MiB 920 and
-    /// 810; 8 ranks 628 and 551, 2160 and 1960; but from slots 4 MiB of 8 ranks 2400 and 3850.
+    /// 810; 8 ranks 628 and 551, 2160 and 1960; but from slots 4 MiB of 8 ranks 2400 and 3850. Scatter: 4 ranks, 512 KiB 20 and 15, 1 MiB
+    /// 38 and 23, 4 MiB 285 and 224; 8 ranks, 1 MiB 58 and 41, 4 MiB 293 and 255.
     fn is_taken_by_crowd(&self, load: &Load) -> bool {
-        let gains = load.collective.plain() == Collective::AlltoAll;
+        let gains = matches!(
+            load.collective.plain(),
+            Collective::AlltoAll | Collective::Scatter { .. }
+        );
         self.attaches && gains && load.bytes() < STREAMED as f64
+    }
+
+    /// The tiles of a call whose ranks share cores, and exchange messages with all others in a round or two. Where several are in
+    /// flight, a rank whose turn it is writes as many as it may, and what others are to read has left the cache before their turn.
+    /// Where messages go from rank to rank one after the other, several in flight let all be at work.
+    fn crowded_tile(&self, load: &Load, counts: &Counts) -> Option<TileBytes> {
+        let is_crowd =
+            self.tile == TileBytes::SHARED_MEMORY && self.groups.is_none() && load.ranks > self.cores;
+        if !is_crowd || counts.rounds > 2.0 || counts.lead > 0.0 {
+            return None;
+        }
+        let (bytes, streamed) = (load.bytes(), STREAMED as f64);
+        match load.collective.plain() {
+            Collective::Broadcast { .. } => (bytes < streamed / 2.0).then_some(TileBytes::CROWDED_BROADCAST),
+            // What is shorter goes from rank to rank in caches, and no root has all the work.
+            Collective::Reduce { .. } => (LONG_REDUCE..streamed)
+                .contains(&bytes)
+                .then_some(TileBytes::CROWDED),
+            Collective::AllReduce => {
+                // The ranks' own vectors, if not too long for that, are to have half of the cache.
+                let room = if bytes < streamed {
+                    self.cache / 2.0
+                } else {
+                    self.cache
+                };
+                let written = self.written_a_core(load.ranks, counts, self.tile.in_flight(), true);
+                (written > room).then_some(TileBytes::CROWDED)
+            }
+            Collective::ReduceScatter | Collective::AllGather => {
+                (bytes < streamed).then_some(TileBytes::CROWDED)
+            }
+            _ => None,
+        }
+    }
+
+    /// Bytes that the ranks of a core write before others read them, with so many bytes of each message in flight.
+    fn written_a_core(&self, ranks: usize, counts: &Counts, in_flight: usize, shares: bool) -> f64 {
+        let ranks_a_core = (ranks as f64 / self.cores as f64).max(1.0);
+        counts.written(shares) * ranks_a_core * counts.message.min(in_flight as f64)
     }
 
     pub(crate) fn cores(&self) -> usize {
@@ -441,8 +487,8 @@ impl Machine {
     }
 
     /// How long a call takes.
-    pub(crate) fn predict(&self, ranks: usize, counts: &Counts) -> Parts {
-        let spent = self.spent(ranks, counts, [&self.costs, &self.crowded]);
+    pub(crate) fn predict(&self, load: &Load, counts: &Counts) -> Parts {
+        let spent = self.spent(load, counts, [&self.costs, &self.crowded]);
         Parts {
             latency: self.call + spent.latency,
             ..spent
@@ -450,14 +496,14 @@ impl Machine {
     }
 
     /// How long a call takes by an algorithm that knows groups.
-    pub(crate) fn predict_levels(&self, ranks: usize, levels: &Levels) -> Parts {
+    pub(crate) fn predict_levels(&self, load: &Load, levels: &Levels) -> Parts {
         let inner = match &self.inner {
             Some([costs, crowded]) => [costs, crowded],
             None => [&self.costs, &self.crowded],
         };
         let (outer, inner) = (
-            self.predict(ranks, &levels.outer),
-            self.spent(ranks, &levels.inner, inner),
+            self.predict(load, &levels.outer),
+            self.spent(load, &levels.inner, inner),
         );
         Parts {
             latency: outer.latency + inner.latency,
@@ -468,7 +514,8 @@ impl Machine {
     }
 
     /// What messages take, with as many cores as ranks or with fewer.
-    fn spent(&self, ranks: usize, counts: &Counts, [costs, crowded]: [&Costs; 2]) -> Parts {
+    fn spent(&self, load: &Load, counts: &Counts, [costs, crowded]: [&Costs; 2]) -> Parts {
+        let ranks = load.ranks;
         let read = self.read.as_ref().filter(|_| counts.message >= Read::LEAST);
         let (costs, crowded, reduced) = match read {
             Some(read) => (&read.costs, &read.crowded, read.reduced),
@@ -476,8 +523,10 @@ impl Machine {
         };
         let ranks_a_core = (ranks as f64 / self.cores as f64).max(1.0);
         let costs = if ranks > self.cores { crowded } else { costs };
-        let longest = counts.message.min((self.tile.most * choose::IN_FLIGHT) as f64);
-        let in_flight = counts.written(costs.shares) * ranks_a_core * longest;
+        let tiles = self
+            .crowded_tile(load, counts)
+            .map_or(self.tile.most * choose::IN_FLIGHT, TileBytes::in_flight);
+        let in_flight = self.written_a_core(ranks, counts, tiles, costs.shares);
         let byte = costs.byte * if in_flight > self.cache { self.cold } else { 1.0 };
         // The two lines of each message that a rank of a core has to look at before it is that one's turn again.
         let lines = counts.busiest.messages.min(2.0 * counts.peers) * ranks_a_core * 128.0;
@@ -569,6 +618,10 @@ const AWAKE: f64 = 64.0;
 /// second-level cache no longer. Measured on 2 cores among 8 ranks, with 8 and with 2 MiB, in ms: all-gather of 4 MiB 10 and
 /// 5.3, broadcast 8.9 and 6.3.
 pub(crate) const STREAMED: usize = 8 << 20;
+
+/// Bytes of a vector whose reduction among ranks that share cores is better left to few rounds. Measured on 2 cores, chain and these,
+/// in us: 8 ranks, 256 KiB 30 and 120, 512 KiB 380 and 235; 4 ranks 21 and 35, 152 and 82.
+const LONG_REDUCE: f64 = 524_288.0;
 
 #[cfg(test)]
 mod tests {
@@ -672,24 +725,24 @@ mod tests {
         }
     }
 
-    /// Only an all-to-all among ranks that share cores, and shorter than what goes past the caches, has longer tiles where memory
+    /// Only an all-to-all and a scatter among ranks that share cores, and shorter than what goes past the caches, has longer tiles where memory
     /// of others may be read.
     #[test]
     fn crowds_that_take_messages_have_longer_tiles() {
         let longest = |cores, attaches, collective, ranks, bytes: usize| {
             let machine = Machine::shared_memory(cores).with_attach(attaches);
-            machine
-                .tile(&Load::new(collective, ranks, bytes / ranks, DType::Int8))
-                .most
+            let load = Load::new(collective, ranks, bytes / ranks, DType::Int8);
+            machine.tile(&load, &Counts::ALONE).most
         };
-        let all_to_all = Collective::AlltoAll;
-        assert_eq!(longest(2, true, all_to_all, 4, 1 << 20), 256 << 10);
-        assert_eq!(longest(2, false, all_to_all, 4, 1 << 20), 64 << 10);
-        assert_eq!(longest(2, true, all_to_all, 4, STREAMED), 64 << 10);
-        assert_eq!(
-            longest(4, true, all_to_all, 4, 1 << 20),
-            longest(4, false, all_to_all, 4, 1 << 20)
-        );
+        for gains in [Collective::AlltoAll, Collective::Scatter { root: 1 }] {
+            assert_eq!(longest(2, true, gains, 4, 1 << 20), 256 << 10);
+            assert_eq!(longest(2, false, gains, 4, 1 << 20), 64 << 10);
+            assert_eq!(longest(2, true, gains, 4, STREAMED), 64 << 10);
+            assert_eq!(
+                longest(4, true, gains, 4, 1 << 20),
+                longest(4, false, gains, 4, 1 << 20)
+            );
+        }
         for collective in [Collective::AllGather, Collective::AllReduce] {
             assert_eq!(
                 longest(2, true, collective, 4, 1 << 20),
@@ -708,7 +761,7 @@ mod tests {
                     .unwrap();
                 let time = |ranks, count| {
                     let load = Load::new(collective, ranks, count, DType::Int8);
-                    machine.predict(ranks, &(algorithm.counts)(&load)).total()
+                    machine.predict(&load, &(algorithm.counts)(&load)).total()
                 };
                 for ranks in 2..=64 {
                     assert!(time(ranks, 1 << 20) > time(ranks, 1000), "{}", algorithm.name);

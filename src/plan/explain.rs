@@ -190,7 +190,8 @@ pub(crate) fn explain(
         blocks: schedule.blocks as usize,
         grains: schedule.grains as usize,
     };
-    let (tiling, in_flight) = choose::tiling(extent, &layout, load, max_message, lanes, machine.tile(load))?;
+    let tile = machine.tile(load, &(chosen.counts)(load));
+    let (tiling, in_flight) = choose::tiling(extent, &layout, load, max_message, lanes, tile)?;
     Ok(Explanation {
         chosen: candidates
             .iter()
@@ -314,7 +315,7 @@ mod tests {
     fn the_choice_is_told_where_it_changes_and_what_takes_the_time() {
         let machine = Machine::shared_memory(2);
         let of = |count| {
-            let load = Load::new(Collective::AllReduce, 8, count, DType::Float32);
+            let load = Load::new(Collective::AllReduce, 16, count, DType::Float32);
             explain(&load, &machine, &Forced::default(), 256 << 10, 8).unwrap()
         };
         let said = of(1 << 16);

@@ -11,6 +11,8 @@ pub(crate) mod definition;
 pub(crate) mod explain;
 pub(crate) mod forced;
 pub(crate) mod groups;
+#[cfg(any(feature = "cli", feature = "fuzzing"))]
+pub(crate) mod import;
 pub(crate) mod layout;
 pub(crate) mod levels;
 pub(crate) mod schedule;

@@ -138,11 +138,7 @@ fn same_bits(pass: &Pass<'_>) -> DType {
         (Op::BitAnd | Op::BitOr | Op::BitXor, _) => DType::Uint8,
         (Op::Max | Op::Min, dtype) => dtype,
         (Op::Avg, dtype) if pass.finish.is_some() => dtype,
-        (_, DType::Int8) => DType::Uint8,
-        (_, DType::Int16) => DType::Uint16,
-        (_, DType::Int32) => DType::Uint32,
-        (_, DType::Int64) => DType::Uint64,
-        (_, dtype) => dtype,
+        (_, dtype) => dtype.unsigned(),
     }
 }
 

@@ -46,7 +46,7 @@ impl Seal {
     /// This process, for others to read from as long as `self` lives.
     pub(crate) fn holder(&self) -> Holder {
         Holder {
-            pid: process::getpid().as_raw_nonzero().get().cast_unsigned(),
+            pid: own_pid(),
             at: self.0.as_ptr().addr() as u64,
             seal: *self.0,
         }
@@ -88,29 +88,59 @@ impl Holder {
     #[inline]
     pub(crate) fn read(&self, from: u64, target: &Region<'_>) -> Result<(), Errno> {
         let mut seal = [0u8; SEAL];
-        let part = |base: *mut libc::c_void, len| libc::iovec {
-            iov_base: base,
-            iov_len: len,
-        };
         let there = |at: u64| std::ptr::without_provenance_mut(at as usize);
         let local = [
             part(target.as_ptr().cast(), target.len()),
             part(seal.as_mut_ptr().cast(), SEAL),
         ];
         let remote = [part(there(from), target.len()), part(there(self.at), SEAL)];
-        // SAFETY: the kernel writes to the local parts alone: a region, whose bytes are mapped and may be written, and a
-        // local array; their lengths are those given. What it reads it checks itself.
-        let got = unsafe {
-            libc::process_vm_readv(self.pid.cast_signed(), local.as_ptr(), 2, remote.as_ptr(), 2, 0)
-        };
-        match usize::try_from(got) {
-            Err(_) => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        // SAFETY: a region, whose bytes are mapped and may be written, and a local array; their lengths are those given.
+        match unsafe { read_parts(self.pid, local, remote) } {
+            Err(errno) => Err(errno),
             // It stops short only where memory ends.
             Ok(got) if got != target.len() + SEAL => Err(Errno::FAULT),
             Ok(_) if seal != self.seal => Err(Errno::SRCH),
             Ok(_) => Ok(()),
         }
     }
+}
+
+fn part(base: *mut libc::c_void, len: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: base,
+        iov_len: len,
+    }
+}
+
+/// Fills the local parts with what lies at the remote ones in the process `pid`: how many bytes.
+///
+/// # Safety
+/// The local parts are mapped and may be written. What is read the kernel checks itself.
+#[inline]
+unsafe fn read_parts<const N: usize>(
+    pid: u32,
+    local: [libc::iovec; N],
+    remote: [libc::iovec; N],
+) -> Result<usize, Errno> {
+    let (pid, count) = (pid.cast_signed(), N as libc::c_ulong);
+    // SAFETY: the caller's promise; the kernel writes nothing else.
+    let got = unsafe { libc::process_vm_readv(pid, local.as_ptr(), count, remote.as_ptr(), count, 0) };
+    usize::try_from(got).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+}
+
+/// Whether the byte at `at` can be read by this process. The system says, nobody reads it.
+#[cfg(feature = "cuda")]
+pub(crate) fn is_mapped(at: *const u8) -> bool {
+    let mut byte = 0u8;
+    let local = part((&raw mut byte).cast(), 1);
+    // SAFETY: room for the byte.
+    let read = unsafe { read_parts(own_pid(), [local], [part(at.cast_mut().cast(), 1)]) };
+    read == Ok(1) && !at.is_null()
+}
+
+/// This process.
+fn own_pid() -> u32 {
+    process::getpid().as_raw_nonzero().get().cast_unsigned()
 }
 
 /// Lets any process of the same user read this one's memory, where Yama keeps it to descendants: until the process ends, for
@@ -122,7 +152,7 @@ pub(crate) fn allow_any() {
 
 /// Whether another process of this one's user, which is as free as this one, may likely read its memory. `any`: this one
 /// [allows it](allow_any).
-pub(crate) fn is_readable(any: bool) -> bool {
+pub(crate) fn may_be_read(any: bool) -> bool {
     let own = Seal::new().is_ok_and(|seal| seal.holder().probe().is_ok());
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     own && match scope.as_deref().map_or("0", str::trim) {
@@ -160,6 +190,14 @@ mod tests {
         }
         let nothing = holder.read(8, &Region::of_mut(&mut [0u8; 8]));
         assert_eq!(nothing, Err(Errno::FAULT));
+    }
+
+    #[cfg(feature = "cuda")]
+    #[test]
+    fn what_is_not_mapped_cannot_be_read() {
+        let byte = 7u8;
+        assert!(is_mapped(&raw const byte));
+        assert!(!is_mapped(std::ptr::without_provenance(1)));
     }
 
     #[test]

@@ -1,8 +1,11 @@
-//! The `ccl-topo` program: shows, converts, compares and draws descriptions of machines, and simulates calls on them.
+//! The `ccl-topo` program: shows, converts, compares and draws descriptions of machines, and simulates calls on them; proves schedules.
 
 mod draw;
+mod explain;
+mod plan;
 mod rings;
 mod simulate;
+mod verify;
 
 use crate::{
     log,
@@ -81,6 +84,12 @@ enum Command {
     Simulate(Box<simulate::Simulate>),
     /// Draw a machine, rings and trees on it, or when ranks send in a call, as SVG
     Draw(Box<draw::Draw>),
+    /// Choose how to do a collective on a machine: algorithm, channels, tile and order of ranks
+    Plan(Box<plan::Plan>),
+    /// Tell why a collective is done so on a machine, what limits it, and where another way is faster
+    Explain(Box<explain::Explain>),
+    /// Prove the schedules of a collective, or an algorithm in MSCCL's XML
+    Verify(Box<verify::Verify>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -117,15 +126,16 @@ fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
             let text = error.render().to_string();
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => print(&text, ExitCode::SUCCESS),
-                ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                    complain("show, dump, diff, rings, simulate or draw? --help tells more", 2)
-                }
+                ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => complain(
+                    "show, dump, diff, rings, simulate, draw, plan, explain or verify? --help tells more",
+                    2,
+                ),
                 _ => complain(&crate::perf::one_line(&text), 2),
             };
         }
     };
     let (files, how) = args.command.files();
-    if how.root.is_some() && !files.into_iter().any(is_live) {
+    if how.is_some_and(|how| how.root.is_some()) && !files.into_iter().any(is_live) {
         return complain("--root says where live looks, which is not asked for", 2);
     }
     match obey(&args.command) {
@@ -135,14 +145,17 @@ fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 impl Command {
-    fn files(&self) -> (Vec<&Path>, &How) {
+    fn files(&self) -> (Vec<&Path>, Option<&How>) {
         match self {
             Command::Show { file, how }
             | Command::Rings { file, how, .. }
-            | Command::Dump { file, how, .. } => (vec![file.as_path()], how),
-            Command::Diff { first, second, how } => (vec![first.as_path(), second.as_path()], how),
-            Command::Simulate(simulate) => (simulate.files().collect(), &simulate.how),
-            Command::Draw(draw) => (draw.files().collect(), &draw.how),
+            | Command::Dump { file, how, .. } => (vec![file.as_path()], Some(how)),
+            Command::Diff { first, second, how } => (vec![first.as_path(), second.as_path()], Some(how)),
+            Command::Simulate(simulate) => (simulate.files().collect(), Some(&simulate.how)),
+            Command::Draw(draw) => (draw.files().collect(), Some(&draw.how)),
+            Command::Plan(plan) => (vec![plan.file()], Some(plan.how())),
+            Command::Explain(explain) => (vec![explain.asked.file()], Some(explain.asked.how())),
+            Command::Verify(_) => (Vec::new(), None),
         }
     }
 
@@ -188,6 +201,9 @@ fn obey(command: &Command) -> Result<(String, ExitCode), String> {
         }
         Command::Simulate(simulate) => simulate.run(),
         Command::Draw(draw) => draw.run(),
+        Command::Plan(plan) => plan.run(),
+        Command::Explain(explain) => explain.run(),
+        Command::Verify(verify) => verify.run(),
     }
 }
 
@@ -208,19 +224,27 @@ fn load(file: &Path, how: &How) -> Result<(Reading, String), String> {
         };
         return Ok((reading, format!("the machine under {}", root.display())));
     }
-    let name = file.display().to_string();
-    let bytes = match name.as_str() {
-        "-" => bytes(io::stdin().lock(), 0),
-        _ => fs::File::open(file).and_then(|file| bytes(&file, file.metadata()?.len())),
-    };
-    let text = bytes.and_then(|bytes| decode(bytes, &name));
-    let text = text.map_err(|error| format!("{name}: {error}"))?;
+    let (text, name) = text(file, MOST_BYTES, "description of a machine")?;
     let read = match how.from {
         Some(format) => (format.read)(&text, &name).map(|reading| (reading, format)),
         None => read::read(&text, &name),
     };
     let (reading, format) = read.map_err(|flaw| plain(&flaw.to_string()))?;
     Ok((reading, format!("{name}: {}, {}", format.name, format.about)))
+}
+
+/// A file's text, of at most so many bytes, and its name.
+fn text(file: &Path, most: u64, what: &str) -> Result<(String, String), String> {
+    let name = file.display().to_string();
+    let bytes = match name.as_str() {
+        "-" => bytes(io::stdin().lock(), 0, most, what),
+        _ => fs::File::open(file).and_then(|file| bytes(&file, file.metadata()?.len(), most, what)),
+    };
+    let text = bytes.and_then(|bytes| decode(bytes, &name));
+    match text {
+        Ok(text) => Ok((text, name)),
+        Err(error) => Err(format!("{name}: {error}")),
+    }
 }
 
 /// The library that tells of NVLinks: this machine's knows nothing of others. `CCL_NVML_PATH` names another one, or, empty, none.
@@ -231,14 +255,14 @@ fn nvml(is_here: bool) -> Option<OsString> {
     }
 }
 
-/// All bytes, of which there seem to be so many, unless there are more than any description has.
-fn bytes(from: impl Read, length: u64) -> io::Result<Vec<u8>> {
+/// All bytes, of which there seem to be so many, unless there are more than any such file has.
+fn bytes(from: impl Read, length: u64, most: u64, what: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    if length <= MOST_BYTES {
-        from.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    if length <= most {
+        from.take(most + 1).read_to_end(&mut bytes)?;
     }
-    if length.max(bytes.len() as u64) > MOST_BYTES {
-        let what = format!("more than {} MiB: no description of a machine", MOST_BYTES >> 20);
+    if length.max(bytes.len() as u64) > most {
+        let what = format!("more than {} MiB: no {what}", most >> 20);
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok(bytes)

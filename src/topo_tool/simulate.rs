@@ -2,6 +2,7 @@
 
 use super::{How, load, plain};
 use crate::plan::algo::{ALGORITHMS, Algorithm, fitting};
+use crate::plan::simulate::choice::Question;
 use crate::plan::simulate::host::{Host, Limits};
 use crate::plan::simulate::network::{Fabric, Network};
 use crate::plan::simulate::{Call, Constants, Effort, Report, simulate};
@@ -130,7 +131,7 @@ pub(super) fn collective(text: &str) -> Result<Collective, String> {
     found.ok_or_else(|| format!("one of {}", all.map(Collective::name).join(", ")))
 }
 
-fn algorithm(text: &str) -> Result<&'static Algorithm, String> {
+pub(super) fn algorithm(text: &str) -> Result<&'static Algorithm, String> {
     let found = ALGORITHMS.iter().find(|algorithm| algorithm.name == text);
     let names = || {
         ALGORITHMS
@@ -367,6 +368,22 @@ impl Options {
         Ok(self.row(&asked, algorithm, &network, None)?.report)
     }
 
+    /// What a planner may choose.
+    pub(super) fn question(&self, operation: Collective) -> Result<Question, String> {
+        Ok(Question {
+            collective: operation,
+            algorithms: self.algorithms(operation)?,
+            channels: self.channels.map(usize::from),
+            tile: self.tile.map(|tile| tile as f64),
+            in_flight: self.in_flight,
+            constants: Constants {
+                overhead_ns: self.overhead,
+                slots: self.slots,
+                ..Constants::USUAL
+            },
+        })
+    }
+
     fn has_changes(&self) -> bool {
         !self.degrade.is_empty() || !self.fail.is_empty() || self.add_hosts > 0
     }
@@ -429,7 +446,8 @@ impl Options {
         Ok(Network::cluster(host, hosts, fabric))
     }
 
-    fn changed(&self, graph: Option<&Graph>) -> Result<Network, String> {
+    /// The network after all changes.
+    pub(super) fn changed(&self, graph: Option<&Graph>) -> Result<Network, String> {
         let mut network = self.network(graph, self.add_hosts)?;
         for (edge, share) in &self.degrade {
             network.degrade(edge, *share).map_err(|error| error.to_string())?;

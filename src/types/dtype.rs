@@ -82,6 +82,17 @@ impl DType {
         )
     }
 
+    /// The unsigned type of as many bits, of an integer type; else the type.
+    pub(crate) const fn unsigned(self) -> DType {
+        match self {
+            DType::Int8 => DType::Uint8,
+            DType::Int16 => DType::Uint16,
+            DType::Int32 => DType::Uint32,
+            DType::Int64 => DType::Uint64,
+            other => other,
+        }
+    }
+
     /// The type's short name, as `ccl-perf -d` takes it.
     pub fn name(self) -> &'static str {
         [

@@ -1,6 +1,7 @@
 //! What the integration tests share: ranks as threads of one process.
 #![allow(dead_code, missing_docs, unused_imports, unused_macros)] // each test uses a part of it
 
+pub(crate) mod compile;
 pub(crate) mod memory;
 pub(crate) mod plugin;
 pub(crate) mod process;

@@ -5,6 +5,8 @@
 
 enum { RANKS = 3 };
 
+static int direct;
+
 static const size_t COUNTS[] = {1, 7, 1000, 40009};
 static const cclDataType_t TYPE = cclInt32;
 
@@ -118,6 +120,57 @@ static void order(Rank *k) {
     release(data);
 }
 
+/* More than a window holds. All parts begin at packs: the rest takes the stand-in long. */
+static void large(Rank *k) {
+    size_t n = (32u << 20) + 4816, part = n / (size_t)k->ranks;
+    uint8_t *host = malloc(n), *send = (uint8_t *)buffer(n / 4 + 1), *recv = (uint8_t *)buffer(n / 4 + 1);
+    for (size_t i = 0; i < n; i++) {
+        host[i] = (uint8_t)(i % 61 + (size_t)k->me);
+    }
+    CU(cuMemcpyHtoD_v2((CUdeviceptr)send, host, n));
+    OK(cclAllReduce(send, recv, n, cclUint8, cclSum, k->comm, k->stream));
+    OK(cclReduceScatter(recv, send, part, cclUint8, cclMax, k->comm, k->stream));
+    OK(cclAllGather(send, recv, part, cclUint8, k->comm, k->stream));
+    OK(cclBroadcast(recv, recv, n, cclUint8, 1, k->comm, k->stream));
+    CU(cuStreamSynchronize(k->stream));
+    CU(cuMemcpyDtoH_v2(host, (CUdeviceptr)recv, n));
+    EACH(n, host[i] == (uint8_t)((size_t)k->ranks * (i % 61) + (size_t)(k->ranks * (k->ranks - 1) / 2)));
+    free(host), release(send), release(recv);
+}
+
+/* All types and operations give what they give in host memory, to the bit. */
+static void types(cclUniqueId id, cclUniqueId other, int ranks, int me) {
+    enum { COUNT = 1003 };
+    static const int SIZES[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1, 2, 2};
+    Rank k = join(id, ranks, me);
+    /* The other one goes by windows no more. */
+    CHECK(setenv("CCL_CUDA_DIRECT", "off", 1) == 0);
+    cclConfig_t config = CCL_CONFIG_INITIALIZER;
+    config.reproducible = 1;
+    cclComm_t on_host;
+    OK(cclCommInitRankConfig(&on_host, ranks, other, me, &config));
+    uint8_t data[8 * COUNT], want[8 * COUNT], got[8 * COUNT];
+    int32_t *send = buffer(2 * COUNT), *recv = buffer(2 * COUNT);
+    for (size_t i = 0; i < sizeof data; i++) {
+        data[i] = (uint8_t)(0x30 + (i * 7 + (size_t)me * 3) % 11); /* no type's NaN */
+    }
+    CU(cuMemcpyHtoD_v2((CUdeviceptr)send, data, sizeof data));
+    for (int type = 0; type < 14; type++) {
+        int is_float = type >= 6 && type <= 11;
+        for (int op = 0; op < (is_float ? 5 : 8); op++) {
+            OK(cclAllReduce(send, recv, COUNT, type, op, k.comm, k.stream));
+            OK(cclAllReduce(data, want, COUNT, type, op, on_host, NULL));
+            CU(cuStreamSynchronize(k.stream));
+            CU(cuMemcpyDtoH_v2(got, (CUdeviceptr)recv, sizeof got));
+            CHECK(memcmp(got, want, (size_t)SIZES[type] * COUNT) == 0);
+        }
+    }
+    release(send), release(recv);
+    OK(cclCommDestroy(on_host));
+    large(&k);
+    leave(&k);
+}
+
 /* Ranks need not have the same kind of memory. */
 static void mixed(Rank *k) {
     enum { COUNT = 5000 };
@@ -163,7 +216,9 @@ static void work(cclUniqueId id, int ranks, int me) {
     vectors(&k, k.stream);
     messages(&k, k.stream);
     order(&k);
-    mixed(&k);
+    if (!direct) {
+        mixed(&k);
+    }
     many(&k);
     /* No elements and no buffers: still in the stream's order. */
     OK(cclAllReduce(NULL, NULL, 0, TYPE, cclSum, k.comm, k.stream));
@@ -182,7 +237,9 @@ static void special(cclUniqueId id, int ranks, int me) {
     leave(&k);
 }
 
-static cclUniqueId id;
+static cclUniqueId id, other;
+
+static void types_of_rank(cclUniqueId id, int ranks, int me) { types(id, other, ranks, me); }
 
 static void *thread(void *rank) {
     work(id, RANKS, (int)(intptr_t)rank);
@@ -190,6 +247,11 @@ static void *thread(void *rank) {
 }
 
 int main(void) {
+    direct = is_direct();
+    OK(cclGetUniqueId(&other));
+    if (direct && run_ranks(RANKS, types_of_rank) > 0) {
+        return 1;
+    }
     if (run_ranks(RANKS, work) + run_ranks(RANKS, special) > 0) {
         return 1;
     }

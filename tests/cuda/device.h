@@ -7,6 +7,16 @@
 
 #define CU(call) CHECK((call) == CUDA_SUCCESS)
 
+/* Whether the program was built to have the data stay on the devices; its first call tells the library. */
+static inline int is_direct(void) {
+#ifdef DIRECT
+    CHECK(setenv("CCL_CUDA_DIRECT", "on", 1) == 0);
+    return 1;
+#else
+    return 0;
+#endif
+}
+
 typedef struct {
     int ranks, me;
     cclComm_t comm;

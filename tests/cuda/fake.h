@@ -8,6 +8,9 @@
 typedef struct Context *CUcontext;
 typedef struct Stream *CUstream;
 typedef unsigned long long CUdeviceptr;
+typedef struct {
+    char reserved[64];
+} CUipcMemHandle;
 
 enum {
     CUDA_SUCCESS = 0,
@@ -18,7 +21,9 @@ enum {
     CUDA_ERROR_INVALID_CONTEXT = 201,
     CUDA_ERROR_INVALID_HANDLE = 400,
     CUDA_ERROR_NOT_READY = 600,
+    CUDA_ERROR_NOT_FOUND = 500,
     CUDA_ERROR_ILLEGAL_ADDRESS = 700,
+    CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
 };
 
@@ -48,8 +53,17 @@ int cuMemHostUnregister(void *at);
 int cuMemHostGetDevicePointer_v2(CUdeviceptr *there, void *at, unsigned flags);
 int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream);
 int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream);
+int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream);
 int cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size);
 int cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size);
+int cuDeviceGetAttribute(int *value, int attribute, int device);
+int cuModuleLoadData(void **module, const void *image);
+int cuModuleGetFunction(const char **function, void *module, const char *name);
+int cuLaunchKernel(const char *function, unsigned grid, unsigned grid_y, unsigned grid_z, unsigned block, unsigned block_y,
+                   unsigned block_z, unsigned shared, CUstream stream, void **params, void **extra);
+int cuCtxEnablePeerAccess(CUcontext context, unsigned flags);
+int cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr at);
+int cuIpcOpenMemHandle_v2(CUdeviceptr *at, CUipcMemHandle handle, unsigned flags);
 int cuStreamCreate(CUstream *stream, unsigned flags);
 int cuStreamDestroy_v2(CUstream stream);
 int cuStreamSynchronize(CUstream stream);

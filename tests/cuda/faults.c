@@ -2,11 +2,26 @@
 #include "device.h"
 
 static const cclDataType_t TYPE = cclInt32;
+static int direct;
 
 static int state(cclComm_t comm) {
     cclResult_t state;
     OK(cclCommGetAsyncError(comm, &state));
     return state;
+}
+
+/* The driver refuses before anything has begun. */
+static void driver_fails(const Rank *k, int32_t *device) {
+    fakeFail("cuMemcpyDtoHAsync_v2", CUDA_ERROR_OUT_OF_MEMORY);
+    REFUSED(cclUnhandledCudaError, "CUDA_ERROR_OUT_OF_MEMORY",
+            cclAllReduce(device, device, 10, TYPE, cclSum, k->comm, k->stream));
+    fakeFail("cuMemHostRegister_v2", CUDA_ERROR_OUT_OF_MEMORY);
+    int32_t *large = buffer(100000);
+    REFUSED(cclUnhandledCudaError, "cuMemHostRegister",
+            cclAllReduce(large, large, 100000, TYPE, cclSum, k->comm, k->stream));
+    fakeFail("cuMemcpyDtoHAsync_v2", 803);
+    REFUSED(cclUnhandledCudaError, "unknown error", cclAllReduce(device, device, 10, TYPE, cclSum, k->comm, k->stream));
+    fakeFail("", 0);
 }
 
 /* Each is an error that leaves the communicator as good as before. */
@@ -47,17 +62,9 @@ static void refused(cclUniqueId id, int ranks, int me) {
     REFUSED(cclInvalidUsage, "captured", cclAllReduce(device, device, 10, TYPE, cclSum, k.comm, k.stream));
     CU(cuStreamEndCapture(k.stream, &graph));
 
-    /* The driver refuses before anything has begun. */
-    fakeFail("cuMemcpyDtoHAsync_v2", CUDA_ERROR_OUT_OF_MEMORY);
-    REFUSED(cclUnhandledCudaError, "CUDA_ERROR_OUT_OF_MEMORY",
-            cclAllReduce(device, device, 10, TYPE, cclSum, k.comm, k.stream));
-    fakeFail("cuMemHostRegister_v2", CUDA_ERROR_OUT_OF_MEMORY);
-    int32_t *large = buffer(100000);
-    REFUSED(cclUnhandledCudaError, "cuMemHostRegister",
-            cclAllReduce(large, large, 100000, TYPE, cclSum, k.comm, k.stream));
-    fakeFail("cuMemcpyDtoHAsync_v2", 803);
-    REFUSED(cclUnhandledCudaError, "unknown error", cclAllReduce(device, device, 10, TYPE, cclSum, k.comm, k.stream));
-    fakeFail("", 0);
+    if (!direct) {
+        driver_fails(&k, device);
+    }
 
     CHECK(state(k.comm) == cclSuccess);
     OK(cclAllReduce(device, device, 10, TYPE, cclSum, k.comm, k.stream));
@@ -67,9 +74,15 @@ static void refused(cclUniqueId id, int ranks, int me) {
     }
     leave(&k);
 }
-
 /* A call that may come before or after the failure of another rank is known: its stream goes on in both cases. */
 static void begun(cclResult_t result) { CHECK(result == cclSuccess || result == cclRemoteError); }
+
+/* A call of which nothing comes, because of another rank: its stream goes on, and the communicator tells. */
+static void reduces_in_vain(const Rank *k, int32_t *data) {
+    begun(cclAllReduce(data, data, 1000, TYPE, cclSum, k->comm, k->stream));
+    CU(cuStreamSynchronize(k->stream));
+    CHECK(state(k->comm) == cclRemoteError);
+}
 
 /* The last rank is killed: the streams of the others go on, and the communicator tells. */
 static void killed(cclUniqueId id, int ranks, int me) {
@@ -79,9 +92,7 @@ static void killed(cclUniqueId id, int ranks, int me) {
         usleep(100000);
         kill(getpid(), SIGKILL);
     }
-    begun(cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
-    CU(cuStreamSynchronize(k.stream));
-    CHECK(state(k.comm) == cclRemoteError);
+    reduces_in_vain(&k, data);
     EXPECT(cclRemoteError, cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
     CU(cuStreamSynchronize(k.stream));
     leave(&k);
@@ -96,9 +107,7 @@ static void aborted(cclUniqueId id, int ranks, int me) {
         OK(cclCommAbort(k.comm));
         return;
     }
-    begun(cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
-    CU(cuStreamSynchronize(k.stream));
-    CHECK(state(k.comm) == cclRemoteError);
+    reduces_in_vain(&k, data);
     leave(&k);
 }
 
@@ -133,9 +142,7 @@ static void broken(cclUniqueId id, int ranks, int me) {
         OK(cclCommAbort(k.comm));
         return;
     }
-    begun(cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
-    CU(cuStreamSynchronize(k.stream));
-    CHECK(state(k.comm) == cclRemoteError);
+    reduces_in_vain(&k, data);
     leave(&k);
 }
 
@@ -157,8 +164,52 @@ static void broken_and_left(cclUniqueId id, int ranks, int me) {
     leave(&k);
 }
 
+/* Ranks whose calls differ are told so, and their streams go on. */
+static void different(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    int32_t *data = filled(me, 1000);
+    begun(cclAllReduce(data, data, me == 0 ? 1000 : 999, TYPE, cclSum, k.comm, k.stream));
+    CU(cuStreamSynchronize(k.stream));
+    CHECK(state(k.comm) == (direct ? cclRemoteError : cclInvalidUsage));
+    leave(&k);
+}
+
+/* With windows a communicator has one device, which its ranks' memory is on. */
+static void elsewhere(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    CUcontext other;
+    CUstream stream;
+    CU(cuDevicePrimaryCtxRetain(&other, (me + 1) % 2));
+    CU(cuCtxPushCurrent_v2(other));
+    CU(cuStreamCreate(&stream, 1));
+    int32_t *data = filled(me, 10);
+    REFUSED(cclInvalidUsage, "one device", cclAllReduce(data, data, 10, TYPE, cclSum, k.comm, stream));
+    CHECK(state(k.comm) == cclSuccess);
+    CU(cuStreamDestroy_v2(stream));
+    CU(cuCtxPopCurrent_v2(&other));
+    leave(&k);
+}
+
+/* Where windows cannot be opened on one rank, all go through host memory. */
+static void unopened(cclUniqueId id, int ranks, int me) {
+    CU(cuInit(0));
+    fakeFail(me == 0 ? "cuIpcOpenMemHandle_v2" : "", 801);
+    Rank k = join(id, ranks, me);
+    fakeFail("", 0);
+    fakeFail("cuLaunchKernel", 1);
+    int32_t *data = filled(me, 10);
+    OK(cclAllReduce(data, data, 10, TYPE, cclSum, k.comm, k.stream));
+    CU(cuStreamSynchronize(k.stream));
+    CHECK(get(data, 9) == sum(ranks, 9));
+    leave(&k);
+}
+
 int main(void) {
+    direct = is_direct();
     int failed = run_ranks(2, refused) + run_ranks(2, aborted) + run_ranks(2, late) + run_ranks(2, broken) +
-                 run_ranks(2, broken_and_left);
+                 run_ranks(2, broken_and_left) + run_ranks(2, different);
+    if (direct) {
+        failed += run_ranks(2, elsewhere) + run_ranks(2, unopened);
+    }
     return failed + (run_ranks(3, killed) != 1);
 }

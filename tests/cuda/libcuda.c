@@ -6,6 +6,9 @@
 #define _GNU_SOURCE
 #include "fake.h"
 
+#include "../../src/cuda/kernels/args.h"
+
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -28,9 +31,10 @@ typedef struct {
     int device;
     char *base, *alias; /* Where the program has it, and where this library reads and writes it. */
     size_t size;
+    int file;
 } Memory;
 
-enum What { COPY, WRITE, WAIT, NOTHING };
+enum What { COPY, WRITE, WAIT, NOTHING, KERNEL };
 
 typedef struct Work {
     enum What what;
@@ -54,6 +58,7 @@ typedef struct Stream {
 static Context contexts[DEVICES] = {{.device = 0}, {.device = 1}};
 static Memory memory[MOST];
 static int memories;
+static atomic_int peers[DEVICES][DEVICES]; /* Whether the first may use the second's memory. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local Context *stack[64];
 static _Thread_local int depth;
@@ -106,7 +111,7 @@ static char *alias(const void *at, size_t size, int kind, int device) {
     char *there = NULL;
     pthread_mutex_lock(&lock);
     Memory *one = find(at, size);
-    if (one != NULL && (kind == 0 || (int)one->kind == kind) && (one->kind == HOST || one->device == device)) {
+    if (one != NULL && (kind == 0 || (int)one->kind == kind) && (one->kind == HOST || one->device == device || peers[device][one->device])) {
         there = one->alias + ((const char *)at - one->base);
     }
     pthread_mutex_unlock(&lock);
@@ -126,6 +131,9 @@ static int keep(Memory one) {
     pthread_mutex_unlock(&lock);
     return at < MOST ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
+
+/* The kernels, by src/cuda/kernels/host.cpp, where that is linked. */
+__attribute__((weak)) long long ccl_kernels_on_host(const char *name, const void *args, unsigned grid, unsigned block, int backwards);
 
 static void *carry_out(void *given) {
     Stream *stream = given;
@@ -154,6 +162,12 @@ static void *carry_out(void *given) {
             while ((int32_t)(atomic_load((_Atomic uint32_t *)work->to) - work->value) < 0) {
                 usleep(20);
             }
+            break;
+        case KERNEL:
+            if (ccl_kernels_on_host(work->from, work->to, work->value, (unsigned)work->size, 0) != 0) {
+                fakeBreak(CUDA_ERROR_ILLEGAL_ADDRESS);
+            }
+            free(work->to);
             break;
         case NOTHING:
             usleep((useconds_t)work->value);
@@ -325,6 +339,19 @@ int cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr at) {
     return one != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Takes the file. */
+static int map(CUdeviceptr *at, int file, size_t size, int device) {
+    size_t pages = (size + 4095) / 4096 * 4096;
+    char *there = mmap(NULL, pages, PROT_NONE, MAP_SHARED, file, 0);
+    char *here = mmap(NULL, pages, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (there == MAP_FAILED || here == MAP_FAILED) {
+        close(file);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *at = (CUdeviceptr)there;
+    return keep((Memory){.kind = DEVICE, .device = device, .base = there, .alias = here, .size = size, .file = file});
+}
+
 int cuMemAlloc_v2(CUdeviceptr *at, size_t size) {
     IN_CONTEXT();
     size_t pages = (size + 4095) / 4096 * 4096;
@@ -332,14 +359,117 @@ int cuMemAlloc_v2(CUdeviceptr *at, size_t size) {
     if (size == 0 || file < 0 || ftruncate(file, (off_t)pages) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    char *there = mmap(NULL, pages, PROT_NONE, MAP_SHARED, file, 0);
-    char *here = mmap(NULL, pages, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    close(file);
-    if (there == MAP_FAILED || here == MAP_FAILED) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    return map(at, file, size, stack[depth - 1]->device);
+}
+
+typedef struct {
+    int process, file, device;
+    size_t size;
+} Exported;
+
+int cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr at) {
+    IN_CONTEXT();
+    pthread_mutex_lock(&lock);
+    Memory *one = find((void *)at, 1);
+    int good = one != NULL && one->kind == DEVICE && one->base == (char *)at;
+    Exported exported = {.process = getpid()};
+    if (good) {
+        exported.file = one->file, exported.device = one->device, exported.size = one->size;
     }
-    *at = (CUdeviceptr)there;
-    return keep((Memory){.kind = DEVICE, .device = stack[depth - 1]->device, .base = there, .alias = here, .size = size});
+    pthread_mutex_unlock(&lock);
+    memset(handle, 0, sizeof *handle);
+    memcpy(handle, &exported, sizeof exported);
+    return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+int cuIpcOpenMemHandle_v2(CUdeviceptr *at, CUipcMemHandle handle, unsigned flags) {
+    IN_CONTEXT();
+    Exported exported;
+    memcpy(&exported, &handle, sizeof exported);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", exported.process, exported.file);
+    /* Its own process has the address. */
+    int file = exported.process == getpid() ? -1 : open(path, O_RDWR | O_CLOEXEC);
+    if (flags != 1 || file < 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    peers[stack[depth - 1]->device][exported.device] = 1;
+    return map(at, file, exported.size, exported.device);
+}
+
+int cuCtxEnablePeerAccess(CUcontext context, unsigned flags) {
+    IN_CONTEXT();
+    int device = stack[depth - 1]->device;
+    if (flags != 0 || context->device == device) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return atomic_exchange(&peers[device][context->device], 1) ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS;
+}
+
+/* An H100 with few multiprocessors. */
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    ENTER();
+    *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 16 ? 2 : -1;
+    return *value >= 0 && device >= 0 && device < DEVICES ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+int cuModuleLoadData(void **module, const void *image) {
+    IN_CONTEXT();
+    *module = stack[depth - 1];
+    return memcmp(image, "\177ELF", 4) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* A function is its name. */
+int cuModuleGetFunction(const char **function, void *module, const char *name) {
+    IN_CONTEXT();
+    *function = strdup(name);
+    return module == stack[depth - 1] && ccl_kernels_on_host != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+/* Puts addresses of this library in the place of the program's, all of which must have so many bytes. */
+static int translate(unsigned long long *addresses, unsigned count, const unsigned long long *sizes, unsigned long long size) {
+    for (unsigned i = 0; i < count; i++) {
+        char *there = alias((void *)addresses[i], sizes != NULL ? sizes[i] : size, DEVICE, stack[depth - 1]->device);
+        if (there == NULL) {
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+        addresses[i] = (unsigned long long)there;
+    }
+    return CUDA_SUCCESS;
+}
+
+static int ends(const char *name, const char *end) {
+    size_t length = strlen(name);
+    return length > strlen(end) && strcmp(name + length - strlen(end), end) == 0;
+}
+
+int cuLaunchKernel(const char *function, unsigned grid, unsigned grid_y, unsigned grid_z, unsigned block, unsigned block_y,
+                   unsigned block_z, unsigned shared, CUstream stream, void **params, void **extra) {
+    IN_CONTEXT();
+    if (grid == 0 || block == 0 || grid_y * grid_z * block_y * block_z != 1 || shared != 0 || extra != NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    int copies = strcmp(function, "ccl_copy") == 0, code;
+    size_t size = copies ? sizeof(struct ccl_copy_args) : sizeof(struct ccl_reduce_args);
+    void *args = malloc(size);
+    memcpy(args, params[0], size);
+    if (copies) {
+        struct ccl_copy_args *copy = args;
+        code = translate(copy->from, copy->ranges, copy->bytes, 0);
+        code = code != CUDA_SUCCESS ? code : translate(copy->to, copy->ranges, copy->bytes, 0);
+    } else {
+        struct ccl_reduce_args *reduce = args;
+        unsigned each = ends(function, "64") ? 8 : ends(function, "32") ? 4 : ends(function, "16") ? 2 : 1;
+        code = translate(reduce->sources, reduce->n, NULL, each * reduce->count);
+        code = code != CUDA_SUCCESS ? code : translate(reduce->destinations, reduce->m, NULL, each * reduce->count);
+    }
+    code = code != CUDA_SUCCESS
+               ? code
+               : give(stream, (Work){.what = KERNEL, .to = args, .from = function, .size = block, .value = grid});
+    if (code != CUDA_SUCCESS) {
+        free(args);
+    }
+    return code;
 }
 
 int cuMemFree_v2(CUdeviceptr at) {
@@ -353,6 +483,7 @@ int cuMemFree_v2(CUdeviceptr at) {
     size_t pages = (one->size + 4095) / 4096 * 4096;
     /* The addresses stay taken, as the driver's do. */
     munmap(one->alias, pages);
+    close(one->file);
     one->base = NULL;
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
@@ -400,6 +531,11 @@ int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream strea
 int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream) {
     IN_CONTEXT();
     return copy(stream, (void *)to, DEVICE, from, HOST, size);
+}
+
+int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+    IN_CONTEXT();
+    return copy(stream, (void *)to, DEVICE, (void *)from, DEVICE, size);
 }
 
 static int copy_now(void *to, const void *from, size_t size) {

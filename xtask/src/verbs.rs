@@ -41,11 +41,7 @@ pub(crate) fn check(root: &Path) -> Tally {
             };
             found.line(line);
         });
-        match ended {
-            Err(why) if found.failed.is_empty() => found.count(name, Err(why)),
-            Ok(()) if found.passed == 0 => found.count(name, Err("nothing was run".to_owned())),
-            _ => {}
-        }
+        found.ended(name, ended);
         tally.add(found);
     }
     tally

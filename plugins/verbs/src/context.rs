@@ -8,7 +8,7 @@ use crate::{
     verbs::{AsyncEvent, Verbs, verbs},
 };
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, Ref, RefCell},
     ffi::{CStr, CString, c_int},
     io, ptr,
 };
@@ -27,6 +27,8 @@ pub(crate) struct Context {
     /// Polls that nothing came of since the devices' own events were looked for.
     idle: Cell<u32>,
     counts: Cell<Counts>,
+    /// What the last poll found: room for the next one.
+    found: RefCell<Vec<Event>>,
 }
 
 /// What was asked of the devices.
@@ -63,6 +65,7 @@ impl Context {
             next: Cell::new(0),
             idle: Cell::new(0),
             counts: Cell::default(),
+            found: RefCell::default(),
         });
         for device in &context.devices {
             // SAFETY: both live as long as the device.
@@ -151,13 +154,15 @@ impl Context {
         }
     }
 
-    /// Events of all connections.
-    pub(crate) fn poll(&self, events: &mut Vec<Event>, most: usize) {
+    /// Events of all connections, at most so many.
+    pub(crate) fn poll(&self, most: usize) -> Ref<'_, [Event]> {
+        let mut events = self.found.borrow_mut();
+        events.clear();
         let connections = self.connections.borrow();
         let (count, next) = (connections.len(), self.next.get());
         for i in 0..count {
             // SAFETY: connections that are not destroyed yet.
-            unsafe { (*connections[(next + i) % count]).poll(events, most) };
+            unsafe { (*connections[(next + i) % count]).poll(&mut events, most) };
         }
         self.next.set((next + 1) % count.max(1));
         drop(connections);
@@ -168,6 +173,8 @@ impl Context {
             self.idle.set(0);
             self.asynchronous();
         }
+        drop(events);
+        Ref::map(self.found.borrow(), Vec::as_slice)
     }
 
     pub(crate) fn count(&self, change: impl FnOnce(&mut Counts)) {

@@ -213,8 +213,7 @@ unsafe extern "C" fn poll(
 ) -> c_int {
     // SAFETY: the contract, above.
     unsafe {
-        let mut found = Vec::new();
-        (*context).poll(&mut found, most as usize);
+        let found = (*context).poll(most as usize);
         events.copy_from_nonoverlapping(found.as_ptr(), found.len());
         *count = found.len() as u32;
     }

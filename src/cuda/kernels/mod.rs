@@ -70,19 +70,12 @@ impl Kernel {
     /// The kernel for this operation, by the `tree` or not: averages and pre-multiplied sums are sums, what does the
     /// same to the bits of several types is done once, and only sums and products of floats depend on the order.
     pub(crate) fn of(op: Op, dtype: DType, tree: bool) -> Kernel {
-        let unsigned = match dtype {
-            DType::Int8 => DType::Uint8,
-            DType::Int16 => DType::Uint16,
-            DType::Int32 => DType::Uint32,
-            DType::Int64 => DType::Uint64,
-            dtype => dtype,
-        };
         let (op, dtype) = match op {
             Op::BitAnd | Op::BitOr | Op::BitXor => (op, DType::Uint8),
             Op::Max | Op::Min => return Kernel::Reduce(op, dtype),
-            Op::Prod => (op, unsigned),
+            Op::Prod => (op, dtype.unsigned()),
             Op::Avg => (Op::Sum, dtype),
-            Op::Sum | Op::PreMulSum => (Op::Sum, unsigned),
+            Op::Sum | Op::PreMulSum => (Op::Sum, dtype.unsigned()),
         };
         match tree && !dtype.is_integer() {
             true => Kernel::Tree(op, dtype),

@@ -59,10 +59,10 @@ impl Algorithm {
         if self.knows_groups() {
             let square = Groups::square(load.ranks);
             let levels = hierarchical::levels(load, machine.groups().unwrap_or(&square));
-            return (levels.together(), machine.predict_levels(load.ranks, &levels));
+            return (levels.together(), machine.predict_levels(load, &levels));
         }
         let counts = (self.counts)(load);
-        (counts, machine.predict(load.ranks, &counts))
+        (counts, machine.predict(load, &counts))
     }
 
     /// Whether the proof among so many ranks is short: it is made by each process. Where all ranks' schedules differ and have as

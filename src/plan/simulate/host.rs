@@ -149,6 +149,27 @@ impl Host {
         }
     }
 
+    /// Where the bandwidth of an edge is written.
+    pub(super) fn place(&self, at: usize) -> String {
+        let (edges, groups) = (self.graph.edges().len(), self.graph.groups().len());
+        match at {
+            _ if at < edges + groups => Edges(&self.graph, &self.limits).place(at),
+            _ if at < self.first_link() || self.limits.link.is_some() => "assumed".to_owned(),
+            _ => {
+                let nic = self.adapters[(at - self.first_link()) / 2].node;
+                let is_port = |node: &NodeId| self.graph.kind(*node) == NodeKind::NicPort;
+                let port = nic.and_then(|nic| self.graph.children(nic).find(is_port));
+                let origin = port.or(nic).map(|node| self.graph.origin(node));
+                self.graph.place(origin.unwrap_or(Origin::ASSUMED))
+            }
+        }
+    }
+
+    /// What each rank runs on.
+    pub(super) fn devices(&self) -> Vec<NodeId> {
+        self.seats.iter().map(|&seat| self.devices[seat]).collect()
+    }
+
     /// The host without an adapter or an edge of this name; `None` if it has none.
     pub(super) fn without(&self, name: &str) -> Option<Host> {
         let mut host = self.clone();

@@ -10,6 +10,7 @@
 //!
 //! Out of scope are packets: pauses, drops, and flows that a switch puts on one of several links.
 
+pub(crate) mod choice;
 mod edges;
 mod engine;
 mod flows;
@@ -18,6 +19,7 @@ pub(crate) mod host;
 mod model;
 pub(crate) mod network;
 mod program;
+pub(crate) mod rounds;
 mod steady;
 #[cfg(test)]
 mod tests;
@@ -133,6 +135,8 @@ pub(crate) struct Split {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Busy {
     pub(crate) name: String,
+    /// Where its bandwidth is written.
+    pub(crate) place: String,
     /// Those that carry as much of what they can.
     pub(crate) alike: usize,
     /// Bytes that went over it, those that can in a second, and their share of what could have.
@@ -162,6 +166,7 @@ pub(crate) fn simulate(call: &Call<'_>, network: &Network) -> Result<Report, Err
         collective: call.collective,
         algorithm: call.algorithm,
         parts: call.channels.max(1),
+        groups: None,
     };
     let mut programs = Programs::new(&work, network)?;
     let used = Used::number(&mut programs, network);
@@ -171,7 +176,7 @@ pub(crate) fn simulate(call: &Call<'_>, network: &Network) -> Result<Report, Err
         false => Classes::apart(&programs, used.of.len()),
     };
     let grain = call.bytes / work.parts as f64 / programs.grains.max(1) as f64;
-    let (tiles, in_flight) = tiles(call, &programs, grain)?;
+    let (tiles, in_flight) = tiles(call.tile, call.in_flight, &programs, grain)?;
     let model = Model::new(&programs, &classes, &used.capacities, in_flight as f64);
     let setting = Setting {
         grain: grain / tiles as f64,
@@ -229,21 +234,21 @@ pub(crate) fn simulate(call: &Call<'_>, network: &Network) -> Result<Report, Err
 ///
 /// # Errors
 /// [`Error::Usage`] if they are more than can be counted.
-fn tiles(call: &Call<'_>, programs: &Programs, grain: f64) -> Result<(usize, usize), Error> {
+fn tiles(tile: f64, in_flight: usize, programs: &Programs, grain: f64) -> Result<(usize, usize), Error> {
     let grains = programs.ops.iter().map(|op| match op {
         Op::Send { grains, .. } => *grains,
         _ => 0,
     });
     let longest = f64::from(grains.max().unwrap_or(0)) * grain;
-    let wanted = (longest / call.tile.max(1.0)).ceil().max(1.0);
+    let wanted = (longest / tile.max(1.0)).ceil().max(1.0);
     if wanted > MOST_TILES {
         return Err(Error::usage(format!(
             "messages of {} bytes would be {wanted:.0}: make them longer",
-            call.tile
+            tile
         )));
     }
     let wanted = wanted as usize;
-    let in_flight = wanted.min(call.in_flight.max(1));
+    let in_flight = wanted.min(in_flight.max(1));
     Ok((wanted.next_multiple_of(in_flight), in_flight))
 }
 
@@ -268,6 +273,7 @@ fn busiest(used: &Used, network: &Network, grain: f64, time: f64) -> Vec<Busy> {
         let edge = edges.iter().copied().min()?;
         Some(Busy {
             name: network.name(used.of[edge]),
+            place: network.place(used.of[edge]),
             alike: edges.len(),
             bytes: used.grains[edge] * grain,
             capacity: used.capacities[edge],

@@ -5,7 +5,7 @@
 
 use super::host::{Host, Limits, devices, no_way, seats};
 use crate::plan::groups::Groups;
-use crate::topo::graph::{Graph, LinkKind, NodeId, NodeKind};
+use crate::topo::graph::{Graph, LinkKind, NodeId, NodeKind, Origin};
 use crate::topo::paths::Paths;
 use crate::types::Error;
 use std::cell::RefCell;
@@ -194,6 +194,28 @@ impl Network {
             Kind::Cluster(cluster) => cluster.name(at),
             Kind::Whole(whole) if at < whole.first_memory() => whole.edges().name(at),
             Kind::Whole(whole) => format!("rank {} memory", at - whole.first_memory()),
+        }
+    }
+
+    /// Where an edge's bandwidth is written: `file:line`, or what takes its place.
+    pub(crate) fn place(&self, edge: u32) -> String {
+        let at = edge as usize;
+        match &self.kind {
+            Kind::Cluster(cluster) if at < cluster.first_leaf() => {
+                let width = cluster.host.width();
+                cluster.host(at / width).place(at % width)
+            }
+            Kind::Cluster(_) => "the fabric".to_owned(),
+            Kind::Whole(whole) if at < whole.first_memory() => whole.edges().place(at),
+            Kind::Whole(_) => "assumed".to_owned(),
+        }
+    }
+
+    /// What each rank of a host runs on; of a file that joins hosts, what each rank does.
+    pub(crate) fn devices(&self) -> Vec<NodeId> {
+        match &self.kind {
+            Kind::Cluster(cluster) => cluster.host.devices(),
+            Kind::Whole(whole) => whole.ranks.clone(),
         }
     }
 
@@ -427,6 +449,18 @@ impl Edges<'_> {
                 group.map_or_else(String::new, |(_, group)| group.name.to_string())
             }
         }
+    }
+
+    pub(super) fn place(&self, at: usize) -> String {
+        let Edges(graph, _) = self;
+        let origin = match graph.edges().nth(at) {
+            Some(edge) => Some(edge.link.origin),
+            None => {
+                let group = graph.groups().nth(at - graph.edges().len());
+                group.map(|(_, group)| group.origin)
+            }
+        };
+        graph.place(origin.unwrap_or(Origin::ASSUMED))
     }
 
     pub(super) fn way(&self, paths: &Paths, to: NodeId) -> Option<Way> {

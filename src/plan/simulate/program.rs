@@ -78,6 +78,8 @@ pub(crate) struct Work<'w> {
     /// How many copies of the schedule share the vector, each with the ranks of a host one place further on, so that each goes
     /// another way in and out of a host.
     pub(crate) parts: usize,
+    /// Which ranks are near each other, if it should not be those of a host.
+    pub(crate) groups: Option<&'w Groups>,
 }
 
 impl Programs {
@@ -86,7 +88,8 @@ impl Programs {
     /// # Errors
     /// [`Error::Usage`] where there is no way, or too much to write down.
     pub(super) fn new(work: &Work<'_>, network: &Network) -> Result<Programs, Error> {
-        let groups = Some(network.groups()).filter(Groups::has_levels);
+        let groups = work.groups.cloned().unwrap_or_else(|| network.groups());
+        let groups = Some(groups).filter(Groups::has_levels);
         let mut programs = Programs::default();
         let mut writer = Writer::default();
         for rank in 0..network.ranks() {

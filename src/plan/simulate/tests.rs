@@ -309,6 +309,7 @@ fn all_bytes_go_over_the_edges() {
     let report = simulate(&one, &network).unwrap();
     let programs = Programs::new(
         &Work {
+            groups: None,
             collective: one.collective,
             algorithm: one.algorithm,
             parts: 1,

@@ -39,10 +39,12 @@ mod stuck;
 mod team;
 #[cfg(test)]
 mod tests;
-mod value;
+pub(in crate::plan) mod value;
 
 pub(crate) use certificate::Certificate;
 pub(crate) use flaw::Flaw;
+#[cfg(any(feature = "cli", feature = "fuzzing"))]
+pub(crate) use flaw::{Kind, Verb};
 pub(crate) use ordered::verify_in_order;
 pub(crate) use program::Path;
 

@@ -10,17 +10,17 @@ use std::fmt::{Debug, Write as _};
 
 /// A grain's symbolic value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Value<S> {
+pub(in crate::plan) struct Value<S> {
     /// The position that its contributions have in their ranks' inputs.
-    pub(super) grain: u32,
+    pub(in crate::plan) grain: u32,
     /// Whether a [`ReduceLast`](crate::plan::schedule::How::ReduceLast) completed it.
-    pub(super) finished: bool,
+    pub(in crate::plan) finished: bool,
     /// The ranks that contributed, each as often as it did.
-    pub(super) ranks: S,
+    pub(in crate::plan) ranks: S,
 }
 
 /// A way to keep a multiset of ranks.
-pub(super) trait Domain {
+pub(in crate::plan) trait Domain {
     type Sum: Clone + PartialEq + Debug;
 
     /// `rank`, once.
@@ -34,6 +34,12 @@ pub(super) trait Domain {
         true
     }
 
+    /// A rank that is in it more than once, where that can be seen.
+    #[cfg(any(feature = "cli", feature = "fuzzing"))]
+    fn repeated(&self, _sum: &Self::Sum) -> Option<usize> {
+        None
+    }
+
     /// Every rank once.
     fn everyone(&self) -> &Self::Sum;
 
@@ -43,22 +49,22 @@ pub(super) trait Domain {
 
 /// Some ranks that follow each other, `times` times each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Run {
+pub(in crate::plan) struct Run {
     start: u32,
     end: u32,
     times: u32,
 }
 
 /// Runs that are sorted, disjoint, and as long as they can be.
-pub(super) type Runs = SmallVec<[Run; 1]>;
+pub(in crate::plan) type Runs = SmallVec<[Run; 1]>;
 
 /// The multiset itself.
-pub(super) struct Exact {
+pub(in crate::plan) struct Exact {
     everyone: Runs,
 }
 
 impl Exact {
-    pub(super) fn new(ranks: usize) -> Self {
+    pub(in crate::plan) fn new(ranks: usize) -> Self {
         let (start, end, times) = (0, ranks as u32, 1);
         Exact {
             everyone: smallvec![Run { start, end, times }],
@@ -90,6 +96,12 @@ impl Domain for Exact {
         }
     }
 
+    #[cfg(any(feature = "cli", feature = "fuzzing"))]
+    fn repeated(&self, sum: &Runs) -> Option<usize> {
+        let run = sum.iter().find(|run| run.times > 1);
+        run.map(|run| run.start as usize)
+    }
+
     fn everyone(&self) -> &Runs {
         &self.everyone
     }
@@ -111,7 +123,7 @@ impl Domain for Exact {
 }
 
 /// `sum` as the rank that is `by` further on would have it, among `ranks`: each contributor is `by` further on too.
-pub(super) fn turned(sum: &Runs, by: u32, ranks: u32) -> Runs {
+pub(in crate::plan) fn turned(sum: &Runs, by: u32, ranks: u32) -> Runs {
     let mut parts: SmallVec<[Run; 4]> = SmallVec::new();
     for run in sum {
         let (start, end) = (run.start + by, run.end + by);
@@ -188,18 +200,18 @@ fn merged(a: &[Run], b: &[Run]) -> Runs {
 ///
 /// Two different multisets of the same size are taken for equal with a chance of 2^-61 for each comparison. The
 /// hashes are the same in every run: schedules are not written against them.
-pub(super) struct Labels {
+pub(in crate::plan) struct Labels {
     everyone: Label,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Label {
+pub(in crate::plan) struct Label {
     hash: u64,
     count: u32,
 }
 
 impl Labels {
-    pub(super) fn new(ranks: usize) -> Self {
+    pub(in crate::plan) fn new(ranks: usize) -> Self {
         let none = Label { hash: 0, count: 0 };
         Labels {
             everyone: (0..ranks).map(label).fold(none, plus),
@@ -243,7 +255,7 @@ fn label(rank: usize) -> Label {
 
 /// A well-spread function of `x`. Source: the output function of SplitMix64 in G. Steele, D. Lea and C. Flood, "Fast
 /// splittable pseudorandom number generators", 2014.
-pub(super) fn mix(x: u64) -> u64 {
+pub(in crate::plan) fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

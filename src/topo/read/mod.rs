@@ -24,7 +24,7 @@ mod repairs;
 mod slurm;
 mod taccl;
 mod topograph;
-mod xml;
+pub(crate) mod xml;
 
 pub use lines::{Lines, Position};
 pub(super) use nccl_xml::words as nccl_words;

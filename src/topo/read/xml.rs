@@ -13,7 +13,7 @@ const ELEMENTS: usize = 1 << 19;
 const ATTRIBUTES: usize = 64;
 
 /// Parses XML without entities of its own. A document type may be named; it is not fetched.
-pub(super) fn parse<'t>(text: &'t str, source: &str, lines: &Lines<'_>) -> Result<Document<'t>, Flaw> {
+pub(crate) fn parse<'t>(text: &'t str, source: &str, lines: &Lines<'_>) -> Result<Document<'t>, Flaw> {
     let flaw = |at: Position, what: String, wanted: &str| Flaw {
         source_name: source.to_owned(),
         at,

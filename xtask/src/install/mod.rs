@@ -1,4 +1,5 @@
-//! `cargo xtask install`: the library, its headers, the benchmark and the plugin for InfiniBand and RoCE under a prefix, with what lets other builds find them.
+//! `cargo xtask install`: the library, its headers, the benchmark and the plugin for InfiniBand and RoCE under a prefix, with what
+//! lets other builds find them.
 
 mod check;
 mod files;

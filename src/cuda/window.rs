@@ -1,0 +1,344 @@
+//! [`Window`]: memory of a device in which the kernels of all ranks of a host read and write, and the kernels.
+//!
+//! A rank tells the others of its window by a [`Card`]. Those of the same process use its address, others map it by CUDA IPC.
+//! A window is never given back, because nobody knows when the last of the others has unmapped it: the process uses it again.
+
+use super::{
+    driver::{Context, Current, Driver, Stream},
+    kernels::{Kernel, THREADS, blocks, image::Image},
+    staging::Turns,
+    symbols::{Address, IpcHandle, RawFunction},
+};
+use crate::types::{Error, Result};
+use std::{
+    collections::HashMap,
+    ffi::{CString, c_int, c_void},
+    fmt, mem, process, ptr,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// Bytes of a window.
+pub(crate) const BYTES: usize = 32 << 20;
+
+/// What a rank tells the others of its window; all 0: it has none.
+pub(crate) const CARD: usize = 96;
+pub(crate) type Card = [u8; CARD];
+
+/// This rank's window, and where it has those of all ranks.
+pub(crate) struct Window {
+    driver: &'static Driver,
+    context: Context,
+    /// None once it was given back.
+    own: Option<Own>,
+    all: Vec<Address>,
+}
+
+/// A window that a process uses for one communicator after the other.
+struct Own {
+    context: Context,
+    at: Address,
+    turns: Mutex<Turns>,
+    functions: HashMap<Kernel, Function>,
+    multiprocessors: u32,
+}
+
+/// A kernel that was loaded.
+struct Function(RawFunction);
+
+// SAFETY: a name by which the driver knows the function, on any thread.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+/// Windows that no communicator has.
+static IDLE: Mutex<Vec<Own>> = Mutex::new(Vec::new());
+
+impl Window {
+    /// A window on the device of the calling thread's current context, or on device 0.
+    ///
+    /// # Errors
+    /// Why there is none, in a line.
+    pub(crate) fn new() -> Result<Self, String> {
+        let driver = Driver::in_use().ok_or("nothing has loaded the CUDA driver")??;
+        // SAFETY: the default stream is always there.
+        let stream = unsafe { Stream::from_raw(ptr::null_mut()) };
+        let made = driver.context(stream, None).and_then(|context| {
+            let current = driver.enter(context)?;
+            let fits = |own: &Own| own.context.0 == context.0 && own.turns().are_over();
+            let mut idle = idle();
+            let own = match idle.iter().position(fits) {
+                Some(at) => idle.swap_remove(at),
+                None => Own::new(driver, context, &current)?,
+            };
+            Ok(Window {
+                driver,
+                context,
+                own: Some(own),
+                all: Vec::new(),
+            })
+        });
+        made.map_err(|error| error.to_string())
+    }
+
+    fn own(&self) -> &Own {
+        self.own.as_ref().expect("it is there until it is dropped")
+    }
+
+    /// The device that it is on.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn device(&self) -> Result<i32> {
+        self.driver.device_of(self.context)
+    }
+
+    /// What the others are told.
+    ///
+    /// # Errors
+    /// Why they could not use it, in a line.
+    pub(crate) fn card(&self) -> Result<Card, String> {
+        let current = self.driver.enter(self.context);
+        let _current = current.map_err(|error| error.to_string())?;
+        let mut handle = IpcHandle([0; 64]);
+        // SAFETY: it writes the handle.
+        let result = unsafe { (self.driver.symbols.export)(&raw mut handle, self.own().at) };
+        let exported = self.driver.checked("cuIpcGetMemHandle", result);
+        exported.map_err(|error| error.to_string())?;
+        let mut card = [0; CARD];
+        let [id, place] = process_identity();
+        let numbers = [id, place, self.context.0.addr() as u64, self.own().at];
+        for (to, number) in card.chunks_exact_mut(8).zip(numbers) {
+            to.copy_from_slice(&number.to_le_bytes());
+        }
+        card[32..].copy_from_slice(&handle.0);
+        Ok(card)
+    }
+
+    /// Opens the windows of all ranks, by rank, of which `rank` is this one.
+    ///
+    /// # Errors
+    /// Why one cannot be used, in a line.
+    pub(crate) fn open(&mut self, cards: &[Card], rank: usize) -> Result<(), String> {
+        let current = self.driver.enter(self.context);
+        let _current = current.map_err(|error| error.to_string())?;
+        let open = |(of, card): (usize, &Card)| {
+            let opened = match of == rank {
+                true => Ok(self.own().at),
+                false => self.opened(card),
+            };
+            opened.map_err(|error| format!("the window of rank {of}: {error}"))
+        };
+        self.all = cards.iter().enumerate().map(open).collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    /// Another rank's window, in the current context.
+    fn opened(&self, card: &Card) -> Result<Address> {
+        let symbols = &self.driver.symbols;
+        let mut numbers = [0; 4];
+        for (number, from) in numbers.iter_mut().zip(card.as_chunks().0) {
+            *number = u64::from_le_bytes(*from);
+        }
+        let [id, place, context, at] = numbers;
+        if [id, place] == process_identity() {
+            let context: *mut c_void = ptr::without_provenance_mut(context as usize);
+            if context == self.context.0 {
+                return Ok(at);
+            }
+            // SAFETY: a context of this process, which has the other rank's window.
+            let result = unsafe { (symbols.enable_peer)(context, 0) };
+            if result != ALREADY_ENABLED {
+                self.driver.checked("cuCtxEnablePeerAccess", result)?;
+            }
+            return Ok(at);
+        }
+        let mut handle = IpcHandle([0; 64]);
+        handle.0.copy_from_slice(&card[32..]);
+        let mut there = 0;
+        // SAFETY: it writes the address; a handle that is none is refused.
+        let result = unsafe { (symbols.import)(&raw mut there, handle, LAZY_PEER_ACCESS) };
+        self.driver.checked("cuIpcOpenMemHandle", result)?;
+        Ok(there)
+    }
+
+    /// Where this rank has the window of `rank`.
+    pub(crate) fn of(&self, rank: usize) -> u64 {
+        self.all[rank]
+    }
+
+    /// Where it begins.
+    pub(crate) fn own_address(&self) -> u64 {
+        self.own().at
+    }
+
+    /// The order of who uses it.
+    pub(crate) fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.own().turns()
+    }
+
+    /// Writes to its beginning, at once.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    ///
+    /// # Panics
+    /// When there is not so much room.
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result<()> {
+        assert!(bytes.len() <= BYTES, "more than there is room for");
+        let _current = self.driver.enter(self.context)?;
+        // SAFETY: both are there, and so long.
+        let result =
+            unsafe { (self.driver.symbols.write)(self.own().at, bytes.as_ptr().cast(), bytes.len()) };
+        self.driver.checked("cuMemcpyHtoD", result)
+    }
+
+    /// Reads from byte `at` on, at once.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    ///
+    /// # Panics
+    /// When there is not so much.
+    pub(crate) fn read(&self, at: usize, bytes: &mut [u8]) -> Result<()> {
+        assert!(bytes.len() + at <= BYTES, "more than there is");
+        let _current = self.driver.enter(self.context)?;
+        let from = self.own().at + at as Address;
+        // SAFETY: as in `write`.
+        let result = unsafe { (self.driver.symbols.read)(bytes.as_mut_ptr().cast(), from, bytes.len()) };
+        self.driver.checked("cuMemcpyDtoH", result)
+    }
+
+    /// Runs a kernel and waits for its end.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    ///
+    /// # Safety
+    /// As [`Window::launch`].
+    pub(crate) unsafe fn run<A>(&self, launch: (Kernel, A, u64)) -> Result<()> {
+        let current = self.driver.enter(self.context)?;
+        // SAFETY: the default stream is always there.
+        let stream = unsafe { Stream::from_raw(ptr::null_mut()) };
+        // SAFETY: the caller's promise.
+        unsafe { self.launch(&current, stream, launch)? };
+        // SAFETY: as above.
+        let result = unsafe { (self.driver.symbols.synchronize)(stream.0) };
+        self.driver.checked("cuStreamSynchronize", result)
+    }
+
+    /// Has `stream` run a kernel with its arguments, whose threads have so many items to do.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    ///
+    /// # Safety
+    /// These are the kernel's arguments, and what they say lies in memory that stays until the stream has done so.
+    pub(crate) unsafe fn launch<A>(
+        &self,
+        _current: &Current<'_>,
+        stream: Stream,
+        (kernel, mut args, items): (Kernel, A, u64),
+    ) -> Result<()> {
+        let own = self.own();
+        let function = own.functions.get(&kernel);
+        let function = function.ok_or_else(|| Error::internal(format!("no kernel {}", kernel.name())))?;
+        let mut params = [(&raw mut args).cast::<c_void>()];
+        let grid = blocks(items, own.multiprocessors);
+        // SAFETY: the caller's promise; the driver copies the arguments before it returns.
+        let result = unsafe {
+            (self.driver.symbols.launch)(
+                function.0,
+                grid,
+                1,
+                1,
+                THREADS,
+                1,
+                1,
+                0,
+                stream.0,
+                params.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        self.driver.checked("cuLaunchKernel", result)
+    }
+
+    /// Gives it to a later communicator: nobody uses it any more but what is in streams of this rank's.
+    pub(crate) fn give_back(&mut self) {
+        idle().extend(self.own.take());
+    }
+}
+
+impl Own {
+    /// Loads all kernels, because to load them later waits for what runs.
+    fn new(driver: &'static Driver, context: Context, current: &Current<'_>) -> Result<Self> {
+        let device = driver.device_of(context)?;
+        let attribute = |which| {
+            let mut value = 0;
+            // SAFETY: it writes the number.
+            let result = unsafe { (driver.symbols.attribute)(&raw mut value, which, device) };
+            driver.checked("cuDeviceGetAttribute", result)?;
+            Ok::<_, Error>(u32::try_from(value).unwrap_or(0))
+        };
+        let image = Image::for_capability(attribute(MAJOR)?, attribute(MINOR)?)?.unpacked()?;
+        let mut module = ptr::null_mut();
+        // SAFETY: an image, with a NUL at its end, that the driver copies.
+        let result = unsafe { (driver.symbols.load_module)(&raw mut module, image.as_ptr().cast()) };
+        driver.checked("cuModuleLoadData", result)?;
+        let mut functions = HashMap::new();
+        for kernel in Kernel::all() {
+            let name =
+                CString::new(kernel.name()).map_err(|_| Error::internal("a kernel's name has a NUL"))?;
+            let mut function = ptr::null_mut();
+            // SAFETY: it writes the function, which stays as long as the module: always.
+            let result = unsafe { (driver.symbols.function)(&raw mut function, module, name.as_ptr()) };
+            driver.checked("cuModuleGetFunction", result)?;
+            functions.insert(kernel, Function(function));
+        }
+        let multiprocessors = attribute(MULTIPROCESSORS)?;
+        let mut at = 0;
+        // SAFETY: it writes the address.
+        let result = unsafe { (driver.symbols.allocate)(&raw mut at, BYTES) };
+        driver.checked("cuMemAlloc", result)?;
+        let turns = Mutex::new(Turns::new(current)?);
+        Ok(Own {
+            context,
+            at,
+            turns,
+            functions,
+            multiprocessors,
+        })
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // Streams, of others too, may use it still.
+        mem::forget(self.own.take());
+    }
+}
+
+impl fmt::Debug for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Window({:x?})", self.all)
+    }
+}
+
+fn idle() -> MutexGuard<'static, Vec<Own>> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Its number, and where it has this library: processes of several containers may have the same number.
+fn process_identity() -> [u64; 2] {
+    [process::id().into(), (&raw const IDLE).addr() as u64]
+}
+
+const MULTIPROCESSORS: c_int = 16;
+const MAJOR: c_int = 75;
+const MINOR: c_int = 76;
+const LAZY_PEER_ACCESS: u32 = 1;
+const ALREADY_ENABLED: c_int = 704;

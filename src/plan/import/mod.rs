@@ -1,0 +1,3 @@
+//! Algorithms that others wrote, to be proved.
+
+pub(crate) mod msccl;
