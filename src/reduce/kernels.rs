@@ -142,8 +142,74 @@ fn same_bits(pass: &Pass<'_>) -> DType {
     }
 }
 
+/// Proof that the processor has the instructions that a kernel is compiled for.
+trait Instructions: Copy {
+    /// [`walk()`], compiled for them. Each is a function of its own, so that the frames of unoptimised ones stay small.
+    fn walk<T: Number<Wide: Arithmetic>, O: Operator<T::Wide>, const N: usize, const TREE: bool>(
+        self,
+        operator: O,
+        pass: &Pass<'_>,
+    );
+}
+
+/// Those of every processor.
+#[derive(Clone, Copy)]
+struct Every;
+
+impl Instructions for Every {
+    #[inline(always)]
+    fn walk<T: Number<Wide: Arithmetic>, O: Operator<T::Wide>, const N: usize, const TREE: bool>(
+        self,
+        operator: O,
+        pass: &Pass<'_>,
+    ) {
+        walk::<T, O, N, TREE>(operator, pass.sources, pass.dst);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! instructions {
+    ($($name:ident: $features:literal;)*) => {$(
+        #[derive(Clone, Copy)]
+        struct $name(());
+
+        impl $name {
+            /// # Safety
+            /// The processor has them.
+            unsafe fn there() -> $name {
+                $name(())
+            }
+        }
+
+        impl Instructions for $name {
+            #[inline(always)]
+            fn walk<T: Number<Wide: Arithmetic>, O: Operator<T::Wide>, const N: usize, const TREE: bool>(
+                self,
+                operator: O,
+                pass: &Pass<'_>,
+            ) {
+                #[target_feature(enable = $features)]
+                fn compiled<T: Number<Wide: Arithmetic>, O: Operator<T::Wide>, const N: usize, const TREE: bool>(
+                    operator: O,
+                    pass: &Pass<'_>,
+                ) {
+                    walk::<T, O, N, TREE>(operator, pass.sources, pass.dst);
+                }
+                // SAFETY: the processor has them: only who promised that has a value of this type.
+                unsafe { compiled::<T, O, N, TREE>(operator, pass) }
+            }
+        }
+    )*};
+}
+
+#[cfg(target_arch = "x86_64")]
+instructions! {
+    Avx512: "avx2,avx512bw,avx512dq,avx512f,avx512ifma,avx512vbmi,avx512vl,bmi2,f16c,fma";
+    Avx2: "avx2,bmi2,f16c,fma";
+}
+
 macro_rules! kernels {
-    ($($name:ident: $dtype:ident, $kind:ident, $t:ty;)*) => {
+    ($($dtype:ident: $kind:ident, $t:ty;)*) => {
         impl Way {
             /// Runs the kernel for these instructions, whatever the length.
             ///
@@ -152,52 +218,41 @@ macro_rules! kernels {
             pub(super) unsafe fn run(self, pass: &Pass<'_>) {
                 match (self, same_bits(pass)) {$(
                     #[cfg(target_arch = "x86_64")]
-                    // SAFETY: the caller's promise.
-                    (Way::Avx512, DType::$dtype) => unsafe { $name::avx512(pass) },
+                    (Way::Avx512, DType::$dtype) => {
+                        // SAFETY: the caller's promise.
+                        let has = unsafe { Avx512::there() };
+                        $kind::<<$t as Number>::Avx512, { block::<$t>(BLOCK) }, _>(has, pass);
+                    }
                     #[cfg(target_arch = "x86_64")]
-                    // SAFETY: the caller's promise.
-                    (Way::Avx2, DType::$dtype) => unsafe { $name::avx2(pass) },
+                    (Way::Avx2, DType::$dtype) => {
+                        // SAFETY: the caller's promise.
+                        let has = unsafe { Avx2::there() };
+                        $kind::<<$t as Number>::Avx2, { block::<$t>(BLOCK) }, _>(has, pass);
+                    }
                     #[cfg(not(target_arch = "x86_64"))]
-                    (Way::Large, DType::$dtype) => $kind::<$t, { block::<$t>(BLOCK) }>(pass),
-                    (Way::Portable, DType::$dtype) => $kind::<$t, { block::<$t>(SHORT_BLOCK) }>(pass),
+                    (Way::Large, DType::$dtype) => $kind::<$t, { block::<$t>(BLOCK) }, _>(Every, pass),
+                    (Way::Portable, DType::$dtype) => $kind::<$t, { block::<$t>(SHORT_BLOCK) }, _>(Every, pass),
                 )*}
             }
         }
-
-        $(
-            #[cfg(target_arch = "x86_64")]
-            mod $name {
-                use super::*;
-
-                #[target_feature(enable = "avx2,avx512bw,avx512dq,avx512f,avx512ifma,avx512vbmi,avx512vl,bmi2,f16c,fma")]
-                pub(super) fn avx512(pass: &Pass<'_>) {
-                    $kind::<<$t as Number>::Avx512, { block::<$t>(BLOCK) }>(pass);
-                }
-
-                #[target_feature(enable = "avx2,bmi2,f16c,fma")]
-                pub(super) fn avx2(pass: &Pass<'_>) {
-                    $kind::<<$t as Number>::Avx2, { block::<$t>(BLOCK) }>(pass);
-                }
-            }
-        )*
     };
 }
 
 kernels! {
-    int8: Int8, signed, i8;
-    int16: Int16, signed, i16;
-    int32: Int32, signed, i32;
-    int64: Int64, signed, i64;
-    uint8: Uint8, bytes, u8;
-    uint16: Uint16, integers, u16;
-    uint32: Uint32, integers, u32;
-    uint64: Uint64, integers, u64;
-    float16: Float16, converted, f16;
-    bfloat16: Bfloat16, converted, bf16;
-    float32: Float32, floats, f32;
-    float64: Float64, floats, f64;
-    float8e4m3: Float8e4m3, converted, F8E4M3;
-    float8e5m2: Float8e5m2, converted, F8E5M2;
+    Int8: signed, i8;
+    Int16: signed, i16;
+    Int32: signed, i32;
+    Int64: signed, i64;
+    Uint8: bytes, u8;
+    Uint16: integers, u16;
+    Uint32: integers, u32;
+    Uint64: integers, u64;
+    Float16: converted, f16;
+    Bfloat16: converted, bf16;
+    Float32: floats, f32;
+    Float64: floats, f64;
+    Float8e4m3: converted, F8E4M3;
+    Float8e5m2: converted, F8E5M2;
 }
 
 /// Elements of `T` that fill `bytes` bytes of accumulators.
@@ -206,129 +261,133 @@ const fn block<T: Number>(bytes: usize) -> usize {
 }
 
 /// All operations, of bytes.
-#[inline(always)]
-fn bytes<T: Quotient<Wide = u8>, const N: usize>(pass: &Pass<'_>) {
+fn bytes<T: Quotient<Wide = u8>, const N: usize, I: Instructions>(has: I, pass: &Pass<'_>) {
     match pass.op {
-        Op::BitAnd => walk::<T, _, N, false>(And, pass.sources, pass.dst),
-        Op::BitOr => walk::<T, _, N, false>(Or, pass.sources, pass.dst),
-        Op::BitXor => walk::<T, _, N, false>(Xor, pass.sources, pass.dst),
-        _ => integers::<T, N>(pass),
+        Op::BitAnd => has.walk::<T, _, N, false>(And, pass),
+        Op::BitOr => has.walk::<T, _, N, false>(Or, pass),
+        Op::BitXor => has.walk::<T, _, N, false>(Xor, pass),
+        _ => integers::<T, N, _>(has, pass),
     }
 }
 
 /// All but the bitwise operations, of integers: in any order they come to the same.
-#[inline(always)]
-fn integers<T: Quotient<Wide: Arithmetic>, const N: usize>(pass: &Pass<'_>) {
+fn integers<T: Quotient<Wide: Arithmetic>, const N: usize, I: Instructions>(has: I, pass: &Pass<'_>) {
     match (pass.op, pass.finish) {
-        (Op::Max | Op::Min, _) | (Op::Avg, Some(_)) => signed::<T, N>(pass),
-        _ => sums::<T, N, false>(pass),
+        (Op::Max | Op::Min, _) | (Op::Avg, Some(_)) => signed::<T, N, _>(has, pass),
+        _ => sums::<T, N, false, _>(has, pass),
     }
 }
 
 /// The operations for which signed and unsigned integers differ: those that [`same_bits`] leaves to each type.
-#[inline(always)]
-fn signed<T: Quotient<Wide: Arithmetic>, const N: usize>(pass: &Pass<'_>) {
+fn signed<T: Quotient<Wide: Arithmetic>, const N: usize, I: Instructions>(has: I, pass: &Pass<'_>) {
     match (pass.op, pass.finish) {
         (Op::Avg, Some(ranks)) if ranks.get() > 1 => {
-            go::<T, _, N, false>(WholeAverage::<T>(T::divisor(ranks)), pass);
+            go::<T, _, N, false, _>(has, WholeAverage::<T>(T::divisor(ranks)), pass);
         }
-        (Op::Avg, _) => go::<T, _, N, false>(Sum, pass),
-        _ => extremes::<T, N, false>(pass),
+        (Op::Avg, _) => go::<T, _, N, false, _>(has, Sum, pass),
+        _ => extremes::<T, N, false, _>(has, pass),
     }
 }
 
 /// The same operations, of floats, in the order that is asked for.
-#[inline(always)]
-fn floats<T: Number<Wide: Float>, const N: usize>(pass: &Pass<'_>) {
+fn floats<T: Number<Wide: Float>, const N: usize, I: Instructions>(has: I, pass: &Pass<'_>) {
     match (pass.op, pass.manner.tree) {
-        (Op::Max | Op::Min, true) => extremes::<T, N, true>(pass),
-        (Op::Max | Op::Min, false) => extremes::<T, N, false>(pass),
-        _ => sums_in_order::<T, N>(pass),
+        (Op::Max | Op::Min, true) => extremes::<T, N, true, _>(has, pass),
+        (Op::Max | Op::Min, false) => extremes::<T, N, false, _>(has, pass),
+        _ => sums_in_order::<T, N, _>(has, pass),
     }
 }
 
 /// The same for types that are converted to be accumulated: short vectors, too, gain from special instructions then.
-#[inline(always)]
-fn converted<T: Ordered<Wide: Float>, const N: usize>(pass: &Pass<'_>) {
+fn converted<T: Ordered<Wide: Float>, const N: usize, I: Instructions>(has: I, pass: &Pass<'_>) {
     let len = pass.dst.len();
     match pass.op {
-        Op::Max | Op::Min if len < size_of::<[T; KEYS]>() => keys::<T, FEW>(pass),
-        Op::Max | Op::Min => keys::<T, KEYS>(pass),
-        _ if len < size_of::<[T; N]>() => sums_in_order::<T, FEW>(pass),
-        _ => sums_in_order::<T, N>(pass),
+        Op::Max | Op::Min if len < size_of::<[T; KEYS]>() => keys::<T, FEW, _>(has, pass),
+        Op::Max | Op::Min => keys::<T, KEYS, _>(has, pass),
+        _ if len < size_of::<[T; N]>() => sums_in_order::<T, FEW, _>(has, pass),
+        _ => sums_in_order::<T, N, _>(has, pass),
     }
 }
 
 /// Max and min by integers: in any order they come to the same, NaN too.
-#[inline(always)]
-fn keys<T: Ordered, const N: usize>(pass: &Pass<'_>) {
+fn keys<T: Ordered, const N: usize, I: Instructions>(has: I, pass: &Pass<'_>) {
     match pass.op {
-        Op::Max => go::<T::ForMax, _, N, false>(Max, pass),
-        _ => go::<T::ForMin, _, N, false>(Max, pass),
+        Op::Max => go::<T::ForMax, _, N, false, _>(has, Max, pass),
+        _ => go::<T::ForMin, _, N, false, _>(has, Max, pass),
     }
 }
 
 /// Sums, averages and products of floats.
-#[inline(always)]
-fn sums_in_order<T: Number<Wide: Float>, const N: usize>(pass: &Pass<'_>) {
+fn sums_in_order<T: Number<Wide: Float>, const N: usize, I: Instructions>(has: I, pass: &Pass<'_>) {
     match (pass.op, pass.finish, pass.manner.tree) {
-        (Op::Avg, Some(ranks), true) => averages::<T, N, true>(ranks, pass),
-        (Op::Avg, Some(ranks), false) => averages::<T, N, false>(ranks, pass),
-        (_, _, true) => sums::<T, N, true>(pass),
-        (_, _, false) => sums::<T, N, false>(pass),
+        (Op::Avg, Some(ranks), true) => averages::<T, N, true, _>(has, ranks, pass),
+        (Op::Avg, Some(ranks), false) => averages::<T, N, false, _>(has, ranks, pass),
+        (_, _, true) => sums::<T, N, true, _>(has, pass),
+        (_, _, false) => sums::<T, N, false, _>(has, pass),
     }
 }
 
 /// Averages of floats.
-#[inline(always)]
-fn averages<T: Number<Wide: Float>, const N: usize, const TREE: bool>(
+fn averages<T: Number<Wide: Float>, const N: usize, const TREE: bool, I: Instructions>(
+    has: I,
     ranks: NonZero<usize>,
     pass: &Pass<'_>,
 ) {
     if let Some(factor) = T::Wide::factor(ranks) {
-        return go::<T, _, N, TREE>(Share { factor }, pass);
+        return go::<T, _, N, TREE, _>(has, Share { factor }, pass);
     }
     match T::Wide::inverse(ranks) {
-        Some(inverse) if T::FUSED => go::<T, _, N, TREE>(FusedAverage::<T>(inverse), pass),
-        _ => go::<T, _, N, TREE>(Average { ranks }, pass),
+        Some(inverse) if T::FUSED => go::<T, _, N, TREE, _>(has, FusedAverage::<T>(inverse), pass),
+        _ => go::<T, _, N, TREE, _>(has, Average { ranks }, pass),
     }
 }
 
 /// Sums and products.
-#[inline(always)]
-fn sums<T: Number<Wide: Arithmetic>, const N: usize, const TREE: bool>(pass: &Pass<'_>) {
+fn sums<T: Number<Wide: Arithmetic>, const N: usize, const TREE: bool, I: Instructions>(
+    has: I,
+    pass: &Pass<'_>,
+) {
     match pass.op {
         Op::PreMulSum => match pass.manner.scaled {
             Some((source, scalar)) => {
                 let scalar = element::<T>(scalar);
-                go::<T, _, N, TREE>(Scaled::<T, TREE> { source, scalar }, pass);
+                go::<T, _, N, TREE, _>(has, Scaled::<T, TREE> { source, scalar }, pass);
             }
-            None => go::<T, _, N, TREE>(Sum, pass),
+            None => go::<T, _, N, TREE, _>(has, Sum, pass),
         },
-        Op::Sum | Op::Avg => go::<T, _, N, TREE>(Sum, pass),
-        Op::Prod => go::<T, _, N, TREE>(Prod, pass),
+        Op::Sum | Op::Avg => go::<T, _, N, TREE, _>(has, Sum, pass),
+        Op::Prod => go::<T, _, N, TREE, _>(has, Prod, pass),
         _ => unreachable!("{} sent elsewhere", pass.op),
     }
 }
 
-#[inline(always)]
-fn extremes<T: Number<Wide: Arithmetic>, const N: usize, const TREE: bool>(pass: &Pass<'_>) {
+fn extremes<T: Number<Wide: Arithmetic>, const N: usize, const TREE: bool, I: Instructions>(
+    has: I,
+    pass: &Pass<'_>,
+) {
     match pass.op {
-        Op::Max => go::<T, _, N, TREE>(Max, pass),
-        Op::Min => go::<T, _, N, TREE>(Min, pass),
+        Op::Max => go::<T, _, N, TREE, _>(has, Max, pass),
+        Op::Min => go::<T, _, N, TREE, _>(has, Min, pass),
         _ => unreachable!("{} sent elsewhere", pass.op),
     }
 }
 
 #[inline(always)]
-fn go<T: Number<Wide: Arithmetic>, O: Operator<T::Wide>, const N: usize, const TREE: bool>(
+fn go<
+    T: Number<Wide: Arithmetic>,
+    O: Operator<T::Wide>,
+    const N: usize,
+    const TREE: bool,
+    I: Instructions,
+>(
+    has: I,
     operator: O,
     pass: &Pass<'_>,
 ) {
     if TREE {
-        walk::<T, _, N, true>(Canonical(operator), pass.sources, pass.dst);
+        has.walk::<T, _, N, true>(Canonical(operator), pass);
     } else {
-        walk::<T, _, N, false>(operator, pass.sources, pass.dst);
+        has.walk::<T, _, N, false>(operator, pass);
     }
 }
 
