@@ -41,12 +41,10 @@ pub(crate) struct Built {
 pub(crate) fn build_release(root: &Path) -> Result<Built, String> {
     const ARGS: &str = "build --release --locked --package ccl --package ccl-net-verbs \
                         --message-format=json-render-diagnostics";
-    let messages = output_of(&mut command(root, ARGS))?;
-    let files: Vec<PathBuf> = messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|message| message["reason"] == "compiler-artifact")
-        .filter_map(|artifact| artifact["filenames"].as_array().cloned())
+    let artifacts = artifacts(command(root, ARGS))?;
+    let files: Vec<PathBuf> = artifacts
+        .iter()
+        .filter_map(|artifact| artifact["filenames"].as_array())
         .flatten()
         .filter_map(|file| file.as_str().map(PathBuf::from))
         .collect();
@@ -59,4 +57,37 @@ pub(crate) fn build_release(root: &Path) -> Result<Built, String> {
         program: named("ccl-perf")?,
         verbs: named("libccl_net_verbs.so")?,
     })
+}
+
+/// A program of tests that cargo has built.
+pub(crate) struct TestProgram {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+}
+
+/// What a `cargo test --no-run` with messages in JSON built, or has built before.
+pub(crate) fn test_programs(command: Command) -> Result<Vec<TestProgram>, String> {
+    let program = |artifact: &Value| {
+        let (name, path) = (
+            artifact["target"]["name"].as_str()?,
+            artifact["executable"].as_str()?,
+        );
+        let is_test = artifact["profile"]["test"] == true;
+        is_test.then(|| TestProgram {
+            name: name.to_owned(),
+            path: path.into(),
+        })
+    };
+    Ok(artifacts(command)?.iter().filter_map(program).collect())
+}
+
+/// What cargo says in JSON of all that it made.
+fn artifacts(mut command: Command) -> Result<Vec<Value>, String> {
+    let messages = output_of(&mut command)?;
+    let messages = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    Ok(messages
+        .filter(|message| message["reason"] == "compiler-artifact")
+        .collect())
 }

@@ -1,7 +1,7 @@
 //! Every check of the project, one after the other; all are run, whatever fails.
 
 use crate::{
-    cargo::command,
+    cargo::{TestProgram, command, test_programs},
     fuzz, header, install, libtest, pytorch, readme,
     run::{follow, succeed},
     sanitize::{self, Sanitizer},
@@ -103,14 +103,31 @@ fn documentation(root: &Path) -> Result<(), String> {
 /// `cargo test`, shown as it goes and counted; and once more over TCP what users do with communicators. The fuzzer has no
 /// tests, but a dependency by which the library would be compiled another time than for the README's examples.
 fn tests(root: &Path) -> Tally {
-    let cargo = |which: &str| {
-        let args = format!("test --workspace --exclude ccl-fuzz --no-fail-fast{which} -- --show-output");
-        command(root, &args)
-    };
-    let mut tally = test(&mut cargo(""), "cargo test");
+    const TEST: &str = "test --workspace --exclude ccl-fuzz --no-fail-fast";
+    const SHOW: &str = "--show-output";
+    let mut tally = test(&mut command(root, &format!("{TEST} -- {SHOW}")), "cargo test");
     println!("\n== tests over TCP");
-    let mut over_tcp = cargo(" --test communicator --test collectives");
-    tally.add(test(over_tcp.env("CCL_TRANSPORT", "tcp"), "tests over TCP"));
+    // Cargo would compile the library again for these two alone.
+    let built = test_programs(command(
+        root,
+        &format!("{TEST} --no-run --message-format=json-render-diagnostics"),
+    ));
+    for name in ["communicator", "collectives"] {
+        let found = built
+            .as_ref()
+            .map(|built| built.iter().find(|program| program.name == name));
+        let found = found
+            .map_err(String::clone)
+            .and_then(|found| found.ok_or_else(|| "cargo built none".into()));
+        match found {
+            Ok(TestProgram { path, .. }) => {
+                let mut over_tcp = Command::new(path);
+                over_tcp.arg(SHOW).current_dir(root).env("CCL_TRANSPORT", "tcp");
+                tally.add(test(&mut over_tcp, &format!("tests over TCP: {name}")));
+            }
+            Err(why) => tally.count(&format!("tests over TCP: {name}"), Err(why)),
+        }
+    }
     tally
 }
 
