@@ -259,6 +259,7 @@ impl Config {
         Ok(tcp::Settings {
             streams: number("streams", self.streams, "CCL_TCP_STREAMS", most, "connections")?,
             congestion: self.congestion()?,
+            copies: !switch("CCL_TCP_SPLICE", "on")?,
         })
     }
 
@@ -313,13 +314,7 @@ impl Config {
     /// Whether operations on device memory may go by windows, as the environment says.
     #[cfg(feature = "cuda")]
     pub(super) fn cuda_direct(&self) -> Result<bool> {
-        match switch_text("CCL_CUDA_DIRECT", "off").as_str() {
-            "off" => Ok(false),
-            "on" => Ok(true),
-            other => Err(Error::usage(format!(
-                "CCL_CUDA_DIRECT={other:?} does not exist: use \"on\" or \"off\""
-            ))),
-        }
+        switch("CCL_CUDA_DIRECT", "off")
     }
 
     /// What the ranks must have in common.
@@ -411,6 +406,17 @@ fn switch_text(name: &str, unset: &str) -> String {
         Ok(text) if text.is_empty() => unset.to_owned(),
         Ok(text) => text,
         Err(env::VarError::NotUnicode(_)) => "(not UTF-8)".to_owned(),
+    }
+}
+
+/// What the environment says of something that is on or off.
+fn switch(name: &str, unset: &str) -> Result<bool> {
+    match switch_text(name, unset).as_str() {
+        "off" => Ok(false),
+        "on" => Ok(true),
+        other => Err(Error::usage(format!(
+            "{name}={other:?} does not exist: use \"on\" or \"off\""
+        ))),
     }
 }
 

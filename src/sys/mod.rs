@@ -18,10 +18,12 @@ pub(crate) mod memfd;
 pub(crate) mod nvml;
 #[cfg(ccl_one_mapping)]
 mod one_mapping;
+pub(crate) mod pages;
 pub(crate) mod per_process;
 pub(crate) mod pidfd;
 pub(crate) mod pmix;
 pub(crate) mod poll;
 pub(crate) mod socket;
+pub(crate) mod splice;
 pub(crate) mod tcp;
 pub(crate) mod thread;

@@ -4,9 +4,9 @@ use super::fork::ProcessFd;
 use rustix::{
     io::Errno,
     net::{
-        AddressFamily, RecvAncillaryBuffer, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect,
-        getpeername, getsockname, ipproto, listen as start_listening, recv, recvmsg, send as send_piece,
-        socket_with, sockopt,
+        AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags,
+        SocketType, bind, connect, getpeername, getsockname, ipproto, listen as start_listening, recv,
+        recvmsg, send as send_piece, sendmsg, socket_with, sockopt,
     },
 };
 use std::{
@@ -48,6 +48,10 @@ pub(crate) fn dial(source: Option<IpAddr>, to: SocketAddr) -> Result<ProcessFd, 
     let fd = socket(to)?;
     if let Some(ip) = source {
         bind(&fd, &SocketAddr::new(ip, 0))?;
+    }
+    if to.ip().is_loopback() || source == Some(to.ip()) {
+        // Before it is there: a connection that has once begun with BBR is paced ever after.
+        let _ = set_congestion(&fd, ON_ONE_HOST);
     }
     match connect(&fd, &to) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
@@ -138,9 +142,22 @@ pub(crate) fn wait_for_reader(stream: impl AsFd) -> Result<(), Errno> {
 
 /// Sends as much of `bytes` as goes without waiting.
 pub(crate) fn send(stream: impl AsFd, bytes: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    send_as(stream, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+}
+
+/// The same where more follows at once, with which it may travel.
+pub(crate) fn send_ahead(stream: impl AsFd, bytes: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    send_as(
+        stream,
+        bytes,
+        SendFlags::NOSIGNAL | SendFlags::DONTWAIT | SendFlags::MORE,
+    )
+}
+
+fn send_as(stream: impl AsFd, bytes: &[IoSlice<'_>], flags: SendFlags) -> Result<usize, Errno> {
     match bytes {
-        [only] => send_piece(stream, only, SendFlags::NOSIGNAL | SendFlags::DONTWAIT),
-        several => super::socket::send(stream, several, &[]),
+        [only] => send_piece(stream, only, flags),
+        several => sendmsg(stream, several, &mut SendAncillaryBuffer::default(), flags),
     }
 }
 

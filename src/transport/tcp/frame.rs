@@ -7,15 +7,18 @@ use crate::transport::{Header, LANES, MAX_MESSAGE};
 /// or count; and the message's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
-    /// A body of so many bytes follows. `released` is what a credit of the lane would say, modulo 256.
+    /// A body of so many bytes follows. `released` is what a credit of the lane would say, modulo 256. A body that stays lies in
+    /// its sender's memory until a credit says that all of it has come, which is to be said at once.
     Message {
         lane: u16,
         len: u32,
         header: Header,
         released: u8,
+        stays: bool,
     },
-    /// So many messages of a lane, modulo 2^32, have been released by the receiver of the other direction.
-    Credit { lane: u16, released: u32 },
+    /// So many messages of a lane, modulo 2^32, have been released by the receiver of the other direction; and so many, modulo
+    /// 256, have come.
+    Credit { lane: u16, released: u32, come: u8 },
 }
 
 impl Head {
@@ -28,8 +31,16 @@ impl Head {
                 len,
                 header,
                 released,
+                stays: false,
             } => (MESSAGE, lane, len, header, released),
-            Head::Credit { lane, released } => (CREDIT, lane, released, [0; 4], 0),
+            Head::Message {
+                lane,
+                len,
+                header,
+                released,
+                stays: true,
+            } => (STAYING, lane, len, header, released),
+            Head::Credit { lane, released, come } => (CREDIT, lane, released, [0; 4], come),
         };
         let first = u32::from(lane) | u32::from(kind) << 16 | u32::from(along) << 24;
         let words = [first, number, header[0], header[1], header[2], header[3]];
@@ -57,15 +68,17 @@ impl Head {
             return None;
         }
         match kind {
-            MESSAGE if number as usize <= MAX_MESSAGE => Some(Head::Message {
+            MESSAGE | STAYING if number as usize <= MAX_MESSAGE => Some(Head::Message {
                 lane,
                 len: number,
                 header,
                 released: along,
+                stays: kind == STAYING,
             }),
-            CREDIT if header == [0; 4] && along == 0 => Some(Head::Credit {
+            CREDIT if header == [0; 4] => Some(Head::Credit {
                 lane,
                 released: number,
+                come: along,
             }),
             _ => None,
         }
@@ -74,6 +87,7 @@ impl Head {
 
 const MESSAGE: u8 = 1;
 const CREDIT: u8 = 2;
+const STAYING: u8 = 3;
 
 /// What a sender says of a connection when it hands it over: it is the `index`-th of `count`.
 pub(crate) fn hello(index: usize, count: usize) -> Vec<u8> {
@@ -106,7 +120,7 @@ fn facts() -> Vec<u8> {
 
 const PREFIX: &[u8] = b"ccl-tcp\0";
 /// Changes whenever the meaning of the bytes does.
-const VERSION: usize = 2;
+const VERSION: usize = 3;
 
 #[cfg(test)]
 mod tests {
@@ -115,9 +129,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn heads_round_trip(lane in 0..LANES as u16, len in 0..=MAX_MESSAGE as u32, header: Header, released: u32) {
-            let along = released as u8;
-            for head in [Head::Message { lane, len, header, released: along }, Head::Credit { lane, released }] {
+        fn heads_round_trip(lane in 0..LANES as u16, len in 0..=MAX_MESSAGE as u32, header: Header, released: u32, come: u8) {
+            let message = |stays| Head::Message { lane, len, header, released: come, stays };
+            for head in [message(false), message(true), Head::Credit { lane, released, come }] {
                 prop_assert_eq!(Head::decode(&head.encode()), Some(head));
             }
         }

@@ -1,7 +1,7 @@
 //! [`Hub`]: which of a rank's connections have something to do.
 
 use crate::{
-    sys::{fork::ProcessFd, poll::millis},
+    sys::{fork::ProcessFd, poll::millis, splice::Pipe},
     types::Error,
 };
 use rustix::{
@@ -40,6 +40,10 @@ pub(crate) struct Hub {
     ended: Mutex<Option<Instant>>,
     /// The token of the one connection on which something may come, if there is one alone; else [`NONE`] or [`MANY`].
     alone: AtomicU64,
+    /// Pipes that are not in use.
+    pipes: Mutex<Vec<Pipe>>,
+    /// Whether one could not be made.
+    lacks_pipes: AtomicBool,
 }
 
 impl Hub {
@@ -52,6 +56,8 @@ impl Hub {
             may_have_more: AtomicBool::new(false),
             ended: Mutex::default(),
             alone: AtomicU64::new(NONE),
+            pipes: Mutex::default(),
+            lacks_pipes: AtomicBool::new(false),
         })
     }
 
@@ -96,6 +102,27 @@ impl Hub {
     /// When the last connection ended, in whichever way.
     pub(crate) fn last_end(&self) -> Option<Instant> {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there are likely pipes to be had.
+    pub(super) fn has_pipes(&self) -> bool {
+        !self.lacks_pipes.load(Relaxed)
+    }
+
+    /// An empty pipe; `None` where there is no descriptor left for one.
+    pub(super) fn pipe(&self) -> Option<Pipe> {
+        let free = self.pipes.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let pipe = free.or_else(|| Pipe::new().ok());
+        self.lacks_pipes.store(pipe.is_none(), Relaxed);
+        pipe
+    }
+
+    /// Takes an empty pipe back.
+    pub(super) fn give_back(&self, pipe: Pipe) {
+        let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
+        if pipes.len() < FREE_PIPES {
+            pipes.push(pipe);
+        }
     }
 
     /// Whether something is still to be sent.
@@ -182,5 +209,7 @@ impl Event {
 const NONE: u64 = u64::MAX;
 const MANY: u64 = u64::MAX - 1;
 
+/// Pipes that are kept.
+const FREE_PIPES: usize = 2;
 /// Events taken at once.
 const AT_ONCE: usize = 16;

@@ -12,7 +12,7 @@ use crate::{
     transport::{self, Header, LANES, Message},
     types::Error,
 };
-use rustix::io::Errno;
+use rustix::{io::Errno, net::sockopt};
 use std::{
     cell::{Cell, OnceCell, RefCell},
     io::IoSliceMut,
@@ -78,6 +78,9 @@ struct RecvLane {
     arrived: Cell<u32>,
     released: Cell<u32>,
     returned: Cell<u32>,
+    /// Messages up to the last that has come and stays with its sender until it hears of that, and as many as it has heard of.
+    stayed: Cell<u32>,
+    heard: Cell<u32>,
     /// Header and length of message k at k modulo [`DEPTH`].
     heads: [Cell<(Header, u32)>; DEPTH],
     /// Where its body lies.
@@ -130,6 +133,8 @@ struct Body {
     len: usize,
     have: usize,
     lies: Lies,
+    /// It lies in its sender's memory as well, until that hears that it has come.
+    stays: bool,
 }
 
 impl Inbound {
@@ -243,9 +248,12 @@ impl Inbound {
     }
 
     /// Whether the peer should hear of what was released on `lane`: when it has no credit left, or half of it would come
-    /// back at once.
+    /// back at once; and of what has come and stays with it.
     pub(super) fn owes(&self, lane: usize) -> bool {
         let state = &self.lanes[lane];
+        if state.stayed != state.heard {
+            return true;
+        }
         let returned = state.returned.get();
         let to_return = state.released.get().wrapping_sub(returned) as usize;
         let known = state.arrived.get().wrapping_sub(returned) as usize;
@@ -262,7 +270,9 @@ impl Inbound {
     /// Tells the peer of it, if it should hear.
     pub(super) fn pay(&self, lane: usize, out: &Outbound) {
         if self.owes(lane) {
-            out.credit(lane, self.pay_along(lane));
+            let state = &self.lanes[lane];
+            state.heard.set(state.stayed.get());
+            out.credit(lane, self.pay_along(lane), state.arrived.get());
         }
     }
 
@@ -290,6 +300,9 @@ impl Inbound {
                 return Ok(());
             }
             let is_long = self.understand(reader, stream, out)?;
+            if !at.open.get() {
+                return Ok(());
+            }
             // Most likely that was all; or who waits for a long message may say where the next one is wanted, of which no more
             // is here yet than its beginning.
             if got < room {
@@ -390,11 +403,18 @@ impl Inbound {
                     return Ok(is_long);
                 }
                 is_long |= body.len > STAGING;
+                if body.stays && !self.is_intact(stream) {
+                    reader.body = None;
+                    return Ok(is_long);
+                }
                 let state = &self.lanes[body.lane];
                 let number = state.arrived.get();
                 state.heads[number as usize % DEPTH].set((body.header, body.len as u32));
                 state.bodies[number as usize % DEPTH].set(body.lies);
                 state.arrived.set(number.wrapping_add(1));
+                if body.stays {
+                    state.stayed.set(state.arrived.get());
+                }
                 reader.body = None;
             }
             let Some(head) = reader.staging[reader.begin..reader.end].first_chunk() else {
@@ -408,16 +428,21 @@ impl Inbound {
                     len,
                     header,
                     released,
+                    stays,
                 }) => {
-                    reader.body = Some(self.begin(lane.into(), len as usize, header, stream)?);
+                    let body = self.begin(lane.into(), len as usize, header, stream)?;
+                    reader.body = Some(Body { stays, ..body });
                     match out {
                         Some(out) => out.credited_along(lane.into(), released)?,
                         None if released == 0 => {}
                         None => return Err(self.never_sent()),
                     }
                 }
-                Some(Head::Credit { lane, released }) => match out {
-                    Some(out) => out.credited(lane.into(), released)?,
+                Some(Head::Credit { lane, released, come }) => match out {
+                    Some(out) => {
+                        out.came(lane.into(), come)?;
+                        out.credited(lane.into(), released)?;
+                    }
                     None => return Err(self.never_sent()),
                 },
                 None => return Err(self.garbage("bytes that are no message")),
@@ -445,7 +470,19 @@ impl Inbound {
                 Some(landing) => Lies::Landed(landing.target),
                 None => Lies::Slot(state.slots.take(len)),
             },
+            stays: false,
         })
+    }
+
+    /// Whether a body that has been read from its sender's memory is what was sent: a sender that wants its memory back first
+    /// resets the connection.
+    fn is_intact(&self, stream: usize) -> bool {
+        let how = match sockopt::socket_error(&self.streams[stream].fd) {
+            Ok(Ok(())) => return true,
+            Ok(Err(e)) | Err(e) => std::io::Error::from(e),
+        };
+        self.close(stream, format!("the connection from it failed: {how}"));
+        false
     }
 
     /// Nothing more comes on a connection.

@@ -24,6 +24,7 @@ pub(crate) use frame::{hello, is_hello};
 pub(crate) use hub::{Event, Hub};
 pub(crate) use inbound::Arrival;
 use inbound::Inbound;
+use outbound::Along;
 pub(crate) use outbound::Outbound;
 
 use super::{CALL_LANES, Caps, Header, LANES, MAX_MESSAGE, Message, Reach, Ticket};
@@ -51,6 +52,8 @@ pub(crate) struct Settings {
     pub(crate) streams: Option<usize>,
     /// Their congestion control, if it is not the one that suits them.
     pub(crate) congestion: Option<String>,
+    /// Whether all that is sent is copied by the system, also long messages that it could send from where they lie.
+    pub(crate) copies: bool,
 }
 
 /// What every link of this transport can do.
@@ -204,8 +207,12 @@ impl Link {
     }
 
     /// What the peer hears along with a message of `lane`.
-    fn released(&self, lane: usize) -> u32 {
-        self.inbound.get().map_or(0, |half| half.pay_along(lane))
+    fn along(&self, lane: usize) -> Along {
+        let inbound = self.inbound.get();
+        Along {
+            released: inbound.map_or(0, |half| half.pay_along(lane)),
+            is_answered: inbound.is_some(),
+        }
     }
 
     fn outbound(&self) -> &Outbound {
@@ -231,7 +238,7 @@ impl super::Link for Link {
     }
 
     fn commit(&self, lane: usize, header: Header) {
-        self.outbound().commit(lane, header, self.released(lane));
+        self.outbound().commit(lane, header, self.along(lane));
     }
 
     fn reach(&self, _body: &Region<'_>) -> Reach {
@@ -239,7 +246,7 @@ impl super::Link for Link {
     }
 
     fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error> {
-        self.outbound().offer(lane, header, || self.released(lane), body)
+        self.outbound().offer(lane, header, || self.along(lane), body)
     }
 
     fn taken(&self, lane: usize, ticket: Ticket) -> bool {

@@ -8,11 +8,11 @@ use super::{
 use crate::{
     mem::Region,
     net::{Connection, Sealer},
-    sys::{fork::ProcessFd, tcp},
+    sys::{fork::ProcessFd, splice::Pipe, tcp},
     transport::{Header, LANES, MAX_MESSAGE, Ticket},
     types::Error,
 };
-use rustix::io::Errno;
+use rustix::{io::Errno, net::connect_unspec};
 use smallvec::SmallVec;
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -28,6 +28,8 @@ pub(crate) struct Outbound {
     hub: Arc<Hub>,
     streams: Vec<Stream>,
     lanes: [SendLane; LANES],
+    /// Bytes of the shortest bodies that are sent without being copied.
+    least_staying: usize,
     trouble: OnceCell<(String, Instant)>,
 }
 
@@ -39,9 +41,30 @@ struct SendLane {
     gone: Cell<u32>,
     /// Messages that the receiver is known to have released: at most [`DEPTH`] behind `sent`.
     released: Cell<u32>,
+    /// Messages that are known to have come: no fewer than were released, and no more than have gone.
+    come: Cell<u32>,
+    /// Of message k, at k modulo [`DEPTH`], which has gone and is not known to have come, the memory in which it stays.
+    stays: [Cell<Option<Stays>>; DEPTH],
     /// The reserved body and its bytes, if there is one.
     reserved: Cell<Option<(Place, u32)>>,
     slots: Slots,
+}
+
+/// Where a message lies that was sent without being copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stays {
+    Slot(Place),
+    /// In a caller's memory.
+    Lent,
+}
+
+/// What the peer learns along with a message, and whether it can answer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Along {
+    /// As in [`Outbound::credit`].
+    pub(super) released: u32,
+    /// There is a way for credits.
+    pub(super) is_answered: bool,
 }
 
 struct Stream {
@@ -57,6 +80,8 @@ struct Stream {
 struct Queue {
     pieces: VecDeque<Piece>,
     gone: usize,
+    /// What of the first piece is on its way to the connection without being copied, if that had no room for all of it.
+    pipe: Option<Pipe>,
     /// What makes the bytes that go over the connection of them, where it is protected. It takes pieces by itself, so that some
     /// may have gone as far as they are concerned.
     sealer: Option<Box<Sealer>>,
@@ -77,6 +102,7 @@ enum Piece {
         number: u32,
         place: Place,
         len: u32,
+        stays: bool,
     },
     /// A message whose body lies in a caller's memory.
     Lent {
@@ -84,6 +110,7 @@ enum Piece {
         number: u32,
         head: [u8; Head::LEN],
         body: Region<'static>,
+        stays: bool,
     },
     Credit([u8; Head::LEN]),
 }
@@ -97,6 +124,14 @@ impl Piece {
                 Piece::Lent { body, .. } => body.len(),
                 Piece::Credit(_) => 0,
             }
+    }
+
+    /// Whether its body is sent without being copied.
+    fn stays(&self) -> bool {
+        matches!(
+            self,
+            Piece::Message { stays: true, .. } | Piece::Lent { stays: true, .. }
+        )
     }
 }
 
@@ -129,6 +164,10 @@ impl Outbound {
             hub: hub.clone(),
             streams: streams.into_iter().map(stream).collect::<Result<_, Error>>()?,
             lanes: Default::default(),
+            least_staying: match settings.copies {
+                false => STAYING,
+                true => usize::MAX,
+            },
             trouble: OnceCell::new(),
         })
     }
@@ -153,14 +192,14 @@ impl Outbound {
         Ok(Some(state.slots.body(place, len)))
     }
 
-    /// `released` goes along, as in [`Outbound::credit`].
-    pub(super) fn commit(&self, lane: usize, header: Header, released: u32) {
+    pub(super) fn commit(&self, lane: usize, header: Header, along: Along) {
         let state = &self.lanes[lane];
         let Some((place, len)) = state.reserved.take() else {
             panic!("a commit on lane {lane} without a reservation");
         };
+        let stays = self.may_stay(lane, len as usize, along) && state.slots.is_pages(place, len as usize);
         let (number, lane) = (state.sent.get(), lane as u16);
-        let head = message(lane, len, header, released);
+        let head = message(lane, len, header, along.released, stays);
         let room = state.slots.whole(place, len as usize).part(0, Head::LEN);
         room.copy_from(&Region::of(&head));
         state.sent.set(number.wrapping_add(1));
@@ -169,17 +208,18 @@ impl Outbound {
             number,
             place,
             len,
+            stays,
         };
         self.post(lane, piece);
     }
 
-    /// Sends `body` from where it lies: until it [has gone](Outbound::has_gone), or [`Outbound::withdraw`]. `released` is asked for
-    /// what goes along.
+    /// Sends `body` from where it lies: until it [has gone](Outbound::has_gone), or [`Outbound::withdraw`]. `along` is asked for what
+    /// goes along.
     pub(super) fn offer(
         &self,
         lane: usize,
         header: Header,
-        released: impl FnOnce() -> u32,
+        along: impl FnOnce() -> Along,
         body: Region<'_>,
     ) -> Result<Option<Ticket>, Error> {
         check(body.len())?;
@@ -192,9 +232,11 @@ impl Outbound {
             return Ok(None);
         }
         state.sent.set(number.wrapping_add(1));
+        let along = along();
+        let stays = self.may_stay(lane, body.len(), along);
         let (lane, len) = (lane as u16, body.len() as u32);
-        let head = message(lane, len, header, released());
-        // SAFETY: who offers leaves the memory mapped and unchanged as long as the piece is in the queue: it leaves that when
+        let head = message(lane, len, header, along.released, stays);
+        // SAFETY: who offers leaves the memory mapped and unchanged as long as the piece is in the queue: it leaves that before
         // it has gone, when the connection fails, and when all is withdrawn (`Link::offer`).
         let body = unsafe { Region::from_raw(body.as_ptr(), body.len()) };
         let piece = Piece::Lent {
@@ -202,6 +244,7 @@ impl Outbound {
             number,
             head,
             body,
+            stays,
         };
         self.post(lane, piece);
         Ok(Some(Ticket(number)))
@@ -209,25 +252,76 @@ impl Outbound {
 
     /// Whether the memory of a message that was offered is not used any more.
     pub(super) fn has_gone(&self, lane: usize, Ticket(number): Ticket) -> bool {
-        self.lanes[lane].gone.get().wrapping_sub(number).cast_signed() > 0
+        let state = &self.lanes[lane];
+        let is_among = |count: u32| count.wrapping_sub(number).cast_signed() > 0;
+        let stays = || state.stays[number as usize % DEPTH].get().is_some();
+        is_among(state.come.get()) || is_among(state.gone.get()) && !stays()
+    }
+
+    /// Whether a body of `len` bytes is sent without being copied, by which it stays where it lies until it has come.
+    fn may_stay(&self, lane: usize, len: usize, along: Along) -> bool {
+        len >= self.least_staying && along.is_answered && {
+            let stream = &self.streams[lane % self.streams.len()];
+            stream.queue.borrow().sealer.is_none() && self.hub.has_pipes()
+        }
     }
 
     /// Sends nothing any more that lies in callers' memory, nor what comes after it.
     pub(super) fn withdraw(&self) {
         let is_lent = |piece: &Piece| matches!(piece, Piece::Lent { .. });
         for (index, stream) in self.streams.iter().enumerate() {
-            let lends = stream.queue.borrow().pieces.iter().any(is_lent);
-            if lends {
+            let (is_watched, lends) = {
+                let queue = stream.queue.borrow();
+                (!queue.is_empty(), queue.pieces.iter().any(is_lent))
+            };
+            let lanes = self.lanes.iter().skip(index).step_by(self.streams.len());
+            let stays = |state: &SendLane| state.stays.iter().any(|place| place.get() == Some(Stays::Lent));
+            let is_under_way = lanes.into_iter().any(stays) && !stream.is_dead.get();
+            if is_under_way {
+                // What the peer has not read yet it must not take for what was sent: it finds the connection reset.
+                let _ = connect_unspec(&stream.fd);
+            }
+            if lends || is_under_way {
                 self.give_up(stream, "what was to be sent was withdrawn".to_owned());
-                self.hub.unwatch(&stream.fd, self.event(index));
+                if is_watched {
+                    self.hub.unwatch(&stream.fd, self.event(index));
+                }
             }
         }
     }
 
-    /// Tells the peer how many of the messages that it sent on `lane` were released.
-    pub(super) fn credit(&self, lane: usize, released: u32) {
+    /// Tells the peer how many of the messages that it sent on `lane` were released, and how many have come.
+    pub(super) fn credit(&self, lane: usize, released: u32, come: u32) {
         let lane = lane as u16;
-        self.post(lane, Piece::Credit(Head::Credit { lane, released }.encode()));
+        let come = come as u8;
+        self.post(
+            lane,
+            Piece::Credit(Head::Credit { lane, released, come }.encode()),
+        );
+    }
+
+    /// The peer says how many messages of `lane` have come, in the last bits.
+    pub(super) fn came(&self, lane: usize, last_bits: u8) -> Result<(), Error> {
+        let state = &self.lanes[lane];
+        let before = state.come.get();
+        let more = last_bits.wrapping_sub(before as u8);
+        if usize::from(more) > in_flight(state.gone.get(), before) {
+            let what = format!("it says that messages of lane {lane} came that were not sent");
+            return Err(broken(self.peer, what));
+        }
+        self.have_come(state, before.wrapping_add(more.into()));
+        Ok(())
+    }
+
+    /// The memory of all messages before `now` is not used any more.
+    fn have_come(&self, state: &SendLane, now: u32) {
+        let before = state.come.get();
+        for number in (0..in_flight(now, before) as u32).map(|k| before.wrapping_add(k)) {
+            if let Some(Stays::Slot(place)) = state.stays[number as usize % DEPTH].take() {
+                state.slots.give_back(place);
+            }
+        }
+        state.come.set(now);
     }
 
     /// The peer says how many messages of `lane` it has released.
@@ -241,6 +335,9 @@ impl Outbound {
             return Err(broken(self.peer, what));
         }
         state.released.set(now);
+        if in_flight(now, state.come.get()) <= DEPTH {
+            self.have_come(state, now);
+        }
         Ok(())
     }
 
@@ -322,32 +419,97 @@ impl Outbound {
         if let (true, Some(sealer)) = (queue.pieces.is_empty(), &mut queue.sealer) {
             return sealer.flush(&stream.fd).map(|()| 0);
         }
+        if queue.gone >= Head::LEN
+            && let Some(body) = queue.pieces.front().and_then(|piece| self.staying(piece))
+        {
+            return self.send_pages(stream, queue, &body);
+        }
+        let mut goes_on = false;
         let mut slices = SmallVec::<[IoSlice<'_>; 2 * BATCH]>::new();
         for piece in queue.pieces.iter().take(BATCH) {
+            goes_on = piece.stays();
             match piece {
                 Piece::Credit(bytes) => slices.push(IoSlice::new(bytes)),
-                &Piece::Message { lane, place, len, .. } => {
+                &Piece::Message {
+                    lane,
+                    place,
+                    len,
+                    stays,
+                    ..
+                } => {
                     let slots = &self.lanes[usize::from(lane)].slots;
                     let whole = slots.whole(place, len as usize);
                     // SAFETY: the region is mapped as long as `self`. Nobody writes to a message that was committed until
                     // its slot is taken again, which is after it has left this queue.
                     let whole = unsafe { std::slice::from_raw_parts(whole.as_ptr(), whole.len()) };
-                    slices.push(IoSlice::new(whole));
+                    slices.push(IoSlice::new(if stays { &whole[..Head::LEN] } else { whole }));
                 }
-                Piece::Lent { head, body, .. } => {
+                Piece::Lent {
+                    head, body, stays, ..
+                } => {
                     slices.push(IoSlice::new(head));
-                    // SAFETY: mapped and unchanged as long as the piece is here (`offer`).
-                    let body = unsafe { std::slice::from_raw_parts(body.as_ptr(), body.len()) };
-                    slices.push(IoSlice::new(body));
+                    if !stays {
+                        // SAFETY: mapped and unchanged as long as the piece is here (`offer`).
+                        let body = unsafe { std::slice::from_raw_parts(body.as_ptr(), body.len()) };
+                        slices.push(IoSlice::new(body));
+                    }
                 }
+            }
+            if goes_on {
+                break;
             }
         }
         let mut rest = &mut slices[..];
         IoSlice::advance_slices(&mut rest, queue.gone);
         match &mut queue.sealer {
+            None if goes_on => tcp::send_ahead(&stream.fd, rest),
             None => tcp::send(&stream.fd, rest),
             Some(sealer) => sealer.send(&stream.fd, rest),
         }
+    }
+
+    /// The body of a piece, if it is sent without being copied.
+    fn staying<'s>(&'s self, piece: &Piece) -> Option<Region<'s>> {
+        match *piece {
+            Piece::Message {
+                lane,
+                place,
+                len,
+                stays: true,
+                ..
+            } => Some(self.lanes[usize::from(lane)].slots.body(place, len as usize)),
+            Piece::Lent {
+                body, stays: true, ..
+            } => Some(body),
+            _ => None,
+        }
+    }
+
+    /// Sends of the first piece's body what goes at once, without copying it, where the kernel can do that.
+    fn send_pages(&self, stream: &Stream, queue: &mut Queue, body: &Region<'_>) -> Result<usize, Errno> {
+        let at = queue.gone - Head::LEN;
+        let rest = body.part(at, body.len() - at);
+        let pipe = match queue.pipe.take() {
+            Some(pipe) => pipe,
+            None => match self.hub.pipe() {
+                Some(pipe) => pipe,
+                None => return send_copy(stream, &rest),
+            },
+        };
+        let filled = match pipe.holds() {
+            0 => pipe.fill(&rest),
+            held => Ok(held),
+        };
+        let moved = match filled {
+            Ok(held) => pipe.empty_into(&stream.fd, held < rest.len()),
+            // Memory of a device, say, to which the kernel cannot refer.
+            Err(_) => send_copy(stream, &rest),
+        };
+        match pipe.holds() {
+            0 => self.hub.give_back(pipe),
+            _ => queue.pipe = Some(pipe),
+        }
+        moved
     }
 
     /// Takes `n` sent bytes off what is to be sent.
@@ -374,7 +536,10 @@ impl Outbound {
         };
         let state = &self.lanes[usize::from(lane)];
         state.gone.set(number.wrapping_add(1));
-        if let Some(place) = place {
+        if piece.stays() {
+            let stays = place.map_or(Stays::Lent, Stays::Slot);
+            state.stays[number as usize % DEPTH].set(Some(stays));
+        } else if let Some(place) = place {
             state.slots.give_back(place);
         }
     }
@@ -390,6 +555,17 @@ impl Outbound {
         stream.is_dead.set(true);
         let lost = std::mem::take(&mut *stream.queue.borrow_mut());
         lost.pieces.iter().for_each(|piece| self.has_left(piece));
+        // Callers wait for nothing of it. Slots are not used again: what has gone from them may still be read.
+        let its = |&(lane, _): &(usize, &SendLane)| {
+            std::ptr::eq(&raw const self.streams[lane % self.streams.len()], stream)
+        };
+        for (_, state) in self.lanes.iter().enumerate().filter(its) {
+            let lent = state
+                .stays
+                .iter()
+                .filter(|place| place.get() == Some(Stays::Lent));
+            lent.for_each(|place| place.set(None));
+        }
         let _ = self.trouble.set((why, self.hub.one_ended()));
     }
 
@@ -411,13 +587,21 @@ impl Drop for Outbound {
     }
 }
 
-fn message(lane: u16, len: u32, header: Header, released: u32) -> [u8; Head::LEN] {
+/// Sends of a body what goes at once.
+fn send_copy(stream: &Stream, body: &Region<'_>) -> Result<usize, Errno> {
+    // SAFETY: mapped and unchanged as long as its piece is in the queue.
+    let body = unsafe { std::slice::from_raw_parts(body.as_ptr(), body.len()) };
+    tcp::send(&stream.fd, &[IoSlice::new(body)])
+}
+
+fn message(lane: u16, len: u32, header: Header, released: u32, stays: bool) -> [u8; Head::LEN] {
     let released = released as u8;
     Head::Message {
         lane,
         len,
         header,
         released,
+        stays,
     }
     .encode()
 }
@@ -437,5 +621,8 @@ fn in_flight(sent: u32, released: u32) -> usize {
     sent.wrapping_sub(released) as usize
 }
 
+/// Bytes of the shortest bodies that are sent without being copied: of shorter ones the copy takes less time than to refer to
+/// pages and to hear that they came.
+const STAYING: usize = 64 << 10;
 /// Messages sent in one call, at most.
 const BATCH: usize = 16;

@@ -101,7 +101,12 @@ fn long_streams_on_all_lanes_arrive_in_order_in_both_directions() {
                             }
                         }
                         let over = sent.iter().chain(&came).all(|&count| count == messages);
-                        (over && !links.unsent()).then_some(())
+                        let out = links.to(peer).unwrap().unwrap();
+                        let is_taken = |(lane, lent): (usize, &Option<(_, Ticket)>)| {
+                            lent.as_ref().is_none_or(|(_, ticket)| out.taken(lane, *ticket))
+                        };
+                        let all_taken = lent.iter().enumerate().all(is_taken);
+                        (over && all_taken && !links.unsent()).then_some(())
                     });
                     links.withdraw();
                 });
@@ -150,6 +155,38 @@ fn arrives_after_its_sender_has_gone(protection: Protection) {
     assert!(how.contains("connection"), "{how}");
 }
 
+/// A long body stays with its sender until it has come; who wants its memory back before leaves nothing that could be taken for it.
+#[test]
+fn what_is_withdrawn_on_its_way_does_not_come() {
+    let [near, far] = pair(1, Protection::Off);
+    let (header, mut body) = sample(2, 7, CAPS.max_message);
+    until(&near, || {
+        far.to(0).unwrap();
+        near.to(1).unwrap();
+        far.progress().unwrap();
+        let both = near.from(1).unwrap().is_some() && far.from(0).unwrap().is_some();
+        both.then_some(())
+    });
+    let (out, into) = (near.to(1).unwrap().unwrap(), far.from(0).unwrap().unwrap());
+    let ticket = out.offer(2, header, Region::of(&body)).unwrap().unwrap();
+    assert!(!out.taken(2, ticket));
+    let message = until(&far, || into.peek(2).unwrap());
+    assert!((message.header, bytes_of(&message.body.here().unwrap())) == (header, body.clone()));
+    until(&near, || {
+        far.progress().unwrap();
+        out.taken(2, ticket).then_some(())
+    });
+    into.release(2);
+
+    let ticket = out.offer(2, header, Region::of(&body)).unwrap().unwrap();
+    assert!(!out.taken(2, ticket));
+    near.withdraw();
+    assert!(out.taken(2, ticket));
+    body.fill(0xee);
+    let (how, _) = until(&far, || far.trouble(0));
+    assert!(how.contains("reset") && into.peek(2).unwrap().is_none(), "{how}");
+}
+
 /// A rank whose peer's end of the connection is this test's.
 fn rank_and_wire() -> (Links, ProcessFd) {
     rank_and_guarded_wire(None)
@@ -195,6 +232,7 @@ fn a_message_that_has_begun_comes_where_it_is_wanted() {
                 len: len as u32,
                 header,
                 released: 0,
+                stays: false,
             };
             let bytes = [&head.encode()[..], &body].concat();
             let mut place = vec![0u8; len];
@@ -232,10 +270,15 @@ fn nonsense_on_a_connection_names_its_sender() {
             len,
             header: [0; 4],
             released: 0,
+            stays: false,
         }
         .encode()
     };
-    let credit = frame::Head::Credit { lane: 0, released: 1 };
+    let credit = frame::Head::Credit {
+        lane: 0,
+        released: 1,
+        come: 0,
+    };
     let too_many = [message(0, 0); DEPTH + 1].concat();
     let cases: [(&str, Vec<u8>); 3] = [
         ("bytes that are no message", vec![0xee; 24]),
