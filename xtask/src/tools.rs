@@ -30,6 +30,8 @@ pub(crate) enum Need {
     Python,
     /// A program, and the Debian packages that it comes with.
     Program(&'static str, &'static [&'static str]),
+    /// A library that the loader finds by this name, and the Debian packages that it comes with.
+    Library(&'static str, &'static [&'static str]),
     /// A Python environment below `target/tools`, and a program that it has when it is whole.
     Environment(&'static str, &'static str),
 }
@@ -41,7 +43,7 @@ const COMPONENTS: [Need; 3] = [
 ];
 
 /// `nm` and `timeout` come with every system that has a compiler; the linker was there to build this program.
-const PROGRAMS: [Need; 13] = [
+const PROGRAMS: [Need; 14] = [
     Need::Program("cc", &["gcc", "libc6-dev"]),
     Need::Program("c++", &["g++"]),
     Need::Program("mpirun.openmpi", &["openmpi-bin"]),
@@ -51,6 +53,8 @@ const PROGRAMS: [Need; 13] = [
     Need::Program("slurmctld", &["slurmctld"]),
     Need::Program("slurmd", &["slurmd"]),
     Need::Program("srun", &["slurm-client", "slurm-wlm-basic-plugins"]),
+    // By this name Slurm's plugin for PMIx loads it.
+    Need::Library("libpmix.so", &["libpmix-dev"]),
     Need::Python,
     PKG_CONFIG,
     CMAKE,
@@ -157,13 +161,14 @@ impl Need {
             Need::CargoDeny => answers(&cargo_deny(root).to_string_lossy(), &["--version"]),
             Need::Python => answers("python3", &["-c", "import venv, ensurepip"]),
             Need::Program(name, _) => is_in_path(name),
+            Need::Library(name, _) => is_loadable(name),
             Need::Environment(name, last) => environment(root, name).join(last).exists(),
         }
     }
 
     fn packages(&self) -> &'static [&'static str] {
         match self {
-            Need::Program(_, packages) => packages,
+            Need::Program(_, packages) | Need::Library(_, packages) => packages,
             Need::Python => &["python3", "python3-venv"],
             _ => &[],
         }
@@ -173,7 +178,7 @@ impl Need {
 impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Need::Component(name) | Need::Program(name, _) => f.write_str(name),
+            Need::Component(name) | Need::Program(name, _) | Need::Library(name, _) => f.write_str(name),
             Need::RustSource => f.write_str("rust-src"),
             Need::OldestRust => write!(f, "Rust {MSRV}"),
             Need::CargoDeny => f.write_str("cargo-deny"),
@@ -194,6 +199,17 @@ fn install(program: &str, args: &[&str]) {
 fn is_in_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Whether the loader's cache has a library of this name.
+fn is_loadable(library: &str) -> bool {
+    let cache = Command::new("/sbin/ldconfig").arg("-p").output();
+    cache.is_ok_and(|cache| {
+        let cache = String::from_utf8_lossy(&cache.stdout);
+        cache
+            .lines()
+            .any(|line| line.trim_start().starts_with(&format!("{library} ")))
+    })
 }
 
 fn is_root() -> bool {
