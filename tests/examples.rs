@@ -30,6 +30,8 @@ fn examples() -> &'static [(String, PathBuf)] {
         let all = [
             "test",
             "--workspace",
+            "--exclude",
+            "ccl-fuzz",
             "--no-run",
             "--message-format=json-render-diagnostics",
         ];
