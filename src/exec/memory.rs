@@ -58,6 +58,8 @@ pub(crate) struct Lend<'m> {
     pub(crate) read: usize,
     /// The same if the peer can only take it by a system call.
     pub(crate) taken: usize,
+    /// Bytes of the shortest message that, sent by this rank's hand, is not even copied by its system.
+    pub(crate) paged: usize,
 }
 
 impl Lend<'_> {

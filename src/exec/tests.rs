@@ -165,6 +165,7 @@ impl Trial<'_> {
                     in_place: self.in_place,
                     read: 0,
                     taken: usize::MAX,
+                    paged: 0,
                 }),
                 helpers: None,
             });
@@ -433,6 +434,7 @@ fn a_message_that_is_not_to_be_had_any_more_is_waited_for() {
                 in_place: false,
                 read: 80,
                 taken: usize::MAX,
+                paged: 0,
             }),
             helpers: None,
         };

@@ -18,7 +18,6 @@ pub(crate) mod memfd;
 pub(crate) mod nvml;
 #[cfg(ccl_one_mapping)]
 mod one_mapping;
-pub(crate) mod pages;
 pub(crate) mod per_process;
 pub(crate) mod pidfd;
 pub(crate) mod pmix;

@@ -854,6 +854,13 @@ impl Link for AnyLink {
         }
     }
 
+    fn offer_pages(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error> {
+        match self.to.get() {
+            Way::Tcp => self.over_tcp().offer_pages(lane, header, body),
+            _ => self.offer(lane, header, body),
+        }
+    }
+
     #[inline]
     fn taken(&self, lane: usize, ticket: Ticket) -> bool {
         match self.to.get() {

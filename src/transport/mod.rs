@@ -228,6 +228,12 @@ pub(crate) trait Link {
     /// [`reach`](Link::reach). What was reserved on the lane and not committed is given up.
     fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error>;
 
+    /// [`Link::offer`] of a long body, for whoever would rather wait until all of it has come than have the system copy it on this
+    /// side, where that can be.
+    fn offer_pages(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error> {
+        self.offer(lane, header, body)
+    }
+
     /// Whether the receiver has released the message that was offered as `ticket`; where this rank sends it
     /// ([`Reach::Sending`]), whether all of it has been sent, or is lost. Its memory is the caller's own again then.
     fn taken(&self, lane: usize, ticket: Ticket) -> bool;

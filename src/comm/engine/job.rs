@@ -197,6 +197,7 @@ impl Placed {
             rank: lends.rank,
             in_place: input.overlaps(&output),
             read: lends.read,
+            paged: lends.paged,
             taken: lends
                 .taken
                 .from(message * element, block.saturating_mul(element), vector),

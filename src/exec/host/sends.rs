@@ -84,7 +84,10 @@ impl Run {
         body: Region<'_>,
     ) -> Result<bool, Error> {
         work.settle();
-        let ticket = link.offer(lane, header, body)?;
+        let ticket = match work.lend {
+            Some(lend) if body.len() >= lend.paged => link.offer_pages(lane, header, body)?,
+            _ => link.offer(lane, header, body)?,
+        };
         self.offered.extend(ticket.map(|ticket| Offer {
             peer,
             lane,

@@ -122,6 +122,7 @@ impl<'a> Trial<'a> {
                     in_place: self.of.in_place,
                     read: 0,
                     taken: usize::MAX,
+                    paged: 0,
                 }),
                 helpers: None,
             });

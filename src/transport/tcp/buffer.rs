@@ -1,7 +1,7 @@
 //! [`Slots`]: a lane's memory for messages on this side of the connection.
 
 use super::{DEPTH, frame::Head};
-use crate::{mem::Region, sys::pages::Pages, transport::MAX_MESSAGE};
+use crate::{mem::Region, transport::MAX_MESSAGE};
 use std::cell::{Cell, OnceCell, UnsafeCell};
 
 /// Room for [`DEPTH`] messages, of which the first that is free is used: it was used last, and is in a cache. What was allocated
@@ -25,13 +25,8 @@ pub(super) struct Place {
 #[derive(Default)]
 struct Slot([OnceCell<Block>; LENGTHS.len()]);
 
-/// A body, after room whose last bytes are the head's.
-enum Block {
-    /// After one line.
-    Lines(Box<[Line]>),
-    /// After one page: long ones, so that they may be [sent](crate::sys::splice) without being copied.
-    Pages(Pages),
-}
+/// A body's lines, after one whose last bytes are the head's.
+struct Block(Box<[Line]>);
 
 #[repr(align(64))]
 struct Line(#[expect(dead_code, reason = "reached by address only")] UnsafeCell<[u8; LINE]>);
@@ -39,10 +34,6 @@ struct Line(#[expect(dead_code, reason = "reached by address only")] UnsafeCell<
 const LINE: usize = 64;
 /// Bytes of the longest bodies that blocks hold.
 const LENGTHS: [usize; 4] = [1 << 10, 32 << 10, 128 << 10, MAX_MESSAGE];
-/// Bytes of the longest bodies that lie in lines.
-const SHORT: usize = 32 << 10;
-/// Bytes before a body that lies in pages.
-const PAGE: usize = 4096;
 
 impl Slots {
     /// A slot for one more message with a body of up to `len <= MAX_MESSAGE` bytes. There are [`DEPTH`] at most.
@@ -64,23 +55,29 @@ impl Slots {
 
     /// Where a body of `len` bytes lies in a slot that was taken for as many or more.
     pub(super) fn body(&self, place: Place, len: usize) -> Region<'_> {
-        self.block(place, len).from_body(0, len)
+        // SAFETY: a block holds `LINE` bytes before its body, and at least `len` after. They are inside `UnsafeCell`s, so
+        // no reference claims them, and live as long as `self`.
+        unsafe { Region::from_raw(self.block(place, len).start().add(LINE), len) }
     }
 
     /// The same with room for the head before it.
     pub(super) fn whole(&self, place: Place, len: usize) -> Region<'_> {
-        self.block(place, len).from_body(Head::LEN, len)
-    }
-
-    /// Whether a slot that was taken for so many bytes lies in pages of its own.
-    pub(super) fn is_pages(&self, place: Place, len: usize) -> bool {
-        self.block(place, len).is_pages()
+        // SAFETY: as in `body`; `Head::LEN <= LINE`.
+        unsafe {
+            Region::from_raw(
+                self.block(place, len).start().add(LINE - Head::LEN),
+                Head::LEN + len,
+            )
+        }
     }
 
     /// Bytes that were allocated.
     pub(super) fn allocated(&self) -> usize {
         let blocks = self.slots.iter().flat_map(|slot| &slot.0);
-        blocks.filter_map(OnceCell::get).map(Block::allocated).sum()
+        blocks
+            .filter_map(OnceCell::get)
+            .map(|block| block.0.len() * LINE)
+            .sum()
     }
 
     fn block(&self, place: Place, len: usize) -> &Block {
@@ -92,38 +89,13 @@ impl Slots {
 
 impl Block {
     fn new(body: usize) -> Block {
-        if body > SHORT
-            && let Ok(pages) = Pages::new(PAGE + body)
-        {
-            return Block::Pages(pages);
-        }
         let lines = 1 + body.div_ceil(LINE);
-        Block::Lines((0..lines).map(|_| Line(UnsafeCell::new([0; LINE]))).collect())
+        Block((0..lines).map(|_| Line(UnsafeCell::new([0; LINE]))).collect())
     }
 
-    /// The body's first `len` bytes, and so many before it.
-    fn from_body(&self, before: usize, len: usize) -> Region<'_> {
-        match self {
-            Block::Lines(lines) => {
-                // Derived from the whole slice, so that all of its lines may be reached from it.
-                let start: *mut u8 = lines.as_ptr().cast_mut().cast();
-                // SAFETY: `LINE` bytes lie before the body, and at least `len` after, as all callers see to. They are inside
-                // `UnsafeCell`s, so no reference claims them, and live as long as `self`.
-                unsafe { Region::from_raw(start.add(LINE - before), before + len) }
-            }
-            Block::Pages(pages) => pages.region().part(PAGE - before, before + len),
-        }
-    }
-
-    fn is_pages(&self) -> bool {
-        matches!(self, Block::Pages(_))
-    }
-
-    fn allocated(&self) -> usize {
-        match self {
-            Block::Lines(lines) => lines.len() * LINE,
-            Block::Pages(pages) => pages.region().len(),
-        }
+    fn start(&self) -> *mut u8 {
+        // Derived from the whole slice, so that all of its lines may be reached from it.
+        self.0.as_ptr().cast_mut().cast()
     }
 }
 

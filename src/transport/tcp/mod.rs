@@ -24,7 +24,6 @@ pub(crate) use frame::{hello, is_hello};
 pub(crate) use hub::{Event, Hub};
 pub(crate) use inbound::Arrival;
 use inbound::Inbound;
-use outbound::Along;
 pub(crate) use outbound::Outbound;
 
 use super::{CALL_LANES, Caps, Header, LANES, MAX_MESSAGE, Message, Reach, Ticket};
@@ -207,12 +206,8 @@ impl Link {
     }
 
     /// What the peer hears along with a message of `lane`.
-    fn along(&self, lane: usize) -> Along {
-        let inbound = self.inbound.get();
-        Along {
-            released: inbound.map_or(0, |half| half.pay_along(lane)),
-            is_answered: inbound.is_some(),
-        }
+    fn released(&self, lane: usize) -> u32 {
+        self.inbound.get().map_or(0, |half| half.pay_along(lane))
     }
 
     fn outbound(&self) -> &Outbound {
@@ -238,7 +233,7 @@ impl super::Link for Link {
     }
 
     fn commit(&self, lane: usize, header: Header) {
-        self.outbound().commit(lane, header, self.along(lane));
+        self.outbound().commit(lane, header, self.released(lane));
     }
 
     fn reach(&self, _body: &Region<'_>) -> Reach {
@@ -246,7 +241,15 @@ impl super::Link for Link {
     }
 
     fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error> {
-        self.outbound().offer(lane, header, || self.along(lane), body)
+        let released = || self.released(lane);
+        self.outbound().offer(lane, header, released, body, false)
+    }
+
+    fn offer_pages(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error> {
+        let released = || self.released(lane);
+        // By what comes from the peer it says that a body has come there.
+        let is_answered = self.inbound.get().is_some();
+        self.outbound().offer(lane, header, released, body, is_answered)
     }
 
     fn taken(&self, lane: usize, ticket: Ticket) -> bool {

@@ -28,8 +28,8 @@ pub(crate) struct Outbound {
     hub: Arc<Hub>,
     streams: Vec<Stream>,
     lanes: [SendLane; LANES],
-    /// Bytes of the shortest bodies that are sent without being copied.
-    least_staying: usize,
+    /// Whether the system copies all that is sent.
+    copies: bool,
     trouble: OnceCell<(String, Instant)>,
 }
 
@@ -43,28 +43,11 @@ struct SendLane {
     released: Cell<u32>,
     /// Messages that are known to have come: no fewer than were released, and no more than have gone.
     come: Cell<u32>,
-    /// Of message k, at k modulo [`DEPTH`], which has gone and is not known to have come, the memory in which it stays.
-    stays: [Cell<Option<Stays>>; DEPTH],
+    /// Whether message k, at k modulo [`DEPTH`], has gone without being copied, and is not known to have come.
+    stays: [Cell<bool>; DEPTH],
     /// The reserved body and its bytes, if there is one.
     reserved: Cell<Option<(Place, u32)>>,
     slots: Slots,
-}
-
-/// Where a message lies that was sent without being copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stays {
-    Slot(Place),
-    /// In a caller's memory.
-    Lent,
-}
-
-/// What the peer learns along with a message, and whether it can answer.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Along {
-    /// As in [`Outbound::credit`].
-    pub(super) released: u32,
-    /// There is a way for credits.
-    pub(super) is_answered: bool,
 }
 
 struct Stream {
@@ -102,9 +85,8 @@ enum Piece {
         number: u32,
         place: Place,
         len: u32,
-        stays: bool,
     },
-    /// A message whose body lies in a caller's memory.
+    /// A message whose body lies in a caller's memory, and may stay there until it has come.
     Lent {
         lane: u16,
         number: u32,
@@ -128,10 +110,7 @@ impl Piece {
 
     /// Whether its body is sent without being copied.
     fn stays(&self) -> bool {
-        matches!(
-            self,
-            Piece::Message { stays: true, .. } | Piece::Lent { stays: true, .. }
-        )
+        matches!(self, Piece::Lent { stays: true, .. })
     }
 }
 
@@ -164,10 +143,7 @@ impl Outbound {
             hub: hub.clone(),
             streams: streams.into_iter().map(stream).collect::<Result<_, Error>>()?,
             lanes: Default::default(),
-            least_staying: match settings.copies {
-                false => STAYING,
-                true => usize::MAX,
-            },
+            copies: settings.copies,
             trouble: OnceCell::new(),
         })
     }
@@ -192,14 +168,14 @@ impl Outbound {
         Ok(Some(state.slots.body(place, len)))
     }
 
-    pub(super) fn commit(&self, lane: usize, header: Header, along: Along) {
+    /// `released` goes along, as in [`Outbound::credit`].
+    pub(super) fn commit(&self, lane: usize, header: Header, released: u32) {
         let state = &self.lanes[lane];
         let Some((place, len)) = state.reserved.take() else {
             panic!("a commit on lane {lane} without a reservation");
         };
-        let stays = self.may_stay(lane, len as usize, along) && state.slots.is_pages(place, len as usize);
         let (number, lane) = (state.sent.get(), lane as u16);
-        let head = message(lane, len, header, along.released, stays);
+        let head = message(lane, len, header, released, false);
         let room = state.slots.whole(place, len as usize).part(0, Head::LEN);
         room.copy_from(&Region::of(&head));
         state.sent.set(number.wrapping_add(1));
@@ -208,19 +184,19 @@ impl Outbound {
             number,
             place,
             len,
-            stays,
         };
         self.post(lane, piece);
     }
 
-    /// Sends `body` from where it lies: until it [has gone](Outbound::has_gone), or [`Outbound::withdraw`]. `along` is asked for what
-    /// goes along.
+    /// Sends `body` from where it lies: until it [has gone](Outbound::has_gone), or [`Outbound::withdraw`]. `released` is asked for
+    /// what goes along. A body that `may_stay`, of which the peer can say that it has come, is not copied.
     pub(super) fn offer(
         &self,
         lane: usize,
         header: Header,
-        along: impl FnOnce() -> Along,
+        released: impl FnOnce() -> u32,
         body: Region<'_>,
+        may_stay: bool,
     ) -> Result<Option<Ticket>, Error> {
         check(body.len())?;
         let state = &self.lanes[lane];
@@ -232,10 +208,9 @@ impl Outbound {
             return Ok(None);
         }
         state.sent.set(number.wrapping_add(1));
-        let along = along();
-        let stays = self.may_stay(lane, body.len(), along);
+        let stays = may_stay && self.copies_nothing(lane);
         let (lane, len) = (lane as u16, body.len() as u32);
-        let head = message(lane, len, header, along.released, stays);
+        let head = message(lane, len, header, released(), stays);
         // SAFETY: who offers leaves the memory mapped and unchanged as long as the piece is in the queue: it leaves that before
         // it has gone, when the connection fails, and when all is withdrawn (`Link::offer`).
         let body = unsafe { Region::from_raw(body.as_ptr(), body.len()) };
@@ -254,16 +229,14 @@ impl Outbound {
     pub(super) fn has_gone(&self, lane: usize, Ticket(number): Ticket) -> bool {
         let state = &self.lanes[lane];
         let is_among = |count: u32| count.wrapping_sub(number).cast_signed() > 0;
-        let stays = || state.stays[number as usize % DEPTH].get().is_some();
-        is_among(state.come.get()) || is_among(state.gone.get()) && !stays()
+        let stays = state.stays[number as usize % DEPTH].get();
+        is_among(state.come.get()) || is_among(state.gone.get()) && !stays
     }
 
-    /// Whether a body of `len` bytes is sent without being copied, by which it stays where it lies until it has come.
-    fn may_stay(&self, lane: usize, len: usize, along: Along) -> bool {
-        len >= self.least_staying && along.is_answered && {
-            let stream = &self.streams[lane % self.streams.len()];
-            stream.queue.borrow().sealer.is_none() && self.hub.has_pipes()
-        }
+    /// Whether a lane's connection can have what lies in a caller's memory without a copy of it.
+    fn copies_nothing(&self, lane: usize) -> bool {
+        let stream = &self.streams[lane % self.streams.len()];
+        !self.copies && stream.queue.borrow().sealer.is_none() && self.hub.has_pipes()
     }
 
     /// Sends nothing any more that lies in callers' memory, nor what comes after it.
@@ -275,7 +248,7 @@ impl Outbound {
                 (!queue.is_empty(), queue.pieces.iter().any(is_lent))
             };
             let lanes = self.lanes.iter().skip(index).step_by(self.streams.len());
-            let stays = |state: &SendLane| state.stays.iter().any(|place| place.get() == Some(Stays::Lent));
+            let stays = |state: &SendLane| state.stays.iter().any(Cell::get);
             let is_under_way = lanes.into_iter().any(stays) && !stream.is_dead.get();
             if is_under_way {
                 // What the peer has not read yet it must not take for what was sent: it finds the connection reset.
@@ -317,9 +290,7 @@ impl Outbound {
     fn have_come(&self, state: &SendLane, now: u32) {
         let before = state.come.get();
         for number in (0..in_flight(now, before) as u32).map(|k| before.wrapping_add(k)) {
-            if let Some(Stays::Slot(place)) = state.stays[number as usize % DEPTH].take() {
-                state.slots.give_back(place);
-            }
+            state.stays[number as usize % DEPTH].set(false);
         }
         state.come.set(now);
     }
@@ -420,7 +391,9 @@ impl Outbound {
             return sealer.flush(&stream.fd).map(|()| 0);
         }
         if queue.gone >= Head::LEN
-            && let Some(body) = queue.pieces.front().and_then(|piece| self.staying(piece))
+            && let Some(&Piece::Lent {
+                body, stays: true, ..
+            }) = queue.pieces.front()
         {
             return self.send_pages(stream, queue, &body);
         }
@@ -430,19 +403,13 @@ impl Outbound {
             goes_on = piece.stays();
             match piece {
                 Piece::Credit(bytes) => slices.push(IoSlice::new(bytes)),
-                &Piece::Message {
-                    lane,
-                    place,
-                    len,
-                    stays,
-                    ..
-                } => {
+                &Piece::Message { lane, place, len, .. } => {
                     let slots = &self.lanes[usize::from(lane)].slots;
                     let whole = slots.whole(place, len as usize);
                     // SAFETY: the region is mapped as long as `self`. Nobody writes to a message that was committed until
                     // its slot is taken again, which is after it has left this queue.
                     let whole = unsafe { std::slice::from_raw_parts(whole.as_ptr(), whole.len()) };
-                    slices.push(IoSlice::new(if stays { &whole[..Head::LEN] } else { whole }));
+                    slices.push(IoSlice::new(whole));
                 }
                 Piece::Lent {
                     head, body, stays, ..
@@ -465,23 +432,6 @@ impl Outbound {
             None if goes_on => tcp::send_ahead(&stream.fd, rest),
             None => tcp::send(&stream.fd, rest),
             Some(sealer) => sealer.send(&stream.fd, rest),
-        }
-    }
-
-    /// The body of a piece, if it is sent without being copied.
-    fn staying<'s>(&'s self, piece: &Piece) -> Option<Region<'s>> {
-        match *piece {
-            Piece::Message {
-                lane,
-                place,
-                len,
-                stays: true,
-                ..
-            } => Some(self.lanes[usize::from(lane)].slots.body(place, len as usize)),
-            Piece::Lent {
-                body, stays: true, ..
-            } => Some(body),
-            _ => None,
         }
     }
 
@@ -536,10 +486,8 @@ impl Outbound {
         };
         let state = &self.lanes[usize::from(lane)];
         state.gone.set(number.wrapping_add(1));
-        if piece.stays() {
-            let stays = place.map_or(Stays::Lent, Stays::Slot);
-            state.stays[number as usize % DEPTH].set(Some(stays));
-        } else if let Some(place) = place {
+        state.stays[number as usize % DEPTH].set(piece.stays());
+        if let Some(place) = place {
             state.slots.give_back(place);
         }
     }
@@ -555,16 +503,12 @@ impl Outbound {
         stream.is_dead.set(true);
         let lost = std::mem::take(&mut *stream.queue.borrow_mut());
         lost.pieces.iter().for_each(|piece| self.has_left(piece));
-        // Callers wait for nothing of it. Slots are not used again: what has gone from them may still be read.
+        // Callers wait for nothing of it.
         let its = |&(lane, _): &(usize, &SendLane)| {
             std::ptr::eq(&raw const self.streams[lane % self.streams.len()], stream)
         };
         for (_, state) in self.lanes.iter().enumerate().filter(its) {
-            let lent = state
-                .stays
-                .iter()
-                .filter(|place| place.get() == Some(Stays::Lent));
-            lent.for_each(|place| place.set(None));
+            state.stays.iter().for_each(|stays| stays.set(false));
         }
         let _ = self.trouble.set((why, self.hub.one_ended()));
     }
@@ -621,8 +565,5 @@ fn in_flight(sent: u32, released: u32) -> usize {
     sent.wrapping_sub(released) as usize
 }
 
-/// Bytes of the shortest bodies that are sent without being copied: of shorter ones the copy takes less time than to refer to
-/// pages and to hear that they came.
-const STAYING: usize = 64 << 10;
 /// Messages sent in one call, at most.
 const BATCH: usize = 16;

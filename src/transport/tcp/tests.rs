@@ -72,10 +72,14 @@ fn long_streams_on_all_lanes_arrive_in_order_in_both_directions() {
                             let (header, body) = sample(lane, sent[lane], len(sent[lane]));
                             let out = links.to(peer).unwrap().unwrap();
                             let is_taken = |(_, ticket): &(_, Ticket)| out.taken(lane, *ticket);
+                            let offer = |body: &[u8]| match lane % 2 {
+                                0 => out.offer(lane, header, Region::of(body)).unwrap(),
+                                _ => out.offer_pages(lane, header, Region::of(body)).unwrap(),
+                            };
                             if lane % 3 == 1 {
                                 if sent[lane] < messages
                                     && lent[lane].as_ref().is_none_or(is_taken)
-                                    && let Some(ticket) = out.offer(lane, header, Region::of(&body)).unwrap()
+                                    && let Some(ticket) = offer(&body)
                                 {
                                     lent[lane] = Some((body, ticket));
                                     sent[lane] += 1;
@@ -168,7 +172,7 @@ fn what_is_withdrawn_on_its_way_does_not_come() {
         both.then_some(())
     });
     let (out, into) = (near.to(1).unwrap().unwrap(), far.from(0).unwrap().unwrap());
-    let ticket = out.offer(2, header, Region::of(&body)).unwrap().unwrap();
+    let ticket = out.offer_pages(2, header, Region::of(&body)).unwrap().unwrap();
     assert!(!out.taken(2, ticket));
     let message = until(&far, || into.peek(2).unwrap());
     assert!((message.header, bytes_of(&message.body.here().unwrap())) == (header, body.clone()));
@@ -178,7 +182,7 @@ fn what_is_withdrawn_on_its_way_does_not_come() {
     });
     into.release(2);
 
-    let ticket = out.offer(2, header, Region::of(&body)).unwrap().unwrap();
+    let ticket = out.offer_pages(2, header, Region::of(&body)).unwrap().unwrap();
     assert!(!out.taken(2, ticket));
     near.withdraw();
     assert!(out.taken(2, ticket));
