@@ -473,7 +473,7 @@ mod tests {
         let error = checked(|c| c.algorithm = Some("rings".into())).unwrap_err();
         assert_eq!(
             error,
-            "algorithm \"rings\" does not exist: use one of doubling, oneshot, direct, pairwise, ring, halving, bruck, pat, tree, knomial, chain, doubletree, hierarchical"
+            "algorithm \"rings\" does not exist: use one of doubling, oneshot, direct, pairwise, ring, halving, bruck, pat, tree, knomial, chain, doubletree, hierarchical, hierarchical-ring"
         );
     }
 

@@ -383,10 +383,9 @@ mod tests {
                     Collective::AllReduce => &chosen[1..],
                     _ => &chosen[..2],
                 };
-                assert_eq!(
-                    levelled,
-                    &["hierarchical"; 4][..levelled.len()],
-                    "{collective:?}, {groups:?}"
+                assert!(
+                    levelled.iter().all(|name| name.starts_with("hierarchical")),
+                    "{collective:?}, {groups:?}: {levelled:?}"
                 );
             }
             for machine in [
@@ -394,7 +393,11 @@ mod tests {
                 Machine::one_memory(16),
                 Machine::shared_memory(16),
             ] {
-                assert!(!of(collective, &machine, 16).contains(&"hierarchical"));
+                assert!(
+                    of(collective, &machine, 16)
+                        .iter()
+                        .all(|name| !name.starts_with("hierarchical"))
+                );
             }
         }
     }

@@ -10,7 +10,8 @@
 //! result is broadcast in each group.
 //!
 //! Each stage is an algorithm of one level ([`super::embed`]): direct exchange among few ranks, halving among many groups and
-//! parallel aggregated trees among many ranks of one; a chain among few and a binomial tree among many. 16- and 8-bit floats are
+//! parallel aggregated trees among many ranks of one; a chain among few and a binomial tree among many. `hierarchical-ring` has a
+//! ring between groups, however many they are. 16- and 8-bit floats are
 //! rounded where these do so, and at the end of each stage.
 //!
 //! All-gather and reduce-scatter have no such form here: the blocks of a group whose ranks do not follow each other are no slice
@@ -28,6 +29,7 @@ use super::{
     embed::{Part, Place},
     halving::HALVING,
     pat::PAT,
+    ring::RING,
     tree::TREE,
 };
 use crate::plan::cost::{Counts, Load};
@@ -38,6 +40,15 @@ use crate::plan::schedule::{
     Item, Schedule, Step,
 };
 use crate::types::Collective;
+
+/// How an all-reduce goes between groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Between {
+    /// In few rounds.
+    Rounds,
+    /// Around a ring: the least traffic for any number of groups, in as many rounds as it takes.
+    Ring,
+}
 
 pub(super) const HIERARCHICAL: Algorithm = Algorithm {
     name: "hierarchical",
@@ -52,8 +63,17 @@ pub(super) const HIERARCHICAL: Algorithm = Algorithm {
         )
     },
     in_order: |_, _| false,
-    build: |request| among(request, &Groups::square(request.ranks)),
-    counts: |load| levels(load, &Groups::square(load.ranks)).together(),
+    build: |request| among(request, &Groups::square(request.ranks), Between::Rounds),
+    counts: |load| levels(load, &Groups::square(load.ranks), Between::Rounds).together(),
+};
+
+pub(super) const HIERARCHICAL_RING: Algorithm = Algorithm {
+    name: "hierarchical-ring",
+    about: "the same with rings between hosts: the least traffic there for any number of hosts, in more rounds",
+    fits: |collective| collective == Collective::AllReduce,
+    in_order: |_, _| false,
+    build: |request| among(request, &Groups::square(request.ranks), Between::Ring),
+    counts: |load| levels(load, &Groups::square(load.ranks), Between::Ring).together(),
 };
 
 /// Up to so many ranks exchange their blocks directly.
@@ -68,8 +88,9 @@ fn exchange(size: usize) -> &'static Algorithm {
 }
 
 /// How leaders, or the ranks of a rail, carry out the collective.
-fn across(collective: Collective, groups: usize) -> &'static Algorithm {
+fn across(collective: Collective, groups: usize, between: Between) -> &'static Algorithm {
     match collective {
+        Collective::AllReduce if between == Between::Ring => &RING,
         Collective::AllReduce if groups <= FEW => &DIRECT,
         Collective::AllReduce => &HALVING,
         Collective::Barrier => &DOUBLING,
@@ -89,15 +110,16 @@ fn rails(collective: Collective, groups: &Groups) -> Option<usize> {
 }
 
 /// A rank's schedule with these groups.
-pub(super) fn among(request: &Request, groups: &Groups) -> Schedule {
+pub(super) fn among(request: &Request, groups: &Groups, between: Between) -> Schedule {
     let writer = Writer {
         request,
         groups,
+        between,
         seat: groups.seat(request.rank),
     };
     match rails(request.collective, groups) {
         // Nothing is left to do for one rank in any stage.
-        _ if request.ranks == 1 => (across(request.collective, 1).build)(request),
+        _ if request.ranks == 1 => (across(request.collective, 1, between).build)(request),
         Some(size) => writer.in_rails(size),
         None => writer.by_leaders(),
     }
@@ -106,6 +128,7 @@ pub(super) fn among(request: &Request, groups: &Groups) -> Schedule {
 struct Writer<'w> {
     request: &'w Request,
     groups: &'w Groups,
+    between: Between,
     seat: Seat,
 }
 
@@ -136,7 +159,7 @@ impl Writer<'_> {
     /// The vector has a block for each place of a group, and blocks have a grain for each block of the rails' exchange.
     fn in_rails(&self, size: usize) -> Schedule {
         let (groups, Seat { group, place }) = (self.groups, self.seat);
-        let algorithm = across(Collective::AllReduce, groups.count());
+        let algorithm = across(Collective::AllReduce, groups.count(), self.between);
         let rail = self.flat(algorithm, Collective::AllReduce, groups.count(), group);
         let width = rail.blocks as usize;
         let inner = |collective| self.flat(exchange(size), collective, size, place);
@@ -188,7 +211,7 @@ impl Writer<'_> {
             rootless => rootless,
         };
         let outer = self.flat(
-            across(collective, count),
+            across(collective, count, self.between),
             rooted(collective, root_group),
             count,
             group,
@@ -258,17 +281,17 @@ impl Writer<'_> {
 
 /// What it comes to with these groups. Of a vector whose blocks are not of one length some are counted as the longest, and the
 /// busiest rank is as busy as if one were so in each stage.
-pub(super) fn levels(load: &Load, groups: &Groups) -> Levels {
+pub(super) fn levels(load: &Load, groups: &Groups, between: Between) -> Levels {
     if load.ranks == 1 {
         return Levels::ALONE;
     }
     match rails(load.collective, groups) {
-        Some(size) => levels_of_rails(load, groups.count(), size),
-        None => levels_of_leaders(load, groups),
+        Some(size) => levels_of_rails(load, groups.count(), size, between),
+        None => levels_of_leaders(load, groups, between),
     }
 }
 
-fn levels_of_rails(load: &Load, groups: usize, size: usize) -> Levels {
+fn levels_of_rails(load: &Load, groups: usize, size: usize, between: Between) -> Levels {
     let inner = |collective| {
         let load = Load {
             collective,
@@ -287,7 +310,7 @@ fn levels_of_rails(load: &Load, groups: usize, size: usize) -> Levels {
             count,
             ..*load
         };
-        (across(load.collective, groups).counts)(&load)
+        (across(load.collective, groups, between).counts)(&load)
     };
     let (short, longer) = (load.count / size, load.count % size);
     let mut outer = Counts::ALONE;
@@ -303,7 +326,7 @@ fn levels_of_rails(load: &Load, groups: usize, size: usize) -> Levels {
     }
 }
 
-fn levels_of_leaders(load: &Load, groups: &Groups) -> Levels {
+fn levels_of_leaders(load: &Load, groups: &Groups, between: Between) -> Levels {
     let stage = |algorithm: &Algorithm, collective, ranks| {
         (algorithm.counts)(&Load {
             collective,
@@ -330,7 +353,11 @@ fn levels_of_leaders(load: &Load, groups: &Groups) -> Levels {
     }
     Levels {
         inner,
-        outer: stage(across(collective, groups.count()), collective, groups.count()),
+        outer: stage(
+            across(collective, groups.count(), between),
+            collective,
+            groups.count(),
+        ),
     }
 }
 
@@ -344,7 +371,7 @@ mod tests {
     };
     use proptest::prelude::*;
 
-    fn schedules(collective: Collective, groups: &Groups, ranks: usize) -> Vec<Schedule> {
+    fn schedules(collective: Collective, groups: &Groups, ranks: usize, between: Between) -> Vec<Schedule> {
         let of = |rank| {
             among(
                 &Request {
@@ -353,6 +380,7 @@ mod tests {
                     rank,
                 },
                 groups,
+                between,
             )
         };
         (0..ranks).map(of).collect()
@@ -360,10 +388,18 @@ mod tests {
 
     /// Proves all that fits, with these groups.
     fn prove(groups: &Groups, ranks: usize, root: usize) {
-        let fits = |collective: &Collective| (HIERARCHICAL.fits)(*collective);
-        for collective in definition::every([root]).into_iter().filter(fits) {
-            let what = format!("{collective:?}, {groups:?}");
-            let proof = verify_all(collective, &schedules(collective, groups, ranks))
+        let forms = [
+            (HIERARCHICAL, Between::Rounds),
+            (HIERARCHICAL_RING, Between::Ring),
+        ];
+        let fitting = |(algorithm, between): (Algorithm, Between)| {
+            let all = definition::every([root]).into_iter();
+            all.filter(move |collective| (algorithm.fits)(*collective))
+                .map(move |collective| (collective, between))
+        };
+        for (collective, between) in forms.into_iter().flat_map(fitting) {
+            let what = format!("{collective:?}, {groups:?}, {between:?}");
+            let proof = verify_all(collective, &schedules(collective, groups, ranks, between))
                 .unwrap_or_else(|flaw| panic!("{what}: {flaw}"));
             let found = proof.certificate;
             let load = Load {
@@ -373,7 +409,7 @@ mod tests {
                 element: 1,
                 order: Order::Any,
             };
-            let counts = levels(&load, groups).together();
+            let counts = levels(&load, groups, between).together();
             assert_eq!(counts.all.messages, 2.0 * proof.messages as f64, "{what}");
             assert_eq!(counts.all.bytes, 2.0 * found.total as f64, "{what}");
             let busiest = found.passed as f64..=2.0 * found.passed as f64;
@@ -413,23 +449,26 @@ mod tests {
         for (size, count) in [(2, 2), (4, 3), (8, 8), (3, 16), (12, 10)] {
             let (ranks, collective) = (size * count, Collective::AllReduce);
             let groups = Groups::Rows { ranks, size };
-            let proof = verify_all(collective, &schedules(collective, &groups, ranks)).unwrap();
-            let times = proof.certificate.times_passed(&Bounds::of(collective, ranks));
-            let most = if count <= FEW || count.is_power_of_two() {
-                1.0
-            } else {
-                1.2
-            };
-            assert!(
-                (1.0..=most + 1e-9).contains(&times),
-                "{size} x {count}: {times} times the least bytes"
-            );
-            let load = Load::new(collective, ranks, ranks * ranks, DType::Uint8);
-            let outer = levels(&load, &groups).outer.busiest.bytes;
-            assert!(
-                outer <= most * 5.0 * load.bytes() / size as f64,
-                "{size} x {count}: {outer}"
-            );
+            for between in [Between::Rounds, Between::Ring] {
+                let proof = verify_all(collective, &schedules(collective, &groups, ranks, between)).unwrap();
+                let times = proof.certificate.times_passed(&Bounds::of(collective, ranks));
+                let most = if between == Between::Ring || count <= FEW || count.is_power_of_two() {
+                    1.0
+                } else {
+                    1.2
+                };
+                let what = format!("{size} x {count}, {between:?}");
+                assert!(
+                    (1.0..=most + 1e-9).contains(&times),
+                    "{what}: {times} times the least bytes"
+                );
+                let load = Load::new(collective, ranks, ranks * ranks, DType::Uint8);
+                let outer = levels(&load, &groups, between).outer.busiest.bytes;
+                assert!(
+                    outer <= most * 5.0 * load.bytes() / size as f64,
+                    "{what}: {outer}"
+                );
+            }
         }
     }
 

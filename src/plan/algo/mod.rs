@@ -19,6 +19,7 @@ use super::groups::Groups;
 use super::schedule::{Affine, Buffer, How, Item, Schedule, Slice, Source, Step};
 use super::verify::EXACT;
 use crate::types::Collective;
+use hierarchical::Between;
 
 /// What an algorithm is asked for: one rank's schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,16 +50,19 @@ impl Algorithm {
     /// A rank's schedule where the ranks lie in `groups`, if it is known that they do.
     pub(crate) fn schedule(&self, request: &Request, groups: Option<&Groups>) -> Schedule {
         match groups {
-            Some(groups) if self.knows_groups() => hierarchical::among(request, groups),
-            _ => (self.build)(request),
+            Some(groups) => match self.between() {
+                Some(between) => hierarchical::among(request, groups, between),
+                None => (self.build)(request),
+            },
+            None => (self.build)(request),
         }
     }
 
     /// What that comes to on a machine, and how long it takes there.
     pub(crate) fn predicted(&self, load: &Load, machine: &Machine) -> (Counts, Parts) {
-        if self.knows_groups() {
+        if let Some(between) = self.between() {
             let square = Groups::square(load.ranks);
-            let levels = hierarchical::levels(load, machine.groups().unwrap_or(&square));
+            let levels = hierarchical::levels(load, machine.groups().unwrap_or(&square), between);
             return (levels.together(), machine.predict_levels(load, &levels));
         }
         let counts = (self.counts)(load);
@@ -68,7 +72,8 @@ impl Algorithm {
     /// Whether the proof among so many ranks is short: it is made by each process. Where all ranks' schedules differ and have as
     /// many blocks as there are ranks it takes n² steps.
     pub(crate) fn is_proved_soon(&self, ranks: usize) -> bool {
-        ranks <= EXACT || self.name != halving::HALVING.name
+        let differ = [halving::HALVING.name, hierarchical::HIERARCHICAL_RING.name];
+        ranks <= EXACT || !differ.contains(&self.name)
     }
 
     /// Its place in [`ALGORITHMS`].
@@ -80,7 +85,19 @@ impl Algorithm {
     /// Whether its schedules depend on which ranks are near each other. Where nothing is known of that, such an algorithm
     /// works, but has no advantage.
     pub(crate) fn knows_groups(&self) -> bool {
-        self.name == hierarchical::HIERARCHICAL.name
+        self.between().is_some()
+    }
+
+    /// How a hierarchical algorithm goes between groups.
+    fn between(&self) -> Option<Between> {
+        let forms = [
+            (hierarchical::HIERARCHICAL, Between::Rounds),
+            (hierarchical::HIERARCHICAL_RING, Between::Ring),
+        ];
+        let form = forms
+            .into_iter()
+            .find(|(algorithm, _)| algorithm.name == self.name);
+        form.map(|(_, between)| between)
     }
 }
 
@@ -99,6 +116,7 @@ pub(crate) const ALGORITHMS: &[Algorithm] = &[
     chain::CHAIN,
     doubletree::DOUBLETREE,
     hierarchical::HIERARCHICAL,
+    hierarchical::HIERARCHICAL_RING,
 ];
 
 /// The algorithms that can carry out `collective`.

@@ -236,7 +236,8 @@ impl Outbound {
     /// Whether a lane's connection can have what lies in a caller's memory without a copy of it.
     fn copies_nothing(&self, lane: usize) -> bool {
         let stream = &self.streams[lane % self.streams.len()];
-        !self.copies && stream.queue.borrow().sealer.is_none() && self.hub.has_pipes()
+        let goes = !self.copies && !stream.is_dead.get() && self.hub.has_pipes();
+        goes && stream.queue.borrow().sealer.is_none()
     }
 
     /// Sends nothing any more that lies in callers' memory, nor what comes after it.
@@ -455,8 +456,13 @@ impl Outbound {
             // Memory of a device, say, to which the kernel cannot refer.
             Err(_) => send_copy(stream, &rest),
         };
-        match pipe.holds() {
-            0 => self.hub.give_back(pipe),
+        match moved {
+            // Where it is forbidden. Nothing of what is in the pipe has gone.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::PERM | Errno::OPNOTSUPP) => {
+                self.hub.use_no_pipes();
+                return send_copy(stream, &rest);
+            }
+            _ if pipe.holds() == 0 => self.hub.give_back(pipe),
             _ => queue.pipe = Some(pipe),
         }
         moved

@@ -103,7 +103,7 @@ fn folds(algorithm: &Algorithm, collective: Collective, ranks: usize) -> bool {
         _ if collective.root().is_some() => false,
         "direct" | "oneshot" | "pairwise" | "ring" | "bruck" | "pat" => true,
         "doubling" | "halving" => ranks <= 2,
-        "doubletree" | "hierarchical" => ranks == 1,
+        "doubletree" | "hierarchical" | "hierarchical-ring" => ranks == 1,
         _ => false,
     }
 }
