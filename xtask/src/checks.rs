@@ -7,6 +7,7 @@ use crate::{
     sanitize::{self, Sanitizer},
     tally::Tally,
     tools::{self, MSRV, Need},
+    verbs,
 };
 use std::{
     path::Path,
@@ -61,6 +62,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     tally.add(readme::check(root));
     println!("\n== PyTorch");
     tally.add(pytorch::check(root));
+    tally.add(verbs::check(root));
     println!("\n== installing");
     tally.add(install::check(root));
     tally.report()
