@@ -322,8 +322,31 @@ pub(crate) unsafe fn post_recv(qp: *mut Qp) -> c_int {
     unsafe { std::mem::transmute::<*mut c_void, F>((*(*qp).context).ops[POST_RECV])(qp, &mut wr, &mut bad) }
 }
 
-// As rdma-core's own header has them.
+macro_rules! offsets {
+    ($of:ident $(= $size:literal)?: $($field:ident $at:literal),*) => {
+        $(assert!(size_of::<$of>() == $size);)?
+        $(assert!(std::mem::offset_of!($of, $field) == $at);)*
+    };
+}
+
+// As a C program with the header of rdma-core 44.0 prints them, on x86-64: offsets, and sizes where nothing is left out.
+#[cfg(target_pointer_width = "64")]
 const _: () = {
-    assert!(size_of::<Wc>() == 48 && size_of::<SendWr>() == 128 && size_of::<RecvWr>() == 32);
-    assert!(size_of::<QpInit>() == 64 && size_of::<QpAttr>() == 144 && size_of::<Ah>() == 32);
+    assert!(size_of::<DeviceAttr>() >= 232 && size_of::<Port>() >= 52);
+    offsets!(RawContext: device 0, ops 8, cmd_fd 264, async_fd 268);
+    offsets!(Channel: context 0, fd 8);
+    offsets!(Cq: context 0);
+    offsets!(Qp: context 0, handle 48, number 52);
+    offsets!(Mr = 48: length 24, handle 32, lkey 36, rkey 40);
+    offsets!(Wc = 48: wr_id 0, status 8, opcode 12, vendor_err 16, byte_len 20, imm 24, qp_num 28, src_qp 32, flags 36);
+    offsets!(Sge = 16: addr 0, length 8, lkey 12);
+    offsets!(SendWr = 128: wr_id 0, next 8, sg_list 16, num_sge 24, opcode 28, flags 32, imm 36, remote_addr 40, rkey 48);
+    offsets!(RecvWr = 32: wr_id 0, next 8, sg_list 16, num_sge 24);
+    offsets!(Cap = 20: send_wr 0, recv_wr 4, send_sge 8, recv_sge 12, inline 16);
+    offsets!(QpInit = 64: qp_context 0, send_cq 8, recv_cq 16, srq 24, cap 32, kind 52, sig_all 56);
+    offsets!(Ah = 32: dgid 0, flow_label 16, sgid_index 20, hop_limit 21, traffic_class 22, dlid 24, sl 26, src_path_bits 27, static_rate 28, is_global 29, port_num 30);
+    offsets!(QpAttr = 144: state 0, path_mtu 8, rq_psn 20, sq_psn 24, dest_qp_num 28, access 32, cap 36, ah 56, alt_ah 88, pkey_index 120, max_rd_atomic 126, max_dest_rd_atomic 127, min_rnr_timer 128, port_num 129, timeout 130, retry_cnt 131, rnr_retry 132, rate_limit 136);
+    offsets!(Port: state 0, active_mtu 8, gids 12, max_msg 20, lid 34, link_layer 46);
+    offsets!(DeviceAttr: max_qp 108, max_qp_wr 112, max_sge 120, max_mr 136, max_pd 140);
+    offsets!(AsyncEvent = 16: element 0, kind 8);
 };
