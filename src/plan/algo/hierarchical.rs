@@ -11,8 +11,7 @@
 //!
 //! Each stage is an algorithm of one level ([`super::embed`]): direct exchange among few ranks, halving among many groups and
 //! parallel aggregated trees among many ranks of one; a chain among few and a binomial tree among many. `hierarchical-ring` has a
-//! ring between groups, however many they are. 16- and 8-bit floats are
-//! rounded where these do so, and at the end of each stage.
+//! ring between groups, unless they are very many. 16- and 8-bit floats are rounded where these do so, and at the end of each stage.
 //!
 //! All-gather and reduce-scatter have no such form here: the blocks of a group whose ranks do not follow each other are no slice
 //! of the vector, and "pat" leaves little to the network.
@@ -46,7 +45,7 @@ use crate::types::Collective;
 pub(super) enum Between {
     /// In few rounds.
     Rounds,
-    /// Around a ring: the least traffic for any number of groups, in as many rounds as it takes.
+    /// Around a ring, unless the groups are too many: the least traffic for any number of groups, in as many rounds as it takes.
     Ring,
 }
 
@@ -69,7 +68,7 @@ pub(super) const HIERARCHICAL: Algorithm = Algorithm {
 
 pub(super) const HIERARCHICAL_RING: Algorithm = Algorithm {
     name: "hierarchical-ring",
-    about: "the same with rings between hosts: the least traffic there for any number of hosts, in more rounds",
+    about: "the same with rings between up to 64 hosts: the least traffic there for any number, in more rounds",
     fits: |collective| collective == Collective::AllReduce,
     in_order: |_, _| false,
     build: |request| among(request, &Groups::square(request.ranks), Between::Ring),
@@ -82,6 +81,9 @@ const FEW: usize = 8;
 /// Up to so many ranks are a chain.
 const CHAINED: usize = 4;
 
+/// Up to so many groups are a ring: each of its turns is a step of the schedule.
+const RINGED: usize = 64;
+
 /// How the ranks of a group scatter and gather the vector.
 fn exchange(size: usize) -> &'static Algorithm {
     if size <= FEW { &DIRECT } else { &PAT }
@@ -90,7 +92,7 @@ fn exchange(size: usize) -> &'static Algorithm {
 /// How leaders, or the ranks of a rail, carry out the collective.
 fn across(collective: Collective, groups: usize, between: Between) -> &'static Algorithm {
     match collective {
-        Collective::AllReduce if between == Between::Ring => &RING,
+        Collective::AllReduce if between == Between::Ring && groups <= RINGED => &RING,
         Collective::AllReduce if groups <= FEW => &DIRECT,
         Collective::AllReduce => &HALVING,
         Collective::Barrier => &DOUBLING,
