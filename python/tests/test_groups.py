@@ -309,13 +309,21 @@ def without_an_end(rank, n, file):
     def held():
         return [len(os.listdir(f"/proc/self/{what}")) for what in ("task", "fd")]
 
+    def settled():
+        then = None
+        while (now := held()) != then:
+            then = now
+            time.sleep(0.3)
+        return now
+
     def use(name):
         prefixed = dist.PrefixStore(name, store)
         backend = ccl_torch._C.create(prefixed, rank, n, datetime.timedelta(seconds=PATIENCE), name, [])
         backend.allreduce([torch.ones(3)], asynchronous).get_future().wait()  # by a thread of the group's
 
     keeps = ccl_torch._C.create(store, rank, n, datetime.timedelta(seconds=PATIENCE), "keeps", [])
-    before = held()
+    keeps.allreduce([torch.ones(3)]).wait()  # what ranks make when they first need it is there then
+    before = settled()
     for name in "abc":
         use(name)
     gc.collect()
