@@ -339,14 +339,12 @@ const READ: usize = 16 << 10;
 fn paged_from(load: &Load) -> usize {
     match load.collective.plain() {
         Collective::Broadcast { .. } | Collective::Scatter { .. } => PAGED,
-        Collective::AllGather | Collective::AlltoAll if load.bytes() < PAGED_BELOW => MAX_MESSAGE,
+        Collective::AllGather | Collective::AlltoAll if load.bytes() < STREAMED as f64 => MAX_MESSAGE,
         _ => usize::MAX,
     }
 }
 
 const PAGED: usize = 128 << 10;
-/// Bytes of the shortest vector that does not stay in the caches.
-const PAGED_BELOW: f64 = 8_388_608.0;
 /// Calls kept ready.
 const READY: usize = 8;
 /// Schedules kept: a broadcast has one for each root.

@@ -113,25 +113,15 @@ const CAPACITY: usize = 512 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::{socket::accept, socket::receive_bytes, tcp};
+    use crate::sys::{socket::receive_bytes, tcp};
     use std::{
         sync::atomic::{AtomicUsize, Ordering::Relaxed},
         time::{Duration, Instant},
     };
 
-    fn connection() -> (ProcessFd, ProcessFd) {
-        let (listener, port) = tcp::listen(0).unwrap();
-        let near = tcp::dial(None, ([127, 0, 0, 1], port).into()).unwrap();
-        loop {
-            if let Some(far) = accept(&listener).unwrap() {
-                return (near, far);
-            }
-        }
-    }
-
     #[test]
     fn what_is_put_in_comes_out_at_the_other_end() {
-        let (near, far) = connection();
+        let (near, far) = tcp::pair();
         let pipe = Pipe::new().unwrap();
         let bytes: Vec<u8> = (0..1_500_000u32).map(|i| (i / 7) as u8).collect();
         let (mut sent, mut came, mut room) = (0, Vec::new(), vec![0; 1 << 16]);
@@ -165,7 +155,7 @@ mod tests {
         let handler: extern "C" fn(libc::c_int) = note;
         // SAFETY: the handler only adds to an atomic.
         let before = unsafe { libc::signal(libc::SIGPIPE, handler as libc::sighandler_t) };
-        let (near, far) = connection();
+        let (near, far) = tcp::pair();
         drop(far);
         let end = Instant::now() + Duration::from_secs(60);
         loop {

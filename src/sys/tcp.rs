@@ -196,6 +196,18 @@ fn socket(to: SocketAddr) -> Result<ProcessFd, Errno> {
     ProcessFd::open(|| socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP)))
 }
 
+/// Both ends of a connection.
+#[cfg(test)]
+pub(crate) fn pair() -> (ProcessFd, ProcessFd) {
+    let (listener, port) = listen(0).unwrap();
+    let near = dial(None, ([127, 0, 0, 1], port).into()).unwrap();
+    loop {
+        if let Some(far) = super::socket::accept(&listener).unwrap() {
+            return (near, far);
+        }
+    }
+}
+
 /// Connections that may wait to be accepted; the kernel lowers it to its own limit.
 const BACKLOG: i32 = 4096;
 /// Seconds after which a host that has vanished is given up.

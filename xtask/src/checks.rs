@@ -114,20 +114,22 @@ fn tests(root: &Path) -> Tally {
         root,
         &format!("{TEST} --no-run --message-format=json-render-diagnostics"),
     ));
+    let built = match built {
+        Ok(built) => built,
+        Err(why) => {
+            tally.count("tests over TCP", Err(why));
+            return tally;
+        }
+    };
     for name in ["communicator", "collectives"] {
-        let found = built
-            .as_ref()
-            .map(|built| built.iter().find(|program| program.name == name));
-        let found = found
-            .map_err(String::clone)
-            .and_then(|found| found.ok_or_else(|| "cargo built none".into()));
-        match found {
-            Ok(TestProgram { path, .. }) => {
+        let what = format!("tests over TCP: {name}");
+        match built.iter().find(|program| program.name == name) {
+            Some(TestProgram { path, .. }) => {
                 let mut over_tcp = Command::new(path);
                 over_tcp.arg(SHOW).current_dir(root).env("CCL_TRANSPORT", "tcp");
-                tally.add(test(&mut over_tcp, &format!("tests over TCP: {name}")));
+                tally.add(test(&mut over_tcp, &what));
             }
-            Err(why) => tally.count(&format!("tests over TCP: {name}"), Err(why)),
+            None => tally.count(&what, Err("cargo built none".to_owned())),
         }
     }
     tally

@@ -42,9 +42,8 @@ pub(crate) struct Hub {
     alone: AtomicU64,
     /// Pipes that are not in use.
     pipes: Mutex<Vec<Pipe>>,
-    /// Whether one could not be made the last time, or they are of no use here.
+    /// Whether the last one that was wanted could not be made or emptied.
     lacks_pipes: AtomicBool,
-    refuses_pipes: AtomicBool,
 }
 
 impl Hub {
@@ -59,7 +58,6 @@ impl Hub {
             alone: AtomicU64::new(NONE),
             pipes: Mutex::default(),
             lacks_pipes: AtomicBool::new(false),
-            refuses_pipes: AtomicBool::new(false),
         })
     }
 
@@ -108,12 +106,12 @@ impl Hub {
 
     /// Whether there are likely pipes to be had.
     pub(super) fn has_pipes(&self) -> bool {
-        !self.lacks_pipes.load(Relaxed) && !self.refuses_pipes.load(Relaxed)
+        !self.lacks_pipes.load(Relaxed)
     }
 
     /// Pipes cannot be emptied into connections here.
     pub(super) fn use_no_pipes(&self) {
-        self.refuses_pipes.store(true, Relaxed);
+        self.lacks_pipes.store(true, Relaxed);
     }
 
     /// An empty pipe; `None` where there is no descriptor left for one.

@@ -430,8 +430,7 @@ impl Inbound {
                     released,
                     stays,
                 }) => {
-                    let body = self.begin(lane.into(), len as usize, header, stream)?;
-                    reader.body = Some(Body { stays, ..body });
+                    reader.body = Some(self.begin(lane.into(), len as usize, header, stream, stays)?);
                     match out {
                         Some(out) => out.credited_along(lane.into(), released)?,
                         None if released == 0 => {}
@@ -451,7 +450,14 @@ impl Inbound {
     }
 
     /// A message begins to come in.
-    fn begin(&self, lane: usize, len: usize, header: Header, stream: usize) -> Result<Body, Error> {
+    fn begin(
+        &self,
+        lane: usize,
+        len: usize,
+        header: Header,
+        stream: usize,
+        stays: bool,
+    ) -> Result<Body, Error> {
         let state = &self.lanes[lane];
         let held = state.arrived.get().wrapping_sub(state.released.get()) as usize;
         if held == DEPTH || lane % self.streams.len() != stream {
@@ -470,7 +476,7 @@ impl Inbound {
                 Some(landing) => Lies::Landed(landing.target),
                 None => Lies::Slot(state.slots.take(len)),
             },
-            stays: false,
+            stays,
         })
     }
 

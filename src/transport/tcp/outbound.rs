@@ -248,9 +248,8 @@ impl Outbound {
                 let queue = stream.queue.borrow();
                 (!queue.is_empty(), queue.pieces.iter().any(is_lent))
             };
-            let lanes = self.lanes.iter().skip(index).step_by(self.streams.len());
             let stays = |state: &SendLane| state.stays.iter().any(Cell::get);
-            let is_under_way = lanes.into_iter().any(stays) && !stream.is_dead.get();
+            let is_under_way = self.lanes_of(stream).any(stays) && !stream.is_dead.get();
             if is_under_way {
                 // What the peer has not read yet it must not take for what was sent: it finds the connection reset.
                 let _ = connect_unspec(&stream.fd);
@@ -510,13 +509,18 @@ impl Outbound {
         let lost = std::mem::take(&mut *stream.queue.borrow_mut());
         lost.pieces.iter().for_each(|piece| self.has_left(piece));
         // Callers wait for nothing of it.
-        let its = |&(lane, _): &(usize, &SendLane)| {
-            std::ptr::eq(&raw const self.streams[lane % self.streams.len()], stream)
-        };
-        for (_, state) in self.lanes.iter().enumerate().filter(its) {
+        for state in self.lanes_of(stream) {
             state.stays.iter().for_each(|stays| stays.set(false));
         }
         let _ = self.trouble.set((why, self.hub.one_ended()));
+    }
+
+    /// The lanes that use a connection.
+    fn lanes_of(&self, stream: &Stream) -> impl Iterator<Item = &SendLane> {
+        let lanes = self.lanes.iter().enumerate();
+        let uses =
+            move |lane: usize| std::ptr::eq(&raw const self.streams[lane % self.streams.len()], stream);
+        lanes.filter_map(move |(lane, state)| uses(lane).then_some(state))
     }
 
     fn event(&self, stream: usize) -> Event {

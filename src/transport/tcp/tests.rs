@@ -196,21 +196,10 @@ fn rank_and_wire() -> (Links, ProcessFd) {
     rank_and_guarded_wire(None)
 }
 
-/// Both ends of a connection.
-fn wire() -> (ProcessFd, ProcessFd) {
-    let (listener, port) = tcp::listen(0).unwrap();
-    let near = tcp::dial(None, ([127, 0, 0, 1], port).into()).unwrap();
-    loop {
-        if let Some(far) = crate::sys::socket::accept(&listener).unwrap() {
-            return (near, far);
-        }
-    }
-}
-
 fn rank_and_guarded_wire(guard: Option<Box<Guard>>) -> (Links, ProcessFd) {
     let [ours, theirs] = pair(1, Protection::Off);
     // The other rank's transport hands over a connection and is then out of the way.
-    let (near, far) = wire();
+    let (near, far) = tcp::pair();
     ours.attach_for_test(
         1,
         Parcel {
@@ -309,7 +298,7 @@ fn nonsense_on_a_connection_names_its_sender() {
 
 /// What a rank sends over a connection with this guard: a message with that body, lent or in a slot.
 fn sent(guard: Option<Box<Guard>>, header: Header, body: &[u8], lends: bool) -> Vec<u8> {
-    let (near, far) = wire();
+    let (near, far) = tcp::pair();
     let hub = Arc::new(Hub::new().unwrap());
     let link = super::Link::new(1, hub.clone());
     let half = Outbound::open(
