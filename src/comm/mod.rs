@@ -165,11 +165,14 @@ impl Communicator {
         let wire = outside.agreed(choice, &membership)?;
         let transport = transport(choice, &membership, wire.as_deref());
         let opener = Box::new(Arc::clone(&membership));
-        let links = Links::new(rank, ranks, opener, Arc::clone(&bell))
+        let mut links = Links::new(rank, ranks, opener, Arc::clone(&bell))
             .with_transport(choice, tcp)
             .with_wire(wire)
             .with_attach(attach)
             .with_direct(direct != Direct::Off, membership.number());
+        if membership.crowd() == Crowd::Alone {
+            links = links.alone();
+        }
         info!(
             rank,
             ranks,

@@ -66,6 +66,15 @@ impl Area {
         unsafe { Region::from_raw(self.base.cast(), self.len) }
     }
 
+    /// Has the pages of `len` bytes at `at` there before they are touched, if the kernel can (Linux 5.14).
+    pub(crate) fn populate(&self, at: usize, len: usize) {
+        let Some(part) = self.region().get(at, len) else {
+            return;
+        };
+        // SAFETY: a part of the mapping, just checked; this does not change its contents.
+        let _ = unsafe { mm::madvise(part.as_ptr().cast(), len, Advice::LinuxPopulateWrite) };
+    }
+
     fn map(fd: impl AsFd, len: usize, access: ProtFlags) -> io::Result<Area> {
         let map = || -> io::Result<*mut c_void> {
             let place = Place::of(len)?;

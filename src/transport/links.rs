@@ -195,6 +195,15 @@ impl Links {
         self
     }
 
+    /// The same for a rank that, with those it talks to, has cores of its own.
+    pub(crate) fn alone(mut self) -> Self {
+        // Which way is faster is not asked where all long messages are taken.
+        if !self.takes_all() {
+            self.lease = Arc::new(Lease::going_round());
+        }
+        self
+    }
+
     /// What may be done in the direction from one rank to another.
     fn ways(&self, from: usize, to: usize) -> Ways {
         Ways {

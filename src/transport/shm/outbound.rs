@@ -7,14 +7,14 @@ use super::{
     handed::Handed,
     layout::{self, DEPTH, INLINE, LEN_BITS, MAX_MESSAGE, Segment},
     neighbour::Token,
-    pool::{self, Lease, Room, Unread},
+    pool::{self, Lease, Pace, Room, Unread},
     refused,
     tally::{Long, Tally},
 };
 use crate::{
     mem::{Region, shared::Allocation},
     net::Parcel,
-    sys::{attach::Seal, cache::prefetch_to_write, memfd::Shared},
+    sys::{attach::Seal, cache::prefetch_to_write, clock, memfd::Shared},
     transport::{Header, LANES, Reach, Ticket},
     types::Error,
 };
@@ -91,6 +91,7 @@ impl Opening {
             sent: Cell::new(self.start),
             released: Cell::new(self.start),
             reserved: Cell::new(NOTHING),
+            began: Cell::new(0),
             rooms: Default::default(),
         };
         Ok(Outbound {
@@ -134,6 +135,8 @@ struct SendLane {
     released: Cell<u32>,
     /// Bytes of the reserved body, or [`NOTHING`].
     reserved: Cell<u32>,
+    /// When it was reserved, if that is of interest; else 0.
+    began: Cell<u64>,
     /// Where the bodies of messages that are in flight lie, and that of a reserved one, if not in their entries.
     rooms: [Cell<Option<Place>>; DEPTH],
 }
@@ -176,6 +179,9 @@ impl Outbound {
                     let body = self.lease.body(room, len);
                     let body = body.ok_or_else(|| Error::internal("room for a message where none is"))?;
                     state.reserved.set(len as u32);
+                    if Pace::is_told_by(len) && self.could_be_taken() && self.lease.pace().is_some() {
+                        state.began.set(clock::now());
+                    }
                     return Ok(Some(body));
                 }
             }
@@ -279,6 +285,11 @@ impl Outbound {
         let state = &self.lanes[lane];
         let len = state.reserved.replace(NOTHING);
         assert!(len != NOTHING, "a commit on lane {lane} without a reservation");
+        if state.began.get() != 0
+            && let Some(pace) = self.lease.pace()
+        {
+            pace.wrote(len as usize, clock::now() - state.began.take());
+        }
         self.post(lane, len, header, received);
     }
 
@@ -307,6 +318,7 @@ impl Outbound {
         let state = &self.lanes[lane];
         // What was reserved before is not sent.
         state.reserved.set(NOTHING);
+        state.began.set(0);
         if !self.has_room(lane)? {
             return Ok(None);
         }
@@ -336,11 +348,17 @@ impl Outbound {
         let reaches = self.reaches();
         if reaches & layout::SAME != 0 || self.handed.place(&self.segment, body).is_some() {
             Reach::Reading
-        } else if reaches & layout::ATTACHES != 0 {
+        } else if reaches & layout::ATTACHES != 0 && self.lease.pace().is_none_or(Pace::is_slow) {
             Reach::Taking
         } else {
             Reach::No
         }
+    }
+
+    /// Whether the receiver can take what lies in this rank's memory.
+    #[inline]
+    fn could_be_taken(&self) -> bool {
+        self.reaches() & layout::ATTACHES != 0
     }
 
     /// What the receiver has said of how it gets at this rank's memory.

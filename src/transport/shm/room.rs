@@ -11,9 +11,9 @@ pub(super) const CHUNK: usize = PAGES * PAGE;
 
 /// Who has which of the pages of a chunk.
 ///
-/// Pages are taken from the first on and given back as soon as they are known to be read, so that what is written next lies
-/// where something lay just before: what is in flight stays in a core's second-level cache beside the user's data. They belong
-/// to one thread at a time.
+/// Pages are given back as soon as they are known to be read, and the first free ones are taken: what is written next lies
+/// where something lay just before, so that what is in flight stays in a core's second-level cache beside the user's data. They
+/// belong to one thread at a time.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     /// A bit for each page in use, the lower half first.
@@ -40,13 +40,13 @@ impl Pages {
         self.used[1].store((used >> 64) as u64, Relaxed);
     }
 
-    /// The first pages in a row that hold `len` bytes.
+    /// The first pages in a row, from page `from` on, that hold `len` bytes.
     #[inline]
-    pub(super) fn take(&self, len: usize) -> Option<Row> {
+    pub(super) fn take(&self, from: usize, len: usize) -> Option<Row> {
         let pages = len.div_ceil(PAGE).max(1);
         let used = self.used();
         // A bit stays where `have` pages in a row are free from there on.
-        let (mut runs, mut have) = (!used, 1);
+        let (mut runs, mut have) = (!used & (u128::MAX << from), 1);
         while have < pages && runs != 0 {
             let more = have.min(pages - have);
             runs &= runs >> more;
@@ -95,7 +95,7 @@ mod tests {
             let len = random.usize(1..=MAX_MESSAGE);
             if random.bool() && !taken.is_empty() {
                 pages.give(taken.swap_remove(random.usize(..taken.len())));
-            } else if let Some(row) = pages.take(len) {
+            } else if let Some(row) = pages.take(0, len) {
                 assert!(len <= usize::from(row.pages) * PAGE && span(&row).end <= PAGES);
                 let apart =
                     |other: &Row| span(other).end <= span(&row).start || span(&row).end <= span(other).start;
@@ -108,20 +108,22 @@ mod tests {
         }
         taken.drain(..).for_each(|row| pages.give(row));
         for k in 0..CHUNK / MAX_MESSAGE {
-            let first = pages.take(MAX_MESSAGE).unwrap().first;
+            let first = pages.take(0, MAX_MESSAGE).unwrap().first;
             assert_eq!(usize::from(first) * PAGE, k * MAX_MESSAGE);
         }
-        assert_eq!(pages.take(1), None);
+        assert_eq!(pages.take(0, 1), None);
     }
 
     #[test]
     fn the_first_pages_are_taken_again() {
         let pages = Pages::default();
-        let first = pages.take(3 * PAGE).unwrap();
-        let second = pages.take(1).unwrap();
+        let first = pages.take(0, 3 * PAGE).unwrap();
+        let second = pages.take(0, 1).unwrap();
         pages.give(first);
-        assert_eq!(pages.take(PAGE).unwrap().first, 0);
-        assert_eq!(pages.take(2 * PAGE).unwrap().first, 1);
+        assert_eq!(pages.take(0, PAGE).unwrap().first, 0);
+        assert_eq!(pages.take(0, 2 * PAGE).unwrap().first, 1);
         assert_eq!(second.first, 3);
+        assert_eq!(pages.take(PAGES - 2, PAGE).unwrap().first as usize, PAGES - 2);
+        assert_eq!(pages.take(PAGES - 2, 2 * PAGE), None);
     }
 }

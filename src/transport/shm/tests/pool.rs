@@ -1,9 +1,13 @@
 //! Where bodies lie that are longer than their entries, and who may use the room when.
 
 use super::{
-    super::pool::{BYTES, unread_by},
+    super::{
+        pool::{BYTES, unread_by},
+        room::CHUNK,
+    },
     *,
 };
+use std::collections::BTreeSet;
 
 #[test]
 fn a_place_that_does_not_fit_is_refused() {
@@ -17,10 +21,43 @@ fn a_place_that_does_not_fit_is_refused() {
     }
 }
 
+/// What is written next lies where something lay just before, or as far from there as can be.
+#[test]
+fn rooms_stay_or_go_round() {
+    const LONG: usize = 5 << 12;
+    let stays = Lease::default();
+    let at = |lease: &Lease, len| {
+        let room = lease.take(len).unwrap();
+        lease.give(room);
+        room.at as usize
+    };
+    let first = at(&stays, LONG);
+    assert!((0..100).all(|_| at(&stays, LONG) == first));
+    for chunks in 1..=4 {
+        let goes = Lease::round_of(chunks);
+        let fit = chunks * (CHUNK / LONG);
+        let places: Vec<usize> = (0..3 * fit).map(|_| at(&goes, LONG)).collect();
+        let apart: BTreeSet<usize> = places.iter().copied().collect();
+        assert_eq!(apart.len(), fit);
+        assert!(
+            places.windows(fit + 1).all(|some| some[0] == some[fit]),
+            "{places:?}"
+        );
+        // What is in flight is passed over.
+        let held = goes.take(LONG).unwrap();
+        assert!((0..2 * fit).all(|_| at(&goes, LONG) != held.at as usize));
+    }
+}
+
 /// However much the other lanes have in flight, each can send a message; and all comes as it was sent.
 #[test]
 fn no_lane_waits_for_anothers_bodies() {
-    let lease = Arc::default();
+    for chunks in [0, 1, 3] {
+        each_lane_sends(Arc::new(Lease::round_of(chunks)));
+    }
+}
+
+fn each_lane_sends(lease: Arc<Lease>) {
     let (out, into) = pair_with(0, &lease);
     // All but a few pages are held by other links.
     let mut held: Vec<_> = std::iter::from_fn(|| lease.take(MAX_MESSAGE)).collect();
