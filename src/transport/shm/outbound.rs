@@ -167,6 +167,7 @@ impl Outbound {
             return Ok(None);
         }
         let state = &self.lanes[lane];
+        state.began.set(0);
         let number = state.sent.get();
         let entry = &self.segment.entries[lane][number as usize % DEPTH];
         let body = if len <= INLINE {
@@ -285,10 +286,8 @@ impl Outbound {
         let state = &self.lanes[lane];
         let len = state.reserved.replace(NOTHING);
         assert!(len != NOTHING, "a commit on lane {lane} without a reservation");
-        if state.began.get() != 0
-            && let Some(pace) = self.lease.pace()
-        {
-            pace.wrote(len as usize, clock::now() - state.began.take());
+        if let (began @ 1.., Some(pace)) = (state.began.take(), self.lease.pace()) {
+            pace.wrote(len as usize, clock::now() - began);
         }
         self.post(lane, len, header, received);
     }
@@ -318,7 +317,6 @@ impl Outbound {
         let state = &self.lanes[lane];
         // What was reserved before is not sent.
         state.reserved.set(NOTHING);
-        state.began.set(0);
         if !self.has_room(lane)? {
             return Ok(None);
         }
