@@ -170,8 +170,9 @@ impl Communicator {
             .with_wire(wire)
             .with_attach(attach)
             .with_direct(direct != Direct::Off, membership.number());
-        if membership.crowd() == Crowd::Alone {
-            links = links.alone();
+        // Which way is faster is not asked where all long messages are taken.
+        if membership.crowd() == Crowd::Alone && attach != Attach::On {
+            links = links.going_round();
         }
         info!(
             rank,

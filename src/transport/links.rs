@@ -195,12 +195,9 @@ impl Links {
         self
     }
 
-    /// The same for a rank that, with those it talks to, has cores of its own.
-    pub(crate) fn alone(mut self) -> Self {
-        // Which way is faster is not asked where all long messages are taken.
-        if !self.takes_all() {
-            self.lease = Arc::new(Lease::going_round());
-        }
+    /// The same, with the memory for bodies that suits ranks with cores of their own.
+    pub(crate) fn going_round(mut self) -> Self {
+        self.lease = Arc::new(Lease::going_round());
         self
     }
 

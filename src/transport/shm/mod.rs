@@ -12,6 +12,7 @@ mod inbound;
 mod layout;
 mod neighbour;
 mod outbound;
+mod pace;
 mod pool;
 mod room;
 mod tally;

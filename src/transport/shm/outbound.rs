@@ -7,7 +7,8 @@ use super::{
     handed::Handed,
     layout::{self, DEPTH, INLINE, LEN_BITS, MAX_MESSAGE, Segment},
     neighbour::Token,
-    pool::{self, Lease, Pace, Room, Unread},
+    pace::Pace,
+    pool::{self, Lease, Room, Unread},
     refused,
     tally::{Long, Tally},
 };
@@ -180,7 +181,7 @@ impl Outbound {
                     let body = self.lease.body(room, len);
                     let body = body.ok_or_else(|| Error::internal("room for a message where none is"))?;
                     state.reserved.set(len as u32);
-                    if Pace::is_told_by(len) && self.could_be_taken() && self.lease.pace().is_some() {
+                    if Pace::is_told_by(len) && self.lease.pace().is_some() && self.attaches() {
                         state.began.set(clock::now());
                     }
                     return Ok(Some(body));
@@ -343,10 +344,9 @@ impl Outbound {
     /// How the receiver gets at `body`.
     #[inline]
     pub(super) fn reach(&self, body: &Region<'_>) -> Reach {
-        let reaches = self.reaches();
-        if reaches & layout::SAME != 0 || self.handed.place(&self.segment, body).is_some() {
+        if self.reaches() & layout::SAME != 0 || self.handed.place(&self.segment, body).is_some() {
             Reach::Reading
-        } else if reaches & layout::ATTACHES != 0 && self.lease.pace().is_none_or(Pace::is_slow) {
+        } else if self.attaches() && self.lease.pace().is_none_or(Pace::is_slow) {
             Reach::Taking
         } else {
             Reach::No
@@ -355,7 +355,7 @@ impl Outbound {
 
     /// Whether the receiver can take what lies in this rank's memory.
     #[inline]
-    fn could_be_taken(&self) -> bool {
+    fn attaches(&self) -> bool {
         self.reaches() & layout::ATTACHES != 0
     }
 

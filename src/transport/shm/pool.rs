@@ -7,13 +7,14 @@
 
 use super::{
     layout::Segment,
+    pace::Pace,
     room::{CHUNK, PAGE, PAGES, Pages, Row},
 };
 use crate::{
     mem::Region,
     sys::{
         area::Area,
-        cache, clock,
+        cache,
         fork::{self, ProcessFd},
         memfd::{Shared, identity},
         per_process::PerProcess,
@@ -26,7 +27,7 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{
-            AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+            AtomicU8, AtomicU32, AtomicUsize,
             Ordering::{Acquire, Relaxed},
         },
     },
@@ -37,23 +38,16 @@ use std::{
 const CHUNKS: usize = 24;
 /// Bytes of them all.
 pub(super) const BYTES: usize = CHUNKS * CHUNK;
+const _: () = assert!(
+    CHUNKS <= u32::BITS as usize,
+    "`Pool::populated` has a bit for each"
+);
 /// Chunks that a communicator may lease.
 const LEASED: usize = 8;
 /// How often a lease that finds no chunk looks whether receivers have ended.
 const BURIALS_APART: Duration = Duration::from_millis(20);
 /// Chunks that rooms go round, at most: so that two communicators that do leave enough.
 const ROUND: usize = 4;
-/// Bytes of the shortest body by whose writing [`Pace`] goes.
-const TOLD: usize = 32 << 10;
-/// Bytes a nanosecond that are fast. The kernel copies 6 to 13 for who takes a message, where 17 to 36 are written, or 2 to 5 when
-/// the machine is slow.
-const FAST: u64 = 8;
-/// Slow ones in a row before it is believed: the first touch pages that this process has not.
-const SLOW: u32 = 8;
-/// So many are tried again.
-const TRIED: u32 = 4;
-/// Nanoseconds after which a slow rank tries again.
-const TRIED_APART: u64 = 20_000_000;
 /// With fewer free ones all are given back after each call.
 const SHORT: usize = 16;
 
@@ -64,6 +58,8 @@ struct Pool {
     free: Mutex<Vec<Free>>,
     /// How many can be leased.
     left: AtomicUsize,
+    /// Those whose pages are all there, a bit each.
+    populated: AtomicU32,
     /// When a lease last looked for the dead, which takes system calls.
     buried: Mutex<Option<Instant>>,
 }
@@ -109,6 +105,7 @@ impl Pool {
                 fd: ProcessFd::adopt(fd),
                 free: Mutex::new((0..CHUNKS).map(free).collect()),
                 left: AtomicUsize::new(CHUNKS),
+                populated: AtomicU32::new(0),
                 buried: Mutex::default(),
             })
         })
@@ -134,6 +131,14 @@ impl Pool {
         })?;
         self.left.fetch_sub(1, Relaxed);
         Some(free.remove(at).chunk)
+    }
+
+    /// Has the pages of `chunk` there, all of which are written soon.
+    fn populate(&self, chunk: usize) {
+        let bit = 1 << chunk;
+        if self.populated.fetch_or(bit, Relaxed) & bit == 0 {
+            self.area.populate(chunk * CHUNK, CHUNK);
+        }
     }
 
     /// Forgets what nobody will read any more, as its receiver's process has ended without a word.
@@ -340,10 +345,10 @@ impl Lease {
         let chunk = match leased.chunk() {
             Some(chunk) => chunk,
             None => {
-                let chunk = self.pool()?.lease()?;
+                let pool = self.pool()?;
+                let chunk = pool.lease()?;
                 if self.round > 0 {
-                    // All of it is written soon.
-                    self.pool()?.area.populate(chunk * CHUNK, CHUNK);
+                    pool.populate(chunk);
                 }
                 leased.chunk.store(chunk as u32 + 1, Relaxed);
                 chunk
@@ -433,46 +438,6 @@ impl Lease {
     }
 }
 
-/// How fast a rank has written the bodies of its last long messages: whether it had better leave them where they lie, where their
-/// receivers can take them there. It belongs to one thread at a time.
-#[derive(Debug, Default)]
-pub(super) struct Pace {
-    /// How many of the last were slow, [`SLOW`] at most.
-    slow: AtomicU32,
-    /// When the last one was written, by [`clock::lately`].
-    last: AtomicU64,
-}
-
-impl Pace {
-    /// Whether a body of `len` bytes is worth a look at the clock.
-    #[inline]
-    pub(super) fn is_told_by(len: usize) -> bool {
-        len >= TOLD
-    }
-
-    /// A body of `len` bytes was written in `took` nanoseconds.
-    pub(super) fn wrote(&self, len: usize, took: u64) {
-        let slow = match (len as u64) < took * FAST {
-            true => (self.slow.load(Relaxed) + 1).min(SLOW),
-            false => 0,
-        };
-        self.slow.store(slow, Relaxed);
-        self.last.store(clock::lately(), Relaxed);
-    }
-
-    /// Whether it is slow, as far as is known. From time to time some are tried again.
-    pub(super) fn is_slow(&self) -> bool {
-        if self.slow.load(Relaxed) < SLOW {
-            return false;
-        }
-        let is_known = clock::lately().saturating_sub(self.last.load(Relaxed)) < TRIED_APART;
-        if !is_known {
-            self.slow.store(SLOW - TRIED, Relaxed);
-        }
-        is_known
-    }
-}
-
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.is_here() {
@@ -482,32 +447,5 @@ impl Drop for Lease {
                 pool.bury(&mut pool.free());
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_writes_slowly_tries_again_from_time_to_time() {
-        let pace = Pace::default();
-        let write = |took| pace.wrote(TOLD, took);
-        assert!(!pace.is_slow());
-        (1..SLOW).for_each(|_| write(TOLD as u64));
-        assert!(!pace.is_slow());
-        write(TOLD as u64);
-        assert!(pace.is_slow());
-        pace.last.store(0, Relaxed);
-        for _ in 0..TRIED {
-            assert!(!pace.is_slow());
-            write(TOLD as u64);
-        }
-        assert!(pace.is_slow());
-        pace.last.store(0, Relaxed);
-        assert!(!pace.is_slow());
-        write(TOLD as u64 / FAST);
-        (1..SLOW).for_each(|_| write(TOLD as u64));
-        assert!(!pace.is_slow());
     }
 }

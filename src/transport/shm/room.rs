@@ -11,9 +11,8 @@ pub(super) const CHUNK: usize = PAGES * PAGE;
 
 /// Who has which of the pages of a chunk.
 ///
-/// Pages are given back as soon as they are known to be read, and the first free ones are taken: what is written next lies
-/// where something lay just before, so that what is in flight stays in a core's second-level cache beside the user's data. They
-/// belong to one thread at a time.
+/// Pages are given back as soon as they are known to be read. Who takes the first free ones writes where something lay just before,
+/// so that what is in flight stays in a core's second-level cache beside the user's data. They belong to one thread at a time.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     /// A bit for each page in use, the lower half first.
