@@ -187,7 +187,7 @@ impl Factors {
 fn every_pair_of_values_gives_right_results_between_processes() {
     let factors = Factors::new();
     let cases = factors.cover();
-    let (_folder, plugin) = common::plugin::example();
+    let plugin = common::plugin::example();
     for case in &cases {
         let line = factors.line(case);
         let output = Command::new(env!("CARGO_BIN_EXE_ccl-perf"))

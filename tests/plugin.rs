@@ -9,12 +9,11 @@ use common::{
     with_ranks,
 };
 use std::{sync::LazyLock, thread, time::Duration};
-use tempfile::TempDir;
 
 /// The plugin, compiled.
 fn library() -> &'static str {
-    static LIBRARY: LazyLock<(TempDir, String)> = LazyLock::new(plugin::example);
-    &LIBRARY.1
+    static LIBRARY: LazyLock<String> = LazyLock::new(plugin::example);
+    &LIBRARY
 }
 
 fn over_loop() -> Config {
