@@ -14,11 +14,12 @@
 use super::{Communicator, device::Device};
 use crate::{
     cuda::{
-        kernels::args::{CopyArgs, MOST_SOURCES, Range, ReduceArgs, Reducing as Reduction},
+        driver::Current,
+        kernels::args::{MOST_SOURCES, Reducing as Reduction},
         window::{self, CARD, Card, Window},
     },
     mem::Region,
-    types::{Cause, Collective, DType, Error, Op, Reducing, Result},
+    types::{Call, Cause, Collective, DType, Error, Op, Reducing, Result},
 };
 use std::{num::NonZero, sync::Arc};
 use tracing::{info, warn};
@@ -48,7 +49,7 @@ pub(super) fn open(comm: &Communicator) -> Result<Option<Window>> {
         Ok(window)
     });
     let tried = agreed(comm, opened)?.and_then(|window| {
-        let read = prove(&window, ranks).map_err(|error| error.to_string())?;
+        let read = prove(&window, rank, ranks).map_err(|error| error.to_string())?;
         read.map(|()| window)
     });
     // Where one rank cannot, all windows stay, unused: who knows what the driver does with them.
@@ -89,18 +90,11 @@ fn proof(rank: usize) -> [u8; PROOF] {
 }
 
 /// Has a kernel copy what all ranks have written into the own window, and looks at it.
-fn prove(window: &Window, ranks: usize) -> Result<Result<(), String>> {
+fn prove(window: &Window, rank: usize, ranks: usize) -> Result<Result<(), String>> {
     const BEHIND: usize = 4096;
-    let own = window.own_address() + BEHIND as u64;
-    let ranges: Vec<Range> = (0..ranks)
-        .map(|rank| Range {
-            from: window.of(rank),
-            to: own + (rank * PROOF) as u64,
-            bytes: PROOF as u64,
-        })
-        .collect();
-    // SAFETY: all lies in windows, which stay, and which nobody uses otherwise yet.
-    unsafe { window.run(copying(&ranges)?)? };
+    let own = window.of(rank).part(BEHIND, PROOF * ranks);
+    let pair = |of: usize| [own.part(of * PROOF, PROOF), window.of(of).part(0, PROOF)];
+    window.copy_all_now(&(0..ranks).map(pair).collect::<Vec<_>>())?;
     let mut read = vec![0; PROOF * ranks];
     window.read(BEHIND, &mut read)?;
     let wrong = (0..ranks).find(|&rank| read[rank * PROOF..][..PROOF] != proof(rank));
@@ -111,21 +105,12 @@ fn prove(window: &Window, ranks: usize) -> Result<Result<(), String>> {
     }))
 }
 
-fn copying(ranges: &[Range]) -> Result<(crate::cuda::kernels::Kernel, CopyArgs, u64)> {
-    let (kernel, args) =
-        CopyArgs::new(ranges).ok_or_else(|| Error::internal("more ranges than a kernel copies"))?;
-    Ok((kernel, args, args.items()))
-}
-
 /// An operation that goes by windows.
 pub(super) struct Direct<'c> {
     comm: &'c Communicator,
     window: &'c Window,
     device: Device,
 }
-
-/// What the ranks tell each other of a call.
-const WORD: usize = 32;
 
 impl<'c> Direct<'c> {
     /// Whether this operation goes by windows where there are some: all ranks say the same.
@@ -172,8 +157,8 @@ impl<'c> Direct<'c> {
         memory: [Option<Region<'static>>; 2],
         (count, dtype, op): (usize, DType, Reducing),
     ) -> Result<()> {
-        let (size, ranks) = (dtype.size(), self.comm.ranks());
-        let [send, recv] = memory.map(|region| region.unwrap_or_else(Region::empty).as_ptr().addr() as u64);
+        let (size, me, ranks) = (dtype.size(), self.comm.rank(), self.comm.ranks());
+        let [send, recv] = memory.map(|region| region.unwrap_or_else(Region::empty));
         let held = if collective == Collective::ReduceScatter {
             ranks
         } else {
@@ -186,57 +171,48 @@ impl<'c> Direct<'c> {
         // Until the end: operations of other threads come before or after it.
         let mut turns = self.window.turns();
         turns.enter(&current, stream)?;
-        let own = self.window.own_address();
-        let copy = |to: u64, from: u64, len: usize| {
-            // SAFETY: windows stay; whoever made the regions answers for the caller's memory, whose length was checked.
-            unsafe { current.copy(stream, to, from, len) }
-        };
+        let copy = |to, from| self.window.copy(&current, stream, to, from);
         for begin in (0..count).step_by(most) {
             let len = most.min(count - begin);
-            let (at, bytes) = ((begin * size) as u64, len * size);
-            let block = |rank: usize| (rank * bytes) as u64;
+            let (at, bytes) = (begin * size, len * size);
+            // Of this round: what the window of a rank has at a place, and this rank's part of a rank's block.
+            let held = |rank: usize, at: usize, bytes: usize| self.window.of(rank).part(at, bytes);
+            let block = |all: Region<'static>, rank: usize| all.part(rank * count * size + at, bytes);
             match collective {
                 Collective::ReduceScatter => {
                     for rank in 0..ranks {
-                        let from = send + (rank * count * size) as u64 + at;
-                        copy(own + block(rank), from, bytes)?;
+                        copy(held(me, rank * bytes, bytes), block(send, rank))?;
                     }
                 }
-                Collective::Broadcast { root } if root as usize != self.comm.rank() => {}
-                _ => copy(own, send + at, bytes)?,
+                Collective::Broadcast { root } if root as usize != me => {}
+                _ => copy(held(me, 0, bytes), send.part(at, bytes))?,
             }
             self.meet(collective, (count, dtype, op.op))?;
-            let me = self.comm.rank();
-            let windows = |skipped: u64| -> Vec<u64> {
-                (0..ranks).map(|rank| self.window.of(rank) + skipped).collect()
-            };
             match collective {
                 Collective::AllReduce => {
-                    let part = |rank: usize| rank * len / ranks;
-                    let all = windows((part(me) * size) as u64);
-                    self.reduce(&current, (dtype, op.op), part(me + 1) - part(me), &all, &all)?;
+                    let part = |rank: usize| rank * len / ranks * size;
+                    let mine = |rank| held(rank, part(me), part(me + 1) - part(me));
+                    let all: Vec<_> = (0..ranks).map(mine).collect();
+                    self.reduce(&current, (dtype, op.op), &all, &all)?;
                 }
                 Collective::ReduceScatter => {
-                    self.reduce(&current, (dtype, op.op), len, &windows(block(me)), &[recv + at])?;
+                    let mine = |rank| held(rank, me * bytes, bytes);
+                    let all: Vec<_> = (0..ranks).map(mine).collect();
+                    self.reduce(&current, (dtype, op.op), &all, &[recv.part(at, bytes)])?;
                 }
-                Collective::Broadcast { root } if recv != 0 => {
-                    copy(recv + at, self.window.of(root as usize), bytes)?;
+                Collective::Broadcast { root } => {
+                    copy(recv.part(at, bytes), held(root as usize, 0, bytes))?;
                 }
                 Collective::AllGather => {
-                    let from = |rank: usize| Range {
-                        from: self.window.of(rank),
-                        to: recv + (rank * count * size) as u64 + at,
-                        bytes: bytes as u64,
-                    };
-                    let ranges: Vec<Range> = (0..ranks).map(from).collect();
-                    // SAFETY: as in `copy`.
-                    unsafe { self.window.launch(&current, stream, copying(&ranges)?)? };
+                    let pair = |rank| [block(recv, rank), held(rank, 0, bytes)];
+                    let pairs: Vec<_> = (0..ranks).map(pair).collect();
+                    self.window.copy_all(&current, stream, &pairs)?;
                 }
                 _ => {}
             }
             self.meet(collective, (count, dtype, op.op))?;
             if collective == Collective::AllReduce {
-                copy(recv + at, own, bytes)?;
+                copy(recv.part(at, bytes), held(me, 0, bytes))?;
             }
         }
         turns.leave(&current, stream)
@@ -244,13 +220,12 @@ impl<'c> Direct<'c> {
 
     fn reduce(
         &self,
-        current: &crate::cuda::driver::Current<'_>,
+        current: &Current<'_>,
         (dtype, op): (DType, Op),
-        len: usize,
-        sources: &[u64],
-        destinations: &[u64],
+        sources: &[Region<'static>],
+        destinations: &[Region<'static>],
     ) -> Result<()> {
-        if len == 0 {
+        if sources.iter().all(|source| source.len() == 0) {
             return Ok(());
         }
         let how = Reduction {
@@ -260,31 +235,41 @@ impl<'c> Direct<'c> {
             tree: self.comm.config.reproducible,
             scaled: &[],
         };
-        let (kernel, args) = ReduceArgs::new(&how, len as u64, sources, destinations)
-            .ok_or_else(|| Error::internal("no kernel reduces so"))?;
-        // SAFETY: windows stay; whoever made the regions answers for the caller's memory, whose length was checked.
-        unsafe {
-            self.window
-                .launch(current, self.device.stream, (kernel, args, args.items()))
-        }
+        self.window
+            .reduce(current, self.device.stream, &how, sources, destinations)
     }
 
     /// Has the stream wait until those of all ranks have come here with the same call.
     fn meet(&self, collective: Collective, (count, dtype, op): (usize, DType, Op)) -> Result<()> {
-        let text = format!("{collective:?} of {count} {dtype} {op}");
-        let mut word = [0; WORD];
-        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        word[..8].copy_from_slice(&hash.to_le_bytes());
-        word[8..16].copy_from_slice(&(count as u64).to_le_bytes());
-        let (membership, me) = (Arc::clone(&self.comm.engine.membership), self.comm.rank());
+        let call = Call {
+            seq: self.comm.engine.calls(),
+            collective,
+            count: count as u64,
+            dtype,
+            op: if collective.reduces() { op } else { Op::Sum },
+        };
+        let word = call.to_bytes();
+        let (membership, me) = (Arc::clone(&self.comm.engine.membership), self.comm.rank() as u32);
         self.comm.meet_on(self.device, word, move |words| {
-            if let Some(other) = words.iter().position(|there| *there != word) {
-                membership.raise(Cause::Broken {
-                    rank: me as u32,
-                    what: format!("it called {text}, and rank {other} something else"),
+            for (rank, theirs) in (0..).zip(words) {
+                // Its number is the meeting's, which all have come to.
+                let theirs = Call::from_bytes(theirs).map(|theirs| Call {
+                    seq: call.seq,
+                    ..theirs
                 });
+                let cause = match theirs {
+                    Some(theirs) if theirs == call => continue,
+                    Some(theirs) => Cause::Mismatch {
+                        here: (me, call.into()),
+                        there: (rank, theirs.into()),
+                    },
+                    None => Cause::Broken {
+                        rank,
+                        what: "it came to a meeting with something that is no call".to_owned(),
+                    },
+                };
+                membership.raise(cause);
+                return;
             }
         })
     }

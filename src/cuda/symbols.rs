@@ -81,7 +81,6 @@ symbols! {
     #[cfg(feature = "cli")]
     device_count = "cuDeviceGetCount"(*mut c_int);
     allocate = "cuMemAlloc_v2"(*mut Address, usize);
-    #[cfg(feature = "cli")]
     free = "cuMemFree_v2"(Address);
     write = "cuMemcpyHtoD_v2"(Address, *const c_void, usize);
     read = "cuMemcpyDtoH_v2"(*mut c_void, Address, usize);
@@ -90,6 +89,7 @@ symbols! {
     copy = "cuMemcpyDtoDAsync_v2"(Address, Address, usize, RawStream);
     attribute = "cuDeviceGetAttribute"(*mut c_int, c_int, c_int);
     load_module = "cuModuleLoadData"(*mut RawModule, *const c_void);
+    unload_module = "cuModuleUnload"(RawModule);
     function = "cuModuleGetFunction"(*mut RawFunction, RawModule, *const c_char);
     launch = "cuLaunchKernel"(
         RawFunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, RawStream, *mut *mut c_void, *mut *mut c_void,

@@ -5,11 +5,19 @@
 
 use super::{
     driver::{Context, Current, Driver, Stream},
-    kernels::{Kernel, THREADS, blocks, image::Image},
+    kernels::{
+        Kernel, THREADS,
+        args::{CopyArgs, Range, ReduceArgs, Reducing},
+        blocks,
+        image::Image,
+    },
     staging::Turns,
-    symbols::{Address, IpcHandle, RawFunction},
+    symbols::{Address, IpcHandle, RawFunction, RawModule},
 };
-use crate::types::{Error, Result};
+use crate::{
+    mem::Region,
+    types::{Error, Result},
+};
 use std::{
     collections::HashMap,
     ffi::{CString, c_int, c_void},
@@ -36,11 +44,29 @@ pub(crate) struct Window {
 /// A window that a process uses for one communicator after the other.
 struct Own {
     context: Context,
-    at: Address,
+    memory: Memory,
     turns: Mutex<Turns>,
     functions: HashMap<Kernel, Function>,
+    _module: Module,
     multiprocessors: u32,
 }
+
+/// [`BYTES`] of the device's memory.
+struct Memory {
+    driver: &'static Driver,
+    at: Address,
+}
+
+/// Kernels that are loaded.
+struct Module {
+    driver: &'static Driver,
+    raw: RawModule,
+}
+
+// SAFETY: a name by which the driver knows the module, on any thread.
+unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
 
 /// A kernel that was loaded.
 struct Function(RawFunction);
@@ -101,12 +127,12 @@ impl Window {
         let _current = current.map_err(|error| error.to_string())?;
         let mut handle = IpcHandle([0; 64]);
         // SAFETY: it writes the handle.
-        let result = unsafe { (self.driver.symbols.export)(&raw mut handle, self.own().at) };
+        let result = unsafe { (self.driver.symbols.export)(&raw mut handle, self.own().memory.at) };
         let exported = self.driver.checked("cuIpcGetMemHandle", result);
         exported.map_err(|error| error.to_string())?;
         let mut card = [0; CARD];
         let [id, place] = process_identity();
-        let numbers = [id, place, self.context.0.addr() as u64, self.own().at];
+        let numbers = [id, place, self.context.0.addr() as u64, self.own().memory.at];
         for (to, number) in card.chunks_exact_mut(8).zip(numbers) {
             to.copy_from_slice(&number.to_le_bytes());
         }
@@ -123,7 +149,7 @@ impl Window {
         let _current = current.map_err(|error| error.to_string())?;
         let open = |(of, card): (usize, &Card)| {
             let opened = match of == rank {
-                true => Ok(self.own().at),
+                true => Ok(self.own().memory.at),
                 false => self.opened(card),
             };
             opened.map_err(|error| format!("the window of rank {of}: {error}"))
@@ -161,14 +187,11 @@ impl Window {
         Ok(there)
     }
 
-    /// Where this rank has the window of `rank`.
-    pub(crate) fn of(&self, rank: usize) -> u64 {
-        self.all[rank]
-    }
-
-    /// Where it begins.
-    pub(crate) fn own_address(&self) -> u64 {
-        self.own().at
+    /// The window of `rank`, as memory of the device.
+    pub(crate) fn of(&self, rank: usize) -> Region<'static> {
+        let at = ptr::with_exposed_provenance_mut(self.all[rank] as usize);
+        // SAFETY: windows stay, and have so many bytes; who opened it may read and write it.
+        unsafe { Region::from_raw(at, BYTES) }
     }
 
     /// The order of who uses it.
@@ -188,7 +211,7 @@ impl Window {
         let _current = self.driver.enter(self.context)?;
         // SAFETY: both are there, and so long.
         let result =
-            unsafe { (self.driver.symbols.write)(self.own().at, bytes.as_ptr().cast(), bytes.len()) };
+            unsafe { (self.driver.symbols.write)(self.own().memory.at, bytes.as_ptr().cast(), bytes.len()) };
         self.driver.checked("cuMemcpyHtoD", result)
     }
 
@@ -202,28 +225,109 @@ impl Window {
     pub(crate) fn read(&self, at: usize, bytes: &mut [u8]) -> Result<()> {
         assert!(bytes.len() + at <= BYTES, "more than there is");
         let _current = self.driver.enter(self.context)?;
-        let from = self.own().at + at as Address;
+        let from = self.own().memory.at + at as Address;
         // SAFETY: as in `write`.
         let result = unsafe { (self.driver.symbols.read)(bytes.as_mut_ptr().cast(), from, bytes.len()) };
         self.driver.checked("cuMemcpyDtoH", result)
     }
 
-    /// Runs a kernel and waits for its end.
+    /// Has `stream` copy `from` to `to`, both memory of devices.
     ///
     /// # Errors
     /// [`Error::Cuda`].
     ///
-    /// # Safety
-    /// As [`Window::launch`].
-    pub(crate) unsafe fn run<A>(&self, launch: (Kernel, A, u64)) -> Result<()> {
+    /// # Panics
+    /// When the lengths differ.
+    pub(crate) fn copy(
+        &self,
+        current: &Current<'_>,
+        stream: Stream,
+        to: Region<'static>,
+        from: Region<'static>,
+    ) -> Result<()> {
+        assert_eq!(
+            to.len(),
+            from.len(),
+            "a copy between regions of different lengths"
+        );
+        // SAFETY: windows stay; whoever made the other regions answers for them.
+        unsafe { current.copy(stream, address(&to), address(&from), to.len()) }
+    }
+
+    /// Has `stream` copy all these, from the second to the first of each two, by one kernel.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    ///
+    /// # Panics
+    /// When the lengths of two differ.
+    pub(crate) fn copy_all(
+        &self,
+        current: &Current<'_>,
+        stream: Stream,
+        pairs: &[[Region<'static>; 2]],
+    ) -> Result<()> {
+        let range = |[to, from]: &[Region<'static>; 2]| {
+            assert_eq!(
+                to.len(),
+                from.len(),
+                "a copy between regions of different lengths"
+            );
+            Range {
+                from: address(from),
+                to: address(to),
+                bytes: to.len() as u64,
+            }
+        };
+        let ranges: Vec<Range> = pairs.iter().map(range).collect();
+        let (kernel, args) =
+            CopyArgs::new(&ranges).ok_or_else(|| Error::internal("more ranges than a kernel copies"))?;
+        // SAFETY: as in `copy`.
+        unsafe { self.launch(current, stream, (kernel, args, args.items())) }
+    }
+
+    /// The same, at once.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn copy_all_now(&self, pairs: &[[Region<'static>; 2]]) -> Result<()> {
         let current = self.driver.enter(self.context)?;
         // SAFETY: the default stream is always there.
         let stream = unsafe { Stream::from_raw(ptr::null_mut()) };
-        // SAFETY: the caller's promise.
-        unsafe { self.launch(&current, stream, launch)? };
+        self.copy_all(&current, stream, pairs)?;
         // SAFETY: as above.
         let result = unsafe { (self.driver.symbols.synchronize)(stream.0) };
         self.driver.checked("cuStreamSynchronize", result)
+    }
+
+    /// Has `stream` reduce all sources into each of the destinations.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    ///
+    /// # Panics
+    /// When their lengths differ.
+    pub(crate) fn reduce(
+        &self,
+        current: &Current<'_>,
+        stream: Stream,
+        how: &Reducing<'_>,
+        sources: &[Region<'static>],
+        destinations: &[Region<'static>],
+    ) -> Result<()> {
+        let bytes = sources.first().map_or(0, Region::len);
+        let is_so_long = |region: &Region<'_>| region.len() == bytes;
+        assert!(
+            sources.iter().chain(destinations).all(is_so_long),
+            "a reduction of regions of different lengths"
+        );
+        let addresses = |regions: &[Region<'static>]| -> Vec<u64> { regions.iter().map(address).collect() };
+        let (sources, destinations) = (addresses(sources), addresses(destinations));
+        let count = (bytes / how.dtype.size()) as u64;
+        let (kernel, args) = ReduceArgs::new(how, count, &sources, &destinations)
+            .ok_or_else(|| Error::internal("no kernel reduces so"))?;
+        // SAFETY: as in `copy`.
+        unsafe { self.launch(current, stream, (kernel, args, args.items())) }
     }
 
     /// Has `stream` run a kernel with its arguments, whose threads have so many items to do.
@@ -233,7 +337,7 @@ impl Window {
     ///
     /// # Safety
     /// These are the kernel's arguments, and what they say lies in memory that stays until the stream has done so.
-    pub(crate) unsafe fn launch<A>(
+    unsafe fn launch<A>(
         &self,
         _current: &Current<'_>,
         stream: Stream,
@@ -281,37 +385,70 @@ impl Own {
             Ok::<_, Error>(u32::try_from(value).unwrap_or(0))
         };
         let image = Image::for_capability(attribute(MAJOR)?, attribute(MINOR)?)?.unpacked()?;
-        let mut module = ptr::null_mut();
-        // SAFETY: an image, with a NUL at its end, that the driver copies.
-        let result = unsafe { (driver.symbols.load_module)(&raw mut module, image.as_ptr().cast()) };
-        driver.checked("cuModuleLoadData", result)?;
+        let module = Module::new(driver, &image)?;
         let mut functions = HashMap::new();
         for kernel in Kernel::all() {
             let name =
                 CString::new(kernel.name()).map_err(|_| Error::internal("a kernel's name has a NUL"))?;
             let mut function = ptr::null_mut();
             // SAFETY: it writes the function, which stays as long as the module: always.
-            let result = unsafe { (driver.symbols.function)(&raw mut function, module, name.as_ptr()) };
+            let result = unsafe { (driver.symbols.function)(&raw mut function, module.raw, name.as_ptr()) };
             driver.checked("cuModuleGetFunction", result)?;
             functions.insert(kernel, Function(function));
         }
         let multiprocessors = attribute(MULTIPROCESSORS)?;
-        let mut at = 0;
-        // SAFETY: it writes the address.
-        let result = unsafe { (driver.symbols.allocate)(&raw mut at, BYTES) };
-        driver.checked("cuMemAlloc", result)?;
+        let memory = Memory::new(driver)?;
         let turns = Mutex::new(Turns::new(current)?);
         Ok(Own {
             context,
-            at,
+            memory,
             turns,
             functions,
+            _module: module,
             multiprocessors,
         })
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory {
+    /// On the device of the current context.
+    fn new(driver: &'static Driver) -> Result<Self> {
+        let mut at = 0;
+        // SAFETY: it writes the address.
+        let result = unsafe { (driver.symbols.allocate)(&raw mut at, BYTES) };
+        driver.checked("cuMemAlloc", result)?;
+        Ok(Memory { driver, at })
+    }
+}
+
+impl Drop for Memory {
+    /// Only where the window was never made: nobody has heard of it.
+    fn drop(&mut self) {
+        // SAFETY: nothing in any stream uses it. What else can be done if it fails?
+        let _ = unsafe { (self.driver.symbols.free)(self.at) };
+    }
+}
+
+impl Module {
+    /// In the current context.
+    fn new(driver: &'static Driver, image: &[u8]) -> Result<Self> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: an image, with a NUL at its end, that the driver copies.
+        let result = unsafe { (driver.symbols.load_module)(&raw mut raw, image.as_ptr().cast()) };
+        driver.checked("cuModuleLoadData", result)?;
+        Ok(Module { driver, raw })
+    }
+}
+
+impl Drop for Module {
+    /// As that of [`Memory`].
+    fn drop(&mut self) {
+        // SAFETY: none of its kernels was launched.
+        let _ = unsafe { (self.driver.symbols.unload_module)(self.raw) };
     }
 }
 
@@ -326,6 +463,11 @@ impl fmt::Debug for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Window({:x?})", self.all)
     }
+}
+
+/// By which the device knows it.
+fn address(region: &Region<'_>) -> Address {
+    region.as_ptr().addr() as Address
 }
 
 fn idle() -> MutexGuard<'static, Vec<Own>> {

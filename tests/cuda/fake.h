@@ -33,6 +33,8 @@ void fakeFail(const char *function, int code);
 void fakeBreak(int code);
 /* Has the stream do nothing for so long. */
 int fakeDelay(CUstream stream, unsigned microseconds);
+/* Modules that are loaded, and pieces of device memory that are not given back. */
+int fakeHeld(void);
 
 int cuInit(unsigned flags);
 int cuGetErrorName(int code, const char **name);
@@ -58,6 +60,7 @@ int cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size);
 int cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size);
 int cuDeviceGetAttribute(int *value, int attribute, int device);
 int cuModuleLoadData(void **module, const void *image);
+int cuModuleUnload(void *module);
 int cuModuleGetFunction(const char **function, void *module, const char *name);
 int cuLaunchKernel(const char *function, unsigned grid, unsigned grid_y, unsigned grid_z, unsigned block, unsigned block_y,
                    unsigned block_z, unsigned shared, CUstream stream, void **params, void **extra);

@@ -3,6 +3,8 @@
 
 static const cclDataType_t TYPE = cclInt32;
 static int direct;
+/* Which of its cases `unmade` is to try. */
+static int turn;
 
 static int state(cclComm_t comm) {
     cclResult_t state;
@@ -170,7 +172,10 @@ static void different(cclUniqueId id, int ranks, int me) {
     int32_t *data = filled(me, 1000);
     begun(cclAllReduce(data, data, me == 0 ? 1000 : 999, TYPE, cclSum, k.comm, k.stream));
     CU(cuStreamSynchronize(k.stream));
-    CHECK(state(k.comm) == (direct ? cclRemoteError : cclInvalidUsage));
+    CHECK(state(k.comm) == cclInvalidUsage);
+    CHECK(cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream) != cclSuccess);
+    const char *why = cclGetLastError(k.comm);
+    CHECK(strstr(why, "allreduce(1000 x int32") != NULL && strstr(why, "allreduce(999 x int32") != NULL);
     leave(&k);
 }
 
@@ -204,12 +209,31 @@ static void unopened(cclUniqueId id, int ranks, int me) {
     leave(&k);
 }
 
+/* What was made of a window that cannot be finished is given back, and all go through host memory. */
+static void unmade(cclUniqueId id, int ranks, int me) {
+    CU(cuInit(0));
+    int before = fakeHeld();
+    const char *functions[] = {"cuModuleGetFunction", "cuMemAlloc_v2", "cuMemHostRegister_v2"};
+    fakeFail(me == 0 ? functions[turn] : "", 2);
+    Rank k = join(id, ranks, me);
+    fakeFail("", 0);
+    CHECK(me != 0 || fakeHeld() == before);
+    int32_t *data = filled(me, 10);
+    OK(cclAllReduce(data, data, 10, TYPE, cclSum, k.comm, k.stream));
+    CU(cuStreamSynchronize(k.stream));
+    CHECK(get(data, 9) == sum(ranks, 9));
+    leave(&k);
+}
+
 int main(void) {
     direct = is_direct();
     int failed = run_ranks(2, refused) + run_ranks(2, aborted) + run_ranks(2, late) + run_ranks(2, broken) +
                  run_ranks(2, broken_and_left) + run_ranks(2, different);
     if (direct) {
         failed += run_ranks(2, elsewhere) + run_ranks(2, unopened);
+        for (turn = 0; turn < 3; turn++) {
+            failed += run_ranks(2, unmade);
+        }
     }
     return failed + (run_ranks(3, killed) != 1);
 }

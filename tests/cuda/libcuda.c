@@ -62,7 +62,7 @@ static atomic_int peers[DEVICES][DEVICES]; /* Whether the first may use the seco
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local Context *stack[64];
 static _Thread_local int depth;
-static atomic_int sticky, failing;
+static atomic_int sticky, failing, modules;
 static char failing_function[64];
 
 void fakeFail(const char *function, int code) {
@@ -416,7 +416,27 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
 int cuModuleLoadData(void **module, const void *image) {
     IN_CONTEXT();
     *module = stack[depth - 1];
-    return memcmp(image, "\177ELF", 4) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (memcmp(image, "\177ELF", 4) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    atomic_fetch_add(&modules, 1);
+    return CUDA_SUCCESS;
+}
+
+int cuModuleUnload(void *module) {
+    IN_CONTEXT();
+    atomic_fetch_sub(&modules, 1);
+    return module == stack[depth - 1] ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+int fakeHeld(void) {
+    int held = atomic_load(&modules);
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < memories; i++) {
+        held += memory[i].base != NULL && memory[i].kind == DEVICE;
+    }
+    pthread_mutex_unlock(&lock);
+    return held;
 }
 
 /* A function is its name. */
