@@ -415,24 +415,24 @@ impl Communicator {
     pub(super) fn meet_on<const N: usize>(
         &self,
         device: Device,
-        word: [u8; N],
-        at_end: impl FnOnce(&[[u8; N]]) + Send + 'static,
+        word: [u32; N],
+        at_end: impl FnOnce(&[[u32; N]]) + Send + 'static,
     ) -> Result<()> {
         let (mine, all) = (
             Owned::new(word.to_vec()).hold(),
-            Owned::new(vec![0u8; N * self.ranks()]),
+            Owned::new(vec![0u32; N * self.ranks()]),
         );
         let words = all.hold();
         let told = move |outcome: &Outcome| {
             if outcome.is_ok() {
-                let mut bytes = vec![0u8; words.region().len()];
-                Region::of_mut(&mut bytes).copy_from(&words.region());
-                at_end(bytes.as_chunks().0);
+                let mut all = vec![0u32; words.region().len() / size_of::<u32>()];
+                Region::of_mut(&mut all).copy_from(&words.region());
+                at_end(all.as_chunks().0);
             }
         };
         let tail = self.on(device, Moved::whole([None, None]), told, |_, start| {
             let memory = [Some(mine), Some(all.hold())];
-            self.begin_collective(Collective::AllGather, memory, (N, DType::Uint8, Op::Sum), start)
+            self.begin_collective(Collective::AllGather, memory, (N, DType::Uint32, Op::Sum), start)
         })?;
         self.end_on(tail)
     }

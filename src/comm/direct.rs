@@ -45,7 +45,8 @@ pub(super) fn open(comm: &Communicator) -> Result<Option<Window>> {
             return Err(format!("rank {without} has no window"));
         }
         window.open(cards, rank)?;
-        window.write(&proof(rank)).map_err(|error| error.to_string())?;
+        let written = window.memory().write(Region::of(&proof(rank)));
+        written.map_err(|error| error.to_string())?;
         Ok(window)
     });
     let tried = agreed(comm, opened)?.and_then(|window| {
@@ -96,7 +97,7 @@ fn prove(window: &Window, rank: usize, ranks: usize) -> Result<Result<(), String
     let pair = |of: usize| [own.part(of * PROOF, PROOF), window.of(of).part(0, PROOF)];
     window.copy_all_now(&(0..ranks).map(pair).collect::<Vec<_>>())?;
     let mut read = vec![0; PROOF * ranks];
-    window.read(BEHIND, &mut read)?;
+    window.memory().read(BEHIND, Region::of_mut(&mut read))?;
     let wrong = (0..ranks).find(|&rank| read[rank * PROOF..][..PROOF] != proof(rank));
     Ok(wrong.map_or(Ok(()), |rank| {
         Err(format!(
@@ -159,13 +160,12 @@ impl<'c> Direct<'c> {
     ) -> Result<()> {
         let (size, me, ranks) = (dtype.size(), self.comm.rank(), self.comm.ranks());
         let [send, recv] = memory.map(|region| region.unwrap_or_else(Region::empty));
-        let held = if collective == Collective::ReduceScatter {
-            ranks
-        } else {
-            1
+        let blocks = match collective {
+            Collective::ReduceScatter => ranks,
+            _ => 1,
         };
         // A multiple of 16 elements, so that all blocks in the window begin at packs.
-        let most = window::BYTES / size / held / 16 * 16;
+        let most = window::BYTES / size / blocks / 16 * 16;
         let current = self.device.driver.enter(self.device.context)?;
         let stream = self.device.stream;
         // Until the end: operations of other threads come before or after it.
@@ -175,7 +175,7 @@ impl<'c> Direct<'c> {
         for begin in (0..count).step_by(most) {
             let len = most.min(count - begin);
             let (at, bytes) = (begin * size, len * size);
-            // Of this round: what the window of a rank has at a place, and this rank's part of a rank's block.
+            // What lies in a rank's window, and a rank's block of a buffer, as far as it is of this round.
             let held = |rank: usize, at: usize, bytes: usize| self.window.of(rank).part(at, bytes);
             let block = |all: Region<'static>, rank: usize| all.part(rank * count * size + at, bytes);
             match collective {
@@ -248,12 +248,12 @@ impl<'c> Direct<'c> {
             dtype,
             op: if collective.reduces() { op } else { Op::Sum },
         };
-        let word = call.to_bytes();
+        let word = call.signature();
         let (membership, me) = (Arc::clone(&self.comm.engine.membership), self.comm.rank() as u32);
         self.comm.meet_on(self.device, word, move |words| {
-            for (rank, theirs) in (0..).zip(words) {
+            for (rank, &theirs) in (0..).zip(words) {
                 // Its number is the meeting's, which all have come to.
-                let theirs = Call::from_bytes(theirs).map(|theirs| Call {
+                let theirs = Call::from_signature(theirs).map(|theirs| Call {
                     seq: call.seq,
                     ..theirs
                 });

@@ -2,6 +2,7 @@
 //!
 //! Nothing here needs a driver to be there. A program that uses host memory alone never loads one.
 
+pub(crate) mod allocation;
 pub(crate) mod driver;
 #[cfg(feature = "cli")]
 pub(crate) mod gpu;

@@ -84,6 +84,7 @@ symbols! {
     free = "cuMemFree_v2"(Address);
     write = "cuMemcpyHtoD_v2"(Address, *const c_void, usize);
     read = "cuMemcpyDtoH_v2"(*mut c_void, Address, usize);
+    #[cfg(feature = "cli")]
     create_stream = "cuStreamCreate"(*mut RawStream, c_uint);
     synchronize = "cuStreamSynchronize"(RawStream);
     copy = "cuMemcpyDtoDAsync_v2"(Address, Address, usize, RawStream);

@@ -4,6 +4,7 @@
 //! A window is never given back, because nobody knows when the last of the others has unmapped it: the process uses it again.
 
 use super::{
+    allocation::Allocation,
     driver::{Context, Current, Driver, Stream},
     kernels::{
         Kernel, THREADS,
@@ -44,17 +45,11 @@ pub(crate) struct Window {
 /// A window that a process uses for one communicator after the other.
 struct Own {
     context: Context,
-    memory: Memory,
+    memory: Allocation,
     turns: Mutex<Turns>,
     functions: HashMap<Kernel, Function>,
     _module: Module,
     multiprocessors: u32,
-}
-
-/// [`BYTES`] of the device's memory.
-struct Memory {
-    driver: &'static Driver,
-    at: Address,
 }
 
 /// Kernels that are loaded.
@@ -127,12 +122,17 @@ impl Window {
         let _current = current.map_err(|error| error.to_string())?;
         let mut handle = IpcHandle([0; 64]);
         // SAFETY: it writes the handle.
-        let result = unsafe { (self.driver.symbols.export)(&raw mut handle, self.own().memory.at) };
+        let result = unsafe { (self.driver.symbols.export)(&raw mut handle, self.own().memory.address()) };
         let exported = self.driver.checked("cuIpcGetMemHandle", result);
         exported.map_err(|error| error.to_string())?;
         let mut card = [0; CARD];
         let [id, place] = process_identity();
-        let numbers = [id, place, self.context.0.addr() as u64, self.own().memory.at];
+        let numbers = [
+            id,
+            place,
+            self.context.0.addr() as u64,
+            self.own().memory.address(),
+        ];
         for (to, number) in card.chunks_exact_mut(8).zip(numbers) {
             to.copy_from_slice(&number.to_le_bytes());
         }
@@ -149,7 +149,7 @@ impl Window {
         let _current = current.map_err(|error| error.to_string())?;
         let open = |(of, card): (usize, &Card)| {
             let opened = match of == rank {
-                true => Ok(self.own().memory.at),
+                true => Ok(self.own().memory.address()),
                 false => self.opened(card),
             };
             opened.map_err(|error| format!("the window of rank {of}: {error}"))
@@ -199,36 +199,9 @@ impl Window {
         self.own().turns()
     }
 
-    /// Writes to its beginning, at once.
-    ///
-    /// # Errors
-    /// [`Error::Cuda`].
-    ///
-    /// # Panics
-    /// When there is not so much room.
-    pub(crate) fn write(&self, bytes: &[u8]) -> Result<()> {
-        assert!(bytes.len() <= BYTES, "more than there is room for");
-        let _current = self.driver.enter(self.context)?;
-        // SAFETY: both are there, and so long.
-        let result =
-            unsafe { (self.driver.symbols.write)(self.own().memory.at, bytes.as_ptr().cast(), bytes.len()) };
-        self.driver.checked("cuMemcpyHtoD", result)
-    }
-
-    /// Reads from byte `at` on, at once.
-    ///
-    /// # Errors
-    /// [`Error::Cuda`].
-    ///
-    /// # Panics
-    /// When there is not so much.
-    pub(crate) fn read(&self, at: usize, bytes: &mut [u8]) -> Result<()> {
-        assert!(bytes.len() + at <= BYTES, "more than there is");
-        let _current = self.driver.enter(self.context)?;
-        let from = self.own().memory.at + at as Address;
-        // SAFETY: as in `write`.
-        let result = unsafe { (self.driver.symbols.read)(bytes.as_mut_ptr().cast(), from, bytes.len()) };
-        self.driver.checked("cuMemcpyDtoH", result)
+    /// This rank's own, for the host to write and to read.
+    pub(crate) fn memory(&self) -> &Allocation {
+        &self.own().memory
     }
 
     /// Has `stream` copy `from` to `to`, both memory of devices.
@@ -397,7 +370,7 @@ impl Own {
             functions.insert(kernel, Function(function));
         }
         let multiprocessors = attribute(MULTIPROCESSORS)?;
-        let memory = Memory::new(driver)?;
+        let memory = Allocation::new(driver, context, BYTES)?;
         let turns = Mutex::new(Turns::new(current)?);
         Ok(Own {
             context,
@@ -414,25 +387,6 @@ impl Own {
     }
 }
 
-impl Memory {
-    /// On the device of the current context.
-    fn new(driver: &'static Driver) -> Result<Self> {
-        let mut at = 0;
-        // SAFETY: it writes the address.
-        let result = unsafe { (driver.symbols.allocate)(&raw mut at, BYTES) };
-        driver.checked("cuMemAlloc", result)?;
-        Ok(Memory { driver, at })
-    }
-}
-
-impl Drop for Memory {
-    /// Only where the window was never made: nobody has heard of it.
-    fn drop(&mut self) {
-        // SAFETY: nothing in any stream uses it. What else can be done if it fails?
-        let _ = unsafe { (self.driver.symbols.free)(self.at) };
-    }
-}
-
 impl Module {
     /// In the current context.
     fn new(driver: &'static Driver, image: &[u8]) -> Result<Self> {
@@ -445,7 +399,7 @@ impl Module {
 }
 
 impl Drop for Module {
-    /// As that of [`Memory`].
+    /// Only where the window was never made.
     fn drop(&mut self) {
         // SAFETY: none of its kernels was launched.
         let _ = unsafe { (self.driver.symbols.unload_module)(self.raw) };

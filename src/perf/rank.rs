@@ -15,10 +15,7 @@ use super::{
 use crate::{
     Communicator, Config, UniqueId,
     comm::Side,
-    cuda::{
-        DeviceMemory,
-        gpu::{Allocation, Gpu},
-    },
+    cuda::{DeviceMemory, allocation::Allocation, gpu::Gpu},
     mem::Region,
     types::{Collective, DType, Error::Failed, F8E4M3, F8E5M2, Result},
 };
@@ -453,8 +450,8 @@ pub(super) struct Buffers<T> {
 /// The same on a device: what is there of both buffers.
 struct Device<'g> {
     gpu: &'g Gpu,
-    send: Allocation<'g>,
-    recv: Allocation<'g>,
+    send: Allocation,
+    recv: Allocation,
 }
 
 impl<'g> Device<'g> {
@@ -491,9 +488,9 @@ impl<'g> Device<'g> {
     /// Copies it back.
     fn read<T: Sample>(&self, buffers: &mut Buffers<T>, layout: &Layout) -> Result<()> {
         self.send
-            .read(Region::of_mut(buffers.send.data_mut(layout.send.len())))?;
+            .read(0, Region::of_mut(buffers.send.data_mut(layout.send.len())))?;
         self.recv
-            .read(Region::of_mut(buffers.recv.data_mut(layout.recv.len())))
+            .read(0, Region::of_mut(buffers.recv.data_mut(layout.recv.len())))
     }
 }
 

@@ -282,27 +282,6 @@ impl Call {
     }
 }
 
-#[cfg(feature = "cuda")]
-impl Call {
-    /// Its [signature](Call::signature), as others read it.
-    pub(crate) fn to_bytes(self) -> [u8; 16] {
-        let mut bytes = [0; 16];
-        for (to, word) in bytes.chunks_exact_mut(4).zip(self.signature()) {
-            to.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
-    }
-
-    /// What [`Call::to_bytes`] has made of a call, if it was one.
-    pub(crate) fn from_bytes(bytes: &[u8; 16]) -> Option<Call> {
-        let mut words = [0; 4];
-        for (word, from) in words.iter_mut().zip(bytes.as_chunks().0) {
-            *word = u32::from_le_bytes(*from);
-        }
-        Call::from_signature(words)
-    }
-}
-
 /// A message between two ranks, as one of them called for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Transfer {

@@ -195,6 +195,14 @@ static void elsewhere(cclUniqueId id, int ranks, int me) {
     leave(&k);
 }
 
+/* An operation gives what it should. */
+static void reduces(const Rank *k) {
+    int32_t *data = filled(k->me, 10);
+    OK(cclAllReduce(data, data, 10, TYPE, cclSum, k->comm, k->stream));
+    CU(cuStreamSynchronize(k->stream));
+    CHECK(get(data, 9) == sum(k->ranks, 9));
+}
+
 /* Where windows cannot be opened on one rank, all go through host memory. */
 static void unopened(cclUniqueId id, int ranks, int me) {
     CU(cuInit(0));
@@ -202,10 +210,7 @@ static void unopened(cclUniqueId id, int ranks, int me) {
     Rank k = join(id, ranks, me);
     fakeFail("", 0);
     fakeFail("cuLaunchKernel", 1);
-    int32_t *data = filled(me, 10);
-    OK(cclAllReduce(data, data, 10, TYPE, cclSum, k.comm, k.stream));
-    CU(cuStreamSynchronize(k.stream));
-    CHECK(get(data, 9) == sum(ranks, 9));
+    reduces(&k);
     leave(&k);
 }
 
@@ -218,10 +223,7 @@ static void unmade(cclUniqueId id, int ranks, int me) {
     Rank k = join(id, ranks, me);
     fakeFail("", 0);
     CHECK(me != 0 || fakeHeld() == before);
-    int32_t *data = filled(me, 10);
-    OK(cclAllReduce(data, data, 10, TYPE, cclSum, k.comm, k.stream));
-    CU(cuStreamSynchronize(k.stream));
-    CHECK(get(data, 9) == sum(ranks, 9));
+    reduces(&k);
     leave(&k);
 }
 

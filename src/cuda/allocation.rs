@@ -1,0 +1,90 @@
+//! [`Allocation`]: memory of a device that the driver gives.
+
+#[cfg(feature = "cli")]
+use super::DeviceMemory;
+use super::{
+    driver::{Context, Driver},
+    symbols::Address,
+};
+use crate::{mem::Region, types::Result};
+
+/// Memory of a device, until it is dropped. Nothing in a stream may use it then.
+pub(crate) struct Allocation {
+    driver: &'static Driver,
+    context: Context,
+    at: Address,
+    len: usize,
+}
+
+impl Allocation {
+    /// `len` bytes on the context's device.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`](crate::Error::Cuda).
+    pub(super) fn new(driver: &'static Driver, context: Context, len: usize) -> Result<Self> {
+        let _current = driver.enter(context)?;
+        let mut at = 0;
+        // SAFETY: it writes the address.
+        let result = unsafe { (driver.symbols.allocate)(&raw mut at, len.max(1)) };
+        driver.checked("cuMemAlloc", result)?;
+        Ok(Allocation {
+            driver,
+            context,
+            at,
+            len,
+        })
+    }
+
+    /// Where it begins.
+    pub(super) fn address(&self) -> Address {
+        self.at
+    }
+
+    /// What operations are given of it.
+    #[cfg(feature = "cli")]
+    pub(crate) fn memory(&self) -> DeviceMemory {
+        let at = std::ptr::without_provenance_mut(self.at as usize);
+        // SAFETY: it stays until it is dropped; the rest is the word of who drops it.
+        unsafe { DeviceMemory::from_raw(at, self.len) }
+    }
+
+    /// Copies `from` to its beginning, at once.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`](crate::Error::Cuda).
+    ///
+    /// # Panics
+    /// When it is longer.
+    pub(crate) fn write(&self, from: Region<'_>) -> Result<()> {
+        assert!(from.len() <= self.len, "more than there is room for");
+        let _current = self.driver.enter(self.context)?;
+        // SAFETY: both are there, and so long.
+        let result = unsafe { (self.driver.symbols.write)(self.at, from.as_ptr().cast(), from.len()) };
+        self.driver.checked("cuMemcpyHtoD", result)
+    }
+
+    /// Copies what lies from byte `at` on to `to`, at once.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`](crate::Error::Cuda).
+    ///
+    /// # Panics
+    /// When that is longer.
+    pub(crate) fn read(&self, at: usize, to: Region<'_>) -> Result<()> {
+        assert!(at <= self.len && to.len() <= self.len - at, "more than there is");
+        let _current = self.driver.enter(self.context)?;
+        let from = self.at + at as Address;
+        // SAFETY: as in `write`.
+        let result = unsafe { (self.driver.symbols.read)(to.as_ptr().cast(), from, to.len()) };
+        self.driver.checked("cuMemcpyDtoH", result)
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if let Ok(_current) = self.driver.enter(self.context) {
+            // SAFETY: it came from the driver, and goes once. What fails is left to the end of the process.
+            let _ = unsafe { (self.driver.symbols.free)(self.at) };
+        }
+    }
+}
