@@ -72,6 +72,12 @@ impl Health {
         self.0.check()
     }
 
+    /// Whether that is so.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.0.is_here()
+    }
+
     /// Whether a rank died or there is a verdict; stays so. One atomic load.
     #[inline]
     pub(crate) fn trouble(&self) -> bool {
@@ -206,8 +212,13 @@ impl Shared {
         }
     }
 
+    #[inline]
+    fn is_here(&self) -> bool {
+        self.generation == fork::generation()
+    }
+
     pub(super) fn check(&self) -> Result<(), Error> {
-        if self.generation == fork::generation() {
+        if self.is_here() {
             return Ok(());
         }
         Err(Error::usage(

@@ -289,7 +289,9 @@ impl Communicator {
     ) -> Result<()> {
         let op = op.into();
         let as_long = |bytes: [usize; 2]| Some([of_length(input, bytes[0])?, of_length(output, bytes[1])?]);
-        if let Some(outcome) = self.repeat(collective, Size::Count(count), (dtype, op), as_long) {
+        if op.scalar.is_none()
+            && let Some(outcome) = self.repeat(collective, Size::Count(count), (dtype, op.op), as_long)
+        {
             return outcome;
         }
         let buffers = self.checked(collective, [input, output], (count, dtype, op))?;
@@ -303,7 +305,7 @@ impl Communicator {
         &self,
         collective: Collective,
         size: Size<'_>,
-        (dtype, op): (DType, Reducing),
+        (dtype, op): (DType, Op),
         buffers: impl FnOnce([usize; 2]) -> Option<[Region<'m>; 2]>,
     ) -> Option<Result<()>> {
         let asked = Asked {

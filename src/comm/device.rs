@@ -281,14 +281,19 @@ impl Device {
     /// Whether a buffer is device memory, or was, or it cannot be known.
     #[inline]
     pub(crate) fn has(buffers: [*const c_void; 2]) -> bool {
-        let is_host = |driver: &Driver, at: *const u8| {
-            matches!(driver.place(at), Ok(Place::Host)) && !driver.was_freed(at)
-        };
         let (last, unasked) = LAST.get();
         if unasked > 0 && last == buffers && !Driver::was_found() {
             LAST.set((last, unasked - 1));
             return false;
         }
+        Device::has_asked(buffers)
+    }
+
+    #[inline(never)] // so that short calls do not pay for it
+    fn has_asked(buffers: [*const c_void; 2]) -> bool {
+        let is_host = |driver: &Driver, at: *const u8| {
+            matches!(driver.place(at), Ok(Place::Host)) && !driver.was_freed(at)
+        };
         match Driver::in_use() {
             Some(Ok(driver)) => !buffers.iter().all(|at| is_host(driver, at.cast())),
             Some(Err(_)) => !buffers.iter().all(|at| is_mapped(at.cast())),

@@ -198,7 +198,9 @@ impl Communicator {
             let part = |k: usize| (bytes[k] <= memory[k].len()).then(|| memory[k].part(0, bytes[k]));
             Some([part(0)?, part(1)?])
         };
-        if let Some(outcome) = self.repeat(collective, Size::Given(sides), (dtype, op), as_long) {
+        if op.scalar.is_none()
+            && let Some(outcome) = self.repeat(collective, Size::Given(sides), (dtype, op.op), as_long)
+        {
             return outcome;
         }
         let blocks = self.given(collective, sides, dtype)?;

@@ -5,25 +5,88 @@ use super::later::on_device;
 use super::{
     at_once,
     later::{When, is_now, later, when},
-    memory::{index, region},
+    memory::{index, region, region_if_good},
     on_entry,
     types::{cclComm_t, cclDataType_t, cclRedOp_t, cclResult_t, cclStream_t},
 };
 use crate::{
     comm::Size,
-    mem::{Hold, Region},
-    types::{Collective, DType, Result},
+    mem::Hold,
+    types::{Collective, DType, Op, Result},
 };
 use std::ffi::{c_int, c_void};
+
+/// What a call from C is, with its root, which may be anything.
+#[derive(Clone, Copy)]
+pub(super) enum Asked {
+    Of(Collective),
+    Rooted(fn(u32) -> Collective, c_int),
+}
+
+impl Asked {
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for a root that is negative.
+    pub(super) fn checked(self) -> Result<Collective> {
+        match self {
+            Asked::Of(collective) => Ok(collective),
+            // It is not negative.
+            Asked::Rooted(collective, root) => Ok(collective(index("root", root)? as u32)),
+        }
+    }
+
+    /// The same without words.
+    #[inline]
+    pub(super) fn if_good(self) -> Option<Collective> {
+        match self {
+            Asked::Of(collective) => Some(collective),
+            Asked::Rooted(collective, root) => Some(collective(u32::try_from(root).ok()?)),
+        }
+    }
+}
 
 /// Runs a collective from `send` to `recv`, with the reduction `op` if it reduces.
 ///
 /// # Safety
 /// The buffers hold the elements that the collective uses on this rank, as [`region`] wants them.
+#[inline(always)] // so that each entry point has a path of its own for short calls
 unsafe fn run(
+    buffers: [*const c_void; 2],
+    of: (usize, cclDataType_t),
+    asked: Asked,
+    op: Option<cclRedOp_t>,
+    comm: cclComm_t,
+    stream: cclStream_t,
+) -> cclResult_t {
+    if is_now(stream, buffers) {
+        let outcome = at_once(comm, |entry| {
+            let ((count, dtype), collective) = ((of.0, DType::of_number(of.1)?), asked.if_good()?);
+            let op = op.map_or(Some(Op::Sum), Op::of_number)?;
+            let regions = |bytes: [usize; 2]| {
+                // SAFETY: what cannot be is refused; the rest is the caller's promise, who leaves the buffers alone until
+                // the operation is over.
+                let region = |k: usize| unsafe { region_if_good(buffers[k], bytes[k]) };
+                Some([region(0)?, region(1)?])
+            };
+            let communicator = entry.made.get()?;
+            communicator.repeat(collective, Size::Count(count), (dtype, op), regions)
+        });
+        if let Some(outcome) = outcome {
+            return outcome;
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { run_checked(buffers, of, asked, op, comm, stream) }
+}
+
+/// The same for a call that is not over at once, or wrong.
+///
+/// # Safety
+/// As for [`run`].
+#[inline(never)]
+unsafe fn run_checked(
     [send, recv]: [*const c_void; 2],
     (count, datatype): (usize, cclDataType_t),
-    collective: impl Fn() -> Result<Collective>,
+    asked: Asked,
     op: Option<cclRedOp_t>,
     comm: cclComm_t,
     stream: cclStream_t,
@@ -42,26 +105,10 @@ unsafe fn run(
             part("recvbuff", recv, received, dtype)?,
         ])
     };
-    if is_now(stream, [send, recv]) {
-        let outcome = at_once(comm, |entry| {
-            let dtype = DType::from_number(datatype).ok()?;
-            let op = entry.reducing(op, dtype).ok()?;
-            let buffers = |bytes: [usize; 2]| {
-                let [sent, received] = bytes.map(|bytes| bytes / dtype.size());
-                let parts: Result<_> = parts(sent, received, dtype);
-                Some(parts.ok()?.map(|part| part.unwrap_or_else(Region::empty)))
-            };
-            let (collective, size) = (collective().ok()?, Size::Count(count));
-            (entry.made.get()?).repeat(collective, size, (dtype, op), buffers)
-        });
-        if let Some(outcome) = outcome {
-            return outcome;
-        }
-    }
     on_entry(comm, |entry| {
         let comm = entry.communicator()?;
         let dtype = DType::from_number(datatype)?;
-        let (op, collective) = (entry.reducing(op, dtype)?, collective()?);
+        let (op, collective) = (entry.reducing(op, dtype)?, asked.checked()?);
         let held = comm.held(collective, count, dtype)?;
         let [input, output] = parts(held.input.len(), held.output.len(), dtype)?;
         let when = when(stream, [("sendbuff", input), ("recvbuff", output)])?;
@@ -86,12 +133,6 @@ unsafe fn run(
             }
         }
     })
-}
-
-/// A root from C.
-pub(super) fn rooted(root: c_int, collective: impl FnOnce(u32) -> Collective) -> Result<Collective> {
-    // It is not negative.
-    Ok(collective(index("root", root)? as u32))
 }
 
 /// Reduces the `count` elements of `sendbuff` over all ranks and leaves the result in `recvbuff` on every rank.
@@ -125,7 +166,16 @@ pub unsafe extern "C" fn cclAllReduce(
 ) -> cclResult_t {
     let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, || Ok(Collective::AllReduce), Some(op), comm, stream) }
+    unsafe {
+        run(
+            buffers,
+            of,
+            Asked::Of(Collective::AllReduce),
+            Some(op),
+            comm,
+            stream,
+        )
+    }
 }
 
 /// Copies the `count` elements of `sendbuff` on rank `root` into `recvbuff` on every rank, the root included.
@@ -151,9 +201,9 @@ pub unsafe extern "C" fn cclBroadcast(
     stream: cclStream_t,
 ) -> cclResult_t {
     let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
-    let collective = || rooted(root, |root| Collective::Broadcast { root });
+    let asked = Asked::Rooted(|root| Collective::Broadcast { root }, root);
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, collective, None, comm, stream) }
+    unsafe { run(buffers, of, asked, None, comm, stream) }
 }
 
 /// cclBroadcast in place: `buff` is sent on rank `root` and filled on the others.
@@ -170,9 +220,9 @@ pub unsafe extern "C" fn cclBcast(
     stream: cclStream_t,
 ) -> cclResult_t {
     let (buffers, of) = ([buff.cast_const(); 2], (count, datatype));
-    let collective = || rooted(root, |root| Collective::Broadcast { root });
+    let asked = Asked::Rooted(|root| Collective::Broadcast { root }, root);
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, collective, None, comm, stream) }
+    unsafe { run(buffers, of, asked, None, comm, stream) }
 }
 
 /// Reduces the `count` elements of `sendbuff` over all ranks and leaves the result in `recvbuff` on rank `root`.
@@ -198,9 +248,9 @@ pub unsafe extern "C" fn cclReduce(
     stream: cclStream_t,
 ) -> cclResult_t {
     let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
-    let collective = || rooted(root, |root| Collective::Reduce { root });
+    let asked = Asked::Rooted(|root| Collective::Reduce { root }, root);
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, collective, Some(op), comm, stream) }
+    unsafe { run(buffers, of, asked, Some(op), comm, stream) }
 }
 
 /// Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on every rank: those of rank r at element
@@ -226,7 +276,7 @@ pub unsafe extern "C" fn cclAllGather(
 ) -> cclResult_t {
     let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (sendcount, datatype));
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, || Ok(Collective::AllGather), None, comm, stream) }
+    unsafe { run(buffers, of, Asked::Of(Collective::AllGather), None, comm, stream) }
 }
 
 /// Reduces `sendbuff` over all ranks and leaves in `recvbuff` of rank r the `recvcount` elements of the result from
@@ -257,7 +307,7 @@ pub unsafe extern "C" fn cclReduceScatter(
         run(
             buffers,
             of,
-            || Ok(Collective::ReduceScatter),
+            Asked::Of(Collective::ReduceScatter),
             Some(op),
             comm,
             stream,
@@ -289,9 +339,9 @@ pub unsafe extern "C" fn cclGather(
     stream: cclStream_t,
 ) -> cclResult_t {
     let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
-    let collective = || rooted(root, |root| Collective::Gather { root });
+    let asked = Asked::Rooted(|root| Collective::Gather { root }, root);
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, collective, None, comm, stream) }
+    unsafe { run(buffers, of, asked, None, comm, stream) }
 }
 
 /// Copies the `count` elements of `sendbuff` on rank `root` from r * count on into `recvbuff` on rank r, the root included.
@@ -317,9 +367,9 @@ pub unsafe extern "C" fn cclScatter(
     stream: cclStream_t,
 ) -> cclResult_t {
     let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
-    let collective = || rooted(root, |root| Collective::Scatter { root });
+    let asked = Asked::Rooted(|root| Collective::Scatter { root }, root);
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, collective, None, comm, stream) }
+    unsafe { run(buffers, of, asked, None, comm, stream) }
 }
 
 /// Copies the `count` elements of `sendbuff` from r * count on into `recvbuff` of rank r, at the caller's rank * count.
@@ -344,7 +394,7 @@ pub unsafe extern "C" fn cclAlltoAll(
 ) -> cclResult_t {
     let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, || Ok(Collective::AlltoAll), None, comm, stream) }
+    unsafe { run(buffers, of, Asked::Of(Collective::AlltoAll), None, comm, stream) }
 }
 
 /// Returns when every rank has called it.

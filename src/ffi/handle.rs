@@ -248,7 +248,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         if number >> (SLOT_BITS + GENERATION_BITS) != self.prefix() {
             return None;
         }
-        let slot = self.slots().get(handle.addr() & ((1 << SLOT_BITS) - 1))?;
+        let slot = self.slots.get()?.get(handle.addr() & ((1 << SLOT_BITS) - 1))?;
         slot.enter(number >> SLOT_BITS & ((1 << GENERATION_BITS) - 1))
     }
 

@@ -47,6 +47,20 @@ pub(super) unsafe fn region<'m>(
     Ok(unsafe { Region::from_raw(data.cast_mut().cast(), bytes) })
 }
 
+/// The `bytes` bytes at `data`, if [`region`] takes them.
+///
+/// # Safety
+/// As for [`region`].
+#[inline]
+pub(super) unsafe fn region_if_good<'m>(data: *const c_void, bytes: usize) -> Option<Region<'m>> {
+    if bytes == 0 {
+        return Some(Region::empty());
+    }
+    let is_good = !data.is_null() && data.addr().checked_add(bytes).is_some();
+    // SAFETY: the caller's promise; the bytes do not wrap around.
+    is_good.then(|| unsafe { Region::from_raw(data.cast_mut().cast(), bytes) })
+}
+
 /// A number that must not be negative, such as a rank; `name` is the argument's.
 ///
 /// # Errors

@@ -141,6 +141,21 @@ impl Entry {
         op.map_or(Ok(Op::Sum.into()), |op| self.reductions.reducing(op, dtype))
     }
 
+    /// A call on it ended by this error, whose text it keeps.
+    #[cold]
+    fn ended_by(&self, error: Error) -> Error {
+        self.remember(&error);
+        later::refused(&error);
+        error
+    }
+
+    /// A call on it panicked: nobody uses it any more.
+    #[cold]
+    fn broken_by(&self, panic: &(dyn Any + Send)) -> Error {
+        self.abort();
+        panicked(panic)
+    }
+
     /// Keeps the text for `cclGetLastError`.
     fn remember(&self, error: &Error) {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = error.to_string();
@@ -169,7 +184,9 @@ fn on(handle: cclComm_t, body: impl FnOnce(&Communicator) -> Result<()>) -> cclR
 fn on_entry(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Result<()>) -> cclResult_t {
     guard(|| {
         let entry = COMMUNICATORS.get(handle).inspect_err(later::refused)?;
-        attempt(&entry, || Some(body(&entry))).unwrap_or(Ok(()))
+        let outcome = catch_unwind(AssertUnwindSafe(|| body(&entry)));
+        let outcome = outcome.unwrap_or_else(|panic| Err(entry.broken_by(&*panic)));
+        outcome.map_err(|error| entry.ended_by(error))
     })
 }
 
@@ -177,30 +194,13 @@ fn on_entry(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Result<()>) -> 
 /// also says what is wrong with a call.
 #[inline]
 fn at_once(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Option<Result<()>>) -> Option<cclResult_t> {
-    let attempt = AssertUnwindSafe(|| {
-        let entry = COMMUNICATORS.find(handle)?;
-        attempt(&entry, || body(&entry))
-    });
-    match catch_unwind(attempt) {
+    let entry = COMMUNICATORS.find(handle)?;
+    match catch_unwind(AssertUnwindSafe(|| body(&entry))) {
         Ok(None) => None,
         Ok(Some(Ok(()))) => Some(Code::Success as cclResult_t),
-        Ok(Some(Err(error))) => Some(refuse(&error)),
-        Err(panic) => Some(refuse(&panicked(&*panic))),
+        Ok(Some(Err(error))) => Some(refuse(&entry.ended_by(error))),
+        Err(panic) => Some(refuse(&entry.ended_by(entry.broken_by(&*panic)))),
     }
-}
-
-/// Runs `body` on `entry`, which keeps the text of its error and is closed by its panic.
-#[inline]
-fn attempt(entry: &Entry, body: impl FnOnce() -> Option<Result<()>>) -> Option<Result<()>> {
-    let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        entry.abort();
-        Some(Err(panicked(&*panic)))
-    });
-    if let Some(Err(error)) = &outcome {
-        entry.remember(error);
-        later::refused(error);
-    }
-    outcome
 }
 
 fn refuse(error: &Error) -> cclResult_t {

@@ -4,16 +4,16 @@
 use super::later::on_device;
 use super::{
     at_once,
-    collectives::rooted,
+    collectives::Asked,
     later::{When, is_now, later, when},
-    memory::region,
+    memory::{region, region_if_good},
     on_entry,
     types::{cclComm_t, cclDataType_t, cclRedOp_t, cclResult_t, cclStream_t},
 };
 use crate::{
     comm::{Communicator, Side, Size},
     mem::Hold,
-    types::{Collective, DType, Error, Result},
+    types::{Collective, DType, Error, Op, Result},
 };
 use std::{
     ffi::{c_int, c_void},
@@ -120,7 +120,7 @@ unsafe fn array(name: &str, at: *const usize, len: usize) -> Result<Vec<usize>> 
 unsafe fn run(
     [send, recv]: [Given; 2],
     datatype: cclDataType_t,
-    collective: impl Fn() -> Result<Collective>,
+    asked: Asked,
     op: Option<cclRedOp_t>,
     comm: cclComm_t,
     stream: cclStream_t,
@@ -133,14 +133,16 @@ unsafe fn run(
     if is_now(stream, [send.buffer, recv.buffer]) {
         let outcome = at_once(comm, |entry| {
             let comm = entry.made.get()?;
-            let dtype = DType::from_number(datatype).ok()?;
-            let (op, collective) = (entry.reducing(op, dtype).ok()?, collective().ok()?);
+            let (dtype, collective) = (DType::of_number(datatype)?, asked.if_good()?);
+            let op = op.map_or(Some(Op::Sum), Op::of_number)?;
             let (is_root, ranks) = (is_root(comm, collective), comm.ranks());
             // SAFETY: the caller's promise.
             let sides = unsafe { [send.lent(ranks, is_root)?, recv.lent(ranks, is_root)?] };
-            let buffers = |bytes: [usize; 2]| {
-                let [sent, received] = bytes.map(|bytes| bytes / dtype.size());
-                Some([at(&send, sent, dtype).ok()?, at(&recv, received, dtype).ok()?])
+            let buffers = |[sent, received]: [usize; 2]| {
+                // SAFETY: what cannot be is refused; the rest is the caller's promise, who leaves the buffers alone until
+                // the operation is over.
+                let region = |given: &Given, bytes| unsafe { region_if_good(given.buffer, bytes) };
+                Some([region(&send, sent)?, region(&recv, received)?])
             };
             comm.repeat(collective, Size::Given(sides), (dtype, op), buffers)
         });
@@ -151,7 +153,7 @@ unsafe fn run(
     on_entry(comm, |entry| {
         let comm = entry.communicator()?;
         let dtype = DType::from_number(datatype)?;
-        let (op, collective) = (entry.reducing(op, dtype)?, collective()?);
+        let (op, collective) = (entry.reducing(op, dtype)?, asked.checked()?);
         let (is_root, ranks) = (is_root(comm, collective), comm.ranks());
         // SAFETY: the caller's promise.
         let arrays = unsafe { [send.arrays(ranks, is_root)?, recv.arrays(ranks, is_root)?] };
@@ -223,7 +225,16 @@ pub unsafe extern "C" fn cclAlltoAllV(
         Given::recv(recvbuff, Blocks::Each([recvcounts, rdispls])),
     ];
     // SAFETY: the caller's promise.
-    unsafe { run(given, datatype, || Ok(Collective::AlltoAllV), None, comm, stream) }
+    unsafe {
+        run(
+            given,
+            datatype,
+            Asked::Of(Collective::AlltoAllV),
+            None,
+            comm,
+            stream,
+        )
+    }
 }
 
 /// Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on every rank: those of rank r are the
@@ -253,7 +264,16 @@ pub unsafe extern "C" fn cclAllGatherV(
         Given::recv(recvbuff, Blocks::Each([recvcounts, rdispls])),
     ];
     // SAFETY: the caller's promise.
-    unsafe { run(given, datatype, || Ok(Collective::AllGatherV), None, comm, stream) }
+    unsafe {
+        run(
+            given,
+            datatype,
+            Asked::Of(Collective::AllGatherV),
+            None,
+            comm,
+            stream,
+        )
+    }
 }
 
 /// Reduces over all ranks the `sendcounts[r]` elements of `sendbuff` from `sdispls[r]` on, and leaves the result in `recvbuff`
@@ -284,9 +304,9 @@ pub unsafe extern "C" fn cclReduceScatterV(
         Given::send(sendbuff, Blocks::Each([sendcounts, sdispls])),
         Given::recv(recvbuff, Blocks::Own(recvcount)),
     ];
-    let collective = || Ok(Collective::ReduceScatterV);
+    let asked = Asked::Of(Collective::ReduceScatterV);
     // SAFETY: the caller's promise.
-    unsafe { run(given, datatype, collective, Some(op), comm, stream) }
+    unsafe { run(given, datatype, asked, Some(op), comm, stream) }
 }
 
 /// Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on rank `root`: those of rank r are the
@@ -317,9 +337,9 @@ pub unsafe extern "C" fn cclGatherV(
         Given::send(sendbuff, Blocks::Own(sendcount)),
         Given::recv(recvbuff, Blocks::Each([recvcounts, rdispls])),
     ];
-    let collective = || rooted(root, |root| Collective::GatherV { root });
+    let asked = Asked::Rooted(|root| Collective::GatherV { root }, root);
     // SAFETY: the caller's promise.
-    unsafe { run(given, datatype, collective, None, comm, stream) }
+    unsafe { run(given, datatype, asked, None, comm, stream) }
 }
 
 /// Copies the `sendcounts[r]` elements of `sendbuff` on rank `root` from `sdispls[r]` on into `recvbuff` on rank r, the root
@@ -350,7 +370,7 @@ pub unsafe extern "C" fn cclScatterV(
         Given::send(sendbuff, Blocks::Each([sendcounts, sdispls])),
         Given::recv(recvbuff, Blocks::Own(recvcount)),
     ];
-    let collective = || rooted(root, |root| Collective::ScatterV { root });
+    let asked = Asked::Rooted(|root| Collective::ScatterV { root }, root);
     // SAFETY: the caller's promise.
-    unsafe { run(given, datatype, collective, None, comm, stream) }
+    unsafe { run(given, datatype, asked, None, comm, stream) }
 }

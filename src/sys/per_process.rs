@@ -34,6 +34,7 @@ impl<T: Send + Sync> PerProcess<T> {
     }
 
     /// This process's value, if it was made.
+    #[inline]
     pub(crate) fn get(&self) -> Option<&'static T> {
         (self.state.load(Acquire) == here() | READY).then(|| {
             // SAFETY: READY of this generation was stored with Release after `value` came from a leaked box, which is

@@ -49,14 +49,17 @@ impl DType {
     /// # Errors
     /// [`Error::Invalid`] when there is none.
     pub fn from_number(n: i32) -> Result<DType, Error> {
-        usize::try_from(n)
-            .ok()
-            .and_then(|i| DType::ALL.get(i).copied())
-            .ok_or_else(|| {
-                Error::invalid(format!(
-                    "data type {n} does not exist: the types are 0 (int8) to 13 (uint16)"
-                ))
-            })
+        DType::of_number(n).ok_or_else(|| {
+            Error::invalid(format!(
+                "data type {n} does not exist: the types are 0 (int8) to 13 (uint16)"
+            ))
+        })
+    }
+
+    /// The same without words.
+    #[inline]
+    pub(crate) fn of_number(n: i32) -> Option<DType> {
+        DType::ALL.get(usize::try_from(n).ok()?).copied()
     }
 
     /// Bytes of one element: 1, 2, 4 or 8.

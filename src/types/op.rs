@@ -49,14 +49,17 @@ impl Op {
     /// # Errors
     /// [`Error::Invalid`] when there is none.
     pub fn from_number(n: i32) -> Result<Op, Error> {
-        usize::try_from(n)
-            .ok()
-            .and_then(|i| Op::ALL.get(i).copied())
-            .ok_or_else(|| {
-                Error::invalid(format!(
-                    "reduction operation {n} does not exist: the operations are 0 (sum) to 7 (bitxor)"
-                ))
-            })
+        Op::of_number(n).ok_or_else(|| {
+            Error::invalid(format!(
+                "reduction operation {n} does not exist: the operations are 0 (sum) to 7 (bitxor)"
+            ))
+        })
+    }
+
+    /// The same without words.
+    #[inline]
+    pub(crate) fn of_number(n: i32) -> Option<Op> {
+        Op::ALL.get(usize::try_from(n).ok()?).copied()
     }
 
     /// The operation's short name, as `ccl-perf -o` takes it.

@@ -12,7 +12,7 @@ use crate::{
     plan::definition,
     record::End,
     transport::{Header, Wires},
-    types::{Cause, Collective, DType, Reducing, Result},
+    types::{Cause, Collective, DType, Op, Result},
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -25,7 +25,7 @@ pub(in crate::comm) struct Asked<'a> {
     pub(in crate::comm) collective: Collective,
     pub(in crate::comm) size: Size<'a>,
     pub(in crate::comm) dtype: DType,
-    pub(in crate::comm) op: Reducing,
+    pub(in crate::comm) op: Op,
 }
 
 /// How much a call moves.
@@ -65,21 +65,29 @@ struct Quick {
 }
 
 impl Quick {
-    #[inline]
+    #[inline(always)] // in the path of each short call
     fn is(&self, asked: &Asked<'_>) -> bool {
         let call = &self.placed.call;
-        let is_alike = call.collective == asked.collective
+        let is_as_long = match (asked.size, &self.placed.places) {
+            (Size::Count(count), Places::From(_)) => call.count == count as u64,
+            (Size::Given(_), Places::Given(_)) => true,
+            _ => false,
+        };
+        is_as_long
+            && call.collective == asked.collective
             && call.dtype == asked.dtype
-            && call.op == asked.op.op
-            && asked.op.scalar.is_none();
-        is_alike
-            && match (asked.size, &self.placed.places) {
-                (Size::Count(count), Places::From(_)) => call.count == count as u64,
-                (Size::Given(sides), Places::Given(blocks)) => {
-                    (0..2).all(|k| !self.has[k] || sides[k].is(&blocks.sides[k], self.rank))
-                }
-                _ => false,
+            && call.op == asked.op
+            && self.has_blocks_of(&asked.size)
+    }
+
+    #[inline]
+    fn has_blocks_of(&self, size: &Size<'_>) -> bool {
+        match (size, &self.placed.places) {
+            (Size::Given(sides), Places::Given(blocks)) => {
+                (0..2).all(|k| !self.has[k] || sides[k].is(&blocks.sides[k], self.rank))
             }
+            _ => true,
+        }
     }
 
     /// Whether the buffers lie apart, or in place.
@@ -163,7 +171,9 @@ impl Engine {
         asked: &Asked<'_>,
         buffers: impl FnOnce([usize; 2]) -> Option<[Region<'m>; 2]>,
     ) -> Option<Result<()>> {
-        self.membership.check().ok()?;
+        if !self.membership.is_here() {
+            return None;
+        }
         let mut guard = self.floor.try_lock().ok()?;
         let floor = &mut *guard;
         let at = floor.lately.kept.iter().position(|quick| quick.is(asked))?;
@@ -191,7 +201,7 @@ impl Engine {
         };
         match led {
             None => {
-                self.step_back(guard);
+                self.step_back_idle(guard);
                 Some(Ok(()))
             }
             Some(led) => Some(self.end_own(guard, led)),

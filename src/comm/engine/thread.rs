@@ -8,7 +8,10 @@ use crate::{
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, MutexGuard, PoisonError, TryLockError, atomic::Ordering::SeqCst},
+    sync::{
+        Arc, MutexGuard, PoisonError, TryLockError,
+        atomic::Ordering::{Relaxed, SeqCst},
+    },
     time::{Duration, Instant},
 };
 
@@ -96,6 +99,18 @@ impl Engine {
         }
         if floor.is_idle() {
             floor.links.rest();
+        }
+        drop(floor);
+        if self.left.load(SeqCst) || self.waiting.load(SeqCst) > 0 {
+            self.turned_over();
+        }
+    }
+
+    /// [`Engine::step_back`] from a floor where nothing is under way.
+    #[inline(always)] // in the path of each short call
+    pub(super) fn step_back_idle(&self, floor: MutexGuard<'_, Floor>) {
+        if self.left.load(Relaxed) || floor.links.are_wanted() {
+            return self.step_back(floor);
         }
         drop(floor);
         if self.left.load(SeqCst) || self.waiting.load(SeqCst) > 0 {
