@@ -7,13 +7,13 @@
 
 use super::{
     cursor::Cursor,
-    memory::{AHEAD, Work},
+    memory::Work,
     straight::{self, From, Place, Reached, piece},
 };
 use crate::{
     mem::Region,
     plan::schedule::{Buffer, How, LoopVars, Step},
-    reduce::{Manner, reduce_as},
+    reduce::{Manner, Pair, reduce_as},
     transport::{CALL_LANES, Expected, Header, Link, Wires},
     types::{DType, Error, Op},
 };
@@ -47,8 +47,39 @@ struct Leg {
     count: Option<[u32; 2]>,
     /// Steps of the call before it.
     before: usize,
-    /// Whether it has at most [`NARROW`] sources, and sends to so many peers.
-    is_narrow: bool,
+    kind: Kind,
+}
+
+/// What kind of step it is: for most there is less to do than for any.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// What lies in a place is sent to a peer.
+    Send {
+        from: Place,
+        to: usize,
+    },
+    /// What comes from a peer goes to a place.
+    Receive {
+        from: usize,
+        to: Place,
+    },
+    /// From one place to another.
+    Copy {
+        from: Place,
+        to: Place,
+    },
+    /// What comes from a peer and what lies in a place are reduced into a place.
+    Join {
+        /// Whether what comes is the first of the two.
+        comes_first: bool,
+        from: usize,
+        with: Place,
+        to: Place,
+        sum: Pair,
+    },
+    /// At most [`NARROW`] sources and peers to which it sends.
+    Narrow,
+    Wide,
 }
 
 /// What is another in each call.
@@ -86,9 +117,13 @@ impl Short {
             return None;
         }
         let sends_empty = work.sends_empty(0);
+        let manner = Manner {
+            tree: work.tree,
+            scaled: None,
+        };
         let (mut cursor, mut legs, mut before) = (Cursor::new(items), Vec::new(), 0);
         while let Some(step) = cursor.step(items) {
-            let leg = Leg::of(step, cursor.vars(), work, before)?;
+            let leg = Leg::of(step, cursor.vars(), work, manner, before)?;
             if leg.bytes > 0 || sends_empty {
                 legs.push(leg);
             }
@@ -103,10 +138,7 @@ impl Short {
             legs,
             dtype: work.dtype,
             op: work.op,
-            manner: Manner {
-                tree: work.tree,
-                scaled: None,
-            },
+            manner,
             ranks: work.ranks(),
             scratch: Work::scratch_bytes(schedule, &tiling, 1, work.dtype),
         })
@@ -137,11 +169,7 @@ impl Short {
         for leg in &self.legs {
             let mut looks = 0;
             loop {
-                let tried = match leg.is_narrow {
-                    true => self.step::<_, NARROW>(leg, turn, wires),
-                    false => self.step::<_, WIDE>(leg, turn, wires),
-                };
-                match tried {
+                match self.step(leg, turn, wires) {
                     Tried::Done => break,
                     Tried::NotYet => {
                         if flows && waited == 0 {
@@ -182,10 +210,48 @@ impl Short {
 
     /// Tries a step. If it is not done nothing has been sent or released, and what was reserved is reserved again by who goes
     /// on.
-    ///
-    /// It has at most `ENDS` sources, and sends to so many peers.
     #[inline]
-    fn step<W: Wires, const ENDS: usize>(&self, leg: &Leg, turn: &Turn<'_>, wires: &W) -> Tried {
+    fn step<W: Wires>(&self, leg: &Leg, turn: &Turn<'_>, wires: &W) -> Tried {
+        let place = |at| turn.place(at, leg.bytes);
+        match leg.kind {
+            Kind::Send { from, to } => {
+                let sent = wires
+                    .made_to(to)
+                    .and_then(|link| link.send(turn.lane, leg.header(turn), &place(from)));
+                match sent {
+                    Some(true) => Tried::Done,
+                    Some(false) => Tried::NotYet,
+                    None => Tried::Other,
+                }
+            }
+            Kind::Receive { from, to } => {
+                leg.receive(from, turn, wires, |body| place(to).copy_few_from(&body))
+            }
+            Kind::Copy { from, to } => {
+                place(to).copy_few_from(&place(from));
+                Tried::Done
+            }
+            Kind::Join {
+                comes_first,
+                from,
+                with,
+                to,
+                sum,
+            } => leg.receive(from, turn, wires, |body| {
+                let mut sources = [place(with), body];
+                if comes_first {
+                    sources.reverse();
+                }
+                sum.run(sources, &place(to));
+            }),
+            Kind::Narrow => self.step_of_any::<_, NARROW>(leg, turn, wires),
+            Kind::Wide => self.step_of_any::<_, WIDE>(leg, turn, wires),
+        }
+    }
+
+    /// [`Short::step`] of whatever kind. It has at most `ENDS` sources, and sends to so many peers.
+    #[inline(never)] // so that the other kinds do not pay for it
+    fn step_of_any<W: Wires, const ENDS: usize>(&self, leg: &Leg, turn: &Turn<'_>, wires: &W) -> Tried {
         let (bytes, lane) = (leg.bytes, turn.lane);
         let header = leg.header(turn);
         let (mut sources, mut froms) = ([Region::empty(); ENDS], [None; ENDS]);
@@ -247,10 +313,7 @@ impl Short {
         };
         stores.for_each(|store| store.copy_from(&result));
         for room in rooms.filter(|room| room.len() > 0) {
-            match leg.bytes < AHEAD {
-                true => room.copy_from(&result),
-                false => room.copy_ahead_from(&result),
-            }
+            room.copy_ahead_from(&result);
         }
     }
 }
@@ -294,7 +357,7 @@ impl Stream {
 
 impl Leg {
     /// `step` of `work` where these are the loop variables, after so many others. Not if it has many ends.
-    fn of(step: &Step, vars: &LoopVars, work: &Work<'_>, before: usize) -> Option<Leg> {
+    fn of(step: &Step, vars: &LoopVars, work: &Work<'_>, manner: Manner, before: usize) -> Option<Leg> {
         let ends = step.sources.len().max(step.sends.len());
         if ends > WIDE {
             return None;
@@ -312,16 +375,70 @@ impl Leg {
             From::Peer(peer) => From::Peer(peer),
         };
         let [.., low, high] = work.header_of(step, vars);
+        let (how, bytes) = (leg.how, leg.elements * element);
+        let sources: Vec<From> = leg.sources.into_iter().map(from).collect();
+        let stores: Vec<Place> = leg.stores.into_iter().map(in_bytes).collect();
+        let join = |comes_first, from, with, to| {
+            let finish = (how == How::ReduceLast).then_some(work.ranks());
+            let sum = Pair::new(work.op, work.dtype, finish, manner, bytes)?;
+            Some(Kind::Join {
+                comes_first,
+                from,
+                with,
+                to,
+                sum,
+            })
+        };
+        let any = match ends <= NARROW {
+            true => Kind::Narrow,
+            false => Kind::Wide,
+        };
+        let kind = match (how, &sources[..], &stores[..], &leg.sends[..]) {
+            (How::Copy, &[From::Place(from)], [], &[to]) => Kind::Send { from, to },
+            (How::Copy, &[From::Peer(from)], &[to], []) => Kind::Receive { from, to },
+            (How::Copy, &[From::Place(from)], &[to], []) => Kind::Copy { from, to },
+            (_, &[From::Peer(from), From::Place(with)], &[to], []) => {
+                join(true, from, with, to).unwrap_or(any)
+            }
+            (_, &[From::Place(with), From::Peer(from)], &[to], []) => {
+                join(false, from, with, to).unwrap_or(any)
+            }
+            _ => any,
+        };
         Some(Leg {
-            sources: leg.sources.into_iter().map(from).collect(),
-            how: leg.how,
-            stores: leg.stores.into_iter().map(in_bytes).collect(),
+            sources,
+            how,
+            stores,
             sends: leg.sends.into_vec(),
-            bytes: leg.elements * element,
+            bytes,
             count: work.grains.are_told().then_some([low, high]),
             before,
-            is_narrow: ends <= NARROW,
+            kind,
         })
+    }
+
+    /// Tries a step that receives from a peer and sends nothing; `handle` does it with what comes.
+    #[inline]
+    fn receive<W: Wires>(
+        &self,
+        peer: usize,
+        turn: &Turn<'_>,
+        wires: &W,
+        handle: impl FnOnce(Region<'_>),
+    ) -> Tried {
+        let Some(link) = wires.made_from(peer) else {
+            return Tried::Other;
+        };
+        if turn.is_alone && !soon(|| link.has_come(turn.lane)) {
+            return Tried::NotYet;
+        }
+        match link.expect(turn.lane, &self.header(turn), self.bytes) {
+            Expected::Body(body) => handle(body),
+            Expected::Nothing => return Tried::NotYet,
+            Expected::Other => return Tried::Other,
+        }
+        link.release(turn.lane);
+        Tried::Done
     }
 
     #[inline]
@@ -339,6 +456,16 @@ impl Leg {
             steps: self.before,
         }
     }
+}
+
+/// Whether that is so soon: it is asked a few times, with the processor's pause in between.
+#[inline]
+fn soon(is_so: impl Fn() -> bool) -> bool {
+    is_so()
+        || (0..FEW_LOOKS).any(|_| {
+            hint::spin_loop();
+            is_so()
+        })
 }
 
 /// Room for a message of `bytes` bytes on `lane` of `link`; empty if what is written for `first`, the first of the links to which
@@ -376,6 +503,8 @@ impl<'m> Turn<'m> {
 const NARROW: usize = 2;
 /// The same of all steps.
 const WIDE: usize = 8;
+/// Looks for a message at once, before anything else is looked at.
+const FEW_LOOKS: u32 = 8;
 /// Steps, at most.
 const MOST: usize = 64;
 /// Looks in vain of a call whose messages come soon, at most.

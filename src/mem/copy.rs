@@ -6,8 +6,7 @@ use crate::sys::cache::prefetch_to_write;
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
 /// Bytes by which lines are asked for before they are written.
-#[cfg(target_arch = "x86_64")]
-const AHEAD: usize = 1 << 10;
+pub(super) const AHEAD: usize = 1 << 10;
 
 /// How lines are written.
 #[derive(Clone, Copy, PartialEq, Eq)]

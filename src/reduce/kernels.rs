@@ -16,7 +16,7 @@ use std::num::NonZero;
 use std::sync::LazyLock;
 
 /// Bytes of accumulators of a block: eight AVX-512 registers, or all of AVX2's or NEON's.
-const BLOCK: usize = 512;
+pub(super) const BLOCK: usize = 512;
 
 /// Bytes of accumulators of a block of a short vector: two SSE2 registers.
 const SHORT_BLOCK: usize = 32;
@@ -42,9 +42,14 @@ pub(super) struct Pass<'r> {
 pub(super) fn run(pass: &Pass<'_>) {
     let converts = !pass.dtype.is_integer() && pass.dtype.size() < size_of::<f32>();
     if pass.dst.len() < BLOCK && !converts {
-        if !sum_of_two(pass) {
+        let finishes = pass.finish.is_some();
+        match (
+            pass.sources,
+            sum_of_two(pass.op, pass.dtype, finishes, pass.manner.tree),
+        ) {
+            (&[a, b], Some(sum)) => sum([a, b], pass.dst),
             // SAFETY: every processor has these instructions.
-            unsafe { Way::Portable.run(pass) }
+            _ => unsafe { Way::Portable.run(pass) },
         }
     } else {
         static FASTEST: LazyLock<Way> = LazyLock::new(Way::fastest);
@@ -113,24 +118,25 @@ impl Way {
     }
 }
 
-/// Adds two short vectors, the commonest thing that is done to short ones, in few instructions; `false` if that is not what the
-/// pass is.
+/// What adds two short vectors, the commonest thing that is done to short ones, in few instructions; `None` if that is not what
+/// is asked for, or of another type.
 #[inline]
-fn sum_of_two(pass: &Pass<'_>) -> bool {
-    let &[a, b] = pass.sources else { return false };
-    let is_sum = pass.op == Op::Sum || pass.op == Op::Avg && pass.finish.is_none();
-    if !is_sum || pass.manner.tree {
-        return false;
+pub(super) fn sum_of_two(op: Op, dtype: DType, finishes: bool, tree: bool) -> Option<OfTwo> {
+    let is_sum = op == Op::Sum || op == Op::Avg && !finishes;
+    if !is_sum || tree {
+        return None;
     }
-    match pass.dtype {
-        DType::Float32 => pair::<f32, _, 16, 4>(Sum, [a, b], pass.dst),
-        DType::Float64 => pair::<f64, _, 8, 2>(Sum, [a, b], pass.dst),
-        DType::Int32 | DType::Uint32 => pair::<u32, _, 16, 4>(Sum, [a, b], pass.dst),
-        DType::Int64 | DType::Uint64 => pair::<u64, _, 8, 2>(Sum, [a, b], pass.dst),
-        _ => return false,
-    }
-    true
+    Some(match dtype {
+        DType::Float32 => |from, to| pair::<f32, _, 16, 4>(Sum, from, to),
+        DType::Float64 => |from, to| pair::<f64, _, 8, 2>(Sum, from, to),
+        DType::Int32 | DType::Uint32 => |from, to| pair::<u32, _, 16, 4>(Sum, from, to),
+        DType::Int64 | DType::Uint64 => |from, to| pair::<u64, _, 8, 2>(Sum, from, to),
+        _ => return None,
+    })
 }
+
+/// Reduces two vectors into a third, all equally long.
+pub(super) type OfTwo = fn([Region<'_>; 2], &Region<'_>);
 
 /// The type whose kernel does the same to the bits: it saves most of the integers' kernels.
 fn same_bits(pass: &Pass<'_>) -> DType {

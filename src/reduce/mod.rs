@@ -18,7 +18,7 @@ mod walk;
 
 use crate::mem::Region;
 use crate::types::{DType, Op};
-use kernels::Pass;
+use kernels::{OfTwo, Pass};
 use std::num::NonZero;
 
 /// What a reduction does beside combining its sources.
@@ -86,5 +86,34 @@ pub(crate) fn reduce_as(
             sources,
             dst,
         }),
+    }
+}
+
+/// A reduction of two short vectors for which it is known what to do: [`reduce_as`] finds that out each time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pair(OfTwo);
+
+impl Pair {
+    /// The reduction of vectors of `bytes` bytes that [`reduce_as`] does with these, if it is one of those.
+    pub(crate) fn new(
+        op: Op,
+        dtype: DType,
+        finish: Option<usize>,
+        manner: Manner,
+        bytes: usize,
+    ) -> Option<Pair> {
+        let is_short =
+            bytes < kernels::BLOCK && bytes.is_multiple_of(dtype.size()) && manner.scaled.is_none();
+        let sum = kernels::sum_of_two(op, dtype, finish.is_some(), manner.tree);
+        sum.filter(|_| is_short).map(Pair)
+    }
+
+    /// Reduces `sources`, in their order, into `dst`, as [`reduce_as`] does.
+    ///
+    /// # Panics
+    /// When the lengths differ or are not whole elements.
+    #[inline]
+    pub(crate) fn run(self, sources: [Region<'_>; 2], dst: &Region<'_>) {
+        (self.0)(sources, dst);
     }
 }

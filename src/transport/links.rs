@@ -275,10 +275,16 @@ impl Links {
     /// Nothing is under way: memory that other communicators of this process want is given back.
     #[inline]
     pub(crate) fn rest(&self) {
-        if self.lease.is_wanted() {
+        if self.are_wanted() {
             self.peers.iter().for_each(|link| link.shm.leave());
             self.lease.give_back();
         }
+    }
+
+    /// Whether [`Links::rest`] has something to do.
+    #[inline]
+    pub(crate) fn are_wanted(&self) -> bool {
+        self.lease.is_wanted()
     }
 
     /// Whether what is sent goes and comes without [`Wires::progress`].
@@ -842,6 +848,15 @@ impl Link for AnyLink {
         }
     }
 
+    #[inline(always)] // in the path of each short call
+    fn send(&self, lane: usize, header: Header, body: &Region<'_>) -> Option<bool> {
+        match self.to.get() {
+            Way::Tcp => self.over_tcp().send(lane, header, body),
+            Way::Plugin => self.over_plugin().send(lane, header, body),
+            Way::None | Way::Shm => self.shm.send(lane, header, body),
+        }
+    }
+
     #[inline]
     fn reach(&self, body: &Region<'_>) -> Reach {
         match self.to.get() {
@@ -899,6 +914,11 @@ impl Link for AnyLink {
             Way::Plugin => self.over_plugin().expect(lane, header, len),
             Way::None | Way::Shm => self.shm.expect(lane, header, len),
         }
+    }
+
+    #[inline]
+    fn has_come(&self, lane: usize) -> bool {
+        self.from.get() != Way::Shm || self.shm.has_come(lane)
     }
 
     #[inline]

@@ -217,6 +217,19 @@ pub(crate) trait Link {
     /// When nothing is reserved on the lane.
     fn commit(&self, lane: usize, header: Header);
 
+    /// Sends a copy of `body`: [`Link::reserve`], the copy, and [`Link::commit`] in one. `Some(false)` as long as the lane has no
+    /// credit; `None` for what is wrong, which [`Link::reserve`] tells.
+    #[inline]
+    fn send(&self, lane: usize, header: Header, body: &Region<'_>) -> Option<bool> {
+        match self.reserve(lane, body.len()) {
+            Ok(Some(room)) => room.copy_from(body),
+            Ok(None) => return Some(false),
+            Err(_) => return None,
+        }
+        self.commit(lane, header);
+        Some(true)
+    }
+
     /// How the peer would get at `body` if it were offered. That may grow better some time after the link was made, and never
     /// grows worse while the memory is there.
     fn reach(&self, _body: &Region<'_>) -> Reach {
@@ -259,6 +272,12 @@ pub(crate) trait Link {
             }
             _ => Expected::Other,
         }
+    }
+
+    /// Whether there is a message on `lane`; links that cannot say so in a few instructions say that there is.
+    #[inline]
+    fn has_come(&self, _lane: usize) -> bool {
+        true
     }
 
     /// The oldest message of `lane`, of so many bytes, is likely there already and wanted soon.

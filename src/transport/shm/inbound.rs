@@ -160,7 +160,7 @@ impl Inbound {
     }
 
     /// [`Link::expect`](crate::transport::Link::expect), and the word as in [`Inbound::peek`] beside a body.
-    #[inline]
+    #[inline(always)] // in the path of each short call
     pub(super) fn expect(&self, lane: usize, header: &Header, len: usize) -> (Expected<'_>, u32) {
         let number = self.lanes[lane].released.get();
         let entry = &self.segment.entries[lane][number as usize % DEPTH];
@@ -176,6 +176,14 @@ impl Inbound {
             Some(body) => (Expected::Body(body), word),
             None => (Expected::Other, 0),
         }
+    }
+
+    /// Whether there is a message on `lane`.
+    #[inline]
+    pub(super) fn has_come(&self, lane: usize) -> bool {
+        let number = self.lanes[lane].released.get();
+        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        entry.flag.load(Relaxed) == layout::flag(number)
     }
 
     #[inline]

@@ -156,6 +156,11 @@ impl super::Link for Link {
     }
 
     #[inline]
+    fn send(&self, lane: usize, header: Header, body: &Region<'_>) -> Option<bool> {
+        self.outbound().send(lane, header, body, self.released(lane))
+    }
+
+    #[inline]
     fn reach(&self, body: &Region<'_>) -> Reach {
         self.outbound.get().map_or(Reach::No, |half| half.reach(body))
     }
@@ -179,7 +184,7 @@ impl super::Link for Link {
         Ok(found.map(|(message, _)| message))
     }
 
-    #[inline]
+    #[inline(always)] // in the path of each short call
     fn expect(&self, lane: usize, header: &Header, len: usize) -> Expected<'_> {
         let (found, word) = self.inbound().expect(lane, header, len);
         if lane < CALL_LANES
@@ -188,6 +193,11 @@ impl super::Link for Link {
             outbound.told(lane, word);
         }
         found
+    }
+
+    #[inline]
+    fn has_come(&self, lane: usize) -> bool {
+        self.inbound().has_come(lane)
     }
 
     #[inline]

@@ -293,6 +293,36 @@ impl Outbound {
         self.post(lane, len, header, received);
     }
 
+    /// Sends a copy of `body`; `None` for what is wrong, which [`Outbound::reserve`] tells.
+    #[inline]
+    pub(super) fn send(&self, lane: usize, header: Header, body: &Region<'_>, received: u32) -> Option<bool> {
+        if body.len() > INLINE {
+            return self.send_long(lane, header, body, received);
+        }
+        if !self.has_room(lane).ok()? {
+            return Some(false);
+        }
+        let state = &self.lanes[lane];
+        // What was reserved before is not sent.
+        state.reserved.set(NOTHING);
+        let entry = &self.segment.entries[lane][state.sent.get() as usize % DEPTH];
+        // SAFETY: an entry has room for so many bytes, in an `UnsafeCell` of the mapping, which `self` keeps. The receiver
+        // leaves them alone: it has released the message that lay there before, which the credit proved.
+        unsafe { Region::from_raw(entry.inline(), body.len()) }.copy_few_from(body);
+        self.post(lane, body.len() as u32, header, received);
+        Some(true)
+    }
+
+    /// The same where it does not fit an entry.
+    fn send_long(&self, lane: usize, header: Header, body: &Region<'_>, received: u32) -> Option<bool> {
+        let Some(room) = self.reserve(lane, body.len()).ok()? else {
+            return Some(false);
+        };
+        room.copy_ahead_from(body);
+        self.commit(lane, header, received);
+        Some(true)
+    }
+
     /// Sends `body` as it lies there.
     pub(super) fn offer(
         &self,
