@@ -211,7 +211,21 @@ impl Communicator {
     /// See [operations](#operations).
     pub fn barrier(&self) -> Result<()> {
         let token = &mut [0u8];
-        self.run_in_place(Collective::Barrier, token, 1, Op::Sum)
+        let memory = Some(Region::of_mut(token));
+        self.collective(Collective::Barrier, memory, memory, 1, DType::Uint8, Op::Sum)
+    }
+
+    /// The same if there was one before: see [`Communicator::repeat`].
+    #[inline]
+    pub(crate) fn repeat_barrier(&self) -> Option<Result<()>> {
+        let token = &mut [0u8];
+        let memory = Region::of_mut(token);
+        self.repeat(
+            Collective::Barrier,
+            Size::Count(1),
+            (DType::Uint8, Op::Sum),
+            |bytes| Some([memory.get(0, bytes[0])?, memory.get(0, bytes[1])?]),
+        )
     }
 
     pub(crate) fn begin_barrier(&self, start: Start) -> Result<()> {

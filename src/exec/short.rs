@@ -14,7 +14,7 @@ use crate::{
     mem::Region,
     plan::schedule::{Buffer, How, LoopVars, Step},
     reduce::{Manner, Pair, reduce_as},
-    transport::{CALL_LANES, Expected, Header, Link, Wires},
+    transport::{CALL_LANES, Expected, Header, Link, Wires, Words, header_of, words_of},
     types::{DType, Error, Op},
 };
 use std::{cell::Cell, hint};
@@ -44,7 +44,7 @@ struct Leg {
     /// Bytes of each message and of each place.
     bytes: usize,
     /// What its messages tell in the place of the call's count, if they do.
-    count: Option<[u32; 2]>,
+    count: Option<u64>,
     /// Steps of the call before it.
     before: usize,
     kind: Kind,
@@ -84,11 +84,12 @@ enum Kind {
 
 /// What is another in each call.
 #[derive(Debug)]
-pub(crate) struct Turn<'m> {
-    pub(crate) header: Header,
+pub(crate) struct Turn<'t, 'm> {
+    /// The call's header.
+    pub(crate) words: Words,
     pub(crate) lane: usize,
-    pub(crate) input: Region<'m>,
-    pub(crate) output: Region<'m>,
+    /// Input and output.
+    pub(crate) buffers: &'t [Region<'m>; 2],
     /// At least [`Short::scratch_bytes`].
     pub(crate) scratch: Region<'m>,
     /// Whether this rank shares its core with nobody.
@@ -160,7 +161,7 @@ impl Short {
     #[inline]
     pub(crate) fn run<W: Wires>(
         &self,
-        turn: &Turn<'_>,
+        turn: &Turn<'_, '_>,
         wires: &W,
         mut wait: impl FnMut(u32) -> bool,
     ) -> Option<Reached> {
@@ -195,7 +196,7 @@ impl Short {
     }
 
     /// Has the messages of the next call, if it is like this one, brought into the cache: they are likely there already.
-    fn foresee<W: Wires>(&self, turn: &Turn<'_>, wires: &W) {
+    fn foresee<W: Wires>(&self, turn: &Turn<'_, '_>, wires: &W) {
         let lane = (turn.lane + 1) % CALL_LANES;
         for leg in &self.legs {
             for from in &leg.sources {
@@ -211,7 +212,7 @@ impl Short {
     /// Tries a step. If it is not done nothing has been sent or released, and what was reserved is reserved again by who goes
     /// on.
     #[inline]
-    fn step<W: Wires>(&self, leg: &Leg, turn: &Turn<'_>, wires: &W) -> Tried {
+    fn step<W: Wires>(&self, leg: &Leg, turn: &Turn<'_, '_>, wires: &W) -> Tried {
         let place = |at| turn.place(at, leg.bytes);
         match leg.kind {
             Kind::Send { from, to } => {
@@ -251,7 +252,7 @@ impl Short {
 
     /// [`Short::step`] of whatever kind. It has at most `ENDS` sources, and sends to so many peers.
     #[inline(never)] // so that the other kinds do not pay for it
-    fn step_of_any<W: Wires, const ENDS: usize>(&self, leg: &Leg, turn: &Turn<'_>, wires: &W) -> Tried {
+    fn step_of_any<W: Wires, const ENDS: usize>(&self, leg: &Leg, turn: &Turn<'_, '_>, wires: &W) -> Tried {
         let (bytes, lane) = (leg.bytes, turn.lane);
         let header = leg.header(turn);
         let (mut sources, mut froms) = ([Region::empty(); ENDS], [None; ENDS]);
@@ -297,7 +298,7 @@ impl Short {
     }
 
     #[inline]
-    fn compute(&self, leg: &Leg, turn: &Turn<'_>, sources: &[Region<'_>], rooms: &[Region<'_>]) {
+    fn compute(&self, leg: &Leg, turn: &Turn<'_, '_>, sources: &[Region<'_>], rooms: &[Region<'_>]) {
         let mut stores = leg.stores.iter().map(|&place| turn.place(place, leg.bytes));
         let mut rooms = rooms.iter().copied();
         let result = match (leg.how, sources) {
@@ -337,14 +338,14 @@ impl Stream {
     /// Whether the call before this one was of the same kind, and hardly waited. Not where ranks take turns: there time is
     /// better given to others.
     #[inline]
-    fn flows(&self, turn: &Turn<'_>) -> bool {
-        turn.is_alone && self.last.get() == (turn.header[0].wrapping_sub(1), true)
+    fn flows(&self, turn: &Turn<'_, '_>) -> bool {
+        turn.is_alone && self.last.get() == (turn.number().wrapping_sub(1), true)
     }
 
     /// The call is over, in which so many looks were in vain.
     #[inline]
-    fn passed(&self, turn: &Turn<'_>, waited: u32) {
-        self.last.set((turn.header[0], waited < SOON));
+    fn passed(&self, turn: &Turn<'_, '_>, waited: u32) {
+        self.last.set((turn.number(), waited < SOON));
     }
 
     /// Lets some time pass in which no line is looked at: some hundred nanoseconds.
@@ -374,7 +375,7 @@ impl Leg {
             From::Place(place) => From::Place(in_bytes(place)),
             From::Peer(peer) => From::Peer(peer),
         };
-        let [.., low, high] = work.header_of(step, vars);
+        let [_, count] = words_of(work.header_of(step, vars));
         let (how, bytes) = (leg.how, leg.elements * element);
         let sources: Vec<From> = leg.sources.into_iter().map(from).collect();
         let stores: Vec<Place> = leg.stores.into_iter().map(in_bytes).collect();
@@ -411,7 +412,7 @@ impl Leg {
             stores,
             sends: leg.sends.into_vec(),
             bytes,
-            count: work.grains.are_told().then_some([low, high]),
+            count: work.grains.are_told().then_some(count),
             before,
             kind,
         })
@@ -422,7 +423,7 @@ impl Leg {
     fn receive<W: Wires>(
         &self,
         peer: usize,
-        turn: &Turn<'_>,
+        turn: &Turn<'_, '_>,
         wires: &W,
         handle: impl FnOnce(Region<'_>),
     ) -> Tried {
@@ -442,12 +443,9 @@ impl Leg {
     }
 
     #[inline]
-    fn header(&self, turn: &Turn<'_>) -> Header {
-        let [number, what, ..] = turn.header;
-        match self.count {
-            None => turn.header,
-            Some([low, high]) => [number, what, low, high],
-        }
+    fn header(&self, turn: &Turn<'_, '_>) -> Header {
+        let [first, count] = turn.words;
+        header_of([first, self.count.unwrap_or(count)])
     }
 
     fn reached(&self) -> Reached {
@@ -487,12 +485,18 @@ pub(super) fn reserve<'l, L: Link>(
     link.reserve(lane, bytes)
 }
 
-impl<'m> Turn<'m> {
+impl<'m> Turn<'_, 'm> {
+    /// The call's number.
+    #[inline]
+    fn number(&self) -> u32 {
+        self.words[0] as u32
+    }
+
     #[inline]
     fn place(&self, Place { buffer, at }: Place, bytes: usize) -> Region<'m> {
         let memory = match buffer {
-            Buffer::Input => &self.input,
-            Buffer::Output => &self.output,
+            Buffer::Input => &self.buffers[0],
+            Buffer::Output => &self.buffers[1],
             Buffer::Scratch => &self.scratch,
         };
         memory.part(at, bytes)

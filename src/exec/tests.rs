@@ -17,7 +17,7 @@ use crate::{
         schedule::{Extent, Schedule},
         verify::{Proof, mutate, verify_all},
     },
-    transport::{Body, CALL_LANES, Link as _, Wires as _, sim},
+    transport::{Body, CALL_LANES, Link as _, Wires as _, sim, words_of},
     types::{Call, Collective, DType, Op},
 };
 
@@ -232,10 +232,9 @@ impl<'m> Ranks<'m> {
         if let Some(short) = Short::new(work).filter(|_| world.next_rank().is_multiple_of(2)) {
             assert!(short.scratch_bytes() <= work.scratch.len());
             let turn = Turn {
-                header: work.header,
+                words: words_of(work.header),
                 lane: work.first_lane,
-                input: work.input,
-                output: work.output,
+                buffers: &[work.input, work.output],
                 scratch: work.scratch,
                 is_alone: true,
             };

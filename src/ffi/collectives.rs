@@ -4,7 +4,7 @@
 use super::later::on_device;
 use super::{
     at_once,
-    later::{When, is_now, later, when},
+    later::{When, is_blocking, is_now, later, when},
     memory::{index, region, region_if_good},
     on_entry,
     types::{cclComm_t, cclDataType_t, cclRedOp_t, cclResult_t, cclStream_t},
@@ -403,6 +403,11 @@ pub unsafe extern "C" fn cclAlltoAll(
 /// @return As cclAllReduce.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclBarrier(comm: cclComm_t, stream: cclStream_t) -> cclResult_t {
+    if is_blocking(stream)
+        && let Some(outcome) = at_once(comm, |entry| entry.made.get()?.repeat_barrier())
+    {
+        return outcome;
+    }
     on_entry(comm, |entry| {
         match when(stream, [("sendbuff", None), ("recvbuff", None)])? {
             When::Now => entry.communicator()?.barrier(),

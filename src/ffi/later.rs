@@ -88,6 +88,12 @@ fn device(stream: cclStream_t, buffers: Named<'_>) -> Result<Option<Device>> {
 #[cfg(feature = "cuda")]
 const HANDLES: usize = 1 << 56;
 
+/// Whether that is [`When::Now`] where there are no buffers.
+#[inline]
+pub(super) fn is_blocking(stream: cclStream_t) -> bool {
+    stream.is_null() && GROUP.with_borrow(|group| group.depth) == 0
+}
+
 /// Whether that is [`When::Now`].
 #[inline]
 pub(super) fn is_now(stream: cclStream_t, buffers: [*const c_void; 2]) -> bool {
@@ -98,7 +104,7 @@ pub(super) fn is_now(stream: cclStream_t, buffers: [*const c_void; 2]) -> bool {
         let _ = buffers;
         true
     };
-    stream.is_null() && GROUP.with_borrow(|group| group.depth) == 0 && is_host()
+    is_blocking(stream) && is_host()
 }
 
 /// A call whose operation is carried out later.

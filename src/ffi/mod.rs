@@ -195,12 +195,30 @@ fn on_entry(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Result<()>) -> 
 #[inline]
 fn at_once(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Option<Result<()>>) -> Option<cclResult_t> {
     let entry = COMMUNICATORS.find(handle)?;
-    match catch_unwind(AssertUnwindSafe(|| body(&entry))) {
-        Ok(None) => None,
-        Ok(Some(Ok(()))) => Some(Code::Success as cclResult_t),
-        Ok(Some(Err(error))) => Some(refuse(&entry.ended_by(error))),
+    let mut failed = None;
+    // What is caught is a byte, not an error that would be copied.
+    let ran = catch_unwind(AssertUnwindSafe(|| match body(&entry) {
+        None => Ran::NotAtAll,
+        Some(Ok(())) => Ran::ToItsEnd,
+        Some(Err(error)) => {
+            failed = Some(error);
+            Ran::IntoAnError
+        }
+    }));
+    match ran {
+        Ok(Ran::NotAtAll) => None,
+        Ok(Ran::ToItsEnd) => Some(Code::Success as cclResult_t),
+        Ok(Ran::IntoAnError) => failed.map(|error| refuse(&entry.ended_by(error))),
         Err(panic) => Some(refuse(&entry.ended_by(entry.broken_by(&*panic)))),
     }
+}
+
+/// How far a call went that was tried.
+#[derive(Clone, Copy)]
+enum Ran {
+    NotAtAll,
+    ToItsEnd,
+    IntoAnError,
 }
 
 fn refuse(error: &Error) -> cclResult_t {

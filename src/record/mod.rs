@@ -219,27 +219,36 @@ impl Recorder {
     }
 
     /// A call begins that is over in a moment, or [`Recorder::begins`] later: of it only about when is kept.
+    ///
+    /// The signature is that of [`Call::signature`], two of its words in one.
     #[inline]
-    pub(crate) fn call_lately(&self, signature: [u32; 4], algorithm: u8, bytes: u64) {
+    pub(crate) fn call_lately(&self, [first, count]: [u64; 2], algorithm: u8, bytes: u64) {
         let now = if self.traced.is_none() {
             clock::lately()
         } else {
             clock::now()
         };
-        self.write(signature, algorithm, bytes, now);
+        self.write([first, count], algorithm, bytes, now);
     }
 
     /// A call begins.
     pub(crate) fn call(&self, signature: [u32; 4], algorithm: u8, bytes: u64) {
-        self.write(signature, algorithm, bytes, clock::now());
+        let [seq, what, low, high] = signature.map(u64::from);
+        self.write(
+            [seq | what << 32, low | high << 32],
+            algorithm,
+            bytes,
+            clock::now(),
+        );
     }
 
     #[inline]
-    fn write(&self, [seq, what, low, high]: [u32; 4], algorithm: u8, bytes: u64, now: u64) {
+    fn write(&self, [first, count]: [u64; 2], algorithm: u8, bytes: u64, now: u64) {
+        let seq = first as u32;
         self.calls[seq as usize % KEPT].write(&Words {
             number: seq,
-            what,
-            count: u64::from(low) | u64::from(high) << 32,
+            what: (first >> 32) as u32,
+            count,
             began: self.since_base(now),
             how: u64::from(algorithm),
             bytes,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::transport::words_of;
 use crate::types::{Collective, DType, Op};
 use proptest::prelude::*;
 use std::thread;
@@ -33,7 +34,7 @@ fn the_last_calls_are_kept_in_their_order() {
         // Some by the clock that lags.
         match seq % 3 {
             0 => recorder.call(call(seq).signature(), 3, 9),
-            _ => recorder.call_lately(call(seq).signature(), 3, 9),
+            _ => recorder.call_lately(words_of(call(seq).signature()), 3, 9),
         }
     }
     let last: Vec<Call> = (u32::MAX - 53..=u32::MAX).chain(0..10).map(call).collect();
@@ -44,7 +45,9 @@ fn the_last_calls_are_kept_in_their_order() {
 fn a_call_that_is_being_written_is_not_mixed_up() {
     let recorder = recorder();
     thread::scope(|scope| {
-        scope.spawn(|| (0..200_000).for_each(|seq| recorder.call_lately(call(seq).signature(), 0, 1)));
+        scope.spawn(|| {
+            (0..200_000).for_each(|seq| recorder.call_lately(words_of(call(seq).signature()), 0, 1))
+        });
         for _ in 0..2000 {
             assert!(calls(&recorder).iter().all(|one| *one == call(one.seq)));
         }

@@ -131,6 +131,8 @@ pub(super) fn sum_of_two(op: Op, dtype: DType, finishes: bool, tree: bool) -> Op
         DType::Float64 => |from, to| pair::<f64, _, 8, 2>(Sum, from, to),
         DType::Int32 | DType::Uint32 => |from, to| pair::<u32, _, 16, 4>(Sum, from, to),
         DType::Int64 | DType::Uint64 => |from, to| pair::<u64, _, 8, 2>(Sum, from, to),
+        // A barrier's.
+        DType::Int8 | DType::Uint8 => |from, to| pair::<u8, _, 64, 16>(Sum, from, to),
         _ => return None,
     })
 }

@@ -51,6 +51,29 @@ pub(crate) const MAX_MESSAGE: usize = 256 << 10;
 /// Sixteen bytes of the upper floors' that travel with each message.
 pub(crate) type Header = [u32; 4];
 
+/// A header as two words, the lower half of each first: what is put together in registers and read again a moment later is
+/// written and read in these pieces. To read more at once than was written waits until the writes have left for the cache, and
+/// with them all messages that were written before.
+pub(crate) type Words = [u64; 2];
+
+/// The header that these words are.
+#[inline(always)]
+pub(crate) fn header_of(words: Words) -> Header {
+    let [first, count] = words;
+    [
+        first as u32,
+        (first >> 32) as u32,
+        count as u32,
+        (count >> 32) as u32,
+    ]
+}
+
+/// The words that a header is.
+pub(crate) fn words_of(header: Header) -> Words {
+    let [number, what, low, high] = header.map(u64::from);
+    [number | what << 32, low | high << 32]
+}
+
 /// What a link can do, asked before it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Caps {

@@ -11,7 +11,7 @@ use crate::{
     mem::Region,
     plan::definition,
     record::End,
-    transport::{Header, Wires},
+    transport::{Wires, Words, header_of, words_of},
     types::{Cause, Collective, DType, Op, Result},
 };
 use std::{
@@ -48,8 +48,8 @@ pub(super) struct Lately {
 struct Quick {
     /// Its place is that of the last one.
     placed: Placed,
-    /// What its messages carry: the number is that of the last one.
-    header: Header,
+    /// What its messages carry; the number is that of the first one.
+    words: Words,
     lanes: usize,
     /// Bytes of input and output.
     bytes: [usize; 2],
@@ -144,7 +144,7 @@ impl Floor {
         ];
         let begins = placed.places.begins();
         let quick = Quick {
-            header: placed.call.signature(),
+            words: words_of(placed.call.signature()),
             lanes: placed.width(),
             bytes: buffers.each_ref().map(Region::len),
             begins: begins.map(|begins| begins.map(|begin| begin * placed.call.dtype.size())),
@@ -187,16 +187,17 @@ impl Engine {
         }
         let (seq, first_lane) = self.next.take_seen(seen, quick.lanes)?;
         (quick.placed.call.seq, quick.placed.first_lane) = (seq, first_lane);
-        quick.header[0] = seq;
-        let (header, number, bytes) = (quick.header, quick.placed.plan.number, quick.placed.bytes);
+        let [first, count] = quick.words;
+        let words = [first >> 32 << 32 | u64::from(seq), count];
+        let (number, bytes) = (quick.placed.plan.number, quick.placed.bytes);
         let led = match (&quick.short, quick.taken) {
             (Some(_), None) => {
-                self.recorder.call_lately(header, number, bytes);
-                self.run_short(floor, at, buffers)
+                self.recorder.call_lately(words, number, bytes);
+                self.run_short(floor, at, words, &buffers)
             }
             (_, taken) => {
-                self.recorder.call(header, number, bytes);
-                self.run_long(floor, at, buffers, taken)
+                self.recorder.call(header_of(words), number, bytes);
+                self.run_long(floor, at, words, &buffers, taken)
             }
         };
         match led {
@@ -214,14 +215,15 @@ impl Engine {
         &self,
         floor: &mut Floor,
         at: usize,
-        buffers: [Region<'_>; 2],
+        words: Words,
+        buffers: &[Region<'_>; 2],
         taken: Option<usize>,
     ) -> Option<Led> {
         let has_short = floor.lately.kept[at].short.is_some();
         if let (true, Some(taken)) = (has_short, taken) {
             let call = floor.lately.kept[at].placed.call;
             match self.lends(floor, call, [&buffers[0], &buffers[1]], taken) {
-                Ok(false) => return self.run_short(floor, at, buffers),
+                Ok(false) => return self.run_short(floor, at, words, buffers),
                 Ok(true) => {}
                 Err(cause) => {
                     self.recorder.end(call.seq, End::of::<()>(&Err(cause.clone())));
@@ -229,14 +231,24 @@ impl Engine {
                 }
             }
         }
-        Some(self.run_kept(floor, at, buffers, |floor, placed, work| {
+        Some(self.run_kept(floor, at, *buffers, |floor, placed, work| {
             self.dash(floor, placed, work)
         }))
     }
 
     /// Runs the kept call number `at`, by its short way as far as that goes. `None` if that was all of it.
+    ///
+    /// What was written a moment ago is read in the same pieces here: a read that spans two writes waits until both, and the
+    /// messages written before, have left for the cache.
     #[inline]
-    fn run_short(&self, floor: &mut Floor, at: usize, buffers: [Region<'_>; 2]) -> Option<Led> {
+    fn run_short(
+        &self,
+        floor: &mut Floor,
+        at: usize,
+        words: Words,
+        buffers: &[Region<'_>; 2],
+    ) -> Option<Led> {
+        let seq = words[0] as u32;
         let Floor {
             links,
             patience,
@@ -247,31 +259,30 @@ impl Engine {
         } = &mut *floor;
         let quick = &lately.kept[at];
         let short = quick.short.as_ref()?;
-        let words = short.scratch_bytes().div_ceil(8);
-        if scratch.len() < words {
-            scratch.resize(words, 0);
+        let scratch_words = short.scratch_bytes().div_ceil(8);
+        if scratch.len() < scratch_words {
+            scratch.resize(scratch_words, 0);
         }
-        let [input, output] = buffers;
         let turn = Turn {
-            header: quick.header,
+            words,
             lane: quick.placed.first_lane,
-            input,
-            output,
+            buffers,
             scratch: Region::of_mut(scratch),
             is_alone: patience.is_alone(),
         };
         patience.refresh();
         let wait = |looks| self.may_wait(links, patience, looks);
-        let ran = catch_unwind(AssertUnwindSafe(|| short.run(&turn, &*links, wait)));
+        let mut reached = None;
+        let ran = catch_unwind(AssertUnwindSafe(|| reached = short.run(&turn, &*links, wait)));
         match ran {
-            Ok(None) if !links.unsent() => {
+            Ok(()) if reached.is_none() && !links.unsent() => {
                 ways.short += 1;
-                self.recorder.over(quick.header[0]);
+                self.recorder.over(seq);
                 None
             }
-            Ok(reached) => {
-                self.recorder.begins(quick.header[0]); // now that it takes longer
-                Some(self.run_kept(floor, at, buffers, |_, _, work| {
+            Ok(()) => {
+                self.recorder.begins(seq); // now that it takes longer
+                Some(self.run_kept(floor, at, *buffers, |_, _, work| {
                     Ok(Some(match reached {
                         Some(reached) => Run::after(work, &[reached]),
                         None => Run::over(work),
@@ -279,7 +290,7 @@ impl Engine {
                 }))
             }
             Err(panic) => {
-                self.recorder.end(quick.header[0], End::BROKEN);
+                self.recorder.end(seq, End::BROKEN);
                 self.break_down(floor);
                 Some(Err(panic))
             }
