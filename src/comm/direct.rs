@@ -139,7 +139,8 @@ impl<'c> Direct<'c> {
         Ok(Direct { comm, window, device })
     }
 
-    /// Gives the stream a collective that was not checked yet. A failure ends the communicator: the other ranks count on it.
+    /// Gives the stream a collective that was not checked yet. A failure of the driver's ends the communicator: the other ranks
+    /// count on it.
     pub(super) fn collective(
         &self,
         collective: Collective,
@@ -148,8 +149,14 @@ impl<'c> Direct<'c> {
     ) -> Result<()> {
         self.comm.check(collective, memory, what)?;
         drop(self.comm.enter_device(self.device)?);
-        self.rounds(collective, memory, what)
-            .inspect_err(|_| self.comm.abort())
+        let given = self.rounds(collective, memory, what);
+        // What has ended the communicator already is what all are to be told.
+        if let Err(error) = &given
+            && !matches!(error, Error::Failed(_) | Error::Closed(_))
+        {
+            self.comm.abort();
+        }
+        given
     }
 
     fn rounds(
@@ -249,7 +256,7 @@ impl<'c> Direct<'c> {
             op: if collective.reduces() { op } else { Op::Sum },
         };
         let word = call.signature();
-        let (membership, me) = (Arc::clone(&self.comm.engine.membership), self.comm.rank() as u32);
+        let (engine, me) = (Arc::clone(&self.comm.engine), self.comm.rank() as u32);
         self.comm.meet_on(self.device, word, move |words| {
             for (rank, &theirs) in (0..).zip(words) {
                 // Its number is the meeting's, which all have come to.
@@ -268,7 +275,7 @@ impl<'c> Direct<'c> {
                         what: "it came to a meeting with something that is no call".to_owned(),
                     },
                 };
-                membership.raise(cause);
+                engine.fail(cause);
                 return;
             }
         })

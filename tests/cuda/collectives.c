@@ -110,14 +110,14 @@ static void messages(Rank *k, CUstream s) {
 
 /* The caller waits for nothing, and the operation for what is before it in the stream. */
 static void order(Rank *k) {
-    int32_t *data = filled(k->me, 100);
-    CU(fakeDelay(k->stream, 200000));
+    int32_t *data = filled(k->me, 100), *before = gate(k->stream);
     OK(cclAllReduce(data, data, 100, TYPE, cclSum, k->comm, k->stream));
     OK(cclBarrier(k->comm, k->stream));
     CHECK(cuStreamQuery(k->stream) == CUDA_ERROR_NOT_READY);
+    set(before, 0, 1);
     CU(cuStreamSynchronize(k->stream));
     EACH(100, get(data, i) == sum(k->ranks, i));
-    release(data);
+    release(data), release(before);
 }
 
 /* More than a window holds. All parts begin at packs: the rest takes the stand-in long. */

@@ -64,6 +64,14 @@ static inline int32_t get(const int32_t *at, size_t i) {
     return value;
 }
 
+/* Has the stream wait until the gate is opened. */
+static inline int32_t *gate(CUstream stream) {
+    int32_t *gate = buffer(1);
+    set(gate, 0, 0);
+    CU(cuStreamWaitValue32_v2(stream, (CUdeviceptr)gate, 1, 0));
+    return gate;
+}
+
 /* The element i of what rank r sends. */
 static inline int32_t of(int r, size_t i) { return (int32_t)((size_t)(r + 1) * 1000 + i % 977); }
 

@@ -31,8 +31,6 @@ enum {
 void fakeFail(const char *function, int code);
 /* From now on all functions give this code, and no stream goes on; 0: all works again. */
 void fakeBreak(int code);
-/* Has the stream do nothing for so long. */
-int fakeDelay(CUstream stream, unsigned microseconds);
 /* Modules that are loaded, and pieces of device memory that are not given back. */
 int fakeHeld(void);
 

@@ -76,19 +76,33 @@ static void refused(cclUniqueId id, int ranks, int me) {
     }
     leave(&k);
 }
-/* A call that may come before or after the failure of another rank is known: its stream goes on in both cases. */
-static void begun(cclResult_t result) { CHECK(result == cclSuccess || result == cclRemoteError); }
+
+/* A call that may come before or after a failure is known: its stream goes on in both cases. */
+#define BEGUN(failure, call)                                                                                           \
+    do {                                                                                                               \
+        cclResult_t begun_ = (call);                                                                                   \
+        if (begun_ != cclSuccess) {                                                                                    \
+            EXPECT(failure, begun_);                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+/* A rank that may fail as soon as it likes: all others have been made, too. */
+static Rank join_all(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    BEGUN(cclRemoteError, cclBarrier(k.comm, NULL));
+    return k;
+}
 
 /* A call of which nothing comes, because of another rank: its stream goes on, and the communicator tells. */
 static void reduces_in_vain(const Rank *k, int32_t *data) {
-    begun(cclAllReduce(data, data, 1000, TYPE, cclSum, k->comm, k->stream));
+    BEGUN(cclRemoteError, cclAllReduce(data, data, 1000, TYPE, cclSum, k->comm, k->stream));
     CU(cuStreamSynchronize(k->stream));
     CHECK(state(k->comm) == cclRemoteError);
 }
 
 /* The last rank is killed: the streams of the others go on, and the communicator tells. */
 static void killed(cclUniqueId id, int ranks, int me) {
-    Rank k = join(id, ranks, me);
+    Rank k = join_all(id, ranks, me);
     int32_t *data = filled(me, 1000);
     if (me == ranks - 1) {
         usleep(100000);
@@ -102,7 +116,7 @@ static void killed(cclUniqueId id, int ranks, int me) {
 
 /* Rank 0 aborts while the others' streams wait. */
 static void aborted(cclUniqueId id, int ranks, int me) {
-    Rank k = join(id, ranks, me);
+    Rank k = join_all(id, ranks, me);
     int32_t *data = filled(me, 1000);
     if (me == 0) {
         usleep(100000);
@@ -115,11 +129,11 @@ static void aborted(cclUniqueId id, int ranks, int me) {
 
 /* Nobody comes: the deadline releases the stream. */
 static void late(cclUniqueId id, int ranks, int me) {
-    Rank k = join(id, ranks, me);
+    Rank k = join_all(id, ranks, me);
     int32_t *data = filled(me, 1000);
     OK(cclCommSetTimeout(k.comm, 300));
     if (me == 0) {
-        OK(cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
+        BEGUN(cclTimeout, cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
         CU(cuStreamSynchronize(k.stream));
         CHECK(state(k.comm) == cclTimeout);
     } else {
@@ -133,10 +147,10 @@ static void late(cclUniqueId id, int ranks, int me) {
 
 /* The device of rank 0 breaks, with an operation in its stream that will never begin: the other rank hears of it. */
 static void broken(cclUniqueId id, int ranks, int me) {
-    Rank k = join(id, ranks, me);
+    Rank k = join_all(id, ranks, me);
     int32_t *data = filled(me, 1000);
     if (me == 0) {
-        CU(fakeDelay(k.stream, 20000));
+        gate(k.stream);
         OK(cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
         fakeBreak(CUDA_ERROR_ILLEGAL_ADDRESS);
         REFUSED(cclUnhandledCudaError, "CUDA_ERROR_ILLEGAL_ADDRESS",
@@ -150,12 +164,12 @@ static void broken(cclUniqueId id, int ranks, int me) {
 
 /* The same, and rank 0 leaves without a word: its leaving does not wait for the stream for ever. */
 static void broken_and_left(cclUniqueId id, int ranks, int me) {
-    Rank k = join(id, ranks, me);
+    Rank k = join_all(id, ranks, me);
     int32_t *data = filled(me, 1000);
     if (me == 0) {
-        CU(fakeDelay(k.stream, 20000));
+        gate(k.stream);
     }
-    begun(cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
+    BEGUN(cclRemoteError, cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
     if (me == 0) {
         fakeBreak(CUDA_ERROR_ILLEGAL_ADDRESS);
         OK(cclCommDestroy(k.comm));
@@ -170,7 +184,7 @@ static void broken_and_left(cclUniqueId id, int ranks, int me) {
 static void different(cclUniqueId id, int ranks, int me) {
     Rank k = join(id, ranks, me);
     int32_t *data = filled(me, 1000);
-    begun(cclAllReduce(data, data, me == 0 ? 1000 : 999, TYPE, cclSum, k.comm, k.stream));
+    BEGUN(cclInvalidUsage, cclAllReduce(data, data, me == 0 ? 1000 : 999, TYPE, cclSum, k.comm, k.stream));
     CU(cuStreamSynchronize(k.stream));
     CHECK(state(k.comm) == cclInvalidUsage);
     CHECK(cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream) != cclSuccess);

@@ -34,7 +34,7 @@ typedef struct {
     int file;
 } Memory;
 
-enum What { COPY, WRITE, WAIT, NOTHING, KERNEL };
+enum What { COPY, WRITE, WAIT, KERNEL };
 
 typedef struct Work {
     enum What what;
@@ -169,9 +169,6 @@ static void *carry_out(void *given) {
             }
             free(work->to);
             break;
-        case NOTHING:
-            usleep((useconds_t)work->value);
-            break;
         }
         pthread_mutex_lock(&stream->lock);
         stream->first = work->next;
@@ -233,10 +230,6 @@ static int give(CUstream raw, Work work) {
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
     return CUDA_SUCCESS;
-}
-
-int fakeDelay(CUstream stream, unsigned microseconds) {
-    return depth == 0 ? CUDA_ERROR_INVALID_CONTEXT : give(stream, (Work){.what = NOTHING, .value = microseconds});
 }
 
 /* FAKE_CUDA_INIT is what it gives, if that is set. */

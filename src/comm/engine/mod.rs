@@ -581,6 +581,13 @@ impl Engine {
         })
     }
 
+    /// Closes the communicator because of what went wrong here, and tells all ranks. Whoever then looks finds it closed, even
+    /// if those who should tell all are slow.
+    #[cfg(feature = "cuda")]
+    pub(super) fn fail(&self, cause: Cause) {
+        self.close(reasons::raise(&self.membership, cause));
+    }
+
     /// Closes the communicator, once.
     fn close(&self, cause: Cause) -> Cause {
         let mut is_first = false;
