@@ -500,17 +500,16 @@ impl Communicator {
             Hold::kept(part, staging.clone())
         });
         let (watched, ended) = (Arc::clone(&staging), Arc::clone(&staging));
-        let completion = Completion::with_hook(Box::new(move |outcome| {
-            at_end(outcome);
-            ended.done();
-        }));
         let start = Start {
             gate: Some(Arc::new(Gate::watching(move || watched.is_ready()))),
-            completion: Arc::clone(&completion),
+            completion: Completion::with_hook(Box::new(move |outcome| {
+                at_end(outcome);
+                ended.done();
+            })),
             attended: false,
         };
+        // What never began has no end: the hook is dropped, and the stream was not told to wait for it.
         if let Err(error) = begin(holds, start) {
-            completion.finish(Ok(None));
             let _ = staging.tell_free(&current, stream); // else it is not used again
             return Err(error);
         }
