@@ -1,6 +1,6 @@
 //! [`Region`]: a piece of memory that others may be writing to.
 
-use super::copy::{AHEAD, LINE, Stores, copy_lines};
+use super::copy::{FEW, LINE, Stores, copy_lines};
 use crate::types::Element;
 use std::{fmt, marker::PhantomData, ops::Range, ptr};
 
@@ -146,7 +146,7 @@ impl<'m> Region<'m> {
     /// When the lengths differ.
     #[inline]
     pub(crate) fn copy_ahead_from(&self, from: &Region<'_>) {
-        match self.len < AHEAD {
+        match self.len < FEW {
             true => self.copy_from(from),
             false => self.copy_lines_from(from, Stores::Ahead),
         }
