@@ -17,15 +17,19 @@
  *   it, and of those before, are there. CCL_NET_WRITTEN comes in that order, too: then the write's own memory may be used again,
  *   and its bytes arrive though this side destroys the connection and ends.
  * - ccl has at most `writes` writes posted that no CCL_NET_WRITTEN has told of, and the other side posts at most `arrivals` that
- *   this side has not heard of by `poll`. So queues have bounds, and a plugin that has room for so many never has to refuse.
+ *   this side has not heard of by `poll`. So queues have bounds. Writes with the id CCL_NET_UNTOLD come on top: of them
+ *   CCL_NET_WRITTEN need not tell, so that a card need not either, and where there is no room for one `write` says so.
  * - A write of no bytes carries its immediate alone; address and key are 0 then.
  * - The other side may destroy its end as soon as its writes are written, while this side still writes: what has arrived is told
  *   before the failure of that.
  * - A connection that fails tells so by one CCL_NET_FAILED, and nothing after it; from then on it uses no memory, neither here nor
  *   by the hand of the other side. What of it was posted is lost.
  * - What comes from the other side (addresses, keys, lengths) is checked before it is used, if the hardware does not do that.
- * - ccl destroys connections first, then deregisters memory, then closes the context. A process that was made by fork calls
- *   nothing of what its parent had opened.
+ * - ccl deregisters memory when no write in it is posted and the other side was told of nothing in it, or has done what it was
+ *   told for; what else there is when connections were destroyed. Then it closes the context. Memory stays mapped until it was
+ *   deregistered. A process that was made by fork calls nothing of what its parent had opened.
+ * - The struct of functions grows at its end: ccl reads as much of it as `size` says, and does without what is not there or NULL of
+ *   the functions behind `arm`.
  * - Texts are UTF-8, for people: an error names device, port and the system's own status.
  */
 #ifndef CCL_NET_H
@@ -49,6 +53,9 @@ extern "C" {
 #define CCL_NET_WRITTEN 1 /* the write `id` is done */
 #define CCL_NET_ARRIVED 2 /* a write of the other side is here, with `immediate` */
 #define CCL_NET_FAILED 3  /* the connection is broken; `describe` says why */
+
+/* The id of writes that nothing is to be told of. Who tells all the same is not heard. */
+#define CCL_NET_UNTOLD UINT64_MAX
 
 /* What the plugin knows them by. */
 typedef struct ccl_net_context ccl_net_context;
@@ -75,7 +82,7 @@ typedef struct ccl_net_device {
     char name[64];         /* with a zero at the end */
     uint32_t port;         /* its number, if there are several */
     uint32_t megabits;     /* a second; 0: not known */
-    int32_t numa_node;     /* -1: not known */
+    int32_t numa_node;     /* -1: not known; `devices` has the nearest of equals first */
     uint32_t max_segments; /* of a write, 2 at least */
     uint64_t max_write;    /* bytes of a write, 263168 (257 KiB) at least */
 } ccl_net_device;
@@ -147,6 +154,20 @@ typedef struct ccl_net_plugin {
        once more before it sleeps. It stays the same. */
     int (*descriptor)(ccl_net_context *context);
     int (*arm)(ccl_net_context *context, ccl_net_error *error);
+
+    /* From here on a function may be missing. */
+
+    /* How many connections of each device a direction of a link is to have; 1 if this is missing. Long messages take turns. */
+    uint32_t (*connections)(ccl_net_context *context);
+
+    /* The device whose end best meets the one that gave these bytes: such as one of the same subnet. `device` holds the one that
+       would be taken if this is missing: the sender's devices and the receiver's are paired in their order. */
+    int (*meet)(ccl_net_context *context, const unsigned char *bytes, size_t len, uint32_t *device, ccl_net_error *error);
+
+    /* As register_memory, for memory of a device (a GPU) that is known by a dma-buf: `len` bytes that begin `offset` bytes behind
+       its start, and at `address` in what ccl and the other side say of them. */
+    int (*register_dmabuf)(ccl_net_context *context, uint32_t device, int fd, uint64_t offset, uint64_t address, size_t len,
+                           ccl_net_memory **memory, uint64_t *key, ccl_net_error *error);
 } ccl_net_plugin;
 
 /* What the library exports. The struct stays as it is as long as the library is loaded, which is until the process ends. */

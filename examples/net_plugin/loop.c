@@ -381,7 +381,8 @@ static int loop_poll(ccl_net_context *context, ccl_net_event *events, uint32_t m
     for (struct ccl_net_connection *at = context->connections; at != NULL && *count < most; at = at->next) {
         while (at->told_of < at->sent && !at->told && *count < most) {
             uint64_t id = at->posts[at->told_of++ % at->setup.writes].id;
-            events[(*count)++] = (ccl_net_event){at->setup.number, id, CCL_NET_WRITTEN, 0};
+            if (id != CCL_NET_UNTOLD)
+                events[(*count)++] = (ccl_net_event){at->setup.number, id, CCL_NET_WRITTEN, 0};
         }
     }
     for (int i = 0; i < n; i++) {
@@ -415,12 +416,22 @@ static int loop_arm(ccl_net_context *context, ccl_net_error *error) {
     return fails(context, "arm", error) ? CCL_NET_ERROR : CCL_NET_OK;
 }
 
+/* Two, so that lanes are spread over connections of one device, too. */
+static uint32_t loop_connections(ccl_net_context *context) {
+    (void)context;
+    return 2;
+}
+
+#ifndef LOOP_SIZE
+#define LOOP_SIZE sizeof(ccl_net_plugin)
+#endif
+
 #ifndef LOOP_VERSION
 #define LOOP_VERSION CCL_NET_VERSION
 #endif
 
 static const ccl_net_plugin plugin = {
-    .size = sizeof(ccl_net_plugin),
+    .size = LOOP_SIZE,
     .version = LOOP_VERSION,
     .name = "loop",
     .about = "1",
@@ -438,6 +449,7 @@ static const ccl_net_plugin plugin = {
     .describe = loop_describe,
     .descriptor = loop_descriptor,
     .arm = loop_arm,
+    .connections = loop_connections, /* the other later ones it has not */
 };
 
 const ccl_net_plugin *ccl_net_plugin_v1(void) {

@@ -45,7 +45,8 @@ const TAG: usize = 0xc9;
 ///
 /// It begins with a page and holds zeros. Any call of any communicator may use any part of it; ranks need not agree on
 /// where their buffers are. Each communicator makes it known to the peers once, by the first call that uses it or by
-/// cclCommRegister, so it is meant to be kept. Between hosts it is as good as any other memory; ranks that are threads of one process
+/// cclCommRegister, so it is meant to be kept. Between hosts a network plugin's cards reach it where it
+/// lies; to TCP it is as any other memory. Ranks that are threads of one process
 /// need none of it. Give it back with cclMemFree. Children made by fork do not have it: who touches it there is ended by the system.
 ///
 /// @param size 0 gives NULL.

@@ -39,7 +39,7 @@ pub(crate) struct Allocation {
     addresses: Range<usize>,
     is_freed: AtomicBool,
     /// `None` once it was freed.
-    memory: Mutex<Option<(Area, ProcessFd)>>,
+    memory: Mutex<Option<(Arc<Area>, ProcessFd)>>,
 }
 
 impl Allocation {
@@ -73,7 +73,12 @@ impl Allocation {
         fd.transpose()
     }
 
-    fn memory(&self) -> MutexGuard<'_, Option<(Area, ProcessFd)>> {
+    /// What keeps its addresses from being used by anything else, though it be freed; `None` when it was freed.
+    pub(crate) fn mapping(&self) -> Option<Arc<Area>> {
+        self.memory().as_ref().map(|(area, _)| area.clone())
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Option<(Arc<Area>, ProcessFd)>> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -118,7 +123,7 @@ fn make(len: usize) -> Result<Arc<Allocation>> {
         number,
         addresses: area.region().addresses(),
         is_freed: AtomicBool::new(false),
-        memory: Mutex::new(Some((area, ProcessFd::adopt(fd)))),
+        memory: Mutex::new(Some((Arc::new(area), ProcessFd::adopt(fd)))),
     });
     let mut live = table.live.write().unwrap_or_else(PoisonError::into_inner);
     live.insert(allocation.addresses.start, allocation.clone());

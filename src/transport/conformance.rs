@@ -2,11 +2,15 @@
 //! processes is checked in the transports' own tests.
 
 use super::{
-    Body, CALL_LANES, Caps, Header, LANES, Link, Message, Pinned, Reach, Ticket, Wires, inproc,
+    Body, CALL_LANES, Caps, Header, LANES, Link, MAX_MESSAGE, Message, Pinned, Reach, Ticket, Wires, inproc,
     links::{Attach, Choice, Links},
     plugin, sim, tcp,
 };
-use crate::{mem::Region, net::Protection, types::Error};
+use crate::{
+    mem::{Region, shared::SharedMemory},
+    net::Protection,
+    types::Error,
+};
 
 /// More looks than any message, credit or link of a working transport takes in a test.
 const PATIENCE: usize = 10_000;
@@ -227,17 +231,44 @@ fn credits_and_lanes(out: &impl Link, into: &impl Link, capacity: u32) {
     }
 }
 
+/// Where bodies lie that are not copied.
+enum Memory {
+    Own(Vec<u8>),
+    /// In an allocation that peers may read.
+    Shared(Option<SharedMemory<u8>>),
+}
+
+impl Memory {
+    /// The first bytes of it.
+    fn region(&mut self, len: usize) -> Region<'static> {
+        let whole: &mut [u8] = match self {
+            Memory::Own(bytes) => {
+                bytes.resize(MAX_MESSAGE, 0);
+                bytes
+            }
+            Memory::Shared(memory) => memory.get_or_insert_with(|| SharedMemory::new(MAX_MESSAGE).unwrap()),
+        };
+        let whole = Region::of_mut(whole);
+        // SAFETY: it stays where it is as long as the memory, for which the checks below use it.
+        unsafe { Region::from_raw(whole.as_ptr(), whole.len()) }.part(0, len)
+    }
+}
+
 /// Offered bodies of every length arrive as they lie, between copied ones and in their order, and are taken when they are
 /// released and no earlier.
-fn offers(out: &impl Link, into: &impl Link) {
-    let reach = out.reach(&Region::of(&[0u8]));
+fn offers(out: &impl Link, into: &impl Link, memory: &mut Memory) {
+    let reach = out.reach(&memory.region(out.caps().max_message));
     if reach == Reach::No {
         return;
     }
     for lane in 0..LANES {
         for (number, &len) in lengths(out.caps().max_message).iter().enumerate() {
-            let (header, mut body) = sample(lane, number as u32, len);
-            let offered = Region::of_mut(&mut body);
+            let (header, body) = sample(lane, number as u32, len);
+            let offered = memory.region(len);
+            offered.copy_from(&Region::of(&body));
+            if out.reach(&offered) == Reach::No {
+                continue;
+            }
             let offer = || out.offer(lane, header, offered).unwrap();
             let ticket = (0..PATIENCE).find_map(|_| offer()).expect("credit");
             let copied = sample(lane, !(number as u32), 200);
@@ -270,14 +301,14 @@ fn offers(out: &impl Link, into: &impl Link) {
 
 /// Where a message is wanted makes no difference to what arrives, nor to the messages after it; one that is not the one that was
 /// meant stays away from there.
-fn landings(out: &impl Link, into: &impl Link) {
+fn landings(out: &impl Link, into: &impl Link, memory: &mut Memory) {
     for lane in 0..LANES {
         for (number, &len) in lengths(out.caps().max_message).iter().enumerate() {
             let number = number as u32;
             let (meant, other) = (sample(lane, number, len), sample(lane, !number, len));
             for (sent, begun) in [(&meant, false), (&meant, true), (&other, false), (&other, true)] {
-                let mut place = vec![0u8; len];
-                let target = Region::of_mut(&mut place);
+                let target = memory.region(len);
+                target.copy_from(&Region::of(&vec![0u8; len]));
                 if begun {
                     send(out, lane, sent.0, &sent.1);
                 }
@@ -324,8 +355,10 @@ fn conforms<W: Wires>(ranks: [&W; 2], capacity: u32) {
         let [out, into] = [out, into].map(|link| Lively { link, progress });
         every_length(&out, &into);
         credits_and_lanes(&out, &into, capacity);
-        offers(&out, &into);
-        landings(&out, &into);
+        for mut memory in [Memory::Own(Vec::new()), Memory::Shared(None)] {
+            offers(&out, &into, &mut memory);
+            landings(&out, &into, &mut memory);
+        }
         limits(&out, &into);
         (0..PATIENCE).find(|_| {
             progress();

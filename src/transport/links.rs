@@ -269,6 +269,7 @@ impl Links {
         for link in &self.peers {
             link.shm.withdraw();
             link.tcp.get().inspect(|link| link.withdraw());
+            link.plugin.get().inspect(|link| link.withdraw());
         }
     }
 
@@ -372,6 +373,10 @@ impl Links {
         for (peer, link) in self.peers.iter().enumerate() {
             if let Some(sent) = link.shm.sent() {
                 debug!(rank, ranks, "link: messages to rank {peer} by shm: {sent}");
+            }
+            if let Some((link, sent)) = link.plugin.get().and_then(|link| Some((link, link.sent()?))) {
+                let name = link.name();
+                debug!(rank, ranks, "link: messages to rank {peer} by {name}: {sent}");
             }
         }
     }
@@ -860,8 +865,9 @@ impl Link for AnyLink {
     #[inline]
     fn reach(&self, body: &Region<'_>) -> Reach {
         match self.to.get() {
-            Way::None | Way::Plugin => Reach::No,
+            Way::None => Reach::No,
             Way::Tcp => Reach::Sending,
+            Way::Plugin => self.over_plugin().reach(body),
             Way::Shm => self.shm.reach(body),
         }
     }
@@ -902,8 +908,10 @@ impl Link for AnyLink {
 
     #[inline]
     fn land(&self, lane: usize, header: &Header, target: &Region<'_>) {
-        if self.from.get() == Way::Tcp {
-            self.over_tcp().land(lane, header, target);
+        match self.from.get() {
+            Way::Tcp => self.over_tcp().land(lane, header, target),
+            Way::Plugin => self.over_plugin().land(lane, header, target),
+            Way::None | Way::Shm => {}
         }
     }
 

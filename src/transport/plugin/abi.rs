@@ -10,6 +10,9 @@ pub(super) const WRITTEN: u32 = 1;
 pub(super) const ARRIVED: u32 = 2;
 pub(super) const FAILED: u32 = 3;
 
+/// The id of writes of which `WRITTEN` need not tell.
+pub(super) const UNTOLD: u64 = u64::MAX;
+
 /// Bytes of the longest text by which ends are joined.
 pub(super) const MAX_BYTES: usize = 256;
 
@@ -78,7 +81,7 @@ pub(super) struct Event {
 
 type Why = *mut ErrorText;
 
-/// The functions, none of which is missing.
+/// The functions that every plugin has.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Functions {
@@ -117,7 +120,28 @@ pub(super) struct Functions {
 /// How many functions there are.
 pub(super) const FUNCTIONS: usize = size_of::<Functions>() / size_of::<usize>();
 
-/// `ccl_net_plugin` as it is found: any pointer may be null.
+/// Those that came later: a plugin may end before one, or have a null pointer there.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(super) struct Later {
+    pub(super) connections: Option<unsafe extern "C" fn(*mut RawContext) -> u32>,
+    pub(super) meet: Option<unsafe extern "C" fn(*mut RawContext, *const u8, usize, *mut u32, Why) -> c_int>,
+    pub(super) register_dmabuf: Option<
+        unsafe extern "C" fn(
+            *mut RawContext,
+            u32,
+            c_int,
+            u64,
+            u64,
+            usize,
+            *mut *mut RawMemory,
+            *mut u64,
+            Why,
+        ) -> c_int,
+    >,
+}
+
+/// `ccl_net_plugin` as the first ones had it: any pointer may be null.
 #[repr(C)]
 pub(super) struct Plugin {
     pub(super) size: u32,

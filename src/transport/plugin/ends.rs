@@ -4,9 +4,11 @@ use super::{
     DEPTH, Hub, MAX_ENDS,
     abi::Setup,
     broken,
-    wire::{End, Memory},
+    ring::{Place, Word},
+    wire::{End, Memory, Part},
 };
 use crate::{transport::LANES, types::Error};
+use smallvec::SmallVec;
 use std::{
     cell::{OnceCell, RefCell},
     collections::VecDeque,
@@ -14,18 +16,24 @@ use std::{
     time::Instant,
 };
 
-/// The ends of one direction of a link: lane l uses the end l modulo their number. They are given up together.
+/// The ends of one direction of a link, over which messages are spread. They are given up together.
 pub(super) struct Ends {
     ends: Vec<End>,
     devices: Vec<usize>,
     wire: Arc<super::Wire>,
     /// What the wire has no room for yet, by end.
-    waiting: Vec<RefCell<VecDeque<Posted>>>,
+    waiting: Vec<RefCell<VecDeque<Post>>>,
     trouble: OnceCell<(String, Instant)>,
 }
 
-/// A write: its lane, piece of the ring, immediate and number.
-type Posted = (usize, (usize, usize), u32, u32);
+/// A write.
+pub(super) struct Post {
+    pub(super) parts: SmallVec<[Part; 2]>,
+    /// Address and key.
+    pub(super) to: (u64, u64),
+    pub(super) word: Word,
+    pub(super) id: u64,
+}
 
 /// Which end an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,27 +58,53 @@ impl Number {
 }
 
 impl Ends {
-    /// So many ends of connections with `peer`, on which this rank sends or receives, over all devices in turn; and the bytes by
-    /// which the other side joins them.
-    pub(super) fn create(
+    /// Ends of connections with `peer`, on which this rank sends: so many of each device; and the bytes by which the other side
+    /// joins them.
+    pub(super) fn to(rank: usize, peer: usize, hub: &Hub) -> Result<(Ends, Vec<Vec<u8>>), Error> {
+        let wire = hub.wire();
+        // Those of all devices come before a second one of the first, if there is no room for all.
+        let count = wire.devices() * wire.connections();
+        let devices = (0..count.min(MAX_ENDS)).map(|i| i % wire.devices()).collect();
+        Ends::create(rank, peer, wire, true, devices)
+    }
+
+    /// Ends of connections with `peer` on which this rank receives: each of the device that best meets the one that gave these
+    /// bytes.
+    pub(super) fn from(
         rank: usize,
         peer: usize,
         hub: &Hub,
-        sends: bool,
-        count: usize,
+        bytes: &[Vec<u8>],
     ) -> Result<(Ends, Vec<Vec<u8>>), Error> {
         let wire = hub.wire();
-        let devices: Vec<usize> = (0..count.min(MAX_ENDS)).map(|i| i % wire.devices()).collect();
-        let (messages, credits) = ((LANES * DEPTH) as u32, LANES as u32);
+        let meet = |(i, bytes): (usize, &Vec<u8>)| wire.meet(bytes, i % wire.devices());
+        let devices = bytes.iter().enumerate().map(meet).collect::<Result<_, _>>();
+        Ends::create(rank, peer, wire, false, devices.map_err(|why| broken(rank, why))?)
+    }
+
+    fn create(
+        rank: usize,
+        peer: usize,
+        wire: &Arc<super::Wire>,
+        sends: bool,
+        devices: Vec<usize>,
+    ) -> Result<(Ends, Vec<Vec<u8>>), Error> {
+        let messages = (LANES * DEPTH) as u32;
         let create = |(index, &device): (usize, &usize)| {
             let setup = Setup {
                 number: Number { peer, sends, index }.encode(),
                 device: device as u32,
                 peer: peer as u32,
                 first: sends.into(),
-                writes: if sends { messages } else { credits },
-                // A credit is for one message or more, all of which this rank has sent since it looked.
-                arrivals: messages,
+                // A receiver writes credits, and one wish of each lane.
+                writes: if sends { messages } else { messages + LANES as u32 },
+                // A credit is for one message or more, all of which this rank has sent since it looked; and a wish is for one of
+                // these, or the next one.
+                arrivals: if sends {
+                    2 * messages + LANES as u32
+                } else {
+                    messages
+                },
             };
             End::create(wire, &setup)
         };
@@ -103,41 +137,50 @@ impl Ends {
         self.ends.len()
     }
 
-    /// Which end a lane uses.
-    pub(super) fn index(&self, lane: usize) -> usize {
+    /// The end of a lane: what is short, and all that the other direction's receiver says, goes by it.
+    pub(super) fn of_lane(&self, lane: usize) -> usize {
         lane % self.ends.len()
     }
 
-    pub(super) fn end(&self, lane: usize) -> &End {
-        &self.ends[self.index(lane)]
-    }
-
-    /// Memory that the end of a lane can use.
-    pub(super) fn memory(&self, lane: usize, len: usize) -> Result<Memory, String> {
-        Memory::new(&self.wire, self.devices[self.index(lane)], len)
-    }
-
-    /// Puts a write in its line.
-    pub(super) fn post(&self, lane: usize, piece: (usize, usize), word: u32, number: u32) {
-        if !self.are_broken() {
-            let mut line = self.waiting[self.index(lane)].borrow_mut();
-            line.push_back((lane, piece, word, number));
+    /// The end by which a lane's message of so many bytes goes. Long ones take turns, so that one lane has them all.
+    pub(super) fn of_message(&self, lane: usize, number: u32, len: usize) -> usize {
+        match len < STRIPED {
+            true => self.of_lane(lane),
+            false => (lane + number as usize) % self.ends.len(),
         }
     }
 
-    /// Hands the line of `lane` to the wire by `write`, as far as there is room; `false` if that failed, now or before.
-    pub(super) fn flush(
-        &self,
-        lane: usize,
-        write: impl Fn(usize, (usize, usize), u32, u32) -> Result<bool, String>,
-        hub: &Hub,
-    ) -> bool {
+    /// Memory that all ends can use.
+    pub(super) fn memory(&self, len: usize) -> Result<Arc<Memory>, String> {
+        Memory::new(&self.wire, &self.devices, len).map(Arc::new)
+    }
+
+    /// By which the other side writes into `memory`, at `at`; `None` if not all ends can use it.
+    pub(super) fn place(&self, memory: &Memory, at: usize) -> Option<Place> {
+        let keys = self
+            .devices
+            .iter()
+            .map(|&device| memory.key(device))
+            .collect::<Option<_>>()?;
+        let address = memory.address() + at as u64;
+        Some(Place { address, keys })
+    }
+
+    /// Puts a write in the line of an end.
+    pub(super) fn post(&self, index: usize, post: Post) {
+        if !self.are_broken() {
+            self.waiting[index].borrow_mut().push_back(post);
+        }
+    }
+
+    /// Hands the line of an end to the wire, as far as there is room; `false` if that failed, now or before.
+    pub(super) fn flush(&self, index: usize, hub: &Hub) -> bool {
         if self.are_broken() {
             return false;
         }
-        let mut line = self.waiting[self.index(lane)].borrow_mut();
-        while let Some(&(lane, piece, word, number)) = line.front() {
-            match write(lane, piece, word, number) {
+        let mut line = self.waiting[index].borrow_mut();
+        while let Some(post) = line.front() {
+            match self.ends[index].write(&post.parts, post.to, post.word.encode(), post.id) {
                 Ok(true) => _ = line.pop_front(),
                 Ok(false) => {
                     hub.is_full();
@@ -151,6 +194,17 @@ impl Ends {
             }
         }
         true
+    }
+
+    /// Hands the lines of all ends to the wire, as [`flush`](Ends::flush) does.
+    pub(super) fn flush_all(&self, hub: &Hub) -> bool {
+        (0..self.ends.len()).all(|index| self.flush(index, hub))
+    }
+
+    /// Destroys them: from here on nothing is read or written by them.
+    pub(super) fn close(&self, why: &str, hub: &Hub) {
+        self.ends.iter().for_each(End::close);
+        self.fail(why.to_owned(), hub);
     }
 
     /// The connection `index` has failed.
@@ -174,3 +228,6 @@ impl Ends {
         self.trouble.get().cloned()
     }
 }
+
+/// Bytes of a message that is worth another connection than its lane's.
+const STRIPED: usize = 16 << 10;

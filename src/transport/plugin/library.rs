@@ -2,7 +2,7 @@
 
 //! Finds plugins and makes safe calls of their functions.
 
-use super::abi::{self, Functions};
+use super::abi::{self, Functions, Later};
 use crate::sys::library::{self, beside};
 use std::{
     ffi::{CStr, OsStr, c_char, c_void},
@@ -17,6 +17,7 @@ pub(crate) struct Plugin {
     name: &'static str,
     about: &'static str,
     functions: Functions,
+    later: Later,
 }
 
 impl Plugin {
@@ -67,6 +68,16 @@ impl Plugin {
                 size_of::<abi::Plugin>()
             ));
         }
+        // SAFETY: as above; of what lies behind, only what it says to have is read, whole pointers of the same types.
+        let later = unsafe {
+            let mut later = Later::default();
+            let own = (size - size_of::<abi::Plugin>()).min(size_of::<Later>()) & !(size_of::<usize>() - 1);
+            found
+                .add(1)
+                .cast::<u8>()
+                .copy_to_nonoverlapping((&raw mut later).cast(), own);
+            later
+        };
         // SAFETY: as above; it is as long as that.
         let found = unsafe { &*found };
         if found.functions.iter().any(|function| function.is_null()) {
@@ -88,6 +99,7 @@ impl Plugin {
             functions: unsafe {
                 mem::transmute::<[*const c_void; abi::FUNCTIONS], Functions>(found.functions)
             },
+            later,
         })
     }
 
@@ -103,6 +115,10 @@ impl Plugin {
 
     pub(super) fn functions(&self) -> &Functions {
         &self.functions
+    }
+
+    pub(super) fn later(&self) -> &Later {
+        &self.later
     }
 }
 

@@ -1,11 +1,16 @@
 //! Wires of others: a library that is loaded at run time brings remote writes with immediates, by the C interface of
 //! `include/ccl_net.h`. All that is about messages is done here.
 //!
-//! Each direction of a link has connections of its own, one for each device. Its sender makes its ends and hands their bytes over,
+//! Each direction of a link has connections of its own, at least one for each device. Its sender makes its ends and hands their bytes over,
 //! and the rank at the other side, when it looks at what came, makes its own, registers a ring for each lane, and answers. Until
 //! then there is no link to send on. A message is written from the sender's ring to the same place of the receiver's, and its
 //! immediate says where ([`ring`]). Credits go the other way as writes of no bytes. So nobody ever writes where there is no room,
-//! and the wire's queues have bounds that it is told.
+//! and the wire's queues have bounds that it is told. Long messages of a lane take turns among the connections.
+//!
+//! Bodies in memory that callers had from this library need no copy: the sender's lie there while they are written, and a receiver
+//! who waits says where it wants the next message, by a write onto the sender's desk: if the sender has not sent it yet, it is
+//! written there and not into the ring. Nobody waits for that for long. Such memory is registered once, as a whole, and its addresses stay
+//! taken as long as devices know it, though it be given back.
 //!
 //! The connection by which a link was made stays open and carries nothing: its end tells that nothing more will come.
 
@@ -24,18 +29,21 @@ pub(crate) use frame::is_greeting;
 pub(crate) use library::Plugin;
 pub(crate) use wire::{Wire, joined};
 
-use super::{CALL_LANES, Caps, Header, LANES, MAX_MESSAGE, Message, Ticket};
+use super::{CALL_LANES, Caps, Header, MAX_MESSAGE, Message, Reach, Ticket};
 use crate::{
-    mem::Region,
+    mem::{
+        Region,
+        shared::{self, Allocation},
+    },
     net::{Connection, Parcel},
     sys::{fork::ProcessFd, socket},
     types::{Cause, Error},
 };
-use abi::{ARRIVED, Event, FAILED, WRITTEN};
+use abi::{ARRIVED, Event, FAILED, UNTOLD, WRITTEN};
 use ends::Number;
 use frame::Greeting;
 use inbound::Inbound;
-use outbound::Outbound;
+use outbound::{Outbound, Sent};
 use ring::Word;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::{
@@ -47,6 +55,8 @@ use std::{
     },
     time::Instant,
 };
+use tracing::warn;
+use wire::{Memory, Part};
 
 /// Messages that a lane holds.
 pub(crate) const DEPTH: usize = 8;
@@ -69,6 +79,8 @@ pub(crate) struct Hub {
     quiet: AtomicUsize,
     /// When the last connection ended, in whichever way.
     ended: Mutex<Option<Instant>>,
+    /// Callers' memory that devices were asked to know; `None`: they cannot.
+    allocations: Mutex<Vec<(Arc<Allocation>, Option<Arc<Memory>>)>>,
 }
 
 impl Hub {
@@ -92,6 +104,7 @@ impl Hub {
             may_have_more: AtomicBool::new(false),
             quiet: AtomicUsize::new(0),
             ended: Mutex::default(),
+            allocations: Mutex::default(),
         })
     }
 
@@ -156,6 +169,33 @@ impl Hub {
     /// When the last connection ended, in whichever way.
     pub(crate) fn last_end(&self) -> Option<Instant> {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A piece of memory of a caller's as devices know it, if they can: of allocations that peers may read
+    /// ([`shared`](crate::mem::shared)), each registered when it is first used. They alone are known, as it is known when they are
+    /// given back.
+    fn known(&self, body: &Region<'_>) -> Option<Part> {
+        let mut all = self.allocations.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(allocation, _)| !allocation.is_freed());
+        let found = all
+            .iter()
+            .find_map(|(allocation, memory)| Some((allocation.place_of(body)?, memory.clone())));
+        let (at, memory) = match found {
+            Some(found) => found,
+            None => {
+                let allocation = shared::find(body)?;
+                let memory = Memory::of(&self.wire, &allocation)?;
+                let memory = memory
+                    .map_err(|why| warn!("{why}: its messages are copied"))
+                    .ok()
+                    .map(Arc::new);
+                let at = allocation.place_of(body)?;
+                all.push((allocation, memory.clone()));
+                (at, memory)
+            }
+        };
+        let (memory, len) = (memory?, body.len());
+        Some(Part { memory, at, len })
     }
 
     fn one_ended(&self) -> Instant {
@@ -237,18 +277,21 @@ impl Link {
                 "it opened a link of another version".to_owned(),
             ));
         };
-        if greeting.rings.is_some() {
-            let Some(half) = self.outbound.get() else {
-                return Err(broken(self.peer, "it answered what was not asked".to_owned()));
-            };
-            half.joined(self.rank, greeting)?;
-            return Ok(Heard::Sends);
-        }
+        let desk = match greeting.places {
+            frame::Places::Desk(desk) => desk,
+            frame::Places::Rings(rings) => {
+                let Some(half) = self.outbound.get() else {
+                    return Err(broken(self.peer, "it answered what was not asked".to_owned()));
+                };
+                half.joined(self.rank, &greeting.bytes, rings)?;
+                return Ok(Heard::Sends);
+            }
+        };
         if self.inbound.get().is_some() {
             let what = format!("it opened a second link to rank {}", self.rank);
             return Err(broken(self.peer, what));
         }
-        let (half, answer) = Inbound::accept(self.rank, self.peer, greeting, &self.hub)?;
+        let (half, answer) = Inbound::accept(self.rank, self.peer, &greeting.bytes, desk, &self.hub)?;
         let _ = self.inbound.set(half);
         if let Some(fd) = parcel.fds.into_iter().next() {
             let _ = self.made_by[1].set(ProcessFd::adopt(fd));
@@ -260,16 +303,21 @@ impl Link {
     fn progress(&self, number: Number, event: &Event) -> Result<(), Error> {
         let of_plugin = |why| broken(self.rank, format!("plugin {}: {why}", self.hub.wire.name()));
         match (event.kind, number.sends, self.outbound.get(), self.inbound.get()) {
+            (WRITTEN, ..) if event.id == UNTOLD => Ok(()),
             (WRITTEN, true, Some(half), _) => half.written(event.id, &self.hub).map_err(of_plugin),
-            (WRITTEN, false, _, Some(half)) => half.written(event.id, &self.hub).map_err(of_plugin),
+            (WRITTEN, false, _, Some(half)) => half.written(event.id).map_err(of_plugin),
             (ARRIVED, true, Some(half), _) => match Word::decode(event.immediate) {
                 Some(Word::Credit { lane, released }) => half.credited(lane, released),
+                Some(Word::Wanted { lane, number }) => {
+                    half.wanted(lane, number);
+                    Ok(())
+                }
                 _ => Err(broken(
                     self.peer,
                     "it wrote what no rank of this version does".to_owned(),
                 )),
             },
-            (ARRIVED, false, _, Some(half)) => half.arrived(number.index, event.immediate, &self.hub),
+            (ARRIVED, false, _, Some(half)) => half.arrived(event.immediate, &self.hub),
             (FAILED, true, Some(half), _) => {
                 half.ends().failed(number.index, &self.hub);
                 half.give_up(&self.hub);
@@ -286,10 +334,14 @@ impl Link {
 
     /// Hands the wire what it had no room for.
     pub(crate) fn flush(&self) {
-        for lane in 0..LANES {
-            self.outbound.get().inspect(|half| half.flush(lane, &self.hub));
-            self.inbound.get().inspect(|half| half.flush(lane, &self.hub));
-        }
+        self.outbound.get().inspect(|half| half.flush(&self.hub));
+        self.inbound.get().inspect(|half| half.flush(&self.hub));
+    }
+
+    /// Uses no memory of callers' any more.
+    pub(crate) fn withdraw(&self) {
+        self.outbound.get().inspect(|half| half.withdraw(&self.hub));
+        self.inbound.get().inspect(|half| half.withdraw(&self.hub));
     }
 
     /// Whether something is still to be written.
@@ -322,6 +374,19 @@ impl Link {
         let sends = self.outbound.get().and_then(|half| half.ends().trouble());
         let receives = self.inbound.get().and_then(|half| half.ends().trouble());
         sends.into_iter().chain(receives).min_by_key(|(_, since)| *since)
+    }
+
+    /// The wire's name.
+    pub(crate) fn name(&self) -> &'static str {
+        self.hub.wire.name()
+    }
+
+    /// How many messages it has sent, if that is known, for people.
+    pub(crate) fn sent(&self) -> Option<String> {
+        let Sent { all, lent, landed } = self.outbound.get()?.sent();
+        Some(format!(
+            "{all}, {lent} of them from where they lay, {landed} to where they were wanted"
+        ))
     }
 
     /// Bytes of memory that its rings take.
@@ -360,12 +425,26 @@ impl super::Link for Link {
         self.outbound().commit(lane, header, &self.hub);
     }
 
-    fn offer(&self, _lane: usize, _header: Header, _body: Region<'_>) -> Result<Option<Ticket>, Error> {
-        Err(Error::internal("a body was offered that the peer cannot reach"))
+    fn reach(&self, body: &Region<'_>) -> Reach {
+        match body.len() >= OFFERED_LEAST && self.hub.known(body).is_some() {
+            true => Reach::Sending,
+            false => Reach::No,
+        }
     }
 
-    fn taken(&self, _lane: usize, _ticket: Ticket) -> bool {
-        true
+    fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error> {
+        let Some(part) = self.hub.known(&body) else {
+            return Err(Error::internal("a body was offered that the peer cannot reach"));
+        };
+        self.outbound().offer(self.rank, lane, header, part, &self.hub)
+    }
+
+    fn taken(&self, lane: usize, ticket: Ticket) -> bool {
+        self.outbound().has_gone(lane, ticket)
+    }
+
+    fn land(&self, lane: usize, header: &Header, target: &Region<'_>) {
+        self.inbound().land(lane, header, target, &self.hub);
     }
 
     fn peek(&self, lane: usize) -> Result<Option<Message<'_>>, Error> {
@@ -393,6 +472,9 @@ fn broken(rank: usize, what: String) -> Error {
         what,
     })
 }
+
+/// Bytes of a body that is worth a piece of a write of its own, so that it need not be copied.
+const OFFERED_LEAST: usize = 4 << 10;
 
 /// Events taken at once.
 const AT_ONCE: usize = 64;

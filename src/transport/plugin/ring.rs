@@ -8,6 +8,7 @@ use crate::{
     mem::Region,
     transport::{Header, LANES, MAX_MESSAGE},
 };
+use smallvec::SmallVec;
 
 /// Bytes of the line before a body.
 pub(super) const LINE: usize = 64;
@@ -101,13 +102,86 @@ impl Places {
     }
 }
 
+/// Where a receiver wants its next message of a lane, if it is the one that is meant: what it writes onto the sender's desk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) number: u32,
+    pub(super) len: u32,
+    pub(super) header: Header,
+    pub(super) place: Place,
+}
+
+/// Memory of this rank's that the other one writes into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) address: u64,
+    /// By the connection on which it is written.
+    pub(super) keys: SmallVec<[u64; 2]>,
+}
+
+impl Wanted {
+    /// Bytes of the longest one, and from one to the next on a desk.
+    pub(super) const ROOM: usize = 128;
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let Wanted {
+            number,
+            len,
+            header,
+            place,
+        } = self;
+        let words = [*number, *len].into_iter().chain(*header);
+        let mut bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+        bytes.extend(place.address.to_le_bytes());
+        bytes.extend(place.keys.iter().flat_map(|key| key.to_le_bytes()));
+        bytes
+    }
+
+    /// What was said by one with so many connections.
+    pub(super) fn decode(bytes: &[u8; Wanted::ROOM], ends: usize) -> Wanted {
+        let (head, keys) = bytes.split_at(Wanted::HEAD);
+        let word =
+            |i: usize| u32::from_le_bytes([head[4 * i], head[4 * i + 1], head[4 * i + 2], head[4 * i + 3]]);
+        let long = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .rev()
+                .fold(0, |all, &byte| all << 8 | u64::from(byte))
+        };
+        Wanted {
+            number: word(0),
+            len: word(1),
+            header: [word(2), word(3), word(4), word(5)],
+            place: Place {
+                address: long(&head[24..]),
+                keys: keys.chunks_exact(8).take(ends).map(long).collect(),
+            },
+        }
+    }
+
+    const HEAD: usize = 32;
+}
+
+/// Where on a desk the wish for a message stands.
+pub(super) fn on_desk(lane: usize, number: u32) -> usize {
+    (lane * DEPTH + number as usize % DEPTH) * Wanted::ROOM
+}
+
+/// Bytes of a sender's desk.
+pub(super) const DESK: usize = LANES * DEPTH * Wanted::ROOM;
+const _: () = assert!(Wanted::HEAD + 8 * super::MAX_ENDS <= Wanted::ROOM);
+
 /// What the immediate of a write says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Word {
     /// A message of a lane is there, at that place of its ring. Of its number there are the last [`NUMBER_BITS`] bits.
     Message { lane: usize, at: usize, number: u32 },
+    /// A message of a lane is there, where its receiver had wanted it.
+    Landed { lane: usize, number: u32 },
     /// So many messages of a lane, modulo 2^16, have been released.
     Credit { lane: usize, released: u16 },
+    /// Where a lane's message is wanted stands on its sender's [desk](Wanted). Of its number there are the last 16 bits.
+    Wanted { lane: usize, number: u16 },
 }
 
 impl Word {
@@ -117,7 +191,12 @@ impl Word {
                 let number = number & ((1 << NUMBER_BITS) - 1);
                 (lane as u32) << 27 | number << PLACE_BITS | (at / LINE) as u32
             }
+            Word::Landed { lane, number } => {
+                let number = number & ((1 << NUMBER_BITS) - 1);
+                (lane as u32) << 27 | number << PLACE_BITS | LANDED
+            }
             Word::Credit { lane, released } => 1 << 31 | (lane as u32) << 27 | u32::from(released),
+            Word::Wanted { lane, number } => 1 << 31 | (lane as u32) << 27 | 1 << 16 | u32::from(number),
         }
     }
 
@@ -128,18 +207,33 @@ impl Word {
             return None;
         }
         if word >> 31 == 1 {
-            let released = word as u16;
-            return (word >> 16 & 0x7ff == 0).then_some(Word::Credit { lane, released });
+            return match word >> 16 & 0x7ff {
+                0 => Some(Word::Credit {
+                    lane,
+                    released: word as u16,
+                }),
+                1 => Some(Word::Wanted {
+                    lane,
+                    number: word as u16,
+                }),
+                _ => None,
+            };
         }
-        let at = (word & ((1 << PLACE_BITS) - 1)) as usize * LINE;
+        let place = word & ((1 << PLACE_BITS) - 1);
         let number = word >> PLACE_BITS & ((1 << NUMBER_BITS) - 1);
+        if place == LANDED {
+            return Some(Word::Landed { lane, number });
+        }
+        let at = place as usize * LINE;
         (at + LINE <= RING).then_some(Word::Message { lane, at, number })
     }
 }
 
 const PLACE_BITS: u32 = 14;
 pub(super) const NUMBER_BITS: u32 = 13;
-const _: () = assert!(LANES <= 16 && RING / LINE <= 1 << PLACE_BITS && PLACE_BITS + NUMBER_BITS == 27);
+/// Stands for a place where no message of a ring begins.
+const LANDED: u32 = (1 << PLACE_BITS) - 1;
+const _: () = assert!(LANES <= 16 && RING / LINE < LANDED as usize && PLACE_BITS + NUMBER_BITS == 27);
 const _: () = assert!(Head::LEN <= LINE && RING.is_multiple_of(LINE));
 
 #[cfg(test)]
@@ -153,9 +247,22 @@ mod tests {
             let head = Head { len, number, header };
             prop_assert_eq!(Head::decode(&head.encode()), head);
             let number = number & ((1 << NUMBER_BITS) - 1);
-            for word in [Word::Message { lane, at: line * LINE, number }, Word::Credit { lane, released: number as u16 }] {
+            let short = number as u16;
+            for word in [Word::Message { lane, at: line * LINE, number }, Word::Landed { lane, number },
+                         Word::Credit { lane, released: short }, Word::Wanted { lane, number: short }] {
                 prop_assert_eq!(Word::decode(word.encode()), Some(word));
             }
+        }
+
+        #[test]
+        fn wishes_round_trip(number: u32, len: u32, header: Header, address: u64,
+                             keys in prop::collection::vec(0u64.., 1..=crate::transport::plugin::MAX_ENDS)) {
+            let place = Place { address, keys: keys.into() };
+            let wanted = Wanted { number, len, header, place };
+            let mut bytes = [0; Wanted::ROOM];
+            let said = wanted.encode();
+            bytes[..said.len()].copy_from_slice(&said);
+            prop_assert_eq!(Wanted::decode(&bytes, wanted.place.keys.len()), wanted);
         }
 
         #[test]

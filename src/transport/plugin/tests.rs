@@ -1,17 +1,27 @@
 //! The plugin interface: what is loaded, and that Rust and C mean the same by it. How links behave, the conformance test says.
 
-use super::{Hub, Plugin, Wire, abi, inbound::Inbound, outbound::Outbound};
-use crate::transport::{
-    inproc,
-    links::{Choice, Links},
-    tcp,
+use super::{
+    Hub, Plugin, Wire, abi,
+    frame::{Greeting, Places},
+    inbound::Inbound,
+    outbound::Outbound,
+};
+use crate::{
+    mem::{Region, shared::SharedMemory},
+    transport::{
+        LANES, Link as _, Reach, Wires as _,
+        conformance::{bytes_of, connect, sample},
+        inproc,
+        links::{Choice, Links},
+        tcp,
+    },
 };
 use std::{
     fs,
     mem::offset_of,
     path::{Path, PathBuf},
     process::Command,
-    sync::LazyLock,
+    sync::{Arc, LazyLock},
 };
 use tempfile::TempDir;
 
@@ -46,12 +56,17 @@ fn example() -> Plugin {
     Plugin::load(EXAMPLE.1.to_str().unwrap()).unwrap()
 }
 
-/// Links of threads by the plugin of the examples.
+/// That one, or the one that is to be tested instead.
+fn tested() -> Plugin {
+    std::env::var("CCL_TEST_NET_PLUGIN").map_or_else(|_| example(), |path| Plugin::load(&path).unwrap())
+}
+
+/// Links of threads by a plugin: that of the examples, if no other one is named.
 pub(crate) fn links(ranks: usize, choice: Choice) -> Vec<Links> {
     let links = inproc::links(ranks).unwrap().into_iter().enumerate();
     links
         .map(|(rank, links)| {
-            let wire = Wire::open(example(), rank, ranks).unwrap();
+            let wire = Wire::open(tested(), rank, ranks).unwrap();
             links
                 .with_transport(choice, tcp::Settings::default())
                 .with_wire(Some(wire))
@@ -90,6 +105,15 @@ fn what_is_no_plugin_is_refused() {
         error.starts_with("libccl_net_nobody-has-it.so: it cannot be loaded: "),
         "{error}"
     );
+    // One that was built before there were the later functions.
+    let (_kept, library) = compile(
+        Path::new(SOURCE),
+        "loop",
+        &["-DLOOP_SIZE=offsetof(ccl_net_plugin,connections)"],
+    );
+    let plugin = Plugin::load(library.to_str().unwrap()).unwrap();
+    assert!(plugin.later().connections.is_none() && plugin.later().meet.is_none());
+    assert!(example().later().connections.is_some() && example().later().register_dmabuf.is_none());
     for name in ["", "Loop", "a b", "../loop.so"] {
         assert!(Plugin::load(name).is_err(), "{name}");
     }
@@ -154,6 +178,14 @@ fn strict(fault: &str) -> (TempDir, Plugin) {
     (kept, Plugin::load(library.to_str().unwrap()).unwrap())
 }
 
+/// What rank 1 makes of a greeting of rank 0.
+fn accept(greeting: Greeting, hub: &Hub) -> Result<(Inbound, Greeting), crate::types::Error> {
+    let Places::Desk(desk) = greeting.places else {
+        panic!("a question has a desk");
+    };
+    Inbound::accept(1, 0, &greeting.bytes, desk, hub)
+}
+
 #[test]
 fn whatever_fails_connections_go_first_and_nothing_stays() {
     for (fault, wanted) in [
@@ -165,7 +197,7 @@ fn whatever_fails_connections_go_first_and_nothing_stays() {
         let hub = |rank, plugin| Hub::new(rank, &Wire::open(plugin, rank, 2).unwrap()).unwrap();
         let (sends, receives) = (hub(0, example()), hub(1, faulty));
         let (_half, greeting) = Outbound::open(0, 1, &sends).unwrap();
-        let error = Inbound::accept(1, 0, greeting, &receives).err().unwrap();
+        let error = accept(greeting, &receives).err().unwrap();
         assert!(error.to_string().contains(wanted), "{error}");
     }
 }
@@ -176,10 +208,77 @@ fn a_second_answer_joins_nothing() {
     let hub = |rank| Hub::new(rank, &Wire::open(plugin, rank, 2).unwrap()).unwrap();
     let (sends, receives) = (hub(0), hub(1));
     let (sender, greeting) = Outbound::open(0, 1, &sends).unwrap();
-    let (_receiver, answer) = Inbound::accept(1, 0, greeting, &receives).unwrap();
-    sender.joined(0, answer.clone()).unwrap();
-    let error = sender.joined(0, answer).unwrap_err();
+    let (_receiver, answer) = accept(greeting, &receives).unwrap();
+    let Places::Rings(rings) = answer.places else {
+        panic!("a desk is no answer");
+    };
+    sender.joined(0, &answer.bytes, rings.clone()).unwrap();
+    let error = sender.joined(0, &answer.bytes, rings).unwrap_err();
     assert!(error.to_string().contains("it answered twice"), "{error}");
+}
+
+#[test]
+fn what_cards_know_goes_from_where_it_lies_to_where_it_is_wanted() {
+    let ranks = links(2, Choice::Plugin);
+    let progress = || ranks.iter().for_each(|rank| rank.progress().unwrap());
+    let (out, into) = connect(&ranks[0], &ranks[1]);
+    let len = 100_000;
+    let mut memory = [(); 2].map(|()| SharedMemory::<u8>::new(len).unwrap());
+    let [from, to] = &mut memory;
+    let (header, body) = sample(3, 0, len);
+    from.copy_from_slice(&body);
+    let (from, to) = (Region::of_mut(from), Region::of_mut(to));
+    assert_eq!(out.reach(&from), Reach::Sending);
+    assert_eq!(
+        out.reach(&Region::of(&body)),
+        Reach::No,
+        "nobody knows when it is given back"
+    );
+    for lane in 0..LANES {
+        for round in 0..20 {
+            // Each by another connection than the last.
+            to.copy_from(&Region::of(&vec![0; len]));
+            into.land(lane, &header, &to);
+            (0..1000).for_each(|_| progress());
+            let ticket = out.offer(lane, header, from).unwrap().unwrap();
+            let looks = (0..100_000).find_map(|_| (progress(), into.peek(lane).unwrap()).1);
+            let message = looks.expect("a message");
+            let here = message.body.here().unwrap();
+            assert!(here.is(&to), "message {round} of lane {lane} was copied");
+            assert!(bytes_of(&here) == body);
+            into.release(lane);
+            assert!((0..100_000).any(|_| (progress(), out.taken(lane, ticket)).1));
+        }
+    }
+    // Nobody hears of a wish that was given up.
+    into.land(0, &header, &to);
+    ranks[1].withdraw();
+    assert!(into.peek(0).unwrap().is_none() && ranks[1].trouble(0).is_some());
+    let lost = out.offer(0, header, from).unwrap();
+    (0..1000).for_each(|_| progress());
+    assert!(into.peek(0).unwrap().is_none() && to.addresses() != from.addresses());
+    ranks[0].withdraw();
+    assert!(lost.is_none() || ranks[0].trouble(1).is_some());
+}
+
+#[test]
+fn memory_that_was_given_back_is_forgotten_and_its_addresses_stay_taken() {
+    let hub = Hub::new(0, &Wire::open(example(), 0, 2).unwrap()).unwrap();
+    let known = |memory: &SharedMemory<u8>| hub.known(&Region::of(memory)).map(|part| part.memory);
+    let first = SharedMemory::<u8>::new(1 << 20).unwrap();
+    let (place, part) = (Region::of(&first).addresses(), known(&first).unwrap());
+    assert!(
+        Arc::ptr_eq(&part, &known(&first).unwrap()),
+        "it is registered once"
+    );
+    drop(first);
+    let second = SharedMemory::<u8>::new(1 << 20).unwrap();
+    let others = Region::of(&second).addresses();
+    assert!(others.end <= place.start || place.end <= others.start);
+    let other = known(&second).unwrap();
+    assert!(!Arc::ptr_eq(&part, &other));
+    assert_eq!(Arc::strong_count(&part), 1, "the hub has it no more");
+    assert!(hub.known(&Region::of(&[0u8; 100])).is_none());
 }
 
 #[test]
@@ -194,6 +293,7 @@ fn rust_and_c_mean_the_same() {
     same("CCL_NET_AGAIN", abi::AGAIN as usize);
     same("CCL_NET_WRITTEN", abi::WRITTEN as usize);
     same("CCL_NET_ARRIVED", abi::ARRIVED as usize);
+    same("CCL_NET_UNTOLD + 1", abi::UNTOLD.wrapping_add(1) as usize);
     same("CCL_NET_FAILED", abi::FAILED as usize);
     macro_rules! fields {
         ($($c:ident $rust:ident { $($field:ident)* })*) => {$(
@@ -208,8 +308,11 @@ fn rust_and_c_mean_the_same() {
         ccl_net_setup Setup { number device peer first writes arrivals }
         ccl_net_segment Segment { address len memory }
         ccl_net_event Event { connection id kind immediate }
-        ccl_net_plugin Plugin { size version name about }
     }
+    macro_rules! heads {
+        ($($field:ident)*) => {$(same(concat!("offsetof(ccl_net_plugin, ", stringify!($field), ")"), offset_of!(abi::Plugin, $field));)*};
+    }
+    heads! { size version name about }
     macro_rules! functions {
         ($($c:ident $rust:ident)*) => {$(
             same(
@@ -222,6 +325,19 @@ fn rust_and_c_mean_the_same() {
         open open close close devices devices device device register_memory register deregister_memory deregister
         create create join join destroy destroy write write poll poll describe describe descriptor descriptor arm arm
     }
+    macro_rules! later {
+        ($($name:ident)*) => {$(
+            same(
+                concat!("offsetof(ccl_net_plugin, ", stringify!($name), ")"),
+                size_of::<abi::Plugin>() + offset_of!(abi::Later, $name),
+            );
+        )*};
+    }
+    later! { connections meet register_dmabuf }
+    same(
+        "sizeof(ccl_net_plugin)",
+        size_of::<abi::Plugin>() + size_of::<abi::Later>(),
+    );
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("same.c");
     fs::write(&source, text).unwrap();

@@ -7,9 +7,14 @@ use super::{
     },
     library::{Plugin, intern, tidy},
 };
-use crate::{mem::Region, sys::fork::generation};
+use crate::{
+    mem::{Region, shared::Allocation},
+    sys::{area::Area, fork::generation},
+};
+use smallvec::SmallVec;
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
+    cell::Cell,
     ffi::{CStr, c_char, c_int},
     fmt,
     os::fd::BorrowedFd,
@@ -130,6 +135,28 @@ impl Wire {
         self.devices.len()
     }
 
+    /// How many connections of each device a direction of a link is to have.
+    pub(super) fn connections(&self) -> usize {
+        // SAFETY: the context is open.
+        let wanted = self.plugin.later().connections.map(|f| unsafe { f(self.raw) });
+        wanted.map_or(1, |wanted| wanted.max(1) as usize)
+    }
+
+    /// The device whose end best meets the one that gave these bytes; `or_else` where the plugin leaves that to others.
+    pub(super) fn meet(&self, bytes: &[u8], or_else: usize) -> Result<usize, String> {
+        let Some(meet) = self.plugin.later().meet else {
+            return Ok(or_else);
+        };
+        let mut device = or_else as u32;
+        // SAFETY: the context is open, and so many bytes are there.
+        asked(|why| unsafe { meet(self.raw, bytes.as_ptr(), bytes.len(), &raw mut device, why) })
+            .map_err(|why| format!("plugin {}: {why}", self.name()))?;
+        match (device as usize) < self.devices() {
+            true => Ok(device as usize),
+            false => Err(format!("plugin {}: meet gave device {device}", self.name())),
+        }
+    }
+
     /// What is said of an end at the device of this number.
     pub(super) fn at(&self, device: usize) -> String {
         let device = self.devices.get(device).map(Device::to_string);
@@ -180,7 +207,8 @@ impl Drop for Wire {
 /// One end of a connection.
 pub(super) struct End {
     wire: Arc<Wire>,
-    raw: *mut RawConnection,
+    /// Null once it was closed.
+    raw: Cell<*mut RawConnection>,
     device: usize,
 }
 
@@ -212,7 +240,7 @@ impl End {
         }
         let end = End {
             wire: Arc::clone(wire),
-            raw,
+            raw: Cell::new(raw),
             device,
         };
         if len > bytes.len() {
@@ -224,55 +252,59 @@ impl End {
 
     /// Joins it with the one that gave these bytes.
     pub(super) fn join(&self, bytes: &[u8]) -> Result<(), String> {
+        let raw = self.raw.get();
+        if raw.is_null() {
+            return Err(self.said("it was closed"));
+        }
         // SAFETY: the connection is there, and so are the bytes.
         let joined = asked(|why| unsafe {
-            (self.wire.plugin.functions().join)(self.raw, bytes.as_ptr(), bytes.len(), why)
+            (self.wire.plugin.functions().join)(raw, bytes.as_ptr(), bytes.len(), why)
         });
-        joined.map_err(|why| format!("{}: {why}", self.wire.at(self.device)))
+        joined.map_err(|why| self.said(&why))
     }
 
-    /// Writes what is in `from`, which lies in `memory`, to an address of the other side. `false` if there is no room now.
+    /// Writes the parts, one after the other, to an address of the other side. `false` if there is no room now.
     ///
-    /// Until the wire tells that this is written, or that the connection has failed, the memory is not to be changed.
+    /// Until the wire tells that this is written, or that the connection has failed, they are not to be changed, and their memory
+    /// is kept.
     pub(super) fn write(
         &self,
-        from: Option<(&Region<'_>, &Memory)>,
-        to: (u64, u64),
+        parts: &[Part],
+        (address, key): (u64, u64),
         immediate: u32,
         id: u64,
     ) -> Result<bool, String> {
-        let segment = from.map(|(region, memory)| {
-            assert!(memory.holds(region), "a write of memory that is not registered");
-            Segment {
-                address: region.as_ptr().cast_const().cast(),
-                len: region.len(),
-                memory: memory.raw,
-            }
-        });
-        let (segments, count) = match &segment {
-            Some(one) => (ptr::from_ref(one), 1),
-            None => (ptr::null(), 0),
+        let raw = self.raw.get();
+        if raw.is_null() {
+            return Err(self.said("it was closed"));
+        }
+        let segment = |part: &Part| {
+            let (memory, _) =
+                part.memory.registered[self.device].ok_or("a write of memory that it does not know")?;
+            Ok(Segment {
+                address: part.bytes().as_ptr().cast_const().cast(),
+                len: part.len,
+                memory,
+            })
         };
-        let ((address, key), mut text) = (to, Text::new());
+        let segments = parts
+            .iter()
+            .map(segment)
+            .collect::<Result<SmallVec<[Segment; 2]>, &str>>();
+        let segments = segments.map_err(|why| self.said(why))?;
+        let (first, count) = match segments.is_empty() {
+            true => (ptr::null(), 0),
+            false => (segments.as_ptr(), segments.len() as u32),
+        };
+        let mut text = Text::new();
         let mut why = text.raw();
+        let write = self.wire.plugin.functions().write;
         // SAFETY: the connection is there; what is written lies in registered memory, which outlives the end (`Memory`).
-        let done = unsafe {
-            let write = self.wire.plugin.functions().write;
-            write(
-                self.raw,
-                segments,
-                count,
-                address,
-                key,
-                immediate,
-                id,
-                &raw mut why,
-            )
-        };
+        let done = unsafe { write(raw, first, count, address, key, immediate, id, &raw mut why) };
         match done {
             OK => Ok(true),
             AGAIN => Ok(false),
-            _ => Err(format!("{}: {}", self.wire.at(self.device), text.said())),
+            _ => Err(self.said(&text.said())),
         }
     }
 
@@ -280,83 +312,134 @@ impl End {
     pub(super) fn reason(&self) -> String {
         let mut text = Text::new();
         let raw = text.raw();
-        // SAFETY: the connection is there, and there is room for so much text.
-        unsafe { (self.wire.plugin.functions().describe)(self.raw, raw.text, raw.size) };
-        format!("{}: {}", self.wire.at(self.device), text.said())
+        if !self.raw.get().is_null() {
+            // SAFETY: the connection is there, and there is room for so much text.
+            unsafe { (self.wire.plugin.functions().describe)(self.raw.get(), raw.text, raw.size) };
+        }
+        self.said(&text.said())
+    }
+
+    /// Destroys it: from here on nothing is read or written by it.
+    pub(super) fn close(&self) {
+        let raw = self.raw.replace(ptr::null_mut());
+        if self.wire.is_ours() && !raw.is_null() {
+            // SAFETY: it was made, and is destroyed once.
+            unsafe { (self.wire.plugin.functions().destroy)(raw) };
+        }
+    }
+
+    fn said(&self, what: &str) -> String {
+        format!("{}: {what}", self.wire.at(self.device))
     }
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        if self.wire.is_ours() {
-            // SAFETY: it was made, and is destroyed once.
-            unsafe { (self.wire.plugin.functions().destroy)(self.raw) };
-        }
+        self.close();
     }
 }
 
-/// Memory of this rank's that a device may read and write: zeroed pages. It must outlive the ends that use it, so it stands behind
-/// them in a struct.
+/// Memory of this rank's that devices may read and write. What an end reads or writes is kept by those who have it do so.
 pub(super) struct Memory {
     wire: Arc<Wire>,
-    raw: *mut RawMemory,
-    key: u64,
+    /// By device, where it is registered: what the plugin knows it by, and the key of the other side.
+    registered: Vec<Option<(*mut RawMemory, u64)>>,
     base: *mut u8,
-    layout: Layout,
+    len: usize,
+    mapped: Mapped,
+}
+
+/// What keeps memory there while devices know it.
+enum Mapped {
+    /// It is this one's alone.
+    Here(Layout),
+    /// An allocation of a caller's. Though it be given back, nothing else comes to lie at its addresses.
+    There(#[expect(dead_code, reason = "it is kept")] Arc<Area>),
 }
 
 // SAFETY: as for `Wire`; the bytes are reached through regions only.
 unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
 
 impl Memory {
-    pub(super) fn new(wire: &Arc<Wire>, device: usize, len: usize) -> Result<Memory, String> {
+    /// Zeroed pages for these devices.
+    pub(super) fn new(wire: &Arc<Wire>, devices: &[usize], len: usize) -> Result<Memory, String> {
         let layout = Layout::from_size_align(len, PAGE).map_err(|e| e.to_string())?;
         // SAFETY: it is not of no bytes.
         let base = unsafe { alloc_zeroed(layout) };
         if base.is_null() {
             handle_alloc_error(layout);
         }
-        let (mut raw, mut key) = (ptr::null_mut(), 0);
-        let register = wire.plugin.functions().register;
-        // SAFETY: the context is open; the memory is there until it was deregistered.
-        let done = asked(|why| unsafe {
-            let (raw, key) = (&raw mut raw, &raw mut key);
-            register(wire.raw, device as u32, base.cast(), len, raw, key, why)
-        });
-        if let Err(why) = done {
-            // SAFETY: it was allocated so, and is not used.
-            unsafe { dealloc(base, layout) };
-            let at = wire.at(device);
-            return Err(format!("{at}: {len} bytes of memory cannot be registered: {why}"));
-        }
-        let wire = Arc::clone(wire);
-        Ok(Memory {
+        Memory::register(wire, devices.iter().copied(), (base, len), Mapped::Here(layout))
+    }
+
+    /// An allocation of a caller's, for all devices. `None` if it was given back.
+    pub(super) fn of(wire: &Arc<Wire>, allocation: &Allocation) -> Option<Result<Memory, String>> {
+        let area = allocation.mapping()?;
+        let (base, len) = (area.region().as_ptr(), area.region().len());
+        Some(Memory::register(
             wire,
-            raw,
-            key,
+            0..wire.devices(),
+            (base, len),
+            Mapped::There(area),
+        ))
+    }
+
+    fn register(
+        wire: &Arc<Wire>,
+        devices: impl Iterator<Item = usize>,
+        (base, len): (*mut u8, usize),
+        mapped: Mapped,
+    ) -> Result<Memory, String> {
+        // What was registered goes where one device fails.
+        let mut memory = Memory {
+            wire: Arc::clone(wire),
+            registered: vec![None; wire.devices()],
             base,
-            layout,
-        })
+            len,
+            mapped,
+        };
+        for device in devices {
+            if memory.registered[device].is_some() {
+                continue;
+            }
+            let (mut raw, mut key) = (ptr::null_mut(), 0);
+            let register = wire.plugin.functions().register;
+            // SAFETY: the context is open; the memory is there until it was deregistered.
+            asked(|why| unsafe {
+                let (raw, key) = (&raw mut raw, &raw mut key);
+                register(wire.raw, device as u32, base.cast(), len, raw, key, why)
+            })
+            .map_err(|why| {
+                format!(
+                    "{}: {len} bytes of memory cannot be registered: {why}",
+                    wire.at(device)
+                )
+            })?;
+            memory.registered[device] = Some((raw, key));
+        }
+        Ok(memory)
     }
 
     /// All of it.
     pub(super) fn region(&self) -> Region<'_> {
         // SAFETY: it is mapped as long as this is there; no reference to its bytes is ever made.
-        unsafe { Region::from_raw(self.base, self.layout.size()) }
+        unsafe { Region::from_raw(self.base, self.len) }
     }
 
-    /// By which the other side writes there.
-    pub(super) fn place(&self) -> (u64, u64) {
-        (self.base.expose_provenance() as u64, self.key)
+    /// Where the other side finds it.
+    pub(super) fn address(&self) -> u64 {
+        self.base.expose_provenance() as u64
+    }
+
+    /// By which the other side writes there, on connections of a device that knows it.
+    pub(super) fn key(&self, device: usize) -> Option<u64> {
+        self.registered[device].map(|(_, key)| key)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.layout.size()
-    }
-
-    fn holds(&self, region: &Region<'_>) -> bool {
-        let (ours, theirs) = (self.region().addresses(), region.addresses());
-        ours.start <= theirs.start && theirs.end <= ours.end
+        self.len
     }
 }
 
@@ -365,10 +448,36 @@ impl Drop for Memory {
         if !self.wire.is_ours() {
             return; // in a forked child what is registered may not be mapped: it is not touched
         }
-        // SAFETY: it was registered; the ends that use it are gone.
-        unsafe { (self.wire.plugin.functions().deregister)(self.wire.raw, self.raw) };
-        // SAFETY: it was allocated so; no device uses it any more, and no region, which would borrow this.
-        unsafe { dealloc(self.base, self.layout) };
+        for (raw, _) in self.registered.iter().flatten() {
+            // SAFETY: it was registered; the ends that use it are gone, or done with it.
+            unsafe { (self.wire.plugin.functions().deregister)(self.wire.raw, *raw) };
+        }
+        if let Mapped::Here(layout) = self.mapped {
+            // SAFETY: it was allocated so; no device uses it any more, and no region, which would borrow this.
+            unsafe { dealloc(self.base, layout) };
+        }
+    }
+}
+
+/// A piece of memory that devices know, and which it keeps.
+#[derive(Clone)]
+pub(super) struct Part {
+    pub(super) memory: Arc<Memory>,
+    pub(super) at: usize,
+    pub(super) len: usize,
+}
+
+impl Part {
+    pub(super) fn bytes(&self) -> Region<'_> {
+        self.memory.region().part(self.at, self.len)
+    }
+
+    /// The same, for as long as whoever says where a message is wanted leaves that to the link (`Link::land`).
+    pub(super) fn landed<'l>(&self) -> Region<'l> {
+        let bytes = self.bytes();
+        // SAFETY: its mapping stays until the message is released; those who look at the message go on with it before, and what
+        // they use after it they borrow from their caller.
+        unsafe { Region::from_raw(bytes.as_ptr(), bytes.len()) }
     }
 }
 
