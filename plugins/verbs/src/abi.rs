@@ -12,6 +12,9 @@ pub(crate) const WRITTEN: u32 = 1;
 pub(crate) const ARRIVED: u32 = 2;
 pub(crate) const FAILED: u32 = 3;
 
+/// `CCL_NET_UNTOLD`.
+pub(crate) const UNTOLD: u64 = u64::MAX;
+
 /// `ccl_net_error`.
 #[repr(C)]
 pub struct ErrorText {
@@ -101,6 +104,19 @@ pub struct Plugin {
     pub(crate) describe: unsafe extern "C" fn(*mut Connection, *mut c_char, usize),
     pub(crate) descriptor: unsafe extern "C" fn(*mut Context) -> c_int,
     pub(crate) arm: unsafe extern "C" fn(*mut Context, Why) -> c_int,
+    pub(crate) connections: unsafe extern "C" fn(*mut Context) -> u32,
+    pub(crate) meet: unsafe extern "C" fn(*mut Context, *const u8, usize, *mut u32, Why) -> c_int,
+    pub(crate) register_dmabuf: unsafe extern "C" fn(
+        *mut Context,
+        u32,
+        c_int,
+        u64,
+        u64,
+        usize,
+        *mut *mut Memory,
+        *mut u64,
+        Why,
+    ) -> c_int,
 }
 
 // SAFETY: its texts are constants.

@@ -4,12 +4,16 @@ use crate::{
     abi::{self, Event, Segment, Setup},
     context::Context,
     device::Device,
+    settings::Fault,
     verbs::{self, Ah, Cap, Cq, Qp, QpAttr, QpInit, SendWr, Sge, Wc},
 };
 use std::{
-    cell::{Cell, OnceCell},
+    cell::{Cell, OnceCell, RefCell},
+    collections::VecDeque,
     ffi::{CStr, c_void},
-    io, ptr,
+    io,
+    net::Ipv6Addr,
+    ptr,
 };
 
 /// `ccl_net_connection`.
@@ -21,7 +25,11 @@ pub(crate) struct Connection {
     psn: u32,
     max_inline: Cell<usize>,
     max_sge: usize,
+    /// Writes of which the device has not told that they are done, nor of a later one.
     posted: Cell<u32>,
+    /// Those since the last one that it tells of, and before each of those.
+    quiet: Cell<u32>,
+    runs: RefCell<VecDeque<u32>>,
     /// Whether the other side can receive: the first one greets when it can, and the other one waits for that.
     ready: Cell<bool>,
     /// Completion events of the channel that have to be acknowledged.
@@ -35,7 +43,9 @@ pub(crate) struct Connection {
 const BYTES: usize = 30;
 const LAYOUT: u8 = 1;
 /// The id of the greeting, which is not told.
-const GREETING: u64 = u64::MAX;
+const GREETING: u64 = u64::MAX - 1;
+/// Of so many writes that nothing is to be told of the device tells of one, so that there is room again.
+const QUIET_RUN: u32 = 16;
 
 /// Of a write.
 pub(crate) const MOST_SEGMENTS: usize = 8;
@@ -52,6 +62,15 @@ const RECEIVED: u32 = 129;
 const INIT: (u32, i32) = (1, 57);
 const TO_RECEIVE: (u32, i32) = (2, 1_216_897);
 const TO_SEND: (u32, i32) = (3, 77_313);
+const TO_ERROR: (u32, i32) = (6, 1);
+
+/// What the bytes of an end say of its port: whether it is InfiniBand, and its address.
+pub(crate) fn address(bytes: &[u8]) -> Option<(bool, [u8; 16])> {
+    let bytes = bytes
+        .first_chunk::<BYTES>()
+        .filter(|all| bytes.len() == BYTES && all[0] == LAYOUT)?;
+    Some((bytes[1] == 1, *bytes.last_chunk()?))
+}
 
 impl Connection {
     /// A queue pair that can receive as soon as it is joined. [`destroy`](Connection::destroy) ends it.
@@ -75,6 +94,8 @@ impl Connection {
             max_inline: Cell::new(0),
             max_sge: device.max_sge.min(MOST_SEGMENTS as u32) as usize,
             posted: Cell::new(0),
+            quiet: Cell::new(0),
+            runs: RefCell::default(),
             ready: Cell::new(setup.first != 0),
             events: Cell::new(0),
             failed: OnceCell::new(),
@@ -95,7 +116,7 @@ impl Connection {
     fn make(&self, word: *mut c_void) -> Result<(), String> {
         let device = self.device()?;
         // One more of each for the greeting.
-        let (sends, receives) = (self.setup.writes + 1, self.setup.arrivals + 1);
+        let (sends, receives) = (self.setup.writes + QUIET_RUN + 1, self.setup.arrivals + 1);
         if sends.max(receives) > device.max_wr {
             return Err(format!(
                 "{device}: it takes {} requests of a queue pair, too few",
@@ -217,7 +238,11 @@ impl Connection {
             ah,
             ..QpAttr::default()
         };
-        self.modify(attr, TO_RECEIVE, "RTR")?;
+        let route = |why| {
+            let [own, other] = [device.gid, dgid].map(|gid| Ipv6Addr::from(gid).to_canonical());
+            format!("{why}: from {own} to {other}")
+        };
+        self.modify(attr, TO_RECEIVE, "RTR").map_err(route)?;
         let attr = QpAttr {
             timeout: settings.timeout,
             retry_cnt: settings.retries,
@@ -250,6 +275,9 @@ impl Connection {
     }
 
     fn receive(&self) -> Result<(), String> {
+        if self.qp.get().is_null() {
+            return Ok(()); // what has come before is told
+        }
         // SAFETY: the queue pair lives.
         match unsafe { verbs::post_recv(self.qp.get()) } {
             0 => Ok(()),
@@ -269,10 +297,19 @@ impl Connection {
         if self.failed.get().is_some() {
             return Ok(true); // it is lost, of which CCL_NET_FAILED tells
         }
-        if !self.ready.get() || self.posted.get() == self.setup.writes {
+        if !self.ready.get() || self.posted.get() == self.setup.writes + QUIET_RUN {
             return Ok(false);
         }
-        self.post(segments, address, key as u32, immediate, id)?;
+        let mut key = key as u32;
+        // One without bytes has no key.
+        let fault = (!segments.is_empty()).then(|| self.context().fault()).flatten();
+        match fault {
+            None => {}
+            Some(Fault::WrongKey) => key = !key,
+            Some(Fault::Destroyed) => self.drop_pair(),
+            Some(Fault::Error) => self.modify(QpAttr::default(), TO_ERROR, "ERROR")?,
+        }
+        self.post(segments, address, key, immediate, id)?;
         self.posted.set(self.posted.get() + 1);
         Ok(true)
     }
@@ -293,6 +330,10 @@ impl Connection {
             };
             all += part.len;
         }
+        if self.qp.get().is_null() {
+            return Ok(()); // it is lost
+        }
+        let is_quiet = id == abi::UNTOLD && self.quiet.get() + 1 < QUIET_RUN;
         let inline = if all > 0 && all <= self.max_inline.get() {
             INLINE
         } else {
@@ -304,7 +345,7 @@ impl Connection {
             sg_list: list.as_ptr(),
             num_sge: parts.len() as i32,
             opcode: WRITE_WITH_IMMEDIATE,
-            flags: SIGNALED | inline,
+            flags: inline | if is_quiet { 0 } else { SIGNALED },
             imm: imm.to_be(),
             remote_addr: address,
             rkey: key,
@@ -313,8 +354,13 @@ impl Connection {
         // SAFETY: the queue pair lives, and the list as long as the call.
         match unsafe { verbs::post_send(self.qp.get(), &mut wr) } {
             0 => {
+                match is_quiet {
+                    true => self.quiet.set(self.quiet.get() + 1),
+                    false => self.runs.borrow_mut().push_back(self.quiet.take()),
+                }
                 self.context().count(|counts| {
                     counts.writes += 1;
+                    counts.signaled += u64::from(!is_quiet);
                     counts.inline += u64::from(inline != 0);
                     counts.bytes += all as u64;
                 });
@@ -382,8 +428,12 @@ impl Connection {
                 kind: abi::ARRIVED,
                 immediate,
             });
-        } else if wc.wr_id != GREETING {
-            self.posted.set(self.posted.get() - 1);
+            return Ok(());
+        }
+        let quiet = self.runs.borrow_mut().pop_front().unwrap_or_default();
+        let own = u32::from(wc.wr_id != GREETING);
+        self.posted.set(self.posted.get() - quiet - own);
+        if ![GREETING, abi::UNTOLD].contains(&wc.wr_id) {
             events.push(Event {
                 connection,
                 id: wc.wr_id,
@@ -399,8 +449,17 @@ impl Connection {
         if self.failed.get().is_some() {
             return;
         }
-        let name = self.device().map_or_else(|why| why, ToString::to_string);
-        self.failed.get_or_init(|| format!("{name}: {why}"));
+        self.context().asynchronous(); // the device may know more of it
+        let device = self.device();
+        let trouble = device
+            .as_ref()
+            .ok()
+            .and_then(|device| device.trouble.borrow().clone());
+        let before = trouble
+            .filter(|trouble| trouble != why)
+            .map_or_else(String::new, |it| format!("; before: {it}"));
+        let name = device.map_or_else(|why| why, ToString::to_string);
+        self.failed.get_or_init(|| format!("{name}: {why}{before}"));
         self.drop_pair();
     }
 

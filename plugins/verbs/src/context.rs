@@ -2,9 +2,10 @@
 
 use crate::{
     abi::{Event, Host},
-    connection::Connection,
+    connection::{self, Connection},
     device::{self, Device},
-    settings::Settings,
+    nearness,
+    settings::{Fault, Settings},
     verbs::{AsyncEvent, Verbs, verbs},
 };
 use std::{
@@ -27,6 +28,8 @@ pub(crate) struct Context {
     /// Polls that nothing came of since the devices' own events were looked for.
     idle: Cell<u32>,
     counts: Cell<Counts>,
+    /// Writes so far, where a test has one of them go wrong.
+    writes: Cell<u64>,
     /// What the last poll found: room for the next one.
     found: RefCell<Vec<Event>>,
 }
@@ -36,6 +39,8 @@ pub(crate) struct Context {
 pub(crate) struct Counts {
     pub(crate) writes: u64,
     pub(crate) inline: u64,
+    /// Of which the device tells when they are done.
+    pub(crate) signaled: u64,
     pub(crate) bytes: u64,
     pub(crate) polls: u64,
     pub(crate) completions: u64,
@@ -65,6 +70,7 @@ impl Context {
             next: Cell::new(0),
             idle: Cell::new(0),
             counts: Cell::default(),
+            writes: Cell::new(0),
             found: RefCell::default(),
         });
         for device in &context.devices {
@@ -99,6 +105,32 @@ impl Context {
             .ok_or_else(|| format!("there is no device {index}"))
     }
 
+    /// Which device best meets the end that said `bytes`: one with the same kind of link, then of the same subnet, then `or_else`.
+    pub(crate) fn meet(&self, bytes: &[u8], or_else: u32) -> Result<u32, String> {
+        let Some((infiniband, gid)) = connection::address(bytes) else {
+            return Err("the other side's plugin is another version".to_owned());
+        };
+        let grade = |&index: &u32| {
+            let device = &self.devices[index as usize];
+            let is_alike = device.infiniband == infiniband;
+            (
+                is_alike,
+                nearness::share(device.gid, gid, device.subnet),
+                index == or_else,
+            )
+        };
+        (0..self.devices.len() as u32)
+            .max_by_key(grade)
+            .ok_or_else(|| "there is no device".to_owned())
+    }
+
+    /// Whether this write is the one that a test has go wrong, and how.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        let (fault, at) = self.settings.fault?;
+        self.writes.set(self.writes.get() + 1);
+        (self.writes.get() == at).then_some(fault)
+    }
+
     fn log(&self, level: c_int, text: &str) {
         if let Ok(text) = CString::new(text) {
             // SAFETY: the host lives as long as this.
@@ -123,7 +155,7 @@ impl Context {
     }
 
     /// What the devices themselves tell.
-    fn asynchronous(&self) {
+    pub(crate) fn asynchronous(&self) {
         for index in 0..self.devices.len() {
             let device = &self.devices[index];
             let mut event = AsyncEvent {
@@ -139,6 +171,10 @@ impl Context {
                     if BENIGN.contains(&event.kind) { 3 } else { 1 },
                     &format!("{device}: {text}"),
                 );
+                if [PORT_ACTIVE, PORT_ERROR, DEVICE_FATAL].contains(&event.kind) {
+                    let lasts = event.kind != PORT_ACTIVE;
+                    *device.trouble.borrow_mut() = lasts.then(|| format!("{text} (event {})", event.kind));
+                }
                 let element = event.element;
                 // SAFETY: it came from there. Before anything is destroyed, which would wait for it.
                 unsafe { (self.verbs.ibv_ack_async_event)(&mut event) };
@@ -204,6 +240,8 @@ impl Context {
 /// Polls.
 const IDLE: u32 = 4096;
 const DEVICE_FATAL: u32 = 8;
+const PORT_ACTIVE: u32 = 9;
+const PORT_ERROR: u32 = 10;
 /// Errors of a completion queue or a queue pair.
 const OF_A_CONNECTION: [u32; 4] = [0, 1, 2, 3];
 /// What is no reason to warn: established, drained, path migrated, port active, LID, keys, subnet manager, names, addresses.
@@ -214,6 +252,7 @@ impl Drop for Context {
         let Counts {
             writes,
             inline,
+            signaled,
             bytes,
             polls,
             completions,
@@ -222,7 +261,7 @@ impl Drop for Context {
         self.log(
             2,
             &format!(
-                "{writes} writes ({inline} inline) of {bytes} bytes, {completions} completions by {polls} polls, {sleeps} times asleep"
+                "{writes} writes ({inline} inline, {signaled} signaled) of {bytes} bytes, {completions} completions by {polls} polls, {sleeps} times asleep"
             ),
         );
         // SAFETY: opened once.

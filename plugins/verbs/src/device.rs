@@ -2,10 +2,11 @@
 
 use crate::{
     gid::{self, Entry},
+    nearness::{self, Distances},
     settings::Settings,
     verbs::{self, Channel, DeviceAttr, Port, RawContext, Verbs},
 };
-use std::{cmp::Reverse, ffi::CStr, ffi::c_void, fs, io, ptr};
+use std::{cell::RefCell, cmp::Reverse, ffi::CStr, ffi::c_void, fs, io, ptr};
 
 const ACTIVE: u32 = 4;
 const INFINIBAND: u8 = 1;
@@ -30,9 +31,13 @@ pub(crate) struct Device {
     pub(crate) gid_index: u8,
     /// Why this address was chosen.
     pub(crate) reason: &'static str,
+    /// How many of its bits are the subnet's.
+    pub(crate) subnet: u32,
+    /// What the device has told of the port that is not over.
+    pub(crate) trouble: RefCell<Option<String>>,
 }
 
-/// All ports that `CCL_IB_HCA` allows and that are up, the fastest first.
+/// All ports that `CCL_IB_HCA` allows and that are up, the fastest first, and of equals the nearest to this rank's processors.
 ///
 /// # Errors
 /// Why there is none.
@@ -74,7 +79,8 @@ pub(crate) fn all(settings: &Settings) -> Result<Vec<Device>, String> {
     unsafe { (verbs.ibv_free_device_list)(list) };
     match (found.is_empty(), refused.is_empty()) {
         (false, _) => {
-            found.sort_by_key(|device| Reverse(device.megabits));
+            let distances = Distances::here();
+            found.sort_by_key(|device| (Reverse(device.megabits), distances.to(device.numa_node)));
             Ok(found)
         }
         (true, false) => Err(refused.join("; ")),
@@ -128,6 +134,8 @@ impl Device {
             gid: [0; 16],
             gid_index: 0,
             reason: "",
+            subnet: 0,
+            trouble: RefCell::default(),
         };
         // What has been opened is closed by `drop` where one of these fails.
         let mut state = Port::default();
@@ -185,6 +193,32 @@ impl Device {
         Ok(device)
     }
 
+    /// One that is not open.
+    #[cfg(test)]
+    pub(crate) fn for_test(verbs: &'static Verbs, name: &str, port: u8) -> Device {
+        Device {
+            verbs,
+            raw: ptr::null_mut(),
+            pd: ptr::null_mut(),
+            channel: ptr::null_mut(),
+            name: name.to_owned(),
+            port,
+            megabits: 0,
+            numa_node: -1,
+            max_sge: 0,
+            max_wr: 0,
+            max_write: 0,
+            mtu: 0,
+            lid: 0,
+            infiniband: false,
+            gid: [0; 16],
+            gid_index: 0,
+            reason: "",
+            subnet: 0,
+            trouble: RefCell::default(),
+        }
+    }
+
     fn choose_gid(&mut self, count: u32, settings: &Settings) -> Result<(), String> {
         let kind = |index| {
             sysfs(
@@ -203,6 +237,7 @@ impl Device {
         let table: Vec<Entry> = (0..count.min(256)).filter_map(entry).collect();
         let (chosen, reason) = gid::choose(&table, self.infiniband, settings)?;
         (self.gid, self.gid_index, self.reason) = (chosen.gid, chosen.index as u8, reason);
+        self.subnet = nearness::subnet(self.gid, self.infiniband);
         Ok(())
     }
 

@@ -13,13 +13,14 @@ mod context;
 mod device;
 mod gid;
 mod memory;
+mod nearness;
 mod settings;
 mod verbs;
 
 use abi::{AGAIN, ERROR, ErrorText, Event, Host, OK, Plugin, Segment, Setup};
 use connection::{Connection, MOST_SEGMENTS};
 use context::Context;
-use memory::Memory;
+use memory::{Memory, Piece};
 use std::{
     ffi::{c_char, c_int, c_void},
     slice,
@@ -235,11 +236,68 @@ unsafe extern "C" fn arm(context: *mut Context, error: *mut ErrorText) -> c_int 
     unsafe { answer((*context).arm().map(|()| OK), error) }
 }
 
+unsafe extern "C" fn connections(context: *mut Context) -> u32 {
+    // SAFETY: the contract, above.
+    unsafe { &*context }.settings.connections
+}
+
+unsafe extern "C" fn meet(
+    context: *mut Context,
+    bytes: *const u8,
+    len: usize,
+    device: *mut u32,
+    error: *mut ErrorText,
+) -> c_int {
+    // SAFETY: the contract, above.
+    unsafe {
+        let met = (*context)
+            .meet(slice::from_raw_parts(bytes, len), *device)
+            .map(|met| {
+                *device = met;
+                OK
+            });
+        answer(met, error)
+    }
+}
+
+unsafe extern "C" fn register_dmabuf(
+    context: *mut Context,
+    device: u32,
+    fd: c_int,
+    offset: u64,
+    address: u64,
+    len: usize,
+    memory: *mut *mut Memory,
+    key: *mut u64,
+    error: *mut ErrorText,
+) -> c_int {
+    // SAFETY: the contract, above.
+    unsafe {
+        let made = (*context).device(device).and_then(|device| {
+            Memory::register_dmabuf(
+                device,
+                &Piece {
+                    fd,
+                    offset,
+                    address,
+                    len,
+                },
+            )
+        });
+        let made = made.map(|made| {
+            *key = u64::from(made.rkey);
+            *memory = Box::into_raw(made);
+            OK
+        });
+        answer(made, error)
+    }
+}
+
 static PLUGIN: Plugin = Plugin {
     size: size_of::<Plugin>() as u32,
     version: abi::VERSION,
     name: c"verbs".as_ptr(),
-    about: c"1".as_ptr(),
+    about: c"2".as_ptr(),
     open,
     close,
     devices,
@@ -254,6 +312,9 @@ static PLUGIN: Plugin = Plugin {
     describe,
     descriptor,
     arm,
+    connections,
+    meet,
+    register_dmabuf,
 };
 
 /// What `ccl_net.h` asks of a plugin.

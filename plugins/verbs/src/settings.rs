@@ -21,6 +21,21 @@ pub(crate) struct Settings {
     pub(crate) traffic_class: u8,
     /// `CCL_IB_PKEY`: the place of the partition's key in the port's table.
     pub(crate) pkey_index: u16,
+    /// `CCL_IB_QPS_PER_CONNECTION`: queue pairs of each device in a direction of a link.
+    pub(crate) connections: u32,
+    /// `CCL_IB_FAULT`, for tests: `KIND:N` spoils the Nth write of this process.
+    pub(crate) fault: Option<(Fault, u64)>,
+}
+
+/// What a test has go wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// The write has a key that the other side does not know.
+    WrongKey,
+    /// The queue pair is destroyed instead.
+    Destroyed,
+    /// The queue pair is put into its error state before.
+    Error,
 }
 
 impl Settings {
@@ -44,6 +59,8 @@ impl Settings {
             service_level: small("CCL_IB_SL", 0, 15, 0)?,
             traffic_class: small("CCL_IB_TC", 0, 255, 0)?,
             pkey_index: number("CCL_IB_PKEY", 0, 65535)?.unwrap_or(0) as u16,
+            connections: number("CCL_IB_QPS_PER_CONNECTION", 1, 8)?.unwrap_or(1),
+            fault: text("CCL_IB_FAULT")?.map(|said| fault(&said)).transpose()?,
         })
     }
 }
@@ -97,6 +114,19 @@ impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.said)
     }
+}
+
+fn fault(said: &str) -> Result<(Fault, u64), String> {
+    let known = [
+        ("wrong-key", Fault::WrongKey),
+        ("destroyed", Fault::Destroyed),
+        ("error", Fault::Error),
+    ];
+    let found = said.split_once(':').and_then(|(kind, at)| {
+        let (_, fault) = known.into_iter().find(|(name, _)| *name == kind)?;
+        Some((fault, at.parse().ok()?))
+    });
+    found.ok_or_else(|| format!("CCL_IB_FAULT={said}: wrong-key:N, destroyed:N or error:N"))
 }
 
 fn text(name: &str) -> Result<Option<String>, String> {

@@ -207,11 +207,32 @@ pub(crate) struct AsyncEvent {
     pub(crate) kind: u32,
 }
 
+/// Protection domain, offset, length, address in requests, descriptor, access.
+pub(crate) type RegisterDmabuf = unsafe extern "C" fn(*mut c_void, u64, usize, u64, c_int, c_int) -> *mut Mr;
+
 macro_rules! functions {
     ($($name:ident: fn($($arg:ty),*) -> $out:ty;)*) => {
         /// The library's functions. It stays loaded.
         pub(crate) struct Verbs {
             $(pub(crate) $name: unsafe extern "C" fn($($arg),*) -> $out,)*
+            /// `ibv_reg_dmabuf_mr`, which came with rdma-core 34.
+            pub(crate) reg_dmabuf_mr: Option<RegisterDmabuf>,
+        }
+
+        #[cfg(test)]
+        impl Verbs {
+            /// Functions none of which is to be called.
+            pub(crate) fn for_test() -> Verbs {
+                Verbs {
+                    $($name: {
+                        unsafe extern "C" fn never($(_: $arg),*) -> $out {
+                            unreachable!(stringify!($name))
+                        }
+                        never
+                    },)*
+                    reg_dmabuf_mr: None,
+                }
+            }
         }
 
         fn load() -> Result<Verbs, String> {
@@ -225,6 +246,8 @@ macro_rules! functions {
                 // SAFETY: functions of these names have these types.
                 $($name: *unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) }
                     .map_err(|why| format!("libibverbs.so.1 lacks a function: {why}"))?,)*
+                // SAFETY: as above.
+                reg_dmabuf_mr: unsafe { library.get(b"ibv_reg_dmabuf_mr\0") }.ok().map(|found| *found),
             };
             std::mem::forget(library);
             // What is registered is not for forked children, whose writes would take its pages from the device. It refuses where
