@@ -130,9 +130,9 @@ pub(super) struct Args {
     #[arg(long, conflicts_with_all = ["list", "explain"])]
     pub(super) overlap: bool,
 
-    /// Where the buffers are: "host", or "cuda" for memory of CUDA devices, rank r's on device r modulo their number. A time is then that
-    /// of a call and of the wait for its stream
-    #[arg(long, value_name = "NAME", default_value = "host", value_parser = ["host", "cuda"])]
+    /// Where the buffers are: "host"; "shared" for memory of cclMemAlloc, which peers and network cards reach where it lies; or "cuda" for
+    /// memory of CUDA devices, rank r's on device r modulo their number. A time is then that of a call and of the wait for its stream
+    #[arg(long, value_name = "NAME", default_value = "host", value_parser = ["host", "shared", "cuda"])]
     pub(super) device: String,
 
     /// Do not check results

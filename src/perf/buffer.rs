@@ -1,7 +1,8 @@
 //! [`Buffer`]: memory for the largest size of a run, with guards that show when somebody writes past an end.
 
 use super::{layout::Whole, pattern::Sample};
-use std::ops::Range;
+use crate::SharedMemory;
+use std::ops::{Deref, DerefMut, Range};
 
 /// Where user data begins: a cache line, as careful callers have it.
 const ALIGNMENT: usize = 64;
@@ -13,25 +14,58 @@ const GUARD: usize = 64;
 const GUARD_BITS: u64 = 0xa5a5_a5a5_a5a5_a5a5;
 
 /// Elements of one type, aligned to a cache line.
-pub(super) struct Buffer<T> {
-    elements: Vec<T>,
+pub(super) struct Buffer<T: Sample> {
+    elements: Elements<T>,
     start: usize,
 }
 
+enum Elements<T: Sample> {
+    Own(Vec<T>),
+    /// Memory that peers may read.
+    Shared(SharedMemory<T>),
+}
+
+impl<T: Sample> Deref for Elements<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            Elements::Own(elements) => elements,
+            Elements::Shared(elements) => elements,
+        }
+    }
+}
+
+impl<T: Sample> DerefMut for Elements<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match self {
+            Elements::Own(elements) => elements,
+            Elements::Shared(elements) => elements,
+        }
+    }
+}
+
 impl<T: Sample> Buffer<T> {
-    /// Room for `capacity` elements; every page of it has been written.
+    /// Room for `capacity` elements, in memory that peers may read if `shared`; every page of it has been written.
     ///
     /// # Errors
     /// A text when there is no such memory.
-    pub(super) fn new(capacity: usize) -> Result<Self, String> {
+    pub(super) fn new(capacity: usize, shared: bool) -> Result<Self, String> {
         let slack = ALIGNMENT / size_of::<T>();
         let total = capacity.saturating_add(2 * GUARD + slack);
-        let mut elements = Vec::new();
-        elements.try_reserve_exact(total).map_err(|_| {
+        let no_memory = || {
             let bytes = super::size::readable((total as u64).saturating_mul(size_of::<T>() as u64));
             format!("no memory for a buffer of {bytes}: lower -e or --ranks")
-        })?;
-        elements.resize(total, T::from_raw(GUARD_BITS));
+        };
+        let mut elements = if shared {
+            Elements::Shared(SharedMemory::new(total).map_err(|_| no_memory())?)
+        } else {
+            let mut elements = Vec::new();
+            elements.try_reserve_exact(total).map_err(|_| no_memory())?;
+            elements.resize(total, T::from_raw(0));
+            Elements::Own(elements)
+        };
+        elements.fill(T::from_raw(GUARD_BITS));
         // In elements. An allocation that cannot be aligned is used as it is; there is room for both.
         let start = GUARD + elements[GUARD..].as_ptr().align_offset(ALIGNMENT).min(slack);
         Ok(Buffer { elements, start })
@@ -93,7 +127,12 @@ mod tests {
 
     #[test]
     fn guards_show_writes_past_the_ends() {
-        let mut buffer = Buffer::<u16>::new(100).unwrap();
+        for shared in [false, true] {
+            guards_show_writes(Buffer::<u16>::new(100, shared).unwrap());
+        }
+    }
+
+    fn guards_show_writes(mut buffer: Buffer<u16>) {
         for count in [0, 99, 100] {
             buffer.set_guards(count);
             buffer.data_mut(count).fill(7);
@@ -108,11 +147,11 @@ mod tests {
     #[test]
     fn too_much_is_an_error_and_no_abort() {
         assert!(
-            Buffer::<f64>::new(usize::MAX / 16)
+            Buffer::<f64>::new(usize::MAX / 16, false)
                 .err()
                 .unwrap()
                 .contains("lower -e")
         );
-        assert!(Buffer::<u8>::new(usize::MAX).is_err());
+        assert!(Buffer::<u8>::new(usize::MAX, true).is_err());
     }
 }

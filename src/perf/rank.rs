@@ -192,7 +192,7 @@ impl Session<'_> {
                     .max(Some(most))
                     .unwrap_or(0);
             }
-            Buffer::new(most)
+            Buffer::new(most, self.job.shared)
         };
         let mut buffers = Buffers::<T> {
             send: room(|layout| &layout.send)?,
@@ -442,7 +442,7 @@ pub(super) struct Size {
 }
 
 /// The memory of a run. What is measured in place lies in `recv`.
-pub(super) struct Buffers<T> {
+pub(super) struct Buffers<T: Sample> {
     send: Buffer<T>,
     recv: Buffer<T>,
 }

@@ -30,6 +30,8 @@ pub(super) struct Job {
     pub(super) skew: Skew,
     /// Whether buffers are memory of CUDA devices.
     pub(super) on_device: bool,
+    /// Whether they are memory that peers may read.
+    pub(super) shared: bool,
 }
 
 impl Job {

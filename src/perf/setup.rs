@@ -96,6 +96,10 @@ impl Setup {
                 "buffers are memory of CUDA devices, of which there are {devices}; a time includes the wait for the stream"
             ));
         }
+        let shared = args.device == "shared";
+        if shared {
+            notes.push("buffers are memory of cclMemAlloc".to_owned());
+        }
         let job = Job {
             ranks,
             runs,
@@ -113,6 +117,7 @@ impl Setup {
             algorithm: args.algo,
             skew: args.skew.unwrap_or_default(),
             on_device,
+            shared,
         };
         let mut setup = Setup {
             job,

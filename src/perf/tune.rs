@@ -282,6 +282,7 @@ fn setup(
         algorithm: Some(algorithm.name.to_owned()),
         skew: Skew::default(),
         on_device: false,
+        shared: false,
     };
     Setup {
         job,
