@@ -62,7 +62,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     tally.add(readme::check(root));
     println!("\n== PyTorch");
     tally.add(pytorch::check(root));
-    tally.add(verbs::check(root));
+    tally.add(verbs::check(root, false));
     println!("\n== installing");
     tally.add(install::check(root));
     tally.report()

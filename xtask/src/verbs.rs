@@ -1,6 +1,10 @@
 //! `cargo xtask verbs`: the plugin for InfiniBand and RoCE, built, and tested in virtual machines (`scripts/rdma-vm`).
 
-use crate::{cargo::build_release, run::follow, tally::Tally};
+use crate::{
+    cargo::{build_release, command, test_programs},
+    run::follow,
+    tally::Tally,
+};
 use std::{path::Path, process::Command};
 
 /// Builds it beside the library: `target/release/libccl_net_verbs.so`.
@@ -13,21 +17,34 @@ pub(crate) fn build(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs ranks over it in one machine with two devices, and in two machines.
-pub(crate) fn check(root: &Path) -> Tally {
+/// Runs ranks over it in virtual machines: what the checks have time for, or `all`.
+pub(crate) fn check(root: &Path, all: bool) -> Tally {
     let mut tally = Tally::default();
     // An emulated processor feels each instruction.
     if let Err(why) = build_release(root) {
         tally.count("the verbs plugin", Err(why));
         return tally;
     }
-    for (name, options, argument) in [
-        ("one machine", ["--hosts", "1"], None),
-        ("two machines", ["--hosts", "2"], Some("hosts")),
-    ] {
+    let mut runs = vec![
+        ("one machine", "1", vec![]),
+        ("two machines", "2", vec!["hosts".to_owned()]),
+    ];
+    if all {
+        match conformance(root) {
+            Ok(program) => runs.push(("conformance", "1", vec!["conforms".to_owned(), program])),
+            Err(why) => tally.count("the conformance test", Err(why)),
+        }
+        runs.push(("two rails", "1", vec!["rails".to_owned()]));
+        runs.push(("one machine, rarer cases", "1", vec!["more".to_owned()]));
+        runs.push(("three machines", "3", vec!["hosts".to_owned()]));
+    }
+    for (name, hosts, arguments) in runs {
         println!("\n== RoCE in software: {name}");
         let mut machine = Command::new(root.join("scripts/rdma-vm/run"));
-        machine.args(options).arg("scripts/rdma-vm/matrix").args(argument);
+        machine
+            .args(["--hosts", hosts])
+            .arg("scripts/rdma-vm/matrix")
+            .args(arguments);
         let mut found = Tally::default();
         let ended = follow(machine.current_dir(root), |line| {
             println!("{line}");
@@ -42,4 +59,12 @@ pub(crate) fn check(root: &Path) -> Tally {
         tally.add(found);
     }
     tally
+}
+
+/// The program of the library's own tests, which has the conformance test of the transports.
+fn conformance(root: &Path) -> Result<String, String> {
+    const ARGS: &str = "test --package ccl --lib --locked --no-run --message-format=json-render-diagnostics";
+    let program = test_programs(command(root, ARGS))?.into_iter().next();
+    let program = program.ok_or("cargo built no program of tests")?;
+    Ok(program.path.display().to_string())
 }
