@@ -237,7 +237,7 @@ fn what_cards_know_goes_from_where_it_lies_to_where_it_is_wanted() {
     for lane in 0..LANES {
         for round in 0..20 {
             // Each by another connection than the last.
-            to.copy_from(&Region::of(&vec![0; len]));
+            to.copy_from(&Region::of(&vec![0u8; len]));
             into.land(lane, &header, &to);
             (0..1000).for_each(|_| progress());
             let ticket = out.offer(lane, header, from).unwrap().unwrap();
