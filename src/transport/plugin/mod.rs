@@ -77,6 +77,8 @@ pub(crate) struct Hub {
     may_have_more: AtomicBool,
     /// How often nothing had happened.
     quiet: AtomicUsize,
+    /// How often this rank was about to sleep.
+    sleeps: AtomicUsize,
     /// When the last connection ended, in whichever way.
     ended: Mutex<Option<Instant>>,
     /// Callers' memory that devices were asked to know; `None`: they cannot.
@@ -103,6 +105,7 @@ impl Hub {
             is_full: AtomicBool::new(false),
             may_have_more: AtomicBool::new(false),
             quiet: AtomicUsize::new(0),
+            sleeps: AtomicUsize::new(0),
             ended: Mutex::default(),
             allocations: Mutex::default(),
         })
@@ -151,6 +154,7 @@ impl Hub {
 
     /// Has the hub's descriptor tell of what comes from now on.
     pub(crate) fn arm(&self, rank: usize) -> Result<(), Error> {
+        self.sleeps.fetch_add(1, Relaxed);
         let armed = self.wire.arm();
         armed.map_err(|why| broken(rank, format!("plugin {}: {why}", self.wire.name())))
     }
@@ -196,6 +200,10 @@ impl Hub {
         };
         let (memory, len) = (memory?, body.len());
         Some(Part { memory, at, len })
+    }
+
+    fn sleeps(&self) -> usize {
+        self.sleeps.load(Relaxed)
     }
 
     fn one_ended(&self) -> Instant {
@@ -309,7 +317,7 @@ impl Link {
             (ARRIVED, true, Some(half), _) => match Word::decode(event.immediate) {
                 Some(Word::Credit { lane, released }) => half.credited(lane, released),
                 Some(Word::Wanted { lane, number }) => {
-                    half.wanted(lane, number);
+                    half.wanted(lane, number, &self.hub);
                     Ok(())
                 }
                 _ => Err(broken(

@@ -60,9 +60,10 @@ struct SendLane {
     places: Cell<Places>,
     /// Made with the first message.
     ring: OnceCell<Arc<Memory>>,
-    /// How many more looks a message that is sent from where it lies waits for the receiver to say where it wants it. None, unless
-    /// the receiver has said so of one of late: most then are wanted a little after they could be sent.
-    patience: Cell<u32>,
+    /// How many more looks a message that is sent from where it lies waits for the receiver to say where it wants it, as long as the
+    /// hub has slept so often. None, unless the receiver has said so of one of late: most then are wanted a little after they could
+    /// be sent.
+    patience: Cell<(u32, usize)>,
     /// What the receiver said of the next message.
     wanted: RefCell<Option<Wanted>>,
     /// The memory of messages that are sent from where they lie, until they are written.
@@ -167,9 +168,10 @@ impl Outbound {
             return Ok(None);
         }
         let state = &self.lanes[lane];
-        let patience = state.patience.get();
-        if body.len >= WANTED_LEAST && patience > 0 && state.wanted.borrow().is_none() {
-            state.patience.set(patience - 1);
+        let (looks, sleeps) = state.patience.get();
+        let waits = looks > 0 && sleeps == hub.sleeps();
+        if body.len >= WANTED_LEAST && waits && state.wanted.borrow().is_none() {
+            state.patience.set((looks - 1, sleeps));
             return Ok(None);
         }
         let Some((at, _)) = state.reserved.take() else {
@@ -290,13 +292,13 @@ impl Outbound {
     }
 
     /// The receiver has written where it wants a message of `lane`.
-    pub(super) fn wanted(&self, lane: usize, number: u16) {
+    pub(super) fn wanted(&self, lane: usize, number: u16, hub: &Hub) {
         let state = &self.lanes[lane];
         let mut said = [0; Wanted::ROOM];
         let at = ring::on_desk(lane, u32::from(number));
         Region::of_mut(&mut said).copy_from(&self.desk.region().part(at, Wanted::ROOM));
         let wanted = Wanted::decode(&said, self.ends.count());
-        state.patience.set(PATIENCE);
+        state.patience.set((PATIENCE, hub.sleeps()));
         // One that comes too late is of no use: the message is on its way into the ring.
         if wanted.number == state.sent.get() {
             state.wanted.replace(Some(wanted));
@@ -356,7 +358,7 @@ impl Outbound {
 }
 
 /// Looks.
-const PATIENCE: u32 = 1000;
+const PATIENCE: u32 = 200;
 
 impl SendLane {
     /// Messages that the wire has not written.
