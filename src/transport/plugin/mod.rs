@@ -81,9 +81,11 @@ pub(crate) struct Hub {
     sleeps: AtomicUsize,
     /// When the last connection ended, in whichever way.
     ended: Mutex<Option<Instant>>,
-    /// Callers' memory that devices were asked to know; `None`: they cannot.
-    allocations: Mutex<Vec<(Arc<Allocation>, Option<Arc<Memory>>)>>,
+    allocations: Mutex<Vec<Known>>,
 }
+
+/// Callers' memory that devices were asked to know; `None`: they cannot.
+type Known = (Arc<Allocation>, Option<Arc<Memory>>);
 
 impl Hub {
     pub(crate) fn new(rank: usize, wire: &Arc<Wire>) -> Result<Hub, Error> {
