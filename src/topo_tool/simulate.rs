@@ -76,7 +76,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "NAME", value_parser = algorithm)]
     algorithm: Option<&'static Algorithm>,
     /// Copies of the schedule that share the vector, each of which goes another way in and out of hosts [default: 1; of a ring
-    /// the ranks of a host]
+    /// of up to 16384 ranks those of a host]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     channels: Option<u16>,
     /// Bytes of the longest message [default: 1M, or a 256th of the vector if that is more]
@@ -95,6 +95,10 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", default_value_t = 0)]
     add_hosts: usize,
 }
+
+/// Ranks from which on a ring has one channel unless it is asked for more: its messages are so short then that more of them share
+/// nothing but take long to run.
+const MOST_TURNED: usize = 16_384;
 
 /// A call, and how it is run.
 #[derive(Debug, Clone, Copy)]
@@ -475,10 +479,9 @@ impl Options {
         after: Option<&Network>,
     ) -> Result<Row, String> {
         let per_host = network.ranks_per_host();
-        let channels = self
-            .channels
-            .map(usize::from)
-            .unwrap_or(if algorithm.name == "ring" { per_host } else { 1 });
+        let turns = algorithm.name == "ring" && network.ranks() <= MOST_TURNED;
+        let channels = self.channels.map(usize::from);
+        let channels = channels.unwrap_or(if turns { per_host } else { 1 });
         let tile = self.tile.unwrap_or((asked.bytes / 256).max(1 << 20));
         let call = Call {
             collective: asked.operation,

@@ -82,16 +82,24 @@ struct Lane {
     writer_waits: bool,
 }
 
+/// What is known of a message, and of the one that was in its slot before.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    sent: u64,
+    bytes: f64,
+    comes: u64,
+    /// When it was free.
+    freed: u64,
+}
+
 struct Engine<'m> {
     model: &'m Model,
     setting: &'m Setting,
     flows: Flows<'m>,
     threads: Vec<Thread>,
     lanes: Vec<Lane>,
-    /// A ring of `slots` for each lane: when messages were sent and their bytes, when they come, when their slots were free.
-    sent: Vec<(u64, f64)>,
-    comes: Vec<u64>,
-    freed: Vec<u64>,
+    /// A ring of `slots` for each lane.
+    slots: Vec<Slot>,
     ready: Vec<u32>,
     /// Of the tiles, and of the outermost loops of the program.
     steady: Vec<Steady>,
@@ -179,9 +187,7 @@ impl<'m> Engine<'m> {
             flows: Flows::new(model),
             threads: (0..threads).map(thread).collect(),
             lanes: model.lanes.iter().map(lane).collect(),
-            sent: vec![(0, 0.0); lanes * setting.slots],
-            comes: vec![0; lanes * setting.slots],
-            freed: vec![0; lanes * setting.slots],
+            slots: vec![Slot::default(); lanes * setting.slots],
             ready: (0..threads as u32).rev().collect(),
             steady: if setting.cuts {
                 loops(model, setting)
@@ -337,8 +343,9 @@ impl<'m> Engine<'m> {
         let writer_waits = std::mem::take(&mut lane.writer_waits);
         let slot = self.slot(number, taken);
         let thread = &mut self.threads[at as usize];
-        thread.clock = thread.clock.max(self.comes[slot]);
-        self.freed[slot] = thread.clock;
+        let slot = &mut self.slots[slot];
+        thread.clock = thread.clock.max(slot.comes);
+        slot.freed = thread.clock;
         if writer_waits {
             self.ready.push(self.model.lanes[number as usize].from);
         }
@@ -358,13 +365,13 @@ impl<'m> Engine<'m> {
         let slot = self.slot(number, count);
         let thread = &mut self.threads[at as usize];
         if count >= slots {
-            thread.clock = thread.clock.max(self.freed[slot]);
+            thread.clock = thread.clock.max(self.slots[slot].freed);
         }
         let begin = thread.clock;
         thread.clock = thread.clock.saturating_add(self.setting.overhead);
         let now = thread.clock;
         self.outcome.run += 1;
-        self.sent[slot] = (now, bytes);
+        (self.slots[slot].sent, self.slots[slot].bytes) = (now, bytes);
         if is_free {
             let lane = &mut self.lanes[number as usize];
             let start = now.max(lane.busy_until);
@@ -381,7 +388,7 @@ impl<'m> Engine<'m> {
 
     /// The next message of a lane starts.
     fn start(&mut self, now: u64, number: u32) {
-        let (_, bytes) = self.sent[self.slot(number, self.lanes[number as usize].left)];
+        let Slot { bytes, .. } = self.slots[self.slot(number, self.lanes[number as usize].left)];
         self.flows.start(now, number, bytes);
     }
 
@@ -389,12 +396,12 @@ impl<'m> Engine<'m> {
     fn end(&mut self, now: u64, number: u32) {
         self.flows.end(number);
         let slot = self.slot(number, self.lanes[number as usize].left);
-        let begin = self.sent[slot].0;
+        let begin = self.slots[slot].sent;
         let lane = &mut self.lanes[number as usize];
         lane.left += 1;
         if lane.left < lane.sent {
             let slot = self.slot(number, self.lanes[number as usize].left);
-            self.flows.plan(now.max(self.sent[slot].0), number);
+            self.flows.plan(now.max(self.slots[slot].sent), number);
         } else {
             lane.is_sending = false;
         }
@@ -406,7 +413,7 @@ impl<'m> Engine<'m> {
         let line = &self.model.lanes[number as usize];
         let slot = self.slot(number, self.lanes[number as usize].come);
         let comes = left_at.saturating_add(line.latency);
-        self.comes[slot] = comes;
+        self.slots[slot].comes = comes;
         let lane = &mut self.lanes[number as usize];
         lane.come += 1;
         if std::mem::take(&mut lane.reader_waits) {

@@ -17,14 +17,12 @@ pub(super) struct Flows<'m> {
     model: &'m Model,
     /// Of each lane's flow, where it has one.
     flows: Vec<Flow>,
-    levels: Vec<f64>,
-    /// Which crossings of flows there are on each edge.
-    crossing: Vec<Vec<u32>>,
-    /// The place of a crossing in that list, and its lane.
-    places: Vec<u32>,
-    lane_of: Vec<u32>,
+    edges: Vec<Edge>,
+    /// Which crossings of flows there are, edge by edge.
+    crossing: Vec<u32>,
+    /// The place of a crossing there, and its lane.
+    crosses: Vec<Crosses>,
     dirty: VecDeque<u32>,
-    is_dirty: Vec<bool>,
     touched: Vec<u32>,
     is_touched: Vec<bool>,
     /// By time; lanes that start are marked.
@@ -32,6 +30,24 @@ pub(super) struct Flows<'m> {
     limits: Vec<(f64, f64)>,
     /// Crossings of edges whose shares were looked at.
     pub(super) looked_at: u64,
+}
+
+/// An edge: what is looked at together lies together.
+#[derive(Debug, Clone, Copy)]
+struct Edge {
+    level: f64,
+    /// Bytes in a femtosecond.
+    capacity: f64,
+    /// Where its crossings begin, and how many there are of flows.
+    first: u32,
+    flows: u32,
+    is_dirty: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Crosses {
+    place: u32,
+    lane: u32,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -63,22 +79,46 @@ pub(super) enum Event {
 /// Rates that differ by less, relatively, are the same.
 const SAME: f64 = 1e-13;
 
+impl Edge {
+    /// Where the crossings of its flows are.
+    fn crossing(&self) -> std::ops::Range<usize> {
+        self.first as usize..(self.first + self.flows) as usize
+    }
+}
+
 impl<'m> Flows<'m> {
     pub(super) fn new(model: &'m Model) -> Self {
-        let (edges, lanes) = (model.capacities.len(), model.lanes.len());
-        let mut lane_of = vec![0; model.crossings.len()];
+        let lanes = model.lanes.len();
+        let mut crosses = vec![Crosses { place: 0, lane: 0 }; model.crossings.len()];
         for (at, lane) in model.lanes.iter().enumerate() {
-            lane_of[lane.crossings.clone()].fill(at as u32);
+            crosses[lane.crossings.clone()]
+                .iter_mut()
+                .for_each(|one| one.lane = at as u32);
         }
+        let mut room = vec![0; model.capacities.len()];
+        model
+            .crossings
+            .iter()
+            .for_each(|(edge, _)| room[*edge as usize] += 1);
+        let mut first = 0;
+        let edge = |(&capacity, room): (&f64, u32)| {
+            first += room;
+            Edge {
+                level: f64::INFINITY,
+                capacity,
+                first: first - room,
+                flows: 0,
+                is_dirty: false,
+            }
+        };
+        let edges = model.capacities.iter().zip(room).map(edge).collect();
         Flows {
             model,
             flows: vec![Flow::default(); lanes],
-            levels: vec![f64::INFINITY; edges],
-            crossing: vec![Vec::new(); edges],
-            places: vec![0; model.crossings.len()],
-            lane_of,
+            edges,
+            crossing: vec![0; model.crossings.len()],
+            crosses,
             dirty: VecDeque::new(),
-            is_dirty: vec![false; edges],
             touched: Vec::new(),
             is_touched: vec![false; lanes],
             events: BinaryHeap::new(),
@@ -129,10 +169,12 @@ impl<'m> Flows<'m> {
             looked_at: NEVER,
         };
         for at in self.model.lanes[lane as usize].crossings.clone() {
-            let edge = self.model.crossings[at].0;
-            self.places[at] = self.crossing[edge as usize].len() as u32;
-            self.crossing[edge as usize].push(at as u32);
-            self.mark(edge);
+            let number = self.model.crossings[at].0;
+            let edge = &mut self.edges[number as usize];
+            self.crosses[at].place = edge.first + edge.flows;
+            self.crossing[(edge.first + edge.flows) as usize] = at as u32;
+            edge.flows += 1;
+            self.mark(number);
         }
         self.touch(lane);
     }
@@ -141,19 +183,20 @@ impl<'m> Flows<'m> {
     pub(super) fn end(&mut self, lane: u32) {
         self.flows[lane as usize].is_active = false;
         for at in self.model.lanes[lane as usize].crossings.clone() {
-            let edge = self.model.crossings[at].0;
-            let list = &mut self.crossing[edge as usize];
-            let place = self.places[at] as usize;
-            list.swap_remove(place);
-            if let Some(&moved) = list.get(place) {
-                self.places[moved as usize] = place as u32;
-            }
-            self.mark(edge);
+            let number = self.model.crossings[at].0;
+            let edge = &mut self.edges[number as usize];
+            edge.flows -= 1;
+            // The last one takes its place.
+            let (last, place) = (edge.first + edge.flows, self.crosses[at].place);
+            let moved = self.crossing[last as usize];
+            self.crossing[place as usize] = moved;
+            self.crosses[moved as usize].place = place;
+            self.mark(number);
         }
     }
 
     fn mark(&mut self, edge: u32) {
-        if !std::mem::replace(&mut self.is_dirty[edge as usize], true) {
+        if !std::mem::replace(&mut self.edges[edge as usize].is_dirty, true) {
             self.dirty.push_back(edge);
         }
     }
@@ -167,20 +210,21 @@ impl<'m> Flows<'m> {
     /// Finds the rates after all that started and ended at `now`.
     pub(super) fn settle(&mut self, now: u64) {
         while let Some(edge) = self.dirty.pop_front() {
-            self.is_dirty[edge as usize] = false;
-            let (old, new) = (self.levels[edge as usize], self.level(edge));
+            let Edge { level: old, .. } = self.edges[edge as usize];
+            self.edges[edge as usize].is_dirty = false;
+            let new = self.level(edge);
             // What differs by rounding alone would go round for ever.
             if new == old || (old.is_finite() && (new - old).abs() <= SAME * old) {
                 continue;
             }
-            self.levels[edge as usize] = new;
+            self.edges[edge as usize].level = new;
             let least = old.min(new);
-            for at in 0..self.crossing[edge as usize].len() {
-                let lane = self.lane_of[self.crossing[edge as usize][at] as usize];
+            for at in self.edges[edge as usize].crossing() {
+                let lane = self.crosses[self.crossing[at] as usize].lane;
                 self.touch(lane);
                 for other in self.model.lanes[lane as usize].crossings.clone() {
                     let other = self.model.crossings[other].0;
-                    if other != edge && least < self.levels[other as usize] {
+                    if other != edge && least < self.edges[other as usize].level {
                         self.mark(other);
                     }
                 }
@@ -208,27 +252,27 @@ impl<'m> Flows<'m> {
 
     fn rate_of(&self, lane: u32) -> f64 {
         let crossings = &self.model.crossings[self.model.lanes[lane as usize].crossings.clone()];
-        let levels = crossings.iter().map(|(edge, _)| self.levels[*edge as usize]);
+        let levels = crossings.iter().map(|(edge, _)| self.edges[*edge as usize].level);
         levels.fold(f64::INFINITY, f64::min)
     }
 
     /// The most that a flow can have on an edge: as much as is there if all that are held back elsewhere have what they can.
     fn level(&mut self, edge: u32) -> f64 {
-        let mut left = self.model.capacities[edge as usize];
-        let crossing = &self.crossing[edge as usize];
+        let mut left = self.edges[edge as usize].capacity;
+        let crossing = &self.crossing[self.edges[edge as usize].crossing()];
         self.looked_at += crossing.len() as u64 + 1;
-        if let [one] = crossing.as_slice() {
+        if let [one] = crossing {
             return left / self.model.crossings[*one as usize].1;
         }
         let mut limits = std::mem::take(&mut self.limits);
         limits.clear();
         let mut flows = 0.0;
         for &at in crossing {
-            let lane = &self.model.lanes[self.lane_of[at as usize] as usize];
+            let lane = &self.model.lanes[self.crosses[at as usize].lane as usize];
             let others = self.model.crossings[lane.crossings.clone()].iter();
             let others = others.filter(|(other, _)| *other != edge);
             let limit = others.fold(f64::INFINITY, |least, (other, _)| {
-                least.min(self.levels[*other as usize])
+                least.min(self.edges[*other as usize].level)
             });
             let times = self.model.crossings[at as usize].1;
             flows += times;

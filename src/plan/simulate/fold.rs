@@ -43,13 +43,23 @@ impl Classes {
         let stable = refiner.refine(|_| 0, rounds);
         let periods = network.periods();
         let suggested = || {
-            let rank = |thread: usize| programs.threads[thread].rank as usize;
+            let thread = |at: usize| &programs.threads[at];
             let mut periods = periods.iter().filter(|&&period| period < network.ranks());
-            let alike =
-                periods.find_map(|&period| refiner.refine(|thread| (rank(thread) % period) as u64, 3));
+            // Channels whose ranks stand elsewhere are alike by their places.
+            let alike = periods
+                .clone()
+                .find_map(|&period| refiner.refine(|at| (thread(at).place as usize % period) as u64, 3));
+            let turned = programs.threads.iter().any(|thread| thread.place != thread.rank);
+            let in_channels = || {
+                let of = |at: usize, period: usize| {
+                    u64::from(thread(at).channel) << 32 | (thread(at).rank as usize % period) as u64
+                };
+                periods.find_map(|&period| refiner.refine(|at| of(at, period), 3))
+            };
+            let alike = if turned { alike.or_else(in_channels) } else { alike };
             // All hosts differ, and the ranks of each are alike.
             let size = network.ranks_per_host();
-            let of_host = || refiner.refine(|thread| (rank(thread) / size) as u64, 3);
+            let of_host = || refiner.refine(|at| (thread(at).rank as usize / size) as u64, 3);
             alike.or_else(|| of_host().filter(|_| size > 1))
         };
         match stable.or_else(suggested) {

@@ -81,7 +81,7 @@ pub(crate) struct Effort {
     pub(crate) folds: bool,
     /// Whether steady loops are cut short.
     pub(crate) cuts: bool,
-    /// Whether the time is split by its causes, which takes two more runs. Not done after a long one.
+    /// Whether the time is split by its causes, which takes two more runs, in a thread of their own. Not done for a long one.
     pub(crate) splits: bool,
     /// Whether spans are kept. Then all ranks are run.
     pub(crate) traces: bool,
@@ -190,31 +190,44 @@ pub(crate) fn simulate(call: &Call<'_>, network: &Network) -> Result<Report, Err
         cuts: call.effort.cuts && !call.effort.traces,
         traces: call.effort.traces,
     };
-    let outcome = engine::run(&model, &setting)?;
-    let time = seconds(outcome.time);
-    let split = || -> Result<Split, Error> {
-        let with = |sharing| {
-            let setting = Setting {
-                sharing,
-                traces: false,
-                ..setting
-            };
-            engine::run(&model, &setting).map(|outcome| seconds(outcome.time))
+    let with = |sharing| Setting {
+        sharing,
+        traces: setting.traces && sharing == Sharing::Fair,
+        ..setting
+    };
+    let run = |sharing| engine::run(&model, &with(sharing));
+    // How long it takes is not known before: what splits the time is run beside it, and soon where there is nothing to share.
+    let (outcome, apart) = std::thread::scope(|scope| {
+        let apart = || -> Result<Option<[u64; 2]>, Error> {
+            let latency = run(Sharing::Latency)?;
+            match latency.run <= MOST_SPLIT {
+                true => Ok(Some([latency.time, run(Sharing::Alone)?.time])),
+                false => Ok(None),
+            }
         };
-        let (alone, latency) = (with(Sharing::Alone)?, with(Sharing::Latency)?);
-        Ok(Split {
+        let apart = call.effort.splits.then(|| scope.spawn(apart));
+        let outcome = run(Sharing::Fair);
+        (outcome, apart.map(|apart| apart.join()))
+    });
+    let outcome = outcome?;
+    let split = match apart {
+        Some(Ok(split)) => split?,
+        Some(Err(panic)) => std::panic::resume_unwind(panic),
+        None => None,
+    };
+    let time = seconds(outcome.time);
+    let split = split.map(|apart| {
+        let [latency, alone] = apart.map(seconds);
+        Split {
             latency,
             bandwidth: alone - latency,
             contention: time - alone,
-        })
-    };
+        }
+    });
     Ok(Report {
         ranks,
         time,
-        split: match call.effort.splits && outcome.run <= MOST_SPLIT {
-            true => Some(split()?),
-            false => None,
-        },
+        split,
         bus_bandwidth: match time > 0.0 {
             true => call.bytes / time * definition::bus_factor(call.collective, ranks),
             false => 0.0,

@@ -37,6 +37,8 @@ pub(super) enum Op {
 #[derive(Debug, Clone)]
 pub(super) struct Thread {
     pub(super) rank: u32,
+    /// The rank that the schedule has it for.
+    pub(super) place: u32,
     pub(super) channel: u32,
     pub(super) ops: std::ops::Range<usize>,
     pub(super) lanes: std::ops::Range<usize>,
@@ -108,7 +110,8 @@ impl Programs {
                 for (channel, items) in schedule.channels.iter().enumerate() {
                     writer.begin(rank, &schedule, &turn);
                     writer.items(items, &mut [0; 2], 0, 1.0)?;
-                    programs.add(rank, part * channels + channel, &mut writer, network)?;
+                    let thread = (turn.place(rank), part * channels + channel);
+                    programs.add(rank, thread, &mut writer, network)?;
                 }
             }
         }
@@ -152,7 +155,7 @@ impl Programs {
     fn add(
         &mut self,
         rank: usize,
-        channel: usize,
+        (place, channel): (usize, usize),
         writer: &mut Writer,
         network: &Network,
     ) -> Result<(), Error> {
@@ -176,6 +179,7 @@ impl Programs {
         self.messages += writer.messages;
         self.threads.push(Thread {
             rank: rank as u32,
+            place: place as u32,
             channel: channel as u32,
             ops: first_op..self.ops.len(),
             lanes: first_lane..self.lanes.len(),
