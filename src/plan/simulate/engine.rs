@@ -30,6 +30,8 @@ pub(super) struct Setting {
     pub(super) copies: f64,
     /// See [`Effort`](super::Effort).
     pub(super) most: u64,
+    /// Messages that are run before it is given up.
+    pub(super) most_run: u64,
     /// Whether steady loops are cut short.
     pub(super) cuts: bool,
     /// Whether spans are kept.
@@ -204,6 +206,9 @@ impl<'m> Engine<'m> {
         loop {
             while let Some(thread) = self.ready.pop() {
                 self.go_on(thread);
+                if self.outcome.run > self.setting.most_run {
+                    return Err(Error::usage("it has too many messages".to_owned()));
+                }
             }
             let Some(now) = self.flows.next() else {
                 return Ok(());

@@ -187,31 +187,29 @@ pub(crate) fn simulate(call: &Call<'_>, network: &Network) -> Result<Report, Err
         sharing: Sharing::Fair,
         copies: in_flight as f64,
         most: call.effort.most,
+        most_run: u64::MAX,
         cuts: call.effort.cuts && !call.effort.traces,
         traces: call.effort.traces,
     };
-    let with = |sharing| Setting {
-        sharing,
-        traces: setting.traces && sharing == Sharing::Fair,
-        ..setting
-    };
-    let run = |sharing| engine::run(&model, &with(sharing));
-    // How long it takes is not known before: what splits the time is run beside it, and soon where there is nothing to share.
-    let (outcome, apart) = std::thread::scope(|scope| {
-        let apart = || -> Result<Option<[u64; 2]>, Error> {
-            let latency = run(Sharing::Latency)?;
-            match latency.run <= MOST_SPLIT {
-                true => Ok(Some([latency.time, run(Sharing::Alone)?.time])),
-                false => Ok(None),
-            }
+    let apart = |sharing| {
+        let setting = Setting {
+            sharing,
+            most_run: MOST_SPLIT,
+            traces: false,
+            ..setting
         };
+        engine::run(&model, &setting).map(|outcome| outcome.time)
+    };
+    // Beside it, as long as they do not take longer than what they are about: then the time is not split.
+    let (outcome, apart) = std::thread::scope(|scope| {
+        let apart = || Ok::<_, Error>([apart(Sharing::Latency)?, apart(Sharing::Alone)?]);
         let apart = call.effort.splits.then(|| scope.spawn(apart));
-        let outcome = run(Sharing::Fair);
+        let outcome = engine::run(&model, &setting);
         (outcome, apart.map(|apart| apart.join()))
     });
     let outcome = outcome?;
     let split = match apart {
-        Some(Ok(split)) => split?,
+        Some(Ok(split)) => split.ok(),
         Some(Err(panic)) => std::panic::resume_unwind(panic),
         None => None,
     };

@@ -449,3 +449,25 @@ fn what_is_too_much_is_refused() {
         }
     }
 }
+
+#[test]
+fn channels_whose_ranks_stand_elsewhere_are_run_once() {
+    let network = tree(4, 64, 1.0);
+    let run = |channels, effort| {
+        let call = Call {
+            channels,
+            effort,
+            ..call(Collective::AllReduce, "ring", 1e6)
+        };
+        simulate(&call, &network).unwrap()
+    };
+    let (one, four) = (run(1, SHORT), run(4, SHORT));
+    assert!(
+        one.classes < one.threads && four.classes == one.classes,
+        "{} {}",
+        one.classes,
+        four.classes
+    );
+    let whole = run(4, ALL);
+    same(four.time, whole.time, 1e-9, "four channels");
+}
