@@ -4,6 +4,7 @@
 
 use crate::{
     bootstrap::{env, fuzzing as bootstrap},
+    comm::tuning,
     net::fuzzing as net,
     plan::import::msccl::fuzzing as msccl,
     topo::read::fuzzing as topo,
@@ -30,6 +31,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("shm-parcel", shm::parcel),
     ("tcp", tcp::stream),
     ("topology", topo::topology),
+    ("tuning", tuning::fuzzing),
     ("view", bootstrap::view),
 ];
 

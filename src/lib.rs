@@ -102,7 +102,7 @@ pub mod bench_support {
         types::{DType, Op},
     };
 
-    pub use crate::transport::bench::*;
+    pub use crate::{comm::bench::*, transport::bench::*};
 
     /// Threads that reduce together.
     #[derive(Debug)]

@@ -49,6 +49,37 @@ fn first_column(line: &str) -> Vec<u64> {
     rows(line).iter().map(|row| row[0].parse().unwrap()).collect()
 }
 
+/// Runs ranks that share memory with this `CCL_TUNE`; gives what rank 0 logs. Results are checked.
+fn log_tuned(tune: &str, line: &str) -> String {
+    let mut command = ccl_perf(line);
+    let output = command
+        .env("CCL_TUNE", tune)
+        .env("CCL_DEBUG", "info")
+        .output()
+        .unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}\n{err}");
+    assert!(out.contains("# Out of bounds values : 0 OK"), "{out}");
+    err
+}
+
+#[test]
+fn first_calls_try_algorithms_and_later_ones_go_by_what_rank_0_decides() {
+    let decided = |log: &str| log.matches("tune: allreduce of about 4096 bytes by ").count();
+    let log = log_tuned("online", "allreduce -n 80 -w 5 -b 4K -e 4K --ranks 3");
+    assert_eq!(decided(&log), 3, "{log}"); // each rank's
+    let log = log_tuned("online", "allreduce -n 80 -w 5 -b 4K -e 4K --ranks 3 --algo ring");
+    assert_eq!(decided(&log), 0, "what is forced is not tried: {log}");
+    let log = log_tuned("off", "allreduce -n 80 -w 5 -b 4K -e 4K --ranks 3");
+    assert_eq!(decided(&log), 0, "{log}");
+}
+
+#[test]
+fn a_moment_of_init_measures_where_that_is_asked_for() {
+    let log = log_tuned("probe", "allreduce -n 3 -b 4K -e 4K --ranks 2");
+    assert_eq!(log.matches("init: probed in ").count(), 1, "rank 0 alone: {log}");
+}
+
 #[test]
 fn mistakes_are_one_line_with_status_2() {
     let cases = [

@@ -80,6 +80,8 @@ pub struct Config {
     /// `None`: the environment's `CCL_THREADS`, else as many as there are cores for each rank of the host, 4 at most; so none
     /// are made where the ranks cover the cores. Results do not depend on it.
     pub threads: Option<usize>,
+    /// Whether it is one of the two ranks by which init measures the machine.
+    pub(crate) is_probe: bool,
 }
 
 impl Config {
@@ -181,7 +183,8 @@ impl Config {
 
     /// Whether rank 0 tells of each new plan, as the environment says.
     pub(super) fn explains(&self) -> bool {
-        sys::environment::text("CCL_EXPLAIN").is_some_and(|word| !matches!(&*word, "0" | "off"))
+        let asks = |word: String| !matches!(&*word, "0" | "off");
+        !self.is_probe && sys::environment::text("CCL_EXPLAIN").is_some_and(asks)
     }
 
     /// The transports that links may use.

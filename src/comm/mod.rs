@@ -1,5 +1,6 @@
 //! The [`Communicator`]: checks calls, asks the planner, and drives the executor.
 
+pub(crate) mod bench;
 mod buffers;
 mod collectives;
 mod config;
@@ -14,6 +15,7 @@ mod init_all;
 mod memory;
 mod pending;
 mod plans;
+mod probe;
 mod proofs;
 mod recover;
 mod scope;
@@ -127,13 +129,15 @@ impl Communicator {
         let deadlines = config.check()?;
         let (choice, tcp) = (config.choice(), config.tcp()?);
         let (attach, direct) = (config.attach()?, config.direct()?);
+        // Processes copy each other's messages, which is what is to be measured.
+        let direct = if config.is_probe { Direct::Off } else { direct };
         let bell = shm::Bell::new()?;
         let wake = Arc::clone(&bell);
         let tuning = match (rank, parent) {
             (0, Some((.., tuning))) => tuning.clone(),
-            (0, None) => Tuning {
+            (0, None) if !config.is_probe => Tuning {
                 attaches: attach != Attach::Off && may_be_read(attach == Attach::Any),
-                ..tuning::of_this_machine(rank, ranks)?
+                ..tuning::of_this_machine(rank, ranks)
             },
             _ => Tuning::default(),
         };
@@ -213,7 +217,7 @@ impl Communicator {
         );
         let engine = Engine::new(
             membership,
-            (machine, config.forced()?),
+            (machine, config.forced()?, tuning.online),
             &config,
             timeout,
             links,
@@ -428,7 +432,7 @@ pub fn explain(
     let here = Allowance::here();
     let cores = share(&vec![&here; ranks]).cores;
     let one = Groups::Rows { ranks, size: ranks };
-    let tuning = tuning::of_this_machine(0, ranks)?;
+    let tuning = tuning::of_this_machine(0, ranks);
     let machine = machine(config.choice(), true, one, (cores, ranks), &tuning);
     let mut load = Load::new(collective, ranks, count, dtype);
     if config.reproducible {
@@ -542,6 +546,7 @@ fn machine(
         calibration,
         choices,
         attaches,
+        ..
     }: &Tuning,
 ) -> Machine {
     match choice {

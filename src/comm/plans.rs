@@ -234,6 +234,12 @@ impl Plans {
         Ok(self.ready[0].clone())
     }
 
+    /// Forgets the plan of a call that is to go by another algorithm than before.
+    pub(super) fn forget_others(&mut self, load: &Load, algorithm: &Algorithm) {
+        self.ready
+            .retain(|plan| plan.load != *load || plan.algorithm == algorithm.name);
+    }
+
     /// This rank's schedule for a call by `algorithm` among `groups`, which is proved with all other ranks' when this process has
     /// not done so lately; and what was proved. `why` says what made it be used.
     ///

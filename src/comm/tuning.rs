@@ -1,11 +1,11 @@
 //! What was measured of this machine, as a file: where it lies, and whether it is to be believed.
 
+use super::probe;
 use crate::{
     log,
-    plan::calibration::Tuning,
+    plan::calibration::{Constants, Tuning},
     sys::{environment, library::has_others_rights},
     topo::fingerprint::Fingerprint,
-    types::{Error, Result},
 };
 use rustix::{fs::OFlags, process::geteuid};
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,7 @@ use std::{
     io::Read,
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 #[cfg(feature = "cli")]
 use std::{
@@ -39,27 +40,25 @@ pub(crate) struct Tuned {
 }
 
 /// What rank 0 is to tell the others: what was measured of this machine, if there is such a file and `CCL_TUNE` does not say
-/// otherwise.
-///
-/// # Errors
-/// [`Error::Usage`] for a word that is reserved.
-pub(super) fn of_this_machine(rank: usize, ranks: usize) -> Result<Tuning> {
+/// otherwise; what it takes a moment to measure; and whether first calls try algorithms. A file that cannot be used is told of.
+pub(super) fn of_this_machine(rank: usize, ranks: usize) -> Tuning {
     if has_others_rights() {
-        return Ok(Tuning::default()); // the environment is not to say which files are read
+        return Tuning::default(); // the environment is not to say which files are read
     }
     let said = environment::text("CCL_TUNE");
     let (path, is_named) = match said.as_deref() {
-        Some("off" | "0") => return Ok(Tuning::default()),
-        Some("online") => {
-            return Err(Error::usage(
-                "CCL_TUNE=\"online\" is not there yet: use \"auto\", \"off\" or a file that ccl-perf tune has made",
-            ));
-        }
-        None | Some("auto") => (place(|| Fingerprint::read(Path::new("/"))), false),
+        Some("off" | "0") => return Tuning::default(),
+        Some("probe") => return probed(rank, ranks),
+        None | Some("auto" | "online") => (place(|| Fingerprint::read(Path::new("/"))), false),
         Some(file) => (Some(PathBuf::from(file)), true),
     };
+    let online = said.as_deref() == Some("online");
+    let untuned = Tuning {
+        online,
+        ..Tuning::default()
+    };
     let Some(path) = path.filter(|path| is_named || path.exists()) else {
-        return Ok(Tuning::default());
+        return untuned;
     };
     // A file that is named is its user's wish, whoever made it.
     let is_trusted = |file: &Metadata| is_named || is_ours(file);
@@ -74,7 +73,7 @@ pub(super) fn of_this_machine(rank: usize, ranks: usize) -> Result<Tuning> {
                 "init: tuned by {}, {choices} choices",
                 path.display()
             );
-            Ok(tuning)
+            Tuning { online, ..tuning }
         }
         Err(why) => {
             let why: String = why.chars().take(MOST_WORDS).collect();
@@ -84,7 +83,37 @@ pub(super) fn of_this_machine(rank: usize, ranks: usize) -> Result<Tuning> {
                 true => log::complain(&format!("CCL_TUNE: {line}")),
                 false => warn!(rank, ranks, "init: {line}"),
             }
-            Ok(Tuning::default())
+            untuned
+        }
+    }
+}
+
+/// What a moment's measurement tells: without it, should it fail, what is told without any.
+fn probed(rank: usize, ranks: usize) -> Tuning {
+    let began = Instant::now();
+    match probe::shared_memory(PROBED) {
+        Ok(calibration) => {
+            let Constants {
+                call,
+                alone,
+                crowded,
+                reduced,
+                ..
+            } = calibration.shm;
+            info!(
+                rank,
+                ranks,
+                "init: probed in {:.1?}: a call {call:.0} ns, ranks with cores {alone:?}, without {crowded:?}, reduction {reduced:.3} ns a byte",
+                began.elapsed()
+            );
+            Tuning {
+                calibration,
+                ..Tuning::default()
+            }
+        }
+        Err(error) => {
+            log::complain(&format!("CCL_TUNE=probe: nothing was measured: {error}"));
+            Tuning::default()
         }
     }
 }
@@ -144,7 +173,44 @@ fn read_if(path: &Path, is_trusted: impl Fn(&Metadata) -> bool) -> std::result::
     if bytes.len() as u64 > MOST_BYTES {
         return Err("it is too long".to_owned());
     }
-    serde_json::from_slice(&bytes).map_err(|error| format!("it is damaged: {error}"))
+    parse(&bytes)
+}
+
+/// # Errors
+/// Why it is no such file.
+fn parse(bytes: &[u8]) -> std::result::Result<Tuned, String> {
+    serde_json::from_slice(bytes).map_err(|error| format!("it is damaged: {error}"))
+}
+
+/// What may be a file, for `fuzz/`. What is taken of it is planned by.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzzing(bytes: &[u8]) {
+    use crate::{
+        plan::{choose, cost::Load, cost::Machine, definition, forced::Forced},
+        types::DType,
+    };
+    let Ok(tuned) = parse(bytes) else {
+        return;
+    };
+    let here = tuned.machine.clone();
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let Ok(tuning) = fitting(Tuned { version, ..tuned }, &here) else {
+        return;
+    };
+    for collective in definition::every([0]) {
+        if collective.has_given_blocks() {
+            continue;
+        }
+        for (ranks, count) in [(1, 0), (4, 16), (9, 1 << 22)] {
+            let load = Load::new(collective, ranks, count, DType::Float32);
+            let machine = Machine::of_shared_memory(2, &tuning.calibration);
+            let machine = machine.with_choices(&tuning.choices, "shm", ranks);
+            let chosen = choose::algorithm(&load, &machine, &Forced::default());
+            let chosen = chosen.expect("some algorithm does it");
+            let predicted = chosen.predicted(&load, &machine).1.total();
+            assert!(predicted.is_finite() && predicted >= 0.0, "{predicted}");
+        }
+    }
 }
 
 /// Whether nobody but this user and root can have written a file.
@@ -205,6 +271,8 @@ pub(crate) fn write(path: &Path, tuned: &Tuned) -> io::Result<()> {
     })
 }
 
+/// How long init measures, apart from making ranks for it.
+const PROBED: Duration = Duration::from_millis(30);
 /// The longest file that is read.
 const MOST_BYTES: u64 = 1 << 20;
 /// Characters that are told of what is wrong with it.

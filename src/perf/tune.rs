@@ -14,11 +14,13 @@ use super::{
 use crate::{
     comm::tuning::{self, Tuned},
     plan::{
+        self,
         algo::{ALGORITHMS, Algorithm},
         calibration::{Calibration, Choice, Constants, Tuning},
         choose,
         cost::{Counts, Load, Machine},
         definition,
+        fit::Sample,
         forced::Forced,
     },
     topo::{
@@ -51,7 +53,8 @@ pub(super) const COMMAND: &str = "tune";
 /// The file is CCL_TUNE_FILE, else tune-HASH.json in ccl of the user's folder of caches (XDG_CACHE_HOME, ~/.cache). What it has of
 /// the other transport stays. CCL_TUNE=off has it ignored, CCL_TUNE=FILE names another.
 ///
-/// Exit status: 0 if all went well, 1 if something failed, 2 for a mistake on the command line.
+/// Exit status: 0 if all went well, 1 if something failed or --check found a choice that is too slow, 2 for a mistake on the command
+/// line.
 #[derive(Debug, Parser)]
 #[command(name = "ccl-perf tune")]
 struct Args {
@@ -78,6 +81,11 @@ struct Args {
     /// Write to FILE instead
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+
+    /// Write nothing, and tell what communicators choose here, by the file or without it, beside the best that is measured now: where
+    /// the choice's shortest round takes longer than the longest of the best, and over 10% more than its shortest
+    #[arg(long, conflicts_with = "output")]
+    check: bool,
 }
 
 /// The whole command.
@@ -97,12 +105,16 @@ pub(super) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
         return complain("-b is more than -e, or 0", 2);
     }
     match tune(&args) {
-        Ok(text) => show(&text, true),
+        Ok((text, is_good)) => match (show(&text, true), is_good) {
+            (status, true) => status,
+            (_, false) => ExitCode::FAILURE,
+        },
         Err(why) => complain(&why, 1),
     }
 }
 
-fn tune(args: &Args) -> Result<String, String> {
+/// What there is to say, and whether all is well.
+fn tune(args: &Args) -> Result<(String, bool), String> {
     let (root, machine) = (Path::new("/"), Fingerprint::read(Path::new("/")));
     let path = match &args.output {
         Some(path) => path.clone(),
@@ -123,6 +135,9 @@ fn tune(args: &Args) -> Result<String, String> {
         choices: Vec::new(),
     });
     let transport = args.transport.as_str();
+    if args.check {
+        return Ok(checked(&probes, transport, &tuned));
+    }
     *tuned.calibration.of(transport) = fit(&probes, transport);
     let (text, said) = report(&probes, transport, &tuned.calibration);
     let is_other = |line: &String| !line.starts_with(transport);
@@ -136,7 +151,7 @@ fn tune(args: &Args) -> Result<String, String> {
     tuning::write(&path, &tuned).map_err(|error| format!("writing {}: {error}", path.display()))?;
     // Writing to a text does not fail.
     let _ = writeln!(text, "# written to {}", path.display());
-    Ok(text)
+    Ok((text, true))
 }
 
 /// One call that was measured.
@@ -154,8 +169,16 @@ struct Probe {
 
 impl Probe {
     fn predicted(&self, transport: &str, calibration: &Calibration) -> f64 {
-        let machine = machine(transport, self.cores, calibration);
-        machine.predict(&self.load, &self.counts).total()
+        self.sample().predicted(transport, calibration)
+    }
+
+    fn sample(&self) -> Sample {
+        Sample {
+            load: self.load,
+            counts: self.counts,
+            cores: self.cores,
+            nanos: self.nanos,
+        }
     }
 
     /// How many times as long, or as short, as predicted it took.
@@ -294,46 +317,11 @@ fn setup(
     }
 }
 
-/// The constants by which the model misses the logarithms of the times by the least in the sum: one after the other is made larger
-/// and smaller, by less and less, until that gains nothing.
+/// The constants that fit what was measured.
 fn fit(probes: &[Probe], transport: &str) -> Constants {
-    let mut calibration = Calibration::DEFAULT;
-    let missed = |calibration: &Calibration| -> f64 {
-        let of = |probe: &Probe| (probe.predicted(transport, calibration) / probe.nanos).ln().abs();
-        probes.iter().map(of).sum()
-    };
-    let mut least = missed(&calibration);
-    for step in [4.0, 2.0, 1.4, 1.2, 1.1, 1.05, 1.02] {
-        for _ in 0..MOST_PASSES {
-            let before = least;
-            for which in 0..Constants::FITTED {
-                for factor in [step, 1.0 / step] {
-                    let mut other = calibration;
-                    let constants = other.of(transport).each();
-                    *constants[which] *= factor;
-                    if *constants[which] < LEAST_CONSTANT {
-                        continue;
-                    }
-                    let now = missed(&other);
-                    if now < least {
-                        (calibration, least) = (other, now);
-                    }
-                }
-            }
-            if least > before * 0.999 {
-                break;
-            }
-        }
-    }
-    let constants = calibration.of(transport);
-    constants.cold = constants.cold.max(1.0);
-    *constants
+    let samples: Vec<Sample> = probes.iter().map(Probe::sample).collect();
+    plan::fit::fit(&samples, transport, &Constants::FITTED)
 }
-
-/// So often the constants are gone through with one step.
-const MOST_PASSES: usize = 20;
-/// Nothing takes less than this.
-const LEAST_CONSTANT: f64 = 1e-5;
 
 /// What was measured beside what is predicted; and how well that fits, for the file.
 fn report(probes: &[Probe], transport: &str, calibration: &Calibration) -> (String, String) {
@@ -384,8 +372,8 @@ fn report(probes: &[Probe], transport: &str, calibration: &Calibration) -> (Stri
 /// A median factor from which on the measurements are to be doubted.
 const UNQUIET: f64 = 1.5;
 
-/// Where the model chooses what was measured to be slower than the best.
-fn choices(probes: &[Probe], transport: &str, calibration: &Calibration) -> Vec<Choice> {
+/// The same call by all algorithms: operation, ranks and bytes.
+fn rows_of(probes: &[Probe]) -> BTreeMap<(&str, usize, u64), Vec<&Probe>> {
     let mut groups: BTreeMap<(&str, usize, u64), Vec<&Probe>> = BTreeMap::new();
     for probe in probes {
         let (name, ranks, bytes) = (
@@ -395,6 +383,12 @@ fn choices(probes: &[Probe], transport: &str, calibration: &Calibration) -> Vec<
         );
         groups.entry((name, ranks, bytes)).or_default().push(probe);
     }
+    groups
+}
+
+/// Where the model chooses what was measured to be slower than the best.
+fn choices(probes: &[Probe], transport: &str, calibration: &Calibration) -> Vec<Choice> {
+    let groups = rows_of(probes);
     let mut choices = Vec::new();
     for (&(operation, ranks, bytes), probes) in &groups {
         let (load, cores) = (probes[0].load, probes[0].cores);
@@ -432,6 +426,49 @@ fn choices(probes: &[Probe], transport: &str, calibration: &Calibration) -> Vec<
         });
     }
     choices
+}
+
+/// What the planner chooses with a file beside what was measured as the best; and whether no choice is slower beyond the noise.
+fn checked(probes: &[Probe], transport: &str, tuned: &Tuned) -> (String, bool) {
+    let mut text = format!(
+        "# {transport}: what is chosen, and the best of what may be forced (the least of {ROUNDS} medians), in us\n#{:>12} {:>6} {:>12} {:>18} {:>10} {:>18} {:>10} {:>8}\n",
+        "operation", "ranks", "bytes", "chosen", "time", "best", "time", "ratio"
+    );
+    let (mut rows, mut slower, mut ratios) = (0, 0, Vec::new());
+    for ((operation, ranks, bytes), probes) in rows_of(probes) {
+        let (load, cores) = (probes[0].load, probes[0].cores);
+        let machine = machine(transport, cores, &tuned.calibration);
+        let machine = machine.with_choices(&tuned.choices, transport, ranks);
+        let chosen = choose::algorithm(&load, &machine, &Forced::default()).ok();
+        let of = |probe: &&Probe| chosen.is_some_and(|chosen| chosen.name == probe.algorithm.name);
+        let best = probes.iter().copied().min_by(|a, b| a.nanos.total_cmp(&b.nanos));
+        let (Some(chosen), Some(best)) = (probes.iter().copied().find(of), best) else {
+            continue;
+        };
+        let noise = best.most.unwrap_or(f64::INFINITY).max(best.nanos * WORTH);
+        let is_slower = chosen.nanos > noise;
+        let ratio = chosen.nanos / best.nanos;
+        rows += 1;
+        slower += usize::from(is_slower);
+        ratios.push(ratio);
+        // Writing to a text does not fail.
+        let _ = writeln!(
+            text,
+            "{operation:>13} {ranks:>6} {bytes:>12} {:>18} {:>10.2} {:>18} {:>10.2} {ratio:>8.2}{}",
+            chosen.algorithm.name,
+            chosen.nanos / 1e3,
+            best.algorithm.name,
+            best.nanos / 1e3,
+            if is_slower { "  slower" } else { "" },
+        );
+    }
+    ratios.sort_by(f64::total_cmp);
+    let median = ratios.get(ratios.len() / 2).copied().unwrap_or(1.0);
+    let _ = writeln!(
+        text,
+        "# {slower} of {rows} choices are slower than the best beyond the noise; the median is {median:.2} times the best"
+    );
+    (text, slower == 0)
 }
 
 /// How many times as long as the best a choice must take to be replaced.
@@ -541,6 +578,21 @@ mod tests {
             ..Tuning::default()
         };
         assert_eq!(tuning.check(), Ok(()));
+        // A check finds it where the file does not have it, and nothing else.
+        for (choices, slower) in [(Vec::new(), 1), (choices.clone(), 0)] {
+            let tuned = Tuned {
+                version: String::new(),
+                machine: Fingerprint::read(Path::new("/")),
+                fit: Vec::new(),
+                calibration: truth,
+                choices,
+            };
+            let (text, is_good) = checked(&probes, "shm", &tuned);
+            assert!(
+                is_good == (slower == 0) && text.matches("  slower\n").count() == slower,
+                "{text}"
+            );
+        }
         assert!(told(&choices, &probes).contains("allreduce of 32 to 2K, 4 ranks on 4 cores: ring"));
     }
 }

@@ -13,6 +13,8 @@ pub(crate) struct Tuning {
     pub(crate) choices: Vec<Choice>,
     /// Whether ranks of its host most likely may take messages from each other's memory.
     pub(crate) attaches: bool,
+    /// Whether first calls try the algorithms that lead.
+    pub(crate) online: bool,
 }
 
 /// The constants of the model, by what the ranks talk over.
@@ -126,7 +128,6 @@ impl Calibration {
     };
 
     /// The constants of a transport, `shm` or `tcp`.
-    #[cfg(feature = "cli")]
     pub(crate) fn of(&mut self, transport: &str) -> &mut Constants {
         match transport {
             "tcp" => &mut self.tcp,
@@ -168,9 +169,13 @@ impl Constants {
         ]
     }
 
-    /// How many of [`Constants::each`], from the first on, a few measurements tell.
+    /// Those of [`Constants::each`] that measurements of many calls tell.
     #[cfg(feature = "cli")]
-    pub(crate) const FITTED: usize = 9;
+    pub(crate) const FITTED: [usize; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+
+    /// Those that a few calls tell of ranks with a core each, and of ranks with fewer.
+    pub(crate) const ALONE: [usize; 5] = [0, 1, 2, 3, 7];
+    pub(crate) const CROWDED: [usize; 5] = [0, 4, 5, 6, 7];
 }
 
 impl Tuning {

@@ -9,6 +9,7 @@ pub(crate) mod choose;
 pub(crate) mod cost;
 pub(crate) mod definition;
 pub(crate) mod explain;
+pub(crate) mod fit;
 pub(crate) mod forced;
 pub(crate) mod groups;
 #[cfg(any(feature = "cli", feature = "fuzzing"))]
@@ -18,4 +19,5 @@ pub(crate) mod levels;
 pub(crate) mod schedule;
 #[cfg(feature = "cli")]
 pub(crate) mod simulate;
+pub(crate) mod trials;
 pub(crate) mod verify;

@@ -16,6 +16,7 @@ mod job;
 mod jobs;
 mod lead;
 mod next;
+mod online;
 mod quick;
 mod reasons;
 mod thread;
@@ -24,7 +25,10 @@ pub(super) use job::{Gate, Job, What};
 pub(super) use quick::Asked;
 pub(crate) use quick::Size;
 
-use super::{Config, plans::Plans};
+use super::{
+    Config,
+    plans::{Plans, Prepared},
+};
 use crate::{
     bootstrap::Membership,
     exec::{Completion, Fault, Outcome, Posted, Run, Sending, Wanted, Work, wait::Patience},
@@ -47,6 +51,7 @@ use job::{Collecting, Placed};
 use jobs::Jobs;
 use lead::{Own, Until};
 use next::Next;
+use online::Online;
 use quick::Lately;
 use std::{
     collections::HashSet,
@@ -100,6 +105,8 @@ struct Desk {
     plans: Plans,
     /// The calls that were explained, where they are to be.
     explained: Option<HashSet<Load>>,
+    /// What is tried, where it is to be.
+    online: Option<Online>,
     /// Jobs that the floor has not taken yet.
     incoming: Vec<Job>,
 }
@@ -191,7 +198,7 @@ impl Start {
 impl Engine {
     pub(super) fn new(
         membership: Arc<Membership>,
-        (machine, forced): (Machine, Forced),
+        (machine, forced, is_online): (Machine, Forced, bool),
         config: &Config,
         timeout: Duration,
         links: Links,
@@ -213,6 +220,7 @@ impl Engine {
         let desk = Desk {
             plans,
             explained: explains.then(HashSet::new),
+            online: is_online.then(Online::default),
             incoming: Vec::new(),
         };
         let engine = Engine {
@@ -272,6 +280,11 @@ impl Engine {
             output,
             places,
         } = buffers;
+        let is_tuned = desk.online.is_some();
+        if is_tuned {
+            let load = self.load(collective, count, dtype, places.given());
+            desk = self.tune(desk, &load)?;
+        }
         let placed = self.place(&mut desk, collective, (count, dtype, op), places)?;
         if placed.is_empty() {
             self.recorder.over(placed.call.seq);
@@ -285,10 +298,13 @@ impl Engine {
         {
             self.next.settle();
             drop(desk);
+            let began = is_tuned.then(Instant::now);
             let led = self.run_own(&mut floor, &placed, [input, output], |floor, placed, work| {
                 self.dash(floor, placed, work)
             });
-            floor.keep(&placed, [input, output], self.membership.rank());
+            if began.is_none_or(|began| self.is_decided(&placed.plan, began.elapsed())) {
+                floor.keep(&placed, [input, output], self.membership.rank());
+            }
             return self.end_own(floor, led);
         }
         let completion = Completion::new();
@@ -308,6 +324,20 @@ impl Engine {
             || self.wait_for(&completion),
         );
         self.result(&completion).map(|_| ())
+    }
+
+    /// Notes how long a call took, where algorithms are tried; and says whether others like it go by the same from now on.
+    fn is_decided(&self, plan: &Prepared, took: Duration) -> bool {
+        let Ok(mut desk) = self.desk.lock() else {
+            return false;
+        };
+        let Some(online) = &mut desk.online else {
+            return true;
+        };
+        if self.membership.rank() == 0 {
+            online.note(&plan.load, &self.forced, plan.algorithm, took);
+        }
+        !online.is_open(&plan.load, &self.forced)
     }
 
     /// Runs a call on its caller's memory, where nothing else is under way: `begin` goes ahead and says what is left of it.
@@ -362,6 +392,10 @@ impl Engine {
         start: Start,
     ) -> Result<()> {
         let mut desk = self.open_desk_for(&start)?;
+        if desk.online.is_some() {
+            let (count, dtype, _) = what;
+            desk = self.tune(desk, &self.load(collective, count, dtype, places.given()))?;
+        }
         let placed = self.place(&mut desk, collective, what, places)?;
         start.completion.set_mark(self.recorder.mark(placed.call.seq));
         if placed.is_empty() && start.gate.is_none() {
@@ -554,7 +588,16 @@ impl Engine {
             self.tell_plan(explained, &load, dtype);
         }
         let bytes = load.bytes() as u64;
-        let (choose, why) = (|| self.choose(&load), || self.why(&load));
+        let online = desk.online.as_mut();
+        let tried = online.and_then(|online| online.count(&load, &self.machine, &self.forced));
+        if let Some(algorithm) = tried {
+            desk.plans.forget_others(&load, algorithm);
+        }
+        let choose = || tried.map_or_else(|| self.choose(&load), Ok);
+        let why = || match tried {
+            None => self.why(&load),
+            Some(_) => "CCL_TUNE=online".to_owned(),
+        };
         let plan = desk.plans.prepare(
             load,
             self.membership.rank(),
