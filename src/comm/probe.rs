@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// Why the threads could not be joined, or a call failed.
 pub(super) fn shared_memory(most: Duration) -> Result<Calibration> {
     let here = Allowance::here();
-    let cores = share(&vec![&here; RANKS]).cores;
+    let cores = share(&[&here; RANKS]).cores;
     let mut samples = Vec::new();
     let each = most / NAMES.len() as u32;
     for name in NAMES {

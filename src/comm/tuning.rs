@@ -15,6 +15,7 @@ use std::{
     io::Read,
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 #[cfg(feature = "cli")]
@@ -88,8 +89,13 @@ pub(super) fn of_this_machine(rank: usize, ranks: usize) -> Tuning {
     }
 }
 
-/// What a moment's measurement tells: without it, should it fail, what is told without any.
+/// What a moment's measurement tells, which a process makes once: should it fail, what is told without any.
 fn probed(rank: usize, ranks: usize) -> Tuning {
+    static MEASURED: OnceLock<Tuning> = OnceLock::new();
+    MEASURED.get_or_init(|| measured(rank, ranks)).clone()
+}
+
+fn measured(rank: usize, ranks: usize) -> Tuning {
     let began = Instant::now();
     match probe::shared_memory(PROBED) {
         Ok(calibration) => {
