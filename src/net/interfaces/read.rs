@@ -23,7 +23,7 @@ pub(crate) fn here() -> Vec<Interface> {
                     false => kind(&address.name),
                 },
                 nets: net.into_iter().collect(),
-                is_up: address.oper_status == IfOperStatus::Up,
+                is_up: address.oper_status == IfOperStatus::Up || has_carrier(&address.name),
                 speed: speed(&address.name),
                 is_default: defaults.contains(&address.name),
                 name: address.name,
@@ -36,7 +36,7 @@ pub(crate) fn here() -> Vec<Interface> {
     let without: Vec<Interface> = without
         .map(|name| Interface {
             nets: Vec::new(),
-            is_up: fact(&name, "operstate").as_deref() != Some("down"),
+            is_up: fact(&name, "operstate").as_deref() != Some("down") || has_carrier(&name),
             kind: kind(&name),
             speed: speed(&name),
             is_default: false,
@@ -53,6 +53,11 @@ fn net(address: &IfAddr) -> Option<IpNet> {
         IfAddr::V6(v6) => v6.prefixlen,
     };
     IpNet::new(address.ip(), prefix).ok()
+}
+
+/// Whether interface `name` has a carrier, and so is up. One that has just come up is called down for up to a second longer.
+fn has_carrier(name: &str) -> bool {
+    fact(name, "carrier").as_deref() == Some("1")
 }
 
 /// What the system says of interface `name` under this key, if anything.
