@@ -313,4 +313,4 @@ const SHARE: usize = 8 << 10;
 /// Bytes of a cache line: a multiple of each element's.
 const LINE: usize = 64;
 /// Bytes of the shortest target that is worth more than a plain copy.
-pub(super) const AHEAD: usize = 1 << 10;
+const AHEAD: usize = 1 << 10;

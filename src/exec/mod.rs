@@ -18,7 +18,7 @@ pub use completion::Received;
 pub(crate) use completion::{Completion, Outcome};
 pub(crate) use host::{Fault, Progress, Run};
 pub(crate) use memory::{Lend, Work};
-pub(crate) use short::{Short, Turn};
+pub(crate) use short::{FEW_LOOKS, Short, Turn};
 pub(crate) use straight::Straight;
 pub(crate) use transfers::{Posted, Sending, Transfers, Wanted};
 

@@ -74,6 +74,12 @@ impl Patience {
         self.clock = None;
     }
 
+    /// It was looked so many times more than is told by [`Patience::pause`].
+    #[inline]
+    pub(crate) fn looked(&mut self, more: u32) {
+        self.looks = self.looks.saturating_add(more);
+    }
+
     /// After another fruitless look, where the caller does not sleep: pauses and says whether to look again. If not, the wait
     /// goes on elsewhere, and what is learnt from it as well.
     #[inline]

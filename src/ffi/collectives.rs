@@ -18,19 +18,19 @@ use std::ffi::{c_int, c_void};
 
 /// What a call from C is, with its root, which may be anything.
 #[derive(Clone, Copy)]
-pub(super) enum Asked {
+pub(super) enum Called {
     Of(Collective),
     Rooted(fn(u32) -> Collective, c_int),
 }
 
-impl Asked {
+impl Called {
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) for a root that is negative.
     pub(super) fn checked(self) -> Result<Collective> {
         match self {
-            Asked::Of(collective) => Ok(collective),
+            Called::Of(collective) => Ok(collective),
             // It is not negative.
-            Asked::Rooted(collective, root) => Ok(collective(index("root", root)? as u32)),
+            Called::Rooted(collective, root) => Ok(collective(index("root", root)? as u32)),
         }
     }
 
@@ -38,8 +38,8 @@ impl Asked {
     #[inline]
     pub(super) fn if_good(self) -> Option<Collective> {
         match self {
-            Asked::Of(collective) => Some(collective),
-            Asked::Rooted(collective, root) => Some(collective(u32::try_from(root).ok()?)),
+            Called::Of(collective) => Some(collective),
+            Called::Rooted(collective, root) => Some(collective(u32::try_from(root).ok()?)),
         }
     }
 }
@@ -52,14 +52,14 @@ impl Asked {
 unsafe fn run(
     buffers: [*const c_void; 2],
     of: (usize, cclDataType_t),
-    asked: Asked,
+    called: Called,
     op: Option<cclRedOp_t>,
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
     if is_now(stream, buffers) {
         let outcome = at_once(comm, |entry| {
-            let ((count, dtype), collective) = ((of.0, DType::of_number(of.1)?), asked.if_good()?);
+            let ((count, dtype), collective) = ((of.0, DType::of_number(of.1)?), called.if_good()?);
             let op = op.map_or(Some(Op::Sum), Op::of_number)?;
             let regions = |bytes: [usize; 2]| {
                 // SAFETY: what cannot be is refused; the rest is the caller's promise, who leaves the buffers alone until
@@ -75,7 +75,7 @@ unsafe fn run(
         }
     }
     // SAFETY: the caller's promise.
-    unsafe { run_checked(buffers, of, asked, op, comm, stream) }
+    unsafe { run_checked(buffers, of, called, op, comm, stream) }
 }
 
 /// The same for a call that is not over at once, or wrong.
@@ -86,7 +86,7 @@ unsafe fn run(
 unsafe fn run_checked(
     [send, recv]: [*const c_void; 2],
     (count, datatype): (usize, cclDataType_t),
-    asked: Asked,
+    called: Called,
     op: Option<cclRedOp_t>,
     comm: cclComm_t,
     stream: cclStream_t,
@@ -108,7 +108,7 @@ unsafe fn run_checked(
     on_entry(comm, |entry| {
         let comm = entry.communicator()?;
         let dtype = DType::from_number(datatype)?;
-        let (op, collective) = (entry.reducing(op, dtype)?, asked.checked()?);
+        let (op, collective) = (entry.reducing(op, dtype)?, called.checked()?);
         let held = comm.held(collective, count, dtype)?;
         let [input, output] = parts(held.input.len(), held.output.len(), dtype)?;
         let when = when(stream, [("sendbuff", input), ("recvbuff", output)])?;
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn cclAllReduce(
         run(
             buffers,
             of,
-            Asked::Of(Collective::AllReduce),
+            Called::Of(Collective::AllReduce),
             Some(op),
             comm,
             stream,
@@ -201,9 +201,9 @@ pub unsafe extern "C" fn cclBroadcast(
     stream: cclStream_t,
 ) -> cclResult_t {
     let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
-    let asked = Asked::Rooted(|root| Collective::Broadcast { root }, root);
+    let called = Called::Rooted(|root| Collective::Broadcast { root }, root);
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, asked, None, comm, stream) }
+    unsafe { run(buffers, of, called, None, comm, stream) }
 }
 
 /// cclBroadcast in place: `buff` is sent on rank `root` and filled on the others.
@@ -220,9 +220,9 @@ pub unsafe extern "C" fn cclBcast(
     stream: cclStream_t,
 ) -> cclResult_t {
     let (buffers, of) = ([buff.cast_const(); 2], (count, datatype));
-    let asked = Asked::Rooted(|root| Collective::Broadcast { root }, root);
+    let called = Called::Rooted(|root| Collective::Broadcast { root }, root);
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, asked, None, comm, stream) }
+    unsafe { run(buffers, of, called, None, comm, stream) }
 }
 
 /// Reduces the `count` elements of `sendbuff` over all ranks and leaves the result in `recvbuff` on rank `root`.
@@ -248,9 +248,9 @@ pub unsafe extern "C" fn cclReduce(
     stream: cclStream_t,
 ) -> cclResult_t {
     let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
-    let asked = Asked::Rooted(|root| Collective::Reduce { root }, root);
+    let called = Called::Rooted(|root| Collective::Reduce { root }, root);
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, asked, Some(op), comm, stream) }
+    unsafe { run(buffers, of, called, Some(op), comm, stream) }
 }
 
 /// Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on every rank: those of rank r at element
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn cclAllGather(
 ) -> cclResult_t {
     let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (sendcount, datatype));
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, Asked::Of(Collective::AllGather), None, comm, stream) }
+    unsafe { run(buffers, of, Called::Of(Collective::AllGather), None, comm, stream) }
 }
 
 /// Reduces `sendbuff` over all ranks and leaves in `recvbuff` of rank r the `recvcount` elements of the result from
@@ -307,7 +307,7 @@ pub unsafe extern "C" fn cclReduceScatter(
         run(
             buffers,
             of,
-            Asked::Of(Collective::ReduceScatter),
+            Called::Of(Collective::ReduceScatter),
             Some(op),
             comm,
             stream,
@@ -339,9 +339,9 @@ pub unsafe extern "C" fn cclGather(
     stream: cclStream_t,
 ) -> cclResult_t {
     let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
-    let asked = Asked::Rooted(|root| Collective::Gather { root }, root);
+    let called = Called::Rooted(|root| Collective::Gather { root }, root);
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, asked, None, comm, stream) }
+    unsafe { run(buffers, of, called, None, comm, stream) }
 }
 
 /// Copies the `count` elements of `sendbuff` on rank `root` from r * count on into `recvbuff` on rank r, the root included.
@@ -367,9 +367,9 @@ pub unsafe extern "C" fn cclScatter(
     stream: cclStream_t,
 ) -> cclResult_t {
     let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
-    let asked = Asked::Rooted(|root| Collective::Scatter { root }, root);
+    let called = Called::Rooted(|root| Collective::Scatter { root }, root);
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, asked, None, comm, stream) }
+    unsafe { run(buffers, of, called, None, comm, stream) }
 }
 
 /// Copies the `count` elements of `sendbuff` from r * count on into `recvbuff` of rank r, at the caller's rank * count.
@@ -394,7 +394,7 @@ pub unsafe extern "C" fn cclAlltoAll(
 ) -> cclResult_t {
     let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, Asked::Of(Collective::AlltoAll), None, comm, stream) }
+    unsafe { run(buffers, of, Called::Of(Collective::AlltoAll), None, comm, stream) }
 }
 
 /// Returns when every rank has called it.

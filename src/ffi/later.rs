@@ -57,7 +57,7 @@ pub(super) fn when(stream: cclStream_t, buffers: Named<'_>) -> Result<When> {
     if !stream.is_null() {
         return Ok(When::Later(Some(Arc::clone(&*STREAMS.get(stream)?))));
     }
-    Ok(match GROUP.with_borrow(|group| group.depth) {
+    Ok(match GROUP.try_with(|group| group.borrow().depth).unwrap_or(0) {
         0 => When::Now,
         _ => When::Later(None),
     })
@@ -91,7 +91,8 @@ const HANDLES: usize = 1 << 56;
 /// Whether that is [`When::Now`] where there are no buffers.
 #[inline]
 pub(super) fn is_blocking(stream: cclStream_t) -> bool {
-    stream.is_null() && GROUP.with_borrow(|group| group.depth) == 0
+    // A thread that is ending is in no group any more.
+    stream.is_null() && GROUP.try_with(|group| group.borrow().depth).unwrap_or(0) == 0
 }
 
 /// Whether that is [`When::Now`].
@@ -282,7 +283,8 @@ unsafe fn begin_making(
 
 /// Keeps in mind that a call of this group was refused: then none of its calls is carried out.
 pub(super) fn refused(error: &Error) {
-    GROUP.with_borrow_mut(|group| {
+    let _ = GROUP.try_with(|group| {
+        let mut group = group.borrow_mut();
         if group.depth > 0 && group.refused.is_none() {
             let what = format!("a call of the group was refused, so that none was carried out: {error}");
             group.refused = Some(match error {

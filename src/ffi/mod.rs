@@ -194,31 +194,29 @@ fn on_entry(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Result<()>) -> 
 /// also says what is wrong with a call.
 #[inline]
 fn at_once(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Option<Result<()>>) -> Option<cclResult_t> {
-    let entry = COMMUNICATORS.find(handle)?;
-    let mut failed = None;
-    // What is caught is a byte, not an error that would be copied.
-    let ran = catch_unwind(AssertUnwindSafe(|| match body(&entry) {
-        None => Ran::NotAtAll,
-        Some(Ok(())) => Ran::ToItsEnd,
-        Some(Err(error)) => {
-            failed = Some(error);
-            Ran::IntoAnError
+    // What is caught is nothing: an error would be copied, whether there is one or not.
+    let (mut is_over, mut failed) = (false, None);
+    let tried = catch_unwind(AssertUnwindSafe(|| {
+        let Some(entry) = COMMUNICATORS.find(handle) else {
+            return;
+        };
+        let ran = catch_unwind(AssertUnwindSafe(|| match body(&entry) {
+            None => {}
+            Some(Ok(())) => is_over = true,
+            Some(Err(error)) => failed = Some(error),
+        }));
+        if let Err(panic) = ran {
+            failed = Some(entry.broken_by(&*panic));
         }
+        failed = failed.take().map(|error| entry.ended_by(error));
     }));
-    match ran {
-        Ok(Ran::NotAtAll) => None,
-        Ok(Ran::ToItsEnd) => Some(Code::Success as cclResult_t),
-        Ok(Ran::IntoAnError) => failed.map(|error| refuse(&entry.ended_by(error))),
-        Err(panic) => Some(refuse(&entry.ended_by(entry.broken_by(&*panic)))),
+    if let Err(panic) = tried {
+        failed = Some(panicked(&*panic));
     }
-}
-
-/// How far a call went that was tried.
-#[derive(Clone, Copy)]
-enum Ran {
-    NotAtAll,
-    ToItsEnd,
-    IntoAnError,
+    match failed {
+        None => is_over.then_some(Code::Success as cclResult_t),
+        Some(error) => Some(refuse(&error)),
+    }
 }
 
 fn refuse(error: &Error) -> cclResult_t {

@@ -199,12 +199,26 @@ fn a_panic_is_an_internal_error() {
 
 #[test]
 fn a_panic_closes_its_communicator() {
+    closed_by_a_panic(|comm, body| on(comm, |_| body()));
+}
+
+#[test]
+fn so_does_one_in_a_call_that_is_tried() {
+    closed_by_a_panic(|comm, body| {
+        assert_eq!(at_once(comm, |_| None), None);
+        assert_eq!(at_once(comm, |_| Some(Ok(()))), Some(0));
+        at_once(comm, |_| Some(body())).unwrap()
+    });
+    assert_eq!(at_once(std::ptr::null_mut(), |_| Some(Ok(()))), None);
+}
+
+fn closed_by_a_panic(call: impl Fn(cclComm_t, &dyn Fn() -> Result<()>) -> cclResult_t) {
     let id = crate::UniqueId::new().unwrap();
     let entry = Entry::new(Communicator::init(1, &id, 0, &crate::Config::default()).unwrap());
     let comm: cclComm_t = COMMUNICATORS.insert(entry).unwrap();
-    assert_eq!(on(comm, |_| Err(Error::invalid("not so"))), 4);
+    assert_eq!(call(comm, &|| Err(Error::invalid("not so"))), 4);
     assert_eq!(last_error(comm), "not so");
-    assert_eq!(on(comm, |_| panic!("in a call")), 3);
+    assert_eq!(call(comm, &|| panic!("in a call")), 3);
     assert!(last_error(std::ptr::null_mut()).ends_with("a panic: in a call"));
     // The news may take its time.
     let mut state = 0;

@@ -4,7 +4,7 @@
 use super::later::on_device;
 use super::{
     at_once,
-    collectives::Asked,
+    collectives::Called,
     later::{When, is_now, later, when},
     memory::{region, region_if_good},
     on_entry,
@@ -120,7 +120,7 @@ unsafe fn array(name: &str, at: *const usize, len: usize) -> Result<Vec<usize>> 
 unsafe fn run(
     [send, recv]: [Given; 2],
     datatype: cclDataType_t,
-    asked: Asked,
+    called: Called,
     op: Option<cclRedOp_t>,
     comm: cclComm_t,
     stream: cclStream_t,
@@ -133,7 +133,7 @@ unsafe fn run(
     if is_now(stream, [send.buffer, recv.buffer]) {
         let outcome = at_once(comm, |entry| {
             let comm = entry.made.get()?;
-            let (dtype, collective) = (DType::of_number(datatype)?, asked.if_good()?);
+            let (dtype, collective) = (DType::of_number(datatype)?, called.if_good()?);
             let op = op.map_or(Some(Op::Sum), Op::of_number)?;
             let (is_root, ranks) = (is_root(comm, collective), comm.ranks());
             // SAFETY: the caller's promise.
@@ -153,7 +153,7 @@ unsafe fn run(
     on_entry(comm, |entry| {
         let comm = entry.communicator()?;
         let dtype = DType::from_number(datatype)?;
-        let (op, collective) = (entry.reducing(op, dtype)?, asked.checked()?);
+        let (op, collective) = (entry.reducing(op, dtype)?, called.checked()?);
         let (is_root, ranks) = (is_root(comm, collective), comm.ranks());
         // SAFETY: the caller's promise.
         let arrays = unsafe { [send.arrays(ranks, is_root)?, recv.arrays(ranks, is_root)?] };
@@ -229,7 +229,7 @@ pub unsafe extern "C" fn cclAlltoAllV(
         run(
             given,
             datatype,
-            Asked::Of(Collective::AlltoAllV),
+            Called::Of(Collective::AlltoAllV),
             None,
             comm,
             stream,
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn cclAllGatherV(
         run(
             given,
             datatype,
-            Asked::Of(Collective::AllGatherV),
+            Called::Of(Collective::AllGatherV),
             None,
             comm,
             stream,
@@ -304,9 +304,9 @@ pub unsafe extern "C" fn cclReduceScatterV(
         Given::send(sendbuff, Blocks::Each([sendcounts, sdispls])),
         Given::recv(recvbuff, Blocks::Own(recvcount)),
     ];
-    let asked = Asked::Of(Collective::ReduceScatterV);
+    let called = Called::Of(Collective::ReduceScatterV);
     // SAFETY: the caller's promise.
-    unsafe { run(given, datatype, asked, Some(op), comm, stream) }
+    unsafe { run(given, datatype, called, Some(op), comm, stream) }
 }
 
 /// Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on rank `root`: those of rank r are the
@@ -337,9 +337,9 @@ pub unsafe extern "C" fn cclGatherV(
         Given::send(sendbuff, Blocks::Own(sendcount)),
         Given::recv(recvbuff, Blocks::Each([recvcounts, rdispls])),
     ];
-    let asked = Asked::Rooted(|root| Collective::GatherV { root }, root);
+    let called = Called::Rooted(|root| Collective::GatherV { root }, root);
     // SAFETY: the caller's promise.
-    unsafe { run(given, datatype, asked, None, comm, stream) }
+    unsafe { run(given, datatype, called, None, comm, stream) }
 }
 
 /// Copies the `sendcounts[r]` elements of `sendbuff` on rank `root` from `sdispls[r]` on into `recvbuff` on rank r, the root
@@ -370,7 +370,7 @@ pub unsafe extern "C" fn cclScatterV(
         Given::send(sendbuff, Blocks::Each([sendcounts, sdispls])),
         Given::recv(recvbuff, Blocks::Own(recvcount)),
     ];
-    let asked = Asked::Rooted(|root| Collective::ScatterV { root }, root);
+    let called = Called::Rooted(|root| Collective::ScatterV { root }, root);
     // SAFETY: the caller's promise.
-    unsafe { run(given, datatype, asked, None, comm, stream) }
+    unsafe { run(given, datatype, called, None, comm, stream) }
 }

@@ -179,7 +179,7 @@ impl<'m> Region<'m> {
     }
 }
 
-/// Copies 4 to 16 bytes by words that may overlap, as the two places may; `false` if they are more or fewer.
+/// Copies 1 to 16 bytes by words that may overlap, as the two places may; `false` if they are more, or none.
 ///
 /// # Safety
 /// Both places have so many bytes, and `to` may be written.
@@ -204,6 +204,10 @@ unsafe fn copy_few(to: *mut u8, from: *const u8, len: usize) -> bool {
         8..=16 => unsafe { ends::<u64>(to, from, len) },
         // SAFETY: as above.
         4..8 => unsafe { ends::<u32>(to, from, len) },
+        // SAFETY: as above.
+        2..4 => unsafe { ends::<u16>(to, from, len) },
+        // SAFETY: as above.
+        1 => unsafe { ends::<u8>(to, from, len) },
         _ => return false,
     }
     true

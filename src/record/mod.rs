@@ -232,14 +232,8 @@ impl Recorder {
     }
 
     /// A call begins.
-    pub(crate) fn call(&self, signature: [u32; 4], algorithm: u8, bytes: u64) {
-        let [seq, what, low, high] = signature.map(u64::from);
-        self.write(
-            [seq | what << 32, low | high << 32],
-            algorithm,
-            bytes,
-            clock::now(),
-        );
+    pub(crate) fn call(&self, words: [u64; 2], algorithm: u8, bytes: u64) {
+        self.write(words, algorithm, bytes, clock::now());
     }
 
     #[inline]

@@ -33,7 +33,7 @@ fn the_last_calls_are_kept_in_their_order() {
     for seq in (u32::MAX - 70..=u32::MAX).chain(0..10) {
         // Some by the clock that lags.
         match seq % 3 {
-            0 => recorder.call(call(seq).signature(), 3, 9),
+            0 => recorder.call(words_of(call(seq).signature()), 3, 9),
             _ => recorder.call_lately(words_of(call(seq).signature()), 3, 9),
         }
     }
@@ -58,7 +58,7 @@ fn a_call_that_is_being_written_is_not_mixed_up() {
 fn ends_are_told() {
     let recorder = Arc::new(recorder());
     for seq in 0..5 {
-        recorder.call(call(seq).signature(), 3, 80);
+        recorder.call(words_of(call(seq).signature()), 3, 80);
     }
     recorder.over(0);
     recorder.end(1, End::DONE);

@@ -2,7 +2,8 @@
 //! processes is checked in the transports' own tests.
 
 use super::{
-    Body, CALL_LANES, Caps, Header, LANES, Link, MAX_MESSAGE, Message, Pinned, Reach, Ticket, Wires, inproc,
+    Body, CALL_LANES, Caps, Expected, Header, LANES, Link, MAX_MESSAGE, Message, Pinned, Reach, Ticket,
+    Wires, inproc,
     links::{Attach, Choice, Links},
     plugin, sim, tcp,
 };
@@ -52,6 +53,11 @@ impl<L: Link, F: Fn()> Link for Lively<'_, L, F> {
         self.link.commit(lane, header);
     }
 
+    fn send(&self, lane: usize, header: Header, body: &Region<'_>) -> Option<bool> {
+        (self.progress)();
+        self.link.send(lane, header, body)
+    }
+
     fn reach(&self, body: &Region<'_>) -> Reach {
         self.link.reach(body)
     }
@@ -71,6 +77,19 @@ impl<L: Link, F: Fn()> Link for Lively<'_, L, F> {
 
     fn land(&self, lane: usize, header: &Header, target: &Region<'_>) {
         self.link.land(lane, header, target);
+    }
+
+    fn expect(&self, lane: usize, header: &Header, len: usize) -> Expected<'_> {
+        (self.progress)();
+        self.link.expect(lane, header, len)
+    }
+
+    fn has_come(&self, lane: usize) -> bool {
+        self.link.has_come(lane)
+    }
+
+    fn foresee(&self, lane: usize, len: usize) {
+        self.link.foresee(lane, len);
     }
 
     fn take(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {
@@ -183,7 +202,14 @@ fn every_length(out: &impl Link, into: &impl Link) {
             );
             let sent = (0..PATIENCE).any(|_| out.send(lane, header, &Region::of(&body)).unwrap());
             assert!(sent, "room");
-            assert_eq!(recv(into, lane), (header, body), "sent at one go");
+            into.foresee(lane, len);
+            let expected = (0..PATIENCE).find_map(|_| match into.expect(lane, &header, len) {
+                Expected::Body(here) => Some(bytes_of(&here)),
+                Expected::Nothing => None,
+                Expected::Other => panic!("another message than the one that was sent"),
+            });
+            assert_eq!(expected.as_ref(), Some(&body), "sent at one go");
+            assert_eq!(recv(into, lane), (header, body), "looking twice sees the same");
         }
     }
 }

@@ -241,7 +241,7 @@ pub(crate) trait Link {
     fn commit(&self, lane: usize, header: Header);
 
     /// Sends a copy of `body`: [`Link::reserve`], the copy, and [`Link::commit`] in one. `Some(false)` as long as the lane has no
-    /// credit; `None` for what is wrong, which [`Link::reserve`] tells.
+    /// credit; `None` for what is wrong, which [`Link::reserve`] tells. What was reserved on the lane and not committed is given up.
     #[inline]
     fn send(&self, lane: usize, header: Header, body: &Region<'_>) -> Option<bool> {
         match self.reserve(lane, body.len()) {

@@ -44,7 +44,7 @@ use crate::{
     },
     record::{End, Recorder, write_flight},
     sys::helpers::Helpers,
-    transport::{CALL_LANES, MAX_MESSAGE, links::Links, shm::Bell},
+    transport::{CALL_LANES, MAX_MESSAGE, links::Links, shm::Bell, words_of},
     types::{Call, Cause, Collective, DType, Error, Reducing, Result},
 };
 use job::{Collecting, Placed};
@@ -608,7 +608,7 @@ impl Engine {
         let mut placed = Placed::new(plan, places, call, 0);
         (placed.call.seq, placed.first_lane) = self.next.take(placed.width());
         let (call, plan) = (placed.call, &placed.plan);
-        self.recorder.call(call.signature(), plan.number, bytes);
+        self.recorder.call(words_of(call.signature()), plan.number, bytes);
         trace!(
             rank = self.membership.rank(),
             ranks = self.membership.ranks(),

@@ -7,12 +7,12 @@
 use super::{Engine, Floor, Led, job::Placed};
 use crate::{
     comm::{Side, buffers::Places},
-    exec::{Run, Short, Turn, Work},
+    exec::{FEW_LOOKS, Run, Short, Turn, Work},
     mem::Region,
     plan::definition,
     record::End,
-    transport::{Wires, Words, header_of, words_of},
-    types::{Cause, Collective, DType, Op, Result},
+    transport::{Wires, Words, words_of},
+    types::{Call, Cause, Collective, DType, Op, Result},
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -48,7 +48,7 @@ pub(super) struct Lately {
 struct Quick {
     /// Its place is that of the last one.
     placed: Placed,
-    /// What its messages carry; the number is that of the first one.
+    /// What its messages carry, with 0 for the number.
     words: Words,
     lanes: usize,
     /// Bytes of input and output.
@@ -144,7 +144,13 @@ impl Floor {
         ];
         let begins = placed.places.begins();
         let quick = Quick {
-            words: words_of(placed.call.signature()),
+            words: words_of(
+                Call {
+                    seq: 0,
+                    ..placed.call
+                }
+                .signature(),
+            ),
             lanes: placed.width(),
             bytes: buffers.each_ref().map(Region::len),
             begins: begins.map(|begins| begins.map(|begin| begin * placed.call.dtype.size())),
@@ -188,7 +194,7 @@ impl Engine {
         let (seq, first_lane) = self.next.take_seen(seen, quick.lanes)?;
         (quick.placed.call.seq, quick.placed.first_lane) = (seq, first_lane);
         let [first, count] = quick.words;
-        let words = [first >> 32 << 32 | u64::from(seq), count];
+        let words = [first | u64::from(seq), count];
         let (number, bytes) = (quick.placed.plan.number, quick.placed.bytes);
         let led = match (&quick.short, quick.taken) {
             (Some(_), None) => {
@@ -196,7 +202,7 @@ impl Engine {
                 self.run_short(floor, at, words, &buffers)
             }
             (_, taken) => {
-                self.recorder.call(header_of(words), number, bytes);
+                self.recorder.call(words, number, bytes);
                 self.run_long(floor, at, words, &buffers, taken)
             }
         };
@@ -238,8 +244,7 @@ impl Engine {
 
     /// Runs the kept call number `at`, by its short way as far as that goes. `None` if that was all of it.
     ///
-    /// What was written a moment ago is read in the same pieces here: a read that spans two writes waits until both, and the
-    /// messages written before, have left for the cache.
+    /// What was written a moment ago is read in the same pieces here, as [`Words`] tells.
     #[inline]
     fn run_short(
         &self,
@@ -271,7 +276,13 @@ impl Engine {
             is_alone: patience.is_alone(),
         };
         patience.refresh();
-        let wait = |looks| self.may_wait(links, patience, looks);
+        let wait = |looks| {
+            let may_wait = self.may_wait(links, patience, looks);
+            if may_wait && patience.is_alone() {
+                patience.looked(FEW_LOOKS);
+            }
+            may_wait
+        };
         let mut reached = None;
         let ran = catch_unwind(AssertUnwindSafe(|| reached = short.run(&turn, &*links, wait)));
         match ran {

@@ -305,6 +305,7 @@ impl Outbound {
         let state = &self.lanes[lane];
         // What was reserved before is not sent.
         state.reserved.set(NOTHING);
+        state.began.set(0);
         let entry = &self.segment.entries[lane][state.sent.get() as usize % DEPTH];
         // SAFETY: an entry has room for so many bytes, in an `UnsafeCell` of the mapping, which `self` keeps. The receiver
         // leaves them alone: it has released the message that lay there before, which the credit proved.
