@@ -116,27 +116,7 @@ impl Device {
         if raw.is_null() {
             return Err(failed("ibv_open_device"));
         }
-        let mut device = Device {
-            verbs,
-            raw,
-            pd: ptr::null_mut(),
-            channel: ptr::null_mut(),
-            name: name.to_owned(),
-            port,
-            megabits: 0,
-            numa_node: -1,
-            max_sge: 0,
-            max_wr: 0,
-            max_write: 0,
-            mtu: 0,
-            lid: 0,
-            infiniband: false,
-            gid: [0; 16],
-            gid_index: 0,
-            reason: "",
-            subnet: 0,
-            trouble: RefCell::default(),
-        };
+        let mut device = Device::closed(verbs, raw, name, port);
         // What has been opened is closed by `drop` where one of these fails.
         let mut state = Port::default();
         // SAFETY: all bytes zero are a value of it.
@@ -193,12 +173,11 @@ impl Device {
         Ok(device)
     }
 
-    /// One that is not open.
-    #[cfg(test)]
-    pub(crate) fn for_test(verbs: &'static Verbs, name: &str, port: u8) -> Device {
+    /// One of which nothing is open or known yet but `raw`.
+    fn closed(verbs: &'static Verbs, raw: *mut RawContext, name: &str, port: u8) -> Device {
         Device {
             verbs,
-            raw: ptr::null_mut(),
+            raw,
             pd: ptr::null_mut(),
             channel: ptr::null_mut(),
             name: name.to_owned(),
@@ -217,6 +196,12 @@ impl Device {
             subnet: 0,
             trouble: RefCell::default(),
         }
+    }
+
+    /// One that is not open.
+    #[cfg(test)]
+    pub(crate) fn for_test(verbs: &'static Verbs, name: &str, port: u8) -> Device {
+        Device::closed(verbs, ptr::null_mut(), name, port)
     }
 
     fn choose_gid(&mut self, count: u32, settings: &Settings) -> Result<(), String> {
