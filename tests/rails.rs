@@ -248,7 +248,7 @@ fn ports_are_taken_from_a_range_until_there_are_none() {
         return;
     };
     ran.check();
-    let script = format!("export CCL_TIMEOUT=4 CCL_PORT_RANGE=40000-40000\n{SHORT}");
+    let script = format!("export CCL_TIMEOUT=8 CCL_PORT_RANGE=40000-40000\n{SHORT}");
     let Some(ran) = run("--hosts 2 --ranks 1,2", &script) else {
         return;
     };

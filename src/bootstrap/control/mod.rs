@@ -239,12 +239,20 @@ impl Control {
 }
 
 /// Listens at the first port of a range that nobody else uses.
+///
+/// Two processes that begin to listen at one port at the same time may both be refused: the system tells each that the other has it. So
+/// ports are in use only when they are so again after a while, which differs between processes.
 fn first_free(range: &RangeInclusive<u16>) -> Result<(ProcessFd, u16), Error> {
     let (low, high) = (range.start(), range.end());
-    for port in range.clone() {
-        match tcp::listen(port) {
-            Err(Errno::ADDRINUSE) => (),
-            other => return other.map_err(|e| Error::system(format!("cannot listen at port {port}"), e)),
+    for lap in 0..3 {
+        if lap > 0 {
+            std::thread::sleep(Duration::from_millis(u64::from(std::process::id() % 32) + 1));
+        }
+        for port in range.clone() {
+            match tcp::listen(port) {
+                Err(Errno::ADDRINUSE) => (),
+                other => return other.map_err(|e| Error::system(format!("cannot listen at port {port}"), e)),
+            }
         }
     }
     Err(Error::usage(format!(
