@@ -208,7 +208,10 @@ fn at_once(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Option<Result<()
         if let Err(panic) = ran {
             failed = Some(entry.broken_by(&*panic));
         }
-        failed = failed.take().map(|error| entry.ended_by(error));
+        // Not asked of what is none: that would copy it.
+        if failed.is_some() {
+            failed = failed.take().map(|error| entry.ended_by(error));
+        }
     }));
     if let Err(panic) = tried {
         failed = Some(panicked(&*panic));

@@ -169,7 +169,11 @@ impl<'m> Region<'m> {
         }
         let head = self.base.align_offset(LINE).min(self.len);
         let lines = (self.len - head) / LINE;
-        let copy = |at, len| self.part(at, len).copy_from(&from.part(at, len));
+        let copy = |at, len| {
+            if len > 0 {
+                self.part(at, len).copy_from(&from.part(at, len));
+            }
+        };
         copy(0, head);
         let (to, here) = (self.part(head, lines * LINE), from.part(head, lines * LINE));
         // SAFETY: both have so many bytes, which are mapped, and those of `to` begin at a multiple of a line.

@@ -222,6 +222,8 @@ pub(super) struct Room {
     /// In bytes from the pool's beginning.
     pub(super) at: u32,
     pages: u8,
+    /// Which of the lease's chunks they are of.
+    place: u8,
 }
 
 impl Room {
@@ -323,25 +325,44 @@ impl Lease {
     }
 
     /// Room for a body of `len` bytes.
+    #[inline]
     pub(super) fn take(&self, len: usize) -> Option<Room> {
-        if self.round > 0 {
-            let next = self.next.load(Relaxed) as usize;
-            let (at, page) = (next / PAGES, next % PAGES);
-            let ways = [(at, page), ((at + 1) % self.round, 0)];
-            for (at, from) in ways {
-                if let Some(room) = self.take_of(&self.chunks[at], from, len) {
-                    let after = at * PAGES + usize::from(room.row().first) + usize::from(room.pages);
-                    self.next.store((after % (self.round * PAGES)) as u32, Relaxed);
-                    return Some(room);
-                }
+        self.take_next(len).or_else(|| self.take_any(len))
+    }
+
+    /// That of the next pages of the round, which most often are free.
+    #[inline]
+    fn take_next(&self, len: usize) -> Option<Room> {
+        let (place, page) = self.next_page()?;
+        let leased = &self.chunks[place];
+        let chunk = leased.chunk()?;
+        let row = leased.pages.take_at(page, len)?;
+        Some(self.taken(place, chunk, row))
+    }
+
+    /// Where the next room of the round may begin: a place for a chunk, and a page of it.
+    #[inline]
+    fn next_page(&self) -> Option<(usize, usize)> {
+        let next = self.next.load(Relaxed) as usize;
+        (self.round > 0).then_some((next / PAGES % LEASED, next % PAGES))
+    }
+
+    fn take_any(&self, len: usize) -> Option<Room> {
+        if let Some((place, page)) = self.next_page() {
+            let after = (place + 1) % self.round;
+            let room = self
+                .take_of(place, page, len)
+                .or_else(|| self.take_of(after, 0, len));
+            if room.is_some() {
+                return room;
             }
         }
-        self.chunks.iter().find_map(|leased| self.take_of(leased, 0, len))
+        (0..LEASED).find_map(|place| self.take_of(place, 0, len))
     }
 
     /// Room in one chunk, which is leased if it is not yet, from page `from` on.
-    #[inline]
-    fn take_of(&self, leased: &Leased, from: usize, len: usize) -> Option<Room> {
+    fn take_of(&self, place: usize, from: usize, len: usize) -> Option<Room> {
+        let leased = &self.chunks[place];
         let chunk = match leased.chunk() {
             Some(chunk) => chunk,
             None => {
@@ -355,16 +376,29 @@ impl Lease {
             }
         };
         let row = leased.pages.take(from, len)?;
-        leased.holders.0[usize::from(row.first)].store(1, Relaxed);
-        Some(Room {
-            at: (chunk * CHUNK + usize::from(row.first) * PAGE) as u32,
+        Some(self.taken(place, chunk, row))
+    }
+
+    /// The room of a row that was taken a moment ago.
+    #[inline]
+    fn taken(&self, place: usize, chunk: usize, row: Row) -> Room {
+        let first = usize::from(row.first);
+        self.chunks[place].holders.0[first].store(1, Relaxed);
+        if place < self.round {
+            let after = place * PAGES + first + usize::from(row.pages);
+            let is_last = after == self.round * PAGES;
+            self.next.store(if is_last { 0 } else { after as u32 }, Relaxed);
+        }
+        Room {
+            at: (chunk * CHUNK + first * PAGE) as u32,
             pages: row.pages,
-        })
+            place: place as u8,
+        }
     }
 
     /// One more message has its body there. `false` if there are too many.
     pub(super) fn share(&self, room: Room) -> bool {
-        let Some(leased) = self.leased(room.chunk()) else {
+        let Some(leased) = self.leased(room) else {
             return false;
         };
         let holders = &leased.holders.0[usize::from(room.row().first)];
@@ -373,8 +407,9 @@ impl Lease {
     }
 
     /// A message that has its body there was read.
+    #[inline]
     pub(super) fn give(&self, room: Room) {
-        let Some(leased) = self.leased(room.chunk()) else {
+        let Some(leased) = self.leased(room) else {
             return;
         };
         let holders = &leased.holders.0[usize::from(room.row().first)];
@@ -391,8 +426,11 @@ impl Lease {
         body(&self.pool()?.area, room.at, len)
     }
 
-    fn leased(&self, chunk: usize) -> Option<&Leased> {
-        self.chunks.iter().find(|leased| leased.chunk() == Some(chunk))
+    /// The chunk of a room, if it has not been given back.
+    #[inline]
+    fn leased(&self, room: Room) -> Option<&Leased> {
+        let leased = &self.chunks[usize::from(room.place)];
+        (leased.chunk() == Some(room.chunk())).then_some(leased)
     }
 
     #[inline]

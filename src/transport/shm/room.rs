@@ -62,6 +62,21 @@ impl Pages {
         })
     }
 
+    /// The pages in a row that begin at page `first`, if they are free and hold `len` bytes.
+    #[inline]
+    pub(super) fn take_at(&self, first: usize, len: usize) -> Option<Row> {
+        let pages = len.div_ceil(PAGE).max(1);
+        let (used, those) = (self.used(), row(pages) << first);
+        if first + pages > PAGES || used & those != 0 {
+            return None;
+        }
+        self.set_used(used | those);
+        Some(Row {
+            first: first as u8,
+            pages: pages as u8,
+        })
+    }
+
     #[inline]
     pub(super) fn give(&self, Row { first, pages }: Row) {
         self.set_used(self.used() & !(row(pages.into()) << first));
@@ -124,5 +139,8 @@ mod tests {
         assert_eq!(second.first, 3);
         assert_eq!(pages.take(PAGES - 2, PAGE).unwrap().first as usize, PAGES - 2);
         assert_eq!(pages.take(PAGES - 2, 2 * PAGE), None);
+        assert_eq!(pages.take_at(0, PAGE), None);
+        assert_eq!(pages.take_at(PAGES - 1, 2 * PAGE), None);
+        assert_eq!(pages.take_at(PAGES - 1, PAGE).unwrap().first as usize, PAGES - 1);
     }
 }
