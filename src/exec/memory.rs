@@ -178,7 +178,8 @@ impl<'m> Work<'m> {
         }
     }
 
-    /// Copies or reduces `sources` into each of `targets`. `scaled` says which of them is multiplied, and by what.
+    /// Copies or reduces `sources` into each of `targets`. `scaled` says which of them is multiplied, and by what; `far`, whether
+    /// those that are rooms of messages are for a processor that is far away.
     #[inline]
     pub(super) fn combine<'t>(
         &self,
@@ -186,17 +187,18 @@ impl<'m> Work<'m> {
         scaled: Option<(usize, u64)>,
         sources: &[Region<'_>],
         targets: impl Iterator<Item = Region<'t>>,
+        far: bool,
     ) {
         match (self.helpers, sources) {
             (Some(helpers), [first, rest @ ..]) if first.len() >= SHARED => {
                 let targets: SmallVec<[Region<'t>; 8]> = targets.collect();
                 // What is in its place is not copied.
                 if rest.is_empty() && targets.iter().all(|target| target.as_ptr() == first.as_ptr()) {
-                    return self.combine_here(how, scaled, sources, targets.into_iter());
+                    return self.combine_here(how, scaled, sources, targets.into_iter(), far);
                 }
-                self.combine_together(helpers, how, scaled, sources, &targets);
+                self.combine_together(helpers, how, scaled, sources, &targets, far);
             }
-            _ => self.combine_here(how, scaled, sources, targets),
+            _ => self.combine_here(how, scaled, sources, targets, far),
         }
     }
 
@@ -208,6 +210,7 @@ impl<'m> Work<'m> {
         scaled: Option<(usize, u64)>,
         sources: &[Region<'_>],
         targets: &[Region<'_>],
+        far: bool,
     ) {
         let len = sources[0].len();
         let parts = helpers.threads().min(len / SHARE);
@@ -225,6 +228,7 @@ impl<'m> Work<'m> {
                 scaled,
                 &sources,
                 targets.iter().map(|to| to.part(at, end - at)),
+                far,
             );
             self.settle(); // by whoever wrote
         });
@@ -238,19 +242,21 @@ impl<'m> Work<'m> {
         scaled: Option<(usize, u64)>,
         sources: &[Region<'_>],
         targets: impl Iterator<Item = Region<'t>>,
+        far: bool,
     ) {
         if let (How::Copy, [only], None) = (how, sources, scaled) {
-            return targets.for_each(|target| self.put(&target, only));
+            return targets.for_each(|target| self.put(&target, only, far));
         }
         let mut targets: SmallVec<[Region<'t>; 8]> = targets.collect();
-        if self.streams {
+        let streams = self.streams && !far;
+        if streams {
             // What goes past the caches is no good to be copied on.
             targets.sort_by_key(|target| self.is_in_output(target));
         }
         let [first, rest @ ..] = &targets[..] else { return };
-        if !self.streams || rest.is_empty() {
+        if !streams || rest.is_empty() {
             self.reduce(how, scaled, sources, first);
-            return rest.iter().for_each(|target| self.put(target, first));
+            return rest.iter().for_each(|target| self.put(target, first, far));
         }
         // Piece by piece, so that each is still in the first-level cache when it is copied past it.
         let len = first.len();
@@ -262,7 +268,7 @@ impl<'m> Work<'m> {
             let first = first.part(at, part);
             self.reduce(how, scaled, &parts, &first);
             for target in rest {
-                self.put(&target.part(at, part), &first);
+                self.put(&target.part(at, part), &first, far);
             }
         }
     }
@@ -278,7 +284,7 @@ impl<'m> Work<'m> {
 
     /// Copies `result` into `target`.
     #[inline]
-    fn put(&self, target: &Region<'_>, result: &Region<'_>) {
+    fn put(&self, target: &Region<'_>, result: &Region<'_>, far: bool) {
         if target.len() < AHEAD {
             target.copy_from(result);
         } else if self.is_in_output(target) {
@@ -287,7 +293,8 @@ impl<'m> Work<'m> {
                 false => target.copy_from(result),
             }
         } else {
-            target.copy_ahead_from(result);
+            let is_room = !self.scratch.addresses().contains(&target.as_ptr().addr());
+            target.copy_out_from(result, far && is_room);
         }
     }
 

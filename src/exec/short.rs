@@ -287,7 +287,8 @@ impl Short {
                 Err(_) => return Tried::Other,
             }
         }
-        self.compute(leg, turn, sources, rooms);
+        let far = tos.iter().flatten().any(|link| link.is_far());
+        self.compute(leg, turn, sources, rooms, far);
         for link in tos.iter().flatten() {
             link.commit(lane, header);
         }
@@ -298,7 +299,14 @@ impl Short {
     }
 
     #[inline]
-    fn compute(&self, leg: &Leg, turn: &Turn<'_, '_>, sources: &[Region<'_>], rooms: &[Region<'_>]) {
+    fn compute(
+        &self,
+        leg: &Leg,
+        turn: &Turn<'_, '_>,
+        sources: &[Region<'_>],
+        rooms: &[Region<'_>],
+        far: bool,
+    ) {
         let mut stores = leg.stores.iter().map(|&place| turn.place(place, leg.bytes));
         let mut rooms = rooms.iter().copied();
         let result = match (leg.how, sources) {
@@ -314,7 +322,7 @@ impl Short {
         };
         stores.for_each(|store| store.copy_from(&result));
         for room in rooms.filter(|room| room.len() > 0) {
-            room.copy_ahead_from(&result);
+            room.copy_out_from(&result, far);
         }
     }
 }

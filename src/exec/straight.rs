@@ -246,7 +246,8 @@ impl Leg {
             first = first.or(Some(link));
         }
         let stores = self.stores.iter().map(|&at| place(at));
-        work.combine(self.how, None, &sources, stores.chain(rooms));
+        let far = is_far(wires, self.sends.iter().copied());
+        work.combine(self.how, None, &sources, stores.chain(rooms), far);
         // The links are there, as they were above.
         for &peer in &self.sends {
             if let Some(link) = wires.to(peer).map_err(|error| Fault::Wire { peer, error })? {
@@ -275,6 +276,12 @@ fn body<'l, L: Link>(
     };
     let is_right = message.header == work.header && message.body.len() == bytes;
     Ok(message.body.here().filter(|_| is_right).ok_or(Ran::Strange))
+}
+
+/// Whether one of these peers is far away, for which what is written had better go past the caches.
+#[inline]
+pub(super) fn is_far<W: Wires>(wires: &W, mut peers: impl Iterator<Item = usize>) -> bool {
+    peers.any(|peer| wires.made_to(peer).is_some_and(Link::is_far))
 }
 
 /// Where `slice` lies, and how many elements it has, if each tile's part of it is in one piece.

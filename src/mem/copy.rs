@@ -5,11 +5,13 @@ use crate::sys::cache::prefetch_to_write;
 
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
-/// Bytes by which lines are asked for before they are written.
+/// Lines by which one is asked for before it is written.
 #[cfg(target_arch = "x86_64")]
-const AHEAD: usize = 1 << 10;
+const AHEAD: usize = 16;
 /// Bytes of the fewest lines that are worth it.
 pub(super) const FEW: usize = 256;
+/// Bytes of the fewest that are worth going past the caches for another processor's sake.
+pub(super) const PAST: usize = 1 << 10;
 
 /// How lines are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,12 +34,14 @@ pub(super) unsafe fn copy_lines(to: *mut u8, from: *const u8, lines: usize, stor
     let stores = if cfg!(miri) { Stores::Ahead } else { stores };
     #[cfg(target_arch = "x86_64")]
     {
-        if is_x86_feature_detected!("avx512f") {
-            // SAFETY: the caller's, and the processor has AVX-512.
-            return unsafe { whole_lines(to, from, lines, stores) };
-        }
-        // SAFETY: the caller's.
-        unsafe { by_parts(to, from, lines, stores) }
+        let copy = match (is_x86_feature_detected!("avx512f"), stores) {
+            (true, Stores::Ahead) => whole_lines::<false>,
+            (true, Stores::Streaming) => whole_lines::<true>,
+            (false, Stores::Ahead) => by_parts::<false>,
+            (false, Stores::Streaming) => by_parts::<true>,
+        };
+        // SAFETY: the caller's, and the processor has AVX-512 where that is used.
+        unsafe { copy(to, from, lines) }
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
@@ -47,57 +51,64 @@ pub(super) unsafe fn copy_lines(to: *mut u8, from: *const u8, lines: usize, stor
     }
 }
 
-/// Asks for those of the `lines` lines at `to` that begin at `bytes` of them, if they are to be written [`Stores::Ahead`].
+/// Calls `copy` for where each of the `lines` lines begins. Those at `to` are asked for ahead of time, unless they go `PAST` the
+/// caches.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn ask_for(to: *const u8, bytes: std::ops::Range<usize>, lines: usize, stores: Stores) {
-    if stores == Stores::Ahead {
-        let those = bytes.start..bytes.end.min(lines * LINE);
-        those
-            .step_by(LINE)
-            .for_each(|at| prefetch_to_write(to.wrapping_add(at)));
+fn each_line<const PAST: bool>(to: *const u8, lines: usize, copy: impl Fn(usize)) {
+    let ask_for = |line: usize| prefetch_to_write(to.wrapping_add(line * LINE));
+    if !PAST {
+        (0..lines.min(AHEAD)).for_each(ask_for);
+    }
+    for line in 0..lines {
+        if !PAST && line + AHEAD < lines {
+            ask_for(line + AHEAD);
+        }
+        copy(line * LINE);
     }
 }
 
+/// # Safety
+/// As of [`copy_lines`], and the processor has AVX-512.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-unsafe fn whole_lines(to: *mut u8, from: *const u8, lines: usize, stores: Stores) {
+unsafe fn whole_lines<const PAST: bool>(to: *mut u8, from: *const u8, lines: usize) {
     use std::arch::x86_64::{__m512i, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_stream_si512};
-    ask_for(to, 0..AHEAD, lines, stores);
-    for at in (0..lines).map(|line| line * LINE) {
+    each_line::<PAST>(to, lines, |at| {
         // SAFETY: the caller's.
         unsafe {
-            let line = _mm512_loadu_si512(from.add(at).cast::<__m512i>());
-            match stores {
-                Stores::Ahead => {
-                    ask_for(to, at + AHEAD..at + AHEAD + LINE, lines, stores);
-                    _mm512_storeu_si512(to.add(at).cast::<__m512i>(), line);
-                }
-                Stores::Streaming => _mm512_stream_si512(to.add(at).cast::<__m512i>(), line),
+            let (to, line) = (
+                to.add(at).cast::<__m512i>(),
+                _mm512_loadu_si512(from.add(at).cast::<__m512i>()),
+            );
+            match PAST {
+                true => _mm512_stream_si512(to, line),
+                false => _mm512_storeu_si512(to, line),
             }
         }
-    }
+    });
 }
 
 /// SSE2 is there on every x86-64.
+///
+/// # Safety
+/// As of [`copy_lines`].
 #[cfg(target_arch = "x86_64")]
-unsafe fn by_parts(to: *mut u8, from: *const u8, lines: usize, stores: Stores) {
+unsafe fn by_parts<const PAST: bool>(to: *mut u8, from: *const u8, lines: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_storeu_si128, _mm_stream_si128};
-    ask_for(to, 0..AHEAD, lines, stores);
-    for at in (0..lines).map(|line| line * LINE) {
+    each_line::<PAST>(to, lines, |at| {
         // SAFETY: the caller's.
         unsafe {
-            ask_for(to, at + AHEAD..at + AHEAD + LINE, lines, stores);
             let (to, from) = (to.add(at).cast::<__m128i>(), from.add(at).cast::<__m128i>());
             let line: [__m128i; 4] = std::array::from_fn(|k| _mm_loadu_si128(from.add(k)));
             for (k, part) in line.into_iter().enumerate() {
-                match stores {
-                    Stores::Ahead => _mm_storeu_si128(to.add(k), part),
-                    Stores::Streaming => _mm_stream_si128(to.add(k), part),
+                match PAST {
+                    true => _mm_stream_si128(to.add(k), part),
+                    false => _mm_storeu_si128(to.add(k), part),
                 }
             }
         }
-    }
+    });
 }
 
 /// Orders what this thread has written by [`Stores::Streaming`] before all that it writes from here on.

@@ -1,6 +1,6 @@
 //! [`Region`]: a piece of memory that others may be writing to.
 
-use super::copy::{FEW, LINE, Stores, copy_lines};
+use super::copy::{FEW, LINE, PAST, Stores, copy_lines, settle_streams};
 use crate::types::Element;
 use std::{fmt, marker::PhantomData, ops::Range, ptr};
 
@@ -152,6 +152,22 @@ impl<'m> Region<'m> {
         }
     }
 
+    /// Copies as [`Region::copy_from`] does for another processor to read, for which more than a few bytes go past the caches if it
+    /// is `far`: all of them are there then before what is written next. The two are the same or apart.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    #[inline]
+    pub(crate) fn copy_out_from(&self, from: &Region<'_>, far: bool) {
+        match far && self.len >= PAST {
+            true => {
+                self.copy_lines_from(from, Stores::Streaming);
+                settle_streams();
+            }
+            false => self.copy_ahead_from(from),
+        }
+    }
+
     /// Copies as [`Region::copy_from`] does, past the caches where the processor can: for what is not read again soon, which
     /// spares reading the lines that are written. The two are the same or apart. Others see it in its order only after
     /// [`settle_streams`](super::settle_streams).
@@ -250,10 +266,11 @@ mod tests {
                 Region::of_mut(&mut to).part(at, len),
                 Region::of(&from).part(there, len),
             );
-            match random.u8(..4) {
+            match random.u8(..5) {
                 0 => target.copy_from(&source),
                 1 => target.copy_ahead_from(&source),
                 2 => target.copy_few_from(&source),
+                3 => target.copy_out_from(&source, true),
                 _ => target.stream_from(&source),
             }
             crate::mem::settle_streams();

@@ -844,6 +844,11 @@ impl Link for AnyLink {
         }
     }
 
+    #[inline]
+    fn is_far(&self) -> bool {
+        matches!(self.to.get(), Way::Shm) && self.shm.is_far()
+    }
+
     #[inline(always)] // in the path of each short call
     fn commit(&self, lane: usize, header: Header) {
         match self.to.get() {

@@ -234,6 +234,12 @@ pub(crate) trait Link {
         Ok(Some(false))
     }
 
+    /// Whether what is written into reserved rooms had better go past the caches, if it is long.
+    #[inline]
+    fn is_far(&self) -> bool {
+        false
+    }
+
     /// Sends what was written into the reserved room. Non-temporal stores must have been fenced.
     ///
     /// # Panics

@@ -118,7 +118,7 @@ impl Run {
             let route = route(wires, peer, lane, bytes, offer)?;
             let sent = match (route, wires.to(peer)) {
                 (Route::Room(room), Ok(Some(link))) => {
-                    self.refill(work, i, step, &room);
+                    self.refill(work, i, step, &room, link.is_far());
                     link.commit(lane, header);
                     true
                 }
@@ -149,15 +149,15 @@ impl Run {
     }
 
     /// Copies the result of a step that has run into the room of a message.
-    fn refill(&mut self, work: &Work<'_>, i: usize, step: &Step, room: &Region<'_>) {
+    fn refill(&mut self, work: &Work<'_>, i: usize, step: &Step, room: &Region<'_>, far: bool) {
         let mut staging = std::mem::take(&mut self.tracks[i].staging);
         match work.result_slice(step) {
-            None => room.copy_from(&Region::of_mut(&mut staging).part(0, room.len())),
+            None => room.copy_out_from(&Region::of_mut(&mut staging).part(0, room.len()), far),
             Some(slice) => {
                 let mut at = 0;
                 for k in 0..slice.grains() {
                     let piece = work.piece(slice, k, &self.tracks[i]);
-                    room.part(at, piece.len()).copy_from(&piece);
+                    room.part(at, piece.len()).copy_out_from(&piece, far);
                     at += piece.len();
                 }
             }

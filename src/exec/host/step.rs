@@ -9,6 +9,7 @@ use crate::{
     exec::{
         bodies::{Bodies, bring},
         memory::Work,
+        straight::is_far,
         track::{Track, Wait},
     },
     mem::Region,
@@ -92,7 +93,8 @@ impl Run {
         let landing = landing(work, step, track, &routes);
         let brought = bring(wires, lane, messages, landing, &mut fetched)?;
         let lost = brought.and_then(|bodies| {
-            self.compute(work, i, step, &bodies, &routes, bytes);
+            let far = is_far(wires, self.tracks[i].sends(step, work.ranks()));
+            self.compute(work, i, step, &bodies, &routes, (bytes, far));
             bodies.end()
         });
         let lost = lost.err();
@@ -133,7 +135,7 @@ impl Run {
         step: &Step,
         received: &Bodies<'_>,
         routes: &[Route<'_, '_>],
-        bytes: usize,
+        (bytes, far): (usize, bool),
     ) {
         let mut staging = std::mem::take(&mut self.tracks[i].staging);
         let stage =
@@ -164,7 +166,7 @@ impl Run {
             });
             let staged = staged.iter().map(|whole| whole.part(at, len));
             let targets = stores.chain(staged).chain(rooms);
-            work.combine(step.how, work.scaled(step), &sources, targets);
+            work.combine(step.how, work.scaled(step), &sources, targets, far);
             at += len;
         }
         self.tracks[i].staging = staging;

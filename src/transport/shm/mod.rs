@@ -5,6 +5,7 @@
 //! Each rank has one [`Bell`], which all its peers ring when they have done something that it may be asleep for.
 
 mod bell;
+mod distance;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod handed;
@@ -163,6 +164,11 @@ impl super::Link for Link {
     #[inline]
     fn reach(&self, body: &Region<'_>) -> Reach {
         self.outbound.get().map_or(Reach::No, |half| half.reach(body))
+    }
+
+    #[inline]
+    fn is_far(&self) -> bool {
+        self.outbound.get().is_some_and(|half| half.is_far())
     }
 
     fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error> {

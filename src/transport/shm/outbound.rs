@@ -4,6 +4,7 @@ use super::{
     Ways,
     bell::{Bell, Ringer},
     broken,
+    distance::Distance,
     handed::Handed,
     layout::{self, DEPTH, INLINE, LEN_BITS, MAX_MESSAGE, Segment},
     neighbour::Token,
@@ -101,6 +102,8 @@ impl Opening {
             lease: Arc::clone(lease),
             handed: Handed::default(),
             tally: Tally::default(),
+            distance: Distance::default(),
+            seen: Cell::new([self.start; LANES]),
             bell,
             peer,
             process: None,
@@ -119,6 +122,9 @@ pub(crate) struct Outbound {
     /// Memory that the receiver may have mapped.
     handed: Handed,
     tally: Tally,
+    distance: Distance,
+    /// The counts of released messages when they were looked at last.
+    seen: Cell<[u32; LANES]>,
     bell: Ringer,
     peer: usize,
     /// The peer's process, if it can be told whether that has ended.
@@ -181,7 +187,11 @@ impl Outbound {
                     let body = self.lease.body(room, len);
                     let body = body.ok_or_else(|| Error::internal("room for a message where none is"))?;
                     state.reserved.set(len as u32);
-                    if Pace::is_told_by(len) && self.lease.pace().is_some() && self.attaches() {
+                    if Pace::is_told_by(len)
+                        && self.lease.pace().is_some()
+                        && self.attaches()
+                        && !self.is_far()
+                    {
                         state.began.set(clock::now());
                     }
                     return Ok(Some(body));
@@ -319,7 +329,7 @@ impl Outbound {
         let Some(room) = self.reserve(lane, body.len()).ok()? else {
             return Some(false);
         };
-        room.copy_ahead_from(body);
+        room.copy_out_from(body, self.is_far());
         self.commit(lane, header, received);
         Some(true)
     }
@@ -377,7 +387,7 @@ impl Outbound {
     pub(super) fn reach(&self, body: &Region<'_>) -> Reach {
         if self.reaches() & layout::SAME != 0 || self.handed.place(&self.segment, body).is_some() {
             Reach::Reading
-        } else if self.attaches() && self.lease.pace().is_none_or(Pace::is_slow) {
+        } else if self.attaches() && !self.is_far() && self.lease.pace().is_none_or(Pace::is_slow) {
             Reach::Taking
         } else {
             Reach::No
@@ -452,7 +462,8 @@ impl Outbound {
         // The peer, which waits for the next entry only when it has taken this one, is not reading it yet.
         layout::lines(&self.segment.entries[lane][sent as usize % DEPTH], len as usize)
             .for_each(prefetch_to_write);
-        if in_flight(sent, state.released.get()) == DEPTH {
+        let is_told = len as usize > INLINE && self.lease.pace().is_some() && self.distance.passes();
+        if is_told || in_flight(sent, state.released.get()) == DEPTH {
             // The last credit is spent. Looking for more now costs nothing where the next thing to do is to wait for an
             // answer anyway; in `reserve` the miss would delay the next message. Nonsense is found there.
             let _ = self.has_credit(lane);
@@ -484,15 +495,14 @@ impl Outbound {
     /// Looks how far the receiver is; whether that left room in the lane. The counts of the other lanes came along with the
     /// line: they are taken note of.
     pub(super) fn has_credit(&self, lane: usize) -> Result<bool, Error> {
-        for other in 0..LANES {
+        let released = self.released();
+        for (other, now) in released.into_iter().enumerate() {
             let state = &self.lanes[other];
             let sent = state.sent.get();
             let known = in_flight(sent, state.released.get());
             if known == 0 {
                 continue;
             }
-            // Pairs with the Release in `Inbound::release`: the receiver is done with the bodies that it released.
-            let now = self.segment.released.0[other].load(Acquire);
             // Credits never go back, and never beyond what was sent.
             if in_flight(sent, now) <= known {
                 self.settle(state, now);
@@ -507,6 +517,34 @@ impl Outbound {
         }
         let state = &self.lanes[lane];
         Ok(in_flight(state.sent.get(), state.released.get()) < DEPTH)
+    }
+
+    /// How many messages of each lane the receiver says that it has released.
+    #[inline]
+    fn released(&self) -> [u32; LANES] {
+        let began = self.distance.is_due().then(clock::now);
+        // Pairs with the Release in `Inbound::release`: the receiver is done with the bodies that it released.
+        let counts = self
+            .segment
+            .released
+            .0
+            .each_ref()
+            .map(|count| count.load(Acquire));
+        if let Some(began) = began {
+            let took = clock::now() - began;
+            // Else the line may have been here.
+            if counts != self.seen.get() {
+                self.distance.came(took);
+            }
+        }
+        self.seen.set(counts);
+        counts
+    }
+
+    /// Whether the receiver is so far away that long bodies had better go past the caches.
+    #[inline]
+    pub(super) fn is_far(&self) -> bool {
+        self.distance.is_far()
     }
 
     /// The receiver has released all before message `released`.

@@ -43,7 +43,7 @@ fn soak(links: &Links, me: usize, seed: u64) {
                 let (header, body) = content(me, lane, sent[lane]);
                 let link = links.to(peer).unwrap().unwrap();
                 if let Some(room) = link.reserve(lane, body.len()).unwrap() {
-                    room.copy_from(&Region::of(&body));
+                    room.copy_out_from(&Region::of(&body), random.bool());
                     link.commit(lane, header);
                     sent[lane] += 1;
                     moved = true;
