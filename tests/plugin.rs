@@ -134,6 +134,14 @@ fn roles() {
         comm.all_reduce_in_place(&mut data, Op::Sum).unwrap();
         return process::say(format!("{} {}", comm.transport(), data[69_999]));
     }
+    if role == "sends-once" {
+        let mut data = [7u8];
+        let outcome = match rank {
+            0 => comm.recv(&mut data, 1),
+            _ => comm.send(&data, 0),
+        };
+        return process::say(outcome.unwrap_err());
+    }
     let call = |len: usize| {
         let mut data = vec![1u32; len];
         comm.all_reduce_in_place(&mut data, Op::Sum)
@@ -250,6 +258,19 @@ fn a_function_that_fails_is_told_with_its_text() {
                 "{said:?}"
             );
         }
+    }
+}
+
+#[test]
+fn a_call_whose_last_write_fails_tells_of_it() {
+    let mut ranks = start(2, &[("CCL_NET_LOOP_FAIL", "write:1:1")], "sends-once");
+    for rank in &mut ranks {
+        let said = rank.said();
+        assert!(
+            said.contains("rank 0 was lost (plugin loop, device loop0:1")
+                && said.contains("write was told to fail"),
+            "{said}"
+        );
     }
 }
 

@@ -173,32 +173,27 @@ impl Ends {
         }
     }
 
-    /// Hands the line of an end to the wire, as far as there is room; `false` if that failed, now or before.
-    pub(super) fn flush(&self, index: usize, hub: &Hub) -> bool {
+    /// Hands the line of an end to the wire, as far as there is room.
+    pub(super) fn flush(&self, index: usize, hub: &Hub) {
         if self.are_broken() {
-            return false;
+            return;
         }
         let mut line = self.waiting[index].borrow_mut();
         while let Some(post) = line.front() {
             match self.ends[index].write(&post.parts, post.to, post.word.encode(), post.id) {
                 Ok(true) => _ = line.pop_front(),
-                Ok(false) => {
-                    hub.is_full();
-                    return true;
-                }
+                Ok(false) => return hub.is_full(),
                 Err(why) => {
                     line.clear();
                     self.fail(why, hub);
-                    return false;
                 }
             }
         }
-        true
     }
 
     /// Hands the lines of all ends to the wire, as [`flush`](Ends::flush) does.
-    pub(super) fn flush_all(&self, hub: &Hub) -> bool {
-        (0..self.ends.len()).all(|index| self.flush(index, hub))
+    pub(super) fn flush_all(&self, hub: &Hub) {
+        (0..self.ends.len()).for_each(|index| self.flush(index, hub));
     }
 
     /// Destroys them: from here on nothing is read or written by them.

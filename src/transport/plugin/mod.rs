@@ -328,15 +328,8 @@ impl Link {
                 )),
             },
             (ARRIVED, false, _, Some(half)) => half.arrived(event.immediate, &self.hub),
-            (FAILED, true, Some(half), _) => {
-                half.ends().failed(number.index, &self.hub);
-                half.give_up(&self.hub);
-                Ok(())
-            }
-            (FAILED, false, _, Some(half)) => {
-                half.ends().failed(number.index, &self.hub);
-                Ok(())
-            }
+            (FAILED, true, Some(half), _) => Ok(half.ends().failed(number.index, &self.hub)),
+            (FAILED, false, _, Some(half)) => Ok(half.ends().failed(number.index, &self.hub)),
             (WRITTEN | ARRIVED | FAILED, ..) => Ok(()), // of a half that could not be made
             (kind, ..) => Err(of_plugin(format!("there is no event {kind}"))),
         }

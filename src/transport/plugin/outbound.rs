@@ -235,21 +235,17 @@ impl Outbound {
         hub.posted();
         let id = u64::from(number) << 8 | lane as u64;
         self.ends.post(index, Post { parts, to, word, id });
-        if !self.ends.flush(index, hub) {
-            self.give_up(hub);
-        }
+        self.ends.flush(index, hub);
     }
 
     /// Hands the wire what it had no room for.
     pub(super) fn flush(&self, hub: &Hub) {
-        if !self.ends.flush_all(hub) {
-            self.give_up(hub);
-        }
+        self.ends.flush_all(hub);
     }
 
     /// The wire has written a message.
     pub(super) fn written(&self, id: u64, hub: &Hub) -> Result<(), String> {
-        if self.ends.are_broken() {
+        if self.lost.get() > 0 {
             return Ok(()); // it was given up
         }
         let (lane, number) = ((id & 0xff) as usize, (id >> 8) as u32);
@@ -279,15 +275,17 @@ impl Outbound {
         }
     }
 
-    /// Has nothing go out of memory of callers' any more.
+    /// Has nothing go out of memory of callers' any more, and nobody wait for what was lost.
     pub(super) fn withdraw(&self, hub: &Hub) {
         let lends = |state: &SendLane| state.lent.borrow().iter().any(Option::is_some);
         if self.lanes.iter().any(lends) {
             self.ends.close("what was to be sent was withdrawn", hub);
-            self.give_up(hub);
             self.lanes
                 .iter()
                 .for_each(|state| *state.lent.borrow_mut() = Default::default());
+        }
+        if self.ends.are_broken() {
+            self.give_up(hub);
         }
     }
 
@@ -321,14 +319,14 @@ impl Outbound {
         Ok(())
     }
 
-    /// Nothing more is sent, ever: what is under way is lost. Memory of callers' may still be read until
-    /// [`withdraw`](Outbound::withdraw).
+    /// Nobody waits any more for what is under way. Until then a call whose messages were lost stands still, so that it is the one
+    /// that tells of their connection's failure.
     pub(super) fn give_up(&self, hub: &Hub) {
         let lost = self.under_way();
         hub.settled(lost - self.lost.replace(lost));
     }
 
-    /// Whether something is still to be written.
+    /// Whether something is still to be written, or was lost and not given up.
     pub(super) fn unsent(&self) -> bool {
         self.under_way() > self.lost.get()
     }
