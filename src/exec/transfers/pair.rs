@@ -23,7 +23,7 @@ pub(super) const SHORT: usize = 8 << 10;
 pub(super) const KEPT: u32 = 32;
 /// Bytes of a piece of a longer message.
 const PIECE: usize = 32 << 10;
-/// The same where the receiver reads it where it lies.
+/// The same where the receiver reads it where it lies, or it is sent from there.
 const LENT_PIECE: usize = 64 << 10;
 
 /// One other rank.
@@ -258,6 +258,12 @@ impl Pair {
                 break;
             };
             let Some(message) = link.peek(DATA).map_err(wire)? else {
+                if let Some((id, flow)) = self.coming.front() {
+                    // As the sender leaves it where it lies; a shorter one is copied.
+                    let (place, at) = (flow.what.data.region(), flow.done);
+                    let next = place.part(at, LENT_PIECE.min(place.len() - at));
+                    link.land(DATA, &Word::Piece { id: *id }.header(), &next);
+                }
                 break;
             };
             let nonsense = || Fault::Nonsense { peer };
