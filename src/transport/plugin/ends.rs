@@ -150,9 +150,14 @@ impl Ends {
         }
     }
 
-    /// Memory that all ends can use.
-    pub(super) fn memory(&self, len: usize) -> Result<Arc<Memory>, String> {
-        Memory::new(&self.wire, &self.devices, len).map(Arc::new)
+    /// Memory that all ends can use. Callers' memory makes room for it: that can be copied.
+    pub(super) fn memory(&self, len: usize, hub: &Hub) -> Result<Arc<Memory>, String> {
+        let make = || Memory::new(&self.wire, &self.devices, len);
+        let made = make().or_else(|why| match hub.forget(&why) {
+            true => make(),
+            false => Err(why),
+        });
+        made.map(Arc::new)
     }
 
     /// By which the other side writes into `memory`, at `at`; `None` if not all ends can use it.

@@ -83,7 +83,7 @@ impl Inbound {
             desk,
         };
         for _ in 0..LANES {
-            let ring = half.ends.memory(RING + DEPTH * Wanted::ROOM);
+            let ring = half.ends.memory(RING + DEPTH * Wanted::ROOM, hub);
             half.rings.push(ring.map_err(|why| broken(rank, why))?);
         }
         half.ends.join(rank, bytes)?;

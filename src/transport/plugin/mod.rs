@@ -204,6 +204,20 @@ impl Hub {
         Some(Part { memory, at, len })
     }
 
+    /// Has devices forget callers' memory that nothing comes to or goes from, because of `why`; whether there was any.
+    fn forget(&self, why: &str) -> bool {
+        let mut all = self.allocations.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = |memory: &mut Arc<Memory>| Arc::strong_count(memory) == 1;
+        let forgotten = all
+            .iter_mut()
+            .filter_map(|(_, memory)| memory.take_if(idle))
+            .count();
+        if forgotten > 0 {
+            warn!("{why}: messages of {forgotten} allocations of callers' are copied instead");
+        }
+        forgotten > 0
+    }
+
     fn sleeps(&self) -> usize {
         self.sleeps.load(Relaxed)
     }
@@ -328,8 +342,14 @@ impl Link {
                 )),
             },
             (ARRIVED, false, _, Some(half)) => half.arrived(event.immediate, &self.hub),
-            (FAILED, true, Some(half), _) => Ok(half.ends().failed(number.index, &self.hub)),
-            (FAILED, false, _, Some(half)) => Ok(half.ends().failed(number.index, &self.hub)),
+            (FAILED, true, Some(half), _) => {
+                half.ends().failed(number.index, &self.hub);
+                Ok(())
+            }
+            (FAILED, false, _, Some(half)) => {
+                half.ends().failed(number.index, &self.hub);
+                Ok(())
+            }
             (WRITTEN | ARRIVED | FAILED, ..) => Ok(()), // of a half that could not be made
             (kind, ..) => Err(of_plugin(format!("there is no event {kind}"))),
         }
@@ -421,7 +441,7 @@ impl super::Link for Link {
     }
 
     fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
-        self.outbound().reserve(self.rank, lane, len)
+        self.outbound().reserve(self.rank, lane, len, &self.hub)
     }
 
     fn commit(&self, lane: usize, header: Header) {

@@ -74,7 +74,7 @@ impl Outbound {
     /// The half that sends to `peer`, and what the peer needs to make the other one.
     pub(super) fn open(rank: usize, peer: usize, hub: &Hub) -> Result<(Outbound, Greeting), Error> {
         let (ends, bytes) = Ends::to(rank, peer, hub)?;
-        let desk = ends.memory(DESK).map_err(|why| broken(rank, why))?;
+        let desk = ends.memory(DESK, hub).map_err(|why| broken(rank, why))?;
         let place = ends.place(&desk, 0);
         let half = Outbound {
             peer,
@@ -119,7 +119,13 @@ impl Outbound {
         &self.ends
     }
 
-    pub(super) fn reserve(&self, rank: usize, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
+    pub(super) fn reserve(
+        &self,
+        rank: usize,
+        lane: usize,
+        len: usize,
+        hub: &Hub,
+    ) -> Result<Option<Region<'_>>, Error> {
         if len > MAX_MESSAGE {
             return Err(Error::internal(format!(
                 "a message of {len} bytes for a link that takes {MAX_MESSAGE} at most"
@@ -136,7 +142,7 @@ impl Outbound {
                 None => return Ok(None),
             },
         };
-        let ring = self.ring(rank, lane)?;
+        let ring = self.ring(rank, lane, hub)?;
         state.reserved.set(Some((at, len)));
         Ok(ring::body(&ring.region(), at, len))
     }
@@ -164,7 +170,7 @@ impl Outbound {
         hub: &Hub,
     ) -> Result<Option<Ticket>, Error> {
         // Its place in the ring has its head, and its body if the receiver wants that nowhere else.
-        if self.reserve(rank, lane, body.len)?.is_none() {
+        if self.reserve(rank, lane, body.len, hub)?.is_none() {
             return Ok(None);
         }
         let state = &self.lanes[lane];
@@ -345,12 +351,12 @@ impl Outbound {
             + self.desk.len()
     }
 
-    fn ring(&self, rank: usize, lane: usize) -> Result<&Arc<Memory>, Error> {
+    fn ring(&self, rank: usize, lane: usize, hub: &Hub) -> Result<&Arc<Memory>, Error> {
         let state = &self.lanes[lane];
         if let Some(ring) = state.ring.get() {
             return Ok(ring);
         }
-        let ring = self.ends.memory(RING).map_err(|why| broken(rank, why))?;
+        let ring = self.ends.memory(RING, hub).map_err(|why| broken(rank, why))?;
         Ok(state.ring.get_or_init(|| ring))
     }
 }

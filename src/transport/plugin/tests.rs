@@ -282,6 +282,17 @@ fn memory_that_was_given_back_is_forgotten_and_its_addresses_stay_taken() {
 }
 
 #[test]
+fn memory_of_callers_makes_room_unless_it_is_in_use() {
+    let hub = Hub::new(0, &Wire::open(example(), 0, 2).unwrap()).unwrap();
+    let memory = SharedMemory::<u8>::new(1 << 20).unwrap();
+    let part = hub.known(&Region::of(&memory)).unwrap();
+    assert!(!hub.forget("no room"), "a message may come there");
+    drop(part);
+    assert!(hub.forget("no room") && hub.known(&Region::of(&memory)).is_none());
+    assert!(!hub.forget("no room"));
+}
+
+#[test]
 fn rust_and_c_mean_the_same() {
     let mut text = String::from("#include \"ccl_net.h\"\n");
     let mut same = |what: &str, number: usize| {
