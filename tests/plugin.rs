@@ -135,12 +135,7 @@ fn roles() {
         return process::say(format!("{} {}", comm.transport(), data[69_999]));
     }
     if role == "sends-once" {
-        let mut data = [7u8];
-        let outcome = match rank {
-            0 => comm.recv(&mut data, 1),
-            _ => comm.send(&data, 0),
-        };
-        return process::say(outcome.unwrap_err());
+        return process::say(comm.broadcast_in_place(&mut [7u8], 1).unwrap_err());
     }
     let call = |len: usize| {
         let mut data = vec![1u32; len];
