@@ -55,6 +55,7 @@ fn log_tuned(tune: &str, line: &str) -> String {
     let output = command
         .env("CCL_TUNE", tune)
         .env("CCL_DEBUG", "info")
+        .env("CCL_EXPLAIN", "1")
         .output()
         .unwrap();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -68,8 +69,11 @@ fn first_calls_try_algorithms_and_later_ones_go_by_what_rank_0_decides() {
     let decided = |log: &str| log.matches("tune: allreduce of about 4096 bytes by ").count();
     let log = log_tuned("online", "allreduce -n 80 -w 5 -b 4K -e 4K --ranks 3");
     assert_eq!(decided(&log), 3, "{log}"); // each rank's
+    let explained = |log: &str| log.matches("; the fastest of those tried; ").count();
+    assert_eq!(explained(&log), 1, "{log}"); // by rank 0, once more
     let log = log_tuned("online", "allreduce -n 80 -w 5 -b 4K -e 4K --ranks 3 --algo ring");
     assert_eq!(decided(&log), 0, "what is forced is not tried: {log}");
+    assert_eq!(explained(&log), 0, "{log}");
     let log = log_tuned("off", "allreduce -n 80 -w 5 -b 4K -e 4K --ranks 3");
     assert_eq!(decided(&log), 0, "{log}");
 }

@@ -291,19 +291,20 @@ impl Communicator {
     /// The name of the algorithm that a call would use.
     ///
     /// # Errors
-    /// [`Error::Usage`] when the configuration forces one that does not exist.
+    /// [`Error::Usage`] when the configuration forces one that does not exist, and in a forked child.
     pub fn algorithm_for(&self, collective: Collective, count: usize, dtype: DType) -> Result<&'static str> {
         let load = self.engine.load(collective, count, dtype, None);
-        Ok(self.engine.choose(&load)?.name)
+        let decided = self.engine.decided(&load)?;
+        Ok(decided.map_or_else(|| self.engine.choose(&load), Ok)?.name)
     }
 
     /// Why a call would use the algorithm that it would use: what the planner predicts for each.
     ///
     /// # Errors
-    /// [`Error::Usage`] when the chosen schedule does not fit the links.
+    /// [`Error::Usage`] when the chosen schedule does not fit the links, and in a forked child.
     pub fn explain(&self, collective: Collective, count: usize, dtype: DType) -> Result<Explanation> {
-        self.engine
-            .explain(&self.engine.load(collective, count, dtype, None))
+        let load = self.engine.load(collective, count, dtype, None);
+        self.engine.explain(&load, self.engine.decided(&load)?)
     }
 
     fn timeout(&self) -> Duration {
@@ -438,7 +439,13 @@ pub fn explain(
     if config.reproducible {
         load = load.in_order(dtype);
     }
-    explain::explain(&load, &machine, &config.forced()?, MAX_MESSAGE, CALL_LANES)
+    explain::explain(
+        &load,
+        &machine,
+        &config.forced()?,
+        None,
+        [MAX_MESSAGE, CALL_LANES],
+    )
 }
 
 /// The threads that copy and reduce for this rank where nothing else is said: as many as there are cores for each rank, and as

@@ -34,7 +34,7 @@ pub struct Explanation {
     /// Independent parts of the schedule, each with a lane of its own for each tile under way.
     pub channels: usize,
     /// The next shorter call, as far as a search by doubling and halving finds it, that gets another algorithm; and the next longer
-    /// one.
+    /// one. None of a call that goes by what was tried: lengths are tried each by themselves.
     pub flips: [Option<Flip>; 2],
 }
 
@@ -88,6 +88,8 @@ pub enum Why {
     Only,
     /// It was measured as the best on this machine, where the prediction is another one.
     Measured,
+    /// It was the fastest of those that the communicator's first calls of this kind tried, as rank 0 has measured.
+    Tried,
     /// It is predicted to take the least time, or comes before another that takes hardly less.
     Least,
 }
@@ -98,6 +100,7 @@ impl fmt::Display for Why {
             Why::Forced => "forced",
             Why::Only => "the only one",
             Why::Measured => "measured as the best",
+            Why::Tried => "the fastest of those tried",
             Why::Least => "least time",
         })
     }
@@ -158,7 +161,8 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Explains a call over links of up to `lanes` lanes whose messages hold up to `max_message` bytes.
+/// Explains a call over links of up to `lanes` lanes whose messages hold up to `max_message` bytes. `tried`: what it goes by because
+/// that was the fastest of several in earlier calls.
 ///
 /// # Errors
 /// As [`choose::algorithm`] and [`choose::tiling`].
@@ -166,10 +170,10 @@ pub(crate) fn explain(
     load: &Load,
     machine: &Machine,
     forced: &Forced,
-    max_message: usize,
-    lanes: usize,
+    tried: Option<&'static Algorithm>,
+    [max_message, lanes]: [usize; 2],
 ) -> Result<Explanation, Error> {
-    let chosen = choose::algorithm(load, machine, forced)?;
+    let chosen = tried.map_or_else(|| choose::algorithm(load, machine, forced), Ok)?;
     let candidates: Vec<_> = choose::candidates(load, machine, forced)
         .map(|algorithm| candidate(algorithm, load, machine))
         .collect();
@@ -198,6 +202,7 @@ pub(crate) fn explain(
             .position(|candidate| candidate.algorithm == chosen.name)
             .unwrap_or(0), // it is one of those that fit
         why: match forced.among(load.collective) {
+            _ if tried.is_some() => Why::Tried,
             Some(_) => Why::Forced,
             None if candidates.len() == 1 => Why::Only,
             None if machine.measured(load) == Some(chosen.name) => Why::Measured,
@@ -208,7 +213,10 @@ pub(crate) fn explain(
         tiles: tiling.tiles,
         in_flight,
         channels: extent.channels,
-        flips: [false, true].map(|longer| flip(load, machine, forced, chosen.name, longer)),
+        flips: match tried {
+            Some(_) => [None; 2],
+            None => [false, true].map(|longer| flip(load, machine, forced, chosen.name, longer)),
+        },
     })
 }
 
@@ -289,7 +297,7 @@ mod tests {
     fn said(machine: &Machine, forced: &str) -> Explanation {
         let forced = Forced::parse(forced).unwrap();
         let load = Load::new(Collective::AllReduce, 8, 1 << 20, DType::Float32);
-        explain(&load, machine, &forced, 256 << 10, 8).unwrap()
+        explain(&load, machine, &forced, None, [256 << 10, 8]).unwrap()
     }
 
     #[test]
@@ -316,7 +324,7 @@ mod tests {
         let machine = Machine::shared_memory(2);
         let of = |count| {
             let load = Load::new(Collective::AllReduce, 16, count, DType::Float32);
-            explain(&load, &machine, &Forced::default(), 256 << 10, 8).unwrap()
+            explain(&load, &machine, &Forced::default(), None, [256 << 10, 8]).unwrap()
         };
         let said = of(1 << 16);
         let name = |said: &Explanation| said.candidates[said.chosen].algorithm;

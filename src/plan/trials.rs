@@ -109,6 +109,12 @@ impl Trials {
         self.0.get(kind).is_some_and(|trial| trial.decided.is_none())
     }
 
+    /// What calls of this kind go by because it was the fastest of several.
+    pub(crate) fn decided(&self, kind: &Kind) -> Option<&'static Algorithm> {
+        let trial = self.0.get(kind).filter(|trial| trial.among.len() > 1)?;
+        Some(trial.among[trial.decided?])
+    }
+
     /// A call took so long by an algorithm.
     pub(crate) fn note(&mut self, kind: &Kind, algorithm: &str, nanos: u64) {
         let Some(trial) = self.0.get_mut(kind) else {
@@ -201,6 +207,7 @@ mod tests {
                 Next::Go => {}
                 Next::Tell => told = trials.tell(&kind),
                 Next::Hear => {
+                    assert!(trials.decided(&kind).is_none());
                     trials.decide(&kind, if decides { told } else { usize::MAX });
                 }
             }
@@ -209,6 +216,7 @@ mod tests {
             went.push(one.name);
         }
         assert!(!trials.is_open(&kind));
+        assert_eq!(trials.decided(&kind).map(|one| one.name), went.last().copied());
         went
     }
 

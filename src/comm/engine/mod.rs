@@ -584,8 +584,10 @@ impl Engine {
             return Err(Error::Failed(self.close(cause)));
         }
         let load = self.load(collective, count, dtype, places.given());
+        let decided = desk.online.as_ref();
+        let decided = decided.and_then(|online| online.decided(&load, &self.forced));
         if let Some(explained) = &mut desk.explained {
-            self.tell_plan(explained, &load, dtype);
+            self.tell_plan(explained, &load, decided, dtype);
         }
         let bytes = load.bytes() as u64;
         let online = desk.online.as_mut();
@@ -697,16 +699,34 @@ impl Engine {
         choose::algorithm(load, &self.machine, &self.forced)
     }
 
-    pub(super) fn explain(&self, load: &Load) -> Result<Explanation> {
-        explain::explain(load, &self.machine, &self.forced, MAX_MESSAGE, CALL_LANES)
+    /// What calls like this one go by because it was the fastest of those that were tried.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] in a forked child.
+    pub(super) fn decided(&self, load: &Load) -> Result<Option<&'static Algorithm>> {
+        let desk = self.open_desk_anyway()?;
+        let online = desk.online.as_ref();
+        Ok(online.and_then(|online| online.decided(load, &self.forced)))
+    }
+
+    /// Why a call goes by the algorithm that it goes by: by `decided`, if that is one.
+    pub(super) fn explain(&self, load: &Load, decided: Option<&'static Algorithm>) -> Result<Explanation> {
+        let links = [MAX_MESSAGE, CALL_LANES];
+        explain::explain(load, &self.machine, &self.forced, decided, links)
     }
 
     /// Tells why a call gets its algorithm, once for each of the same kind and length.
-    fn tell_plan(&self, explained: &mut HashSet<Load>, load: &Load, dtype: DType) {
+    fn tell_plan(
+        &self,
+        explained: &mut HashSet<Load>,
+        load: &Load,
+        decided: Option<&'static Algorithm>,
+        dtype: DType,
+    ) {
         if explained.len() >= MOST_EXPLAINED || !explained.insert(*load) {
             return;
         }
-        if let Ok(explanation) = self.explain(load) {
+        if let Ok(explanation) = self.explain(load, decided) {
             let (name, bytes, ranks) = (load.collective.name(), load.bytes(), load.ranks);
             let (comm, cores) = (self.membership.name(), self.machine.cores());
             log::explain(&format!(
@@ -718,7 +738,7 @@ impl Engine {
 
     /// What made [`Engine::choose`] choose, for whoever reads the log.
     fn why(&self, load: &Load) -> String {
-        self.explain(load).map_or_else(
+        self.explain(load, None).map_or_else(
             |error| error.to_string(),
             |explanation| {
                 let predicted = explanation.candidates[explanation.chosen].predicted;

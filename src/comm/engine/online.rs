@@ -36,6 +36,11 @@ impl Online {
         Trials::kind(load, forced).is_some_and(|kind| self.trials.is_open(&kind))
     }
 
+    /// What calls like this one go by because it was the fastest of several.
+    pub(super) fn decided(&self, load: &Load, forced: &Forced) -> Option<&'static Algorithm> {
+        self.trials.decided(&Trials::kind(load, forced)?)
+    }
+
     /// A decision that has come, unless it was taken before.
     fn take(&mut self, kind: &Kind) -> Option<Result<usize>> {
         let at = self.telling.iter().position(|telling| telling.kind == *kind)?;
@@ -115,6 +120,10 @@ impl Engine {
                             load.collective.name(),
                             load.bytes()
                         );
+                    }
+                    // What calls of this kind were said to go by holds no longer.
+                    if let Some(explained) = &mut desk.explained {
+                        explained.retain(|other| Trials::kind(other, &self.forced) != Some(kind));
                     }
                 }
             }
