@@ -160,12 +160,14 @@ impl Meeting {
             on.push(at);
         }
         let (cores, crowds) = self.cores();
+        let nodes: Option<Vec<u16>> = self.come.values().map(|join| join.allowance.node).collect();
         Answer::Table(Table {
             seats,
             on,
             hosts,
             cores,
             crowds,
+            nodes: nodes.filter(|_| self.all_local).unwrap_or_default(),
             told: self.come.get(&0).map_or_else(Vec::new, |join| join.told.clone()),
             one_host: self.all_local,
             without_wire: self
@@ -268,6 +270,7 @@ mod tests {
             allowance: Allowance {
                 cpus: vec![pid as u8],
                 quotas: Vec::new(),
+                node: Some(pid as u16 % 2),
             },
             told: vec![pid as u8],
             timeout: Duration::from_secs(30),
@@ -301,6 +304,7 @@ mod tests {
                 assert!(table.cores == 3 && table.one_host); // processors 0, 1 and 2
                 assert_eq!(table.without_wire, Some(1));
                 assert_eq!(table.crowds, [Crowd::Alone; 3]);
+                assert_eq!(table.nodes, [0, 1, 1]);
                 assert_eq!(table.told, [2]); // rank 0's, whoever came first
             }
             other => panic!("{other:?}"),

@@ -141,6 +141,11 @@ impl Membership {
         self.table.cores as usize
     }
 
+    /// Each rank's NUMA node, if all are on one host and each is bound to one; else nothing. The same on all ranks.
+    pub(crate) fn nodes(&self) -> &[u16] {
+        &self.table.nodes
+    }
+
     /// What rank 0 brought for all.
     pub(crate) fn told(&self) -> &[u8] {
         &self.table.told

@@ -93,6 +93,8 @@ pub(super) struct Table {
     pub(super) cores: u32,
     /// By rank, whether it has to share a processor, or has less than one's time.
     pub(super) crowds: Vec<Crowd>,
+    /// By rank, its NUMA node: where all ranks are on one host and bound to nodes, else of none.
+    pub(super) nodes: Vec<u16>,
     /// What rank 0 tells all.
     pub(super) told: Vec<u8>,
     /// Whether all ranks came to the meeting place from its own host: as a rule they can share memory then.
@@ -105,6 +107,7 @@ impl Table {
     /// Whether it is one of `ranks` ranks, and whole.
     pub(super) fn fits(&self, ranks: usize) -> bool {
         [self.seats.len(), self.on.len(), self.crowds.len()] == [ranks; 3]
+            && [0, ranks].contains(&self.nodes.len())
             && self.on.iter().all(|&at| usize::from(at) < self.hosts.len())
     }
 

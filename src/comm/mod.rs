@@ -51,7 +51,10 @@ use crate::{
     },
     record::Record,
     sys::{attach::may_be_read, helpers::Helpers},
-    topo::share::{Allowance, Crowd, share},
+    topo::{
+        numa,
+        share::{Allowance, Crowd, share},
+    },
     transport::{
         CALL_LANES, MAX_MESSAGE,
         links::{Attach, Choice, Links},
@@ -67,6 +70,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     num::NonZero,
+    path::Path,
     sync::{Arc, Mutex, atomic::AtomicU64},
     thread,
     time::{Duration, Instant},
@@ -137,6 +141,7 @@ impl Communicator {
             (0, Some((.., tuning))) => tuning.clone(),
             (0, None) if !config.is_probe => Tuning {
                 attaches: attach != Attach::Off && may_be_read(attach == Attach::Any),
+                farthest: numa::farthest(Path::new("/")),
                 ..tuning::of_this_machine(rank, ranks)
             },
             _ => Tuning::default(),
@@ -204,7 +209,7 @@ impl Communicator {
             _ => machine(
                 choice,
                 membership.one_host(),
-                Groups::listed(membership.hosts()),
+                near(&membership),
                 (membership.cores(), ranks),
                 &tuning,
             ),
@@ -542,27 +547,39 @@ fn transport(choice: Choice, membership: &Membership, wire: Option<&Wire>) -> (&
     }
 }
 
-/// What the planner reckons with where ranks use `choice` and share `one_host`, or several as `hosts` says. What was measured as
-/// the best is so on one host.
+/// Which ranks are near each other: those of a NUMA node on one host, else those of a host.
+fn near(membership: &Membership) -> Groups {
+    match membership.nodes() {
+        [] => Groups::listed(membership.hosts()),
+        nodes => Groups::listed(nodes),
+    }
+}
+
+/// What the planner reckons with where ranks use `choice` and share `one_host`, or several, and are `near` each other so. What was
+/// measured as the best is so on one host.
 fn machine(
     choice: Choice,
     one_host: bool,
-    hosts: Groups,
+    near: Groups,
     (cores, ranks): (usize, usize),
     Tuning {
         calibration,
         choices,
         attaches,
+        farthest,
         ..
     }: &Tuning,
 ) -> Machine {
     match choice {
-        Choice::Auto | Choice::Shm if one_host => Machine::of_shared_memory(cores, calibration)
-            .with_attach(*attaches)
-            .with_choices(choices, "shm", ranks),
+        Choice::Auto | Choice::Shm if one_host => match farthest.filter(|_| near.has_levels()) {
+            Some(farthest) => Machine::of_nodes(cores, near, farthest, calibration),
+            None => Machine::of_shared_memory(cores, calibration),
+        }
+        .with_attach(*attaches)
+        .with_choices(choices, "shm", ranks),
         Choice::Tcp if one_host => Machine::of_tcp(cores, calibration).with_choices(choices, "tcp", ranks),
-        Choice::Auto if hosts.has_levels() => Machine::of_hosts(cores, hosts, calibration),
-        _ if hosts.has_levels() => Machine::of_tcp(cores, calibration).with_groups(hosts),
+        Choice::Auto if near.has_levels() => Machine::of_hosts(cores, near, calibration),
+        _ if near.has_levels() && !one_host => Machine::of_tcp(cores, calibration).with_groups(near),
         _ => Machine::of_tcp(cores, calibration),
     }
 }

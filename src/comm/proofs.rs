@@ -44,7 +44,7 @@ pub(super) fn proof(
         collective,
         ranks,
         order,
-        groups: groups.filter(|_| algorithm.knows_groups()).cloned(),
+        groups: algorithm.concerned(groups).cloned(),
     });
     let mut took = None;
     let made = place.get_or_init(|| {

@@ -294,11 +294,21 @@ fn finish(world: &sim::World, works: &[Work<'_>]) -> Result<(), String> {
 #[test]
 fn hierarchies_are_right_whatever_the_count() {
     let mut cases = 0;
-    for hosts in [vec![12, 12], vec![9, 9, 9], vec![10, 3, 1]] {
-        let ranks = hosts.iter().sum();
-        let hosts = hosts.iter().enumerate();
-        let groups = Groups::listed(hosts.flat_map(|(host, &ranks)| vec![host; ranks]));
-        for algorithm in ALGORITHMS.iter().filter(|algorithm| algorithm.knows_groups()) {
+    let of_sizes = |sizes: &[usize]| {
+        let hosts = sizes.iter().enumerate();
+        hosts.flat_map(|(host, &ranks)| vec![host; ranks]).collect()
+    };
+    // Of the last ranks are dealt out by turns, so that rings and chains go another way, too.
+    let turns: Vec<usize> = (0..11).map(|rank| rank % 3).collect();
+    for hosts in [
+        of_sizes(&[12, 12]),
+        of_sizes(&[9, 9, 9]),
+        of_sizes(&[10, 3, 1]),
+        turns,
+    ] {
+        let (ranks, groups) = (hosts.len(), Groups::listed(hosts));
+        let concerned = |algorithm: &&Algorithm| algorithm.concerned(Some(&groups)).is_some();
+        for algorithm in ALGORITHMS.iter().filter(concerned) {
             let collectives = definition::every([0, ranks - 1]).into_iter();
             for collective in collectives.filter(|&of| (algorithm.fits)(of) && !of.has_given_blocks()) {
                 let of = |rank| {

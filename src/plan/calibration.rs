@@ -13,6 +13,8 @@ pub(crate) struct Tuning {
     pub(crate) choices: Vec<Choice>,
     /// Whether ranks of its host most likely may take messages from each other's memory.
     pub(crate) attaches: bool,
+    /// How many times as far as its own memory the farthest NUMA node of its host is, where it has several.
+    pub(crate) farthest: Option<f64>,
     /// Whether first calls try the algorithms that lead.
     pub(crate) online: bool,
 }
@@ -195,6 +197,9 @@ impl Tuning {
                 return Err("it has a constant that is no time".to_owned());
             }
         }
+        if self.farthest.is_some_and(|times| !(1.0..=100.0).contains(&times)) {
+            return Err("it has a distance that cannot be".to_owned());
+        }
         if self.choices.len() > Tuning::MOST_CHOICES {
             return Err(format!("it has more than {} choices", Tuning::MOST_CHOICES));
         }
@@ -259,6 +264,11 @@ mod tests {
         for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let mut tuning = Tuning::default();
             tuning.calibration.tcp.crowded.byte = wrong;
+            assert!(tuning.check().is_err(), "{wrong}");
+            let tuning = Tuning {
+                farthest: Some(wrong),
+                ..Tuning::default()
+            };
             assert!(tuning.check().is_err(), "{wrong}");
         }
     }

@@ -329,6 +329,26 @@ impl Machine {
         }
     }
 
+    /// Ranks of one host that are bound to its NUMA nodes: messages between two of these cost as many times more as the farthest
+    /// memory is farther than a node's own, by what the firmware says; nothing of that was measured. What algorithms that know no
+    /// groups cost follows as in [`Machine::of_hosts`].
+    pub(crate) fn of_nodes(cores: usize, groups: Groups, farthest: f64, calibration: &Calibration) -> Self {
+        let near = Machine::of_shared_memory(cores, calibration);
+        let far = |costs: Costs| Costs {
+            round: costs.round * farthest,
+            message: costs.message * farthest,
+            cold_message: costs.cold_message * farthest,
+            byte: costs.byte * farthest,
+            ..costs
+        };
+        Machine {
+            inner: Some([near.costs, near.crowded]),
+            costs: far(near.costs),
+            crowded: far(near.crowded),
+            ..near.with_groups(groups)
+        }
+    }
+
     /// `links`: what one more link costs, and what it costs those who share cores. `shares`: whether what several receive is
     /// written once.
     fn of_constants(cores: usize, constants: &Constants, links: [f64; 2], shares: bool) -> Self {

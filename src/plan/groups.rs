@@ -19,6 +19,8 @@ pub(crate) enum Groups {
 pub(crate) struct Listed {
     members: Vec<Vec<usize>>,
     seats: Vec<Seat>,
+    /// All of them one after the other, where that is another order than theirs.
+    line: Option<Vec<usize>>,
 }
 
 /// A rank's group, and its place among the group's ranks.
@@ -53,7 +55,17 @@ impl Groups {
             members[group].push(rank);
             seats.push(Seat { group, place });
         }
-        Groups::Listed(Arc::new(Listed { members, seats }))
+        let line = members.concat();
+        let line = (!line.is_sorted()).then_some(line);
+        Groups::Listed(Arc::new(Listed { members, seats, line }))
+    }
+
+    /// The ranks of one group after the other, if that is not the order of their numbers.
+    pub(crate) fn line(&self) -> Option<&[usize]> {
+        match self {
+            Groups::Rows { .. } => None,
+            Groups::Listed(listed) => listed.line.as_deref(),
+        }
     }
 
     /// The number of groups.

@@ -11,6 +11,7 @@ pub mod graph;
 #[cfg(feature = "cli")]
 pub(crate) mod host;
 pub mod levels;
+pub(crate) mod numa;
 pub mod paths;
 pub mod pci;
 pub(crate) mod quota;

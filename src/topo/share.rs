@@ -14,14 +14,18 @@ pub(crate) struct Allowance {
     pub(crate) cpus: Vec<u8>,
     /// How much time on them, that of its own control group first.
     pub(crate) quotas: Vec<Quota>,
+    /// The NUMA node that has all of the processors, where there are several nodes.
+    pub(crate) node: Option<u16>,
 }
 
 impl Allowance {
     /// This thread's.
     pub(crate) fn here() -> Self {
+        let (root, cpus) = (Path::new("/"), crate::sys::host::usable_cpus());
         Allowance {
-            cpus: crate::sys::host::usable_cpus(),
-            quotas: super::quota::quotas(Path::new("/")),
+            quotas: super::quota::quotas(root),
+            node: super::numa::node_of(root, &cpus),
+            cpus,
         }
     }
 
@@ -209,6 +213,7 @@ mod tests {
                     thousandths,
                 })
                 .collect(),
+            node: None,
         }
     }
 
@@ -315,7 +320,7 @@ mod tests {
         fn masks_are_shared_as_if_all_ways_were_tried(masks in prop::collection::vec(1u8..32, 1..6)) {
             let ranks: Vec<Allowance> = masks
                 .iter()
-                .map(|&mask| Allowance { cpus: vec![mask], quotas: Vec::new() })
+                .map(|&mask| Allowance { cpus: vec![mask], ..Allowance::default() })
                 .collect();
             let share = share(&ranks.iter().collect::<Vec<_>>());
             let (seated, wanted) = all_ways(&ranks);
@@ -339,7 +344,7 @@ mod tests {
                     let quota = |group: usize| Quota { group: [7, group as u64], thousandths: quotas[group] };
                     let mut quotas: Vec<Quota> = chain.map(quota).collect();
                     quotas.dedup();
-                    Allowance { cpus: vec![mask], quotas }
+                    Allowance { cpus: vec![mask], quotas, node: None }
                 })
                 .collect();
             let all: Vec<&Allowance> = ranks.iter().collect();

@@ -8,6 +8,7 @@ mod doubling;
 mod embed;
 mod halving;
 mod hierarchical;
+mod line;
 mod oneshot;
 mod pairwise;
 mod pat;
@@ -49,13 +50,22 @@ pub(crate) struct Algorithm {
 impl Algorithm {
     /// A rank's schedule where the ranks lie in `groups`, if it is known that they do.
     pub(crate) fn schedule(&self, request: &Request, groups: Option<&Groups>) -> Schedule {
-        match groups {
-            Some(groups) => match self.between() {
-                Some(between) => hierarchical::among(request, groups, between),
-                None => (self.build)(request),
-            },
-            None => (self.build)(request),
+        let Some(groups) = self.concerned(groups) else {
+            return (self.build)(request);
+        };
+        match (self.between(), groups.line()) {
+            (Some(between), _) => hierarchical::among(request, groups, between),
+            (None, Some(line)) => line::along(request, line, self.build),
+            (None, None) => (self.build)(request),
         }
+    }
+
+    /// The groups, if schedules depend on them: those of hierarchies, and of rings and chains among ranks that do not stand in the
+    /// groups' order and are not so many that the proof would take long.
+    pub(crate) fn concerned<'g>(&self, groups: Option<&'g Groups>) -> Option<&'g Groups> {
+        let is_line = [ring::RING.name, chain::CHAIN.name].contains(&self.name);
+        let turns = |line: &[usize]| is_line && line.len() <= EXACT;
+        groups.filter(|groups| self.knows_groups() || groups.line().is_some_and(turns))
     }
 
     /// What that comes to on a machine, and how long it takes there.
@@ -82,8 +92,8 @@ impl Algorithm {
         at.and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX)
     }
 
-    /// Whether its schedules depend on which ranks are near each other. Where nothing is known of that, such an algorithm
-    /// works, but has no advantage.
+    /// Whether its time depends on which ranks are near each other. Where nothing is known of that, such an algorithm works, but
+    /// has no advantage.
     pub(crate) fn knows_groups(&self) -> bool {
         self.between().is_some()
     }
