@@ -60,48 +60,55 @@ pub(super) struct Outcome {
 }
 
 struct Thread {
-    pc: u32,
     clock: u64,
+    pc: u32,
+    /// Its operations in the model.
+    first: u32,
+    end: u32,
     tile: u32,
     turns: [u32; 2],
     depth: u8,
     is_over: bool,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+/// Of hundreds of thousands each lies in a line of a cache of its own.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
 struct Lane {
     /// Bytes of a femtosecond, if nobody shares them.
     rate: f64,
-    is_free: bool,
     busy_until: u64,
-    /// Counts of messages that were sent, have left, have come and were taken.
-    sent: u64,
-    left: u64,
-    come: u64,
-    taken: u64,
+    latency: u64,
+    from: u32,
+    to: u32,
+    /// Counts of messages that were sent, have left, have come and were taken, which may go round.
+    sent: u32,
+    left: u32,
+    come: u32,
+    taken: u32,
+    is_free: bool,
     is_sending: bool,
     reader_waits: bool,
     writer_waits: bool,
 }
 
-/// What is known of a message, and of the one that was in its slot before.
+/// What is known of a message, or of the one that was in its slot before.
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
-    sent: u64,
+    /// When it was sent; once it has left, when it comes; and once it was taken, when that was.
+    at: u64,
     bytes: f64,
-    comes: u64,
-    /// When it was free.
-    freed: u64,
 }
 
 struct Engine<'m> {
     model: &'m Model,
     setting: &'m Setting,
-    flows: Flows<'m>,
+    flows: Flows,
     threads: Vec<Thread>,
     lanes: Vec<Lane>,
-    /// A ring of `slots` for each lane.
+    /// A ring for each lane, of so many slots as `slots` or the next power of two.
     slots: Vec<Slot>,
+    ring: usize,
     ready: Vec<u32>,
     /// Of the tiles, and of the outermost loops of the program.
     steady: Vec<Steady>,
@@ -155,6 +162,7 @@ const MOST_SLOTS: usize = 1 << 27;
 impl<'m> Engine<'m> {
     fn new(model: &'m Model, setting: &'m Setting) -> Self {
         let (threads, lanes) = (model.threads.len(), model.lanes.len());
+        let ring = setting.slots.next_power_of_two();
         let mut users = vec![0_u32; model.capacities.len()];
         model
             .crossings
@@ -166,18 +174,30 @@ impl<'m> Engine<'m> {
                 |of: &dyn Fn(&(u32, f64)) -> f64| crossings.iter().map(of).fold(f64::INFINITY, f64::min);
             let alone = crossings.iter().all(|(edge, _)| users[*edge as usize] == 1);
             Lane {
+                busy_until: 0,
+                latency: line.latency,
+                from: line.from,
+                to: line.to,
+                sent: 0,
+                left: 0,
+                come: 0,
+                taken: 0,
+                is_sending: false,
+                reader_waits: false,
+                writer_waits: false,
                 rate: match setting.sharing {
                     Sharing::Fair => least(&|(edge, times)| model.capacities[*edge as usize] / times),
                     Sharing::Alone => least(&|(edge, _)| model.capacities[*edge as usize] / setting.copies),
                     Sharing::Latency => f64::INFINITY,
                 },
                 is_free: alone || setting.sharing != Sharing::Fair,
-                ..Lane::default()
             }
         };
-        let thread = |_| Thread {
-            pc: 0,
+        let thread = |ops: &std::ops::Range<usize>| Thread {
             clock: 0,
+            pc: ops.start as u32,
+            first: ops.start as u32,
+            end: ops.end as u32,
             tile: 0,
             turns: [0; 2],
             depth: 0,
@@ -187,9 +207,10 @@ impl<'m> Engine<'m> {
             model,
             setting,
             flows: Flows::new(model),
-            threads: (0..threads).map(thread).collect(),
+            threads: model.threads.iter().map(thread).collect(),
             lanes: model.lanes.iter().map(lane).collect(),
-            slots: vec![Slot::default(); lanes * setting.slots],
+            slots: vec![Slot::default(); lanes * ring],
+            ring,
             ready: (0..threads as u32).rev().collect(),
             steady: if setting.cuts {
                 loops(model, setting)
@@ -218,6 +239,7 @@ impl<'m> Engine<'m> {
             }
             self.now = now;
             while let Some((lane, event)) = self.flows.take(now) {
+                self.fetch();
                 match event {
                     Event::Start => self.start(now, lane),
                     Event::End => self.end(now, lane),
@@ -236,21 +258,30 @@ impl<'m> Engine<'m> {
         }
     }
 
+    /// Reads what the next events will need, which is in no cache as a rule: so it comes while this one is dealt with.
+    fn fetch(&self) {
+        for lane in self.flows.ahead() {
+            let line = &self.lanes[lane as usize];
+            let slot = &self.slots[lane as usize * self.ring];
+            std::hint::black_box((line.left, slot.at));
+        }
+    }
+
     /// Runs a thread until it has to wait.
     fn go_on(&mut self, at: u32) {
         let model = self.model;
-        let ops = &model.ops[model.threads[at as usize].clone()];
         if self.threads[at as usize].is_over {
             return;
         }
         loop {
-            let Some(op) = ops.get(self.threads[at as usize].pc as usize) else {
-                if self.next_tile(at, ops.is_empty()) {
+            let thread = &mut self.threads[at as usize];
+            if thread.pc == thread.end {
+                if self.next_tile(at) {
                     continue;
                 }
                 return;
-            };
-            let thread = &mut self.threads[at as usize];
+            }
+            let op = &model.ops[thread.pc as usize];
             let goes_on = match *op {
                 Op::Recv { lane } => self.receive(at, lane),
                 Op::Send { lane, grains } => self.send(at, lane, f64::from(grains) * self.setting.grain),
@@ -265,7 +296,7 @@ impl<'m> Engine<'m> {
                     true
                 }
                 Op::Leave { enter } => {
-                    self.leave(at, enter, ops);
+                    self.leave(at, enter);
                     true
                 }
             };
@@ -277,9 +308,10 @@ impl<'m> Engine<'m> {
     }
 
     /// Begins the next tile, if there is one.
-    fn next_tile(&mut self, at: u32, is_empty: bool) -> bool {
+    fn next_tile(&mut self, at: u32) -> bool {
         let thread = &mut self.threads[at as usize];
-        (thread.pc, thread.tile) = (0, thread.tile + 1);
+        let is_empty = thread.first == thread.end;
+        (thread.pc, thread.tile) = (thread.first, thread.tile + 1);
         let now = thread.clock.saturating_add(self.skipped);
         let tiles = self.steady.first_mut().filter(|_| !is_empty);
         if let Some(jump) = tiles.and_then(|tiles| tiles.note(at as usize, 0, now)) {
@@ -297,8 +329,10 @@ impl<'m> Engine<'m> {
     }
 
     /// At the end of a loop's turn: back to its beginning, or on.
-    fn leave(&mut self, at: u32, enter: u32, ops: &[Op]) {
+    fn leave(&mut self, at: u32, enter: u32) {
         let thread = &mut self.threads[at as usize];
+        let first = thread.first;
+        let ops = &self.model.ops[first as usize..thread.end as usize];
         let depth = thread.depth as usize - 1;
         thread.turns[depth] += 1;
         let (now, tile) = (thread.clock.saturating_add(self.skipped), thread.tile);
@@ -322,7 +356,7 @@ impl<'m> Engine<'m> {
             return;
         };
         if thread.turns[depth] < count {
-            thread.pc = enter;
+            thread.pc = first + enter;
         } else {
             thread.depth -= 1;
         }
@@ -332,8 +366,8 @@ impl<'m> Engine<'m> {
         self.skipped = self.skipped.saturating_add(jump.time);
     }
 
-    fn slot(&self, lane: u32, number: u64) -> usize {
-        lane as usize * self.setting.slots + (number % self.setting.slots as u64) as usize
+    fn slot(&self, lane: u32, number: u32) -> usize {
+        lane as usize * self.ring + (number as usize & (self.ring - 1))
     }
 
     /// Takes the next message of a lane, if it is known when it comes.
@@ -344,44 +378,43 @@ impl<'m> Engine<'m> {
             return false;
         }
         let taken = lane.taken;
-        lane.taken += 1;
-        let writer_waits = std::mem::take(&mut lane.writer_waits);
+        lane.taken = taken.wrapping_add(1);
+        if std::mem::take(&mut lane.writer_waits) {
+            self.ready.push(lane.from);
+        }
         let slot = self.slot(number, taken);
         let thread = &mut self.threads[at as usize];
         let slot = &mut self.slots[slot];
-        thread.clock = thread.clock.max(slot.comes);
-        slot.freed = thread.clock;
-        if writer_waits {
-            self.ready.push(self.model.lanes[number as usize].from);
-        }
+        thread.clock = thread.clock.max(slot.at);
+        slot.at = thread.clock;
         true
     }
 
     /// Sends a message, if the lane has room.
     fn send(&mut self, at: u32, number: u32, bytes: f64) -> bool {
-        let slots = self.setting.slots as u64;
+        let slots = self.setting.slots as u32; // not more than `MOST_SLOTS`
         let lane = &mut self.lanes[number as usize];
-        if lane.sent - lane.taken == slots {
+        if lane.sent.wrapping_sub(lane.taken) == slots {
             lane.writer_waits = true;
             return false;
         }
         let (count, is_free) = (lane.sent, lane.is_free);
-        lane.sent += 1;
+        lane.sent = count.wrapping_add(1);
+        // When the message was taken that had the lane's room before; of the first ones none had.
+        let before = self.slots[self.slot(number, count.wrapping_sub(slots))].at;
         let slot = self.slot(number, count);
         let thread = &mut self.threads[at as usize];
-        if count >= slots {
-            thread.clock = thread.clock.max(self.slots[slot].freed);
-        }
+        thread.clock = thread.clock.max(before);
         let begin = thread.clock;
         thread.clock = thread.clock.saturating_add(self.setting.overhead);
         let now = thread.clock;
         self.outcome.run += 1;
-        (self.slots[slot].sent, self.slots[slot].bytes) = (now, bytes);
+        self.slots[slot] = Slot { at: now, bytes };
         if is_free {
             let lane = &mut self.lanes[number as usize];
             let start = now.max(lane.busy_until);
             lane.busy_until = start.saturating_add((bytes / lane.rate).round() as u64);
-            lane.left += 1;
+            lane.left = lane.left.wrapping_add(1);
             let end = lane.busy_until;
             self.arrive(number, end, begin);
         } else if !std::mem::replace(&mut self.lanes[number as usize].is_sending, true) {
@@ -401,12 +434,12 @@ impl<'m> Engine<'m> {
     fn end(&mut self, now: u64, number: u32) {
         self.flows.end(number);
         let slot = self.slot(number, self.lanes[number as usize].left);
-        let begin = self.slots[slot].sent;
+        let begin = self.slots[slot].at;
         let lane = &mut self.lanes[number as usize];
-        lane.left += 1;
-        if lane.left < lane.sent {
+        lane.left = lane.left.wrapping_add(1);
+        if lane.left != lane.sent {
             let slot = self.slot(number, self.lanes[number as usize].left);
-            self.flows.plan(now.max(self.slots[slot].sent), number);
+            self.flows.plan(now.max(self.slots[slot].at), number);
         } else {
             lane.is_sending = false;
         }
@@ -415,20 +448,19 @@ impl<'m> Engine<'m> {
 
     /// It is known when a message comes.
     fn arrive(&mut self, number: u32, left_at: u64, begin: u64) {
-        let line = &self.model.lanes[number as usize];
         let slot = self.slot(number, self.lanes[number as usize].come);
-        let comes = left_at.saturating_add(line.latency);
-        self.slots[slot].comes = comes;
         let lane = &mut self.lanes[number as usize];
-        lane.come += 1;
+        let comes = left_at.saturating_add(lane.latency);
+        lane.come = lane.come.wrapping_add(1);
         if std::mem::take(&mut lane.reader_waits) {
-            self.ready.push(line.to);
+            self.ready.push(lane.to);
         }
+        self.slots[slot].at = comes;
         if self.setting.traces {
             let span = Span {
-                rank: line.from as usize,
+                rank: self.lanes[number as usize].from as usize,
                 channel: 0,
-                label: format!("to {}", line.to),
+                label: format!("to {}", self.lanes[number as usize].to),
                 begin: begin.saturating_add(self.skipped),
                 end: comes.saturating_add(self.skipped),
             };

@@ -13,18 +13,16 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 /// All flows: at most one for each lane, which stands for as many as its class has.
-pub(super) struct Flows<'m> {
-    model: &'m Model,
+pub(super) struct Flows {
     /// Of each lane's flow, where it has one.
     flows: Vec<Flow>,
+    /// The edges of all lanes.
+    crossings: Vec<Crossing>,
     edges: Vec<Edge>,
-    /// Which crossings of flows there are, edge by edge.
-    crossing: Vec<u32>,
-    /// The place of a crossing there, and its lane.
-    crosses: Vec<Crosses>,
+    /// The crossings of flows that there are, edge by edge, with their lanes.
+    over: Vec<[u32; 2]>,
     dirty: VecDeque<u32>,
     touched: Vec<u32>,
-    is_touched: Vec<bool>,
     /// By time; lanes that start are marked.
     events: BinaryHeap<Reverse<(u64, u32)>>,
     limits: Vec<(f64, f64)>,
@@ -44,21 +42,37 @@ struct Edge {
     is_dirty: bool,
 }
 
+/// A lane that goes over an edge.
 #[derive(Debug, Clone, Copy)]
-struct Crosses {
+struct Crossing {
+    edge: u32,
+    /// Where it is in `over`, while there is a flow.
     place: u32,
-    lane: u32,
+    /// How many lanes of the class do so.
+    times: f64,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+/// In a line of a cache of its own.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
 struct Flow {
-    is_active: bool,
     left: f64,
     rate: f64,
     since: u64,
     end: u64,
     /// When it is looked at whether it has ended, which is no later than it does.
     looked_at: u64,
+    /// Its lane's crossings, and how many.
+    first: u32,
+    crossings: u32,
+    is_active: bool,
+    is_touched: bool,
+}
+
+impl Flow {
+    fn crossings(&self) -> std::ops::Range<usize> {
+        self.first as usize..(self.first + self.crossings) as usize
+    }
 }
 
 /// Marks a lane.
@@ -81,20 +95,29 @@ const SAME: f64 = 1e-13;
 
 impl Edge {
     /// Where the crossings of its flows are.
-    fn crossing(&self) -> std::ops::Range<usize> {
+    fn over(&self) -> std::ops::Range<usize> {
         self.first as usize..(self.first + self.flows) as usize
     }
 }
 
-impl<'m> Flows<'m> {
-    pub(super) fn new(model: &'m Model) -> Self {
-        let lanes = model.lanes.len();
-        let mut crosses = vec![Crosses { place: 0, lane: 0 }; model.crossings.len()];
-        for (at, lane) in model.lanes.iter().enumerate() {
-            crosses[lane.crossings.clone()]
-                .iter_mut()
-                .for_each(|one| one.lane = at as u32);
-        }
+impl Flows {
+    pub(super) fn new(model: &Model) -> Self {
+        let flow = |line: &super::model::Line| Flow {
+            left: 0.0,
+            rate: 0.0,
+            since: 0,
+            end: NEVER,
+            looked_at: NEVER,
+            first: line.crossings.start as u32,
+            crossings: line.crossings.len() as u32,
+            is_active: false,
+            is_touched: false,
+        };
+        let crossing = |&(edge, times): &(u32, f64)| Crossing {
+            edge,
+            place: 0,
+            times,
+        };
         let mut room = vec![0; model.capacities.len()];
         model
             .crossings
@@ -113,14 +136,12 @@ impl<'m> Flows<'m> {
         };
         let edges = model.capacities.iter().zip(room).map(edge).collect();
         Flows {
-            model,
-            flows: vec![Flow::default(); lanes],
+            flows: model.lanes.iter().map(flow).collect(),
+            crossings: model.crossings.iter().map(crossing).collect(),
             edges,
-            crossing: vec![0; model.crossings.len()],
-            crosses,
+            over: vec![[0; 2]; model.crossings.len()],
             dirty: VecDeque::new(),
             touched: Vec::new(),
-            is_touched: vec![false; lanes],
             events: BinaryHeap::new(),
             limits: Vec::new(),
             looked_at: 0,
@@ -158,22 +179,37 @@ impl<'m> Flows<'m> {
         None
     }
 
+    /// Lanes of some of the events that are next, whose flows are read.
+    pub(super) fn ahead(&self) -> impl Iterator<Item = u32> {
+        let next = self.events.as_slice().iter().take(3);
+        next.map(|Reverse((_, marked))| {
+            let lane = marked & !START;
+            std::hint::black_box(self.flows[lane as usize].since);
+            lane
+        })
+    }
+
     /// A message of so many bytes is on its way.
     pub(super) fn start(&mut self, now: u64, lane: u32, bytes: f64) {
-        self.flows[lane as usize] = Flow {
+        let flow = &mut self.flows[lane as usize];
+        *flow = Flow {
             is_active: true,
             left: bytes,
             rate: 0.0,
             since: now,
             end: NEVER,
             looked_at: NEVER,
+            ..*flow
         };
-        for at in self.model.lanes[lane as usize].crossings.clone() {
-            let number = self.model.crossings[at].0;
-            let edge = &mut self.edges[number as usize];
-            self.crosses[at].place = edge.first + edge.flows;
-            self.crossing[(edge.first + edge.flows) as usize] = at as u32;
+        for at in flow.crossings() {
+            let Crossing {
+                edge: number, place, ..
+            } = &mut self.crossings[at];
+            let edge = &mut self.edges[*number as usize];
+            *place = edge.first + edge.flows;
+            self.over[*place as usize] = [at as u32, lane];
             edge.flows += 1;
+            let number = *number;
             self.mark(number);
         }
         self.touch(lane);
@@ -181,16 +217,18 @@ impl<'m> Flows<'m> {
 
     /// It has left.
     pub(super) fn end(&mut self, lane: u32) {
-        self.flows[lane as usize].is_active = false;
-        for at in self.model.lanes[lane as usize].crossings.clone() {
-            let number = self.model.crossings[at].0;
+        let flow = &mut self.flows[lane as usize];
+        flow.is_active = false;
+        for at in flow.crossings() {
+            let Crossing {
+                edge: number, place, ..
+            } = self.crossings[at];
             let edge = &mut self.edges[number as usize];
             edge.flows -= 1;
             // The last one takes its place.
-            let (last, place) = (edge.first + edge.flows, self.crosses[at].place);
-            let moved = self.crossing[last as usize];
-            self.crossing[place as usize] = moved;
-            self.crosses[moved as usize].place = place;
+            let moved = self.over[(edge.first + edge.flows) as usize];
+            self.over[place as usize] = moved;
+            self.crossings[moved[0] as usize].place = place;
             self.mark(number);
         }
     }
@@ -202,7 +240,7 @@ impl<'m> Flows<'m> {
     }
 
     fn touch(&mut self, lane: u32) {
-        if !std::mem::replace(&mut self.is_touched[lane as usize], true) {
+        if !std::mem::replace(&mut self.flows[lane as usize].is_touched, true) {
             self.touched.push(lane);
         }
     }
@@ -219,11 +257,11 @@ impl<'m> Flows<'m> {
             }
             self.edges[edge as usize].level = new;
             let least = old.min(new);
-            for at in self.edges[edge as usize].crossing() {
-                let lane = self.crosses[self.crossing[at] as usize].lane;
+            for at in self.edges[edge as usize].over() {
+                let [_, lane] = self.over[at];
                 self.touch(lane);
-                for other in self.model.lanes[lane as usize].crossings.clone() {
-                    let other = self.model.crossings[other].0;
+                for other in self.flows[lane as usize].crossings() {
+                    let other = self.crossings[other].edge;
                     if other != edge && least < self.edges[other as usize].level {
                         self.mark(other);
                     }
@@ -232,9 +270,9 @@ impl<'m> Flows<'m> {
         }
         let mut touched = std::mem::take(&mut self.touched);
         for lane in touched.drain(..) {
-            self.is_touched[lane as usize] = false;
             let rate = self.rate_of(lane);
             let flow = &mut self.flows[lane as usize];
+            flow.is_touched = false;
             if !flow.is_active || (rate - flow.rate).abs() <= SAME * flow.rate {
                 continue;
             }
@@ -251,30 +289,29 @@ impl<'m> Flows<'m> {
     }
 
     fn rate_of(&self, lane: u32) -> f64 {
-        let crossings = &self.model.crossings[self.model.lanes[lane as usize].crossings.clone()];
-        let levels = crossings.iter().map(|(edge, _)| self.edges[*edge as usize].level);
+        let crossings = &self.crossings[self.flows[lane as usize].crossings()];
+        let levels = crossings.iter().map(|one| self.edges[one.edge as usize].level);
         levels.fold(f64::INFINITY, f64::min)
     }
 
     /// The most that a flow can have on an edge: as much as is there if all that are held back elsewhere have what they can.
     fn level(&mut self, edge: u32) -> f64 {
         let mut left = self.edges[edge as usize].capacity;
-        let crossing = &self.crossing[self.edges[edge as usize].crossing()];
-        self.looked_at += crossing.len() as u64 + 1;
-        if let [one] = crossing {
-            return left / self.model.crossings[*one as usize].1;
+        let over = &self.over[self.edges[edge as usize].over()];
+        self.looked_at += over.len() as u64 + 1;
+        if let [[one, _]] = over {
+            return left / self.crossings[*one as usize].times;
         }
         let mut limits = std::mem::take(&mut self.limits);
         limits.clear();
         let mut flows = 0.0;
-        for &at in crossing {
-            let lane = &self.model.lanes[self.crosses[at as usize].lane as usize];
-            let others = self.model.crossings[lane.crossings.clone()].iter();
-            let others = others.filter(|(other, _)| *other != edge);
-            let limit = others.fold(f64::INFINITY, |least, (other, _)| {
-                least.min(self.edges[*other as usize].level)
+        for &[at, lane] in over {
+            let others = self.crossings[self.flows[lane as usize].crossings()].iter();
+            let others = others.filter(|other| other.edge != edge);
+            let limit = others.fold(f64::INFINITY, |least, other| {
+                least.min(self.edges[other.edge as usize].level)
             });
-            let times = self.model.crossings[at as usize].1;
+            let times = self.crossings[at as usize].times;
             flows += times;
             limits.push((limit, times));
         }
@@ -299,7 +336,7 @@ impl<'m> Flows<'m> {
 }
 
 #[cfg(test)]
-impl Flows<'_> {
+impl Flows {
     /// Rates of all flows that are on their way: bytes in a femtosecond.
     pub(super) fn rates(&self) -> Vec<f64> {
         self.flows
