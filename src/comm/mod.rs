@@ -571,18 +571,24 @@ fn machine(
     }: &Tuning,
 ) -> Machine {
     match choice {
-        Choice::Auto | Choice::Shm if one_host => match farthest.filter(|_| near.has_levels()) {
-            Some(farthest) => Machine::of_nodes(cores, near, farthest, calibration),
-            None => Machine::of_shared_memory(cores, calibration),
+        Choice::Auto | Choice::Shm if one_host => {
+            match farthest.filter(|&times| times >= FAR && near.has_levels()) {
+                Some(farthest) => Machine::of_nodes(cores, near, farthest, calibration),
+                None => Machine::of_shared_memory(cores, calibration),
+            }
+            .with_attach(*attaches)
+            .with_choices(choices, "shm", ranks)
         }
-        .with_attach(*attaches)
-        .with_choices(choices, "shm", ranks),
         Choice::Tcp if one_host => Machine::of_tcp(cores, calibration).with_choices(choices, "tcp", ranks),
         Choice::Auto if near.has_levels() => Machine::of_hosts(cores, near, calibration),
         _ if near.has_levels() && !one_host => Machine::of_tcp(cores, calibration).with_groups(near),
         _ => Machine::of_tcp(cores, calibration),
     }
 }
+
+/// NUMA nodes that are nearer to each other, as the parts of one processor, are taken for one: the model weighs an algorithm that knows
+/// no groups as if all its messages went between nodes, and would choose hierarchies where nothing is gained.
+const FAR: f64 = 1.5;
 
 /// A tuning as rank 0 tells it: nothing where nothing was measured.
 fn to_tell(tuning: &Tuning) -> Result<Vec<u8>> {

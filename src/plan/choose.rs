@@ -263,7 +263,12 @@ const TOGETHER: usize = 64 << 10;
 mod tests {
     use super::*;
     use crate::{
-        plan::{algo::Request, calibration::Choice, cost::Order, groups::Groups},
+        plan::{
+            algo::Request,
+            calibration::{Calibration, Choice},
+            cost::Order,
+            groups::Groups,
+        },
         types::{Collective, DType},
     };
 
@@ -400,6 +405,19 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// As of hosts: the shortest call takes fewer rounds without.
+    #[test]
+    fn ranks_of_far_nodes_choose_the_hierarchy() {
+        let groups = Groups::listed((0..16).map(|rank| rank % 2));
+        let machine = Machine::of_nodes(16, groups, 3.2, &Calibration::DEFAULT);
+        let of = |bytes: usize| {
+            let load = Load::new(Collective::AllReduce, 16, bytes / 4, DType::Float32);
+            algorithm(&load, &machine, &Forced::default()).unwrap().name
+        };
+        let chosen = [64, 1 << 20, 64 << 20].map(of);
+        assert_eq!(chosen, ["doubling", "hierarchical", "hierarchical"]);
     }
 
     #[test]
