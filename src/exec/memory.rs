@@ -254,6 +254,9 @@ impl<'m> Work<'m> {
             targets.sort_by_key(|target| self.is_in_output(target));
         }
         let [first, rest @ ..] = &targets[..] else { return };
+        if far && first.len() >= AHEAD && self.is_room(first) {
+            return self.reduce_past(how, scaled, sources, &targets);
+        }
         if !streams || rest.is_empty() {
             self.reduce(how, scaled, sources, first);
             return rest.iter().for_each(|target| self.put(target, first, far));
@@ -271,6 +274,32 @@ impl<'m> Work<'m> {
                 self.put(&target.part(at, part), &first, far);
             }
         }
+    }
+
+    /// Reduces into rooms of messages for a processor that is far away: piece by piece where it is near, to copy it from there.
+    #[inline(never)] // so that others do not pay for it
+    fn reduce_past(
+        &self,
+        how: How,
+        scaled: Option<(usize, u64)>,
+        sources: &[Region<'_>],
+        rooms: &[Region<'_>],
+    ) {
+        let mut near = [0u64; PIECE / 8];
+        let near = Region::of_mut(&mut near);
+        let len = rooms[0].len();
+        let mut parts = SmallVec::<[Region<'_>; 8]>::new();
+        for at in (0..len).step_by(PIECE) {
+            let part = PIECE.min(len - at);
+            parts.clear();
+            parts.extend(sources.iter().map(|source| source.part(at, part)));
+            let result = near.part(0, part);
+            self.reduce(how, scaled, &parts, &result);
+            rooms
+                .iter()
+                .for_each(|room| room.part(at, part).stream_from(&result));
+        }
+        settle_streams();
     }
 
     fn reduce(&self, how: How, scaled: Option<(usize, u64)>, sources: &[Region<'_>], target: &Region<'_>) {
@@ -293,14 +322,19 @@ impl<'m> Work<'m> {
                 false => target.copy_from(result),
             }
         } else {
-            let is_room = !self.scratch.addresses().contains(&target.as_ptr().addr());
-            target.copy_out_from(result, far && is_room);
+            target.copy_out_from(result, far && self.is_room(target));
         }
     }
 
     #[inline]
     fn is_in_output(&self, target: &Region<'_>) -> bool {
         self.output.addresses().contains(&target.as_ptr().addr())
+    }
+
+    /// Whether it is neither the caller's nor this rank's scratch memory.
+    #[inline]
+    fn is_room(&self, target: &Region<'_>) -> bool {
+        !self.is_in_output(target) && !self.scratch.addresses().contains(&target.as_ptr().addr())
     }
 
     /// Orders what went past the caches before what others learn from now on.
@@ -319,5 +353,5 @@ const SHARED: usize = 24 << 10;
 const SHARE: usize = 8 << 10;
 /// Bytes of a cache line: a multiple of each element's.
 const LINE: usize = 64;
-/// Bytes of the shortest target that is worth more than a plain copy.
-const AHEAD: usize = 1 << 10;
+/// Bytes of the shortest target that is worth more than a plain copy; short in tests, whose vectors are.
+const AHEAD: usize = if cfg!(test) { LINE } else { 1 << 10 };

@@ -10,8 +10,8 @@ pub(super) const LINE: usize = 64;
 const AHEAD: usize = 16;
 /// Bytes of the fewest lines that are worth it.
 pub(super) const FEW: usize = 256;
-/// Bytes of the fewest that are worth going past the caches for another processor's sake.
-pub(super) const PAST: usize = 1 << 10;
+/// Bytes of the fewest that are worth going past the caches for another processor's sake; few in tests, whose vectors are short.
+pub(super) const PAST: usize = if cfg!(test) { LINE } else { 1 << 10 };
 
 /// How lines are written.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -250,6 +250,11 @@ impl super::Link for Link<'_> {
         Ok(base.map(|base| unsafe { Region::from_raw(base, len) }))
     }
 
+    /// Some are.
+    fn is_far(&self) -> bool {
+        (self.rank + self.peer) % 2 == 1
+    }
+
     fn commit(&self, lane: usize, header: Header) {
         let (slots, bytes) = (self.world.slots, self.world.max_message.get());
         self.sending(lane, |lane, _| {
