@@ -259,8 +259,8 @@ pub(crate) trait Link {
         Some(true)
     }
 
-    /// How the peer would get at `body` if it were offered. That may grow better some time after the link was made, and never
-    /// grows worse while the memory is there.
+    /// How the peer would get at `body` if it were offered. What it can read it can read as long as the memory is there; whether it
+    /// had better take something follows what the link learns of how fast copies are.
     fn reach(&self, _body: &Region<'_>) -> Reach {
         Reach::No
     }
