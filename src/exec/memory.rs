@@ -261,19 +261,15 @@ impl<'m> Work<'m> {
             self.reduce(how, scaled, sources, first);
             return rest.iter().for_each(|target| self.put(target, first, far));
         }
-        // Piece by piece, so that each is still in the first-level cache when it is copied past it.
-        let len = first.len();
-        let mut parts = SmallVec::<[Region<'_>; 8]>::new();
-        for at in (0..len).step_by(PIECE) {
-            let part = PIECE.min(len - at);
-            parts.clear();
-            parts.extend(sources.iter().map(|source| source.part(at, part)));
+        self.reduce_by_pieces(how, scaled, sources, |at, part| {
             let first = first.part(at, part);
-            self.reduce(how, scaled, &parts, &first);
-            for target in rest {
-                self.put(&target.part(at, part), &first, far);
-            }
-        }
+            let copy = move || {
+                for target in rest {
+                    self.put(&target.part(at, part), &first, far);
+                }
+            };
+            (first, copy)
+        });
     }
 
     /// Reduces into rooms of messages for a processor that is far away: piece by piece where it is near, to copy it from there.
@@ -287,19 +283,37 @@ impl<'m> Work<'m> {
     ) {
         let mut near = [0u64; PIECE / 8];
         let near = Region::of_mut(&mut near);
-        let len = rooms[0].len();
+        self.reduce_by_pieces(how, scaled, sources, |at, part| {
+            let result = near.part(0, part);
+            let copy = move || {
+                for room in rooms {
+                    room.part(at, part).stream_from(&result);
+                }
+            };
+            (result, copy)
+        });
+        settle_streams();
+    }
+
+    /// Reduces piece by piece, so that each is still in the first-level cache when it is copied past it. `place` says, of where a
+    /// piece begins and its bytes, where its result goes and how that is copied.
+    fn reduce_by_pieces<'t, C: FnOnce()>(
+        &self,
+        how: How,
+        scaled: Option<(usize, u64)>,
+        sources: &[Region<'_>],
+        place: impl Fn(usize, usize) -> (Region<'t>, C),
+    ) {
+        let len = sources.first().map_or(0, Region::len);
         let mut parts = SmallVec::<[Region<'_>; 8]>::new();
         for at in (0..len).step_by(PIECE) {
             let part = PIECE.min(len - at);
             parts.clear();
             parts.extend(sources.iter().map(|source| source.part(at, part)));
-            let result = near.part(0, part);
+            let (result, copy) = place(at, part);
             self.reduce(how, scaled, &parts, &result);
-            rooms
-                .iter()
-                .for_each(|room| room.part(at, part).stream_from(&result));
+            copy();
         }
-        settle_streams();
     }
 
     fn reduce(&self, how: How, scaled: Option<(usize, u64)>, sources: &[Region<'_>], target: &Region<'_>) {

@@ -584,9 +584,12 @@ impl Engine {
             return Err(Error::Failed(self.close(cause)));
         }
         let load = self.load(collective, count, dtype, places.given());
-        let decided = desk.online.as_ref();
-        let decided = decided.and_then(|online| online.decided(&load, &self.forced));
-        if let Some(explained) = &mut desk.explained {
+        let Desk {
+            online, explained, ..
+        } = &mut *desk;
+        if let Some(explained) = explained {
+            let decided = online.as_ref();
+            let decided = decided.and_then(|online| online.decided(&load, &self.forced));
             self.tell_plan(explained, &load, decided, dtype);
         }
         let bytes = load.bytes() as u64;

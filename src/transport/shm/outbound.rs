@@ -462,8 +462,9 @@ impl Outbound {
         // The peer, which waits for the next entry only when it has taken this one, is not reading it yet.
         layout::lines(&self.segment.entries[lane][sent as usize % DEPTH], len as usize)
             .for_each(prefetch_to_write);
-        let is_told = len as usize > INLINE && self.lease.pace().is_some() && self.distance.passes();
-        if is_told || in_flight(sent, state.released.get()) == DEPTH {
+        // A long body in so many has the way of a line timed.
+        let is_timed = len as usize > INLINE && self.lease.pace().is_some() && self.distance.passes();
+        if is_timed || in_flight(sent, state.released.get()) == DEPTH {
             // The last credit is spent. Looking for more now costs nothing where the next thing to do is to wait for an
             // answer anyway; in `reserve` the miss would delay the next message. Nonsense is found there.
             let _ = self.has_credit(lane);
