@@ -45,7 +45,7 @@ pub(crate) fn check(root: &Path, all: bool) -> Tally {
             .args(["--hosts", hosts])
             .arg("scripts/rdma-vm/matrix")
             .args(arguments);
-        let mut found = Tally::default();
+        let (mut found, mut last) = (Tally::default(), String::new());
         let ended = follow(machine.current_dir(root), |line| {
             println!("{line}");
             // Of several machines each line says whose it is.
@@ -54,8 +54,12 @@ pub(crate) fn check(root: &Path, all: bool) -> Tally {
                 _ => line,
             };
             found.line(line);
+            if !line.is_empty() {
+                line.clone_into(&mut last);
+            }
         });
-        found.ended(name, ended);
+        // Of a machine that stopped the name says where.
+        found.ended(&format!("{name} (its last line: {last})"), ended);
         tally.add(found);
     }
     tally
