@@ -44,7 +44,7 @@ use crate::{
     exec::{Completion, Outcome},
     log,
     plan::{
-        calibration::Tuning,
+        calibration::{CrowdsTake, Tuning},
         cost::{Load, Machine},
         explain::{self, Explanation},
         groups::Groups,
@@ -140,7 +140,10 @@ impl Communicator {
         let tuning = match (rank, parent) {
             (0, Some((.., tuning))) => tuning.clone(),
             (0, None) if !config.is_probe => Tuning {
-                attaches: attach != Attach::Off && may_be_read(attach == Attach::Any),
+                crowds_take: match may_be_read(attach == Attach::Any) {
+                    true => plans::taken_by_crowds(attach),
+                    false => CrowdsTake::Nothing,
+                },
                 farthest: numa::farthest(Path::new("/")),
                 ..tuning::of_this_machine(rank, ranks)
             },
@@ -174,15 +177,12 @@ impl Communicator {
         let wire = outside.agreed(choice, &membership)?;
         let transport = transport(choice, &membership, wire.as_deref());
         let opener = Box::new(Arc::clone(&membership));
-        let mut links = Links::new(rank, ranks, opener, Arc::clone(&bell))
+        let links = Links::new(rank, ranks, opener, Arc::clone(&bell))
             .with_transport(choice, tcp)
             .with_wire(wire)
             .with_attach(attach)
-            .with_direct(direct != Direct::Off, membership.number());
-        // Which way is faster is not asked where all long messages are taken.
-        if membership.crowd() == Crowd::Alone && attach != Attach::On {
-            links = links.going_round();
-        }
+            .with_direct(direct != Direct::Off, membership.number())
+            .of_processor(membership.crowd() == Crowd::Alone);
         info!(
             rank,
             ranks,
@@ -565,7 +565,7 @@ fn machine(
     Tuning {
         calibration,
         choices,
-        attaches,
+        crowds_take,
         farthest,
         ..
     }: &Tuning,
@@ -576,7 +576,7 @@ fn machine(
                 Some(farthest) => Machine::of_nodes(cores, near, farthest, calibration),
                 None => Machine::of_shared_memory(cores, calibration),
             }
-            .with_attach(*attaches)
+            .with_crowds_taking(*crowds_take)
             .with_choices(choices, "shm", ranks)
         }
         Choice::Tcp if one_host => Machine::of_tcp(cores, calibration).with_choices(choices, "tcp", ranks),

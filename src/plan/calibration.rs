@@ -11,12 +11,23 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Tuning {
     pub(crate) calibration: Calibration,
     pub(crate) choices: Vec<Choice>,
-    /// Whether ranks of its host most likely may take messages from each other's memory.
-    pub(crate) attaches: bool,
+    /// What ranks of its host that share cores most likely take from each other's memory.
+    pub(crate) crowds_take: CrowdsTake,
     /// How many times as far as its own memory the farthest NUMA node of its host is, where it has several.
     pub(crate) farthest: Option<f64>,
     /// Whether first calls try the algorithms that lead.
     pub(crate) online: bool,
+}
+
+/// Which long messages ranks that share cores take from each other's memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum CrowdsTake {
+    #[default]
+    Nothing,
+    /// Those of a scatter.
+    Scattered,
+    /// Also those of an all-to-all.
+    Exchanged,
 }
 
 /// The constants of the model, by what the ranks talk over.

@@ -18,7 +18,7 @@
 //! computation", 1993, with bytes as in A. Alexandrov et al., "LogGP", 1995.
 
 use super::{
-    calibration::{Calibration, Choice, Constants, Prices},
+    calibration::{Calibration, Choice, Constants, CrowdsTake, Prices},
     choose::{self, TileBytes},
     definition,
     groups::Groups,
@@ -221,8 +221,8 @@ pub(crate) struct Machine {
     tile: TileBytes,
     /// The same in calls in which ranks only exchange what they have.
     exchanged_tile: TileBytes,
-    /// Whether ranks most likely may take messages from each other's memory.
-    attaches: bool,
+    /// What ranks that share cores most likely take from each other's memory.
+    crowds_take: CrowdsTake,
     /// What every call takes.
     call: f64,
     costs: Costs,
@@ -364,7 +364,7 @@ impl Machine {
             cores,
             tile: TileBytes::TCP,
             exchanged_tile: TileBytes::TCP,
-            attaches: false,
+            crowds_take: CrowdsTake::Nothing,
             call: constants.call,
             costs: costs(&constants.alone, links[0]),
             crowded: costs(&constants.crowded, links[1]),
@@ -378,9 +378,9 @@ impl Machine {
         }
     }
 
-    /// The same, where ranks most likely may take messages from each other's memory, or may not.
-    pub(crate) fn with_attach(self, attaches: bool) -> Self {
-        Machine { attaches, ..self }
+    /// The same, where ranks that share cores most likely take this from each other's memory.
+    pub(crate) fn with_crowds_taking(self, crowds_take: CrowdsTake) -> Self {
+        Machine { crowds_take, ..self }
     }
 
     /// The same, with what was measured as the best among `ranks` ranks over `transport`.
@@ -451,11 +451,12 @@ impl Machine {
     /// 810; 8 ranks 628 and 551, 2160 and 1960; but from slots 4 MiB of 8 ranks 2400 and 3850. Scatter: 4 ranks, 512 KiB 20 and 15, 1 MiB
     /// 38 and 23, 4 MiB 285 and 224; 8 ranks, 1 MiB 58 and 41, 4 MiB 293 and 255.
     fn is_taken_by_crowd(&self, load: &Load) -> bool {
-        let gains = matches!(
-            load.collective.plain(),
-            Collective::AlltoAll | Collective::Scatter { .. }
-        );
-        self.attaches && gains && load.bytes() < STREAMED as f64
+        let least = match load.collective.plain() {
+            Collective::Scatter { .. } => CrowdsTake::Scattered,
+            Collective::AlltoAll => CrowdsTake::Exchanged,
+            _ => return false,
+        };
+        self.crowds_take >= least && load.bytes() < STREAMED as f64
     }
 
     /// The tiles of a call whose ranks share cores, and exchange messages with all others in a round or two. Where several are in
@@ -499,6 +500,11 @@ impl Machine {
 
     pub(crate) fn cores(&self) -> usize {
         self.cores
+    }
+
+    /// What ranks that share cores most likely take from each other's memory.
+    pub(crate) fn crowds_take(&self) -> CrowdsTake {
+        self.crowds_take
     }
 
     /// Which ranks are near each other, if not all are alike.
@@ -749,24 +755,28 @@ mod tests {
     /// of others may be read.
     #[test]
     fn crowds_that_take_messages_have_longer_tiles() {
-        let longest = |cores, attaches, collective, ranks, bytes: usize| {
-            let machine = Machine::shared_memory(cores).with_attach(attaches);
+        let longest = |cores, takes, collective, ranks, bytes: usize| {
+            let machine = Machine::shared_memory(cores).with_crowds_taking(takes);
             let load = Load::new(collective, ranks, bytes / ranks, DType::Int8);
             machine.tile(&load, &Counts::ALONE).most
         };
-        for gains in [Collective::AlltoAll, Collective::Scatter { root: 1 }] {
-            assert_eq!(longest(2, true, gains, 4, 1 << 20), 256 << 10);
-            assert_eq!(longest(2, false, gains, 4, 1 << 20), 64 << 10);
-            assert_eq!(longest(2, true, gains, 4, STREAMED), 64 << 10);
+        use CrowdsTake::{Exchanged, Nothing, Scattered};
+        for (gains, least, less) in [
+            (Collective::AlltoAll, Exchanged, Scattered),
+            (Collective::Scatter { root: 1 }, Scattered, Nothing),
+        ] {
+            assert_eq!(longest(2, least, gains, 4, 1 << 20), 256 << 10);
+            assert_eq!(longest(2, less, gains, 4, 1 << 20), 64 << 10);
+            assert_eq!(longest(2, least, gains, 4, STREAMED), 64 << 10);
             assert_eq!(
-                longest(4, true, gains, 4, 1 << 20),
-                longest(4, false, gains, 4, 1 << 20)
+                longest(4, least, gains, 4, 1 << 20),
+                longest(4, less, gains, 4, 1 << 20)
             );
         }
         for collective in [Collective::AllGather, Collective::AllReduce] {
             assert_eq!(
-                longest(2, true, collective, 4, 1 << 20),
-                longest(2, false, collective, 4, 1 << 20)
+                longest(2, Exchanged, collective, 4, 1 << 20),
+                longest(2, Nothing, collective, 4, 1 << 20)
             );
         }
     }

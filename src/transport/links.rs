@@ -195,9 +195,12 @@ impl Links {
         self
     }
 
-    /// The same, with the memory for bodies that suits ranks with cores of their own.
-    pub(crate) fn going_round(mut self) -> Self {
-        self.lease = Arc::new(Lease::going_round());
+    /// The same, where bodies are written as it suits the processor, and this rank has a core of its own or has not. Which way is
+    /// faster is not asked where all long messages are taken.
+    pub(crate) fn of_processor(mut self, has_own_core: bool) -> Self {
+        if self.attach != Attach::On {
+            self.lease = Arc::new(Lease::of_processor(has_own_core));
+        }
         self
     }
 

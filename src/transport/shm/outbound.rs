@@ -387,11 +387,19 @@ impl Outbound {
     pub(super) fn reach(&self, body: &Region<'_>) -> Reach {
         if self.reaches() & layout::SAME != 0 || self.handed.place(&self.segment, body).is_some() {
             Reach::Reading
-        } else if self.attaches() && !self.is_far() && self.lease.pace().is_none_or(Pace::is_slow) {
+        } else if self.attaches() && self.is_better_taken() {
             Reach::Taking
         } else {
             Reach::No
         }
+    }
+
+    /// Whether long bodies that the receiver can take had better not be copied, as far as is known here.
+    #[inline]
+    fn is_better_taken(&self) -> bool {
+        self.lease
+            .pace()
+            .is_none_or(|pace| !self.is_far() && pace.is_slow())
     }
 
     /// Whether the receiver can take what lies in this rank's memory.
@@ -463,7 +471,7 @@ impl Outbound {
         layout::lines(&self.segment.entries[lane][sent as usize % DEPTH], len as usize)
             .for_each(prefetch_to_write);
         // A long body in so many has the way of a line timed.
-        let is_timed = len as usize > INLINE && self.lease.pace().is_some() && self.distance.passes();
+        let is_timed = len as usize > INLINE && self.lease.watches() && self.distance.passes();
         if is_timed || in_flight(sent, state.released.get()) == DEPTH {
             // The last credit is spent. Looking for more now costs nothing where the next thing to do is to wait for an
             // answer anyway; in `reserve` the miss would delay the next message. Nonsense is found there.

@@ -253,6 +253,8 @@ pub(crate) struct Lease {
     chunks: [Leased; LEASED],
     /// How many chunks rooms go round; 0: they stay where they are.
     round: usize,
+    /// Whether it is worth a look how bodies are best written.
+    watches: bool,
     /// Where the next room may begin, in pages of the round.
     next: AtomicU32,
     pace: Pace,
@@ -291,6 +293,7 @@ impl Default for Lease {
             pool: OnceLock::new(),
             chunks: Default::default(),
             round: 0,
+            watches: false,
             next: AtomicU32::new(0),
             pace: Pace::default(),
             unread: Mutex::default(),
@@ -299,18 +302,32 @@ impl Default for Lease {
 }
 
 impl Lease {
-    /// One of whose chunks rooms go round where that makes writing faster. It does where receivers have cores of their own, whose
-    /// caches keep what they read.
-    pub(crate) fn going_round() -> Self {
-        let round = cache::keeps_what_it_reads().map_or(0, |bytes| (2 * bytes).div_ceil(CHUNK));
-        Lease::round_of(round.min(ROUND))
+    /// One that suits the processor: where its cores keep what they have read, a rank looks how its bodies are best written, and if
+    /// ranks have cores of their own, rooms go round.
+    pub(crate) fn of_processor(has_own_cores: bool) -> Self {
+        let mut lease = Lease::default();
+        if let Some(kept) = cache::keeps_what_it_reads() {
+            lease.watches = true;
+            lease.round = match has_own_cores {
+                true => (2 * kept).div_ceil(CHUNK).min(ROUND),
+                false => 0,
+            };
+        }
+        lease
     }
 
     /// One whose rooms go round so many chunks.
+    #[cfg(test)]
     pub(super) fn round_of(chunks: usize) -> Self {
         let mut lease = Lease::default();
-        lease.round = chunks;
+        (lease.watches, lease.round) = (chunks > 0, chunks);
         lease
+    }
+
+    /// Whether it is worth a look how far away receivers are.
+    #[inline]
+    pub(super) fn watches(&self) -> bool {
+        self.watches
     }
 
     /// How fast this rank writes, if its rooms go round.
