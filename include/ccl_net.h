@@ -29,7 +29,7 @@
  *   told for; what else there is when connections were destroyed. Then it closes the context. Memory stays mapped until it was
  *   deregistered. A process that was made by fork calls nothing of what its parent had opened.
  * - The struct of functions grows at its end: ccl reads as much of it as `size` says, and does without what is not there or NULL of
- *   the functions behind `arm`.
+ *   the functions behind `arm`. So does ccl_net_host: a plugin reads no further than its `size`.
  * - Texts are UTF-8, for people: an error names device, port and the system's own status.
  */
 #ifndef CCL_NET_H
@@ -75,6 +75,9 @@ typedef struct ccl_net_host {
     uint32_t ranks;
     /* Tells something: level 1 is a warning, 2 what a user may want to know, 3 details. */
     void (*log)(const struct ccl_net_host *host, int level, const char *text);
+    /* Here if `size` says so. The PCI address of the GPU that the rank works with, as sysfs has it ("0000:3b:00.0"), with a zero at
+       the end. NULL: it works with none, or that is not known. */
+    const char *gpu;
 } ccl_net_host;
 
 /* A device: a port of a card. Lanes of a link are spread over all devices that a context has. */

@@ -557,6 +557,20 @@ fn device_memory_by_windows() {
 
 #[cfg(feature = "cuda")]
 #[test]
+fn network_plugins_are_told_the_gpu() {
+    let plugin = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libccl_net_gpu.so");
+    compile::library("tests/cuda/net_gpu.c", &plugin, &["-Iinclude"]);
+    let plugin = format!("-DPLUGIN=\"{}\"", plugin.display());
+    let linked = stand_in("cuda-near", &[]);
+    let all: Vec<&str> = ["-Wl,--no-as-needed", &plugin]
+        .into_iter()
+        .chain(linked.iter().map(String::as_str))
+        .collect();
+    run(&build_with("tests/cuda/near.c", C, &all));
+}
+
+#[cfg(feature = "cuda")]
+#[test]
 fn a_driver_that_is_too_old() {
     with_stand_in("tests/cuda/old.c", "cuda-old", &["-DWITHOUT_WAITS"]);
 }

@@ -1,5 +1,7 @@
 //! What a user may set for a communicator.
 
+#[cfg(feature = "cuda")]
+use crate::cuda::driver::Driver;
 use crate::{
     net::{Presence, Protection, Said, Way, interfaces, setting},
     plan::{algo::ALGORITHMS, choose, forced::Forced},
@@ -11,7 +13,8 @@ use crate::{
     },
     types::{Error, Result},
 };
-use std::{env, time::Duration};
+use std::{env, ffi::CString, time::Duration};
+use tracing::debug;
 
 /// Settings of a communicator. Ranks must agree on `transport`, `algorithm`, `reproducible`, `encryption` and `checksum`: init
 /// compares them.
@@ -80,6 +83,8 @@ pub struct Config {
     /// `None`: the environment's `CCL_THREADS`, else as many as there are cores for each rank of the host, 4 at most; so none
     /// are made where the ranks cover the cores. Results do not depend on it.
     pub threads: Option<usize>,
+    /// The PCI address of the GPU that the rank works with, as sysfs has it. `None`: that of the thread that calls init.
+    pub(crate) gpu: Option<CString>,
     /// Whether it is one of the two ranks by which init measures the machine.
     pub(crate) is_probe: bool,
 }
@@ -108,6 +113,14 @@ impl From<Duration> for Deadlines {
 }
 
 impl Config {
+    /// The default settings, for who hands them to another thread.
+    pub(crate) fn of_this_thread() -> Config {
+        Config {
+            gpu: gpu_here(),
+            ..Config::default()
+        }
+    }
+
     /// Checks the settings, fills in what the environment says, and returns the deadlines.
     pub(super) fn check(&mut self) -> Result<Deadlines> {
         if self.transport.is_none() {
@@ -143,6 +156,9 @@ impl Config {
             return Err(Error::usage(format!(
                 "encryption and checksums are for TCP, and not for what goes by the plugin {plugin:?}: use one of them"
             )));
+        }
+        if self.gpu.is_none() && self.wanted_plugin().is_some() {
+            self.gpu = gpu_here();
         }
         self.tcp()?;
         self.rails()?;
@@ -358,6 +374,20 @@ pub(super) enum Direct {
     /// Where they can, and plans count on it wherever ranks share memory.
     On,
     Off,
+}
+
+/// The PCI address of the GPU whose context is this thread's current one, if the program works with such a one.
+fn gpu_here() -> Option<CString> {
+    #[cfg(feature = "cuda")]
+    let found = Driver::in_use()?
+        .map_err(str::to_owned)
+        .and_then(|driver| driver.current_gpu().map_err(|error| error.to_string()));
+    #[cfg(not(feature = "cuda"))]
+    let found: Result<_, String> = Ok(None);
+    found.unwrap_or_else(|why| {
+        debug!("init: which GPU this thread works with is not known: {why}");
+        None
+    })
 }
 
 /// A number of `what` from 1 to `most`, as a program says, else the environment.

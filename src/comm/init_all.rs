@@ -21,7 +21,7 @@ impl Communicator {
     /// [`Error::Invalid`] for a number of ranks that cannot be; otherwise as [`Communicator::init`]. Then there is none.
     pub fn init_all(ranks: usize) -> Result<Vec<Communicator>> {
         check_ranks(ranks)?;
-        let (id, config) = (UniqueId::local()?, Config::default());
+        let (id, config) = (UniqueId::local()?, Config::of_this_thread());
         let join = |rank| {
             let (id, config) = (&id, &config);
             move || Communicator::init(ranks, id, rank, config)

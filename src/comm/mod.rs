@@ -477,7 +477,7 @@ impl Outside {
         match config.load_plugin() {
             None => Outside::None,
             Some(Err(why)) => Outside::Missing(why),
-            Some(Ok(plugin)) => match Wire::open(plugin, rank, ranks) {
+            Some(Ok(plugin)) => match Wire::open(plugin, rank, ranks, config.gpu.clone()) {
                 Ok(wire) => Outside::There(plugin, wire),
                 Err(why) => {
                     if choice == Choice::Auto {

@@ -57,6 +57,7 @@ impl Communicator {
             timeout: Some(self.timeout()).filter(|&timeout| timeout != Config::DEFAULT_TIMEOUT),
             ..self.config.clone()
         });
+        config.gpu = config.gpu.or_else(|| self.config.gpu.clone());
         config.check()?;
         Ok(config)
     }

@@ -8,7 +8,7 @@ use crate::{
 };
 use libloading::{Library, os::unix};
 use std::{
-    ffi::{CStr, c_char, c_int, c_void},
+    ffi::{CStr, CString, c_char, c_int, c_void},
     fmt,
     marker::PhantomData,
     mem::ManuallyDrop,
@@ -231,14 +231,46 @@ impl Driver {
                 "the buffers are memory of CUDA device {device}, and the stream is of device {other}: both must be of the same"
             )));
         }
-        // SAFETY: it writes the context.
-        let result = unsafe { (self.symbols.current)(&raw mut raw) };
-        let current = (result == SUCCESS && !raw.is_null()).then_some(Context(raw));
-        match (current, device) {
+        match (self.current().unwrap_or(None), device) {
             (Some(current), None) => Ok(current),
             (Some(current), Some(device)) if self.device_of(current)? == device => Ok(current),
             _ => self.primary(device.unwrap_or(0)),
         }
+    }
+
+    /// This thread's current context.
+    fn current(&self) -> Result<Option<Context>> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: it writes the context.
+        let result = unsafe { (self.symbols.current)(&raw mut raw) };
+        self.checked("cuCtxGetCurrent", result)?;
+        Ok((!raw.is_null()).then_some(Context(raw)))
+    }
+
+    /// The PCI address, as sysfs has it, of the device whose context is this thread's current one; `None` if there is no such one.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn current_gpu(&self) -> Result<Option<CString>> {
+        let Some(current) = self.current()? else {
+            return Ok(None);
+        };
+        self.pci_address(self.device_of(current)?).map(Some)
+    }
+
+    /// The PCI address of a device, as sysfs has it.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(super) fn pci_address(&self, device: i32) -> Result<CString> {
+        let mut text = [0u8; 32];
+        // SAFETY: it writes a text of at most so many bytes, with a zero at the end.
+        let result =
+            unsafe { (self.symbols.pci_address)(text.as_mut_ptr().cast(), text.len() as c_int, device) };
+        self.checked("cuDeviceGetPCIBusId", result)?;
+        let text = CStr::from_bytes_until_nul(&text).unwrap_or_default();
+        let said = text.to_string_lossy();
+        in_sysfs(&said).ok_or_else(|| Error::internal(format!("{said:?} is no PCI address")))
     }
 
     /// The device of a context.
@@ -477,6 +509,13 @@ impl fmt::Debug for Driver {
     }
 }
 
+/// A PCI address as sysfs has it: `0000:3b:00.0`.
+fn in_sysfs(address: &str) -> Option<CString> {
+    let (domain, rest) = address.split_once(':')?;
+    let domain = u32::from_str_radix(domain, 16).ok()?;
+    CString::new(format!("{domain:04x}:{}", rest.to_ascii_lowercase())).ok()
+}
+
 const SUCCESS: c_int = 0;
 const NOT_READY: c_int = 600;
 const MEMORY_TYPE: c_int = 2;
@@ -488,3 +527,17 @@ const DEVICE_MAP: u32 = 2;
 const WAIT_GEQ: u32 = 0;
 /// Of how many allocations it is remembered that they were device memory.
 const REMEMBERED: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pci_addresses_are_as_in_sysfs() {
+        let known = |address| in_sysfs(address).map(|text| text.into_string().unwrap());
+        assert_eq!(known("0000:3B:00.0").unwrap(), "0000:3b:00.0");
+        assert_eq!(known("00000009:01:00.0").unwrap(), "0009:01:00.0");
+        assert_eq!(known("10000:E1:1F.7").unwrap(), "10000:e1:1f.7");
+        assert_eq!([known(""), known("GPU:0")], [None, None]);
+    }
+}

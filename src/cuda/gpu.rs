@@ -6,7 +6,7 @@ use super::{
     driver::{Context, Driver},
 };
 use crate::types::{Error, Result};
-use std::ptr;
+use std::{ffi::CString, ptr};
 
 /// A device of this process, and a stream of it that waits for no other.
 pub(crate) struct Gpu {
@@ -21,6 +21,20 @@ pub(crate) struct Gpu {
 /// Why there is none that can be used, in a line.
 pub(crate) fn devices() -> Result<i32, String> {
     counted().map(|(_, count)| count)
+}
+
+/// The PCI address of the device with this number, counted around.
+///
+/// # Errors
+/// [`Error::Usage`] where there is none; [`Error::Cuda`].
+pub(crate) fn address(number: usize) -> Result<CString> {
+    let (driver, count) = counted().map_err(Error::usage)?;
+    driver.pci_address(nth(number, count))
+}
+
+/// The number of a device, counted around their number, which is 1 or more.
+fn nth(number: usize, count: i32) -> i32 {
+    (number % count as usize) as i32
 }
 
 /// The driver, and the number of its devices.
@@ -44,8 +58,7 @@ impl Gpu {
     /// [`Error::Usage`] where there is none; [`Error::Cuda`].
     pub(crate) fn open(number: usize) -> Result<Self> {
         let (driver, count) = counted().map_err(Error::usage)?;
-        // Less than the count, which is no less than 1.
-        let context = driver.primary((number % count as usize) as i32)?;
+        let context = driver.primary(nth(number, count))?;
         let current = driver.enter(context)?;
         let mut raw = ptr::null_mut();
         // SAFETY: it writes the stream.

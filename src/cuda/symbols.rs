@@ -60,6 +60,7 @@ symbols! {
     error_name = "cuGetErrorName"(c_int, *mut *const c_char);
     error_text = "cuGetErrorString"(c_int, *mut *const c_char);
     device = "cuDeviceGet"(*mut c_int, c_int);
+    pci_address = "cuDeviceGetPCIBusId"(*mut c_char, c_int, c_int);
     retain_primary = "cuDevicePrimaryCtxRetain"(*mut RawContext, c_int);
     push = "cuCtxPushCurrent_v2"(RawContext);
     pop = "cuCtxPopCurrent_v2"(*mut RawContext);

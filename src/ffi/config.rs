@@ -23,7 +23,7 @@ const FIRST_SIZE: usize = 64;
 /// [`Error::Invalid`] for what cannot be meant, [`Error::Usage`] for what is not there yet.
 pub(super) unsafe fn read(config: *const cclConfig_t) -> Result<Config> {
     if config.is_null() {
-        return Ok(Config::default());
+        return Ok(Config::of_this_thread());
     }
     // SAFETY: the caller's promise.
     let config = unsafe { whole(config)? };
@@ -47,7 +47,7 @@ pub(super) unsafe fn read(config: *const cclConfig_t) -> Result<Config> {
                 ))
             })?),
         },
-        ..Config::default()
+        ..Config::of_this_thread()
     })
 }
 

@@ -38,7 +38,7 @@ pub(super) fn main(args: Args, launch: &Launch) -> ExitCode {
         Some(Trouble::Unread) => ExitCode::FAILURE,
         _ => complain(&format!("rank {}: {error}", launch.rank), 1),
     };
-    let [measured, control] = configs(&setup.job);
+    let [measured, control] = configs(&setup.job, launch.rank);
     let began = Instant::now();
     let joined = Communicator::init_env(&measured).and_then(|comm| {
         let init = began.elapsed();

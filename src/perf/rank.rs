@@ -15,7 +15,11 @@ use super::{
 use crate::{
     Communicator, Config, UniqueId,
     comm::Side,
-    cuda::{DeviceMemory, allocation::Allocation, gpu::Gpu},
+    cuda::{
+        DeviceMemory,
+        allocation::Allocation,
+        gpu::{self, Gpu},
+    },
     mem::Region,
     types::{Collective, DType, Error::Failed, F8E4M3, F8E5M2, Result},
 };
@@ -99,7 +103,7 @@ fn follow(ids: &[u8; IDS_BYTES], order: &Order) -> Outcome<ExitCode> {
         bytes.copy_from_slice(id);
         Communicator::init(job.ranks, &UniqueId::from_bytes(*bytes)?, order.rank, config)
     };
-    let [config, plain] = configs(job);
+    let [config, plain] = configs(job, order.rank);
     let began = Instant::now();
     let comm = join(measured, &config)?;
     let init = began.elapsed();
@@ -128,7 +132,7 @@ fn follow(ids: &[u8; IDS_BYTES], order: &Order) -> Outcome<ExitCode> {
 }
 
 /// The configurations of the communicator to measure and of the one to agree over.
-pub(super) fn configs(job: &Job) -> [Config; 2] {
+pub(super) fn configs(job: &Job, rank: usize) -> [Config; 2] {
     let plain = Config {
         timeout: job.timeout,
         ..Config::default()
@@ -136,6 +140,8 @@ pub(super) fn configs(job: &Job) -> [Config; 2] {
     let measured = Config {
         transport: job.transport.clone(),
         algorithm: job.algorithm.clone(),
+        // Where there is none, the opening of the device tells why.
+        gpu: (job.on_device).then(|| gpu::address(rank).ok()).flatten(),
         ..plain.clone()
     };
     [measured, plain]

@@ -39,6 +39,7 @@ int cuGetErrorName(int code, const char **name);
 int cuGetErrorString(int code, const char **text);
 int cuDeviceGetCount(int *count);
 int cuDeviceGet(int *device, int ordinal);
+int cuDeviceGetPCIBusId(char *text, int size, int device);
 int cuDevicePrimaryCtxRetain(CUcontext *context, int device);
 int cuCtxPushCurrent_v2(CUcontext context);
 int cuCtxPopCurrent_v2(CUcontext *context);

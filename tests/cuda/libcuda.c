@@ -267,6 +267,12 @@ int cuDeviceGet(int *device, int ordinal) {
     return ordinal >= 0 && ordinal < DEVICES ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
+int cuDeviceGetPCIBusId(char *text, int size, int device) {
+    ENTER();
+    int len = snprintf(text, (size_t)size, "0000:%02X:00.0", 0x3b + device);
+    return len < size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 int cuDevicePrimaryCtxRetain(CUcontext *context, int device) {
     ENTER();
     if (device < 0 || device >= DEVICES) {

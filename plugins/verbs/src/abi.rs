@@ -1,7 +1,10 @@
 //! `include/ccl_net.h` in Rust, as a plugin needs it.
 
 use crate::{connection::Connection, context::Context, memory::Memory};
-use std::ffi::{c_char, c_int, c_void};
+use std::{
+    ffi::{CStr, c_char, c_int, c_void},
+    mem::offset_of,
+};
 
 pub(crate) const VERSION: u32 = 1;
 pub(crate) const OK: c_int = 0;
@@ -29,6 +32,23 @@ pub struct Host {
     pub(crate) rank: u32,
     pub(crate) ranks: u32,
     pub(crate) log: unsafe extern "C" fn(*const Host, c_int, *const c_char),
+    /// Not there in older cores: [`Host::gpu`].
+    gpu: *const c_char,
+}
+
+impl Host {
+    /// The PCI address of the GPU that the rank works with.
+    ///
+    /// # Safety
+    /// The host is as long as it says, and so is what it names.
+    pub(crate) unsafe fn gpu(this: *const Host) -> Option<String> {
+        // SAFETY: the caller's promise. The field is looked at only if it is there.
+        unsafe {
+            let has_it = (*this).size as usize >= offset_of!(Host, gpu) + size_of::<*const c_char>();
+            let gpu = if has_it { (*this).gpu } else { return None };
+            (!gpu.is_null()).then(|| CStr::from_ptr(gpu).to_string_lossy().into_owned())
+        }
+    }
 }
 
 /// `ccl_net_device`.
@@ -121,3 +141,29 @@ pub struct Plugin {
 
 // SAFETY: its texts are constants.
 unsafe impl Sync for Plugin {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_host_names_no_gpu() {
+        unsafe extern "C" fn log(_: *const Host, _: c_int, _: *const c_char) {}
+        let gpu = |size, gpu: *const c_char| {
+            let (rank, ranks) = (0, 1);
+            let host = Host {
+                size,
+                rank,
+                ranks,
+                log,
+                gpu,
+            };
+            // SAFETY: it is as long as it says or longer, and the text is a constant.
+            unsafe { Host::gpu(&host) }
+        };
+        let (whole, text) = (size_of::<Host>() as u32, c"0000:3b:00.0".as_ptr());
+        assert_eq!(gpu(whole, text).as_deref(), Some("0000:3b:00.0"));
+        assert_eq!(gpu(whole, std::ptr::null()), None);
+        assert_eq!(gpu(offset_of!(Host, gpu) as u32, text), None);
+    }
+}

@@ -4,7 +4,7 @@ use crate::{
     abi::{Event, Host},
     connection::{self, Connection},
     device::{self, Device},
-    nearness,
+    nearness::{self, Nearness},
     settings::{Fault, Settings},
     verbs::{AsyncEvent, Verbs, verbs},
 };
@@ -54,7 +54,9 @@ impl Context {
     /// The host lives as long as the context.
     pub(crate) unsafe fn open(host: *const Host) -> Result<Box<Context>, String> {
         let settings = Settings::of_environment()?;
-        let devices = device::all(&settings)?;
+        // SAFETY: the caller's promise.
+        let near = Nearness::to(unsafe { Host::gpu(host) }.as_deref());
+        let devices = device::all(&settings, &near)?;
         // SAFETY: no demands.
         let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if epoll < 0 {
@@ -88,6 +90,13 @@ impl Context {
             let (index, reason, mtu) = (device.gid_index, device.reason, 128 << device.mtu);
             context.log(2, &format!("{device}: address {index} ({reason}), MTU {mtu}"));
         }
+        let far = |device: &Device| format!("{device} ({})", near.far(&device.name, device.numa_node));
+        let order: Vec<String> = context.devices.iter().map(far).collect();
+        let order = order.join(", ");
+        context.log(
+            3,
+            &format!("of equally fast ports those near {near} come first: {order}"),
+        );
         Ok(context)
     }
 

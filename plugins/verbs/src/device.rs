@@ -2,7 +2,7 @@
 
 use crate::{
     gid::{self, Entry},
-    nearness::{self, Distances},
+    nearness::{self, Nearness},
     settings::Settings,
     verbs::{self, Channel, DeviceAttr, Port, RawContext, Verbs},
 };
@@ -37,11 +37,11 @@ pub(crate) struct Device {
     pub(crate) trouble: RefCell<Option<String>>,
 }
 
-/// All ports that `CCL_IB_HCA` allows and that are up, the fastest first, and of equals the nearest to this rank's processors.
+/// All ports that `CCL_IB_HCA` allows and that are up, the fastest first, and of equals the nearest.
 ///
 /// # Errors
 /// Why there is none.
-pub(crate) fn all(settings: &Settings) -> Result<Vec<Device>, String> {
+pub(crate) fn all(settings: &Settings, near: &Nearness) -> Result<Vec<Device>, String> {
     let (verbs, choice) = (verbs::verbs()?, &settings.choice);
     let mut count = 0;
     // SAFETY: the library counts the list's devices.
@@ -79,8 +79,9 @@ pub(crate) fn all(settings: &Settings) -> Result<Vec<Device>, String> {
     unsafe { (verbs.ibv_free_device_list)(list) };
     match (found.is_empty(), refused.is_empty()) {
         (false, _) => {
-            let distances = Distances::here();
-            found.sort_by_key(|device| (Reverse(device.megabits), distances.to(device.numa_node)));
+            found.sort_by_cached_key(|device| {
+                (Reverse(device.megabits), near.far(&device.name, device.numa_node))
+            });
             Ok(found)
         }
         (true, false) => Err(refused.join("; ")),

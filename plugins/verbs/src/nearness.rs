@@ -1,15 +1,33 @@
-//! Which devices are near: to the processors that a rank may use, and to the other end of a connection.
+//! Which devices are near: to the GPU or the processors that a rank works with, and to the other end of a connection.
 
-use std::{fs, net::IpAddr, path::Path, ptr};
+use std::{
+    cmp::Reverse,
+    fmt, fs,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    ptr,
+};
 
-/// How far the NUMA nodes of this machine are from the processors that this thread may use.
-pub(crate) struct Distances {
-    /// Of each node that has such processors: to each node, as the firmware says (10: itself).
-    rows: Vec<Vec<u32>>,
+/// How near devices are to where a rank works: to its GPU, if it has one, else to the processors that its thread may use.
+pub(crate) struct Nearness {
+    sys: PathBuf,
+    gpu: Option<Gpu>,
+    distances: Distances,
+    /// What devices are near to.
+    what: String,
 }
 
-impl Distances {
-    pub(crate) fn here() -> Distances {
+/// How far a device is; the nearest is the least.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Far {
+    /// What it and the GPU have above them, from the root of their PCI tree on: more where a switch is.
+    shared: Reverse<usize>,
+    numa: u32,
+}
+
+impl Nearness {
+    /// Near the GPU that has this PCI address.
+    pub(crate) fn to(gpu: Option<&str>) -> Nearness {
         // SAFETY: all bytes zero are a set, which the call fills.
         let allowed = unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -20,31 +38,127 @@ impl Distances {
             Some(set) => cpu < libc::CPU_SETSIZE as usize && unsafe { libc::CPU_ISSET(cpu, set) },
             None => true,
         };
-        Distances::read(Path::new("/sys/devices/system/node"), may)
+        Nearness::read(Path::new("/sys"), gpu, may)
     }
 
-    fn read(nodes: &Path, may: impl Fn(usize) -> bool) -> Distances {
-        let text =
-            |node: usize, file: &str| fs::read_to_string(nodes.join(format!("node{node}/{file}"))).ok();
+    fn read(sys: &Path, address: Option<&str>, may: impl Fn(usize) -> bool) -> Nearness {
+        let gpu = address.and_then(|address| Gpu::read(sys, address));
+        let nodes = sys.join("devices/system/node");
+        let node = gpu.as_ref().and_then(|gpu| gpu.node);
+        let distances = match node {
+            Some(node) => Distances::read(&nodes, |one| one == node),
+            None => Distances::from_processors(&nodes, may),
+        };
+        let what = match (address, &gpu) {
+            (None, _) => "this rank's processors".to_owned(),
+            (Some(address), Some(_)) => format!("GPU {address}"),
+            (Some(address), None) => format!("this rank's processors (there is no GPU {address} in {sys:?})"),
+        };
+        Nearness {
+            sys: sys.to_owned(),
+            gpu,
+            distances,
+            what,
+        }
+    }
+
+    /// The device of this name and NUMA node.
+    pub(crate) fn far(&self, name: &str, node: i32) -> Far {
+        let device = self.sys.join(format!("class/infiniband/{name}/device"));
+        let shared = self.gpu.as_ref().map_or(0, |gpu| gpu.shared(&device));
+        Far {
+            shared: Reverse(shared),
+            numa: self.distances.to(node),
+        }
+    }
+}
+
+impl fmt::Display for Nearness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl fmt::Display for Far {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.shared.0 {
+            0 => {}
+            1 => f.write_str("same PCI root, ")?,
+            shared => write!(f, "same PCI root and {} bridges, ", shared - 1)?,
+        }
+        match self.numa {
+            u32::MAX => f.write_str("NUMA distance unknown"),
+            numa => write!(f, "NUMA distance {numa}"),
+        }
+    }
+}
+
+/// A GPU of this machine.
+struct Gpu {
+    /// Its folder in sysfs, which lies in those of the bridges above it.
+    folder: PathBuf,
+    node: Option<usize>,
+}
+
+impl Gpu {
+    fn read(sys: &Path, address: &str) -> Option<Gpu> {
+        let folder = fs::canonicalize(sys.join("bus/pci/devices").join(address)).ok()?;
+        let node = fs::read_to_string(folder.join("numa_node")).ok();
+        let node = node.and_then(|node| node.trim().parse().ok());
+        Some(Gpu { folder, node })
+    }
+
+    /// How many folders it and a device have above them, from the one of a PCI root on.
+    fn shared(&self, device: &Path) -> usize {
+        let Ok(device) = fs::canonicalize(device) else {
+            return 0;
+        };
+        let pairs = self.folder.iter().zip(device.iter());
+        let common = pairs.take_while(|(one, other)| one == other);
+        let is_root = |name: &str| name.starts_with("pci") && name.contains(':');
+        common
+            .skip_while(|(name, _)| !name.to_str().is_some_and(is_root))
+            .count()
+    }
+}
+
+/// How far the NUMA nodes of this machine are from some of them.
+struct Distances {
+    /// Of each of those: to each node, as the firmware says (10: itself).
+    rows: Vec<Vec<u32>>,
+}
+
+impl Distances {
+    /// From the nodes of the processors that may be used.
+    fn from_processors(nodes: &Path, may: impl Fn(usize) -> bool) -> Distances {
+        Distances::read(nodes, |node| {
+            let list = text(nodes, node, "cpulist").unwrap_or_default();
+            numbers(&list).into_iter().any(&may)
+        })
+    }
+
+    fn read(nodes: &Path, is_own: impl Fn(usize) -> bool) -> Distances {
         let row = |node| {
-            let is_own = numbers(&text(node, "cpulist")?).into_iter().any(&may);
-            let row = text(node, "distance")?
-                .split_whitespace()
-                .map(|n| n.parse().ok())
-                .collect::<Option<_>>()?;
-            is_own.then_some(row)
+            let row = text(nodes, node, "distance")?;
+            let row = row.split_whitespace().map(|n| n.parse().ok());
+            row.collect::<Option<_>>()
         };
         let most = fs::read_dir(nodes).map_or(0, Iterator::count);
-        let rows = (0..most).filter_map(row).collect();
-        Distances { rows }
+        let rows = (0..most).filter(|&node| is_own(node)).filter_map(row);
+        Distances { rows: rows.collect() }
     }
 
     /// To a node; the greatest where that is not known.
-    pub(crate) fn to(&self, node: i32) -> u32 {
+    fn to(&self, node: i32) -> u32 {
         let node = usize::try_from(node).unwrap_or(usize::MAX);
         let near = self.rows.iter().filter_map(|row| row.get(node));
         near.min().copied().unwrap_or(u32::MAX)
     }
+}
+
+/// A file of a NUMA node.
+fn text(nodes: &Path, node: usize, file: &str) -> Option<String> {
+    fs::read_to_string(nodes.join(format!("node{node}/{file}"))).ok()
 }
 
 /// What a list such as `0-3,8` names.
@@ -149,7 +263,7 @@ mod tests {
             fs::write(at.join("distance"), format!("{distances}\n")).unwrap();
         }
         let to = |may: &dyn Fn(usize) -> bool| {
-            let all = Distances::read(&folder, may);
+            let all = Distances::from_processors(&folder, may);
             [0, 1, 2, 3, -1].map(|node| all.to(node))
         };
         let unknown = u32::MAX;
@@ -158,7 +272,88 @@ mod tests {
         assert_eq!(to(&|_| true), [10, 10, 21, unknown, unknown]);
         assert_eq!(to(&|_| false), [unknown; 5]);
         fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(Distances::read(&folder, |_| true).to(0), unknown);
+        assert_eq!(Distances::from_processors(&folder, |_| true).to(0), unknown);
+    }
+
+    #[test]
+    fn the_cards_of_the_gpu_come_first() {
+        let sys = std::env::temp_dir().join(format!("ccl-verbs-gpus-{}", std::process::id()));
+        let devices = sys.join("devices");
+        let device = |link: &str, path: &str, node: i32| {
+            let (link, folder) = (sys.join(link), devices.join(path));
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("numa_node"), format!("{node}\n")).unwrap();
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink(folder, link).unwrap();
+        };
+        let gpu = |address: &str, above: &str, node| {
+            device(
+                &format!("bus/pci/devices/{address}"),
+                &format!("{above}/{address}"),
+                node,
+            );
+        };
+        let card = |name: &str, path: &str, node| {
+            device(&format!("class/infiniband/{name}/device"), path, node);
+        };
+        let [left, right] = [
+            "pci0000:3a/0000:3a:00.0/0000:3b:00.0",
+            "pci0000:ba/0000:ba:00.0/0000:bb:00.0",
+        ];
+        gpu("0000:3d:00.0", &format!("{left}/0000:3c:00.0"), 0);
+        gpu("0000:bd:00.0", &format!("{right}/0000:bc:00.0"), 1);
+        gpu("0000:be:00.0", &format!("{right}/0000:bc:01.0"), -1);
+        card("switch0", &format!("{left}/0000:3c:01.0/0000:3e:00.0"), 0);
+        card("root0", "pci0000:3a/0000:3a:01.0/0000:40:00.0", 0);
+        card("switch1", &format!("{right}/0000:bc:02.0/0000:bf:00.0"), 1);
+        card("other1", "pci0000:d7/0000:d7:00.0/0000:d8:00.0", 1);
+        fs::create_dir_all(sys.join("class/infiniband/rxe0")).unwrap();
+        for (node, cpus, distances) in [(0, "0-3", "10 21"), (1, "4-7", "21 10")] {
+            let at = devices.join(format!("system/node/node{node}"));
+            fs::create_dir_all(&at).unwrap();
+            fs::write(at.join("cpulist"), cpus).unwrap();
+            fs::write(at.join("distance"), distances).unwrap();
+        }
+        let order = |gpu| {
+            let near = Nearness::read(&sys, gpu, |cpu| cpu == 0);
+            let mut all = [
+                ("rxe0", -1),
+                ("other1", 1),
+                ("switch1", 1),
+                ("root0", 0),
+                ("switch0", 0),
+            ];
+            all.sort_by_key(|&(name, node)| near.far(name, node));
+            (all.map(|(name, _)| name), near.to_string())
+        };
+        let (found, near) = order(Some("0000:3d:00.0"));
+        assert_eq!(found, ["switch0", "root0", "other1", "switch1", "rxe0"]);
+        assert_eq!(near, "GPU 0000:3d:00.0");
+        assert_eq!(
+            order(Some("0000:bd:00.0")).0,
+            ["switch1", "other1", "root0", "switch0", "rxe0"]
+        );
+        // Its node is not known, so that the processors' counts for cards that are not near it.
+        assert_eq!(
+            order(Some("0000:be:00.0")).0,
+            ["switch1", "root0", "switch0", "other1", "rxe0"]
+        );
+        let by_processors = ["root0", "switch0", "other1", "switch1", "rxe0"];
+        assert_eq!(order(None), (by_processors, "this rank's processors".to_owned()));
+        let (found, near) = order(Some("0000:77:00.0"));
+        assert_eq!(found, by_processors);
+        assert!(near.contains("no GPU 0000:77:00.0"), "{near}");
+        let near = Nearness::read(&sys, Some("0000:3d:00.0"), |_| true);
+        let told = [("switch0", 0), ("root0", 0), ("rxe0", -1)];
+        assert_eq!(
+            told.map(|(name, node)| near.far(name, node).to_string()),
+            [
+                "same PCI root and 2 bridges, NUMA distance 10",
+                "same PCI root, NUMA distance 10",
+                "NUMA distance unknown"
+            ]
+        );
+        fs::remove_dir_all(&sys).unwrap();
     }
 
     #[test]

@@ -41,6 +41,7 @@ pub(super) struct Host {
     pub(super) rank: u32,
     pub(super) ranks: u32,
     pub(super) log: unsafe extern "C" fn(*const Host, c_int, *const c_char),
+    pub(super) gpu: *const c_char,
 }
 
 #[repr(C)]

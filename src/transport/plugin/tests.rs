@@ -66,7 +66,7 @@ pub(crate) fn links(ranks: usize, choice: Choice) -> Vec<Links> {
     let links = inproc::links(ranks).unwrap().into_iter().enumerate();
     links
         .map(|(rank, links)| {
-            let wire = Wire::open(tested(), rank, ranks).unwrap();
+            let wire = Wire::open(tested(), rank, ranks, None).unwrap();
             links
                 .with_transport(choice, tcp::Settings::default())
                 .with_wire(Some(wire))
@@ -194,7 +194,7 @@ fn whatever_fails_connections_go_first_and_nothing_stays() {
         ("CREATES", "create gave 300 bytes where 256 fit"),
     ] {
         let (_kept, faulty) = strict(fault);
-        let hub = |rank, plugin| Hub::new(rank, &Wire::open(plugin, rank, 2).unwrap()).unwrap();
+        let hub = |rank, plugin| Hub::new(rank, &Wire::open(plugin, rank, 2, None).unwrap()).unwrap();
         let (sends, receives) = (hub(0, example()), hub(1, faulty));
         let (_half, greeting) = Outbound::open(0, 1, &sends).unwrap();
         let error = accept(greeting, &receives).err().unwrap();
@@ -205,7 +205,7 @@ fn whatever_fails_connections_go_first_and_nothing_stays() {
 #[test]
 fn a_second_answer_joins_nothing() {
     let (_kept, plugin) = strict("NONE");
-    let hub = |rank| Hub::new(rank, &Wire::open(plugin, rank, 2).unwrap()).unwrap();
+    let hub = |rank| Hub::new(rank, &Wire::open(plugin, rank, 2, None).unwrap()).unwrap();
     let (sends, receives) = (hub(0), hub(1));
     let (sender, greeting) = Outbound::open(0, 1, &sends).unwrap();
     let (_receiver, answer) = accept(greeting, &receives).unwrap();
@@ -263,7 +263,7 @@ fn what_cards_know_goes_from_where_it_lies_to_where_it_is_wanted() {
 
 #[test]
 fn memory_that_was_given_back_is_forgotten_and_its_addresses_stay_taken() {
-    let hub = Hub::new(0, &Wire::open(example(), 0, 2).unwrap()).unwrap();
+    let hub = Hub::new(0, &Wire::open(example(), 0, 2, None).unwrap()).unwrap();
     let known = |memory: &SharedMemory<u8>| hub.known(&Region::of(memory)).map(|part| part.memory);
     let first = SharedMemory::<u8>::new(1 << 20).unwrap();
     let (place, part) = (Region::of(&first).addresses(), known(&first).unwrap());
@@ -283,7 +283,7 @@ fn memory_that_was_given_back_is_forgotten_and_its_addresses_stay_taken() {
 
 #[test]
 fn memory_of_callers_makes_room_unless_it_is_in_use() {
-    let hub = Hub::new(0, &Wire::open(example(), 0, 2).unwrap()).unwrap();
+    let hub = Hub::new(0, &Wire::open(example(), 0, 2, None).unwrap()).unwrap();
     let memory = SharedMemory::<u8>::new(1 << 20).unwrap();
     let part = hub.known(&Region::of(&memory)).unwrap();
     assert!(!hub.forget("no room"), "a message may come there");
@@ -314,7 +314,7 @@ fn rust_and_c_mean_the_same() {
     }
     fields! {
         ccl_net_error ErrorText { text size }
-        ccl_net_host Host { size rank ranks log }
+        ccl_net_host Host { size rank ranks log gpu }
         ccl_net_device Device { name port megabits numa_node max_segments max_write }
         ccl_net_setup Setup { number device peer first writes arrivals }
         ccl_net_segment Segment { address len memory }

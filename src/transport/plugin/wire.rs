@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
     cell::Cell,
-    ffi::{CStr, c_char, c_int},
+    ffi::{CStr, CString, c_char, c_int},
     fmt,
     os::fd::BorrowedFd,
     ptr,
@@ -31,6 +31,8 @@ pub(crate) struct Wire {
     /// Another one in a forked child, which does nothing with it.
     generation: u32,
     _host: Box<Host>,
+    /// What the host names.
+    _gpu: Option<CString>,
 }
 
 // SAFETY: a plugin takes calls of any thread, of one context one at a time (`ccl_net.h`). The links that share a wire belong to
@@ -58,20 +60,26 @@ impl fmt::Display for Device {
 }
 
 impl Wire {
-    /// Opens `plugin` for one rank of a communicator.
+    /// Opens `plugin` for one rank of a communicator, which works with the GPU of this PCI address.
     ///
     /// # Errors
     /// Why it cannot be used here.
-    pub(crate) fn open(plugin: Plugin, rank: usize, ranks: usize) -> Result<Arc<Wire>, String> {
+    pub(crate) fn open(
+        plugin: Plugin,
+        rank: usize,
+        ranks: usize,
+        gpu: Option<CString>,
+    ) -> Result<Arc<Wire>, String> {
         let host = Box::new(Host {
             size: size_of::<Host>() as u32,
             rank: rank as u32,
             ranks: ranks as u32,
             log,
+            gpu: gpu.as_deref().map_or(ptr::null(), CStr::as_ptr),
         });
         let said = |why| format!("plugin {}: {why}", plugin.name());
         let mut raw = ptr::null_mut();
-        // SAFETY: the host stays where it is as long as the context.
+        // SAFETY: the host, and what it names, stay where they are as long as the context.
         asked(|why| unsafe { (plugin.functions().open)(&raw const *host, &raw mut raw, why) })
             .map_err(said)?;
         if raw.is_null() {
@@ -83,6 +91,7 @@ impl Wire {
             devices: Vec::new(),
             generation: generation(),
             _host: host,
+            _gpu: gpu,
         };
         wire.devices = wire.list().map_err(said)?;
         let devices: Vec<String> = wire.devices.iter().map(Device::to_string).collect();
