@@ -14,6 +14,7 @@ use crate::{
     types::{Error, Result},
 };
 use std::{env, ffi::CString, time::Duration};
+#[cfg(feature = "cuda")]
 use tracing::debug;
 
 /// Settings of a communicator. Ranks must agree on `transport`, `algorithm`, `reproducible`, `encryption` and `checksum`: init
@@ -377,17 +378,19 @@ pub(super) enum Direct {
 }
 
 /// The PCI address of the GPU whose context is this thread's current one, if the program works with such a one.
+#[cfg(feature = "cuda")]
 fn gpu_here() -> Option<CString> {
-    #[cfg(feature = "cuda")]
-    let found = Driver::in_use()?
-        .map_err(str::to_owned)
-        .and_then(|driver| driver.current_gpu().map_err(|error| error.to_string()));
-    #[cfg(not(feature = "cuda"))]
-    let found: Result<_, String> = Ok(None);
+    let driver = Driver::in_use()?.map_err(str::to_owned);
+    let found = driver.and_then(|driver| driver.current_gpu().map_err(|error| error.to_string()));
     found.unwrap_or_else(|why| {
         debug!("init: which GPU this thread works with is not known: {why}");
         None
     })
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpu_here() -> Option<CString> {
+    None
 }
 
 /// A number of `what` from 1 to `most`, as a program says, else the environment.
