@@ -550,8 +550,8 @@ fn device_memory_by_windows() {
     let folder = folder.display();
     let (from, path) = (format!("-L{folder}"), format!("-Wl,-rpath,{folder}"));
     let linked = ["-DDIRECT", "-Wl,--no-as-needed", &from, "-l:libcuda.so.1", &path];
-    for source in ["tests/cuda/collectives.c", "tests/cuda/faults.c"] {
-        run(&build_with(source, C, &linked));
+    for source in ["collectives.c", "faults.c", "graphs.c"].map(|name| format!("tests/cuda/{name}")) {
+        run(&build_with(&source, C, &linked));
     }
 }
 

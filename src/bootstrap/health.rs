@@ -107,6 +107,20 @@ impl Health {
         self.0.lock().verdict.clone()
     }
 
+    /// Waits until `done`, which is looked at whenever something has changed, `limit` at most.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn await_change(&self, limit: Duration, done: impl Fn() -> bool) {
+        let verdict = |inner: &Inner| inner.verdict.is_some();
+        self.0
+            .wait(limit, |inner| (verdict(inner) || done()).then_some(()));
+    }
+
+    /// Has those look who wait for a change.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn changed(&self) {
+        self.0.tell(0, |_| ());
+    }
+
     /// What keeps this rank's last operations, for others that ask.
     pub(crate) fn recorder(&self) -> &Arc<Recorder> {
         &self.0.recorder

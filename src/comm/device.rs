@@ -6,17 +6,17 @@
 
 use super::{
     Communicator,
-    direct::Direct,
+    direct::{Direct, Windows},
     engine::{Gate, Start},
 };
 use crate::{
     cuda::{
         DeviceMemory,
-        driver::{Context, Current, Driver, Place, Stream},
+        driver::{Capture, Context, Current, Driver, Place, Stream},
         staging::Staging,
     },
     exec::{Completion, Outcome, Wanted},
-    mem::{Hold, Owned, Region},
+    mem::{Hold, Region},
     plan::layout::Blocks,
     sys::attach::is_mapped,
     types::{Cause, Collective, DType, Error, Op, Reducing, Result},
@@ -26,7 +26,7 @@ use std::{
     ffi::c_void,
     ops::Range,
     ptr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// Operations on memory of a CUDA device: see [`Communicator::on_cuda`].
@@ -39,7 +39,7 @@ pub struct OnCuda<'c> {
 /// # Memory of CUDA devices
 ///
 /// Ranks of one operation may have different kinds of memory. Data go through pinned host memory; with `CCL_CUDA_DIRECT=on` those of
-/// all-reduce, reduce-scatter, all-gather and broadcast stay on the devices of a host, and all ranks must have memory of devices.
+/// collectives stay on the devices of a host, and all ranks must have memory of devices. These can be captured into CUDA graphs.
 impl Communicator {
     /// Operations on memory of a CUDA device, each in the order of `stream`. They return at once. A failure ends those that are in the
     /// stream, whose output is then anything; [`Communicator::failure`] tells.
@@ -158,26 +158,27 @@ pub(crate) struct Tail {
     output: Vec<(usize, Region<'static>)>,
 }
 
-/// The operations of a communicator that streams of devices have before them.
-#[derive(Debug, Default)]
-pub(super) struct InStreams(Mutex<Vec<(Device, Weak<Staging>)>>);
+/// The operations of a communicator that streams of devices have before them: each with what says whether it still is.
+#[derive(Default)]
+pub(super) struct InStreams(Mutex<Vec<(Device, Awaited)>>);
+
+type Awaited = Box<dyn Fn() -> bool + Send>;
 
 impl InStreams {
-    fn all(&self) -> MutexGuard<'_, Vec<(Device, Weak<Staging>)>> {
+    fn all(&self) -> MutexGuard<'_, Vec<(Device, Awaited)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, device: Device, staging: &Arc<Staging>) {
+    pub(super) fn add(&self, device: Device, is_awaited: impl Fn() -> bool + Send + 'static) {
         let mut all = self.all();
-        all.retain(|(_, staging)| staging.strong_count() > 0);
-        all.push((device, Arc::downgrade(staging)));
+        all.retain(|(_, is_awaited)| is_awaited());
+        all.push((device, Box::new(is_awaited)));
     }
 
     /// Why one of them will never begin, if the driver says so.
     fn failure(&self) -> Option<Error> {
-        let waits = |staging: &Weak<Staging>| staging.upgrade().is_some_and(|staging| !staging.is_ready());
         let all = self.all();
-        let mut waiting = all.iter().filter(|(_, staging)| waits(staging));
+        let mut waiting = all.iter().filter(|(_, is_awaited)| is_awaited());
         waiting.find_map(|(device, _)| device.check().err())
     }
 }
@@ -323,10 +324,18 @@ impl Communicator {
         memory: [Option<Region<'static>>; 2],
         what: (usize, DType, Reducing),
     ) -> Result<Tail> {
-        if let Some(window) = &self.window
-            && Direct::takes(collective, what)
+        if let Some(windows) = &self.windows
+            && Windows::take(collective, what)
         {
-            Direct::new(self, window, device)?.collective(collective, memory, what)?;
+            let direct = Direct {
+                comm: self,
+                windows,
+                device,
+                collective,
+                memory,
+                what,
+            };
+            direct.give()?;
             return Ok(Tail {
                 device,
                 staging: None,
@@ -415,52 +424,21 @@ impl Communicator {
         })
     }
 
-    /// Has the stream wait for all ranks' streams to come here, who tell each other `word`; `at_end` gets those of all, by rank,
-    /// if all came.
-    pub(super) fn meet_on<const N: usize>(
-        &self,
-        device: Device,
-        word: [u32; N],
-        at_end: impl FnOnce(&[[u32; N]]) + Send + 'static,
-    ) -> Result<()> {
-        let (mine, all) = (
-            Owned::new(word.to_vec()).hold(),
-            Owned::new(vec![0u32; N * self.ranks()]),
-        );
-        let words = all.hold();
-        let told = move |outcome: &Outcome| {
-            if outcome.is_ok() {
-                let mut all = vec![0u32; words.region().len() / size_of::<u32>()];
-                Region::of_mut(&mut all).copy_from(&words.region());
-                at_end(all.as_chunks().0);
-            }
-        };
-        let tail = self.on(device, Moved::whole([None, None]), told, |_, start| {
-            let memory = [Some(mine), Some(all.hold())];
-            self.begin_collective(Collective::AllGather, memory, (N, DType::Uint32, Op::Sum), start)
-        })?;
-        self.end_on(tail)
-    }
-
     /// Begins a barrier between what is in the ranks' streams.
     pub(crate) fn barrier_on(&self, device: Device) -> Result<Tail> {
         let moved = Moved::whole([None, None]);
         self.on(device, moved, |_| (), |_, start| self.begin_barrier(start))
     }
 
-    /// The device's context, if an operation may begin in its stream.
-    pub(super) fn enter_device(&self, device: Device) -> Result<Current<'static>> {
+    /// The device's context, if an operation may begin in its stream, and what it is captured into, if it is.
+    pub(super) fn enter_device(&self, device: Device) -> Result<(Current<'static>, Option<Capture>)> {
         self.engine.membership.check()?;
         if let Some(cause) = self.failure() {
             return Err(Error::Closed(cause));
         }
         let current = device.driver.enter(device.context)?;
-        match current.is_capturing(device.stream)? {
-            true => Err(Error::usage(
-                "the stream is being captured into a CUDA graph: operations that the host takes part in cannot be captured",
-            )),
-            false => Ok(current),
-        }
+        let capture = current.capture(device.stream)?;
+        Ok((current, capture))
     }
 
     /// Has the stream copy the input, and `begin` begin the operation on the copy as soon as that is there.
@@ -472,7 +450,13 @@ impl Communicator {
         begin: impl FnOnce([Hold; 2], Start) -> Result<()>,
     ) -> Result<Tail> {
         let stream = device.stream;
-        let current = self.enter_device(device)?;
+        let (current, capture) = self.enter_device(device)?;
+        if capture.is_some() {
+            return Err(Error::usage(
+                "the stream is being captured into a CUDA graph: only collectives that go by windows can be captured, which \
+                 CCL_CUDA_DIRECT=on asks for, and of these no barrier, V form, pre-multiplied sum, nor any on no elements",
+            ));
+        }
         let (places, bytes) = moved.places();
         let staging = Arc::new(Staging::take(&current, bytes)?);
         let is_given = Cell::new(false);
@@ -514,7 +498,9 @@ impl Communicator {
             return Err(error);
         }
         drop(current);
-        self.in_streams.add(device, &staging);
+        let there = Arc::downgrade(&staging);
+        let is_awaited = move || there.upgrade().is_some_and(|staging| !staging.is_ready());
+        self.in_streams.add(device, is_awaited);
         let there = |piece: Range<usize>| {
             let to = moved.memory[1].part(piece.start, piece.len());
             (places[1] + piece.start, to)

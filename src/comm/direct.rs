@@ -1,79 +1,145 @@
-//! [`Direct`]: collectives on device memory whose data stay on the devices of a host.
+//! [`Windows`]: collectives on device memory whose data stay on the devices of a host.
 //!
 //! Each rank has a window, a piece of device memory in which the kernels of all ranks read and write ([`Window`]). An operation goes
 //! by rounds of as much as a window holds, in the caller's stream:
 //!
 //! ```text
-//! copy the input into the own window; meet; one kernel, which waits for nothing; meet; copy the output out of the own window
+//! copy the input into the own window; meet (A); one kernel, which waits for nothing; meet (B); copy the output out of the own window
 //! ```
 //!
-//! The kernel reads all ranks' windows and writes this rank's part of a sum into all of them, or into the caller's memory. To meet is
-//! an operation of the host's, which exchanges what is called: the stream writes a flag, the engines of the ranks meet, and a flag
-//! lets the stream go on. So a deadline or the end of a rank lets it go on, too.
+//! The kernel reads all ranks' windows and writes this rank's part of a sum into the windows of those that want it, or into the caller's
+//! memory. The streams meet by [`Flags`], without the hosts; so a stream that is captured into a graph gets the same work.
+//!
+//! Beside that the hosts exchange what is called, when the streams have come to it, with the deadline of all operations. No stream waits
+//! for this; but where the calls differ, or a rank is late or lost, the communicator fails, and [`Watch`] lets the stream go. In a graph
+//! nothing is checked.
 
-use super::{Communicator, device::Device};
+use super::{
+    Communicator,
+    device::Device,
+    engine::{Gate, Start},
+    watch::Watch,
+};
 use crate::{
     cuda::{
         driver::Current,
+        flags::{Flags, MOST_RANKS, Phase},
         kernels::args::{MOST_SOURCES, Reducing as Reduction},
         window::{self, CARD, Card, Window},
     },
-    mem::Region,
+    exec::{Completion, Outcome},
+    mem::{Owned, Region},
     types::{Call, Cause, Collective, DType, Error, Op, Reducing, Result},
 };
-use std::{num::NonZero, sync::Arc};
+use std::{num::NonZero, os::fd::OwnedFd, sync::Arc, thread, time::Duration};
 use tracing::{info, warn};
 
-/// Opens the windows of all ranks and proves that each can be read; `None` where that does not work, for a reason that the log has.
-///
-/// # Errors
-/// What ended the exchange.
-pub(super) fn open(comm: &Communicator) -> Result<Option<Window>> {
-    let (rank, ranks) = (comm.rank(), comm.ranks());
-    let window = match comm.engine.membership.one_host() {
-        _ if ranks > MOST_SOURCES => Err(format!("there are more than {MOST_SOURCES} ranks")),
-        false => Err("the ranks are on several hosts".to_owned()),
-        true if comm.config.algorithm.is_some() => Err("an algorithm is forced".to_owned()),
-        true => Window::new(),
-    };
-    let carded = window.and_then(|window| Ok((window.card()?, window)));
-    let mut cards = vec![0; CARD * ranks];
-    comm.all_gather(carded.as_ref().map_or(&[0; CARD], |(card, _)| card), &mut cards)?;
-    let (cards, _): (&[Card], _) = cards.as_chunks();
-    let opened = carded.and_then(|(_, mut window)| {
-        if let Some(without) = cards.iter().position(|card| *card == [0; CARD]) {
-            return Err(format!("rank {without} has no window"));
+const _: () = assert!(MOST_RANKS <= MOST_SOURCES);
+
+/// What a rank has of the windows of all, and how their streams meet.
+#[derive(Debug)]
+pub(super) struct Windows {
+    window: Window,
+    flags: Arc<Flags>,
+    watch: Arc<Watch>,
+}
+
+impl Windows {
+    /// Opens the windows of all ranks and proves that each can be read; `None` where that does not work, for a reason that the log has.
+    ///
+    /// # Errors
+    /// What ended the exchange.
+    pub(super) fn open(comm: &Communicator) -> Result<Option<Self>> {
+        let (rank, ranks) = (comm.rank(), comm.ranks());
+        let window = match comm.engine.membership.one_host() {
+            _ if ranks > MOST_RANKS => Err(format!("there are more than {MOST_RANKS} ranks")),
+            false => Err("the ranks are on several hosts".to_owned()),
+            true if comm.config.algorithm.is_some() => Err("an algorithm is forced".to_owned()),
+            true => Window::new(),
+        };
+        let carded = window.and_then(|window| Ok((window.card()?, window)));
+        let mut cards = vec![0; CARD * ranks];
+        comm.all_gather(carded.as_ref().map_or(&[0; CARD], |(card, _)| card), &mut cards)?;
+        let (cards, _): (&[Card], _) = cards.as_chunks();
+        let opened = carded.and_then(|(_, mut window)| {
+            if let Some(without) = cards.iter().position(|card| *card == [0; CARD]) {
+                return Err(format!("rank {without} has no window"));
+            }
+            window.open(cards, rank)?;
+            let written = window.memory().write(Region::of(&proof(rank)));
+            written.map_err(in_a_line)?;
+            let flags = (rank == 0).then(|| give_flags(comm, &window)).transpose();
+            Ok((window, flags.map_err(in_a_line)?))
+        });
+        let tried = agreed(comm, opened)?.and_then(|(window, flags)| {
+            prove(&window, rank, ranks).map_err(in_a_line)??;
+            let flags = flags.map_or_else(|| take_flags(comm, &window), Ok);
+            Ok((window, flags.map_err(in_a_line)?))
+        });
+        // Where one rank cannot, all windows stay, unused: who knows what the driver does with them.
+        match agreed(comm, tried)? {
+            Ok((window, flags)) => {
+                info!(
+                    rank,
+                    ranks, "init: collectives on device memory go by windows on the devices"
+                );
+                let flags = Arc::new(flags);
+                let watch = Watch::begin(&comm.engine, Arc::clone(&flags))?;
+                Ok(Some(Windows { window, flags, watch }))
+            }
+            Err(reason) => {
+                warn!(
+                    rank,
+                    ranks, "init: device memory goes through host memory: {reason}"
+                );
+                Ok(None)
+            }
         }
-        window.open(cards, rank)?;
-        let written = window.memory().write(Region::of(&proof(rank)));
-        written.map_err(|error| error.to_string())?;
-        Ok(window)
-    });
-    let tried = agreed(comm, opened)?.and_then(|window| {
-        let read = prove(&window, rank, ranks).map_err(|error| error.to_string())?;
-        read.map(|()| window)
-    });
-    // Where one rank cannot, all windows stay, unused: who knows what the driver does with them.
-    match agreed(comm, tried)? {
-        Ok(window) => {
-            info!(
-                rank,
-                ranks, "init: collectives on device memory go by windows on the devices"
-            );
-            Ok(Some(window))
+    }
+
+    /// Whether this operation goes by windows: all ranks say the same.
+    pub(super) fn take(collective: Collective, (count, _, op): (usize, DType, Reducing)) -> bool {
+        let is_known = collective.has_vector() && !collective.has_given_blocks();
+        is_known && count > 0 && op.op != Op::PreMulSum
+    }
+
+    /// What has ended the communicator, where only a rank that lets its stream go has said so far that something has.
+    pub(super) fn failure(&self, comm: &Communicator) -> Option<Cause> {
+        let rank = self.flags.failed()?;
+        let health = &comm.engine.membership;
+        health.await_change(VERDICT_WAIT, || health.verdict().is_some());
+        let unknown = || Cause::Broken {
+            rank: rank as u32,
+            what: "it lets its stream go because of a failure".to_owned(),
+        };
+        Some(health.verdict().unwrap_or_else(unknown))
+    }
+
+    /// Waits until this rank's streams are through with all calls, but for those in graphs, or will never be; then nobody uses the
+    /// windows any more.
+    pub(super) fn leave(&mut self, comm: &Communicator) {
+        let mut looks = 0u32;
+        while !self.flags.are_over() && comm.failure().is_none() {
+            thread::sleep(LOOK);
+            looks += 1;
+            if looks.is_multiple_of(100) {
+                comm.check_streams();
+            }
         }
-        Err(reason) => {
-            warn!(
-                rank,
-                ranks, "init: device memory goes through host memory: {reason}"
-            );
-            Ok(None)
+        if comm.failure().is_none() && !self.flags.are_captured() {
+            self.window.give_back();
         }
+        self.watch.leave();
+        comm.engine.membership.changed();
     }
 }
 
+fn in_a_line(error: Error) -> String {
+    error.to_string()
+}
+
 /// What this rank has, if all ranks have it.
-fn agreed(comm: &Communicator, mine: Result<Window, String>) -> Result<Result<Window, String>> {
+fn agreed<T>(comm: &Communicator, mine: Result<T, String>) -> Result<Result<T, String>> {
     let mut all = vec![0; comm.ranks()];
     comm.all_gather(&[u8::from(mine.is_ok())], &mut all)?;
     let without = all.iter().position(|there| *there == 0);
@@ -81,6 +147,28 @@ fn agreed(comm: &Communicator, mine: Result<Window, String>) -> Result<Result<Wi
         (Ok(_), Some(rank)) => Err(format!("rank {rank} cannot use the windows of all")),
         (mine, _) => mine,
     })
+}
+
+/// Makes the flags, and gives their memory to all other ranks.
+fn give_flags(comm: &Communicator, window: &Window) -> Result<Flags> {
+    let (flags, fd) = flags(comm, window, None)?;
+    for peer in 1..comm.ranks() {
+        let fd = fd.try_clone();
+        let fd = fd.map_err(|e| Error::system("the descriptor of the flags could not be copied", e))?;
+        comm.engine.give(peer, fd)?;
+    }
+    Ok(flags)
+}
+
+/// The flags whose memory rank 0 has given before.
+fn take_flags(comm: &Communicator, window: &Window) -> Result<Flags> {
+    let fd = comm.engine.given(0)?;
+    let fd = fd.ok_or_else(|| Error::internal("rank 0 has given no memory for flags"))?;
+    flags(comm, window, Some(fd)).map(|(flags, _)| flags)
+}
+
+fn flags(comm: &Communicator, window: &Window, board: Option<OwnedFd>) -> Result<(Flags, OwnedFd)> {
+    Flags::new(&window.enter()?, (comm.rank(), comm.ranks()), board)
 }
 
 const PROOF: usize = 64;
@@ -106,178 +194,214 @@ fn prove(window: &Window, rank: usize, ranks: usize) -> Result<Result<(), String
     }))
 }
 
-/// An operation that goes by windows.
+/// A collective that goes by windows.
 pub(super) struct Direct<'c> {
-    comm: &'c Communicator,
-    window: &'c Window,
-    device: Device,
+    pub(super) comm: &'c Communicator,
+    pub(super) windows: &'c Windows,
+    pub(super) device: Device,
+    pub(super) collective: Collective,
+    pub(super) memory: [Option<Region<'static>>; 2],
+    pub(super) what: (usize, DType, Reducing),
 }
 
-impl<'c> Direct<'c> {
-    /// Whether this operation goes by windows where there are some: all ranks say the same.
-    pub(super) fn takes(collective: Collective, (count, _, op): (usize, DType, Reducing)) -> bool {
-        let is_known = matches!(
-            collective,
-            Collective::AllReduce
-                | Collective::ReduceScatter
-                | Collective::AllGather
-                | Collective::Broadcast { .. }
-        );
-        is_known && count > 0 && op.op != Op::PreMulSum
-    }
-
+impl Direct<'_> {
+    /// Checks it and gives it to its stream. A failure of the driver's ends the communicator, because the other ranks count on the
+    /// operation, unless the stream is being captured.
+    ///
     /// # Errors
-    /// [`Error::Usage`] where the window is on another device.
-    pub(super) fn new(comm: &'c Communicator, window: &'c Window, device: Device) -> Result<Self> {
-        let (here, there) = (device.driver.device_of(device.context)?, window.device()?);
-        if here != there {
-            return Err(Error::usage(format!(
-                "the operation is on CUDA device {here}, and the communicator was made on device {there}: with \
-                 CCL_CUDA_DIRECT=on a communicator has one device, the current one when it was made"
-            )));
+    /// As any operation; [`Error::Usage`] where the window is of another context.
+    pub(super) fn give(&self) -> Result<()> {
+        let Direct { comm, device, .. } = *self;
+        comm.check(self.collective, self.memory, self.what)?;
+        if device.context != self.windows.window.context() {
+            return Err(Error::usage(
+                "the operation is on another CUDA device, or in another of its contexts, than the communicator was made on: with \
+                 CCL_CUDA_DIRECT=on a communicator has one device, of the context that is current when it is made",
+            ));
         }
-        Ok(Direct { comm, window, device })
-    }
-
-    /// Gives the stream a collective that was not checked yet. A failure of the driver's ends the communicator: the other ranks
-    /// count on it.
-    pub(super) fn collective(
-        &self,
-        collective: Collective,
-        memory: [Option<Region<'static>>; 2],
-        what: (usize, DType, Reducing),
-    ) -> Result<()> {
-        self.comm.check(collective, memory, what)?;
-        drop(self.comm.enter_device(self.device)?);
-        let given = self.rounds(collective, memory, what);
-        // What has ended the communicator already is what all are to be told.
-        if let Err(error) = &given
-            && !matches!(error, Error::Failed(_) | Error::Closed(_))
-        {
-            self.comm.abort();
+        let (current, capture) = comm.enter_device(device)?;
+        // Until the end: what other threads call comes before or after it.
+        let mut order = self.windows.window.order();
+        let flags = &self.windows.flags;
+        if let Some(capture) = capture {
+            flags.keep_for(&current, capture)?;
+            order.enter(device.stream, Some(capture))?;
+            self.rounds(&current)?;
+            return order.leave(device.stream, Some(capture));
+        }
+        let call = flags.give();
+        let given = self.exchange(call).and_then(|()| {
+            order.enter(device.stream, None)?;
+            flags.begin(&current, device.stream, call)?;
+            self.rounds(&current)
+        });
+        // At any rate: it is waited for.
+        let end = flags.end(&current, device.stream, call);
+        let left = order.leave(device.stream, None);
+        let given = given.and(end).and(left);
+        match &given {
+            Ok(()) => {
+                let flags = Arc::clone(flags);
+                comm.in_streams.add(device, move || !flags.has_ended(call));
+            }
+            // What has ended the communicator already is what all are to be told.
+            Err(Error::Failed(_) | Error::Closed(_)) => {}
+            Err(_) => comm.abort(),
         }
         given
     }
 
-    fn rounds(
-        &self,
-        collective: Collective,
-        memory: [Option<Region<'static>>; 2],
-        (count, dtype, op): (usize, DType, Reducing),
-    ) -> Result<()> {
-        let (size, me, ranks) = (dtype.size(), self.comm.rank(), self.comm.ranks());
-        let [send, recv] = memory.map(|region| region.unwrap_or_else(Region::empty));
-        let blocks = match collective {
-            Collective::ReduceScatter => ranks,
+    /// Gives the stream all rounds.
+    fn rounds(&self, current: &Current<'_>) -> Result<()> {
+        let (count, dtype, _) = self.what;
+        let blocks = match self.collective {
+            Collective::ReduceScatter | Collective::Scatter { .. } | Collective::AlltoAll => {
+                self.comm.ranks()
+            }
             _ => 1,
         };
         // A multiple of 16 elements, so that all blocks in the window begin at packs.
-        let most = window::BYTES / size / blocks / 16 * 16;
-        let current = self.device.driver.enter(self.device.context)?;
-        let stream = self.device.stream;
-        // Until the end: operations of other threads come before or after it.
-        let mut turns = self.window.turns();
-        turns.enter(&current, stream)?;
-        let copy = |to, from| self.window.copy(&current, stream, to, from);
+        let most = window::BYTES / dtype.size() / blocks / 16 * 16;
         for begin in (0..count).step_by(most) {
-            let len = most.min(count - begin);
-            let (at, bytes) = (begin * size, len * size);
-            // What lies in a rank's window, and a rank's block of a buffer, as far as it is of this round.
-            let held = |rank: usize, at: usize, bytes: usize| self.window.of(rank).part(at, bytes);
-            let block = |all: Region<'static>, rank: usize| all.part(rank * count * size + at, bytes);
-            match collective {
-                Collective::ReduceScatter => {
-                    for rank in 0..ranks {
-                        copy(held(me, rank * bytes, bytes), block(send, rank))?;
-                    }
-                }
-                Collective::Broadcast { root } if root as usize != me => {}
-                _ => copy(held(me, 0, bytes), send.part(at, bytes))?,
-            }
-            self.meet(collective, (count, dtype, op.op))?;
-            match collective {
-                Collective::AllReduce => {
-                    let part = |rank: usize| rank * len / ranks * size;
-                    let mine = |rank| held(rank, part(me), part(me + 1) - part(me));
-                    let all: Vec<_> = (0..ranks).map(mine).collect();
-                    self.reduce(&current, (dtype, op.op), &all, &all)?;
-                }
-                Collective::ReduceScatter => {
-                    let mine = |rank| held(rank, me * bytes, bytes);
-                    let all: Vec<_> = (0..ranks).map(mine).collect();
-                    self.reduce(&current, (dtype, op.op), &all, &[recv.part(at, bytes)])?;
-                }
-                Collective::Broadcast { root } => {
-                    copy(recv.part(at, bytes), held(root as usize, 0, bytes))?;
-                }
-                Collective::AllGather => {
-                    let pair = |rank| [block(recv, rank), held(rank, 0, bytes)];
-                    let pairs: Vec<_> = (0..ranks).map(pair).collect();
-                    self.window.copy_all(&current, stream, &pairs)?;
-                }
-                _ => {}
-            }
-            self.meet(collective, (count, dtype, op.op))?;
-            if collective == Collective::AllReduce {
-                copy(recv.part(at, bytes), held(me, 0, bytes))?;
-            }
+            self.round(current, begin, most.min(count - begin))?;
         }
-        turns.leave(&current, stream)
+        Ok(())
+    }
+
+    /// Gives the stream a round, of `len` elements from `begin` on of the vector or of each of its blocks.
+    fn round(&self, current: &Current<'_>, begin: usize, len: usize) -> Result<()> {
+        let (count, dtype, _) = self.what;
+        let (size, me, ranks) = (dtype.size(), self.comm.rank(), self.comm.ranks());
+        let [send, recv] = self.memory.map(|region| region.unwrap_or_else(Region::empty));
+        let (at, bytes) = (begin * size, len * size);
+        let (windows, stream) = (self.windows, self.device.stream);
+        // A block of what lies in a rank's window, and of a buffer, as far as it is of this round.
+        let held = |rank: usize, block: usize| windows.window.of(rank).part(block * bytes, bytes);
+        let block = |all: Region<'static>, rank: usize| all.part(rank * count * size + at, bytes);
+        let copy = |to, from| windows.window.copy(current, stream, to, from);
+        let copy_all = |pair: &dyn Fn(usize) -> [Region<'static>; 2]| {
+            let pairs: Vec<_> = (0..ranks).map(pair).collect();
+            windows.window.copy_all(current, stream, &pairs)
+        };
+        // Of a vector that all have, this rank's part is its own to reduce.
+        let part = |rank: usize| rank * len / ranks * size;
+        let mine = |of| held(of, 0).part(part(me), part(me + 1) - part(me));
+        let parts = || (0..ranks).map(mine).collect::<Vec<_>>();
+        let is_root = self.collective.root().is_none_or(|root| root as usize == me);
+
+        match self.collective {
+            Collective::ReduceScatter | Collective::AlltoAll => {
+                copy_all(&|rank| [held(me, rank), block(send, rank)])?;
+            }
+            Collective::Scatter { .. } if is_root => copy_all(&|rank| [held(me, rank), block(send, rank)])?,
+            Collective::Broadcast { .. } if is_root => copy(held(me, 0), send.part(at, bytes))?,
+            Collective::Scatter { .. } | Collective::Broadcast { .. } => {}
+            _ => copy(held(me, 0), send.part(at, bytes))?,
+        }
+        windows.flags.meet(current, stream, Phase::A)?;
+        match self.collective {
+            Collective::AllReduce => self.reduce(current, &parts(), &parts())?,
+            Collective::Reduce { root } => self.reduce(current, &parts(), &[mine(root as usize)])?,
+            Collective::ReduceScatter => {
+                let all: Vec<_> = (0..ranks).map(|rank| held(rank, me)).collect();
+                self.reduce(current, &all, &[recv.part(at, bytes)])?;
+            }
+            Collective::Broadcast { root } => copy(recv.part(at, bytes), held(root as usize, 0))?,
+            Collective::Scatter { root } => copy(recv.part(at, bytes), held(root as usize, me))?,
+            Collective::AlltoAll => copy_all(&|rank| [block(recv, rank), held(rank, me)])?,
+            _ if is_root => copy_all(&|rank| [block(recv, rank), held(rank, 0)])?,
+            _ => {}
+        }
+        windows.flags.meet(current, stream, Phase::B)?;
+        match self.collective {
+            Collective::AllReduce | Collective::Reduce { .. } if is_root => {
+                copy(recv.part(at, bytes), held(me, 0))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn reduce(
         &self,
         current: &Current<'_>,
-        (dtype, op): (DType, Op),
         sources: &[Region<'static>],
         destinations: &[Region<'static>],
     ) -> Result<()> {
         if sources.iter().all(|source| source.len() == 0) {
             return Ok(());
         }
+        let (_, dtype, op) = self.what;
         let how = Reduction {
-            op,
+            op: op.op,
             dtype,
             finish: NonZero::new(sources.len() as u32),
             tree: self.comm.config.reproducible,
             scaled: &[],
         };
-        self.window
-            .reduce(current, self.device.stream, &how, sources, destinations)
+        let (window, stream) = (&self.windows.window, self.device.stream);
+        window.reduce(current, stream, &how, sources, destinations)
     }
 
-    /// Has the stream wait until those of all ranks have come here with the same call.
-    fn meet(&self, collective: Collective, (count, dtype, op): (usize, DType, Op)) -> Result<()> {
+    /// Has the hosts exchange what is called, as soon as the stream has come to it.
+    fn exchange(&self, number: u32) -> Result<()> {
+        let (engine, (count, dtype, op)) = (&self.comm.engine, self.what);
         let call = Call {
-            seq: self.comm.engine.calls(),
-            collective,
+            seq: engine.calls(),
+            collective: self.collective,
             count: count as u64,
             dtype,
-            op: if collective.reduces() { op } else { Op::Sum },
+            op: if self.collective.reduces() { op.op } else { Op::Sum },
         };
-        let word = call.signature();
-        let (engine, me) = (Arc::clone(&self.comm.engine), self.comm.rank() as u32);
-        self.comm.meet_on(self.device, word, move |words| {
-            for (rank, &theirs) in (0..).zip(words) {
-                // Its number is the meeting's, which all have come to.
-                let theirs = Call::from_signature(theirs).map(|theirs| Call {
-                    seq: call.seq,
-                    ..theirs
-                });
-                let cause = match theirs {
-                    Some(theirs) if theirs == call => continue,
-                    Some(theirs) => Cause::Mismatch {
-                        here: (me, call.into()),
-                        there: (rank, theirs.into()),
-                    },
-                    None => Cause::Broken {
-                        rank,
-                        what: "it came to a meeting with something that is no call".to_owned(),
-                    },
-                };
-                engine.fail(cause);
-                return;
+        let words = call.signature().to_vec();
+        let all = Owned::new(vec![0; words.len() * self.comm.ranks()]);
+        let what = (words.len(), DType::Uint32, Op::Sum);
+        let memory = [Some(Owned::new(words).hold()), Some(all.hold())];
+        let (told, me, flags) = (
+            all.hold(),
+            self.comm.rank() as u32,
+            Arc::clone(&self.windows.flags),
+        );
+        let ours = Arc::clone(engine);
+        let at_end = move |outcome: &Outcome| {
+            let mut words = vec![0u32; told.region().len() / size_of::<u32>()];
+            Region::of_mut(&mut words).copy_from(&told.region());
+            if let Some(cause) = outcome.is_ok().then(|| difference(me, call, &words)).flatten() {
+                ours.fail(cause);
             }
-        })
+        };
+        let start = Start {
+            gate: Some(Arc::new(Gate::watching(move || flags.has_begun(number)))),
+            completion: Completion::with_hook(Box::new(at_end)),
+            attended: false,
+        };
+        self.comm
+            .begin_collective(Collective::AllGather, memory, what, start)
     }
 }
+
+/// The first rank whose call is not this one, by the signatures of all ranks' calls.
+fn difference(me: u32, call: Call, words: &[u32]) -> Option<Cause> {
+    let theirs = words.as_chunks().0.iter().map(|words| {
+        // Its number is the exchange's, which all have come to.
+        Call::from_signature(*words).map(|theirs| Call {
+            seq: call.seq,
+            ..theirs
+        })
+    });
+    let (rank, theirs) = (0..).zip(theirs).find(|(_, theirs)| *theirs != Some(call))?;
+    Some(match theirs {
+        Some(theirs) => Cause::Mismatch {
+            here: (me, call.into()),
+            there: (rank, theirs.into()),
+        },
+        None => Cause::Broken {
+            rank,
+            what: "it said of a call something that is no call".to_owned(),
+        },
+    })
+}
+
+/// How long the verdict may take that follows when a rank lets its stream go.
+const VERDICT_WAIT: Duration = Duration::from_secs(1);
+/// How often streams that are waited for are looked at.
+const LOOK: Duration = Duration::from_millis(1);

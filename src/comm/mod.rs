@@ -24,6 +24,8 @@ mod stream;
 mod transfers;
 pub(crate) mod tuning;
 mod vector;
+#[cfg(feature = "cuda")]
+mod watch;
 
 pub use config::Config;
 #[cfg(feature = "cuda")]
@@ -37,8 +39,6 @@ pub use pending::{Begin, Pending};
 pub use scope::{Message, Scope};
 pub use stream::Stream;
 
-#[cfg(feature = "cuda")]
-use crate::cuda::window::Window;
 use crate::{
     bootstrap::{self, Child, Joining, Membership, Network, UniqueId},
     exec::{Completion, Outcome},
@@ -102,7 +102,7 @@ pub struct Communicator {
     #[cfg(feature = "cuda")]
     in_streams: device::InStreams,
     #[cfg(feature = "cuda")]
-    window: Option<Window>,
+    windows: Option<direct::Windows>,
     engine: Arc<Engine>,
 }
 
@@ -240,7 +240,7 @@ impl Communicator {
         );
         #[cfg(feature = "cuda")]
         let by_window = config.cuda_direct()?;
-        #[cfg_attr(not(feature = "cuda"), allow(unused_mut, reason = "it gets a window"))]
+        #[cfg_attr(not(feature = "cuda"), allow(unused_mut, reason = "it gets windows"))]
         let mut comm = Communicator {
             transport,
             config,
@@ -252,12 +252,12 @@ impl Communicator {
             #[cfg(feature = "cuda")]
             in_streams: device::InStreams::default(),
             #[cfg(feature = "cuda")]
-            window: None,
+            windows: None,
             engine: Arc::new(engine),
         };
         #[cfg(feature = "cuda")]
         if by_window {
-            comm.window = direct::open(&comm)?;
+            comm.windows = direct::Windows::open(&comm)?;
         }
         Ok(comm)
     }
@@ -340,7 +340,10 @@ impl Communicator {
     pub fn failure(&self) -> Option<Cause> {
         // Its own failure may be all that a rank knows: who would tell all of it may be stopped.
         let closed = self.engine.closed().cloned();
-        closed.or_else(|| self.engine.membership.verdict())
+        let known = closed.or_else(|| self.engine.membership.verdict());
+        #[cfg(feature = "cuda")]
+        let known = known.or_else(|| self.windows.as_ref()?.failure(self));
+        known
     }
 
     /// The last operations of this rank, in the order in which they began: up to 64 calls and 64 messages. Never waits, and works
@@ -388,21 +391,19 @@ impl fmt::Debug for Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        let membership = &self.engine.membership;
-        if membership.check().is_err() {
+        if self.engine.membership.check().is_err() {
             return; // a forked child has neither the thread nor the others' ear
         }
         let began = Instant::now();
         #[cfg(feature = "cuda")]
         self.check_streams();
         self.engine.drain();
-        self.engine.stop();
         #[cfg(feature = "cuda")]
-        if self.failure().is_none()
-            && let Some(window) = &mut self.window
-        {
-            window.give_back();
+        if let Some(mut windows) = self.windows.take() {
+            windows.leave(self);
         }
+        self.engine.stop();
+        let membership = &self.engine.membership;
         membership.leave();
         let (rank, ranks) = (membership.rank(), membership.ranks());
         let (calls, took) = (self.engine.calls(), began.elapsed());

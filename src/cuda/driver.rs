@@ -1,6 +1,6 @@
 //! [`Driver`]: thin wrappers over NVIDIA's driver, which never panic where it, or a function of it, is missing.
 
-use super::symbols::{self, Address, RawContext, RawStream, Symbols};
+use super::symbols::{self, Address, MemOp, RawContext, RawEvent, RawGraph, RawStream, Symbols};
 use crate::{
     mem::Region,
     sys::{attach, loaded},
@@ -39,7 +39,7 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 /// A context of the driver's.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Context(pub(super) RawContext);
 
 // SAFETY: a name by which the driver knows the context, on any thread.
@@ -53,6 +53,32 @@ pub(crate) struct Current<'d> {
     /// It is this thread's.
     thread: PhantomData<*mut ()>,
 }
+
+/// A capture of work into a graph.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Capture {
+    /// No two have the same.
+    pub(super) id: u64,
+    graph: RawGraph,
+}
+
+/// What a stream does with a flag, by its [`Current::pin`]ned address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnFlag {
+    /// After all that is in the stream: who sees the value sees the rest.
+    Write(u64, u32),
+    /// Until there is the value, or a later one, counted around.
+    Wait(u64, u32),
+}
+
+/// A point in a stream that other streams can wait for, once it was recorded.
+pub(super) struct Event {
+    driver: &'static Driver,
+    raw: RawEvent,
+}
+
+// SAFETY: a name by which the driver knows the event, on any thread.
+unsafe impl Send for Event {}
 
 /// Where an address lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -346,16 +372,60 @@ impl Driver {
 }
 
 impl Current<'_> {
-    /// Whether work given to `stream` is recorded instead of done.
+    /// What work given to `stream` is captured into, if it is not done.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a capture that has become invalid; [`Error::Cuda`].
+    pub(crate) fn capture(&self, stream: Stream) -> Result<Option<Capture>> {
+        let (mut status, mut id, mut graph) = (0, 0, ptr::null_mut());
+        // SAFETY: it writes the three, and gives nothing where the address is NULL.
+        let result = unsafe {
+            (self.driver.symbols.capture_info)(
+                stream.0,
+                &raw mut status,
+                &raw mut id,
+                &raw mut graph,
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        };
+        self.driver.checked("cuStreamGetCaptureInfo", result)?;
+        match status {
+            0 => Ok(None),
+            1 => Ok(Some(Capture { id, graph })),
+            _ => Err(Error::usage(
+                "the stream is being captured into a CUDA graph, and the capture has become invalid",
+            )),
+        }
+    }
+
+    /// Keeps `what` for as long as the graph, or one that is made of it, may be launched or runs. It is dropped on a thread that may
+    /// not call the driver.
     ///
     /// # Errors
     /// [`Error::Cuda`].
-    pub(crate) fn is_capturing(&self, stream: Stream) -> Result<bool> {
-        let mut status = 0;
-        // SAFETY: it writes the number.
-        let result = unsafe { (self.driver.symbols.is_capturing)(stream.0, &raw mut status) };
-        self.driver.checked("cuStreamIsCapturing", result)?;
-        Ok(status != 0)
+    pub(super) fn keep<T: Send + 'static>(&self, capture: Capture, what: Box<T>) -> Result<()> {
+        unsafe extern "C" fn drop_it<T>(what: *mut c_void) {
+            // SAFETY: the driver calls it once, with the address that it was given.
+            drop(unsafe { Box::from_raw(what.cast::<T>()) });
+        }
+        let (mut object, what) = (ptr::null_mut(), Box::into_raw(what));
+        let symbols = &self.driver.symbols;
+        // SAFETY: it writes the object, which has one reference.
+        let result =
+            unsafe { (symbols.create_object)(&raw mut object, what.cast(), drop_it::<T>, 1, UNSYNCHRONISED) };
+        if let Err(error) = self.driver.checked("cuUserObjectCreate", result) {
+            // SAFETY: nobody else has it.
+            drop(unsafe { Box::from_raw(what) });
+            return Err(error);
+        }
+        // SAFETY: the graph of a capture that goes on, to which the reference is moved.
+        let result = unsafe { (symbols.retain_object)(capture.graph, object, 1, MOVED) };
+        let retained = self.driver.checked("cuGraphRetainUserObject", result);
+        retained.inspect_err(|_| {
+            // SAFETY: the reference is still this one's.
+            let _ = unsafe { (symbols.release_object)(object, 1) };
+        })
     }
 
     /// Checks that `stream` goes on, or is through.
@@ -442,6 +512,38 @@ impl Current<'_> {
         self.driver.checked("cuStreamWaitValue32", result)
     }
 
+    /// Has `stream` do all these, in their order.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    ///
+    /// # Safety
+    /// As [`Current::write_flag`].
+    pub(crate) unsafe fn flags(&self, stream: Stream, all: impl Iterator<Item = OnFlag>) -> Result<()> {
+        let operation = |one| {
+            let (operation, address, value) = match one {
+                OnFlag::Wait(address, value) => (WAIT_VALUE, address, value),
+                OnFlag::Write(address, value) => (WRITE_VALUE, address, value),
+            };
+            MemOp {
+                operation,
+                address,
+                value: value.into(),
+                flags: WAIT_GEQ, // of a write: none
+                alias: 0,
+                rest: 0,
+            }
+        };
+        let mut all: Vec<MemOp> = all.map(operation).collect();
+        for some in all.chunks_mut(MOST_AT_ONCE) {
+            let count = some.len() as u32;
+            // SAFETY: the caller's promise; the driver copies what is to be done.
+            let result = unsafe { (self.driver.symbols.batch)(stream.0, count, some.as_mut_ptr(), 0) };
+            self.driver.checked("cuStreamBatchMemOp", result)?;
+        }
+        Ok(())
+    }
+
     /// Pins host memory, for all contexts, and returns the address by which streams know it.
     ///
     /// # Errors
@@ -474,6 +576,48 @@ impl Drop for Current<'_> {
         let mut raw = ptr::null_mut();
         // SAFETY: it takes the context off that `enter` has put on, on this thread. What else can be done if it fails?
         let _ = unsafe { (self.driver.symbols.pop)(&raw mut raw) };
+    }
+}
+
+impl Event {
+    /// In the current context. Nobody has to wait for it before it was recorded.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(super) fn new(current: &Current<'_>, driver: &'static Driver) -> Result<Self> {
+        let _ = current; // it belongs to its context
+        let mut raw = ptr::null_mut();
+        // SAFETY: it writes the event.
+        let result = unsafe { (driver.symbols.create_event)(&raw mut raw, WITHOUT_TIME) };
+        driver.checked("cuEventCreate", result)?;
+        Ok(Event { driver, raw })
+    }
+
+    /// Becomes the point after all that is in `stream`, which is of its context.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(super) fn record(&self, stream: Stream) -> Result<()> {
+        // SAFETY: both are there.
+        let result = unsafe { (self.driver.symbols.record_event)(self.raw, stream.0) };
+        self.driver.checked("cuEventRecord", result)
+    }
+
+    /// Has `stream` wait for that point.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(super) fn wait(&self, stream: Stream) -> Result<()> {
+        // SAFETY: as above.
+        let result = unsafe { (self.driver.symbols.wait_event)(stream.0, self.raw, 0) };
+        self.driver.checked("cuStreamWaitEvent", result)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: it goes once; what waits for it goes on waiting. What fails is left to the end of the process.
+        let _ = unsafe { (self.driver.symbols.destroy_event)(self.raw) };
     }
 }
 
@@ -525,6 +669,13 @@ const UNIFIED_MEMORY: c_int = 4;
 const PORTABLE: u32 = 1;
 const DEVICE_MAP: u32 = 2;
 const WAIT_GEQ: u32 = 0;
+const WAIT_VALUE: c_int = 1;
+const WRITE_VALUE: c_int = 2;
+/// Operations on flags that the driver takes in one call.
+const MOST_AT_ONCE: usize = 255;
+const WITHOUT_TIME: u32 = 2;
+const UNSYNCHRONISED: u32 = 1;
+const MOVED: u32 = 1;
 /// Of how many allocations it is remembered that they were device memory.
 const REMEMBERED: usize = 64;
 

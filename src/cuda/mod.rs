@@ -4,6 +4,7 @@
 
 pub(crate) mod allocation;
 pub(crate) mod driver;
+pub(crate) mod flags;
 #[cfg(feature = "cli")]
 pub(crate) mod gpu;
 pub(crate) mod kernels;

@@ -36,9 +36,6 @@ struct Memory {
     turn: u32,
 }
 
-/// The order of what streams do with memory that all operations of a communicator use: one after the other.
-pub(crate) struct Turns(Memory);
-
 /// What says that a turn has come to some point.
 #[derive(Clone, Copy)]
 enum Flag {
@@ -160,38 +157,6 @@ impl Staging {
 
     fn memory(&self) -> &Memory {
         self.0.as_ref().expect("it is there until it is dropped")
-    }
-}
-
-impl Turns {
-    /// # Errors
-    /// [`Error::System`] and [`Error::Cuda`].
-    pub(crate) fn new(current: &Current<'_>) -> Result<Self> {
-        Memory::new(current, 0).map(Turns)
-    }
-
-    /// Has `stream` wait until those before it have left.
-    ///
-    /// # Errors
-    /// [`Error::Cuda`].
-    pub(crate) fn enter(&self, current: &Current<'_>, stream: Stream) -> Result<()> {
-        let flag = self.0.address_of(Flag::Free);
-        // SAFETY: the flags are never given back.
-        unsafe { current.wait_flag(stream, flag, self.0.turn) }
-    }
-
-    /// Has `stream` let the next one in.
-    ///
-    /// # Errors
-    /// [`Error::Cuda`].
-    pub(crate) fn leave(&mut self, current: &Current<'_>, stream: Stream) -> Result<()> {
-        self.0.turn = self.0.turn.wrapping_add(1);
-        self.0.write(Flag::Free, current, stream)
-    }
-
-    /// Whether all have left.
-    pub(crate) fn are_over(&self) -> bool {
-        self.0.is_free()
     }
 }
 

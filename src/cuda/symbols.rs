@@ -23,6 +23,24 @@ pub(super) type RawFunction = *mut c_void;
 pub(super) struct IpcHandle(pub(super) [u8; 64]);
 /// `CUdeviceptr`.
 pub(super) type Address = u64;
+/// `CUevent`.
+pub(super) type RawEvent = *mut c_void;
+/// `CUgraph`.
+pub(super) type RawGraph = *mut c_void;
+/// `CUuserObject`.
+pub(super) type RawObject = *mut c_void;
+/// `CUstreamBatchMemOpParams` of those that write and wait.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(super) struct MemOp {
+    pub(super) operation: c_int,
+    pub(super) address: Address,
+    pub(super) value: u64,
+    pub(super) flags: c_uint,
+    pub(super) alias: Address,
+    pub(super) rest: u64,
+}
+const _: () = assert!(size_of::<MemOp>() == 48);
 
 macro_rules! symbols {
     ($($(#[$meta:meta])* $field:ident = $symbol:literal ($($argument:ty),* $(,)?);)*) => {
@@ -75,8 +93,20 @@ symbols! {
     to_device = "cuMemcpyHtoDAsync_v2"(Address, *const c_void, usize, RawStream);
     stream_context = "cuStreamGetCtx"(RawStream, *mut RawContext);
     stream_query = "cuStreamQuery"(RawStream);
-    is_capturing = "cuStreamIsCapturing"(RawStream, *mut c_int);
+    capture_info = "cuStreamGetCaptureInfo_v2"(
+        RawStream, *mut c_int, *mut u64, *mut RawGraph, *mut *const c_void, *mut usize,
+    );
     write_value = "cuStreamWriteValue32_v2"(RawStream, Address, u32, c_uint);
+    batch = "cuStreamBatchMemOp_v2"(RawStream, c_uint, *mut MemOp, c_uint);
+    create_event = "cuEventCreate"(*mut RawEvent, c_uint);
+    destroy_event = "cuEventDestroy_v2"(RawEvent);
+    record_event = "cuEventRecord"(RawEvent, RawStream);
+    wait_event = "cuStreamWaitEvent"(RawStream, RawEvent, c_uint);
+    create_object = "cuUserObjectCreate"(
+        *mut RawObject, *mut c_void, unsafe extern "C" fn(*mut c_void), c_uint, c_uint,
+    );
+    release_object = "cuUserObjectRelease"(RawObject, c_uint);
+    retain_object = "cuGraphRetainUserObject"(RawGraph, RawObject, c_uint, c_uint);
     #[cfg(feature = "cli")]
     init = "cuInit"(c_uint);
     #[cfg(feature = "cli")]

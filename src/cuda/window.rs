@@ -5,14 +5,13 @@
 
 use super::{
     allocation::Allocation,
-    driver::{Context, Current, Driver, Stream},
+    driver::{Capture, Context, Current, Driver, Event, Stream},
     kernels::{
         Kernel, THREADS,
         args::{CopyArgs, Range, ReduceArgs, Reducing},
         blocks,
         image::Image,
     },
-    staging::Turns,
     symbols::{Address, IpcHandle, RawFunction, RawModule},
 };
 use crate::{
@@ -46,10 +45,18 @@ pub(crate) struct Window {
 struct Own {
     context: Context,
     memory: Allocation,
-    turns: Mutex<Turns>,
+    order: Mutex<Order>,
     functions: HashMap<Kernel, Function>,
     _module: Module,
     multiprocessors: u32,
+}
+
+/// The order of the operations that use a window, whatever their streams: one after the other.
+pub(crate) struct Order {
+    /// The end of the last one that was not captured.
+    last: Event,
+    /// The end of the last one that was captured, and into what: no stream waits for a point in another capture.
+    captured: (Event, Option<u64>),
 }
 
 /// Kernels that are loaded.
@@ -85,9 +92,8 @@ impl Window {
         let stream = unsafe { Stream::from_raw(ptr::null_mut()) };
         let made = driver.context(stream, None).and_then(|context| {
             let current = driver.enter(context)?;
-            let fits = |own: &Own| own.context.0 == context.0 && own.turns().are_over();
             let mut idle = idle();
-            let own = match idle.iter().position(fits) {
+            let own = match idle.iter().position(|own| own.context == context) {
                 Some(at) => idle.swap_remove(at),
                 None => Own::new(driver, context, &current)?,
             };
@@ -105,12 +111,17 @@ impl Window {
         self.own.as_ref().expect("it is there until it is dropped")
     }
 
-    /// The device that it is on.
+    /// The context that it is in.
+    pub(crate) fn context(&self) -> Context {
+        self.context
+    }
+
+    /// That context, as the current one.
     ///
     /// # Errors
     /// [`Error::Cuda`].
-    pub(crate) fn device(&self) -> Result<i32> {
-        self.driver.device_of(self.context)
+    pub(crate) fn enter(&self) -> Result<Current<'static>> {
+        self.driver.enter(self.context)
     }
 
     /// What the others are told.
@@ -118,7 +129,7 @@ impl Window {
     /// # Errors
     /// Why they could not use it, in a line.
     pub(crate) fn card(&self) -> Result<Card, String> {
-        let current = self.driver.enter(self.context);
+        let current = self.enter();
         let _current = current.map_err(|error| error.to_string())?;
         let mut handle = IpcHandle([0; 64]);
         // SAFETY: it writes the handle.
@@ -145,7 +156,7 @@ impl Window {
     /// # Errors
     /// Why one cannot be used, in a line.
     pub(crate) fn open(&mut self, cards: &[Card], rank: usize) -> Result<(), String> {
-        let current = self.driver.enter(self.context);
+        let current = self.enter();
         let _current = current.map_err(|error| error.to_string())?;
         let open = |(of, card): (usize, &Card)| {
             let opened = match of == rank {
@@ -194,9 +205,9 @@ impl Window {
         unsafe { Region::from_raw(at, BYTES) }
     }
 
-    /// The order of who uses it.
-    pub(crate) fn turns(&self) -> MutexGuard<'_, Turns> {
-        self.own().turns()
+    /// The order of the operations that use it. Who has it gives its stream an operation.
+    pub(crate) fn order(&self) -> MutexGuard<'_, Order> {
+        self.own().order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// This rank's own, for the host to write and to read.
@@ -264,7 +275,7 @@ impl Window {
     /// # Errors
     /// [`Error::Cuda`].
     pub(crate) fn copy_all_now(&self, pairs: &[[Region<'static>; 2]]) -> Result<()> {
-        let current = self.driver.enter(self.context)?;
+        let current = self.enter()?;
         // SAFETY: the default stream is always there.
         let stream = unsafe { Stream::from_raw(ptr::null_mut()) };
         self.copy_all(&current, stream, pairs)?;
@@ -340,7 +351,7 @@ impl Window {
         self.driver.checked("cuLaunchKernel", result)
     }
 
-    /// Gives it to a later communicator: nobody uses it any more but what is in streams of this rank's.
+    /// Gives it to a later communicator: no stream uses it any more.
     pub(crate) fn give_back(&mut self) {
         idle().extend(self.own.take());
     }
@@ -371,19 +382,45 @@ impl Own {
         }
         let multiprocessors = attribute(MULTIPROCESSORS)?;
         let memory = Allocation::new(driver, context, BYTES)?;
-        let turns = Mutex::new(Turns::new(current)?);
+        let order = Mutex::new(Order {
+            last: Event::new(current, driver)?,
+            captured: (Event::new(current, driver)?, None),
+        });
         Ok(Own {
             context,
             memory,
-            turns,
+            order,
             functions,
             _module: module,
             multiprocessors,
         })
     }
+}
 
-    fn turns(&self) -> MutexGuard<'_, Turns> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+impl Order {
+    /// Has `stream` wait for the operation before this one: in a capture, for the one before it in the capture.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn enter(&self, stream: Stream, capture: Option<Capture>) -> Result<()> {
+        match (capture, self.captured.1) {
+            (None, _) => self.last.wait(stream),
+            (Some(now), Some(then)) if now.id == then => self.captured.0.wait(stream),
+            (Some(_), _) => Ok(()),
+        }
+    }
+
+    /// Has the next operation come after what `stream` has now.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn leave(&mut self, stream: Stream, capture: Option<Capture>) -> Result<()> {
+        let Some(capture) = capture else {
+            return self.last.record(stream);
+        };
+        self.captured.0.record(stream)?;
+        self.captured.1 = Some(capture.id);
+        Ok(())
     }
 }
 

@@ -143,8 +143,14 @@ unsafe fn run_checked(
 ///
 /// Device memory, which the CUDA driver knows, takes a CUDA stream (NULL is its default one): the call returns at once, and the
 /// operation is carried out in the order of the stream, through pinned host memory. When it fails the stream goes on, `recvbuff`
-/// holds anything, and cclCommGetAsyncError tells. It cannot be captured into a CUDA graph: cclInvalidUsage. Ranks that are threads
-/// of one process need CUDA streams of their own that do not wait for each other. cclUnhandledCudaError is what the driver refused.
+/// holds anything, and cclCommGetAsyncError tells. Ranks that are threads of one process need CUDA streams of their own that do not
+/// wait for each other. cclUnhandledCudaError is what the driver refused.
+///
+/// With CCL_CUDA_DIRECT=on collectives that have a buffer, but for V forms, can be captured into a CUDA graph, by all ranks; all
+/// else is a cclInvalidUsage, and the capture goes on. All ranks launch their graphs in one order with their calls, as often as they
+/// like. A launch has no deadline, nor is it checked that the ranks launch the same; when a rank is lost or aborts the graph goes on,
+/// with anything in the buffers, and cclCommGetAsyncError tells. No graph is launched once its communicator is destroyed, or that of
+/// another rank. That calls differ may be told a little after the streams have gone on.
 ///
 /// @param count Elements, not bytes.
 /// @param stream Of host memory: NULL, the call returns when `recvbuff` is complete; or a stream of cclStreamCreate.

@@ -15,7 +15,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{
     cell::{Cell, OnceCell, RefCell},
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -143,6 +143,8 @@ pub(crate) struct Links {
     failure: RefCell<Option<(usize, Error)>>,
     /// Memory that came from these peers, and that no link has yet.
     handed: RefCell<Vec<(usize, Mapping)>>,
+    /// Descriptors that peers have given, for whom they concern.
+    given: RefCell<Vec<(usize, OwnedFd)>>,
 }
 
 impl Links {
@@ -164,6 +166,7 @@ impl Links {
             wire_hub: OnceCell::new(),
             failure: RefCell::default(),
             handed: RefCell::default(),
+            given: RefCell::default(),
         }
     }
 
@@ -514,6 +517,32 @@ impl Links {
         Ok(true)
     }
 
+    /// Gives a descriptor to `peer`, on the same host, which finds it by [`Links::given`]: for what is no link.
+    ///
+    /// # Errors
+    /// As for a link.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn give(&self, peer: usize, fd: OwnedFd) -> Result<(), Error> {
+        let parcel = Parcel {
+            bytes: GIVEN.to_vec(),
+            fds: vec![fd],
+            guard: None,
+        };
+        self.opener.open(peer, parcel).map(drop)
+    }
+
+    /// A descriptor that `peer` has given, if one has come.
+    ///
+    /// # Errors
+    /// As [`Links::progress`](Wires::progress).
+    #[cfg(feature = "cuda")]
+    pub(crate) fn given(&self, peer: usize) -> Result<Option<OwnedFd>, Error> {
+        self.attach_all().map_err(|(_, error)| error)?;
+        let mut given = self.given.borrow_mut();
+        let at = given.iter().position(|(from, _)| *from == peer);
+        Ok(at.map(|at| given.swap_remove(at).1))
+    }
+
     fn open_tcp(&self, peer: usize) -> Result<(), Error> {
         let hub = self.hub()?;
         let streams = self.opener.connect(peer, self.tcp.streams, &tcp::hello)?;
@@ -562,6 +591,9 @@ impl Links {
                     &format!(", as its memory cannot be mapped: {err}"),
                 ),
             }
+        } else if parcel.bytes == GIVEN {
+            let fds = parcel.fds.into_iter().map(|fd| (peer, fd));
+            self.given.borrow_mut().extend(fds);
         } else {
             let half = shm::Inbound::attach(peer, &parcel, &self.bell, self.ways(peer, self.rank))?;
             let long = half.long_messages();
@@ -663,6 +695,9 @@ impl Links {
         Ok(())
     }
 }
+
+/// What parcels hold whose descriptor is for something else than a link.
+const GIVEN: &[u8] = b"ccl-given\0\0\0\0\0\0\x01";
 
 /// Whether `error` says that `peer` has gone: then it needs no credits, and what it sent before may be all that is needed
 /// of it.

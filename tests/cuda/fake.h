@@ -8,9 +8,21 @@
 typedef struct Context *CUcontext;
 typedef struct Stream *CUstream;
 typedef unsigned long long CUdeviceptr;
+typedef struct Graph *CUgraph, *CUgraphExec;
+typedef struct Event *CUevent;
+typedef struct Object *CUuserObject;
 typedef struct {
     char reserved[64];
 } CUipcMemHandle;
+/* As far as it is used. */
+typedef struct {
+    int operation;
+    CUdeviceptr address;
+    uint64_t value;
+    unsigned flags;
+    CUdeviceptr alias;
+    uint64_t rest;
+} CUstreamBatchMemOpParams;
 
 enum {
     CUDA_SUCCESS = 0,
@@ -24,13 +36,16 @@ enum {
     CUDA_ERROR_NOT_FOUND = 500,
     CUDA_ERROR_ILLEGAL_ADDRESS = 700,
     CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
-    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+    CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905
 };
 
 /* From now on this function gives this code; 0: it works again. */
 void fakeFail(const char *function, int code);
 /* From now on all functions give this code, and no stream goes on; 0: all works again. */
 void fakeBreak(int code);
+/* The stream does so many more pieces of work, and then none. */
+void fakeStop(CUstream stream, unsigned long more);
 /* Modules that are loaded, and pieces of device memory that are not given back. */
 int fakeHeld(void);
 
@@ -72,8 +87,20 @@ int cuStreamSynchronize(CUstream stream);
 int cuStreamQuery(CUstream stream);
 int cuStreamGetCtx(CUstream stream, CUcontext *context);
 int cuStreamBeginCapture_v2(CUstream stream, int mode);
-int cuStreamEndCapture(CUstream stream, void **graph);
-int cuStreamIsCapturing(CUstream stream, int *status);
+int cuStreamEndCapture(CUstream stream, CUgraph *graph);
+int cuStreamGetCaptureInfo_v2(CUstream stream, int *status, unsigned long long *id, CUgraph *graph, const void **before, size_t *count);
+int cuGraphInstantiateWithFlags(CUgraphExec *launched, CUgraph graph, unsigned long long flags);
+int cuGraphLaunch(CUgraphExec launched, CUstream stream);
+int cuGraphDestroy(CUgraph graph);
+int cuGraphExecDestroy(CUgraphExec launched);
+int cuUserObjectCreate(CUuserObject *object, void *what, void (*destroy)(void *), unsigned uses, unsigned flags);
+int cuUserObjectRelease(CUuserObject object, unsigned count);
+int cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count, unsigned flags);
+int cuEventCreate(CUevent *event, unsigned flags);
+int cuEventDestroy_v2(CUevent event);
+int cuEventRecord(CUevent event, CUstream stream);
+int cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags);
+int cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMemOpParams *all, unsigned flags);
 int cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags);
 int cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags);
 

@@ -2,7 +2,8 @@
 
    It is stricter than the real one where that finds mistakes. The program has device memory mapped without any access, so that
    code which takes it for host memory ends. Copies want pinned host memory and a current context, flags want pinned or device
-   memory. fake.h has what tests use to make it fail. */
+   memory; what a capture does not allow is refused, on the threads that its mode concerns. A graph is what was captured, in the order
+   in which it was. fake.h has what tests use to make it fail. */
 #define _GNU_SOURCE
 #include "fake.h"
 
@@ -34,7 +35,7 @@ typedef struct {
     int file;
 } Memory;
 
-enum What { COPY, WRITE, WAIT, KERNEL };
+enum What { COPY, WRITE, WAIT, KERNEL, PASS, AWAIT };
 
 typedef struct Work {
     enum What what;
@@ -45,14 +46,47 @@ typedef struct Work {
     struct Work *next;
 } Work;
 
+/* A list of work in its order. */
+typedef struct {
+    Work *first, **last;
+} Works;
+
+/* A point in a stream, which it has passed or not; who refers to it counts. */
+typedef struct {
+    atomic_int uses, passed;
+} Mark;
+
+typedef struct Object {
+    void *what;
+    void (*destroy)(void *);
+    atomic_int uses;
+} Object;
+
+/* What is captured, and what is launched: work that is done again and again. */
+typedef struct Graph {
+    Works works;
+    Object *objects[256];
+    int objects_kept;
+    atomic_int uses;
+    unsigned long long id; /* Of the capture. */
+    int mode, ended;
+} Graph;
+
+typedef struct Event {
+    Mark *mark;
+    Graph *capture; /* In which it was recorded last. */
+} Event;
+
 typedef struct Stream {
     Context *context;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    Work *first, **last;
+    Works works;
     unsigned long given, done;
-    int capturing, ending;
+    atomic_ulong stop; /* Where it goes on no more; 0: nowhere. */
+    Graph *capture;
+    int ending;
 } Stream;
 
 static Context contexts[DEVICES] = {{.device = 0}, {.device = 1}};
@@ -63,6 +97,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local Context *stack[64];
 static _Thread_local int depth;
 static atomic_int sticky, failing, modules;
+/* Captures that concern all threads, and those that concern this one. */
+static atomic_int captures;
+static _Thread_local int captures_here;
 static char failing_function[64];
 
 void fakeFail(const char *function, int code) {
@@ -93,6 +130,13 @@ static int fault(const char *function) {
     ENTER();                                                                                                           \
     if (depth == 0) {                                                                                                  \
         return CUDA_ERROR_INVALID_CONTEXT;                                                                             \
+    }
+
+/* What every function begins with that no capture allows. */
+#define NOT_CAPTURED()                                                                                                 \
+    IN_CONTEXT();                                                                                                      \
+    if (atomic_load(&captures) + captures_here > 0) {                                                                  \
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;                                                                  \
     }
 
 /* The memory that has all these bytes; the lock is held. */
@@ -132,6 +176,30 @@ static int keep(Memory one) {
     return at < MOST ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static void leave_mark(Mark *mark) {
+    if (mark != NULL && atomic_fetch_sub(&mark->uses, 1) == 1) {
+        free(mark);
+    }
+}
+
+static void *copied(const void *from, size_t size) {
+    void *to = malloc(size);
+    memcpy(to, from, size);
+    return to;
+}
+
+static size_t size_of_args(const char *function) {
+    return strcmp(function, "ccl_copy") == 0 ? sizeof(struct ccl_copy_args) : sizeof(struct ccl_reduce_args);
+}
+
+/* What is in a list: work of its own, that is. */
+static void append(Works *works, Work work) {
+    Work *kept = copied(&work, sizeof work);
+    kept->next = NULL;
+    *works->last = kept;
+    works->last = &kept->next;
+}
+
 /* The kernels, by src/cuda/kernels/host.cpp, where that is linked. */
 __attribute__((weak)) long long ccl_kernels_on_host(const char *name, const void *args, unsigned grid, unsigned block, int backwards);
 
@@ -139,16 +207,16 @@ static void *carry_out(void *given) {
     Stream *stream = given;
     for (;;) {
         pthread_mutex_lock(&stream->lock);
-        while (stream->first == NULL && !stream->ending) {
+        while (stream->works.first == NULL && !stream->ending) {
             pthread_cond_wait(&stream->changed, &stream->lock);
         }
-        Work *work = stream->first;
+        Work *work = stream->works.first;
         pthread_mutex_unlock(&stream->lock);
         if (work == NULL) {
             return NULL;
         }
         /* A broken context does nothing more. */
-        while (atomic_load(&sticky) != 0) {
+        while (atomic_load(&sticky) != 0 || (atomic_load(&stream->stop) != 0 && stream->done >= atomic_load(&stream->stop))) {
             usleep(1000);
         }
         switch (work->what) {
@@ -169,11 +237,21 @@ static void *carry_out(void *given) {
             }
             free(work->to);
             break;
+        case PASS:
+            atomic_store(&((Mark *)work->to)->passed, 1);
+            leave_mark((Mark *)work->to);
+            break;
+        case AWAIT:
+            while (!atomic_load(&((Mark *)work->to)->passed)) {
+                usleep(20);
+            }
+            leave_mark((Mark *)work->to);
+            break;
         }
         pthread_mutex_lock(&stream->lock);
-        stream->first = work->next;
-        if (stream->first == NULL) {
-            stream->last = &stream->first;
+        stream->works.first = work->next;
+        if (stream->works.first == NULL) {
+            stream->works.last = &stream->works.first;
         }
         stream->done++;
         pthread_cond_broadcast(&stream->changed);
@@ -182,10 +260,16 @@ static void *carry_out(void *given) {
     }
 }
 
+void fakeStop(CUstream stream, unsigned long more) {
+    pthread_mutex_lock(&stream->lock);
+    atomic_store(&stream->stop, stream->done + more);
+    pthread_mutex_unlock(&stream->lock);
+}
+
 static Stream *make(Context *context) {
     Stream *stream = calloc(1, sizeof *stream);
     stream->context = context;
-    stream->last = &stream->first;
+    stream->works.last = &stream->works.first;
     pthread_mutex_init(&stream->lock, NULL);
     pthread_cond_init(&stream->changed, NULL);
     if (pthread_create(&stream->thread, NULL, carry_out, stream) != 0) {
@@ -212,22 +296,27 @@ static Stream *named(CUstream raw) {
     return context->special;
 }
 
+/* What a stream's work is captured into. When a capture ends, streams that have joined it are in it no more. */
+static Graph *capture_of(Stream *stream) {
+    if (stream->capture != NULL && stream->capture->ended) {
+        stream->capture = NULL;
+    }
+    return stream->capture;
+}
+
 static int give(CUstream raw, Work work) {
     Stream *stream = named(raw);
     if (stream == NULL || stream->context != stack[depth - 1]) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (stream->capturing) {
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
-    Work *kept = malloc(sizeof *kept);
-    *kept = work;
-    kept->next = NULL;
     pthread_mutex_lock(&stream->lock);
-    *stream->last = kept;
-    stream->last = &kept->next;
-    stream->given++;
-    pthread_cond_broadcast(&stream->changed);
+    if (capture_of(stream) != NULL) {
+        append(&stream->capture->works, work);
+    } else {
+        append(&stream->works, work);
+        stream->given++;
+        pthread_cond_broadcast(&stream->changed);
+    }
     pthread_mutex_unlock(&stream->lock);
     return CUDA_SUCCESS;
 }
@@ -352,7 +441,7 @@ static int map(CUdeviceptr *at, int file, size_t size, int device) {
 }
 
 int cuMemAlloc_v2(CUdeviceptr *at, size_t size) {
-    IN_CONTEXT();
+    NOT_CAPTURED();
     size_t pages = (size + 4095) / 4096 * 4096;
     int file = memfd_create("fake-cuda", MFD_CLOEXEC);
     if (size == 0 || file < 0 || ftruncate(file, (off_t)pages) != 0) {
@@ -468,11 +557,9 @@ int cuLaunchKernel(const char *function, unsigned grid, unsigned grid_y, unsigne
     if (grid == 0 || block == 0 || grid_y * grid_z * block_y * block_z != 1 || shared != 0 || extra != NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    int copies = strcmp(function, "ccl_copy") == 0, code;
-    size_t size = copies ? sizeof(struct ccl_copy_args) : sizeof(struct ccl_reduce_args);
-    void *args = malloc(size);
-    memcpy(args, params[0], size);
-    if (copies) {
+    int code;
+    void *args = copied(params[0], size_of_args(function));
+    if (strcmp(function, "ccl_copy") == 0) {
         struct ccl_copy_args *copy = args;
         code = translate(copy->from, copy->ranges, copy->bytes, 0);
         code = code != CUDA_SUCCESS ? code : translate(copy->to, copy->ranges, copy->bytes, 0);
@@ -509,7 +596,7 @@ int cuMemFree_v2(CUdeviceptr at) {
 }
 
 int cuMemHostRegister_v2(void *at, size_t size, unsigned flags) {
-    IN_CONTEXT();
+    NOT_CAPTURED();
     if (flags != 3 || (uintptr_t)at % 4096 != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -566,12 +653,12 @@ static int copy_now(void *to, const void *from, size_t size) {
 }
 
 int cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size) {
-    IN_CONTEXT();
+    NOT_CAPTURED();
     return copy_now(alias((void *)to, size, DEVICE, stack[depth - 1]->device), from, size);
 }
 
 int cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size) {
-    IN_CONTEXT();
+    NOT_CAPTURED();
     return copy_now(to, alias((void *)from, size, DEVICE, stack[depth - 1]->device), size);
 }
 
@@ -594,6 +681,9 @@ int cuStreamDestroy_v2(CUstream stream) {
 int cuStreamSynchronize(CUstream raw) {
     IN_CONTEXT();
     Stream *stream = named(raw);
+    if (capture_of(stream) != NULL) {
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     pthread_mutex_lock(&stream->lock);
     unsigned long given = stream->given;
     while (stream->done < given) {
@@ -606,6 +696,9 @@ int cuStreamSynchronize(CUstream raw) {
 int cuStreamQuery(CUstream raw) {
     IN_CONTEXT();
     Stream *stream = named(raw);
+    if (capture_of(stream) != NULL) {
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     pthread_mutex_lock(&stream->lock);
     int idle = stream->done == stream->given;
     pthread_mutex_unlock(&stream->lock);
@@ -624,25 +717,172 @@ int cuStreamGetCtx(CUstream raw, CUcontext *context) {
 
 int cuStreamBeginCapture_v2(CUstream stream, int mode) {
     IN_CONTEXT();
-    stream->capturing = 1;
-    return mode >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-int cuStreamEndCapture(CUstream stream, void **graph) {
-    IN_CONTEXT();
-    stream->capturing = 0;
-    *graph = NULL;
+    static atomic_ullong ids;
+    if (mode < 0 || mode > 2 || capture_of(stream) != NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    Graph *graph = calloc(1, sizeof *graph);
+    graph->works.last = &graph->works.first;
+    graph->id = atomic_fetch_add(&ids, 1) + 1;
+    graph->mode = mode;
+    graph->uses = 1;
+    atomic_fetch_add(&captures, mode == 0);
+    captures_here += mode == 1;
+    stream->capture = graph;
     return CUDA_SUCCESS;
 }
 
-int cuStreamIsCapturing(CUstream raw, int *status) {
+int cuStreamEndCapture(CUstream stream, Graph **graph) {
+    IN_CONTEXT();
+    if (capture_of(stream) == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *graph = stream->capture;
+    atomic_fetch_sub(&captures, (*graph)->mode == 0);
+    captures_here -= (*graph)->mode == 1;
+    (*graph)->ended = 1;
+    stream->capture = NULL;
+    return CUDA_SUCCESS;
+}
+
+int cuStreamGetCaptureInfo_v2(CUstream raw, int *status, unsigned long long *id, Graph **graph, const void **before, size_t *count) {
     IN_CONTEXT();
     Stream *stream = named(raw);
-    if (stream == NULL) {
+    if (stream == NULL || before != NULL || count != NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    *status = stream->capturing;
+    Graph *capture = capture_of(stream);
+    *status = capture != NULL;
+    *id = capture != NULL ? capture->id : 0;
+    *graph = capture;
     return CUDA_SUCCESS;
+}
+
+int cuGraphInstantiateWithFlags(Graph **launched, Graph *graph, unsigned long long flags) {
+    IN_CONTEXT();
+    atomic_fetch_add(&graph->uses, 1);
+    *launched = graph;
+    return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+int cuGraphLaunch(Graph *graph, CUstream raw) {
+    IN_CONTEXT();
+    for (Work *one = graph->works.first; one != NULL; one = one->next) {
+        Work work = *one;
+        if (work.what == KERNEL) {
+            work.to = copied(work.to, size_of_args(work.from));
+        }
+        int code = give(raw, work);
+        if (code != CUDA_SUCCESS) {
+            return code;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static void release_object(Object *object) {
+    if (atomic_fetch_sub(&object->uses, 1) == 1) {
+        object->destroy(object->what);
+        free(object);
+    }
+}
+
+int cuGraphDestroy(Graph *graph) {
+    if (atomic_fetch_sub(&graph->uses, 1) > 1) {
+        return CUDA_SUCCESS;
+    }
+    for (int i = 0; i < graph->objects_kept; i++) {
+        release_object(graph->objects[i]);
+    }
+    for (Work *one = graph->works.first; one != NULL;) {
+        Work *next = one->next;
+        if (one->what == KERNEL) {
+            free(one->to);
+        }
+        free(one);
+        one = next;
+    }
+    return CUDA_SUCCESS; /* Streams and events may still know that they were in it. */
+}
+
+int cuGraphExecDestroy(Graph *launched) { return cuGraphDestroy(launched); }
+
+int cuUserObjectCreate(Object **object, void *what, void (*destroy)(void *), unsigned uses, unsigned flags) {
+    ENTER();
+    if (flags != 1) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *object = calloc(1, sizeof **object);
+    (*object)->what = what, (*object)->destroy = destroy, (*object)->uses = (int)uses;
+    return CUDA_SUCCESS;
+}
+
+int cuUserObjectRelease(Object *object, unsigned count) {
+    while (count-- > 0) {
+        release_object(object);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* With flag 1 the caller's reference becomes the graph's. */
+int cuGraphRetainUserObject(Graph *graph, Object *object, unsigned count, unsigned flags) {
+    ENTER();
+    if (count != 1 || flags != 1 || graph->objects_kept == 256) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    graph->objects[graph->objects_kept++] = object;
+    return CUDA_SUCCESS;
+}
+
+int cuEventCreate(Event **event, unsigned flags) {
+    IN_CONTEXT();
+    *event = calloc(1, sizeof **event);
+    return flags == 2 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+int cuEventDestroy_v2(Event *event) {
+    leave_mark(event->mark);
+    free(event);
+    return CUDA_SUCCESS;
+}
+
+int cuEventRecord(Event *event, CUstream raw) {
+    IN_CONTEXT();
+    Stream *stream = named(raw);
+    leave_mark(event->mark);
+    event->mark = NULL;
+    event->capture = stream != NULL ? capture_of(stream) : NULL;
+    if (event->capture != NULL) {
+        return CUDA_SUCCESS;
+    }
+    event->mark = calloc(1, sizeof *event->mark);
+    event->mark->uses = 2;
+    return give(raw, (Work){.what = PASS, .to = (char *)event->mark});
+}
+
+/* A stream that waits for a point in a capture joins it; its work is captured behind that point as it comes. */
+int cuStreamWaitEvent(CUstream raw, Event *event, unsigned flags) {
+    IN_CONTEXT();
+    Stream *stream = named(raw);
+    if (stream == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    Graph *capture = capture_of(stream);
+    if (event->capture != NULL) {
+        if (event->capture->ended || (capture != NULL && capture != event->capture)) {
+            return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+        }
+        stream->capture = event->capture;
+        return CUDA_SUCCESS;
+    }
+    if (event->mark == NULL) {
+        return CUDA_SUCCESS;
+    }
+    if (capture != NULL) {
+        return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    }
+    atomic_fetch_add(&event->mark->uses, 1);
+    return give(raw, (Work){.what = AWAIT, .to = (char *)event->mark});
 }
 
 static int flag(CUstream stream, enum What what, CUdeviceptr at, uint32_t value, unsigned flags) {
@@ -656,6 +896,22 @@ static int flag(CUstream stream, enum What what, CUdeviceptr at, uint32_t value,
 int cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags) {
     IN_CONTEXT();
     return flag(stream, WRITE, at, value, flags);
+}
+
+int cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMemOpParams *all, unsigned flags) {
+    IN_CONTEXT();
+    if (count == 0 || count > 255 || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        int code = all[i].operation != 1 && all[i].operation != 2
+                       ? CUDA_ERROR_INVALID_VALUE
+                       : flag(stream, all[i].operation == 1 ? WAIT : WRITE, all[i].address, (uint32_t)all[i].value, all[i].flags);
+        if (code != CUDA_SUCCESS) {
+            return code;
+        }
+    }
+    return CUDA_SUCCESS;
 }
 
 #ifndef WITHOUT_WAITS

@@ -53,6 +53,8 @@ use lead::{Own, Until};
 use next::Next;
 use online::Online;
 use quick::Lately;
+#[cfg(feature = "cuda")]
+use std::os::fd::OwnedFd;
 use std::{
     collections::HashSet,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -553,6 +555,24 @@ impl Engine {
         made_known?
     }
 
+    /// Gives a descriptor to `peer`, on the same host.
+    ///
+    /// # Errors
+    /// As for a link.
+    #[cfg(feature = "cuda")]
+    pub(super) fn give(&self, peer: usize, fd: OwnedFd) -> Result<()> {
+        self.with_floor(|floor| floor.links.give(peer, fd))?
+    }
+
+    /// A descriptor that `peer` has given, if one has come.
+    ///
+    /// # Errors
+    /// As for a link.
+    #[cfg(feature = "cuda")]
+    pub(super) fn given(&self, peer: usize) -> Result<Option<OwnedFd>> {
+        self.with_floor(|floor| floor.links.given(peer))?
+    }
+
     /// Does something with the floor, once whoever leads has stepped back.
     fn with_floor<R>(&self, body: impl FnOnce(&mut Floor) -> R) -> Result<R> {
         self.membership.check()?;
@@ -636,6 +656,14 @@ impl Engine {
         self.close(reasons::raise(&self.membership, cause));
     }
 
+    /// What has ended the communicator, or, if it `is_used`, will: a rank that died.
+    #[cfg(feature = "cuda")]
+    pub(super) fn hopeless(&self, is_used: bool) -> Option<Cause> {
+        let dead = || reasons::long_dead(&self.membership, None).filter(|_| is_used);
+        let closed = self.closed.get().cloned();
+        closed.or_else(|| self.membership.verdict()).or_else(dead)
+    }
+
     /// Closes the communicator, once.
     fn close(&self, cause: Cause) -> Cause {
         let mut is_first = false;
@@ -646,6 +674,8 @@ impl Engine {
             cause
         });
         if is_first {
+            #[cfg(feature = "cuda")]
+            self.membership.changed();
             self.tell_records(cause);
         }
         cause.clone()

@@ -1,0 +1,367 @@
+//! [`Flags`]: how the streams of a host's ranks meet, without the hosts in the way.
+//!
+//! The flags are words of pinned host memory that all ranks have mapped: a slot for each ordered pair of ranks and each of two
+//! phases, A and B. In a meeting of a phase a rank's stream does, in this order,
+//!
+//! ```text
+//! write 1 to slot[me → j], wait for 1 in slot[j → me], write 0 to slot[j → me]        each for all other ranks j
+//! ```
+//!
+//! and a communicator's meetings are of phases A, B, A, B and so on. The values are the same each time, so that a captured graph does
+//! what a call does, any number of times, and both in any mixture.
+//!
+//! *No meeting is lost.* A slot has one writer and one reader, and is 0 whenever its writer writes 1: so each 1 is waited for once.
+//! For i writes slot A[i → j] again only when it has been through B, for which it has waited for a 1 of j's in B[j → i]. This 1 is of the
+//! same round, because by the same argument none was left over; and j's stream wrote it after it had set A[i → j] back. The same holds of
+//! B with the A of the next round. Who is through a meeting has seen all others' flags, hence what their streams did before.
+//!
+//! When the communicator has failed the host writes 1 to all that its rank's stream waits for, again and again, because the stream sets
+//! back what it has waited for. It first says so in a word that all ranks see: what streams that were let go write to others is no sign
+//! that anything is done.
+
+use super::driver::{Capture, Current, OnFlag, Stream};
+use crate::{
+    mem::Region,
+    sys::memfd::{Layout, Shared},
+    types::{Error, Result},
+};
+use std::{
+    fmt,
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicU32, AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+};
+
+/// The most ranks that there are slots for.
+pub(crate) const MOST_RANKS: usize = 16;
+
+/// One of a round's two meetings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Phase {
+    A = 0,
+    B = 1,
+}
+
+/// A rank's end of the flags of a communicator.
+pub(crate) struct Flags {
+    board: Shared<Board>,
+    /// By which the device knows the board.
+    address: u64,
+    rank: usize,
+    ranks: usize,
+    /// The number of the last call that was given to a stream and not captured.
+    given: AtomicU32,
+    /// Captured calls in graphs that are there.
+    captured: AtomicUsize,
+}
+
+/// The memory that the ranks share.
+#[repr(C)]
+struct Board {
+    /// By phase, by the rank that waits, by the one that writes.
+    slots: [[[Line; MOST_RANKS]; MOST_RANKS]; 2],
+    /// By rank, how far its calls are: see [`Point`].
+    calls: [Line; MOST_RANKS],
+    /// By rank, whether it lets its stream go because of a failure.
+    failed: Line,
+}
+
+// SAFETY: `repr(C)`, all atomics, aligned to a line.
+unsafe impl Layout for Board {}
+
+/// A line of the caches.
+#[repr(C, align(64))]
+struct Line([AtomicU32; 16]);
+
+/// To which the last call has come.
+#[derive(Clone, Copy)]
+enum Point {
+    Begun = 0,
+    Ended = 1,
+}
+
+/// Boards that no rank of this process uses any more, still pinned: who drops the last use may be a thread that must not call the driver.
+static RETIRED: Mutex<Vec<Shared<Board>>> = Mutex::new(Vec::new());
+
+impl Flags {
+    /// Flags for `rank` of `ranks`, on a board of its own or, with a descriptor, on the one that was made by another; and the
+    /// descriptor of the board.
+    ///
+    /// # Errors
+    /// [`Error::System`] and [`Error::Cuda`].
+    pub(crate) fn new(
+        current: &Current<'_>,
+        (rank, ranks): (usize, usize),
+        board: Option<OwnedFd>,
+    ) -> Result<(Self, OwnedFd)> {
+        assert!(ranks <= MOST_RANKS, "more ranks than there are slots for");
+        for board in retired().drain(..) {
+            current.unpin(all(&board));
+        }
+        let made = match board {
+            None => Shared::create("ccl-flags"),
+            Some(fd) => Shared::open(fd.as_fd()).map(|board| (board, fd)),
+        };
+        let (board, fd) = made.map_err(|e| Error::system("no memory that the ranks share for flags", e))?;
+        // SAFETY: it stays mapped until it was retired and is unpinned.
+        let address = unsafe { current.pin(all(&board))? };
+        let flags = Flags {
+            board,
+            address,
+            rank,
+            ranks,
+            given: AtomicU32::new(0),
+            captured: AtomicUsize::new(0),
+        };
+        Ok((flags, fd))
+    }
+
+    /// Has `stream` meet those of the other ranks.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn meet(&self, current: &Current<'_>, stream: Stream, phase: Phase) -> Result<()> {
+        let slot = |Slot { from, to }: Slot| self.address_of(self.slot(phase, from, to));
+        let on = |step| match step {
+            Step::Set(at) => OnFlag::Write(slot(at), SET),
+            Step::Await(at) => OnFlag::Wait(slot(at), SET),
+            Step::Clear(at) => OnFlag::Write(slot(at), 0),
+        };
+        // SAFETY: the board stays as long as a stream or a graph may use it: who drops this sees to that.
+        unsafe { current.flags(stream, meeting(self.rank, self.ranks).map(on)) }
+    }
+
+    /// The next call's number. Calls are given to streams in the order of their numbers.
+    pub(crate) fn give(&self) -> u32 {
+        self.given.fetch_add(1, Relaxed).wrapping_add(1)
+    }
+
+    /// Has `stream` say that it has come to the call with this number.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn begin(&self, current: &Current<'_>, stream: Stream, call: u32) -> Result<()> {
+        self.tell(current, stream, Point::Begun, call)
+    }
+
+    /// Has `stream` say that it is through with the call with this number.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn end(&self, current: &Current<'_>, stream: Stream, call: u32) -> Result<()> {
+        self.tell(current, stream, Point::Ended, call)
+    }
+
+    fn tell(&self, current: &Current<'_>, stream: Stream, point: Point, call: u32) -> Result<()> {
+        let word = self.address_of(self.point(point));
+        // SAFETY: as in `meet`.
+        unsafe { current.write_flag(stream, word, call) }
+    }
+
+    /// Whether the stream has come to the call with this number.
+    pub(crate) fn has_begun(&self, call: u32) -> bool {
+        self.is_at(Point::Begun, call)
+    }
+
+    /// Whether the stream is through with it.
+    pub(crate) fn has_ended(&self, call: u32) -> bool {
+        self.is_at(Point::Ended, call)
+    }
+
+    /// Whether streams are through with all calls that were not captured.
+    pub(crate) fn are_over(&self) -> bool {
+        self.has_ended(self.given.load(Relaxed))
+    }
+
+    /// Numbers go around.
+    fn is_at(&self, point: Point, call: u32) -> bool {
+        let last = self.point(point).load(Acquire); // what the stream did before is there
+        last.wrapping_sub(call).cast_signed() >= 0
+    }
+
+    /// Has the flags stay for as long as there is a graph of this capture's.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn keep_for(self: &Arc<Self>, current: &Current<'_>, capture: Capture) -> Result<()> {
+        self.captured.fetch_add(1, Relaxed);
+        current.keep(capture, Box::new(Captured(Arc::clone(self))))
+    }
+
+    /// Whether there are graphs that may still be launched.
+    pub(crate) fn are_captured(&self) -> bool {
+        self.captured.load(Acquire) > 0 // pairs with the Release in `drop` of `Captured`
+    }
+
+    /// Says to all ranks that this one lets its stream go.
+    pub(crate) fn fail(&self) {
+        self.board.failed.0[self.rank].store(1, Release);
+    }
+
+    /// The first rank that has said so.
+    pub(crate) fn failed(&self) -> Option<usize> {
+        let has_failed = |word: &AtomicU32| word.load(Acquire) != 0;
+        self.board.failed.0.iter().position(has_failed)
+    }
+
+    /// Lets the stream go, as far as it has come.
+    pub(crate) fn release(&self) {
+        for from in others(self.rank, self.ranks) {
+            for phase in [Phase::A, Phase::B] {
+                self.slot(phase, from, self.rank).store(SET, Release);
+            }
+        }
+    }
+
+    fn slot(&self, phase: Phase, from: usize, to: usize) -> &AtomicU32 {
+        &self.board.slots[phase as usize][to][from].0[0]
+    }
+
+    fn point(&self, point: Point) -> &AtomicU32 {
+        &self.board.calls[self.rank].0[point as usize]
+    }
+
+    /// By which the device knows a word of the board.
+    fn address_of(&self, word: &AtomicU32) -> u64 {
+        let before = (&raw const *word).addr() - (&raw const *self.board).addr();
+        self.address + before as u64
+    }
+}
+
+impl Drop for Flags {
+    fn drop(&mut self) {
+        retired().push(self.board.clone());
+    }
+}
+
+impl fmt::Debug for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Flags({:#x})", self.address)
+    }
+}
+
+/// A captured call: the graph has it.
+struct Captured(Arc<Flags>);
+
+impl Drop for Captured {
+    fn drop(&mut self) {
+        self.0.captured.fetch_sub(1, Release);
+    }
+}
+
+/// What is written to a slot of a meeting; between meetings it is 0.
+const SET: u32 = 1;
+
+/// The slot by which one rank tells another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Slot {
+    from: usize,
+    to: usize,
+}
+
+/// What a stream does with a slot.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Set(Slot),
+    Await(Slot),
+    Clear(Slot),
+}
+
+/// A meeting, as the stream of `me` has it.
+fn meeting(me: usize, ranks: usize) -> impl Iterator<Item = Step> {
+    let told = others(me, ranks).map(move |to| Step::Set(Slot { from: me, to }));
+    let heard = move || others(me, ranks).map(move |from| Slot { from, to: me });
+    told.chain(heard().map(Step::Await))
+        .chain(heard().map(Step::Clear))
+}
+
+fn others(me: usize, ranks: usize) -> impl Iterator<Item = usize> {
+    (0..ranks).filter(move |&rank| rank != me)
+}
+
+fn all(board: &Shared<Board>) -> Region<'_> {
+    // SAFETY: one mapping of so many bytes, all of them atomics.
+    unsafe { Region::from_raw((&raw const **board).cast_mut().cast(), size_of::<Board>()) }
+}
+
+fn retired() -> MutexGuard<'static, Vec<Shared<Board>>> {
+    RETIRED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, HashSet};
+
+    /// Streams at some moment: how many steps each has done, and the slots that are set.
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct Moment {
+        done: Vec<usize>,
+        set: Vec<bool>,
+    }
+
+    /// Goes through all interleavings of the steps of `ranks` streams in so many meetings, whose phases come in turn.
+    fn explore(ranks: usize, meetings: usize, phases: usize) -> usize {
+        let all: Vec<Vec<Step>> = (0..ranks).map(|me| meeting(me, ranks).collect()).collect();
+        let steps = all[0].len();
+        let slot = |phase: usize, Slot { from, to }: Slot| (phase * ranks + to) * ranks + from;
+        let first = Moment {
+            done: vec![0; ranks],
+            set: vec![false; phases * ranks * ranks],
+        };
+        let (mut seen, mut left) = (HashSet::from([first.clone()]), vec![first]);
+        while let Some(moment) = left.pop() {
+            let mut goes_on = false;
+            for (me, one) in all.iter().enumerate() {
+                let (at, within) = (moment.done[me] / steps, moment.done[me] % steps);
+                if at == meetings {
+                    continue;
+                }
+                let mut next = moment.clone();
+                match one[within] {
+                    Step::Set(to) => {
+                        let was_set = std::mem::replace(&mut next.set[slot(at % phases, to)], true);
+                        assert!(!was_set, "a flag that nobody has seen is written again");
+                    }
+                    Step::Await(from) if !moment.set[slot(at % phases, from)] => continue,
+                    Step::Await(_) => {}
+                    Step::Clear(from) => {
+                        let was_set = std::mem::replace(&mut next.set[slot(at % phases, from)], false);
+                        assert!(was_set, "a flag that was waited for is gone");
+                        // Whoever waited has met all others: they are in this meeting, or through it.
+                        let have_come = |done: &usize| *done > at * steps;
+                        assert!(moment.done.iter().all(have_come), "a meeting of fewer than all");
+                    }
+                }
+                next.done[me] += 1;
+                goes_on = true;
+                if seen.insert(next.clone()) {
+                    left.push(next);
+                }
+            }
+            let all_done = moment.done.iter().all(|done| *done == meetings * steps);
+            assert!(goes_on || all_done, "all wait: {:?}", moment.done);
+            assert!(!all_done || !moment.set.contains(&true), "a flag is left over");
+        }
+        seen.len()
+    }
+
+    #[test]
+    fn in_all_interleavings_no_meeting_is_lost() {
+        let seen: BTreeMap<_, _> = [(2, 8), (3, 4), (4, 2)]
+            .map(|(ranks, meetings)| (ranks, explore(ranks, meetings, 2)))
+            .into();
+        assert!(seen[&2] > 100 && seen[&3] > 1000 && seen[&4] > 10_000, "{seen:?}");
+    }
+
+    #[test]
+    #[should_panic(expected = "a flag that nobody has seen is written again")]
+    fn with_one_phase_flags_would_be_lost() {
+        explore(2, 2, 1);
+    }
+}

@@ -1,0 +1,371 @@
+/* Collectives that go by windows: by 2 to 8 ranks that are processes or threads, called and captured into graphs that are launched
+   again and again, on one stream and on two; and what becomes of streams that wait for ranks that never come. */
+#include "device.h"
+
+#include <pthread.h>
+
+enum { MOST = 8, REPLAYS = 100 };
+static const cclDataType_t TYPE = cclInt32;
+
+enum Op { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE, GATHER, SCATTER, ALL_TO_ALL, OPS };
+
+/* 0: of all threads, 1: of this one. */
+static int capture_mode;
+
+/* An operation on buffers of a rank. */
+typedef struct {
+    const Rank *rank;
+    enum Op op;
+    size_t n;
+    int root;
+    int32_t *send, *recv;
+} Task;
+
+static int has_blocks_in(enum Op op) { return op == REDUCE_SCATTER || op == SCATTER || op == ALL_TO_ALL; }
+static int has_blocks_out(enum Op op) { return op == ALL_GATHER || op == GATHER || op == ALL_TO_ALL; }
+static size_t sent(const Task *t) { return has_blocks_in(t->op) ? t->n * (size_t)t->rank->ranks : t->n; }
+static size_t received(const Task *t) { return has_blocks_out(t->op) ? t->n * (size_t)t->rank->ranks : t->n; }
+
+/* Element i of what rank r sends in some turn. */
+static int32_t value(int r, size_t i, int turn) { return (r + 1) * 100000 + (int32_t)(i % 977) + turn * 1000; }
+
+static void fill(const Task *t, int turn) {
+    size_t count = sent(t), bytes = count * sizeof(int32_t);
+    int32_t *host = malloc(bytes);
+    for (size_t i = 0; i < count; i++) {
+        host[i] = value(t->rank->me, i, turn);
+    }
+    CU(cuMemcpyHtoD_v2((CUdeviceptr)t->send, host, bytes));
+    free(host);
+}
+
+static void poison(const Task *t) {
+    size_t bytes = received(t) * sizeof(int32_t);
+    int32_t *host = malloc(bytes);
+    memset(host, 0x5a, bytes);
+    CU(cuMemcpyHtoD_v2((CUdeviceptr)t->recv, host, bytes));
+    free(host);
+}
+
+static int32_t wanted(const Task *t, size_t i, int turn) {
+    int me = t->rank->me, is_root = me == t->root, from = (int)(i / t->n);
+    size_t mine = t->n * (size_t)me;
+    int32_t sums[2] = {0, 0};
+    for (int r = 0; r < t->rank->ranks; r++) {
+        sums[0] += value(r, i, turn), sums[1] += value(r, mine + i, turn);
+    }
+    switch (t->op) {
+    case ALL_REDUCE: return sums[0];
+    case REDUCE_SCATTER: return sums[1];
+    case ALL_GATHER: return value(from, i % t->n, turn);
+    case BROADCAST: return value(t->root, i, turn);
+    case REDUCE: return is_root ? sums[0] : POISON;
+    case GATHER: return is_root ? value(from, i % t->n, turn) : POISON;
+    case SCATTER: return value(t->root, mine + i, turn);
+    default: return value(from, mine + i % t->n, turn);
+    }
+}
+
+static void check(const Task *t, int turn) {
+    size_t count = received(t), bytes = count * sizeof(int32_t);
+    int32_t *host = malloc(bytes);
+    CU(cuMemcpyDtoH_v2(host, (CUdeviceptr)t->recv, bytes));
+    for (size_t i = 0; i < count; i++) {
+        if (host[i] != wanted(t, i, turn)) {
+            fprintf(stderr, "rank %d of %d, operation %d, turn %d, element %zu of %zu: %d, not %d\n", t->rank->me, t->rank->ranks,
+                    t->op, turn, i, count, host[i], wanted(t, i, turn));
+            exit(1);
+        }
+    }
+    free(host);
+}
+
+static Task task(const Rank *rank, enum Op op, size_t n, int root) {
+    Task t = {.rank = rank, .op = op, .n = n, .root = root};
+    CUdeviceptr send, recv;
+    CU(cuMemAlloc_v2(&send, sent(&t) * sizeof(int32_t)));
+    CU(cuMemAlloc_v2(&recv, received(&t) * sizeof(int32_t)));
+    t.send = (int32_t *)send, t.recv = (int32_t *)recv;
+    fill(&t, 0);
+    poison(&t);
+    return t;
+}
+
+static void end(Task *t) { release(t->send), release(t->recv); }
+
+static void call(const Task *t, CUstream s) {
+    int is_root = t->rank->me == t->root;
+    cclComm_t comm = t->rank->comm;
+    int32_t *for_root = is_root ? t->recv : NULL, *of_root = is_root ? t->send : NULL;
+    switch (t->op) {
+    case ALL_REDUCE: OK(cclAllReduce(t->send, t->recv, t->n, TYPE, cclSum, comm, s)); break;
+    case REDUCE_SCATTER: OK(cclReduceScatter(t->send, t->recv, t->n, TYPE, cclSum, comm, s)); break;
+    case ALL_GATHER: OK(cclAllGather(t->send, t->recv, t->n, TYPE, comm, s)); break;
+    case BROADCAST: OK(cclBroadcast(of_root, t->recv, t->n, TYPE, t->root, comm, s)); break;
+    case REDUCE: OK(cclReduce(t->send, for_root, t->n, TYPE, cclSum, t->root, comm, s)); break;
+    case GATHER: OK(cclGather(t->send, for_root, t->n, TYPE, t->root, comm, s)); break;
+    case SCATTER: OK(cclScatter(of_root, t->recv, t->n, TYPE, t->root, comm, s)); break;
+    default: OK(cclAlltoAll(t->send, t->recv, t->n, TYPE, comm, s)); break;
+    }
+}
+
+static void begin(CUstream s) { CU(cuStreamBeginCapture_v2(s, capture_mode)); }
+
+static CUgraphExec captured(CUstream s) {
+    CUgraph graph;
+    CUgraphExec launched;
+    CU(cuStreamEndCapture(s, &graph));
+    CU(cuGraphInstantiateWithFlags(&launched, graph, 0));
+    CU(cuGraphDestroy(graph));
+    return launched;
+}
+
+static CUgraphExec capture(const Task *t, CUstream s) {
+    begin(s);
+    call(t, s);
+    return captured(s);
+}
+
+static void matrix(const Rank *k) {
+    static const size_t COUNTS[] = {1, 7, 1000, 20011};
+    for (size_t c = 0; c < sizeof COUNTS / sizeof *COUNTS; c++) {
+        for (int op = 0; op < OPS; op++) {
+            Task t = task(k, op, COUNTS[c], (op + (int)c) % k->ranks);
+            call(&t, k->stream);
+            CU(cuStreamSynchronize(k->stream));
+            check(&t, 0);
+            end(&t);
+        }
+    }
+}
+
+/* A graph of each operation, between which others are called. */
+static void replays(const Rank *k) {
+    for (int op = 0; op < OPS; op++) {
+        Task t = task(k, op, 1003, op % k->ranks), other = task(k, (op + 3) % OPS, 11, 0);
+        CUgraphExec graph = capture(&t, k->stream);
+        for (int turn = 1; turn <= REPLAYS; turn++) {
+            fill(&t, turn);
+            /* Without a pause between them. */
+            for (int times = turn % 10 == 0 ? 4 : 1; times > 0; times--) {
+                CU(cuGraphLaunch(graph, k->stream));
+            }
+            if (turn % 3 == 0) {
+                call(&other, k->stream);
+            }
+            CU(cuStreamSynchronize(k->stream));
+            check(&t, turn);
+        }
+        check(&other, 0);
+        CU(cuGraphExecDestroy(graph));
+        end(&t), end(&other);
+    }
+}
+
+/* All operations in a graph, by two streams. */
+static void together(const Rank *k) {
+    Task tasks[OPS];
+    CUstream other;
+    CUevent fork, join;
+    CU(cuStreamCreate(&other, 1));
+    CU(cuEventCreate(&fork, 2));
+    CU(cuEventCreate(&join, 2));
+    for (int op = 0; op < OPS; op++) {
+        tasks[op] = task(k, op, 501, (op + 1) % k->ranks);
+    }
+    begin(k->stream);
+    CU(cuEventRecord(fork, k->stream));
+    CU(cuStreamWaitEvent(other, fork, 0));
+    for (int op = 0; op < OPS; op++) {
+        call(&tasks[op], op % 2 == 0 ? k->stream : other);
+    }
+    CU(cuEventRecord(join, other));
+    CU(cuStreamWaitEvent(k->stream, join, 0));
+    CUgraphExec graph = captured(k->stream);
+    for (int turn = 1; turn <= 20; turn++) {
+        for (int op = 0; op < OPS; op++) {
+            fill(&tasks[op], turn);
+        }
+        CU(cuGraphLaunch(graph, turn % 2 == 0 ? k->stream : other));
+        CU(cuStreamSynchronize(turn % 2 == 0 ? k->stream : other));
+        for (int op = 0; op < OPS; op++) {
+            check(&tasks[op], turn);
+        }
+    }
+    CU(cuGraphExecDestroy(graph));
+    for (int op = 0; op < OPS; op++) {
+        end(&tasks[op]);
+    }
+    CU(cuEventDestroy_v2(fork));
+    CU(cuEventDestroy_v2(join));
+    CU(cuStreamDestroy_v2(other));
+}
+
+/* Calls on two streams are carried out one after the other, although one waits for long. */
+static void two_streams(const Rank *k) {
+    CUstream other;
+    CU(cuStreamCreate(&other, 1));
+    Task one = task(k, ALL_REDUCE, 3001, 0), two = task(k, ALL_TO_ALL, 1001, 0);
+    for (int turn = 0; turn < 20; turn++) {
+        fill(&one, turn), fill(&two, turn);
+        int32_t *before = turn % 5 == 0 ? gate(k->stream) : NULL;
+        call(&one, k->stream);
+        call(&two, other);
+        call(&one, k->stream);
+        if (before != NULL) {
+            CHECK(cuStreamQuery(other) == CUDA_ERROR_NOT_READY);
+            set(before, 0, 1);
+        }
+        CU(cuStreamSynchronize(k->stream));
+        CU(cuStreamSynchronize(other));
+        check(&one, turn), check(&two, turn);
+        if (before != NULL) {
+            release(before);
+        }
+    }
+    end(&one), end(&two);
+    CU(cuStreamDestroy_v2(other));
+}
+
+/* What cannot be captured is refused, and the capture goes on. */
+static void uncaptured(const Rank *k) {
+    size_t counts[MOST], displs[MOST];
+    int32_t host[10] = {0};
+    Task t = task(k, ALL_REDUCE, 100, 0), wide = task(k, ALL_TO_ALL, 10, 0);
+    for (int r = 0; r < k->ranks; r++) {
+        counts[r] = 10, displs[r] = 10 * (size_t)r;
+    }
+    begin(k->stream);
+    call(&t, k->stream);
+    REFUSED(cclInvalidUsage, "captured", cclBarrier(k->comm, k->stream));
+    REFUSED(cclInvalidUsage, "captured", cclSend(t.send, 10, TYPE, (k->me + 1) % k->ranks, k->comm, k->stream));
+    REFUSED(cclInvalidUsage, "captured", cclAllGatherV(t.send, 10, wide.recv, counts, displs, TYPE, k->comm, k->stream));
+    REFUSED(cclInvalidArgument, "host memory", cclAllReduce(host, host, 10, TYPE, cclSum, k->comm, k->stream));
+    REFUSED(cclInvalidArgument, "ends after", cclAllReduce(t.send, t.recv, 101, TYPE, cclSum, k->comm, k->stream));
+    call(&wide, k->stream);
+    CUgraphExec graph = captured(k->stream);
+    CU(cuGraphLaunch(graph, k->stream));
+    CU(cuStreamSynchronize(k->stream));
+    check(&t, 0), check(&wide, 0);
+    CU(cuGraphExecDestroy(graph));
+    call(&t, k->stream);
+    CU(cuStreamSynchronize(k->stream));
+    check(&t, 0);
+    end(&t), end(&wide);
+}
+
+/* A communicator after the other uses the same windows. */
+static void work(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    matrix(&k);
+    two_streams(&k);
+    leave(&k);
+}
+
+static void graphs(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    replays(&k);
+    together(&k);
+    uncaptured(&k);
+    leave(&k);
+}
+
+/* What is wrong with ranks that do not come. */
+enum Fault { KILLED, ABORTED, KILLED_IN_CALL, FAULTS };
+static enum Fault fault;
+
+/* The last rank ends while the streams of the others wait for it in a graph, or in a call that all have come to: they go on, and the
+   graph never waits again. */
+static void faulty(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    char who[32];
+    snprintf(who, sizeof who, "rank %d", ranks - 1);
+    Task t = task(&k, ALL_REDUCE, 1000, 0);
+    CUgraphExec graph = capture(&t, k.stream);
+    for (int turn = 0; turn < 3; turn++) {
+        CU(cuGraphLaunch(graph, k.stream));
+    }
+    CU(cuStreamSynchronize(k.stream));
+    check(&t, 0);
+    call(&t, k.stream);
+    CU(cuStreamSynchronize(k.stream));
+    if (me == ranks - 1) {
+        if (fault == KILLED_IN_CALL) {
+            /* It says that it has come, and does no more. */
+            fakeStop(k.stream, 2);
+            call(&t, k.stream);
+        }
+        usleep(300000);
+        if (fault == ABORTED) {
+            OK(cclCommAbort(k.comm));
+            return;
+        }
+        kill(getpid(), SIGKILL);
+    }
+    if (fault == KILLED_IN_CALL) {
+        call(&t, k.stream);
+    } else {
+        CU(cuGraphLaunch(graph, k.stream));
+    }
+    CU(cuStreamSynchronize(k.stream));
+    cclResult_t state;
+    OK(cclCommGetAsyncError(k.comm, &state));
+    EXPECT(cclRemoteError, state);
+    CHECK(strstr(cclGetLastError(k.comm), who) != NULL);
+    for (int turn = 0; turn < 20; turn++) {
+        CU(cuGraphLaunch(graph, k.stream));
+    }
+    CU(cuStreamSynchronize(k.stream));
+    begin(k.stream);
+    EXPECT(cclRemoteError, cclAllReduce(t.send, t.recv, 10, TYPE, cclSum, k.comm, k.stream));
+    CU(cuGraphExecDestroy(captured(k.stream)));
+    /* It may outlive the communicator. */
+    OK(cclCommDestroy(k.comm));
+    CU(cuGraphLaunch(graph, k.stream));
+    CU(cuStreamSynchronize(k.stream));
+    CU(cuGraphExecDestroy(graph));
+}
+
+static cclUniqueId id;
+static int count;
+static void (*body)(cclUniqueId id, int ranks, int me);
+
+static void *thread(void *rank) {
+    body(id, count, (int)(intptr_t)rank);
+    return NULL;
+}
+
+static void run_threads(int ranks, void (*work)(cclUniqueId id, int ranks, int me)) {
+    pthread_t threads[MOST];
+    count = ranks, body = work;
+    OK(cclGetUniqueId(&id));
+    for (intptr_t rank = 0; rank < ranks; rank++) {
+        CHECK(pthread_create(&threads[rank], NULL, thread, (void *)rank) == 0);
+    }
+    for (int rank = 0; rank < ranks; rank++) {
+        CHECK(pthread_join(threads[rank], NULL) == 0);
+    }
+}
+
+int main(void) {
+    static const int RANKS[] = {2, 3, 4, 8};
+    is_direct();
+    int failed = 0;
+    for (int i = 0; i < 4; i++) {
+        failed += run_ranks(RANKS[i], work);
+        failed += run_ranks(RANKS[i], graphs);
+    }
+    for (int which = 0; which < FAULTS; which++) {
+        fault = (enum Fault)which;
+        for (int ranks = 2; ranks < 4; ranks++) {
+            failed += run_ranks(ranks, faulty) != (fault != ABORTED);
+        }
+    }
+    CHECK(failed == 0);
+    capture_mode = 1;
+    for (int i = 0; i < 4; i++) {
+        run_threads(RANKS[i], work);
+        run_threads(RANKS[i], graphs);
+    }
+    return 0;
+}
