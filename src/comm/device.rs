@@ -274,6 +274,12 @@ impl Device {
         }))
     }
 
+    /// Whether the stream's work is captured.
+    fn is_captured(&self) -> Result<bool> {
+        let current = self.driver.enter(self.context)?;
+        current.capture(self.stream).map(|capture| capture.is_some())
+    }
+
     /// Checks that the stream goes on.
     fn check(&self) -> Result<()> {
         self.driver.enter(self.context)?.check_stream(self.stream)
@@ -326,6 +332,7 @@ impl Communicator {
     ) -> Result<Tail> {
         if let Some(windows) = &self.windows
             && Windows::take(collective, what)
+            && (what.0 > 0 || device.is_captured()?)
         {
             let direct = Direct {
                 comm: self,
@@ -454,7 +461,7 @@ impl Communicator {
         if capture.is_some() {
             return Err(Error::usage(
                 "the stream is being captured into a CUDA graph: only collectives that go by windows can be captured, which \
-                 CCL_CUDA_DIRECT=on asks for, and of these no barrier, V form, pre-multiplied sum, nor any on no elements",
+                 CCL_CUDA_DIRECT=on asks for, and of these no barrier, V form or pre-multiplied sum",
             ));
         }
         let (places, bytes) = moved.places();

@@ -97,10 +97,9 @@ impl Windows {
         }
     }
 
-    /// Whether this operation goes by windows: all ranks say the same.
-    pub(super) fn take(collective: Collective, (count, _, op): (usize, DType, Reducing)) -> bool {
-        let is_known = collective.has_vector() && !collective.has_given_blocks();
-        is_known && count > 0 && op.op != Op::PreMulSum
+    /// Whether this operation goes by windows, if it has elements: all ranks say the same.
+    pub(super) fn take(collective: Collective, (_, _, op): (usize, DType, Reducing)) -> bool {
+        collective.has_vector() && !collective.has_given_blocks() && op.op != Op::PreMulSum
     }
 
     /// What has ended the communicator, where only a rank that lets its stream go has said so far that something has.

@@ -492,7 +492,7 @@ impl Current<'_> {
     /// [`Error::Cuda`].
     ///
     /// # Safety
-    /// `flag` is a [`Current::device_address`] that stays until the stream has done so.
+    /// `flag` is a [`Current::pin`]ned address that stays until the stream has done so.
     pub(crate) unsafe fn write_flag(&self, stream: Stream, flag: u64, value: u32) -> Result<()> {
         // SAFETY: the caller's promise.
         let result = unsafe { (self.driver.symbols.write_value)(stream.0, flag, value, 0) };

@@ -243,6 +243,8 @@ static void uncaptured(const Rank *k) {
     REFUSED(cclInvalidArgument, "host memory", cclAllReduce(host, host, 10, TYPE, cclSum, k->comm, k->stream));
     REFUSED(cclInvalidArgument, "ends after", cclAllReduce(t.send, t.recv, 101, TYPE, cclSum, k->comm, k->stream));
     call(&wide, k->stream);
+    /* No elements are no work. */
+    OK(cclAllReduce(NULL, NULL, 0, TYPE, cclSum, k->comm, k->stream));
     CUgraphExec graph = captured(k->stream);
     CU(cuGraphLaunch(graph, k->stream));
     CU(cuStreamSynchronize(k->stream));
