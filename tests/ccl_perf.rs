@@ -813,3 +813,31 @@ fn memory_of_cuda_devices() {
         assert_eq!((status, err.as_str()), (Some(0), ""), "{line}\n{out}");
     }
 }
+
+/// By graphs, with the stand-in that has the kernels.
+#[test]
+fn graphs_of_cuda_devices() {
+    let folder = tempfile::tempdir().unwrap();
+    compile::cuda_driver_with_kernels(&folder.path().join("libcuda.so.1"));
+    let ran = |line: &str, direct: &str| {
+        let mut command = ccl_perf(line);
+        command.env("LD_LIBRARY_PATH", folder.path());
+        let output = command.env("CCL_CUDA_DIRECT", direct).output().unwrap();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    for operation in [
+        "allreduce --both",
+        "reducescatter -o max",
+        "alltoall",
+        "gather -r 1",
+    ] {
+        let line = format!("{operation} --graph 3 --device cuda --ranks 3 -b 1 -e 300k -f 100 -n 3 -w 1");
+        let (status, out, err) = ran(&line, "on");
+        assert_eq!((status, err.as_str()), (Some(0), ""), "{line}\n{out}");
+        assert!(out.contains("graphs of 3"), "{out}");
+    }
+    let (status, _, err) = ran("allreduce --graph 3 --device cuda --ranks 2 -b 8 -e 8", "off");
+    assert!(status == Some(1) && err.contains("CCL_CUDA_DIRECT=on"), "{err}");
+    let (status, _, err) = ran("allreduce --graph 3 --ranks 2", "on");
+    assert!(status == Some(2) && err.contains("--device cuda"), "{err}");
+}

@@ -4,9 +4,13 @@ use super::{
     Stream,
     allocation::Allocation,
     driver::{Context, Driver},
+    symbols::RawGraph,
 };
 use crate::types::{Error, Result};
-use std::{ffi::CString, ptr};
+use std::{
+    ffi::{CString, c_int},
+    mem, ptr,
+};
 
 /// A device of this process, and a stream of it that waits for no other.
 pub(crate) struct Gpu {
@@ -30,6 +34,16 @@ pub(crate) fn devices() -> Result<i32, String> {
 pub(crate) fn address(number: usize) -> Result<CString> {
     let (driver, count) = counted().map_err(Error::usage)?;
     driver.pci_address(nth(number, count))
+}
+
+/// Makes the device with this number, counted around, the current one of this thread from now on.
+///
+/// # Errors
+/// [`Error::Usage`] where there is none; [`Error::Cuda`].
+pub(crate) fn make_current(number: usize) -> Result<()> {
+    let (driver, count) = counted().map_err(Error::usage)?;
+    let context = driver.primary(nth(number, count))?;
+    driver.enter(context).map(mem::forget)
 }
 
 /// The number of a device, counted around their number, which is 1 or more.
@@ -88,6 +102,30 @@ impl Gpu {
         self.driver.checked("cuStreamSynchronize", result)
     }
 
+    /// A graph of what `body` gives to the stream.
+    ///
+    /// # Errors
+    /// What ended `body`; [`Error::Cuda`].
+    pub(crate) fn capture(&self, body: impl FnOnce() -> Result<()>) -> Result<Graph<'_>> {
+        let symbols = &self.driver.symbols;
+        let _current = self.driver.enter(self.context)?;
+        // SAFETY: the stream is there.
+        let result = unsafe { (symbols.begin_capture)(self.stream.0, OF_THIS_THREAD) };
+        self.driver.checked("cuStreamBeginCapture", result)?;
+        let given = body();
+        let (mut graph, mut launched) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: it writes the graph, if there is one.
+        let result = unsafe { (symbols.end_capture)(self.stream.0, &raw mut graph) };
+        let ended = self.driver.checked("cuStreamEndCapture", result);
+        given.and(ended)?;
+        // SAFETY: the graph is there, and is not needed afterwards.
+        let result = unsafe { (symbols.instantiate)(&raw mut launched, graph, 0) };
+        // SAFETY: as above.
+        let _ = unsafe { (symbols.destroy_graph)(graph) };
+        self.driver.checked("cuGraphInstantiate", result)?;
+        Ok(Graph { gpu: self, launched })
+    }
+
     /// Memory of `len` bytes.
     ///
     /// # Errors
@@ -97,4 +135,32 @@ impl Gpu {
     }
 }
 
+/// What a stream was given while it was captured.
+pub(crate) struct Graph<'g> {
+    gpu: &'g Gpu,
+    launched: RawGraph,
+}
+
+impl Graph<'_> {
+    /// Has the stream do all that.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn launch(&self) -> Result<()> {
+        let driver = self.gpu.driver;
+        let _current = driver.enter(self.gpu.context)?;
+        // SAFETY: the graph is there, and what it uses: who has captured it answers for that.
+        let result = unsafe { (driver.symbols.launch_graph)(self.launched, self.gpu.stream.0) };
+        driver.checked("cuGraphLaunch", result)
+    }
+}
+
+impl Drop for Graph<'_> {
+    fn drop(&mut self) {
+        // SAFETY: it goes once; the driver keeps what runs until it is over.
+        let _ = unsafe { (self.gpu.driver.symbols.destroy_launched)(self.launched) };
+    }
+}
+
 const NON_BLOCKING: u32 = 1;
+const OF_THIS_THREAD: c_int = 1;

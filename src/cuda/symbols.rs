@@ -25,7 +25,7 @@ pub(super) struct IpcHandle(pub(super) [u8; 64]);
 pub(super) type Address = u64;
 /// `CUevent`.
 pub(super) type RawEvent = *mut c_void;
-/// `CUgraph`.
+/// `CUgraph`, or `CUgraphExec`.
 pub(super) type RawGraph = *mut c_void;
 /// `CUuserObject`.
 pub(super) type RawObject = *mut c_void;
@@ -117,6 +117,18 @@ symbols! {
     read = "cuMemcpyDtoH_v2"(*mut c_void, Address, usize);
     #[cfg(feature = "cli")]
     create_stream = "cuStreamCreate"(*mut RawStream, c_uint);
+    #[cfg(feature = "cli")]
+    begin_capture = "cuStreamBeginCapture_v2"(RawStream, c_int);
+    #[cfg(feature = "cli")]
+    end_capture = "cuStreamEndCapture"(RawStream, *mut RawGraph);
+    #[cfg(feature = "cli")]
+    instantiate = "cuGraphInstantiateWithFlags"(*mut RawGraph, RawGraph, u64);
+    #[cfg(feature = "cli")]
+    launch_graph = "cuGraphLaunch"(RawGraph, RawStream);
+    #[cfg(feature = "cli")]
+    destroy_graph = "cuGraphDestroy"(RawGraph);
+    #[cfg(feature = "cli")]
+    destroy_launched = "cuGraphExecDestroy"(RawGraph);
     synchronize = "cuStreamSynchronize"(RawStream);
     copy = "cuMemcpyDtoDAsync_v2"(Address, Address, usize, RawStream);
     attribute = "cuDeviceGetAttribute"(*mut c_int, c_int, c_int);

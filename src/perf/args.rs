@@ -135,6 +135,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME", default_value = "host", value_parser = ["host", "shared", "cuda"])]
     pub(super) device: String,
 
+    /// With --device cuda: measure CUDA graphs of so many calls, as CCL_CUDA_DIRECT=on allows them. A time is that of a launch and of the
+    /// wait for its end, divided by the number of calls
+    #[arg(long, value_name = "CALLS", value_parser = graph)]
+    pub(super) graph: Option<u64>,
+
     /// Do not check results
     #[arg(long)]
     pub(super) no_check: bool,
@@ -262,6 +267,13 @@ fn iterations(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(samples @ 1..=10_000_000) => Ok(samples),
         _ => Err("give a number of samples from 1 to 10000000".to_owned()),
+    }
+}
+
+fn graph(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(calls @ 1..=10_000) => Ok(calls),
+        _ => Err("give a number of calls from 1 to 10000".to_owned()),
     }
 }
 

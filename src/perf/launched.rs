@@ -38,16 +38,12 @@ pub(super) fn main(args: Args, launch: &Launch) -> ExitCode {
         Some(Trouble::Unread) => ExitCode::FAILURE,
         _ => complain(&format!("rank {}: {error}", launch.rank), 1),
     };
-    let [measured, control] = configs(&setup.job, launch.rank);
-    let began = Instant::now();
-    let joined = Communicator::init_env(&measured).and_then(|comm| {
+    let joined = configs(&setup.job, launch.rank).and_then(|[measured, control]| {
+        let began = Instant::now();
+        let comm = Communicator::init_env(&measured)?;
         let init = began.elapsed();
-        Ok((
-            (comm, init),
-            Team {
-                control: Communicator::init_env(&control)?,
-            },
-        ))
+        let control = Communicator::init_env(&control)?;
+        Ok(((comm, init), Team { control }))
     });
     let ((comm, init), team) = match joined {
         Ok(joined) => joined,

@@ -44,11 +44,12 @@ impl Team {
     }
 }
 
-/// Calls `call` often enough to say how long it takes with `bytes` bytes. All ranks make the same number of calls.
+/// Calls `call`, which makes so many calls at once, often enough to say how long one takes with `bytes` bytes. All ranks make the same
+/// number of calls.
 pub(super) fn time(
     team: &Team,
     job: &Job,
-    bytes: u64,
+    (bytes, at_once): (u64, u64),
     mut call: impl FnMut() -> Result<()>,
 ) -> Result<Stats> {
     let huge = bytes >= HUGE;
@@ -66,7 +67,7 @@ pub(super) fn time(
     }
     // A call is as slow as the slowest rank had it.
     team.max(&mut samples)?;
-    Ok(Stats::of(&mut samples, batch))
+    Ok(Stats::of(&mut samples, batch * at_once))
 }
 
 /// The smallest power of two of calls that lasts as long as a sample should, and how many nanoseconds that is.

@@ -18,7 +18,7 @@ use crate::{
     cuda::{
         DeviceMemory,
         allocation::Allocation,
-        gpu::{self, Gpu},
+        gpu::{self, Gpu, Graph},
     },
     mem::Region,
     types::{Collective, DType, Error::Failed, F8E4M3, F8E5M2, Result},
@@ -103,7 +103,7 @@ fn follow(ids: &[u8; IDS_BYTES], order: &Order) -> Outcome<ExitCode> {
         bytes.copy_from_slice(id);
         Communicator::init(job.ranks, &UniqueId::from_bytes(*bytes)?, order.rank, config)
     };
-    let [config, plain] = configs(job, order.rank);
+    let [config, plain] = configs(job, order.rank)?;
     let began = Instant::now();
     let comm = join(measured, &config)?;
     let init = began.elapsed();
@@ -131,20 +131,23 @@ fn follow(ids: &[u8; IDS_BYTES], order: &Order) -> Outcome<ExitCode> {
     }
 }
 
-/// The configurations of the communicator to measure and of the one to agree over.
-pub(super) fn configs(job: &Job, rank: usize) -> [Config; 2] {
+/// The configurations of the communicator to measure and of the one to agree over, which are to be made on this thread: where
+/// buffers are on devices the rank's is then its current one.
+pub(super) fn configs(job: &Job, rank: usize) -> Result<[Config; 2]> {
     let plain = Config {
         timeout: job.timeout,
         ..Config::default()
     };
-    let measured = Config {
+    let mut measured = Config {
         transport: job.transport.clone(),
         algorithm: job.algorithm.clone(),
-        // Where there is none, the opening of the device tells why.
-        gpu: (job.on_device).then(|| gpu::address(rank).ok()).flatten(),
         ..plain.clone()
     };
-    [measured, plain]
+    if job.on_device {
+        gpu::make_current(rank)?;
+        measured.gpu = Some(gpu::address(rank)?);
+    }
+    Ok([measured, plain])
 }
 
 /// What does not change over a job.
@@ -297,7 +300,7 @@ impl Session<'_> {
         match device {
             Some(device) => {
                 device.write(buffers, &layout)?;
-                self.call_on(device, size, &layout)?;
+                self.caller(device, size, &layout, 1)?()?;
                 device.read(buffers, &layout)?;
             }
             None if self.job.overlap => {
@@ -324,14 +327,15 @@ impl Session<'_> {
         let bytes = self.job.bytes(run, count);
         if let Some(device) = device {
             device.write(buffers, &layout)?;
-            let call = || self.call_on(device, size, &layout);
-            return Ok((measure::time(self.team, self.job, bytes, call)?, None));
+            let calls = self.job.graph.unwrap_or(1);
+            let call = self.caller(device, size, &layout, calls)?;
+            return Ok((measure::time(self.team, self.job, (bytes, calls), call)?, None));
         }
         if !self.job.overlap {
             let call = || self.call(size, &layout, buffers);
-            return Ok((measure::time(self.team, self.job, bytes, call)?, None));
+            return Ok((measure::time(self.team, self.job, (bytes, 1), call)?, None));
         }
-        let pure = measure::time(self.team, self.job, bytes, || {
+        let pure = measure::time(self.team, self.job, (bytes, 1), || {
             self.call_beside(size, &layout, buffers, || ())
         })?;
         let overlap = Overlap::measure(self.team, &pure, |compute| {
@@ -361,8 +365,27 @@ impl Session<'_> {
             .collective(collective, Some(input), Some(output), count, T::DTYPE, run.op)
     }
 
-    /// The same on memory of a device, and the wait for its end.
-    fn call_on(&self, device: &Device<'_>, size: Size, layout: &Layout) -> Result<()> {
+    /// What makes so many calls on memory of a device, by a graph if that is to be, and waits for their end.
+    fn caller<'d>(
+        &'d self,
+        device: &'d Device<'_>,
+        size: Size,
+        layout: &'d Layout,
+        calls: u64,
+    ) -> Result<impl FnMut() -> Result<()> + 'd> {
+        let give = move || (0..calls).try_for_each(|_| self.give(device, size, layout));
+        let graph = (self.job.graph.is_some())
+            .then(|| device.gpu.capture(give))
+            .transpose()?;
+        Ok(move || {
+            graph.as_ref().map_or_else(give, Graph::launch)?;
+            device.gpu.synchronize()?;
+            self.comm.failure().map_or(Ok(()), |cause| Err(Failed(cause)))
+        })
+    }
+
+    /// Gives a call to the device's stream.
+    fn give(&self, device: &Device<'_>, size: Size, layout: &Layout) -> Result<()> {
         let Size { run, count, .. } = size;
         let (on, dtype, [input, output]) = (
             self.comm.on_cuda(device.gpu.stream()),
@@ -383,8 +406,7 @@ impl Session<'_> {
                 on.collective(collective, [Some(input), Some(output)], (count, dtype, run.op))?;
             }
         }
-        device.gpu.synchronize()?;
-        self.comm.failure().map_or(Ok(()), |cause| Err(Failed(cause)))
+        Ok(())
     }
 
     /// Sends to the next rank and receives from the one before, both at once, while `meanwhile` runs.

@@ -30,6 +30,8 @@ pub(super) struct Job {
     pub(super) skew: Skew,
     /// Whether buffers are memory of CUDA devices.
     pub(super) on_device: bool,
+    /// How many calls a CUDA graph has, if calls are made by graphs.
+    pub(super) graph: Option<u64>,
     /// Whether they are memory that peers may read.
     pub(super) shared: bool,
 }

@@ -96,6 +96,11 @@ impl Setup {
                 "buffers are memory of CUDA devices, of which there are {devices}; a time includes the wait for the stream"
             ));
         }
+        match args.graph {
+            Some(_) if !on_device => return Err("--graph is for --device cuda".to_owned()),
+            Some(calls) => notes.push(format!("calls are made by CUDA graphs of {calls}")),
+            None => {}
+        }
         let shared = args.device == "shared";
         if shared {
             notes.push("buffers are memory of cclMemAlloc".to_owned());
@@ -117,6 +122,7 @@ impl Setup {
             algorithm: args.algo,
             skew: args.skew.unwrap_or_default(),
             on_device,
+            graph: args.graph,
             shared,
         };
         let mut setup = Setup {

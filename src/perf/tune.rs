@@ -305,6 +305,7 @@ fn setup(
         algorithm: Some(algorithm.name.to_owned()),
         skew: Skew::default(),
         on_device: false,
+        graph: None,
         shared: false,
     };
     Setup {
