@@ -131,6 +131,8 @@ pub(in crate::comm) struct Placed {
     pub(super) first_lane: usize,
     /// Bytes of the vector, for records.
     pub(super) bytes: u64,
+    /// Whether messages that the plan leaves for peers to take are copied all the same.
+    pub(super) copies_all: bool,
 }
 
 impl Placed {
@@ -150,6 +152,7 @@ impl Placed {
             scalar: None,
             first_lane,
             bytes: 0,
+            copies_all: false,
         }
     }
 
@@ -181,6 +184,7 @@ impl Placed {
             scalar,
             first_lane,
             bytes: _,
+            copies_all,
         } = self;
         let words = Work::scratch_bytes(&plan.schedule, tiling, plan.copies, call.dtype).div_ceil(8);
         if scratch.len() < words {
@@ -198,9 +202,12 @@ impl Placed {
             in_place: input.overlaps(&output),
             read: lends.read,
             paged: lends.paged,
-            taken: lends
-                .taken
-                .from(message * element, block.saturating_mul(element), vector),
+            taken: match copies_all {
+                true => usize::MAX,
+                false => lends
+                    .taken
+                    .from(message * element, block.saturating_mul(element), vector),
+            },
         });
         Work {
             schedule: &plan.schedule,

@@ -19,6 +19,7 @@ mod next;
 mod online;
 mod quick;
 mod reasons;
+mod taking;
 mod thread;
 
 pub(super) use job::{Gate, Job, What};

@@ -4,13 +4,14 @@
 //! out for it counts. What was found of a short call that was made twice (how long its buffers are, its plan, its way) stays
 //! on the floor. Who finds it there, with nothing under way, needs neither the desk nor the planner.
 
-use super::{Engine, Floor, Led, job::Placed};
+use super::{Engine, Floor, Led, job::Placed, taking::Taking};
 use crate::{
     comm::{Side, buffers::Places},
     exec::{FEW_LOOKS, Run, Short, Turn, Work},
     mem::Region,
     plan::definition,
     record::End,
+    sys::clock,
     transport::{Wires, Words, words_of},
     types::{Call, Cause, Collective, DType, Op, Result},
 };
@@ -60,6 +61,8 @@ struct Quick {
     has: [bool; 2],
     /// Bytes of the shortest message that is left for a peer to take, if messages may better be left where they lie.
     taken: Option<usize>,
+    /// Whether some are taken, where that is this rank's choice.
+    taking: Option<Taking>,
     /// Its way, if it is short enough for that.
     short: Option<Short>,
 }
@@ -134,6 +137,7 @@ impl Floor {
         let short = Short::new(&work);
         let longest = short.as_ref().map_or(usize::MAX, Short::longest);
         let lend = work.lend.filter(|lend| longest >= lend.read.min(lend.taken));
+        let may_choose = lend.is_some_and(|lend| lend.taken != usize::MAX) && !self.links.takes_all();
         if short.is_none() && placed.plan.straight.is_none() {
             return;
         }
@@ -157,6 +161,7 @@ impl Floor {
             rank,
             has: parts.map(|part| !part.is_empty()),
             taken: lend.map(|lend| lend.taken),
+            taking: may_choose.then(Taking::new),
             short,
             placed: placed.clone(),
         };
@@ -218,6 +223,29 @@ impl Engine {
     /// Runs the kept call number `at`, whose messages may better be left where they lie. `None` if it is over.
     #[inline(never)] // so that shorter ones do not pay for it
     fn run_long(
+        &self,
+        floor: &mut Floor,
+        at: usize,
+        words: Words,
+        buffers: &[Region<'_>; 2],
+        taken: Option<usize>,
+    ) -> Option<Led> {
+        let quick = &mut floor.lately.kept[at];
+        let Some(taking) = &quick.taking else {
+            return self.run_either(floor, at, words, buffers, taken);
+        };
+        quick.placed.copies_all = !taking.takes();
+        let taken = taken.map(|taken| if taking.takes() { taken } else { usize::MAX });
+        let began = clock::now();
+        let led = self.run_either(floor, at, words, buffers, taken);
+        if let Some(taking) = &mut floor.lately.kept[at].taking {
+            taking.took(clock::now() - began);
+        }
+        led
+    }
+
+    /// The same, where it is known which of its messages may be taken.
+    fn run_either(
         &self,
         floor: &mut Floor,
         at: usize,
