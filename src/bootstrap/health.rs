@@ -107,7 +107,8 @@ impl Health {
         self.0.lock().verdict.clone()
     }
 
-    /// Waits until `done`, which is looked at whenever something has changed, `limit` at most.
+    /// Waits for the verdict, or until `done`, `limit` at most. `done` is asked whenever something has changed, under the lock: what it
+    /// asks of this must not take that.
     #[cfg(feature = "cuda")]
     pub(crate) fn await_change(&self, limit: Duration, done: impl Fn() -> bool) {
         let verdict = |inner: &Inner| inner.verdict.is_some();

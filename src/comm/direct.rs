@@ -106,7 +106,7 @@ impl Windows {
     pub(super) fn failure(&self, comm: &Communicator) -> Option<Cause> {
         let rank = self.flags.failed()?;
         let health = &comm.engine.membership;
-        health.await_change(VERDICT_WAIT, || health.verdict().is_some());
+        health.await_change(VERDICT_WAIT, || false);
         let unknown = || Cause::Broken {
             rank: rank as u32,
             what: "it lets its stream go because of a failure".to_owned(),
