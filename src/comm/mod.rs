@@ -338,9 +338,7 @@ impl Communicator {
 
     /// The failure that closed the communicator, or that the next call will report. Never waits for a running call.
     pub fn failure(&self) -> Option<Cause> {
-        // Its own failure may be all that a rank knows: who would tell all of it may be stopped.
-        let closed = self.engine.closed().cloned();
-        let known = closed.or_else(|| self.engine.membership.verdict());
+        let known = self.engine.failure();
         #[cfg(feature = "cuda")]
         let known = known.or_else(|| self.windows.as_ref()?.failure(self));
         known

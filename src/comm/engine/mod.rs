@@ -263,6 +263,12 @@ impl Engine {
         self.closed.get()
     }
 
+    /// What has ended the communicator, or what the next call will report. Its own failure may be all that a rank knows: who would
+    /// tell all of it may be stopped.
+    pub(super) fn failure(&self) -> Option<Cause> {
+        self.closed().cloned().or_else(|| self.membership.verdict())
+    }
+
     /// Collective calls so far.
     pub(super) fn calls(&self) -> u32 {
         self.next.number()
@@ -661,8 +667,7 @@ impl Engine {
     #[cfg(feature = "cuda")]
     pub(super) fn hopeless(&self, is_used: bool) -> Option<Cause> {
         let dead = || reasons::long_dead(&self.membership, None).filter(|_| is_used);
-        let closed = self.closed.get().cloned();
-        closed.or_else(|| self.membership.verdict()).or_else(dead)
+        self.failure().or_else(dead)
     }
 
     /// Closes the communicator, once.
