@@ -231,43 +231,32 @@ impl Engine {
         taken: Option<usize>,
     ) -> Option<Led> {
         let quick = &mut floor.lately.kept[at];
-        let Some(taking) = &quick.taking else {
-            return self.run_either(floor, at, words, buffers, taken);
+        let (call, has_short) = (quick.placed.call, quick.short.is_some());
+        let began = quick.taking.as_ref().map(|_| clock::now());
+        let copies_all = quick.taking.as_ref().is_some_and(|taking| !taking.takes());
+        quick.placed.copies_all = copies_all;
+        let lends = match taken.filter(|_| has_short) {
+            Some(taken) => {
+                let taken = if copies_all { usize::MAX } else { taken };
+                self.lends(floor, call, [&buffers[0], &buffers[1]], taken)
+            }
+            None => Ok(true),
         };
-        quick.placed.copies_all = !taking.takes();
-        let taken = taken.map(|taken| if taking.takes() { taken } else { usize::MAX });
-        let began = clock::now();
-        let led = self.run_either(floor, at, words, buffers, taken);
-        if let Some(taking) = &mut floor.lately.kept[at].taking {
+        let led = match lends {
+            Ok(false) => self.run_short(floor, at, words, buffers),
+            Ok(true) => Some(self.run_kept(floor, at, *buffers, |floor, placed, work| {
+                self.dash(floor, placed, work)
+            })),
+            Err(cause) => {
+                self.recorder.end(call.seq, End::of::<()>(&Err(cause.clone())));
+                Some(Ok(Err(cause)))
+            }
+        };
+        let taking = floor.lately.kept[at].taking.as_mut();
+        if let (Some(taking), Some(began)) = (taking, began) {
             taking.took(clock::now() - began);
         }
         led
-    }
-
-    /// The same, where it is known which of its messages may be taken.
-    fn run_either(
-        &self,
-        floor: &mut Floor,
-        at: usize,
-        words: Words,
-        buffers: &[Region<'_>; 2],
-        taken: Option<usize>,
-    ) -> Option<Led> {
-        let has_short = floor.lately.kept[at].short.is_some();
-        if let (true, Some(taken)) = (has_short, taken) {
-            let call = floor.lately.kept[at].placed.call;
-            match self.lends(floor, call, [&buffers[0], &buffers[1]], taken) {
-                Ok(false) => return self.run_short(floor, at, words, buffers),
-                Ok(true) => {}
-                Err(cause) => {
-                    self.recorder.end(call.seq, End::of::<()>(&Err(cause.clone())));
-                    return Some(Ok(Err(cause)));
-                }
-            }
-        }
-        Some(self.run_kept(floor, at, *buffers, |floor, placed, work| {
-            self.dash(floor, placed, work)
-        }))
     }
 
     /// Runs the kept call number `at`, by its short way as far as that goes. `None` if that was all of it.
