@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     net::{Address, DialError, Packed, Protection, Role, Round, Secret, Target, Tried, tell_tried},
-    sys::host,
+    sys::{host, pidfd},
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -100,10 +100,11 @@ impl Member {
         !late.is_empty()
     }
 
-    /// That a watched peer's process ended, if it is about to: its connections end a little before its pidfd tells.
+    /// That a peer's process ended, if it has, or is about to: its connections end a little before its pidfd tells, and a rank that
+    /// dies early is not watched yet.
     pub(super) fn ending(&self, peer: u32) -> Option<String> {
         let pid = self.table.as_ref()?.processes()(peer)?;
-        (self.watched.contains(&peer) && host::is_ending(pid)).then(|| ended(pid))
+        (host::is_ending(pid) || pidfd::has_ended(pid)).then(|| ended(pid))
     }
 
     /// Whom to dial now, if anybody, and where.

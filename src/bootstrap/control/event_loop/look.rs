@@ -295,7 +295,9 @@ impl EventLoop {
                 if let FrameError::Altered = why {
                     member.view.lose(peer, ALTERED.to_owned());
                 } else if !member.watched.contains(&peer) {
-                    member.view.lose(peer, "its control connection ended".to_owned());
+                    let ended = member.ending(peer);
+                    let how = ended.unwrap_or_else(|| "its control connection ended".to_owned());
+                    member.view.lose(peer, how);
                 } else if member.view.wants() != Some(peer) {
                     // To a parent we go ourselves, and see what is there.
                     member.missed.insert(peer, Instant::now() + RETURN);
