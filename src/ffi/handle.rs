@@ -1,7 +1,11 @@
 //! [`Table`]: what handles of C's stand for. A handle is a slot's number and generation dressed as a pointer.
 
 use crate::{
-    sys::{fork, per_process::PerProcess},
+    sys::{
+        fork,
+        in_use::{self, hold, is_held},
+        per_process::PerProcess,
+    },
     types::{Error, Result},
 };
 use std::{
@@ -13,7 +17,8 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{
             AtomicU64,
-            Ordering::{AcqRel, Acquire, Relaxed, Release},
+            Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+            fence,
         },
     },
 };
@@ -29,8 +34,8 @@ const PROCESS_BITS: u32 = 8;
 /// each value, so that the handle of a destroyed one is recognised, and is retired when its generations are used up: no
 /// handle ever comes again.
 ///
-/// To look a handle up is to count oneself among the slot's users, which is all that the path of a call pays. Who takes the
-/// value away leaves it to the last of them.
+/// To look a handle up is to say that this thread uses the slot ([`hold`]), or, where it says so of another one already, to count
+/// oneself among the slot's users. Who takes the value away leaves it to the last of them.
 ///
 /// A forked child begins with an empty table: another thread may have held the parent's lock at the fork, and what its
 /// values own is not there.
@@ -53,9 +58,10 @@ const PARTS: usize = (SLOT_BITS - FIRST.ilog2() + 1) as usize;
 
 #[repr(align(128))] // so that calls on several communicators do not pull at one line
 struct Slot<T> {
-    /// The generation of its value in the upper half; then [`FREE`], [`LIVE`] or [`CLOSED`], and how many use it.
+    /// The generation of its value in the upper half; then [`FREE`], [`LIVE`], [`CLOSED`] or [`EMPTYING`], and how many are counted
+    /// that use it.
     state: AtomicU64,
-    /// Written by who has found it free; emptied by who takes [`CLOSED`] away. Between the two it is only read, by users.
+    /// Written by who has found it free; emptied by who has set [`EMPTYING`]. Between the two it is only read, by users.
     value: UnsafeCell<Option<Arc<T>>>,
 }
 
@@ -68,7 +74,9 @@ const FREE: u64 = 1 << 31;
 const LIVE: u64 = 1 << 30;
 /// Its value was taken; the last user empties it.
 const CLOSED: u64 = 1 << 29;
-const USERS: u64 = CLOSED - 1;
+/// Somebody who found no users counted looks whether there are others, and empties it if not.
+const EMPTYING: u64 = 1 << 28;
+const USERS: u64 = EMPTYING - 1;
 /// The generation's lowest bit.
 const GENERATION: u64 = 1 << 32;
 
@@ -128,13 +136,16 @@ impl<T> Slot<T> {
     /// Uses the value of this generation, if it is there.
     #[inline]
     fn enter(&self, generation: u64) -> Option<Used<'_, T>> {
-        let before = self.state.fetch_add(1, Acquire);
-        let used = Used(self);
+        let held = hold(self);
+        let before = match held {
+            Some(_) => self.state.load(Acquire),
+            None => self.state.fetch_add(1, Acquire),
+        };
+        let used = Used { slot: self, held };
         (before / GENERATION == generation && before & LIVE != 0).then_some(used)
     }
 
-    /// Ends a use. The last one of a value that was taken drops it.
-    #[inline]
+    /// Ends a use that was counted. The last one of a value that was taken drops it.
     fn leave(&self) {
         let before = self.state.fetch_sub(1, Release);
         if before & CLOSED != 0 && before & USERS == 1 {
@@ -142,20 +153,30 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Nobody uses the value any more, and nobody will: it was taken.
+    /// Drops the value, which was taken, if nobody uses it any more: else the last of those does.
     #[cold]
     fn empty(&self) {
-        // Who comes in vain leaves as well, so that there may be several last ones; and by now this may be another value's
-        // mark, which has users. Acquire: the others' uses are over.
-        let emptied = |state: u64| (state & CLOSED != 0 && state & USERS == 0).then_some(state & !CLOSED);
-        if self.state.fetch_update(AcqRel, Relaxed, emptied).is_err() {
-            return;
+        // With whoever leaves: one of the two sees the other's store.
+        fence(SeqCst);
+        // Who comes in vain leaves as well, so that there may be several last ones; and by now this may be another value's mark.
+        let unused =
+            |state: u64| (state & CLOSED != 0 && state & USERS == 0).then_some(state ^ (CLOSED | EMPTYING));
+        // Acquire: the counted uses are over.
+        while self.state.fetch_update(AcqRel, Relaxed, unused).is_ok() {
+            if !is_held(self) {
+                // SAFETY: one thread at a time sets this mark, where no user is counted and, as was seen after it, no other is
+                // either; nobody begins to use the value, as it is not live; the slot is not free yet.
+                let value = unsafe { (*self.value.get()).take() };
+                self.state.fetch_xor(EMPTYING | FREE, Release);
+                drop(value);
+                return;
+            }
+            self.state.fetch_xor(EMPTYING | CLOSED, SeqCst);
+            // Who has left meanwhile did not see it closed.
+            if is_held(self) {
+                return;
+            }
         }
-        // SAFETY: the mark was taken away here and nowhere else, at a moment without users, and while it was set nobody began
-        // to use the value; the slot is not free yet.
-        let value = unsafe { (*self.value.get()).take() };
-        self.state.fetch_or(FREE, Release);
-        drop(value);
     }
 
     /// Lets nobody in any more; `false` if somebody else has.
@@ -169,7 +190,11 @@ impl<T> Slot<T> {
 }
 
 /// A value of a [`Table`] in use. It stays, also when it is taken out of the table.
-pub(super) struct Used<'t, T>(&'t Slot<T>);
+pub(super) struct Used<'t, T> {
+    slot: &'t Slot<T>,
+    /// Not if it is counted.
+    held: Option<in_use::Held>,
+}
 
 impl<T> Deref for Used<'_, T> {
     type Target = Arc<T>;
@@ -177,7 +202,7 @@ impl<T> Deref for Used<'_, T> {
     #[inline]
     fn deref(&self) -> &Arc<T> {
         // SAFETY: made where the slot was live, whose value nobody changes before its users have left; this is one.
-        let value = unsafe { &*self.0.value.get() };
+        let value = unsafe { &*self.slot.value.get() };
         value.as_ref().expect("a live slot has a value")
     }
 }
@@ -185,7 +210,15 @@ impl<T> Deref for Used<'_, T> {
 impl<T> Drop for Used<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.leave();
+        match &self.held {
+            None => self.slot.leave(),
+            Some(held) => {
+                held.leave();
+                if self.slot.state.load(Relaxed) & CLOSED != 0 {
+                    self.slot.empty();
+                }
+            }
+        }
     }
 }
 
@@ -259,7 +292,7 @@ impl<T: Send + Sync + 'static> Table<T> {
     pub(super) fn take<P>(&self, handle: *const P) -> Result<Arc<T>> {
         let used = self.get(handle)?;
         let generation = handle.addr() as u64 >> SLOT_BITS & ((1 << GENERATION_BITS) - 1);
-        match used.0.close(generation) {
+        match used.slot.close(generation) {
             true => Ok(Arc::clone(&used)),
             false => Err(self.unknown(handle)),
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod area;
 pub(crate) mod attach;
+pub(crate) mod biased;
 pub(crate) mod cache;
 pub(crate) mod clock;
 pub(crate) mod environment;
@@ -9,6 +10,7 @@ pub(crate) mod fork;
 pub(crate) mod futex;
 pub(crate) mod helpers;
 pub(crate) mod host;
+pub(crate) mod in_use;
 pub(crate) mod library;
 #[cfg(feature = "cuda")]
 pub(crate) mod loaded;

@@ -12,6 +12,7 @@ use crate::{
     net::{Address, CommId, Packed, Protection, Secret},
     sys::{
         fork::{self, ProcessFd},
+        membarrier,
         per_process::PerProcess,
         poll::{self, Ready},
         tcp, thread,
@@ -124,6 +125,7 @@ pub(super) fn start() -> Result<Arc<Control>, Error> {
 }
 
 fn make() -> Result<Arc<Control>, Error> {
+    membarrier::register_here(); // later it takes longer: there is a thread then
     fork::watch().map_err(|e| Error::system("cannot watch for forks", e))?;
     if !AT_EXIT.swap(true, Relaxed) {
         thread::at_exit(say_goodbye)

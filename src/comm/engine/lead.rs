@@ -124,7 +124,7 @@ impl Engine {
         if looks <= 1 {
             patience.refresh();
         }
-        let is_wanted = self.mail.load(Relaxed) || self.waiting.load(Relaxed) > 0;
+        let is_wanted = self.mail.load(Relaxed) || self.turns().waiting.load(Relaxed) > 0;
         if is_wanted {
             return false;
         }
@@ -270,8 +270,8 @@ impl Engine {
             let polled = floor.jobs.poll(&floor.links, lanes);
             let (any, ended) = polled.map_err(|met| self.cause_of(met.0, met.1))?;
             moved |= any;
-            if ended && self.waiting.load(SeqCst) > 0 {
-                self.turned_over();
+            if ended && self.turns().waiting.load(SeqCst) > 0 {
+                self.turns().over();
             }
         }
         let reached = match until {
@@ -279,7 +279,7 @@ impl Engine {
             Until::Over(completion) => completion.is_over(),
             Until::Idle => floor.is_idle() && !self.mail.load(SeqCst),
             Until::Relieved => {
-                self.waiting.load(SeqCst) > 0
+                self.turns().waiting.load(SeqCst) > 0
                     || floor.is_idle() && !self.mail.load(SeqCst)
                     || self.is_stopping()
             }
@@ -411,7 +411,7 @@ impl Engine {
         // It is closed, so that no link is got ready.
         let _ = self.take_mail(floor);
         floor.jobs.fail(&cause);
-        self.turned_over();
+        self.turns().over();
     }
 }
 

@@ -12,6 +12,7 @@
 //! Collective calls begin in the order of their numbers, each with lanes of its own, the next ones in turn; one whose lanes
 //! are still used by an earlier one waits. The oldest can therefore always go on.
 
+mod floor;
 mod job;
 mod jobs;
 mod lead;
@@ -44,25 +45,25 @@ use crate::{
         layout::Blocks,
     },
     record::{End, Recorder, write_flight},
-    sys::helpers::Helpers,
+    sys::{biased::Biased, helpers::Helpers},
     transport::{CALL_LANES, MAX_MESSAGE, links::Links, shm::Bell, words_of},
     types::{Call, Cause, Collective, DType, Error, Reducing, Result},
 };
+use floor::{Floor, Held, Turns};
 use job::{Collecting, Placed};
 use jobs::Jobs;
 use lead::{Own, Until};
 use next::Next;
 use online::Online;
-use quick::Lately;
 #[cfg(feature = "cuda")]
 use std::os::fd::OwnedFd;
 use std::{
     collections::HashSet,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{
-            AtomicBool, AtomicU32, AtomicU64,
+            AtomicBool, AtomicU64,
             Ordering::{Relaxed, SeqCst},
         },
     },
@@ -90,15 +91,9 @@ pub(super) struct Engine {
     /// Whether no call is accepted any more.
     finalized: AtomicBool,
     desk: Mutex<Desk>,
-    floor: Mutex<Floor>,
+    floor: Biased<Floor, Turns>,
     /// Whether the desk has jobs for the floor.
     mail: AtomicBool,
-    /// Whether there may be jobs that nobody leads.
-    left: AtomicBool,
-    /// Threads that wait for the floor or for the end of an operation.
-    waiting: AtomicU32,
-    turn: Mutex<Turn>,
-    turned: Condvar,
     /// Rings for whoever leads, and may be asleep.
     bell: Arc<Bell>,
 }
@@ -112,67 +107,6 @@ struct Desk {
     online: Option<Online>,
     /// Jobs that the floor has not taken yet.
     incoming: Vec<Job>,
-}
-
-/// What one thread at a time moves.
-pub(super) struct Floor {
-    links: Links,
-    patience: Patience,
-    scratch: Vec<u64>,
-    lately: Lately,
-    jobs: Jobs,
-    ways: Ways,
-    /// When the leader last looked at the clock, and time in which nobody looked, as when the process was stopped: that
-    /// does not count as waiting.
-    looked: Option<Instant>,
-    lost: Duration,
-}
-
-/// How many calls went which way.
-#[derive(Debug, Default)]
-struct Ways {
-    short: u64,
-    straight: u64,
-    /// By the general executor, be it only the rest of them.
-    general: u64,
-}
-
-impl Floor {
-    fn is_idle(&self) -> bool {
-        self.jobs.is_idle()
-    }
-
-    /// Somebody begins to lead.
-    fn begin(&mut self) {
-        self.patience.refresh();
-        if self.is_idle() {
-            self.looked = None;
-            self.lost = Duration::ZERO;
-        }
-    }
-
-    /// The leader looks at the clock.
-    fn look(&mut self) {
-        let now = Instant::now();
-        let gap = now.saturating_duration_since(self.looked.unwrap_or(now));
-        self.lost += gap.saturating_sub(GAP);
-        self.looked = Some(now);
-    }
-
-    /// How long something has stood still that did so first at `since`.
-    fn elapsed(&self, since: Instant) -> Duration {
-        since.elapsed().saturating_sub(self.lost)
-    }
-}
-
-/// The most that counts as waiting between two looks.
-const GAP: Duration = Duration::from_secs(1);
-
-/// The state of the engine's own thread.
-#[derive(Default)]
-struct Turn {
-    running: bool,
-    stop: bool,
 }
 
 /// How leading a call came out, or its panic.
@@ -209,16 +143,8 @@ impl Engine {
         helpers: Helpers,
     ) -> Self {
         let plans = Plans::new(helpers, links.takes_all());
-        let floor = Floor {
-            links,
-            patience: Patience::new(membership.crowd()),
-            scratch: Vec::new(),
-            lately: Lately::default(),
-            jobs: Jobs::new(membership.rank(), membership.ranks()),
-            ways: Ways::default(),
-            looked: None,
-            lost: Duration::ZERO,
-        };
+        let jobs = Jobs::new(membership.rank(), membership.ranks());
+        let floor = Floor::new(links, Patience::new(membership.crowd()), jobs);
         let explains = membership.rank() == 0 && config.explains();
         let desk = Desk {
             plans,
@@ -237,12 +163,8 @@ impl Engine {
             next: Next::default(),
             finalized: AtomicBool::new(false),
             desk: Mutex::new(desk),
-            floor: Mutex::new(floor),
+            floor: Biased::new(floor, Turns::default()),
             mail: AtomicBool::new(false),
-            left: AtomicBool::new(false),
-            waiting: AtomicU32::new(0),
-            turn: Mutex::default(),
-            turned: Condvar::new(),
             bell,
         };
         engine.set_timeout(timeout);
@@ -302,8 +224,8 @@ impl Engine {
         }
         // Nothing else is under way: this thread leads, and works on the caller's memory.
         if desk.incoming.is_empty()
-            && let Ok(mut floor) = self.floor.try_lock()
-            && floor.is_idle()
+            && let Some(mut floor) = self.try_floor()
+            && floor.is_free()
         {
             self.next.settle();
             drop(desk);
@@ -384,7 +306,7 @@ impl Engine {
     }
 
     /// Gives up the floor after [`Engine::run_own`], and says how it went.
-    fn end_own(&self, floor: MutexGuard<'_, Floor>, led: Led) -> Result<()> {
+    fn end_own(&self, floor: Held<'_>, led: Led) -> Result<()> {
         self.step_back(floor);
         match led {
             Ok(outcome) => outcome.map_err(Error::Failed),
@@ -476,7 +398,7 @@ impl Engine {
     fn post(&self, mut desk: MutexGuard<'_, Desk>, job: Job) {
         desk.incoming.push(job);
         self.mail.store(true, SeqCst);
-        self.left.store(true, SeqCst);
+        self.turns().left.store(true, SeqCst);
         self.next.settle();
     }
 
@@ -501,7 +423,7 @@ impl Engine {
 
     /// Waits until nothing is under way.
     pub(super) fn drain(&self) {
-        if self.left.load(SeqCst) {
+        if self.turns().left.load(SeqCst) {
             self.wait_until(Until::Idle);
         }
     }
@@ -536,7 +458,7 @@ impl Engine {
         // Only a forked child has no floor.
         let _ = self.with_floor(|floor| {
             floor.links.tell();
-            let Ways {
+            let floor::Ways {
                 short,
                 straight,
                 general,
@@ -583,11 +505,8 @@ impl Engine {
     /// Does something with the floor, once whoever leads has stepped back.
     fn with_floor<R>(&self, body: impl FnOnce(&mut Floor) -> R) -> Result<R> {
         self.membership.check()?;
-        self.waiting.fetch_add(1, SeqCst);
-        self.bell.wake();
-        let mut floor = self.floor.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut floor = self.wait_for_floor();
         let done = body(&mut floor);
-        self.waiting.fetch_sub(1, SeqCst);
         self.step_back(floor);
         Ok(done)
     }

@@ -41,6 +41,8 @@ pub(crate) enum Size<'a> {
 #[derive(Default)]
 pub(super) struct Lately {
     kept: Vec<Quick>,
+    /// The last one of them that was made.
+    last: usize,
     /// The last ones that are not among them, and whether they were tried: a call that is made but once is not worth keeping.
     once: Vec<(Placed, bool)>,
 }
@@ -107,6 +109,15 @@ impl Quick {
 }
 
 impl Lately {
+    /// The kept call that does what is asked.
+    #[inline(always)] // in the path of each short call
+    fn find(&mut self, asked: &Asked<'_>) -> Option<usize> {
+        if !self.kept.get(self.last).is_some_and(|quick| quick.is(asked)) {
+            self.last = self.kept.iter().position(|quick| quick.is(asked))?;
+        }
+        Some(self.last)
+    }
+
     fn knows(&self, placed: &Placed) -> bool {
         self.kept.iter().any(|quick| quick.placed.repeats(placed))
     }
@@ -185,18 +196,18 @@ impl Engine {
         if !self.membership.is_here() {
             return None;
         }
-        let mut guard = self.floor.try_lock().ok()?;
+        let mut guard = self.try_floor()?;
         let floor = &mut *guard;
-        let at = floor.lately.kept.iter().position(|quick| quick.is(asked))?;
-        let seen = self.next.look()?;
+        let at = floor.lately.find(asked)?;
+        let place = self.next.look()?;
+        let is_wanted = self.mail.load(SeqCst) || !floor.is_free();
         let quick = &mut floor.lately.kept[at];
         let buffers = buffers(quick.bytes).filter(|buffers| quick.lie_right(buffers))?;
-        let is_wanted = self.mail.load(SeqCst) || !floor.jobs.is_idle();
         let is_over = self.finalized.load(SeqCst) || self.closed.get().is_some() || self.membership.trouble();
         if is_wanted || is_over || tracing::enabled!(tracing::Level::TRACE) {
             return None;
         }
-        let (seq, first_lane) = self.next.take_seen(seen, quick.lanes)?;
+        let (seq, first_lane) = place.take(quick.lanes);
         (quick.placed.call.seq, quick.placed.first_lane) = (seq, first_lane);
         let [first, count] = quick.words;
         let words = [first | u64::from(seq), count];

@@ -1,6 +1,10 @@
 //! Who leads: callers that wait, and the engine's own thread when there are none.
 
-use super::{Engine, Floor, Turn, lead::Until};
+use super::{
+    Engine,
+    floor::{Floor, Held},
+    lead::Until,
+};
 use crate::{
     exec::Completion,
     sys::thread::spawn_quiet,
@@ -9,7 +13,7 @@ use crate::{
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, MutexGuard, PoisonError, TryLockError,
+        Arc, PoisonError,
         atomic::Ordering::{Relaxed, SeqCst},
     },
     time::{Duration, Instant},
@@ -24,28 +28,26 @@ impl Engine {
     }
 
     pub(super) fn wait_until(&self, until: Until<'_>) {
-        self.waiting.fetch_add(1, SeqCst);
+        let turns = self.turns();
+        turns.waiting.fetch_add(1, SeqCst);
         self.bell.wake();
         loop {
-            let mut turn = self.turn();
+            let turn = turns.turn();
             if self.is_reached(until) {
                 break;
             }
             // Under the lock of turns: who leads now will find this thread waiting when it steps back.
-            match self.free_floor() {
+            match self.try_floor() {
                 Some(floor) => {
                     drop(turn);
                     self.take_over(floor, until);
                 }
-                None => {
-                    turn = self.turned.wait(turn).unwrap_or_else(PoisonError::into_inner);
-                    drop(turn);
-                }
+                None => drop(turns.wait(turn)),
             }
         }
-        self.waiting.fetch_sub(1, SeqCst);
+        turns.waiting.fetch_sub(1, SeqCst);
         // The thread may have stepped back for this caller.
-        self.turned_over();
+        turns.over();
     }
 
     /// Whether what a caller waits for has come, as far as can be seen without the floor.
@@ -53,25 +55,13 @@ impl Engine {
         match until {
             Until::OwnDone => false,
             Until::Over(completion) => completion.is_over(),
-            Until::Idle | Until::Relieved => !self.left.load(SeqCst),
-        }
-    }
-
-    /// The floor, if nobody leads. Should a leader have panicked, all that was under way ends.
-    fn free_floor(&self) -> Option<MutexGuard<'_, Floor>> {
-        match self.floor.try_lock() {
-            Ok(floor) => Some(floor),
-            Err(TryLockError::WouldBlock) => None,
-            Err(TryLockError::Poisoned(poisoned)) => {
-                let mut floor = poisoned.into_inner();
-                self.break_down(&mut floor);
-                Some(floor)
-            }
+            Until::Idle | Until::Relieved => !self.turns().left.load(SeqCst),
         }
     }
 
     /// Leads. How that went, the operations' ends tell.
-    fn take_over(&self, mut floor: MutexGuard<'_, Floor>, until: Until<'_>) {
+    fn take_over(&self, mut floor: Held<'_>, until: Until<'_>) {
+        self.mend(&mut floor);
         let led = catch_unwind(AssertUnwindSafe(|| self.lead(&mut floor, None, until)));
         if led.is_err() {
             self.break_down(&mut floor);
@@ -90,46 +80,34 @@ impl Engine {
     }
 
     /// Gives up the floor, for whoever waits for it or for the thread.
-    pub(super) fn step_back(&self, floor: MutexGuard<'_, Floor>) {
-        if self.left.load(SeqCst) {
-            self.left.store(false, SeqCst);
+    pub(super) fn step_back(&self, floor: Held<'_>) {
+        let turns = self.turns();
+        if turns.left.load(SeqCst) {
+            turns.left.store(false, SeqCst);
             if !floor.is_idle() || self.mail.load(SeqCst) {
-                self.left.store(true, SeqCst);
+                turns.left.store(true, SeqCst);
             }
         }
         if floor.is_idle() {
             floor.links.rest();
         }
-        drop(floor);
-        if self.left.load(SeqCst) || self.waiting.load(SeqCst) > 0 {
-            self.turned_over();
-        }
     }
 
     /// [`Engine::step_back`] from a floor where nothing is under way.
     #[inline(always)] // in the path of each short call
-    pub(super) fn step_back_idle(&self, floor: MutexGuard<'_, Floor>) {
-        if self.left.load(Relaxed) || floor.links.are_wanted() {
-            return self.step_back(floor);
+    pub(super) fn step_back_idle(&self, floor: Held<'_>) {
+        if self.turns().left.load(Relaxed) || floor.links.are_wanted() {
+            self.step_back(floor);
         }
-        drop(floor);
-        if self.left.load(SeqCst) || self.waiting.load(SeqCst) > 0 {
-            self.turned_over();
-        }
-    }
-
-    /// Has all those look who wait.
-    pub(super) fn turned_over(&self) {
-        let _turn = self.turn();
-        self.turned.notify_all();
     }
 
     /// Has whoever leads, or the thread, look at the desk and at gates.
     pub(in crate::comm) fn nudge(&self) {
+        let turns = self.turns();
         self.mail.store(true, SeqCst);
-        self.left.store(true, SeqCst);
+        turns.left.store(true, SeqCst);
         self.bell.wake();
-        self.turned_over();
+        turns.over();
     }
 
     /// Makes the engine's own thread if it is not there.
@@ -137,7 +115,7 @@ impl Engine {
     /// # Errors
     /// [`Error::System`] when the system has no room for a thread.
     pub(super) fn need_thread(self: &Arc<Self>) -> Result<()> {
-        let mut turn = self.turn();
+        let mut turn = self.turns().turn();
         if !turn.running && !turn.stop {
             let engine = Some(self.clone());
             spawn_quiet(c"ccl-progress", engine, |engine| {
@@ -153,28 +131,30 @@ impl Engine {
 
     /// Leads whenever there is something to lead and nobody waits.
     fn serve(&self) {
-        let mut turn = self.turn();
+        let turns = self.turns();
+        let mut turn = turns.turn();
         while !turn.stop {
-            if self.left.load(SeqCst)
-                && self.waiting.load(SeqCst) == 0
-                && let Some(floor) = self.free_floor()
+            if turns.left.load(SeqCst)
+                && turns.waiting.load(SeqCst) == 0
+                && let Some(floor) = self.try_floor()
             {
                 drop(turn);
                 self.take_over(floor, Until::Relieved);
-                turn = self.turn();
+                turn = turns.turn();
                 continue;
             }
-            turn = self.turned.wait(turn).unwrap_or_else(PoisonError::into_inner);
+            turn = turns.wait(turn);
         }
         turn.running = false;
-        self.turned.notify_all();
+        turns.turned.notify_all();
     }
 
     /// Ends the thread, if there is one, and waits until it is gone.
     pub(in crate::comm) fn stop(&self) {
-        let mut turn = self.turn();
+        let turns = self.turns();
+        let mut turn = turns.turn();
         turn.stop = true;
-        self.turned.notify_all();
+        turns.turned.notify_all();
         let end = Instant::now() + STOP_WAIT;
         while turn.running {
             let left = end.saturating_duration_since(Instant::now());
@@ -182,17 +162,13 @@ impl Engine {
                 return;
             }
             self.bell.wake();
-            let woken = self.turned.wait_timeout(turn, left.min(LOOK));
+            let woken = turns.turned.wait_timeout(turn, left.min(LOOK));
             turn = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        self.turn().stop
-    }
-
-    fn turn(&self) -> MutexGuard<'_, Turn> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        self.turns().turn().stop
     }
 }
 

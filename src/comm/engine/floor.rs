@@ -1,0 +1,262 @@
+//! [`Floor`]: links and operations under way; [`Held`]: having it; [`Turns`]: who waits for it.
+
+use super::{Engine, jobs::Jobs, quick::Lately};
+use crate::{
+    exec::wait::Patience,
+    sys::biased::{Guard, Waiters},
+    transport::links::Links,
+};
+use std::{
+    ops::{Deref, DerefMut},
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What one thread at a time moves.
+pub(super) struct Floor {
+    pub(super) links: Links,
+    pub(super) patience: Patience,
+    pub(super) scratch: Vec<u64>,
+    pub(super) lately: Lately,
+    pub(super) jobs: Jobs,
+    pub(super) ways: Ways,
+    /// Whether somebody who had it panicked: what is under way has no hope.
+    pub(super) is_broken: bool,
+    /// When the leader last looked at the clock, and time in which nobody looked, as when the process was stopped: that
+    /// does not count as waiting.
+    looked: Option<Instant>,
+    lost: Duration,
+}
+
+/// How many calls went which way.
+#[derive(Debug, Default)]
+pub(super) struct Ways {
+    pub(super) short: u64,
+    pub(super) straight: u64,
+    /// By the general executor, be it only the rest of them.
+    pub(super) general: u64,
+}
+
+impl Floor {
+    pub(super) fn new(links: Links, patience: Patience, jobs: Jobs) -> Self {
+        Floor {
+            links,
+            patience,
+            scratch: Vec::new(),
+            lately: Lately::default(),
+            jobs,
+            ways: Ways::default(),
+            is_broken: false,
+            looked: None,
+            lost: Duration::ZERO,
+        }
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.jobs.is_idle()
+    }
+
+    /// Whether a call may go ahead on it.
+    pub(super) fn is_free(&self) -> bool {
+        self.is_idle() && !self.is_broken
+    }
+
+    /// Somebody begins to lead.
+    pub(super) fn begin(&mut self) {
+        self.patience.refresh();
+        if self.is_idle() {
+            self.looked = None;
+            self.lost = Duration::ZERO;
+        }
+    }
+
+    /// The leader looks at the clock.
+    pub(super) fn look(&mut self) {
+        let now = Instant::now();
+        let gap = now.saturating_duration_since(self.looked.unwrap_or(now));
+        self.lost += gap.saturating_sub(GAP);
+        self.looked = Some(now);
+    }
+
+    /// How long something has stood still that did so first at `since`.
+    pub(super) fn elapsed(&self, since: Instant) -> Duration {
+        since.elapsed().saturating_sub(self.lost)
+    }
+}
+
+/// The most that counts as waiting between two looks.
+const GAP: Duration = Duration::from_secs(1);
+
+/// The floor, which this thread has: it leads.
+pub(super) struct Held<'e>(Guard<'e, Floor, Turns>);
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.is_broken = true;
+        }
+    }
+}
+
+impl Deref for Held<'_> {
+    type Target = Floor;
+
+    #[inline]
+    fn deref(&self) -> &Floor {
+        &self.0
+    }
+}
+
+impl DerefMut for Held<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Floor {
+        &mut self.0
+    }
+}
+
+/// Who waits for the floor: callers, and the engine's own thread.
+#[derive(Default)]
+pub(super) struct Turns {
+    /// Whether there may be jobs that nobody leads.
+    pub(super) left: AtomicBool,
+    /// Threads that wait for the floor or for the end of an operation.
+    pub(super) waiting: AtomicU32,
+    turn: Mutex<Turn>,
+    pub(super) turned: Condvar,
+}
+
+/// The state of the engine's own thread.
+#[derive(Default)]
+pub(super) struct Turn {
+    pub(super) running: bool,
+    pub(super) stop: bool,
+}
+
+impl Turns {
+    pub(super) fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until it is somebody's turn.
+    pub(super) fn wait<'t>(&self, turn: MutexGuard<'t, Turn>) -> MutexGuard<'t, Turn> {
+        self.turned.wait(turn).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has all those look who wait.
+    pub(super) fn over(&self) {
+        let _turn = self.turn();
+        self.turned.notify_all();
+    }
+}
+
+impl Waiters for Turns {
+    #[inline]
+    fn tell(&self) {
+        if self.left.load(SeqCst) || self.waiting.load(SeqCst) > 0 {
+            self.over();
+        }
+    }
+}
+
+impl Engine {
+    pub(super) fn turns(&self) -> &Turns {
+        &self.floor.waiters
+    }
+
+    /// The floor, if nobody has it: who leads then begins with [`Engine::mend`].
+    #[inline]
+    pub(super) fn try_floor(&self) -> Option<Held<'_>> {
+        self.floor.try_lock().map(Held)
+    }
+
+    /// Ends all that was under way when somebody panicked who had the floor.
+    pub(super) fn mend(&self, floor: &mut Floor) {
+        if std::mem::take(&mut floor.is_broken) {
+            self.break_down(floor);
+        }
+    }
+
+    /// The floor, once whoever leads has stepped back.
+    pub(super) fn wait_for_floor(&self) -> Held<'_> {
+        let turns = self.turns();
+        turns.waiting.fetch_add(1, SeqCst);
+        self.bell.wake();
+        let mut turn = turns.turn();
+        let mut floor = loop {
+            // Under the lock of turns: who has it will find this thread waiting when giving it up.
+            match self.try_floor() {
+                Some(floor) => break floor,
+                None => turn = turns.wait(turn),
+            }
+        };
+        drop(turn);
+        turns.waiting.fetch_sub(1, SeqCst);
+        self.mend(&mut floor);
+        floor
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        bootstrap::UniqueId,
+        comm::{Communicator, Config},
+        types::{Error, Op},
+    };
+    use std::{
+        panic::{AssertUnwindSafe, catch_unwind},
+        sync::atomic::{AtomicBool, Ordering::Relaxed},
+    };
+
+    fn alone() -> Communicator {
+        let id = UniqueId::new().unwrap();
+        Communicator::init(1, &id, 0, &Config::default()).unwrap()
+    }
+
+    #[test]
+    fn who_waits_is_told_by_calls_that_are_refused() {
+        let (comm, is_over) = (alone(), AtomicBool::new(false));
+        let (send, mut recv) = ([1u32; 2], [0u32; 2]);
+        for _ in 0..100 {
+            comm.all_reduce(&send, &mut recv, Op::Sum).unwrap();
+        }
+        let refused = |recv: &mut [u32]| {
+            // It has the floor when it is found to be wrong.
+            let refused = comm.all_reduce(&send, &mut recv[..1], Op::Sum);
+            assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    refused(&mut recv);
+                }
+            });
+            for _ in 0..2000 {
+                comm.engine.memory().unwrap();
+            }
+            is_over.store(true, Relaxed);
+        });
+    }
+
+    #[test]
+    fn a_panic_on_the_floor_ends_what_is_under_way_and_locks_nobody_out() {
+        let comm = alone();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            comm.engine.with_floor(|_| panic!("on the floor"))
+        }));
+        panicked.unwrap_err();
+        let (send, mut recv) = ([1u32], [0u32]);
+        let failed = comm.all_reduce(&send, &mut recv, Op::Sum).unwrap_err();
+        assert!(failed.to_string().contains("panicked"), "{failed}");
+        comm.engine.memory().unwrap();
+        let closed = comm.all_reduce(&send, &mut recv, Op::Sum);
+        assert!(matches!(closed, Err(Error::Closed(_))), "{closed:?}");
+    }
+}

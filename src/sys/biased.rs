@@ -1,0 +1,291 @@
+//! [`Biased`]: a lock that costs the thread which takes it time and again no locked instruction.
+//!
+//! Such an instruction waits until all stores before it have left the processor, which those of a short call have not: the
+//! two of an uncontended lock take longer than half of the call. The thread that has had the lock some times in a row becomes
+//! its owner. It says by a plain store that it is inside, and looks whether it still is the owner. Whoever else wants the lock
+//! takes that away first, with a barrier on all processors ([`membarrier::here`]), which is dear, so that after each
+//! such time the next owner must have had the lock twice as often in a row.
+//!
+//! `tests/biased_model.rs` has the same steps for loom.
+
+use super::membarrier;
+use std::{
+    cell::{Cell, UnsafeCell},
+    marker::PhantomData,
+    ops::{Deref, DerefMut},
+    sync::atomic::{
+        AtomicBool, AtomicUsize,
+        Ordering::{Acquire, Relaxed, Release, SeqCst},
+        compiler_fence, fence,
+    },
+    thread,
+};
+
+/// A value that one thread at a time has.
+///
+/// Who has said that it waits, and then does not get it by [`Biased::try_lock`], is told by whoever has it ([`Waiters`]).
+pub(crate) struct Biased<T, W: Waiters = Nobody> {
+    pub(crate) waiters: W,
+    /// [`FREE`], [`HELD`], or the mark of the thread that owns it.
+    state: AtomicUsize,
+    /// Whether the owner is inside, or who was the owner before that was taken away.
+    inside: AtomicBool,
+    /// Belongs to whoever holds it.
+    streak: Cell<Streak>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value and the streak belong to one thread at a time, as the fields tell.
+unsafe impl<T: Send, W: Waiters + Sync> Sync for Biased<T, W> {}
+
+/// Those who wait for a [`Biased`].
+pub(crate) trait Waiters {
+    /// It was given up: whoever has said before that it waits is told.
+    fn tell(&self);
+}
+
+/// No one waits: who does not get it tries again.
+#[derive(Default)]
+pub(crate) struct Nobody;
+
+impl Waiters for Nobody {
+    #[inline]
+    fn tell(&self) {}
+}
+
+/// Nobody holds it, unless somebody is still inside.
+const FREE: usize = 0;
+/// Somebody holds it who does not own it.
+const HELD: usize = 1;
+
+/// Who had it last without owning it, how often in a row, and how often makes an owner; [`usize::MAX`]: none is made.
+#[derive(Clone, Copy)]
+struct Streak {
+    thread: usize,
+    times: usize,
+    needed: usize,
+}
+
+/// The value of a [`Biased`] that this thread has.
+///
+/// Two words, which stay in registers: those that are put down and read again at once would be waited for.
+pub(crate) struct Guard<'l, T, W: Waiters = Nobody> {
+    lock: &'l Biased<T, W>,
+    is_owner: bool,
+    _stays: PhantomData<*const ()>,
+}
+
+impl<T, W: Waiters> Biased<T, W> {
+    pub(crate) fn new(value: T, waiters: W) -> Self {
+        Biased {
+            waiters,
+            state: AtomicUsize::new(FREE),
+            inside: AtomicBool::new(false),
+            streak: Cell::new(Streak {
+                thread: 0,
+                times: 0,
+                needed: if membarrier::register_here() {
+                    FIRST
+                } else {
+                    usize::MAX
+                },
+            }),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// The value, if nobody has it.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T, W>> {
+        let me = mark();
+        // Acquire: a thread may have the mark of one that has ended.
+        if self.state.load(Relaxed) == me && !self.inside.load(Acquire) {
+            self.inside.store(true, Relaxed);
+            compiler_fence(SeqCst); // with the barrier in `try_otherwise`
+            if self.state.load(Relaxed) == me {
+                return Some(self.guard(true));
+            }
+            self.leave();
+        }
+        self.try_otherwise(me)
+    }
+
+    /// The value, which others have for moments only.
+    #[inline]
+    pub(crate) fn lock(&self) -> Guard<'_, T, W> {
+        loop {
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+            thread::yield_now();
+        }
+    }
+
+    #[cold]
+    fn try_otherwise(&self, me: usize) -> Option<Guard<'_, T, W>> {
+        loop {
+            fence(SeqCst); // between what says that this thread waits, and the look whether it has to
+            let seen = self.state.load(Relaxed);
+            // Its own owner would be inside twice.
+            if seen == HELD || (seen == FREE || seen == me) && self.inside.load(Relaxed) {
+                return None;
+            }
+            if self.state.compare_exchange(seen, HELD, Acquire, Relaxed).is_err() {
+                continue;
+            }
+            let is_taken_away = seen != FREE;
+            if is_taken_away && seen != me {
+                membarrier::here();
+            }
+            if !self.inside.load(Acquire) {
+                return Some(self.enter(me, is_taken_away));
+            }
+            // Who is inside leaves it free. Should that be done already, nobody would say so to those who saw it held just now.
+            self.state.store(FREE, Release);
+        }
+    }
+
+    /// This thread holds it, and owns it from now on if it has had it often enough.
+    fn enter(&self, me: usize, was_taken_away: bool) -> Guard<'_, T, W> {
+        let Streak {
+            thread,
+            times,
+            mut needed,
+        } = self.streak.get();
+        if was_taken_away {
+            needed = needed.saturating_mul(2).min(MOST);
+        }
+        let times = if thread == me { times + 1 } else { 1 };
+        let is_owner = times >= needed;
+        self.streak.set(Streak {
+            thread: me,
+            times: if is_owner { 0 } else { times },
+            needed,
+        });
+        if is_owner {
+            self.inside.store(true, Relaxed);
+            self.state.store(me, Release);
+            fence(SeqCst); // between that it was free, which others may have seen, and the look at who waits
+        }
+        self.guard(is_owner)
+    }
+
+    #[inline]
+    fn guard(&self, is_owner: bool) -> Guard<'_, T, W> {
+        Guard {
+            lock: self,
+            is_owner,
+            _stays: PhantomData,
+        }
+    }
+
+    /// The owner leaves.
+    #[inline]
+    fn leave(&self) {
+        self.inside.store(false, Release);
+        compiler_fence(SeqCst); // with the barrier in `try_otherwise`
+        if self.state.load(Relaxed) <= HELD {
+            fence(SeqCst); // somebody may have seen it inside, and waits
+        }
+    }
+}
+
+impl<T, W: Waiters> Drop for Guard<'_, T, W> {
+    #[inline]
+    fn drop(&mut self) {
+        let lock = self.lock;
+        match self.is_owner {
+            true => lock.leave(),
+            false => {
+                lock.state.store(FREE, Release);
+                fence(SeqCst); // as in `leave`
+            }
+        }
+        lock.waiters.tell();
+    }
+}
+
+impl<T, W: Waiters> Deref for Guard<'_, T, W> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this thread has it while the guard lives.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T, W: Waiters> DerefMut for Guard<'_, T, W> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`; and the guard is borrowed alone.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+/// What no other thread that lives has: an address of this one's.
+#[inline]
+fn mark() -> usize {
+    thread_local!(static MARK: u8 = const { 0 });
+    MARK.with(|mark| &raw const *mark).addr()
+}
+
+/// How often in a row a thread must have it to become its first owner, and any later one at most.
+const FIRST: usize = 16;
+const MOST: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Barrier, atomic::AtomicU32};
+
+    fn is_owned<T>(lock: &Biased<T>) -> bool {
+        lock.state.load(SeqCst) > HELD
+    }
+
+    #[test]
+    fn who_takes_it_again_and_again_owns_it_until_another_comes() {
+        let lock = Biased::new(0, Nobody);
+        let biases = lock.streak.get().needed == FIRST;
+        for _ in 0..FIRST {
+            *lock.try_lock().unwrap() += 1;
+        }
+        assert_eq!(is_owned(&lock), biases);
+        let guard = lock.try_lock().unwrap();
+        assert!(lock.try_lock().is_none(), "nobody is inside twice");
+        thread::scope(|scope| {
+            let refused = scope.spawn(|| lock.try_lock().is_none()).join().unwrap();
+            assert!(refused, "the owner is inside");
+        });
+        drop(guard);
+        assert!(!is_owned(&lock));
+        thread::scope(|scope| scope.spawn(|| *lock.lock() += 1).join().unwrap());
+        for _ in 0..2 * FIRST {
+            *lock.lock() += 1;
+        }
+        assert_eq!((*lock.lock(), is_owned(&lock)), (FIRST * 3 + 1, biases));
+    }
+
+    #[test]
+    fn one_at_a_time_has_it_whoever_comes() {
+        const ROUNDS: usize = 300;
+        let (lock, inside, start) = (Biased::new(0, Nobody), AtomicU32::new(0), Barrier::new(3));
+        let run = |burst: usize| {
+            start.wait();
+            for _ in 0..ROUNDS {
+                for _ in 0..burst {
+                    let mut value = lock.lock();
+                    assert_eq!(inside.fetch_add(1, Relaxed), 0);
+                    *value += 1;
+                    inside.fetch_sub(1, Relaxed);
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for burst in [1, 7, 100] {
+                scope.spawn(move || run(burst));
+            }
+        });
+        assert_eq!(*lock.lock(), ROUNDS * 108);
+    }
+}
