@@ -14,6 +14,7 @@ use crate::{
     mem::Region,
     plan::schedule::{Buffer, How, LoopVars, Step},
     reduce::{Manner, Pair, reduce_as},
+    sys::clock,
     transport::{CALL_LANES, Expected, Header, Link, Wires, Words, header_of, words_of},
     types::{DType, Error, Op},
 };
@@ -135,7 +136,7 @@ impl Short {
             cursor.advance(items);
         }
         Some(Short {
-            stream: legs.iter().all(|leg| leg.sends.is_empty()).then(Stream::default),
+            stream: legs.iter().all(|leg| leg.sends.is_empty()).then(Stream::new),
             legs,
             dtype: work.dtype,
             op: work.op,
@@ -166,6 +167,10 @@ impl Short {
         mut wait: impl FnMut(u32) -> bool,
     ) -> Option<Reached> {
         let flows = self.stream.as_ref().is_some_and(|stream| stream.flows(turn));
+        let falls_behind = flows && !self.has_begun(turn, wires);
+        if falls_behind {
+            Stream::fall_behind();
+        }
         let mut waited = 0;
         for leg in &self.legs {
             let mut looks = 0;
@@ -173,9 +178,6 @@ impl Short {
                 match self.step(leg, turn, wires) {
                     Tried::Done => break,
                     Tried::NotYet => {
-                        if flows && waited == 0 {
-                            Stream::fall_behind();
-                        }
                         looks += 1;
                         waited += 1;
                     }
@@ -188,11 +190,23 @@ impl Short {
         }
         if let Some(stream) = &self.stream {
             stream.passed(turn, waited);
-            if flows && waited == 0 {
+            if flows && waited == 0 && !falls_behind {
                 self.foresee(turn, wires);
             }
         }
         None
+    }
+
+    /// Whether the first message that it receives has come.
+    #[inline]
+    fn has_begun<W: Wires>(&self, turn: &Turn<'_, '_>, wires: &W) -> bool {
+        let mut sources = self.legs.iter().flat_map(|leg| &leg.sources);
+        let first = sources.find_map(|from| match *from {
+            From::Peer(peer) => Some(peer),
+            From::Place(_) => None,
+        });
+        let link = first.and_then(|peer| wires.made_from(peer));
+        link.is_none_or(|link| link.has_come(turn.lane))
     }
 
     /// Has the messages of the next call, if it is like this one, brought into the cache: they are likely there already.
@@ -332,33 +346,38 @@ impl Short {
 /// Where it is as fast as they are it looks at each line just before that is written: the line goes to it and back in vain,
 /// which takes both longer than the call. So in calls of one kind that follow one another at once it falls a little behind
 /// when nothing is there yet, takes several messages one after the other then, and has the next one brought meanwhile.
-///
-/// Measured on 2 cores, 2 ranks, such calls, medians of 5, in ns, without -> with, when a call took twice the instructions of
-/// today's: gather of 8 bytes 218 -> 134, of 1 KiB 321 -> 254; reduce of 64 bytes 199 -> 140, of 1 KiB 358 -> 246; scatter of 8
-/// bytes 170 -> 132; broadcast of 64 bytes 214 -> 110, but of 8 bytes 100 -> 119.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Stream {
-    /// The number of the last call, and whether what it received came soon.
-    last: Cell<(u32, bool)>,
+    /// The number of the call after the last one, if what that received came soon; else [`NONE`].
+    next: Cell<u64>,
 }
 
 impl Stream {
+    fn new() -> Self {
+        Stream {
+            next: Cell::new(NONE),
+        }
+    }
+
     /// Whether the call before this one was of the same kind, and hardly waited. Not where ranks take turns: there time is
     /// better given to others.
     #[inline]
     fn flows(&self, turn: &Turn<'_, '_>) -> bool {
-        turn.is_alone && self.last.get() == (turn.number().wrapping_sub(1), true)
+        turn.is_alone && self.next.get() == u64::from(turn.number())
     }
 
     /// The call is over, in which so many looks were in vain.
     #[inline]
     fn passed(&self, turn: &Turn<'_, '_>, waited: u32) {
-        self.last.set((turn.number(), waited < SOON));
+        let next = u64::from(turn.number().wrapping_add(1));
+        self.next.set(if waited < SOON { next } else { NONE });
     }
 
-    /// Lets some time pass in which no line is looked at: some hundred nanoseconds.
+    /// Lets some time pass in which no line is looked at.
+    #[cold]
     fn fall_behind() {
-        for _ in 0..PAUSES {
+        let until = clock::now() + BEHIND;
+        while clock::now() < until {
             hint::spin_loop();
         }
     }
@@ -528,5 +547,7 @@ pub(crate) const FEW_LOOKS: u32 = 8;
 const MOST: usize = 64;
 /// Looks in vain of a call whose messages come soon, at most.
 const SOON: u32 = 32;
-/// The processor's pauses by which a rank falls behind. With 8 of them a gather of 8 bytes took 157 ns, with 16 134.
-const PAUSES: u32 = 16;
+/// Nanoseconds by which a rank falls behind.
+const BEHIND: u64 = 350;
+/// The number of no call.
+const NONE: u64 = u64::MAX;
