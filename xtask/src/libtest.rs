@@ -135,6 +135,7 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
             passed: 2,
             failed: vec!["a::broken".into()],
             skipped: vec!["a::slow: ignored, takes a day".into(), "a::gpu: no device".into()],
+            unsteady: Vec::new(),
         };
         assert_eq!(output.tally(), wanted);
     }

@@ -1,5 +1,6 @@
 //! What passed, failed and was skipped.
 
+use crate::checks::TIMES_AGAIN;
 use std::{env, process::ExitCode};
 
 /// The outcome of many checks.
@@ -10,6 +11,8 @@ pub(crate) struct Tally {
     pub(crate) failed: Vec<String>,
     /// What was skipped, and why.
     pub(crate) skipped: Vec<String>,
+    /// What failed among others, and passed by itself; it counts as passed.
+    pub(crate) unsteady: Vec<String>,
 }
 
 impl Tally {
@@ -44,8 +47,15 @@ impl Tally {
         }
     }
 
+    /// Counts what failed and has passed when it was run again.
+    pub(crate) fn passed_again(&mut self, tests: Vec<String>) {
+        self.passed += tests.len();
+        self.unsteady.extend(tests);
+    }
+
     pub(crate) fn add(&mut self, other: Tally) {
         self.passed += other.passed;
+        self.unsteady.extend(other.unsteady);
         self.failed.extend(other.failed);
         self.skipped.extend(other.skipped);
     }
@@ -59,6 +69,9 @@ impl Tally {
         }
         for name in &self.skipped {
             println!("skipped: {name}");
+        }
+        for name in &self.unsteady {
+            println!("unsteady: {name} (failed among others, passed {TIMES_AGAIN} times by itself)");
         }
         let incomplete = complete && !self.skipped.is_empty();
         if incomplete {
@@ -90,6 +103,7 @@ mod tests {
             passed: 3,
             failed: vec!["a.b".to_owned()],
             skipped: vec!["c: no such thing".to_owned()],
+            unsteady: Vec::new(),
         };
         assert_eq!(tally, want);
     }
