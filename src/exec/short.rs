@@ -302,42 +302,32 @@ impl Short {
             }
         }
         let far = tos.iter().flatten().any(|link| link.is_far());
-        self.compute(leg, turn, sources, rooms, far);
+        let mut stores = leg.stores.iter().map(|&place| turn.place(place, bytes));
+        let mut rooms = rooms.iter().copied();
+        let result = match (leg.how, &*sources) {
+            (How::Copy, &[only]) => Some(only),
+            _ => stores.next().or_else(|| rooms.next()).inspect(|first| {
+                let finish = (leg.how == How::ReduceLast).then_some(self.ranks);
+                reduce_as(self.op, self.dtype, finish, self.manner, sources, first);
+            }),
+        };
+        let store = |store: Region<'_>| {
+            result.inspect(|result| store.copy_from(result));
+        };
+        if !sends_first(bytes) {
+            stores.by_ref().for_each(store);
+        }
+        for room in rooms.filter(|room| room.len() > 0) {
+            result.inspect(|result| room.copy_out_from(result, far));
+        }
         for link in tos.iter().flatten() {
             link.commit(lane, header);
         }
+        stores.for_each(store);
         for link in froms.iter().flatten() {
             link.release(lane);
         }
         Tried::Done
-    }
-
-    #[inline]
-    fn compute(
-        &self,
-        leg: &Leg,
-        turn: &Turn<'_, '_>,
-        sources: &[Region<'_>],
-        rooms: &[Region<'_>],
-        far: bool,
-    ) {
-        let mut stores = leg.stores.iter().map(|&place| turn.place(place, leg.bytes));
-        let mut rooms = rooms.iter().copied();
-        let result = match (leg.how, sources) {
-            (How::Copy, &[only]) => only,
-            _ => {
-                let Some(first) = stores.next().or_else(|| rooms.next()) else {
-                    return;
-                };
-                let finish = (leg.how == How::ReduceLast).then_some(self.ranks);
-                reduce_as(self.op, self.dtype, finish, self.manner, sources, &first);
-                first
-            }
-        };
-        stores.for_each(|store| store.copy_from(&result));
-        for room in rooms.filter(|room| room.len() > 0) {
-            room.copy_out_from(&result, far);
-        }
     }
 }
 
@@ -486,6 +476,16 @@ impl Leg {
             steps: self.before,
         }
     }
+}
+
+/// Whether a step that keeps what it sends, `bytes` bytes, had better send it first, as its receiver waits for it. Of fewer bytes the
+/// stores for another processor would keep those for this one waiting.
+///
+/// All-gather of 2 ranks on an Intel Xeon, kept first -> sent first, in us: of 4 KiB a rank 1.0 -> 1.0, of 8 KiB 1.70 -> 1.74, of 10 KiB
+/// 1.81 -> 1.77, 12 KiB 2.10 -> 1.91, 16 KiB 2.77 -> 2.27, 24 KiB 3.86 -> 3.11.
+#[inline]
+pub(super) fn sends_first(bytes: usize) -> bool {
+    bytes > 8 << 10
 }
 
 /// Whether that is so soon: it is asked a few times, with the processor's pause in between.

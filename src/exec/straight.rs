@@ -8,7 +8,12 @@
 //! Whatever is not soon as it should be (a message that does not come, one of another call, no room) ends the way, and the
 //! general executor goes on from there. Messages are the same either way, so that other ranks never know.
 
-use super::{cursor::Cursor, host::Fault, memory::Work, short::reserve};
+use super::{
+    cursor::Cursor,
+    host::Fault,
+    memory::Work,
+    short::{reserve, sends_first},
+};
 use crate::{
     mem::Region,
     plan::{
@@ -245,15 +250,21 @@ impl Leg {
             }
             first = first.or(Some(link));
         }
-        let stores = self.stores.iter().map(|&at| place(at));
+        let mut stores: SmallVec<[Region<'_>; 2]> = self.stores.iter().map(|&at| place(at)).collect();
         let far = is_far(wires, self.sends.iter().copied());
-        work.combine(self.how, None, &sources, stores.chain(rooms), far);
+        let sends_first = self.how == How::Copy && !self.sends.is_empty() && sends_first(bytes);
+        let later = match sends_first {
+            true => std::mem::take(&mut stores),
+            false => SmallVec::new(),
+        };
+        work.combine(self.how, None, &sources, stores.into_iter().chain(rooms), far);
         // The links are there, as they were above.
         for &peer in &self.sends {
             if let Some(link) = wires.to(peer).map_err(|error| Fault::Wire { peer, error })? {
                 link.commit(lane, work.header);
             }
         }
+        work.combine(self.how, None, &sources, later.into_iter(), far);
         for from in &self.sources {
             let &From::Peer(peer) = from else { continue };
             if let Some(link) = wires.from(peer).map_err(|error| Fault::Wire { peer, error })? {
