@@ -17,10 +17,11 @@ use loom::{
 
 const FREE: usize = 0;
 const HELD: usize = 1;
-/// The marks of the threads.
+/// The marks of the threads, each with a place of its own.
 const OWNER: usize = 2;
 const OTHER: usize = 3;
 const THIRD: usize = 4;
+const PLACES: usize = 3;
 
 /// The fences that are there.
 #[derive(Clone, Copy)]
@@ -31,6 +32,8 @@ struct Fences {
     leaving: bool,
     /// In `try_otherwise`, before it is looked whether the lock can be had.
     looking: bool,
+    /// Whether each owner has a place of its own to say that it is inside.
+    apart: bool,
     /// Whether who took the lock away looks again after it has left it to who is inside.
     again: bool,
 }
@@ -39,13 +42,16 @@ const ALL: Fences = Fences {
     entering: true,
     leaving: true,
     looking: true,
+    apart: true,
     again: true,
 };
 
 struct Biased {
     fences: Fences,
+    /// Whether who has it once more becomes its owner: the code wants it to have it several times in a row.
+    makes_owners: bool,
     state: AtomicUsize,
-    inside: AtomicBool,
+    inside: [AtomicBool; PLACES],
     value: UnsafeCell<u32>,
     /// As the engine has it: who waits to be told.
     waiting: AtomicU32,
@@ -61,20 +67,26 @@ enum Guard {
 }
 
 impl Biased {
-    fn owned(fences: Fences) -> Arc<Biased> {
+    fn owned(fences: Fences, makes_owners: bool) -> Arc<Biased> {
         Arc::new(Biased {
             fences,
+            makes_owners,
             state: AtomicUsize::new(OWNER),
-            inside: AtomicBool::new(false),
+            inside: [(); PLACES].map(|()| AtomicBool::new(false)),
             value: UnsafeCell::new(0),
             waiting: AtomicU32::new(0),
             told: AtomicBool::new(false),
         })
     }
 
+    /// Where a thread says that it is inside.
+    fn inside(&self, me: usize) -> &AtomicBool {
+        &self.inside[if self.fences.apart { me - OWNER } else { 0 }]
+    }
+
     fn try_lock(&self, me: usize) -> Option<Guard> {
-        if self.state.load(Relaxed) == me && !self.inside.load(Acquire) {
-            self.inside.store(true, Relaxed);
+        if self.state.load(Relaxed) == me && !self.inside(me).load(Acquire) {
+            self.inside(me).store(true, Relaxed);
             if self.fences.entering {
                 fence(SeqCst);
             }
@@ -92,17 +104,18 @@ impl Biased {
                 fence(SeqCst);
             }
             let seen = self.state.load(Relaxed);
-            if seen == HELD || (seen == FREE || seen == me) && self.inside.load(Relaxed) {
+            let is_mine = seen == me;
+            if seen == HELD || (seen == FREE || is_mine) && self.is_anybody_inside() {
                 return None;
             }
             if self.state.compare_exchange(seen, HELD, Acquire, Relaxed).is_err() {
                 continue;
             }
-            if seen != FREE && seen != me {
+            if seen != FREE && !is_mine {
                 fence(SeqCst);
             }
-            if !self.inside.load(Acquire) {
-                return Some(Guard::Other);
+            if !self.is_anybody_inside() {
+                return Some(self.enter(me));
             }
             self.state.store(FREE, Release);
             if !self.fences.again {
@@ -111,12 +124,26 @@ impl Biased {
         }
     }
 
+    fn is_anybody_inside(&self) -> bool {
+        self.inside.iter().any(|inside| inside.load(Acquire))
+    }
+
+    fn enter(&self, me: usize) -> Guard {
+        if !self.makes_owners {
+            return Guard::Other;
+        }
+        self.inside(me).store(true, Relaxed);
+        self.state.store(me, Release);
+        fence(SeqCst);
+        Guard::Owner(me)
+    }
+
     fn leave(&self, me: usize) {
-        self.inside.store(false, Release);
+        self.inside(me).store(false, Release);
         if self.fences.leaving {
             fence(SeqCst);
         }
-        if self.state.load(Relaxed) != me {
+        if self.state.load(Relaxed) <= HELD {
             fence(SeqCst);
         }
     }
@@ -166,71 +193,72 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// The owner takes it twice; another waits for it, and a third one only tries. Who waits has had it, or is told.
-fn passes(fences: Fences) {
+/// The owner takes it so often; another waits for it so often, and others only try. Who waits has had it, or is told.
+fn passes(fences: Fences, makes_owners: bool, [owner, other, third]: [usize; 3]) {
     model(move || {
-        let lock = Biased::owned(fences);
-        let of = |me: usize, wait: bool| {
-            let lock = lock.clone();
-            thread::spawn(move || if wait { lock.wait(me) } else { lock.pass(me) })
-        };
-        let (other, third) = (of(OTHER, true), of(THIRD, false));
-        lock.pass(OWNER);
-        lock.pass(OWNER);
-        let had = other.join().unwrap();
-        third.join().unwrap();
-        assert!(had || lock.told.load(Relaxed), "who waits is told");
-    });
-}
-
-/// The owner takes it once, and another waits for it.
-fn passes_of_two(fences: Fences) {
-    model(move || {
-        let lock = Biased::owned(fences);
+        let lock = Biased::owned(fences, makes_owners);
         let waits = {
             let lock = lock.clone();
-            thread::spawn(move || lock.wait(OTHER))
+            thread::spawn(move || (0..other).all(|_| lock.wait(OTHER)))
         };
-        lock.pass(OWNER);
+        let tries = (third > 0).then(|| {
+            let lock = lock.clone();
+            thread::spawn(move || (0..third).for_each(|_| _ = lock.pass(THIRD)))
+        });
+        (0..owner).for_each(|_| _ = lock.pass(OWNER));
         let had = waits.join().unwrap();
+        if let Some(tries) = tries {
+            tries.join().unwrap();
+        }
         assert!(had || lock.told.load(Relaxed), "who waits is told");
     });
 }
 
 #[test]
 fn one_at_a_time_has_it_and_who_waits_is_told() {
-    passes(ALL);
+    passes(ALL, false, [2, 1, 1]);
+    passes(ALL, true, [2, 2, 0]);
+    passes(ALL, true, [1, 1, 1]);
 }
 
 #[test]
 #[should_panic]
 fn the_owner_needs_the_barrier_as_it_enters() {
-    passes_of_two(Fences {
+    let fences = Fences {
         entering: false,
         ..ALL
-    });
+    };
+    passes(fences, false, [1, 1, 0]);
+}
+
+#[test]
+#[should_panic]
+fn owners_need_places_of_their_own() {
+    passes(Fences { apart: false, ..ALL }, true, [2, 2, 0]);
 }
 
 #[test]
 #[should_panic(expected = "who waits is told")]
 fn the_owner_needs_the_barrier_as_it_leaves() {
-    passes_of_two(Fences {
+    let fences = Fences {
         leaving: false,
         ..ALL
-    });
+    };
+    passes(fences, false, [1, 1, 0]);
 }
 
 #[test]
 #[should_panic(expected = "who waits is told")]
 fn who_waits_must_say_so_before_it_looks() {
-    passes_of_two(Fences {
+    let fences = Fences {
         looking: false,
         ..ALL
-    });
+    };
+    passes(fences, false, [1, 1, 0]);
 }
 
 #[test]
 #[should_panic(expected = "who waits is told")]
 fn who_left_it_to_the_owner_must_look_again() {
-    passes(Fences { again: false, ..ALL });
+    passes(Fences { again: false, ..ALL }, false, [2, 1, 1]);
 }

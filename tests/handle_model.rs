@@ -44,7 +44,7 @@ struct Slot {
     /// Whether there is a value.
     value: UnsafeCell<bool>,
     /// The threads' lines: whether they use it.
-    lines: [AtomicBool; 2],
+    lines: [AtomicBool; 3],
 }
 
 impl Slot {
@@ -53,7 +53,7 @@ impl Slot {
             fences,
             state: AtomicU32::new(LIVE),
             value: UnsafeCell::new(true),
-            lines: [AtomicBool::new(false), AtomicBool::new(false)],
+            lines: [(); 3].map(|()| AtomicBool::new(false)),
         })
     }
 
@@ -123,16 +123,22 @@ impl Slot {
         }
     }
 
-    /// Takes the value away, as one of its users that are counted.
-    fn take(&self) {
-        self.state.fetch_add(1, Acquire);
+    /// Takes the value away, as one of its users: by the line of that number, or counted.
+    fn take(&self, line: Option<usize>) {
+        match line {
+            Some(line) => {
+                self.lines[line].store(true, Relaxed);
+                fence(SeqCst);
+            }
+            None => _ = self.state.fetch_add(1, Acquire),
+        }
         self.state.fetch_xor(LIVE | CLOSED, Relaxed);
-        self.leave(None);
+        self.leave(line);
     }
 }
 
 /// The value is taken while others, by such lines, visit it; in the end it is gone.
-fn visits<const N: usize>(fences: Fences, lines: [Option<usize>; N]) {
+fn visits<const N: usize>(fences: Fences, taker: Option<usize>, lines: [Option<usize>; N]) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
@@ -141,7 +147,7 @@ fn visits<const N: usize>(fences: Fences, lines: [Option<usize>; N]) {
             let slot = slot.clone();
             thread::spawn(move || slot.visit(line))
         });
-        slot.take();
+        slot.take(taker);
         for visit in visits {
             visit.join().unwrap();
         }
@@ -151,9 +157,11 @@ fn visits<const N: usize>(fences: Fences, lines: [Option<usize>; N]) {
 
 #[test]
 fn a_value_is_dropped_once_after_all_who_use_it_have_left() {
-    visits(ALL, [Some(0), Some(1)]);
-    visits(ALL, [Some(0), None]);
-    visits(ALL, [None, None]);
+    for taker in [None, Some(2)] {
+        visits(ALL, taker, [Some(0), Some(1)]);
+        visits(ALL, taker, [Some(0), None]);
+        visits(ALL, taker, [None, None]);
+    }
 }
 
 #[test]
@@ -164,6 +172,7 @@ fn who_uses_it_needs_the_barrier() {
             holding: false,
             ..ALL
         },
+        None,
         [Some(0)],
     );
 }
@@ -176,6 +185,7 @@ fn who_leaves_needs_the_barrier() {
             leaving: false,
             ..ALL
         },
+        None,
         [Some(0)],
     );
 }
@@ -183,5 +193,5 @@ fn who_leaves_needs_the_barrier() {
 #[test]
 #[should_panic(expected = "it is free in the end")]
 fn who_leaves_the_emptying_to_others_looks_again() {
-    visits(Fences { again: false, ..ALL }, [Some(0)]);
+    visits(Fences { again: false, ..ALL }, None, [Some(0)]);
 }

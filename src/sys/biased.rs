@@ -6,6 +6,9 @@
 //! takes that away first, with a barrier on all processors ([`membarrier::here`]), which is dear, so that after each
 //! such time the next owner must have had the lock twice as often in a row.
 //!
+//! An owner may be stopped just before it says that it is inside, for as long as the system likes, and say so when another has
+//! long become the owner. So each has a flag of its own for that, which stays its own: only [`PLACES`] threads can become owners.
+//!
 //! `tests/biased_model.rs` has the same steps for loom.
 
 use super::membarrier;
@@ -15,10 +18,11 @@ use std::{
     ops::{Deref, DerefMut},
     sync::atomic::{
         AtomicBool, AtomicUsize,
-        Ordering::{Acquire, Relaxed, Release, SeqCst},
+        Ordering::{self, Acquire, Relaxed, Release, SeqCst},
         compiler_fence, fence,
     },
     thread,
+    time::Duration,
 };
 
 /// A value that one thread at a time has.
@@ -26,16 +30,18 @@ use std::{
 /// Who has said that it waits, and then does not get it by [`Biased::try_lock`], is told by whoever has it ([`Waiters`]).
 pub(crate) struct Biased<T, W: Waiters = Nobody> {
     pub(crate) waiters: W,
-    /// [`FREE`], [`HELD`], or the mark of the thread that owns it.
+    /// [`FREE`], [`HELD`], or the mark of the thread that owns it with the number of its place.
     state: AtomicUsize,
-    /// Whether the owner is inside, or who was the owner before that was taken away.
-    inside: AtomicBool,
-    /// Belongs to whoever holds it.
+    /// For each thread that owns it, or did, whether it is inside.
+    inside: [AtomicBool; PLACES],
+    /// Belongs to whoever has it [`HELD`], as the places do.
     streak: Cell<Streak>,
+    /// Whose places those are: marks.
+    places: [Cell<usize>; PLACES],
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value and the streak belong to one thread at a time, as the fields tell.
+// SAFETY: the value and the cells belong to one thread at a time, as the fields tell.
 unsafe impl<T: Send, W: Waiters + Sync> Sync for Biased<T, W> {}
 
 /// Those who wait for a [`Biased`].
@@ -71,7 +77,8 @@ struct Streak {
 /// Two words, which stay in registers: those that are put down and read again at once would be waited for.
 pub(crate) struct Guard<'l, T, W: Waiters = Nobody> {
     lock: &'l Biased<T, W>,
-    is_owner: bool,
+    /// The owner's; [`PLACES`] where it is not owned.
+    place: usize,
     _stays: PhantomData<*const ()>,
 }
 
@@ -80,7 +87,8 @@ impl<T, W: Waiters> Biased<T, W> {
         Biased {
             waiters,
             state: AtomicUsize::new(FREE),
-            inside: AtomicBool::new(false),
+            inside: [const { AtomicBool::new(false) }; PLACES],
+            places: [const { Cell::new(FREE) }; PLACES],
             streak: Cell::new(Streak {
                 thread: 0,
                 times: 0,
@@ -98,14 +106,16 @@ impl<T, W: Waiters> Biased<T, W> {
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T, W>> {
         let me = mark();
+        let seen = self.state.load(Relaxed);
+        let place = seen % PLACES;
         // Acquire: a thread may have the mark of one that has ended.
-        if self.state.load(Relaxed) == me && !self.inside.load(Acquire) {
-            self.inside.store(true, Relaxed);
+        if seen - place == me && !self.inside[place].load(Acquire) {
+            self.inside[place].store(true, Relaxed);
             compiler_fence(SeqCst); // with the barrier in `try_otherwise`
-            if self.state.load(Relaxed) == me {
-                return Some(self.guard(true));
+            if self.state.load(Relaxed) == seen {
+                return Some(self.guard(place));
             }
-            self.leave();
+            self.leave(place);
         }
         self.try_otherwise(me)
     }
@@ -113,11 +123,22 @@ impl<T, W: Waiters> Biased<T, W> {
     /// The value, which others have for moments only.
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T, W> {
+        self.try_lock().unwrap_or_else(|| self.wait())
+    }
+
+    #[cold]
+    fn wait(&self) -> Guard<'_, T, W> {
+        let mut tries = 0;
         loop {
             if let Some(guard) = self.try_lock() {
                 return guard;
             }
-            thread::yield_now();
+            tries += 1;
+            match tries < YIELDS {
+                true => thread::yield_now(),
+                // Who has it may have to run on this very processor, with less of a right to it.
+                false => thread::sleep(NAP),
+            }
         }
     }
 
@@ -126,63 +147,76 @@ impl<T, W: Waiters> Biased<T, W> {
         loop {
             fence(SeqCst); // between what says that this thread waits, and the look whether it has to
             let seen = self.state.load(Relaxed);
+            let is_mine = seen - seen % PLACES == me;
             // Its own owner would be inside twice.
-            if seen == HELD || (seen == FREE || seen == me) && self.inside.load(Relaxed) {
+            if seen == HELD || (seen == FREE || is_mine) && self.is_anybody_inside(Relaxed) {
                 return None;
             }
             if self.state.compare_exchange(seen, HELD, Acquire, Relaxed).is_err() {
                 continue;
             }
-            let is_taken_away = seen != FREE;
-            if is_taken_away && seen != me {
+            if seen != FREE && !is_mine {
                 membarrier::here();
+                self.was_taken_away();
             }
-            if !self.inside.load(Acquire) {
-                return Some(self.enter(me, is_taken_away));
+            if !self.is_anybody_inside(Acquire) {
+                return Some(self.enter(me));
             }
             // Who is inside leaves it free. Should that be done already, nobody would say so to those who saw it held just now.
             self.state.store(FREE, Release);
         }
     }
 
-    /// This thread holds it, and owns it from now on if it has had it often enough.
-    fn enter(&self, me: usize, was_taken_away: bool) -> Guard<'_, T, W> {
-        let Streak {
-            thread,
-            times,
-            mut needed,
-        } = self.streak.get();
-        if was_taken_away {
-            needed = needed.saturating_mul(2).min(MOST);
-        }
-        let times = if thread == me { times + 1 } else { 1 };
-        let is_owner = times >= needed;
+    fn is_anybody_inside(&self, order: Ordering) -> bool {
+        self.inside.iter().any(|inside| inside.load(order))
+    }
+
+    /// This thread holds it, and has taken it away from its owner.
+    fn was_taken_away(&self) {
+        let streak = self.streak.get();
         self.streak.set(Streak {
-            thread: me,
-            times: if is_owner { 0 } else { times },
-            needed,
+            needed: streak.needed.saturating_mul(2).min(MOST),
+            ..streak
         });
-        if is_owner {
-            self.inside.store(true, Relaxed);
-            self.state.store(me, Release);
+    }
+
+    /// This thread holds it, and owns it from now on if it has had it often enough.
+    fn enter(&self, me: usize) -> Guard<'_, T, W> {
+        let mut streak = self.streak.get();
+        streak.times = if streak.thread == me { streak.times + 1 } else { 1 };
+        streak.thread = me;
+        let place = (streak.times >= streak.needed).then(|| self.place(me)).flatten();
+        if let Some(place) = place {
+            streak.times = 0;
+            self.inside[place].store(true, Relaxed);
+            self.state.store(me + place, Release);
             fence(SeqCst); // between that it was free, which others may have seen, and the look at who waits
         }
-        self.guard(is_owner)
+        self.streak.set(streak);
+        self.guard(place.unwrap_or(PLACES))
+    }
+
+    /// This thread's place, if there is one for it.
+    fn place(&self, me: usize) -> Option<usize> {
+        let of = |whose: usize| self.places.iter().position(|place| place.get() == whose);
+        let place = of(me).or_else(|| of(FREE))?;
+        self.places[place].set(me);
+        Some(place)
     }
 
     #[inline]
-    fn guard(&self, is_owner: bool) -> Guard<'_, T, W> {
+    fn guard(&self, place: usize) -> Guard<'_, T, W> {
         Guard {
             lock: self,
-            is_owner,
+            place,
             _stays: PhantomData,
         }
     }
 
-    /// The owner leaves.
+    /// The owner leaves, or who was it when it came.
     #[inline]
-    fn leave(&self) {
-        self.inside.store(false, Release);
+    fn leave(&self, place: usize) {
+        self.inside[place].store(false, Release);
         compiler_fence(SeqCst); // with the barrier in `try_otherwise`
         if self.state.load(Relaxed) <= HELD {
             fence(SeqCst); // somebody may have seen it inside, and waits
@@ -194,9 +228,9 @@ impl<T, W: Waiters> Drop for Guard<'_, T, W> {
     #[inline]
     fn drop(&mut self) {
         let lock = self.lock;
-        match self.is_owner {
-            true => lock.leave(),
-            false => {
+        match self.place {
+            0..PLACES => lock.leave(self.place),
+            _ => {
                 lock.state.store(FREE, Release);
                 fence(SeqCst); // as in `leave`
             }
@@ -223,16 +257,23 @@ impl<T, W: Waiters> DerefMut for Guard<'_, T, W> {
     }
 }
 
-/// What no other thread that lives has: an address of this one's.
+/// What no other thread that lives has, a multiple of [`PLACES`]: an address of this one's.
 #[inline]
 fn mark() -> usize {
-    thread_local!(static MARK: u8 = const { 0 });
+    thread_local!(static MARK: u64 = const { 0 });
+    const { assert!(align_of::<u64>() >= PLACES) };
     MARK.with(|mark| &raw const *mark).addr()
 }
+
+/// Threads that can become owners.
+const PLACES: usize = 8;
 
 /// How often in a row a thread must have it to become its first owner, and any later one at most.
 const FIRST: usize = 16;
 const MOST: usize = 1 << 20;
+/// How often who waits for moments yields before it sleeps, and for how long.
+const YIELDS: u32 = 1000;
+const NAP: Duration = Duration::from_micros(50);
 
 #[cfg(test)]
 mod tests {
@@ -260,10 +301,10 @@ mod tests {
         drop(guard);
         assert!(!is_owned(&lock));
         thread::scope(|scope| scope.spawn(|| *lock.lock() += 1).join().unwrap());
-        for _ in 0..2 * FIRST {
+        for _ in 0..4 * FIRST {
             *lock.lock() += 1;
         }
-        assert_eq!((*lock.lock(), is_owned(&lock)), (FIRST * 3 + 1, biases));
+        assert_eq!((*lock.lock(), is_owned(&lock)), (FIRST * 5 + 1, biases));
     }
 
     #[test]

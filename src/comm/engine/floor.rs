@@ -7,12 +7,10 @@ use crate::{
     transport::links::Links,
 };
 use std::{
-    ops::{Deref, DerefMut},
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -24,8 +22,6 @@ pub(super) struct Floor {
     pub(super) lately: Lately,
     pub(super) jobs: Jobs,
     pub(super) ways: Ways,
-    /// Whether somebody who had it panicked: what is under way has no hope.
-    pub(super) is_broken: bool,
     /// When the leader last looked at the clock, and time in which nobody looked, as when the process was stopped: that
     /// does not count as waiting.
     looked: Option<Instant>,
@@ -50,7 +46,6 @@ impl Floor {
             lately: Lately::default(),
             jobs,
             ways: Ways::default(),
-            is_broken: false,
             looked: None,
             lost: Duration::ZERO,
         }
@@ -59,11 +54,6 @@ impl Floor {
     /// Whether nothing is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.jobs.is_idle()
-    }
-
-    /// Whether a call may go ahead on it.
-    pub(super) fn is_free(&self) -> bool {
-        self.is_idle() && !self.is_broken
     }
 
     /// Somebody begins to lead.
@@ -93,32 +83,7 @@ impl Floor {
 const GAP: Duration = Duration::from_secs(1);
 
 /// The floor, which this thread has: it leads.
-pub(super) struct Held<'e>(Guard<'e, Floor, Turns>);
-
-impl Drop for Held<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.is_broken = true;
-        }
-    }
-}
-
-impl Deref for Held<'_> {
-    type Target = Floor;
-
-    #[inline]
-    fn deref(&self) -> &Floor {
-        &self.0
-    }
-}
-
-impl DerefMut for Held<'_> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut Floor {
-        &mut self.0
-    }
-}
+pub(super) type Held<'e> = Guard<'e, Floor, Turns>;
 
 /// Who waits for the floor: callers, and the engine's own thread.
 #[derive(Default)]
@@ -169,17 +134,10 @@ impl Engine {
         &self.floor.waiters
     }
 
-    /// The floor, if nobody has it: who leads then begins with [`Engine::mend`].
+    /// The floor, if nobody has it.
     #[inline]
     pub(super) fn try_floor(&self) -> Option<Held<'_>> {
-        self.floor.try_lock().map(Held)
-    }
-
-    /// Ends all that was under way when somebody panicked who had the floor.
-    pub(super) fn mend(&self, floor: &mut Floor) {
-        if std::mem::take(&mut floor.is_broken) {
-            self.break_down(floor);
-        }
+        self.floor.try_lock()
     }
 
     /// The floor, once whoever leads has stepped back.
@@ -188,7 +146,7 @@ impl Engine {
         turns.waiting.fetch_add(1, SeqCst);
         self.bell.wake();
         let mut turn = turns.turn();
-        let mut floor = loop {
+        let floor = loop {
             // Under the lock of turns: who has it will find this thread waiting when giving it up.
             match self.try_floor() {
                 Some(floor) => break floor,
@@ -197,14 +155,12 @@ impl Engine {
         };
         drop(turn);
         turns.waiting.fetch_sub(1, SeqCst);
-        self.mend(&mut floor);
         floor
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::{
         bootstrap::UniqueId,
         comm::{Communicator, Config},
@@ -213,6 +169,7 @@ mod tests {
     use std::{
         panic::{AssertUnwindSafe, catch_unwind},
         sync::atomic::{AtomicBool, Ordering::Relaxed},
+        thread,
     };
 
     fn alone() -> Communicator {
@@ -258,5 +215,22 @@ mod tests {
         comm.engine.memory().unwrap();
         let closed = comm.all_reduce(&send, &mut recv, Op::Sum);
         assert!(matches!(closed, Err(Error::Closed(_))), "{closed:?}");
+    }
+
+    #[test]
+    fn a_call_while_the_program_unwinds_is_a_call_as_any_other() {
+        struct CallsAtLast<'c>(&'c Communicator);
+        impl Drop for CallsAtLast<'_> {
+            fn drop(&mut self) {
+                self.0.all_reduce(&[1u32], &mut [0], Op::Sum).unwrap();
+            }
+        }
+        let comm = alone();
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            let _calls = CallsAtLast(&comm);
+            panic!("of the program's own");
+        }));
+        unwound.unwrap_err();
+        comm.all_reduce(&[1u32], &mut [0], Op::Sum).unwrap();
     }
 }

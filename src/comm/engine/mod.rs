@@ -225,7 +225,7 @@ impl Engine {
         // Nothing else is under way: this thread leads, and works on the caller's memory.
         if desk.incoming.is_empty()
             && let Some(mut floor) = self.try_floor()
-            && floor.is_free()
+            && floor.is_idle()
         {
             self.next.settle();
             drop(desk);
@@ -506,9 +506,12 @@ impl Engine {
     fn with_floor<R>(&self, body: impl FnOnce(&mut Floor) -> R) -> Result<R> {
         self.membership.check()?;
         let mut floor = self.wait_for_floor();
-        let done = body(&mut floor);
+        let done = catch_unwind(AssertUnwindSafe(|| body(&mut floor)));
+        if done.is_err() {
+            self.break_down(&mut floor);
+        }
         self.step_back(floor);
-        Ok(done)
+        done.map_err(|panic| resume_unwind(panic))
     }
 
     /// Gives a call its place: from here on the ranks' call numbers go on together.

@@ -193,18 +193,18 @@ impl Engine {
         asked: &Asked<'_>,
         buffers: impl FnOnce([usize; 2]) -> Option<[Region<'m>; 2]>,
     ) -> Option<Result<()>> {
-        if !self.membership.is_here() {
+        if !self.membership.is_here() || tracing::enabled!(tracing::Level::TRACE) {
             return None;
         }
         let mut guard = self.try_floor()?;
         let floor = &mut *guard;
         let at = floor.lately.find(asked)?;
         let place = self.next.look()?;
-        let is_wanted = self.mail.load(SeqCst) || !floor.is_free();
+        let is_wanted = self.mail.load(SeqCst) || !floor.is_idle();
         let quick = &mut floor.lately.kept[at];
         let buffers = buffers(quick.bytes).filter(|buffers| quick.lie_right(buffers))?;
         let is_over = self.finalized.load(SeqCst) || self.closed.get().is_some() || self.membership.trouble();
-        if is_wanted || is_over || tracing::enabled!(tracing::Level::TRACE) {
+        if is_wanted || is_over {
             return None;
         }
         let (seq, first_lane) = place.take(quick.lanes);

@@ -61,7 +61,6 @@ impl Engine {
 
     /// Leads. How that went, the operations' ends tell.
     fn take_over(&self, mut floor: Held<'_>, until: Until<'_>) {
-        self.mend(&mut floor);
         let led = catch_unwind(AssertUnwindSafe(|| self.lead(&mut floor, None, until)));
         if led.is_err() {
             self.break_down(&mut floor);
