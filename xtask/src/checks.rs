@@ -141,24 +141,27 @@ fn tests(root: &Path) -> Tally {
 /// Runs tests, and those of a few that failed once more, by themselves: real processes are killed and waited for in them, and a
 /// machine that stands still for a second in between may make one fail. What then passes several times in a row is told as unsteady.
 fn test(command: impl Fn() -> Command, name: &str) -> Tally {
-    let mut tally = test_once(&mut command(), name);
-    if tally.failed.len() <= MOST_AGAIN {
-        let (steady, failed) = std::mem::take(&mut tally.failed)
-            .into_iter()
-            .partition(|test| passes_alone(&command, test));
-        tally.failed = failed;
-        tally.passed_again(steady);
-    }
-    tally
+    let all = test_once(&mut command(), name);
+    once_more(all, |test| {
+        println!("\n== once more: {test}");
+        test_once(command().args(["--exact", test]), test)
+    })
 }
 
-/// Whether a test passes time after time when nothing else runs.
-fn passes_alone(command: impl Fn() -> Command, test: &str) -> bool {
-    (0..TIMES_AGAIN).all(|_| {
-        println!("\n== once more: {test}");
-        let again = test_once(command().args(["--exact", test]), test);
-        again.passed > 0 && again.failed.is_empty() && again.skipped.is_empty()
-    })
+/// What is left of the failures in `all` when those tests are run by themselves.
+fn once_more(mut all: Tally, mut run: impl FnMut(&str) -> Tally) -> Tally {
+    if all.failed.len() <= MOST_AGAIN {
+        let mut passes = |test: &String| {
+            (0..TIMES_AGAIN).all(|_| {
+                let again = run(test);
+                again.passed > 0 && again.failed.is_empty() && again.skipped.is_empty()
+            })
+        };
+        let (steady, failed) = std::mem::take(&mut all.failed).into_iter().partition(&mut passes);
+        all.failed = failed;
+        all.passed_again(steady);
+    }
+    all
 }
 
 /// So many failed tests are run once more, so often.
@@ -181,28 +184,34 @@ fn test_once(command: &mut Command, name: &str) -> Tally {
 mod tests {
     use super::*;
 
-    /// A program whose tests print what `cargo test` prints: all of them at first, and `again` where one is named.
-    fn program(again: &str) -> Command {
-        let all =
-            "test steady ... ok\ntest shaken ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored";
-        let mut sh = Command::new("sh");
-        let script = format!("if [ \"$1\" = --exact ]; then echo '{again}'; else echo '{all}'; exit 1; fi");
-        sh.args(["-c", &script, "sh"]);
-        sh
+    fn tally(passed: usize, failed: &[&str]) -> Tally {
+        Tally {
+            passed,
+            failed: failed.iter().map(|&name| name.to_owned()).collect(),
+            ..Tally::default()
+        }
     }
 
     #[test]
-    fn what_failed_among_others_must_pass_by_itself() {
-        let passes = "test result: ok. 1 passed; 0 failed; 0 ignored";
-        let steady = test(|| program(passes), "program");
-        assert_eq!((steady.passed, steady.failed.len()), (2, 0));
-        assert_eq!(steady.unsteady, ["shaken"]);
-        let fails = "test shaken ... FAILED\ntest result: FAILED. 0 passed; 1 failed; 0 ignored";
-        let none = "test result: ok. 0 passed; 0 failed; 0 ignored";
-        for again in [fails, none] {
-            let broken = test(|| program(again), "program");
-            assert_eq!((broken.passed, broken.failed), (1, vec!["shaken".to_owned()]));
-            assert!(broken.unsteady.is_empty());
+    fn what_failed_among_others_must_pass_by_itself_time_after_time() {
+        let mut runs = 0;
+        let shaken = once_more(tally(1, &["shaken"]), |_| {
+            runs += 1;
+            tally(1, &[])
+        });
+        assert_eq!((shaken.passed, shaken.failed.len(), runs), (2, 0, TIMES_AGAIN));
+        assert_eq!(shaken.unsteady, ["shaken"]);
+        for again in [tally(0, &["broken"]), tally(0, &[])] {
+            let mut last = Some(again);
+            let broken = once_more(tally(1, &["broken"]), |_| last.take().unwrap_or(tally(1, &[])));
+            assert_eq!(broken, tally(1, &["broken"]));
         }
+    }
+
+    #[test]
+    fn many_failures_are_no_accident() {
+        let many = tally(9, &["a", "b", "c", "d"]);
+        let left = once_more(tally(9, &["a", "b", "c", "d"]), |_| tally(1, &[]));
+        assert_eq!(left, many);
     }
 }
