@@ -6,6 +6,9 @@
 //! the classes alone: fair shares are unique. Where splitting takes long, as around a ring, partitions that the network
 //! suggests are tried; and where nothing helps every thread is a class of its own.
 //!
+//! Classes are numbered so that those lie together whose members do alike among like neighbours: they mostly do so at the same
+//! moments, and what the engine needs for one after the other then comes from memory in a row.
+//!
 //! Colours are hashes of 64 bits.
 
 use super::network::Network;
@@ -62,10 +65,10 @@ impl Classes {
             let of_host = || refiner.refine(|at| (thread(at).rank as usize / size) as u64, 3);
             alike.or_else(|| of_host().filter(|_| size > 1))
         };
-        match stable.or_else(suggested) {
-            Some(colours) => colours.classes(),
-            None => Classes::apart(programs, capacities.len()),
-        }
+        let colours = stable
+            .or_else(suggested)
+            .unwrap_or_else(|| Colours::apart(programs, capacities.len()));
+        colours.classes(&refiner.near())
     }
 }
 
@@ -75,6 +78,14 @@ struct Colours {
 }
 
 impl Colours {
+    /// Each thread and edge has one of its own.
+    fn apart(programs: &Programs, edges: usize) -> Colours {
+        Colours {
+            threads: (0..programs.threads.len() as u64).collect(),
+            edges: (0..edges as u64).collect(),
+        }
+    }
+
     fn counts(&self) -> [usize; 2] {
         let count = |colours: &[u64]| {
             let mut sorted = colours.to_vec();
@@ -85,22 +96,10 @@ impl Colours {
         [count(&self.threads), count(&self.edges)]
     }
 
-    fn classes(&self) -> Classes {
-        let number = |colours: &[u64]| {
-            let mut known = std::collections::HashMap::new();
-            let mut firsts: Vec<(u32, u32)> = Vec::new();
-            let mut of = Vec::with_capacity(colours.len());
-            for (at, colour) in colours.iter().enumerate() {
-                let class = *known.entry(*colour).or_insert_with(|| {
-                    firsts.push((at as u32, 0));
-                    firsts.len() as u32 - 1
-                });
-                firsts[class as usize].1 += 1;
-                of.push(class);
-            }
-            (of, firsts)
-        };
-        let ((of_thread, threads), (of_edge, edges)) = (number(&self.threads), number(&self.edges));
+    /// Numbers them by their colours in `near`, and by their first members among those that have the same.
+    fn classes(&self, near: &Colours) -> Classes {
+        let (of_thread, threads) = number(&self.threads, &near.threads);
+        let (of_edge, edges) = number(&self.edges, &near.edges);
         Classes {
             of_thread,
             of_edge,
@@ -108,6 +107,29 @@ impl Colours {
             edges,
         }
     }
+}
+
+/// The class of each, and the first one of each class with how many it has.
+fn number(colours: &[u64], near: &[u64]) -> (Vec<u32>, Vec<(u32, u32)>) {
+    let mut known = std::collections::HashMap::new();
+    let mut firsts: Vec<(u32, u32)> = Vec::new();
+    let mut of = Vec::with_capacity(colours.len());
+    for (at, colour) in colours.iter().enumerate() {
+        let class = *known.entry(*colour).or_insert_with(|| {
+            firsts.push((at as u32, 0));
+            firsts.len() as u32 - 1
+        });
+        firsts[class as usize].1 += 1;
+        of.push(class);
+    }
+    let mut order: Vec<u32> = (0..firsts.len() as u32).collect();
+    order.sort_by_key(|&class| near[firsts[class as usize].0 as usize]);
+    let mut numbers = vec![0; order.len()];
+    for (number, &class) in order.iter().enumerate() {
+        numbers[class as usize] = number as u32;
+    }
+    of.iter_mut().for_each(|class| *class = numbers[*class as usize]);
+    (of, order.iter().map(|&class| firsts[class as usize]).collect())
 }
 
 struct Refiner<'r> {
@@ -174,15 +196,7 @@ impl<'r> Refiner<'r> {
 
     /// Splits from a first colouring of the threads until nothing has to be split; `None` if that takes more rounds.
     fn refine(&self, first: impl Fn(usize) -> u64, rounds: usize) -> Option<Colours> {
-        let threads = self.shapes.iter().enumerate();
-        let mut colours = Colours {
-            threads: threads.map(|(at, shape)| mix(shape ^ mix(first(at)))).collect(),
-            edges: self
-                .capacities
-                .iter()
-                .map(|capacity| mix(capacity.to_bits()))
-                .collect(),
-        };
+        let mut colours = self.first(first);
         let mut counts = [0, 0];
         for _ in 0..rounds {
             let now = colours.counts();
@@ -193,6 +207,23 @@ impl<'r> Refiner<'r> {
             colours = self.split(&colours);
         }
         (colours.counts() == counts).then_some(colours)
+    }
+
+    /// By what each does, and what its neighbours and theirs do.
+    fn near(&self) -> Colours {
+        self.split(&self.split(&self.first(|_| 0)))
+    }
+
+    fn first(&self, of: impl Fn(usize) -> u64) -> Colours {
+        let threads = self.shapes.iter().enumerate();
+        Colours {
+            threads: threads.map(|(at, shape)| mix(shape ^ mix(of(at)))).collect(),
+            edges: self
+                .capacities
+                .iter()
+                .map(|capacity| mix(capacity.to_bits()))
+                .collect(),
+        }
     }
 
     fn split(&self, colours: &Colours) -> Colours {
