@@ -201,18 +201,29 @@ impl Flows {
             looked_at: NEVER,
             ..*flow
         };
+        // Where it is alone it has all there is, whatever others have elsewhere.
+        let mut alone = f64::INFINITY;
+        let mut shares = false;
         for at in flow.crossings() {
-            let Crossing {
-                edge: number, place, ..
-            } = &mut self.crossings[at];
-            let edge = &mut self.edges[*number as usize];
-            *place = edge.first + edge.flows;
-            self.over[*place as usize] = [at as u32, lane];
+            let crossing = &mut self.crossings[at];
+            let number = crossing.edge;
+            let edge = &mut self.edges[number as usize];
+            crossing.place = edge.first + edge.flows;
+            self.over[crossing.place as usize] = [at as u32, lane];
             edge.flows += 1;
-            let number = *number;
-            self.mark(number);
+            if edge.flows == 1 {
+                edge.level = edge.capacity / crossing.times;
+                alone = alone.min(edge.level);
+                self.looked_at += 1;
+            } else {
+                shares = true;
+                self.mark(number);
+            }
         }
-        self.touch(lane);
+        match shares {
+            true => self.touch(lane),
+            false => self.set_rate(now, lane, alone),
+        }
     }
 
     /// It has left.
@@ -225,6 +236,10 @@ impl Flows {
             } = self.crossings[at];
             let edge = &mut self.edges[number as usize];
             edge.flows -= 1;
+            if edge.flows == 0 {
+                edge.level = f64::INFINITY;
+                continue;
+            }
             // The last one takes its place.
             let moved = self.over[(edge.first + edge.flows) as usize];
             self.over[place as usize] = moved;
@@ -273,19 +288,24 @@ impl Flows {
             let rate = self.rate_of(lane);
             let flow = &mut self.flows[lane as usize];
             flow.is_touched = false;
-            if !flow.is_active || (rate - flow.rate).abs() <= SAME * flow.rate {
-                continue;
-            }
-            flow.left = (flow.left - flow.rate * (now - flow.since) as f64).max(0.0);
-            (flow.rate, flow.since) = (rate, now);
-            let took = (flow.left / rate).round() as u64;
-            flow.end = now.saturating_add(took).min(NEVER - 1);
-            if flow.end < flow.looked_at {
-                flow.looked_at = flow.end;
-                self.events.push(Reverse((flow.end, lane)));
+            if flow.is_active && (rate - flow.rate).abs() > SAME * flow.rate {
+                self.set_rate(now, lane, rate);
             }
         }
         self.touched = touched;
+    }
+
+    /// From now on a flow has this rate.
+    fn set_rate(&mut self, now: u64, lane: u32, rate: f64) {
+        let flow = &mut self.flows[lane as usize];
+        flow.left = (flow.left - flow.rate * (now - flow.since) as f64).max(0.0);
+        (flow.rate, flow.since) = (rate, now);
+        let took = (flow.left / rate).round() as u64;
+        flow.end = now.saturating_add(took).min(NEVER - 1);
+        if flow.end < flow.looked_at {
+            flow.looked_at = flow.end;
+            self.events.push(Reverse((flow.end, lane)));
+        }
     }
 
     fn rate_of(&self, lane: u32) -> f64 {
