@@ -239,7 +239,6 @@ impl<'m> Engine<'m> {
             }
             self.now = now;
             while let Some((lane, event)) = self.flows.take(now) {
-                self.fetch();
                 match event {
                     Event::Start => self.start(now, lane),
                     Event::End => self.end(now, lane),
@@ -255,15 +254,6 @@ impl<'m> Engine<'m> {
                     "it takes long to work out, and is done only where it is asked for by name".to_owned(),
                 ));
             }
-        }
-    }
-
-    /// Reads what the next events will need, which is in no cache as a rule: so it comes while this one is dealt with.
-    fn fetch(&self) {
-        for lane in self.flows.ahead() {
-            let line = &self.lanes[lane as usize];
-            let slot = &self.slots[lane as usize * self.ring];
-            std::hint::black_box((line.left, slot.at));
         }
     }
 

@@ -9,8 +9,8 @@
 //! Source: A. Charny, D. Clark and R. Jain, "Congestion control with explicit rate indication", 1995, for the iteration.
 
 use super::model::Model;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use super::queue::Queue;
+use std::collections::VecDeque;
 
 /// All flows: at most one for each lane, which stands for as many as its class has.
 pub(super) struct Flows {
@@ -23,8 +23,8 @@ pub(super) struct Flows {
     over: Vec<[u32; 2]>,
     dirty: VecDeque<u32>,
     touched: Vec<u32>,
-    /// By time; lanes that start are marked.
-    events: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Lanes; those that start are marked.
+    events: Queue,
     limits: Vec<(f64, f64)>,
     /// Crossings of edges whose shares were looked at.
     pub(super) looked_at: u64,
@@ -142,7 +142,7 @@ impl Flows {
             over: vec![[0; 2]; model.crossings.len()],
             dirty: VecDeque::new(),
             touched: Vec::new(),
-            events: BinaryHeap::new(),
+            events: Queue::new(),
             limits: Vec::new(),
             looked_at: 0,
         }
@@ -150,18 +150,18 @@ impl Flows {
 
     /// Has a lane's next message start at a moment that is not over.
     pub(super) fn plan(&mut self, at: u64, lane: u32) {
-        self.events.push(Reverse((at, lane | START)));
+        self.events.push(at, lane | START);
     }
 
-    /// When something may happen next.
-    pub(super) fn next(&self) -> Option<u64> {
-        self.events.peek().map(|Reverse((at, _))| *at)
+    /// Goes on to when something may happen next.
+    pub(super) fn next(&mut self) -> Option<u64> {
+        self.events.next()
     }
 
-    /// What happens next, if it is at `now`.
+    /// What else happens at `now`, to which [`Flows::next`] has led.
     pub(super) fn take(&mut self, now: u64) -> Option<(u32, Event)> {
-        while self.next()? == now {
-            let Reverse((_, marked)) = self.events.pop()?;
+        loop {
+            let marked = self.events.take()?;
             let lane = marked & !START;
             if marked != lane {
                 return Some((lane, Event::Start));
@@ -174,19 +174,8 @@ impl Flows {
                 return Some((lane, Event::End));
             }
             flow.looked_at = flow.end; // It has become slower.
-            self.events.push(Reverse((flow.end, lane)));
+            self.events.push(flow.end, lane);
         }
-        None
-    }
-
-    /// Lanes of some of the events that are next, whose flows are read.
-    pub(super) fn ahead(&self) -> impl Iterator<Item = u32> {
-        let next = self.events.as_slice().iter().take(3);
-        next.map(|Reverse((_, marked))| {
-            let lane = marked & !START;
-            std::hint::black_box(self.flows[lane as usize].since);
-            lane
-        })
     }
 
     /// A message of so many bytes is on its way.
@@ -304,7 +293,7 @@ impl Flows {
         flow.end = now.saturating_add(took).min(NEVER - 1);
         if flow.end < flow.looked_at {
             flow.looked_at = flow.end;
-            self.events.push(Reverse((flow.end, lane)));
+            self.events.push(flow.end, lane);
         }
     }
 

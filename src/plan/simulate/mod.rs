@@ -19,6 +19,7 @@ pub(crate) mod host;
 mod model;
 pub(crate) mod network;
 mod program;
+mod queue;
 pub(crate) mod rounds;
 mod steady;
 #[cfg(test)]
