@@ -3,7 +3,7 @@
  *
  * Names and arguments follow NCCL's. Every function may be called from any thread; those that return cclResult_t tell
  * by cclGetLastError what went wrong. Handles that were destroyed, or that never were handles, are refused, never
- * dereferenced.
+ * dereferenced. A thread must not be cancelled (pthread_cancel) amid a call: the process may be aborted then.
  *
  * Written by `cargo xtask header`; changes belong into src/ffi/ and cbindgen.toml.
  *
