@@ -996,9 +996,10 @@ cclResult_t cclRecvTag(void *recvbuff,
 /**
  * Begins a group: the calls of this thread until cclGroupEnd are carried out together, at its end.
  *
- * Operations on any number of communicators, sends and receives in any order, and cclCommInitRank may be in a group.
- * Arguments are checked at once; one call that is refused makes cclGroupEnd refuse all. Groups may lie in each other:
- * the outermost one counts.
+ * Operations on any number of communicators, sends and receives in any order, and cclCommInitRank may be in a group. Those
+ * that one group puts into one stream begin together, when what was in the stream before is over; what comes later in the
+ * stream waits for all of them. Arguments are checked at once; one call that is refused makes cclGroupEnd refuse all. Groups
+ * may lie in each other: the outermost one counts.
  */
 cclResult_t cclGroupStart(void);
 
@@ -1011,7 +1012,8 @@ cclResult_t cclGroupStart(void);
 cclResult_t cclGroupEnd(void);
 
 /**
- * Makes a stream for host memory: operations in it are carried out one after the other, while the caller goes on.
+ * Makes a stream for host memory: operations in it are carried out one after the other, those of a group together, while
+ * the caller goes on.
  *
  * Give it back with cclStreamDestroy.
  *

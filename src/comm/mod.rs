@@ -37,6 +37,7 @@ pub(crate) use given::Side;
 pub(crate) use init_all::together;
 pub use pending::{Begin, Pending};
 pub use scope::{Message, Scope};
+pub(crate) use stream::Batch;
 pub use stream::Stream;
 
 use crate::{
@@ -357,13 +358,13 @@ impl Communicator {
         self.engine.result(completion).map(|_| ())
     }
 
-    /// A place in `stream` for an operation. `at_end` is done as soon as that is over.
+    /// A place in `batch` for an operation. `at_end` is done as soon as that is over.
     pub(crate) fn enter(
         &self,
-        stream: &Stream,
+        batch: &Batch,
         at_end: impl FnOnce(&Outcome) + Send + 'static,
     ) -> (Start, Arc<Completion>) {
-        let start = stream.enter(&self.engine, at_end);
+        let start = batch.enter(&self.engine, at_end);
         let completion = Arc::clone(&start.completion);
         (start, completion)
     }

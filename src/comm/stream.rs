@@ -51,14 +51,24 @@ struct Queue {
 struct Entry {
     number: u64,
     what: What,
-    over: bool,
+    /// What of it is not over: operations, a callback, a [`Batch`] that may bring more operations.
+    left: usize,
 }
 
 enum What {
-    Operation(Arc<Gate>, Arc<Engine>),
+    /// Operations that begin together, and where they are.
+    Operations(Arc<Gate>, Vec<Arc<Engine>>),
     Callback(Callback),
     /// It has begun.
     Begun,
+}
+
+/// A place in a stream for operations that begin together: when all that was in the stream before is over, and what comes later
+/// waits for all of them. It takes operations until it is dropped, and those that have come by then need not wait for that.
+pub(crate) struct Batch {
+    stream: Arc<Shared>,
+    number: u64,
+    gate: Arc<Gate>,
 }
 
 type Callback = Box<dyn FnOnce(Result<()>) + Send>;
@@ -125,26 +135,58 @@ impl Stream {
         Ok(())
     }
 
+    /// A place in the stream for operations that begin together.
+    pub(crate) fn batch(&self) -> Batch {
+        let gate = Arc::new(Gate::default());
+        let mut queue = self.0.queue();
+        let number = queue.push(What::Operations(Arc::clone(&gate), Vec::new()));
+        self.0.advance(&mut queue);
+        Batch {
+            stream: Arc::clone(&self.0),
+            number,
+            gate,
+        }
+    }
+
     /// A place in the stream for an operation of `engine`. `at_end` is done as soon as that is over.
     pub(super) fn enter(
         &self,
         engine: &Arc<Engine>,
         at_end: impl FnOnce(&Outcome) + Send + 'static,
     ) -> Start {
-        let gate = Arc::new(Gate::default());
-        let mut queue = self.0.queue();
-        let number = queue.push(What::Operation(Arc::clone(&gate), Arc::clone(engine)));
-        self.0.advance(&mut queue);
-        let shared = Arc::clone(&self.0);
+        self.batch().enter(engine, at_end)
+    }
+}
+
+impl Batch {
+    /// The same for an operation of `engine`. `at_end` is done as soon as that is over.
+    pub(super) fn enter(
+        &self,
+        engine: &Arc<Engine>,
+        at_end: impl FnOnce(&Outcome) + Send + 'static,
+    ) -> Start {
+        if let Some(entry) = self.stream.queue().entry(self.number) {
+            entry.left += 1;
+            if let What::Operations(_, engines) = &mut entry.what {
+                engines.push(Arc::clone(engine));
+            }
+        }
+        let (stream, number) = (Arc::clone(&self.stream), self.number);
         let hook = move |outcome: &Outcome| {
             at_end(outcome);
-            shared.ended(number, outcome.as_ref().err());
+            stream.ended(number, outcome.as_ref().err());
         };
         Start {
-            gate: Some(gate),
+            gate: Some(Arc::clone(&self.gate)),
             completion: Completion::with_hook(Box::new(hook)),
             attended: false,
         }
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.stream.ended(self.number, None);
     }
 }
 
@@ -161,9 +203,16 @@ impl Queue {
         self.entries.push_back(Entry {
             number,
             what,
-            over: false,
+            left: 1,
         });
         number
+    }
+
+    /// The entry with this number, if it is not over.
+    fn entry(&mut self, number: u64) -> Option<&mut Entry> {
+        // Numbers follow one another.
+        let at = number.checked_sub(self.entries.front()?.number)?;
+        self.entries.get_mut(usize::try_from(at).ok()?)
     }
 
     fn outcome(&self) -> Result<()> {
@@ -175,21 +224,21 @@ impl Queue {
 }
 
 impl Shared {
-    /// The entry `number` is over.
+    /// One thing of the entry `number` is over.
     fn ended(self: &Arc<Self>, number: u64, failure: Option<&Cause>) {
         let mut queue = self.queue();
         if let Some(cause) = failure {
             queue.failure.get_or_insert_with(|| cause.clone());
         }
-        if let Some(entry) = queue.entries.iter_mut().find(|entry| entry.number == number) {
-            entry.over = true;
+        if let Some(entry) = queue.entry(number) {
+            entry.left -= 1;
         }
         self.advance(&mut queue);
     }
 
     /// Begins the first entry that is not over, if it has not begun.
     fn advance(self: &Arc<Self>, queue: &mut Queue) {
-        while queue.entries.front().is_some_and(|entry| entry.over) {
+        while queue.entries.front().is_some_and(|entry| entry.left == 0) {
             queue.entries.pop_front();
         }
         let failure = queue.failure.clone();
@@ -198,9 +247,9 @@ impl Shared {
             return;
         };
         match std::mem::replace(&mut entry.what, What::Begun) {
-            What::Operation(gate, engine) => {
+            What::Operations(gate, engines) => {
                 gate.open();
-                engine.nudge();
+                engines.iter().for_each(|engine| engine.nudge());
             }
             What::Callback(callback) => {
                 let call = Call {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     bootstrap::UniqueId,
-    comm::{Communicator, Start, Stream, together},
+    comm::{Batch, Communicator, Start, Stream, together},
     exec::{Completion, Outcome},
     mem::Region,
     sys::thread,
@@ -209,10 +209,12 @@ fn defer(entry: &Arc<Entry>, how: How) -> Result<()> {
             None
         }
     });
-    now.map_or(Ok(()), |deferred| match deferred.begin(false)? {
-        #[cfg(feature = "cuda")]
-        Begun::OnDevice(entry, tail) => entry.communicator()?.end_on(tail),
-        Begun::Waited(..) | Begun::InStream => Ok(()),
+    now.map_or(Ok(()), |deferred| {
+        match deferred.begin(false, &mut Batches::default())? {
+            #[cfg(feature = "cuda")]
+            Begun::OnDevice(entry, tail) => entry.communicator()?.end_on(tail),
+            Begun::Waited(..) | Begun::InStream => Ok(()),
+        }
     })
 }
 
@@ -296,8 +298,8 @@ pub(super) fn refused(error: &Error) {
 }
 
 impl Deferred {
-    /// Begins it. `attended`: whoever waits for it does so at once.
-    fn begin(self, attended: bool) -> Result<Begun> {
+    /// Begins it, in a stream together with others of `batches`. `attended`: whoever waits for it does so at once.
+    fn begin(self, attended: bool, batches: &mut Batches) -> Result<Begun> {
         let Deferred { entry, how } = self;
         let comm = entry.communicator()?;
         let (stream, at_end, begin) = match how {
@@ -314,7 +316,7 @@ impl Deferred {
         };
         let is_waited = stream.is_none();
         let (start, completion) = match stream {
-            Some(stream) => comm.enter(&stream, at_end),
+            Some(stream) => comm.enter(batches.of(&stream), at_end),
             None => {
                 let completion = Completion::with_hook(at_end);
                 (Start::now(Arc::clone(&completion), attended), completion)
@@ -337,6 +339,21 @@ impl Deferred {
     }
 }
 
+/// The places that a group has in streams, one in each.
+#[derive(Default)]
+struct Batches(Vec<(Arc<Stream>, Batch)>);
+
+impl Batches {
+    fn of(&mut self, stream: &Arc<Stream>) -> &Batch {
+        let known = self.0.iter().position(|(other, _)| Arc::ptr_eq(other, stream));
+        let at = known.unwrap_or_else(|| {
+            self.0.push((Arc::clone(stream), stream.batch()));
+            self.0.len() - 1
+        });
+        &self.0[at].1
+    }
+}
+
 impl Group {
     /// Carries out all its calls.
     fn run(self) -> Result<()> {
@@ -355,8 +372,9 @@ impl Group {
         let (mut waited, mut failure) = (Vec::new(), None);
         #[cfg(feature = "cuda")]
         let mut tails = Vec::new();
+        let mut batches = Batches::default();
         for deferred in self.deferred {
-            match deferred.begin(attended) {
+            match deferred.begin(attended, &mut batches) {
                 Ok(Begun::Waited(entry, completion)) => waited.push((entry, completion)),
                 Ok(Begun::InStream) => {}
                 #[cfg(feature = "cuda")]
@@ -364,6 +382,8 @@ impl Group {
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
+        // Nothing more comes: what is put into the streams from now on may begin when these are over.
+        drop(batches);
         #[cfg(feature = "cuda")]
         for (entry, tail) in tails {
             let ended = entry.communicator().and_then(|comm| comm.end_on(tail));
@@ -422,9 +442,10 @@ fn make_together(makings: Vec<Making>) -> Result<()> {
 
 /// Begins a group: the calls of this thread until cclGroupEnd are carried out together, at its end.
 ///
-/// Operations on any number of communicators, sends and receives in any order, and cclCommInitRank may be in a group.
-/// Arguments are checked at once; one call that is refused makes cclGroupEnd refuse all. Groups may lie in each other:
-/// the outermost one counts.
+/// Operations on any number of communicators, sends and receives in any order, and cclCommInitRank may be in a group. Those
+/// that one group puts into one stream begin together, when what was in the stream before is over; what comes later in the
+/// stream waits for all of them. Arguments are checked at once; one call that is refused makes cclGroupEnd refuse all. Groups
+/// may lie in each other: the outermost one counts.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclGroupStart() -> cclResult_t {
     guard(|| {

@@ -18,7 +18,8 @@ pub(super) static STREAMS: Table<Stream> = Table::new(0xc5, "a live stream, or N
 #[allow(non_camel_case_types)]
 pub type cclStreamCallback_t = Option<unsafe extern "C" fn(*mut c_void, cclResult_t)>;
 
-/// Makes a stream for host memory: operations in it are carried out one after the other, while the caller goes on.
+/// Makes a stream for host memory: operations in it are carried out one after the other, those of a group together, while
+/// the caller goes on.
 ///
 /// Give it back with cclStreamDestroy.
 ///

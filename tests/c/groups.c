@@ -2,7 +2,7 @@
 #include "ranks.h"
 #include <pthread.h>
 
-enum { RANKS = 4, LONG = 50001 };
+enum { RANKS = 4, LONG = 50001, LONGER = 1 << 20 };
 
 static cclComm_t comm;
 static int ranks, me;
@@ -111,7 +111,7 @@ static void refusals(void) {
     OK(cclBarrier(comm, NULL));
 }
 
-static int order[3];
+static int order[4];
 static int called;
 
 static void note(void *data, cclResult_t result) {
@@ -145,6 +145,44 @@ static void streams(void) {
     free(x);
 }
 
+/* What a group puts into one stream begins together, after what was there before and before what comes later. Long messages
+ * wait for their receives. */
+static void one_stream(void) {
+    int64_t *data = filled(me, 0, LONGER), *got = calloc(LONGER, sizeof *got), *own = calloc(LONGER, sizeof *own);
+    int next = (me + 1) % ranks, before = (me + ranks - 1) % ranks, called_before = called;
+    static int number = 40;
+    cclStream_t stream;
+    CHECK(got != NULL && own != NULL);
+    OK(cclStreamCreate(&stream));
+    /* Now all have the same: the sum of the ranks' values. */
+    OK(cclAllReduce(data, data, LONGER, cclInt64, cclSum, comm, stream));
+    OK(cclGroupStart());
+    OK(cclSend(data, LONGER, cclInt64, next, comm, stream));
+    OK(cclSend(data, LONGER, cclInt64, me, comm, stream));
+    OK(cclRecv(own, LONGER, cclInt64, me, comm, stream));
+    OK(cclRecv(got, LONGER, cclInt64, before, comm, stream));
+    OK(cclGroupEnd());
+    OK(cclAllReduce(got, own, LONGER, cclInt64, cclSum, comm, stream));
+    OK(cclGroupStart());
+    OK(cclRecv(got, LONGER, cclInt64, next, comm, stream));
+    OK(cclSend(own, LONGER, cclInt64, before, comm, stream));
+    OK(cclGroupEnd());
+    OK(cclStreamAddCallback(stream, note, &number));
+    OK(cclStreamSynchronize(stream));
+    CHECK(called == called_before + 1);
+    for (size_t i = 0; i < LONGER; i++) {
+        int64_t sum = 0;
+        for (int rank = 0; rank < ranks; rank++) {
+            sum += value(rank, 0, i);
+        }
+        CHECK(data[i] == sum && own[i] == sum * ranks && got[i] == sum * ranks);
+    }
+    OK(cclStreamDestroy(stream));
+    free(data);
+    free(got);
+    free(own);
+}
+
 static void work(cclUniqueId id, int all, int rank) {
     ranks = all;
     me = rank;
@@ -155,6 +193,7 @@ static void work(cclUniqueId id, int all, int rank) {
     messages();
     refusals();
     streams();
+    one_stream();
     OK(cclCommDestroy(comm));
 }
 
@@ -177,6 +216,28 @@ static void one_thread(void) {
         OK(cclGroupEnd());
         CHECK(x[0] == 3 && x[1] == 3 && x[2] == 3);
     }
+    /* The same in one stream, with messages that wait for their receives. */
+    int64_t *sent[3], *got[3];
+    cclStream_t stream;
+    OK(cclStreamCreate(&stream));
+    OK(cclGroupStart());
+    for (int rank = 0; rank < 3; rank++) {
+        sent[rank] = filled(rank, 0, LONGER);
+        got[rank] = calloc(LONGER, sizeof *got[rank]);
+        x[rank] = rank;
+        OK(cclSend(sent[rank], LONGER, cclInt64, (rank + 1) % 3, comms[rank], stream));
+        OK(cclAllReduce(&x[rank], &x[rank], 1, cclInt32, cclSum, comms[rank], stream));
+        OK(cclRecv(got[rank], LONGER, cclInt64, (rank + 2) % 3, comms[rank], stream));
+    }
+    OK(cclGroupEnd());
+    OK(cclStreamSynchronize(stream));
+    for (int rank = 0; rank < 3; rank++) {
+        CHECK(x[rank] == 3);
+        check(got[rank], (rank + 2) % 3, 0, LONGER);
+        free(sent[rank]);
+        free(got[rank]);
+    }
+    OK(cclStreamDestroy(stream));
     /* A failure gives no handle. */
     OK(cclGroupStart());
     OK(cclCommInitRank(&comms[0], 3, id, 3));
