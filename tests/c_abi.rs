@@ -162,6 +162,11 @@ fn groups_messages_and_streams() {
 }
 
 #[test]
+fn limits_of_the_system_are_named() {
+    build_and_run("tests/c/limits.c", C);
+}
+
+#[test]
 fn blocks_of_any_length_between_forked_processes() {
     build_and_run("tests/c/vector.c", C);
 }

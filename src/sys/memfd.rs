@@ -8,6 +8,7 @@ use rustix::{
     fs::{self, MemfdFlags, SealFlags},
     io::Errno,
     mm::{self, Advice, MapFlags, ProtFlags},
+    process::{Resource, getrlimit},
 };
 use std::{
     ffi::c_void,
@@ -150,6 +151,15 @@ pub(super) fn sealed(name: &str, size: usize) -> io::Result<OwnedFd> {
 
 /// A memfd of `size` bytes, all zero, without seals.
 pub(super) fn sized(name: &str, size: usize) -> io::Result<OwnedFd> {
+    let limit = getrlimit(Resource::Fsize).current;
+    // Past the limit the kernel does not only refuse: it ends the process by SIGXFSZ.
+    if let Some(limit) = limit.filter(|&limit| limit < size as u64) {
+        let what = format!(
+            "{size} bytes of shared memory are a file to the kernel, and this process's limit for files is {limit} bytes; raise \
+             it (`ulimit -f unlimited`)"
+        );
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    }
     let fd = memfd(name)?;
     fs::ftruncate(&fd, size as u64)?;
     Ok(fd)
