@@ -167,6 +167,11 @@ fn limits_of_the_system_are_named() {
 }
 
 #[test]
+fn calls_that_differ_where_ranks_only_send_are_told() {
+    build_and_run("tests/c/onesided.c", C);
+}
+
+#[test]
 fn blocks_of_any_length_between_forked_processes() {
     build_and_run("tests/c/vector.c", C);
 }

@@ -82,7 +82,6 @@ impl Waits {
     }
 
     /// How many calls the rank has made, as far as is known: none where the last ones are not.
-    #[cfg(feature = "cli")]
     pub(crate) fn calls_made(&self) -> u32 {
         self.newest().map_or(0, |call| call.seq.wrapping_add(1))
     }
@@ -92,7 +91,7 @@ impl Waits {
     }
 
     /// The last call that the rank has made.
-    pub(super) fn newest(&self) -> Option<Call> {
+    pub(crate) fn newest(&self) -> Option<Call> {
         let newer = |a: Call, b: Call| if later(a.seq, b.seq) == a.seq { a } else { b };
         self.calls().reduce(newer)
     }

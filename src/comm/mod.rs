@@ -317,7 +317,8 @@ impl Communicator {
         self.engine.timeout()
     }
 
-    /// Ends the communicator's use: no call is accepted any more. Waits until those that go on by themselves have ended.
+    /// Ends the communicator's use: no call is accepted any more. Waits until those that go on by themselves have ended, and a
+    /// second at most for a rank that has made fewer calls than this one: so that ranks whose last calls differ learn of it.
     ///
     /// # Errors
     /// The failure that closed the communicator, if one did.

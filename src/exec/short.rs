@@ -518,10 +518,10 @@ pub(super) fn reserve<'l, L: Link>(
 }
 
 impl<'m> Turn<'_, 'm> {
-    /// The call's number.
+    /// The call's number, as far as its messages tell it.
     #[inline]
-    fn number(&self) -> u32 {
-        self.words[0] as u32
+    fn number(&self) -> u16 {
+        self.words[0] as u16
     }
 
     #[inline]

@@ -161,7 +161,8 @@ pub unsafe extern "C" fn cclCommInitEnv(comm: *mut cclComm_t, config: *mut cclCo
 
 /// Ends the work on a communicator in order. The handle stays, for questions and for cclCommDestroy.
 ///
-/// All ranks call it once they have no more operations on the communicator; calls that run on it end first.
+/// All ranks call it once they have no more operations on the communicator; calls that run on it end first. Ranks whose last
+/// calls differ are told so; for that it waits a second at most for a rank that has made fewer calls.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclCommFinalize(comm: cclComm_t) -> cclResult_t {
     on(comm, Communicator::finalize)
@@ -169,8 +170,8 @@ pub extern "C" fn cclCommFinalize(comm: cclComm_t) -> cclResult_t {
 
 /// Leaves the communicator and gives the handle back, also after an error. NULL is fine.
 ///
-/// Does what cclCommFinalize does if that was not called. Calls that other threads have running on the communicator
-/// go on; it is left when the last of them has ended.
+/// Does what cclCommFinalize does if that was not called, but compares no calls. Calls that other threads have running on the
+/// communicator go on; it is left when the last of them has ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclCommDestroy(comm: cclComm_t) -> cclResult_t {
     guard(|| {

@@ -255,8 +255,8 @@ impl Call {
         *self == Call { count, ..*other }
     }
 
-    /// The call in the sixteen bytes that each of its messages carries: number; collective, type, operation and root;
-    /// count. Calls that differ have signatures that differ.
+    /// The call in sixteen bytes: number; collective, type, operation and root; count. Calls that differ have signatures that
+    /// differ.
     pub(crate) fn signature(&self) -> [u32; 4] {
         let (kind, root) = (self.collective.kind(), self.collective.root().unwrap_or(0));
         let what = kind | (self.dtype as u32) << 4 | (self.op as u32) << 8 | root << 12;
@@ -281,6 +281,65 @@ impl Call {
         })
     }
 }
+
+impl Call {
+    /// What the call adds to the trail of those before it: a hash of all that every rank must say alike, but for the number,
+    /// which is told by how many there are.
+    pub(crate) fn mark(&self) -> u32 {
+        let count = match self.collective.counts_by_pair() {
+            true => 0,
+            false => self.count,
+        };
+        let [_, what, ..] = self.signature();
+        let hash = (u64::from(what) ^ count.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = (hash ^ hash >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        (hash >> (u64::BITS - TRAIL_BITS)) as u32
+    }
+
+    /// The trail after a call with that mark. Two trails that differ differ for ever if only the same calls follow.
+    #[inline]
+    pub(crate) fn trail_after(trail: u32, mark: u32) -> u32 {
+        // The factor is odd, so that nothing is lost.
+        trail.wrapping_mul(0x0053_3d6b).wrapping_add(mark) & TRAIL
+    }
+
+    /// The sixteen bytes that each message of the call carries: its signature, of whose number only the lower half, with the
+    /// trail of the calls before it.
+    pub(crate) fn header(&self, trail: u32) -> [u32; 4] {
+        let [seq, what, low, high] = self.signature();
+        let first = Call::first_word(u64::from(seq) | u64::from(what) << 32, trail);
+        [first as u32, (first >> 32) as u32, low, high]
+    }
+
+    /// The first half of a header, by the first half of the signature.
+    #[inline]
+    pub(crate) fn first_word(signature: u64, trail: u32) -> u64 {
+        let what = signature >> 32 << (SEQ_BITS + TRAIL_BITS);
+        what | u64::from(trail) << SEQ_BITS | signature & SEQ
+    }
+
+    /// The call whose messages carry that header, if it is one: with the number that is nearest to `near`.
+    pub(crate) fn from_header(header: [u32; 4], near: u32) -> Option<Call> {
+        let [first, second, low, high] = header;
+        let first = u64::from(first) | u64::from(second) << 32;
+        let ahead = (first as u16).wrapping_sub(near as u16).cast_signed();
+        let seq = near.wrapping_add_signed(ahead.into());
+        Call::from_signature([seq, (first >> (SEQ_BITS + TRAIL_BITS)) as u32, low, high])
+    }
+
+    /// Whether messages with these headers come after the same calls, as many and alike.
+    pub(crate) fn have_one_past(a: [u32; 4], b: [u32; 4]) -> bool {
+        let past = |[first, second, ..]: [u32; 4]| (first, second & (TRAIL >> (u32::BITS - SEQ_BITS)));
+        past(a) == past(b)
+    }
+}
+
+/// Bits of a header's first half: of the call's number, and of the trail. The rest are as many as a signature's second word
+/// uses.
+const SEQ_BITS: u32 = 16;
+const TRAIL_BITS: u32 = 23;
+const SEQ: u64 = (1 << SEQ_BITS) - 1;
+const TRAIL: u32 = (1 << TRAIL_BITS) - 1;
 
 /// A message between two ranks, as one of them called for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -394,12 +453,28 @@ mod tests {
         #[test]
         fn a_signature_tells_the_whole_call(
             seq: u32, count: u64, dtype in 0i32..14, op in 0..9usize, kind in 0u32..14, root in 0..MAX_RANKS as u32,
+            trail in 0..TRAIL, ahead in -32767..=32767i16,
         ) {
             let collective = Collective::of_kind(kind, root).unwrap();
             let dtype = DType::from_number(dtype).unwrap();
             let op = Op::ALL.get(op).copied().unwrap_or(Op::PreMulSum);
             let call = Call { seq, collective, count, dtype, op };
             prop_assert_eq!(Call::from_signature(call.signature()), Some(call));
+            let near = seq.wrapping_add_signed(ahead.into());
+            prop_assert_eq!(Call::from_header(call.header(trail), near), Some(call));
+            let (other, later) = (Call { count: !count, ..call }, Call { seq: seq.wrapping_add(1), ..call });
+            prop_assert!(Call::have_one_past(call.header(trail), other.header(trail)));
+            prop_assert!(!Call::have_one_past(call.header(trail), later.header(trail)));
+            for bit in 0..TRAIL_BITS {
+                prop_assert!(!Call::have_one_past(call.header(trail), call.header(trail ^ 1 << bit)));
+            }
+        }
+
+        #[test]
+        fn trails_stay_apart(one: [u32; 2], between in proptest::collection::vec(0..TRAIL, 0..100)) {
+            let [one, other] = one.map(|trail| trail & TRAIL);
+            let after = |trail| between.iter().fold(trail, |trail, &mark| Call::trail_after(trail, mark));
+            prop_assert_eq!(after(one) == after(other), one == other);
         }
 
         #[test]
@@ -413,6 +488,30 @@ mod tests {
             prop_assert_eq!(count & SUM, counts.iter().sum::<usize>() as u64);
             prop_assert_eq!(count == after, counts == swapped);
         }
+    }
+
+    #[test]
+    fn calls_that_differ_leave_other_marks() {
+        let call = |root, count, dtype| Call {
+            seq: 0,
+            collective: Collective::Broadcast { root },
+            count,
+            dtype,
+            op: Op::Sum,
+        };
+        let of_root = |root| (0..1000).map(move |count| call(root, count, DType::Int32));
+        let mut marks: Vec<u32> = (0..10).flat_map(of_root).map(|call| call.mark()).collect();
+        let all = marks.len();
+        marks.sort_unstable();
+        marks.dedup();
+        // Of so many some meet by chance.
+        assert!(all - marks.len() < 20, "{}", all - marks.len());
+        assert_ne!(call(0, 1, DType::Int8).mark(), call(0, 1, DType::Uint8).mark());
+        let mut by_pair = call(0, 1, DType::Int8);
+        by_pair.collective = Collective::AlltoAllV;
+        let mark = by_pair.mark();
+        (by_pair.count, by_pair.seq) = (7, 9);
+        assert_eq!(by_pair.mark(), mark);
     }
 
     #[test]

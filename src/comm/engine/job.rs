@@ -129,6 +129,8 @@ pub(in crate::comm) struct Placed {
     pub(super) scalar: Option<u64>,
     /// The first of its lanes.
     pub(super) first_lane: usize,
+    /// The trail of the calls before it.
+    pub(super) trail: u32,
     /// Bytes of the vector, for records.
     pub(super) bytes: u64,
     /// Whether messages that the plan leaves for peers to take are copied all the same.
@@ -151,6 +153,7 @@ impl Placed {
             call,
             scalar: None,
             first_lane,
+            trail: 0,
             bytes: 0,
             copies_all: false,
         }
@@ -183,6 +186,7 @@ impl Placed {
             call,
             scalar,
             first_lane,
+            trail: _,
             bytes: _,
             copies_all,
         } = self;
@@ -231,7 +235,7 @@ impl Placed {
     }
 
     fn header(&self) -> Header {
-        self.call.signature()
+        self.call.header(self.trail)
     }
 
     /// How many lanes it has.

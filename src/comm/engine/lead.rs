@@ -1,7 +1,7 @@
 //! Leading: polls all that is under way, waits by policy, and tells a slow peer from a lost one.
 
 use super::{
-    Engine, Floor, Job, Placed, What,
+    Engine, Floor, Job, Placed, What, past,
     reasons::{self, FIRST_QUESTION, QUESTIONS_APART, Stuck, TROUBLED_NAP},
 };
 use crate::{
@@ -219,7 +219,9 @@ impl Engine {
 
     /// Why the communicator fails by what an operation, if it was one, met.
     fn cause_of(&self, fault: Fault, operation: Option<Operation>) -> Cause {
-        let cause = reasons::cause_of(fault, self.membership.rank() as u32, operation);
+        let first = past::before(&self.membership, &fault);
+        let cause =
+            first.unwrap_or_else(|| reasons::cause_of(fault, self.membership.rank() as u32, operation));
         reasons::raise(&self.membership, cause)
     }
 

@@ -18,6 +18,7 @@ mod jobs;
 mod lead;
 mod next;
 mod online;
+mod past;
 mod quick;
 mod reasons;
 mod taking;
@@ -410,7 +411,7 @@ impl Engine {
         outcome.map_err(Error::Failed)
     }
 
-    /// Accepts no call any more, and waits for those under way.
+    /// Accepts no call any more, waits for those under way, and looks whether they were the same on another rank.
     pub(super) fn finalize(&self) -> Result<()> {
         // Under the lock: who has the desk gets its place first.
         let desk = self.open_desk_anyway()?;
@@ -418,7 +419,13 @@ impl Engine {
         drop(desk);
         self.drain();
         // A call that another thread has running ends first.
-        self.memory().map(|_| ())
+        self.memory()?;
+        if self.closed().is_none()
+            && let Some(cause) = past::at_end(&self.membership, self.calls())
+        {
+            self.close(self.membership.raise(cause));
+        }
+        Ok(())
     }
 
     /// Waits until nothing is under way.
@@ -560,7 +567,8 @@ impl Engine {
             (choose, why),
         )?;
         let mut placed = Placed::new(plan, places, call, 0);
-        (placed.call.seq, placed.first_lane) = self.next.take(placed.width());
+        let place = self.next.take(placed.width(), call.mark());
+        (placed.call.seq, placed.first_lane, placed.trail) = (place.seq, place.lane, place.trail);
         let (call, plan) = (placed.call, &placed.plan);
         self.recorder.call(words_of(call.signature()), plan.number, bytes);
         trace!(

@@ -3,9 +3,11 @@
 use crate::{
     sys::biased::{Biased, Guard, Nobody},
     transport::CALL_LANES,
+    types::Call,
 };
 
-/// The number of the next call, the first of its lanes, and whether somebody has a place but has not gone there yet.
+/// The number of the next call, the trail of those before it, the first of its lanes, and whether somebody has a place but has
+/// not gone there yet.
 ///
 /// Calls that get their places at the desk say so until they are under way. One that goes quickly, past the desk, comes after
 /// all these or takes no place: so no call uses the lanes of an earlier one that is still on its way. Held for moments.
@@ -13,13 +15,19 @@ pub(super) struct Next(Biased<State>);
 
 #[derive(Default)]
 struct State {
-    seq: u32,
-    lane: usize,
+    place: Place,
     is_busy: bool,
 }
 
-/// A place: the number of a call, and the first of its lanes.
-pub(super) type Place = (u32, usize);
+/// The place of a call.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) seq: u32,
+    /// The trail of the calls before it.
+    pub(super) trail: u32,
+    /// The first of its lanes.
+    pub(super) lane: usize,
+}
 
 /// The next place, which this thread may take.
 pub(super) struct Free<'n>(Guard<'n, State>);
@@ -33,14 +41,14 @@ impl Default for Next {
 impl Next {
     /// The number of the next call.
     pub(super) fn number(&self) -> u32 {
-        self.0.lock().seq
+        self.0.lock().place.seq
     }
 
-    /// A place for a call that has so many lanes. Until [`Next::settle`] nobody passes the desk.
-    pub(super) fn take(&self, lanes: usize) -> Place {
+    /// A place for a call that has so many lanes and leaves that mark. Until [`Next::settle`] nobody passes the desk.
+    pub(super) fn take(&self, lanes: usize, mark: u32) -> Place {
         let mut state = self.0.lock();
         state.is_busy = true;
-        state.take(lanes)
+        state.place.take(lanes, mark)
     }
 
     /// The call with the place that was taken last at the desk is under way, or has nothing to do.
@@ -57,20 +65,24 @@ impl Next {
 }
 
 impl Free<'_> {
-    /// Takes it, for a call that has so many lanes.
+    /// Takes it, for a call that has so many lanes and leaves that mark.
     #[inline]
-    pub(super) fn take(mut self, lanes: usize) -> Place {
-        self.0.take(lanes)
+    pub(super) fn take(mut self, lanes: usize, mark: u32) -> Place {
+        self.0.place.take(lanes, mark)
     }
 }
 
-impl State {
+impl Place {
+    /// This place; then it is the next one.
     #[inline]
-    fn take(&mut self, lanes: usize) -> Place {
-        let place = (self.seq, self.lane);
-        self.seq = self.seq.wrapping_add(1);
-        self.lane = (self.lane + lanes) % CALL_LANES;
-        place
+    fn take(&mut self, lanes: usize, mark: u32) -> Place {
+        let taken = *self;
+        *self = Place {
+            seq: taken.seq.wrapping_add(1),
+            trail: Call::trail_after(taken.trail, mark),
+            lane: (taken.lane + lanes) % CALL_LANES,
+        };
+        taken
     }
 }
 
@@ -80,28 +92,34 @@ mod tests {
 
     #[test]
     fn places_follow_one_another_and_wrap() {
-        let last = State {
+        let place = Place {
             seq: u32::MAX,
-            ..State::default()
+            ..Place::default()
+        };
+        let last = State {
+            place,
+            is_busy: false,
         };
         let next = Next(Biased::new(last, Nobody));
-        assert_eq!(next.take(5), (u32::MAX, 0));
-        assert_eq!(next.take(0), (0, 5));
-        assert_eq!(next.take(4), (1, 5));
+        assert_eq!(next.take(5, 77), place);
+        let (seq, trail) = (0, Call::trail_after(0, 77));
+        assert_eq!(next.take(0, 0), Place { seq, trail, lane: 5 });
+        assert_eq!(next.take(4, 0).lane, 5);
         assert_eq!(next.number(), 2);
         next.settle();
-        assert_eq!(next.look().unwrap().take(1), (2, (5 + 4) % CALL_LANES));
+        assert_eq!(next.look().unwrap().take(1, 0).lane, (5 + 4) % CALL_LANES);
     }
 
     #[test]
     fn nobody_passes_one_that_is_on_its_way() {
         let next = Next::default();
-        next.take(1);
+        next.take(1, 0);
         assert!(next.look().is_none());
         next.settle();
         let free = next.look().unwrap();
         assert!(next.look().is_none(), "one at a time");
-        assert_eq!(free.take(1), (1, 1));
+        let taken = free.take(1, 0);
+        assert_eq!((taken.seq, taken.lane), (1, 1));
         assert_eq!(next.number(), 2);
     }
 }

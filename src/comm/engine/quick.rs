@@ -4,7 +4,7 @@
 //! out for it counts. What was found of a short call that was made twice (how long its buffers are, its plan, its way) stays
 //! on the floor. Who finds it there, with nothing under way, needs neither the desk nor the planner.
 
-use super::{Engine, Floor, Led, job::Placed, taking::Taking};
+use super::{Engine, Floor, Led, job::Placed, next::Place, taking::Taking};
 use crate::{
     comm::{Side, buffers::Places},
     exec::{FEW_LOOKS, Run, Short, Turn, Work},
@@ -51,8 +51,10 @@ pub(super) struct Lately {
 struct Quick {
     /// Its place is that of the last one.
     placed: Placed,
-    /// What its messages carry, with 0 for the number.
+    /// Its signature, with 0 for the number.
     words: Words,
+    /// What it adds to the trail of the calls.
+    mark: u32,
     lanes: usize,
     /// Bytes of input and output.
     bytes: [usize; 2],
@@ -166,6 +168,7 @@ impl Floor {
                 }
                 .signature(),
             ),
+            mark: placed.call.mark(),
             lanes: placed.width(),
             bytes: buffers.each_ref().map(Region::len),
             begins: begins.map(|begins| begins.map(|begin| begin * placed.call.dtype.size())),
@@ -207,8 +210,9 @@ impl Engine {
         if is_wanted || is_over {
             return None;
         }
-        let (seq, first_lane) = place.take(quick.lanes);
-        (quick.placed.call.seq, quick.placed.first_lane) = (seq, first_lane);
+        let Place { seq, trail, lane } = place.take(quick.lanes, quick.mark);
+        let placed = &mut quick.placed;
+        (placed.call.seq, placed.first_lane, placed.trail) = (seq, lane, trail);
         let [first, count] = quick.words;
         let words = [first | u64::from(seq), count];
         let (number, bytes) = (quick.placed.plan.number, quick.placed.bytes);
@@ -296,8 +300,9 @@ impl Engine {
         if scratch.len() < scratch_words {
             scratch.resize(scratch_words, 0);
         }
+        let [first, count] = words;
         let turn = Turn {
-            words,
+            words: [Call::first_word(first, quick.placed.trail), count],
             lane: quick.placed.first_lane,
             buffers,
             scratch: Region::of_mut(scratch),

@@ -1,5 +1,6 @@
 //! Why something that stands still has no hope: tells a slow peer from a lost one, and who is late.
 
+use super::past;
 use crate::{
     bootstrap::{Membership, Peer},
     exec::Fault,
@@ -82,15 +83,20 @@ pub(super) fn under_way(membership: &Membership, links: &Links, cause: &Cause) -
     gone_for < UNDER_WAY && membership.verdict().is_none() && links.may_bring_more(rank as usize)
 }
 
-/// Whether one of the ranks that a call waits for has made a different call in its place, or waits in a later one: what
-/// it has sent in this one came before it went on, so that nothing more will come.
+/// Whether one of the ranks that something waits for has made a different call in its place, or before, or waits in a later one:
+/// what it has sent in this one came before it went on, so that nothing more will come.
 pub(super) fn difference(membership: &Membership, links: &Links, stuck: &Stuck) -> Option<Cause> {
-    let Some(Operation::Collective(ours)) = stuck.operation else {
-        return None;
+    let ours = match stuck.operation {
+        Some(Operation::Collective(ours)) => Some(ours),
+        Some(Operation::Transfer(_)) | None => None,
     };
     let unsent = links.unsent_to();
     stuck.waits_for.iter().take(MOST_ASKED).find_map(|&rank| {
         let answer = membership.calls_of(rank)?;
+        if let Some(first) = past::first_difference(membership, rank, &answer) {
+            return Some(first);
+        }
+        let ours = ours?;
         let made = answer.made(ours.seq).filter(|made| !made.agrees_with(&ours));
         let waits_in = match answer.waits_in {
             Some(Operation::Collective(call)) => Some(call),
@@ -174,9 +180,14 @@ pub(super) fn raise(membership: &Membership, cause: Cause) -> Cause {
 
 /// What all ranks are told of a fault that this rank's executor met.
 pub(super) fn cause_of(fault: Fault, rank: u32, during: Option<Operation>) -> Cause {
+    let near = match during {
+        Some(Operation::Collective(call)) => call.seq,
+        Some(Operation::Transfer(_)) | None => 0,
+    };
+    let of_message = |header| Call::from_header(header, near);
     let within = || during.map_or_else(String::new, |operation| format!(" in {operation}"));
     match fault {
-        Fault::Mismatch { peer, header, ours } => match [header, ours].map(Call::from_signature) {
+        Fault::Mismatch { peer, header, ours } => match [header, ours].map(of_message) {
             [Some(theirs), Some(ours)] => Cause::Mismatch {
                 here: (rank, ours.into()),
                 there: (peer as u32, theirs.into()),

@@ -257,7 +257,11 @@ impl Run {
         let Some(Message { header, .. }) = link.peek(lane).map_err(wire)? else {
             return Ok(());
         };
-        let is_later = header[0].wrapping_sub(work.header[0]).cast_signed() > 0;
+        // Messages tell the lower half of the number.
+        let is_later = (header[0] as u16)
+            .wrapping_sub(work.header[0] as u16)
+            .cast_signed()
+            > 0;
         // How long a block is that goes the other way is looked at when it is received.
         let is_same = match work.grains.are_told() {
             true => header[..2] == work.header[..2],

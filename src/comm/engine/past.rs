@@ -1,0 +1,94 @@
+//! The calls that a rank has made, held against those of others: the first one that differs is the one to tell.
+//!
+//! Ranks whose calls differ may all have come to their end, where each only sent. So each message carries a trail of the calls
+//! before its own ([`Call::header`]): who gets one that comes after other calls than this rank's asks its sender which they
+//! were. What no message tells any more, because no call follows, is compared when a communicator is finalized.
+
+use crate::{
+    bootstrap::{Membership, Peer, Waits},
+    exec::Fault,
+    record::{Record, later},
+    types::{Call, Cause, Operation},
+};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The first call that this rank and `peer`, which gave that answer, have made differently, as far as both know.
+pub(super) fn first_difference(membership: &Membership, peer: usize, answer: &Waits) -> Option<Cause> {
+    let ours = membership.recorder().records();
+    ours.iter().filter_map(Record::call).find_map(|ours| {
+        let theirs = answer.made(ours.seq).filter(|theirs| !theirs.agrees_with(ours))?;
+        Some(mismatch(membership, *ours, (peer, theirs)))
+    })
+}
+
+/// The call that differed before the one in which this rank got a message that came after other calls, if it is known.
+pub(super) fn before(membership: &Membership, fault: &Fault) -> Option<Cause> {
+    match *fault {
+        Fault::Mismatch { peer, header, ours } if !Call::have_one_past(header, ours) => {
+            first_difference(membership, peer, &membership.calls_of(peer)?)
+        }
+        _ => None,
+    }
+}
+
+/// What differs between the calls of this rank, which makes no more, and those of the next one. As all ranks do so, a difference
+/// is found. Waits a while until that rank has made as many.
+pub(super) fn at_end(membership: &Membership, calls: u32) -> Option<Cause> {
+    let next = (membership.rank() + 1) % membership.ranks();
+    if next == membership.rank() {
+        return None;
+    }
+    let (until, mut nap) = (Instant::now() + LAST_WAIT, FIRST_NAP);
+    loop {
+        // A rank that has found a difference tells all before it leaves, and word of either comes the same way.
+        if membership.trouble() || !matches!(membership.peer(next), Peer::Alive) {
+            return membership.verdict();
+        }
+        if let Some(answer) = membership.calls_of(next) {
+            if let Some(cause) = first_difference(membership, next, &answer) {
+                return Some(cause);
+            }
+            let theirs = answer.calls_made();
+            if theirs == calls {
+                return None;
+            }
+            if later(theirs, calls) == theirs {
+                return one_more(membership, calls, (next, &answer));
+            }
+        }
+        if Instant::now() >= until {
+            return None;
+        }
+        thread::sleep(nap);
+        nap = (nap * 2).min(LONGEST_NAP);
+    }
+}
+
+/// The first call that `peer` has made beyond this rank's, which has ended its work with so many.
+fn one_more(membership: &Membership, calls: u32, (peer, answer): (usize, &Waits)) -> Option<Cause> {
+    let theirs = answer.made(calls).or_else(|| answer.newest())?;
+    let newest = membership.recorder().records().pop();
+    Some(match newest.map(|record| record.operation) {
+        Some(ours) => mismatch(membership, ours, (peer, theirs)),
+        None => Cause::Left {
+            rank: membership.rank() as u32,
+            seen_by: peer as u32,
+            during: Some(theirs.into()),
+        },
+    })
+}
+
+fn mismatch(membership: &Membership, ours: impl Into<Operation>, (peer, theirs): (usize, Call)) -> Cause {
+    Cause::Mismatch {
+        here: (membership.rank() as u32, ours.into()),
+        there: (peer as u32, theirs.into()),
+    }
+}
+
+/// How long a rank that makes no more calls waits for one that has made fewer, and how long it leaves it alone in between.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+const FIRST_NAP: Duration = Duration::from_millis(1);
+const LONGEST_NAP: Duration = Duration::from_millis(64);
