@@ -170,6 +170,7 @@ impl Config {
         self.attach()?;
         self.threads()?;
         self.direct()?;
+        self.explains()?;
         sys::tcp::set_limit(heartbeat(env::var("CCL_HEARTBEAT"))?);
         let forced = self.forced().map_err(|error| match error {
             Error::Usage { what } if by_env => Error::usage(format!("CCL_ALGO: {what}")),
@@ -199,9 +200,17 @@ impl Config {
     }
 
     /// Whether rank 0 tells of each new plan, as the environment says.
-    pub(super) fn explains(&self) -> bool {
-        let asks = |word: String| !matches!(&*word, "0" | "off");
-        !self.is_probe && sys::environment::text("CCL_EXPLAIN").is_some_and(asks)
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for another word.
+    pub(super) fn explains(&self) -> Result<bool> {
+        match sys::environment::text("CCL_EXPLAIN").as_deref() {
+            None | Some("0" | "off") => Ok(false),
+            Some("1" | "on") => Ok(!self.is_probe),
+            Some(other) => Err(Error::usage(format!(
+                "CCL_EXPLAIN={other:?} does not exist: use \"1\" or \"0\""
+            ))),
+        }
     }
 
     /// The transports that links may use.

@@ -54,6 +54,9 @@ static void bad_init(cclUniqueId id) {
     config = (cclConfig_t)CCL_CONFIG_INITIALIZER;
     config.algorithm = "guess";
     REFUSED(cclInvalidUsage, "guess", cclCommInitRankConfig(&none, 2, id, 0, &config));
+    CHECK(setenv("CCL_EXPLAIN", "perhaps", 1) == 0);
+    REFUSED(cclInvalidUsage, "CCL_EXPLAIN=\"perhaps\"", cclCommInitRank(&none, 2, id, 0));
+    CHECK(unsetenv("CCL_EXPLAIN") == 0);
     CHECK(none == NULL);
 }
 

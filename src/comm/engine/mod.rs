@@ -146,7 +146,8 @@ impl Engine {
         let plans = Plans::new(helpers, links.takes_all());
         let jobs = Jobs::new(membership.rank(), membership.ranks());
         let floor = Floor::new(links, Patience::new(membership.crowd()), jobs);
-        let explains = membership.rank() == 0 && config.explains();
+        // Other words were refused before.
+        let explains = membership.rank() == 0 && config.explains().unwrap_or(false);
         let desk = Desk {
             plans,
             explained: explains.then(HashSet::new),
