@@ -1,6 +1,7 @@
 //! Errors: what went wrong, which rank, and whether the communicator is still usable.
 
 use super::{Call, Operation};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, fmt, io, time::Duration};
 
@@ -25,7 +26,7 @@ pub enum Error {
         what: Cow<'static, str>,
     },
     /// The operating system refused something.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", hint(.source))]
     System {
         /// What was tried.
         what: Cow<'static, str>,
@@ -263,6 +264,14 @@ impl fmt::Display for Cause {
             Cause::Broken { rank, what } => write!(f, "rank {rank} failed: {what}"),
             Cause::Revoked { rank } => write!(f, "rank {rank} revoked the communicator"),
         }
+    }
+}
+
+/// What to do where the system's own words do not say it.
+fn hint(source: &io::Error) -> &'static str {
+    match source.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => " (see ulimit -n)",
+        _ => "",
     }
 }
 
