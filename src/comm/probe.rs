@@ -44,7 +44,7 @@ pub(super) fn shared_memory(most: Duration) -> Result<Calibration> {
         false => Constants::CROWDED,
     };
     Ok(Calibration {
-        shm: fit(&samples, "shm", &which),
+        shm: fit(&samples, "shm", which).one_way_as_both(),
         ..Calibration::DEFAULT
     })
 }

@@ -321,7 +321,7 @@ fn setup(
 /// The constants that fit what was measured.
 fn fit(probes: &[Probe], transport: &str) -> Constants {
     let samples: Vec<Sample> = probes.iter().map(Probe::sample).collect();
-    plan::fit::fit(&samples, transport, &Constants::FITTED)
+    plan::fit::fit(&samples, transport, Constants::FITTED)
 }
 
 /// What was measured beside what is predicted; and how well that fits, for the file.
@@ -347,9 +347,7 @@ fn report(probes: &[Probe], transport: &str, calibration: &Calibration) -> (Stri
     }
     let median = |calibration: &Calibration, of: &dyn Fn(&Probe) -> bool| {
         let chosen = probes.iter().filter(|probe| of(probe));
-        let mut factors: Vec<f64> = chosen.map(|probe| probe.factor(transport, calibration)).collect();
-        factors.sort_by(f64::total_cmp);
-        factors.get(factors.len() / 2).copied().unwrap_or(1.0)
+        median(chosen.map(|probe| probe.factor(transport, calibration)))
     };
     let mut said = format!(
         "{transport}: {} calls; predicted and measured differ by a median factor of {:.2}, before {:.2}",
@@ -368,6 +366,12 @@ fn report(probes: &[Probe], transport: &str, calibration: &Calibration) -> (Stri
         text.push_str("# note: that is much: was the machine busy? Run it again where nothing else runs\n");
     }
     (text, said)
+}
+
+fn median(numbers: impl Iterator<Item = f64>) -> f64 {
+    let mut numbers: Vec<f64> = numbers.collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or(1.0)
 }
 
 /// A median factor from which on the measurements are to be doubted.
@@ -463,11 +467,16 @@ fn checked(probes: &[Probe], transport: &str, tuned: &Tuned) -> (String, bool) {
             if is_slower { "  slower" } else { "" },
         );
     }
-    ratios.sort_by(f64::total_cmp);
-    let median = ratios.get(ratios.len() / 2).copied().unwrap_or(1.0);
+    let missed = probes
+        .iter()
+        .map(|probe| probe.factor(transport, &tuned.calibration));
     let _ = writeln!(
         text,
-        "# {slower} of {rows} choices are slower than the best beyond the noise; the median is {median:.2} times the best"
+        "# {slower} of {rows} choices are slower than the best beyond the noise; the median is {:.2} times the best\n\
+         # {} calls; predicted and measured differ by a median factor of {:.2}",
+        median(ratios.into_iter()),
+        probes.len(),
+        median(missed),
     );
     (text, slower == 0)
 }
@@ -537,6 +546,9 @@ mod tests {
         truth.shm.alone.round *= 3.0;
         truth.shm.alone.byte *= 2.5;
         truth.shm.crowded.message *= 0.4;
+        truth.shm.alone_one_way.message *= 3.0;
+        truth.shm.crowded.general *= 200.0;
+        truth.shm.far *= 2.0;
         truth.shm.reduced *= 0.5;
         let probes = probes(&truth);
         let mut found = Calibration::DEFAULT;

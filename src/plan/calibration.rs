@@ -48,11 +48,16 @@ pub(crate) struct Constants {
     pub(crate) alone: Prices,
     /// With fewer cores, where a rank that waits has others take their turns, and finds the caches cold.
     pub(crate) crowded: Prices,
+    /// Both for calls whose bytes go one way, to a root or from it: nobody waits there for an answer, so that calls overlap.
+    pub(crate) alone_one_way: Prices,
+    pub(crate) crowded_one_way: Prices,
     /// Adding a byte to others.
     pub(crate) reduced: f64,
     /// Bytes of messages in flight that stay in a core's cache, and how many times as much a byte costs beyond.
     pub(crate) cache: f64,
     pub(crate) cold: f64,
+    /// How many times as much a byte costs where the vectors of those who share a core exceed that cache.
+    pub(crate) far: f64,
 }
 
 /// What messages cost.
@@ -67,6 +72,8 @@ pub(crate) struct Prices {
     pub(crate) cold_message: f64,
     /// Sending or receiving a byte.
     pub(crate) byte: f64,
+    /// What a message costs more by the general executor.
+    pub(crate) general: f64,
 }
 
 /// The algorithm that was measured as the best of an operation.
@@ -102,42 +109,42 @@ impl Calibration {
     /// stream. `reduced` is of vectors that what goes through the sockets pushes out of the caches: of a call of 1 MiB each of
     /// two ranks spent 290 us in the sum of 1 MiB. The cache is as above.
     pub(crate) const DEFAULT: Calibration = Calibration {
-        shm: Constants {
-            call: 110.0,
-            alone: Prices {
+        shm: Constants::of(
+            110.0,
+            Prices {
                 round: 70.0,
                 message: 25.0,
                 cold_message: 25.0,
                 byte: 0.015,
+                general: 1.0,
             },
-            crowded: Prices {
+            Prices {
                 round: 500.0,
                 message: 120.0,
                 cold_message: 1000.0,
                 byte: 0.03,
+                general: 1.0,
             },
-            reduced: 0.018,
-            cache: 1.25e6,
-            cold: 2.5,
-        },
-        tcp: Constants {
-            call: 110.0,
-            alone: Prices {
+            0.018,
+        ),
+        tcp: Constants::of(
+            110.0,
+            Prices {
                 round: 500.0,
                 message: 1700.0,
                 cold_message: 1700.0,
                 byte: 0.16,
+                general: 1.0,
             },
-            crowded: Prices {
+            Prices {
                 round: 700.0,
                 message: 1900.0,
                 cold_message: 1900.0,
                 byte: 0.23,
+                general: 1.0,
             },
-            reduced: 0.2,
-            cache: 1.25e6,
-            cold: 2.5,
-        },
+            0.2,
+        ),
     };
 
     /// The constants of a transport, `shm` or `tcp`.
@@ -156,15 +163,33 @@ impl Default for Calibration {
 }
 
 impl Constants {
-    /// All of them, to be changed.
-    pub(crate) fn each(&mut self) -> [&mut f64; 12] {
+    /// Where calls of all kinds cost the same.
+    const fn of(call: f64, alone: Prices, crowded: Prices, reduced: f64) -> Constants {
+        Constants {
+            call,
+            alone,
+            crowded,
+            alone_one_way: alone,
+            crowded_one_way: crowded,
+            reduced,
+            cache: 1.25e6,
+            cold: 2.5,
+            far: 1.0,
+        }
+    }
+
+    /// All of them, to be changed: those of [`Constants::FITTED`], and behind them others.
+    pub(crate) fn each(&mut self) -> [&mut f64; 25] {
         let Constants {
             call,
             alone,
             crowded,
+            alone_one_way,
+            crowded_one_way,
             reduced,
             cache,
             cold,
+            far,
         } = self;
         [
             call,
@@ -176,19 +201,41 @@ impl Constants {
             &mut crowded.byte,
             reduced,
             cold,
+            &mut alone_one_way.round,
+            &mut alone_one_way.message,
+            &mut alone_one_way.byte,
+            &mut crowded_one_way.round,
+            &mut crowded_one_way.message,
+            &mut crowded_one_way.byte,
+            &mut alone.general,
+            &mut crowded.general,
+            &mut alone_one_way.general,
+            &mut crowded_one_way.general,
+            far,
             cache,
             &mut alone.cold_message,
             &mut crowded.cold_message,
+            &mut alone_one_way.cold_message,
+            &mut crowded_one_way.cold_message,
         ]
     }
 
     /// Those of [`Constants::each`] that measurements of many calls tell.
     #[cfg(feature = "cli")]
-    pub(crate) const FITTED: [usize; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+    pub(crate) const FITTED: std::ops::Range<usize> = 0..20;
 
     /// Those that a few calls tell of ranks with a core each, and of ranks with fewer.
     pub(crate) const ALONE: [usize; 5] = [0, 1, 2, 3, 7];
     pub(crate) const CROWDED: [usize; 5] = [0, 4, 5, 6, 7];
+
+    /// The same, where what was measured of calls both ways is all that is known of those one way.
+    pub(crate) fn one_way_as_both(self) -> Constants {
+        Constants {
+            alone_one_way: self.alone,
+            crowded_one_way: self.crowded,
+            ..self
+        }
+    }
 }
 
 impl Tuning {

@@ -8,6 +8,9 @@
 //! work = messages·o + (bytes − those spared)·β + bytes reduced·γ
 //! ```
 //!
+//! α, o and β are others with fewer cores than ranks, and where bytes go one way only, to a root or from it; o is more where messages go
+//! by the general executor, β where vectors or what is in flight exceed a cache.
+//!
 //! s is how many ranks share a core, at least 1. A rank that waits gives up its turn, s − 1 others have theirs, most of them
 //! in vain as well, and so on until each of the s has found what it waits for. Of hundreds most sleep: s² is s·64 from 64 on.
 //! λ is a call's share of what it takes to make a link, which is done once: in shared memory where ranks share cores. So among
@@ -114,6 +117,8 @@ pub(crate) struct Counts {
     pub(crate) message: f64,
     /// Bytes that go one after the other from rank to rank before the last has work: a pipeline's first tile.
     pub(crate) lead: f64,
+    /// Whether it is done by the general executor: it has several channels, or messages whose bytes do not lie in one piece.
+    pub(crate) general: bool,
     /// What the busiest rank does.
     pub(crate) busiest: Work,
     /// What all ranks do together.
@@ -141,6 +146,7 @@ impl Counts {
         peers: 0.0,
         message: 0.0,
         lead: 0.0,
+        general: false,
         busiest: Work::NONE,
         all: Work::NONE,
     };
@@ -228,6 +234,8 @@ pub(crate) struct Machine {
     costs: Costs,
     /// The same with more ranks than cores, where a rank that waits has others take their turns, and finds the caches cold.
     crowded: Costs,
+    /// Both for calls whose bytes go one way.
+    one_way: [Costs; 2],
     /// Which ranks are near each other, where some are and others are not.
     groups: Option<Groups>,
     /// What messages inside a group cost, if not as much as others: `costs` and `crowded`.
@@ -239,6 +247,8 @@ pub(crate) struct Machine {
     /// Bytes of messages in flight that stay in a core's cache, and how many times as much a byte costs beyond.
     cache: f64,
     cold: f64,
+    /// And where the vectors of those who share a core do not stay in it.
+    far: f64,
     /// What was measured to be better than what all this says.
     choices: Vec<Choice>,
 }
@@ -262,6 +272,7 @@ struct Costs {
     message: f64,
     cold_message: f64,
     byte: f64,
+    general: f64,
     /// A link to one more peer, which is made once, by its share of [`CALLS`].
     link: f64,
     /// Whether what several receive is written once.
@@ -345,6 +356,7 @@ impl Machine {
             inner: Some([near.costs, near.crowded]),
             costs: far(near.costs),
             crowded: far(near.crowded),
+            one_way: near.one_way.map(far),
             ..near.with_groups(groups)
         }
     }
@@ -357,6 +369,7 @@ impl Machine {
             message: prices.message,
             cold_message: prices.cold_message,
             byte: prices.byte,
+            general: prices.general,
             link,
             shares,
         };
@@ -368,12 +381,17 @@ impl Machine {
             call: constants.call,
             costs: costs(&constants.alone, links[0]),
             crowded: costs(&constants.crowded, links[1]),
+            one_way: [
+                costs(&constants.alone_one_way, links[0]),
+                costs(&constants.crowded_one_way, links[1]),
+            ],
             groups: None,
             inner: None,
             reduced: constants.reduced,
             read: None,
             cache: constants.cache,
             cold: constants.cold,
+            far: constants.far,
             choices: Vec::new(),
         }
     }
@@ -514,7 +532,11 @@ impl Machine {
 
     /// How long a call takes.
     pub(crate) fn predict(&self, load: &Load, counts: &Counts) -> Parts {
-        let spent = self.spent(load, counts, [&self.costs, &self.crowded]);
+        let costs = match load.collective.root() {
+            Some(_) => self.one_way.each_ref(),
+            None => [&self.costs, &self.crowded],
+        };
+        let spent = self.spent(load, counts, costs);
         Parts {
             latency: self.call + spent.latency,
             ..spent
@@ -553,7 +575,12 @@ impl Machine {
             .crowded_tile(load, counts)
             .map_or(self.tile.most * choose::IN_FLIGHT, TileBytes::in_flight);
         let in_flight = self.written_a_core(ranks, counts, tiles, costs.shares);
-        let byte = costs.byte * if in_flight > self.cache { self.cold } else { 1.0 };
+        let cold = if in_flight > self.cache { self.cold } else { 1.0 };
+        let far = match load.bytes() * ranks_a_core > self.cache {
+            true => self.far,
+            false => 1.0,
+        };
+        let byte = costs.byte * cold * far;
         // The two lines of each message that a rank of a core has to look at before it is that one's turn again.
         let lines = counts.busiest.messages.min(2.0 * counts.peers) * ranks_a_core * 128.0;
         let message = if lines > self.cache {
@@ -561,6 +588,7 @@ impl Machine {
         } else {
             costs.message
         };
+        let message = message + if counts.general { costs.general } else { 0.0 };
         let time = |work: &Work, cores: f64| {
             let spared = if costs.shares { work.spared } else { 0.0 };
             Parts {
@@ -703,6 +731,15 @@ mod tests {
         work
     }
 
+    fn has_channels(algorithm: &Algorithm, load: &Load) -> bool {
+        let request = Request {
+            collective: load.collective,
+            ranks: load.ranks,
+            rank: 0,
+        };
+        load.ranks > 1 && (algorithm.build)(&request).channels.len() > 1
+    }
+
     fn each_work(algorithm: &Algorithm, load: &Load) -> Vec<Work> {
         let request = |rank| Request {
             collective: load.collective,
@@ -725,6 +762,7 @@ mod tests {
                         let counts = (algorithm.counts)(&load);
                         let what = format!("{} {load:?}", algorithm.name);
                         let works = each_work(algorithm, &load);
+                        assert!(counts.general || !has_channels(algorithm, &load), "{what}");
                         let total = |of: fn(&Work) -> f64| works.iter().map(of).sum::<f64>();
                         let numbers: [fn(&Work) -> f64; 4] =
                             [|w| w.messages, |w| w.bytes, |w| w.spared, |w| w.reduced];

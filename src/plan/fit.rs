@@ -30,7 +30,11 @@ impl Sample {
 /// The constants by which the model misses the logarithms of the times by the least in the sum: those of [`Constants::each`] that
 /// `which` names are made larger and smaller, one after the other, by less and less, until that gains nothing. The others stay as
 /// they are without a measurement.
-pub(crate) fn fit(samples: &[Sample], transport: &str, which: &[usize]) -> Constants {
+pub(crate) fn fit(
+    samples: &[Sample],
+    transport: &str,
+    which: impl IntoIterator<Item = usize> + Clone,
+) -> Constants {
     let mut calibration = Calibration::DEFAULT;
     let missed = |calibration: &Calibration| -> f64 {
         let of = |sample: &Sample| {
@@ -44,7 +48,7 @@ pub(crate) fn fit(samples: &[Sample], transport: &str, which: &[usize]) -> Const
     for step in [4.0, 2.0, 1.4, 1.2, 1.1, 1.05, 1.02] {
         for _ in 0..MOST_PASSES {
             let before = least;
-            for &which in which {
+            for which in which.clone() {
                 for factor in [step, 1.0 / step] {
                     let mut other = calibration;
                     let constants = other.of(transport).each();
@@ -65,6 +69,7 @@ pub(crate) fn fit(samples: &[Sample], transport: &str, which: &[usize]) -> Const
     }
     let constants = calibration.of(transport);
     constants.cold = constants.cold.max(1.0);
+    constants.far = constants.far.max(1.0);
     *constants
 }
 

@@ -39,6 +39,7 @@ impl Counts {
             peers: self.peers.max(other.peers),
             message: self.message.max(other.message),
             lead: self.lead.max(other.lead),
+            general: self.general || other.general,
             ..*self
         };
         sum.busiest.raise_to(&other.busiest);

@@ -79,6 +79,7 @@ fn all_gather_counts(load: &Load) -> Counts {
         peers: rounds,
         message: block * (ranks / 2.0).ceil(),
         lead: 0.0,
+        general: true,
         busiest: each,
         all: Work {
             messages: ranks * each.messages,
@@ -183,6 +184,7 @@ fn all_to_all_counts(load: &Load) -> Counts {
         peers: distances(load.ranks).count() as f64,
         message: block * longest as f64,
         lead: 0.0,
+        general: true,
         busiest: each,
         all: Work {
             messages: ranks * each.messages,

@@ -83,6 +83,7 @@ fn counts(load: &Load) -> Counts {
         peers: 1.0,
         message: bytes,
         lead,
+        general: false,
         busiest: Work {
             messages,
             bytes: messages * bytes,

@@ -165,6 +165,7 @@ fn counts(load: &Load) -> Counts {
         peers: others,
         message,
         lead: 0.0,
+        general: false,
         busiest: Work {
             messages,
             bytes: messages * message,
@@ -212,6 +213,7 @@ fn two_shot_counts(load: &Load) -> Counts {
         peers: others,
         message: block,
         lead: 0.0,
+        general: false,
         busiest: Work {
             messages,
             bytes: messages * block,
