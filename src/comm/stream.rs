@@ -275,8 +275,9 @@ impl Shared {
 /// Starts the thread that runs a stream's callbacks; it ends with the stream.
 fn callback_thread() -> Result<Sender<Call>> {
     let (sender, calls) = channel::<Call>();
-    spawn_quiet(c"ccl-callbacks", calls, |calls| {
-        for call in calls.iter() {
+    // Taken by the thread, which drops it: what a thread is given is not dropped.
+    spawn_quiet(c"ccl-callbacks", Some(calls), |calls| {
+        for call in calls.take().into_iter().flatten() {
             let outcome = call.failure.map_or(Ok(()), |cause| Err(Error::Failed(cause)));
             // What it throws is its own affair; the stream goes on.
             let _ = catch_unwind(AssertUnwindSafe(|| (call.callback)(outcome)));
