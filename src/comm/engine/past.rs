@@ -28,7 +28,9 @@ pub(super) fn first_difference(membership: &Membership, peer: usize, answer: &Wa
 pub(super) fn before(membership: &Membership, fault: &Fault) -> Option<Cause> {
     match *fault {
         Fault::Mismatch { peer, header, ours } if !Call::have_one_past(header, ours) => {
-            first_difference(membership, peer, &membership.calls_of(peer)?)
+            // A process that is slow to answer is asked again.
+            let answer = (0..LEAST_ASKED).find_map(|_| membership.calls_of(peer))?;
+            first_difference(membership, peer, &answer)
         }
         _ => None,
     }
@@ -42,7 +44,7 @@ pub(super) fn at_end(membership: &Membership, calls: u32) -> Option<Cause> {
         return None;
     }
     let (until, mut nap) = (Instant::now() + LAST_WAIT, FIRST_NAP);
-    loop {
+    for asked in 1.. {
         // A rank that has found a difference tells all before it leaves, and word of either comes the same way.
         if membership.trouble() || !matches!(membership.peer(next), Peer::Alive) {
             return membership.verdict();
@@ -59,12 +61,13 @@ pub(super) fn at_end(membership: &Membership, calls: u32) -> Option<Cause> {
                 return one_more(membership, calls, (next, &answer));
             }
         }
-        if Instant::now() >= until {
-            return None;
+        if Instant::now() >= until && asked >= LEAST_ASKED {
+            break;
         }
         thread::sleep(nap);
         nap = (nap * 2).min(LONGEST_NAP);
     }
+    None
 }
 
 /// The first call that `peer` has made beyond this rank's, which has ended its work with so many.
@@ -92,3 +95,5 @@ fn mismatch(membership: &Membership, ours: impl Into<Operation>, (peer, theirs):
 const LAST_WAIT: Duration = Duration::from_secs(1);
 const FIRST_NAP: Duration = Duration::from_millis(1);
 const LONGEST_NAP: Duration = Duration::from_millis(64);
+/// How often a rank is asked at least that does not answer.
+const LEAST_ASKED: u32 = 4;
