@@ -264,7 +264,9 @@ impl Leg {
                 link.commit(lane, work.header);
             }
         }
-        work.combine(self.how, None, &sources, later.into_iter(), far);
+        if !later.is_empty() {
+            work.combine(self.how, None, &sources, later.into_iter(), far);
+        }
         for from in &self.sources {
             let &From::Peer(peer) = from else { continue };
             if let Some(link) = wires.from(peer).map_err(|error| Fault::Wire { peer, error })? {
