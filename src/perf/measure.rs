@@ -1,17 +1,17 @@
 //! How one placement of one size is timed, the same way on every rank.
 
-use super::{report::Job, stats::Stats};
+use super::{operation::Operation, report::Job, stats::Stats};
 use crate::{
     Communicator,
     types::{Op, Result},
 };
 use std::time::{Duration, Instant};
 
-/// A sample lasts at least this long, so that reading the clock and being woken do not count.
-const SHORTEST_SAMPLE: Duration = Duration::from_micros(50);
-
 /// The most calls that a sample is made of.
-const LARGEST_BATCH: u64 = 4096;
+const LARGEST_BATCH: u64 = 1 << 14;
+
+/// Calls that take so long did not only wait for a core.
+const LONGEST_PROBED: Duration = Duration::from_millis(50);
 
 /// Unless told, as many samples are taken as fit into this, but within the bounds below.
 const TIME: Duration = Duration::from_millis(200);
@@ -44,11 +44,12 @@ impl Team {
     }
 }
 
-/// Calls `call`, which makes so many calls at once, often enough to say how long one takes with `bytes` bytes. All ranks make the same
-/// number of calls.
+/// Calls `call`, which makes so many calls of `operation` at once, often enough to say how long one takes with `bytes` bytes. All
+/// ranks make the same number of calls.
 pub(super) fn time(
     team: &Team,
     job: &Job,
+    operation: Operation,
     (bytes, at_once): (u64, u64),
     mut call: impl FnMut() -> Result<()>,
 ) -> Result<Stats> {
@@ -56,7 +57,7 @@ pub(super) fn time(
     for _ in 0..job.warmup.unwrap_or(if huge { 1 } else { 5 }) {
         call()?;
     }
-    let (batch, sample_nanos) = find_batch(team, &mut call)?;
+    let (batch, sample_nanos) = find_batch(team, operation.shortest_sample(), &mut call)?;
     let least = if huge { 3 } else { 5 };
     let fitting =
         (job.time.unwrap_or(TIME).as_nanos() as u64 / sample_nanos.max(1)).clamp(least, MOST_SAMPLES);
@@ -70,14 +71,22 @@ pub(super) fn time(
     Ok(Stats::of(&mut samples, batch * at_once))
 }
 
-/// The smallest power of two of calls that lasts as long as a sample should, and how many nanoseconds that is.
-fn find_batch(team: &Team, call: &mut impl FnMut() -> Result<()>) -> Result<(u64, u64)> {
+/// The smallest power of two of calls that lasts as long as a sample should, and how many nanoseconds that is: the least of a few,
+/// as one may have waited for a core.
+fn find_batch(team: &Team, shortest: Duration, call: &mut impl FnMut() -> Result<()>) -> Result<(u64, u64)> {
     let mut batch = 1;
     loop {
-        let mut nanos = [time_batch(batch, call)?];
-        team.max(&mut nanos)?;
-        if nanos[0] >= SHORTEST_SAMPLE.as_nanos() as u64 || batch >= LARGEST_BATCH {
-            return Ok((batch, nanos[0]));
+        let mut least = u64::MAX;
+        for _ in 0..3 {
+            let mut nanos = [time_batch(batch, call)?];
+            team.max(&mut nanos)?;
+            least = least.min(nanos[0]);
+            if !(shortest..LONGEST_PROBED).contains(&Duration::from_nanos(least)) {
+                break;
+            }
+        }
+        if Duration::from_nanos(least) >= shortest || batch >= LARGEST_BATCH {
+            return Ok((batch, least));
         }
         batch *= 2;
     }

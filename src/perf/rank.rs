@@ -329,13 +329,19 @@ impl Session<'_> {
             device.write(buffers, &layout)?;
             let calls = self.job.graph.unwrap_or(1);
             let call = self.caller(device, size, &layout, calls)?;
-            return Ok((measure::time(self.team, self.job, (bytes, calls), call)?, None));
+            return Ok((
+                measure::time(self.team, self.job, run.operation, (bytes, calls), call)?,
+                None,
+            ));
         }
         if !self.job.overlap {
             let call = || self.call(size, &layout, buffers);
-            return Ok((measure::time(self.team, self.job, (bytes, 1), call)?, None));
+            return Ok((
+                measure::time(self.team, self.job, run.operation, (bytes, 1), call)?,
+                None,
+            ));
         }
-        let pure = measure::time(self.team, self.job, (bytes, 1), || {
+        let pure = measure::time(self.team, self.job, run.operation, (bytes, 1), || {
             self.call_beside(size, &layout, buffers, || ())
         })?;
         let overlap = Overlap::measure(self.team, &pure, |compute| {

@@ -67,7 +67,10 @@ fn samples(job: &Job) -> String {
         true => "pure, total and compute are medians",
         false => "time is the median",
     };
-    format!("{count} per size, each a batch of calls of at least 50 us; {what}")
+    let shortest = job.runs.iter().map(|run| run.operation.shortest_sample());
+    let shortest = shortest.min().unwrap_or_default();
+    let shortest = shortest.as_micros();
+    format!("{count} per size, each a batch of calls of at least {shortest} us; {what}")
 }
 
 fn column_names(overlap: bool) -> [String; 3] {

@@ -46,9 +46,9 @@ pub(super) const COMMAND: &str = "tune";
 /// Measures this machine, and has communicators plan by it.
 ///
 /// Runs each algorithm of each operation shortly between processes of this machine, fits the constants of the planner's model to
-/// the times, and prints for each what was measured and what the model predicts then. Where it still chooses an algorithm that was
-/// measured to take over 10% longer than the best, that is noted as well. All goes to a file that rank 0 of each later communicator
-/// reads when it is made, on machines of this kind, and tells the others. Run it where nothing else runs.
+/// the times, and prints for each what was measured and what the model predicts then. Where it still chooses an algorithm that takes
+/// over 10% longer than the best, also when both are measured again in turn, that is noted as well. All goes to a file that rank 0 of
+/// each later communicator reads when it is made, on machines of this kind, and tells the others. Run it where nothing else runs.
 ///
 /// The file is CCL_TUNE_FILE, else tune-HASH.json in ccl of the user's folder of caches (XDG_CACHE_HOME, ~/.cache). What it has of
 /// the other transport stays. CCL_TUNE=off has it ignored, CCL_TUNE=FILE names another.
@@ -74,7 +74,7 @@ struct Args {
     #[arg(long, value_name = "NAME", default_value = "shm", value_parser = ["shm", "tcp"])]
     transport: String,
 
-    /// About how long it may take
+    /// About how long it may take, beside measuring again what seems slower than the best: a second each
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
 
@@ -83,7 +83,7 @@ struct Args {
     output: Option<PathBuf>,
 
     /// Write nothing, and tell what communicators choose here, by the file or without it, beside the best that is measured now: where
-    /// the choice's shortest round takes longer than the longest of the best, and over 10% more than its shortest
+    /// the choice takes over 10% longer also when both are measured again in turn, and more than half of the best's spread longer
     #[arg(long, conflicts_with = "output")]
     check: bool,
 }
@@ -135,8 +135,9 @@ fn tune(args: &Args) -> Result<(String, bool), String> {
         choices: Vec::new(),
     });
     let transport = args.transport.as_str();
+    let mut again = |chosen: &Probe, best: &Probe| again(args, &host, chosen, best);
     if args.check {
-        return Ok(checked(&probes, transport, &tuned));
+        return checked(&probes, transport, &tuned, &mut again);
     }
     *tuned.calibration.of(transport) = fit(&probes, transport);
     let (text, said) = report(&probes, transport, &tuned.calibration);
@@ -144,7 +145,7 @@ fn tune(args: &Args) -> Result<(String, bool), String> {
     tuned.fit.retain(is_other);
     tuned.fit.push(said);
     tuned.choices.retain(|choice| choice.transport != transport);
-    let choices = choices(&probes, transport, &tuned.calibration);
+    let choices = choices(&probes, transport, &tuned.calibration, &mut again)?;
     let mut text = text + &told(&choices, &probes);
     tuned.choices.extend(choices);
     tuned.choices.truncate(Tuning::MOST_CHOICES);
@@ -274,6 +275,64 @@ fn measure(args: &Args, host: &Host) -> Result<Vec<Probe>, String> {
 
 /// Each call is measured so often, so that what else the machine did for a moment does not count.
 const ROUNDS: usize = 2;
+
+/// What two algorithms take for the same call, measured in turn.
+#[derive(Debug, Clone, Copy)]
+struct Again {
+    /// Medians, in nanoseconds.
+    chosen: f64,
+    best: f64,
+    /// Half of what lies between the shortest and the longest that the best took.
+    noise: f64,
+}
+
+impl Again {
+    fn new(chosen: &mut [f64], best: &mut [f64]) -> Again {
+        chosen.sort_by(f64::total_cmp);
+        best.sort_by(f64::total_cmp);
+        let spread = best
+            .last()
+            .zip(best.first())
+            .map_or(0.0, |(most, least)| most - least);
+        Again {
+            chosen: median(chosen.iter().copied()),
+            best: median(best.iter().copied()),
+            noise: spread / 2.0,
+        }
+    }
+
+    fn is_slower(self) -> bool {
+        self.chosen > (self.best * WORTH).max(self.best + self.noise)
+    }
+}
+
+/// Measures again what is chosen and what seemed to be better.
+fn again(args: &Args, host: &Host, chosen: &Probe, best: &Probe) -> Result<Again, String> {
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..AGAIN {
+        for (probe, times) in [chosen, best].into_iter().zip(&mut times) {
+            let bytes = probe.load.bytes() as u64;
+            let sweep = Sweep {
+                min: bytes,
+                max: bytes,
+                step: Step::Factor(2.0),
+            };
+            let (ranks, collective) = (probe.load.ranks, probe.load.collective);
+            let setup = setup(args, (ranks, sweep), probe.algorithm, &[collective], LONG_ENOUGH);
+            let rows = launch::rows(&setup, host)
+                .map_err(|trouble| format!("{ranks} ranks, {}: {trouble}", probe.algorithm.name))?;
+            let measured = rows.iter().filter_map(|row| row.out_of_place.as_ref());
+            times.extend(measured.map(|measured| measured.stats.median_us * 1e3));
+        }
+    }
+    let [chosen, best] = &mut times;
+    Ok(Again::new(chosen, best))
+}
+
+/// Rounds in which two algorithms are measured in turn, and how long each is sampled in one.
+const AGAIN: usize = 5;
+const LONG_ENOUGH: Duration = Duration::from_millis(20);
+
 /// The share of the time that is spent in samples; the rest is for starting processes and for calls before the first sample.
 const SHARE: f64 = 0.5;
 
@@ -295,7 +354,8 @@ fn setup(
         sweep,
         placements: vec![Placement::OutOfPlace],
         iterations: None,
-        warmup: Some(2),
+        // The first calls by an algorithm touch memory that none did before.
+        warmup: Some(10),
         time: Some(each),
         check: false,
         overlap: false,
@@ -391,8 +451,16 @@ fn rows_of(probes: &[Probe]) -> BTreeMap<(&str, usize, u64), Vec<&Probe>> {
     groups
 }
 
-/// Where the model chooses what was measured to be slower than the best.
-fn choices(probes: &[Probe], transport: &str, calibration: &Calibration) -> Vec<Choice> {
+/// Measures what is chosen and what seemed to be better again.
+type MeasureAgain<'a> = dyn FnMut(&Probe, &Probe) -> Result<Again, String> + 'a;
+
+/// Where the model chooses what is slower than the best, also when both are measured again.
+fn choices(
+    probes: &[Probe],
+    transport: &str,
+    calibration: &Calibration,
+    again: &mut MeasureAgain<'_>,
+) -> Result<Vec<Choice>, String> {
     let groups = rows_of(probes);
     let mut choices = Vec::new();
     for (&(operation, ranks, bytes), probes) in &groups {
@@ -407,7 +475,10 @@ fn choices(probes: &[Probe], transport: &str, calibration: &Calibration) -> Vec<
         let Some(best) = probes.iter().min_by(|a, b| surely(a).total_cmp(&surely(b))) else {
             continue;
         };
-        if taken.is_none_or(|taken| taken.nanos <= surely(best) * WORTH) {
+        let Some(taken) = taken.filter(|taken| taken.nanos > surely(best) * WORTH) else {
+            continue;
+        };
+        if !again(taken, best)?.is_slower() {
             continue;
         }
         // As far as this length is the nearest of those that were measured.
@@ -430,13 +501,18 @@ fn choices(probes: &[Probe], transport: &str, calibration: &Calibration) -> Vec<
             algorithm: best.algorithm.name.to_owned(),
         });
     }
-    choices
+    Ok(choices)
 }
 
 /// What the planner chooses with a file beside what was measured as the best; and whether no choice is slower beyond the noise.
-fn checked(probes: &[Probe], transport: &str, tuned: &Tuned) -> (String, bool) {
+fn checked(
+    probes: &[Probe],
+    transport: &str,
+    tuned: &Tuned,
+    again: &mut MeasureAgain<'_>,
+) -> Result<(String, bool), String> {
     let mut text = format!(
-        "# {transport}: what is chosen, and the best of what may be forced (the least of {ROUNDS} medians), in us\n#{:>12} {:>6} {:>12} {:>18} {:>10} {:>18} {:>10} {:>8}\n",
+        "# {transport}: what is chosen, and the best of what may be forced, in us: the least of {ROUNDS} medians; of what was measured again (*) the middle one of {AGAIN}\n#{:>12} {:>6} {:>12} {:>18} {:>10} {:>18} {:>10} {:>8}\n",
         "operation", "ranks", "bytes", "chosen", "time", "best", "time", "ratio"
     );
     let (mut rows, mut slower, mut ratios) = (0, 0, Vec::new());
@@ -450,9 +526,13 @@ fn checked(probes: &[Probe], transport: &str, tuned: &Tuned) -> (String, bool) {
         let (Some(chosen), Some(best)) = (probes.iter().copied().find(of), best) else {
             continue;
         };
-        let noise = best.most.unwrap_or(f64::INFINITY).max(best.nanos * WORTH);
-        let is_slower = chosen.nanos > noise;
-        let ratio = chosen.nanos / best.nanos;
+        let measured = match chosen.nanos > best.nanos * WORTH {
+            true => Some(again(chosen, best)?),
+            false => None,
+        };
+        let is_slower = measured.is_some_and(Again::is_slower);
+        let [taken, least] = measured.map_or([chosen.nanos, best.nanos], |again| [again.chosen, again.best]);
+        let ratio = taken / least;
         rows += 1;
         slower += usize::from(is_slower);
         ratios.push(ratio);
@@ -461,10 +541,14 @@ fn checked(probes: &[Probe], transport: &str, tuned: &Tuned) -> (String, bool) {
             text,
             "{operation:>13} {ranks:>6} {bytes:>12} {:>18} {:>10.2} {:>18} {:>10.2} {ratio:>8.2}{}",
             chosen.algorithm.name,
-            chosen.nanos / 1e3,
+            taken / 1e3,
             best.algorithm.name,
-            best.nanos / 1e3,
-            if is_slower { "  slower" } else { "" },
+            least / 1e3,
+            match (measured, is_slower) {
+                (None, _) => "",
+                (Some(_), false) => "  *",
+                (Some(_), true) => "  * slower",
+            },
         );
     }
     let missed = probes
@@ -478,7 +562,7 @@ fn checked(probes: &[Probe], transport: &str, tuned: &Tuned) -> (String, bool) {
         probes.len(),
         median(missed),
     );
-    (text, slower == 0)
+    Ok((text, slower == 0))
 }
 
 /// How many times as long as the best a choice must take to be replaced.
@@ -540,6 +624,13 @@ mod tests {
         probes
     }
 
+    /// Measured again it is as it was, but what was the best for a moment.
+    #[allow(clippy::unnecessary_wraps, reason = "it stands for what may fail")]
+    fn as_before(chosen: &Probe, best: &Probe) -> Result<Again, String> {
+        let best = best.most.unwrap_or(chosen.nanos);
+        Ok(Again::new(&mut [chosen.nanos], &mut [best]))
+    }
+
     #[test]
     fn constants_are_found_again() {
         let mut truth = Calibration::DEFAULT;
@@ -563,7 +654,7 @@ mod tests {
             "{said}"
         );
         // The model is right: there is nothing to replace.
-        assert_eq!(choices(&probes, "shm", &truth), []);
+        assert_eq!(choices(&probes, "shm", &truth, &mut as_before), Ok(Vec::new()));
     }
 
     #[test]
@@ -580,7 +671,11 @@ mod tests {
                 probe.nanos = 1.0;
             }
         }
-        let choices = choices(&probes, "shm", &truth);
+        // Measured again it is no better.
+        let noisy =
+            &mut |_: &Probe, best: &Probe| Ok(Again::new(&mut [1.2], &mut [0.9, 1.0, best.nanos * 2.0]));
+        assert_eq!(choices(&probes, "shm", &truth, noisy), Ok(Vec::new()));
+        let choices = choices(&probes, "shm", &truth, &mut as_before).unwrap();
         assert_eq!(choices.len(), 1, "{choices:?}");
         assert_eq!(
             (choices[0].algorithm.as_str(), choices[0].bytes),
@@ -600,9 +695,9 @@ mod tests {
                 calibration: truth,
                 choices,
             };
-            let (text, is_good) = checked(&probes, "shm", &tuned);
+            let (text, is_good) = checked(&probes, "shm", &tuned, &mut as_before).unwrap();
             assert!(
-                is_good == (slower == 0) && text.matches("  slower\n").count() == slower,
+                is_good == (slower == 0) && text.matches(" slower\n").count() == slower,
                 "{text}"
             );
         }

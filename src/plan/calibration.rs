@@ -95,13 +95,14 @@ impl Calibration {
     /// What the library knows without having been measured here.
     ///
     /// Shared memory: measured on 2 cores of an AMD EPYC 9005 with `ccl-perf allreduce --algo X --out-of-place --no-check`,
-    /// medians: `call` is a call of 1 rank (0.11 us). `round` and `message` follow from doubling (0.23 us, 1 round, 2 messages)
-    /// and direct (0.37 us, 2 and 4) with 2 ranks and 8 bytes; `byte` and `reduced` from the same with 256 KiB (12.7
-    /// and 10.0 us). The crowded costs are from 4, 8 and 16 ranks: `round` from doubling with 64 bytes (3.4, 23 and
-    /// 112 us; 2, 3 and 4 rounds of 2², 4² and 8² turns), `message` from direct with as much (8.4, 24 and 105 us; 48,
-    /// 224 and 960 messages), `byte` from doubling with 32 KiB (10, 52 and 204 us). The cache is a little more than the
-    /// second level's; `cold_message` is rough, from one-shot with 8 bytes among 128 ranks (100 ms on
-    /// cores that were not quiet); `cold` is from direct and ring with 1 MiB among 16 ranks of another machine (6.1 and 5.1 ms).
+    /// medians: `call` is a call of 1 rank (0.11 us). `round` and `message` follow from doubling (0.23 us, 1 round, 2 messages) and
+    /// direct (0.37 us, 2 and 4) with 2 ranks and 8 bytes; `byte` and `reduced` (0.018) from the same with 256 KiB (12.7 and 10.0
+    /// us). `reduced` is less here, because on an Intel Xeon one-shot takes less time than direct up to 52 KiB (4.5 and 5.8 us for
+    /// 32) and beyond as much to a few percent. The crowded costs are from 4, 8 and 16 ranks: `round` from doubling with 64 bytes
+    /// (3.4, 23 and 112 us; 2, 3 and 4 rounds of 2², 4² and 8² turns), `message` from direct with as much (8.4, 24 and 105 us; 48,
+    /// 224 and 960 messages), `byte` from doubling with 32 KiB (10, 52 and 204 us). The cache is a little more than the second
+    /// level's; `cold_message` is rough, from one-shot with 8 bytes among 128 ranks (100 ms on cores that were not quiet); `cold`
+    /// is from direct and ring with 1 MiB among 16 ranks of another machine (6.1 and 5.1 ms).
     ///
     /// TCP: measured between two processes over the loopback interface of the same machine, each busy with non-blocking calls
     /// on one socket without delay: 3.9 us from write to read of 8 bytes and 0.16 ns a byte in writes of 64 KiB. Crowded:
@@ -125,7 +126,7 @@ impl Calibration {
                 byte: 0.03,
                 general: 1.0,
             },
-            0.018,
+            0.014,
         ),
         tcp: Constants::of(
             110.0,
