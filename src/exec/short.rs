@@ -8,7 +8,7 @@
 use super::{
     cursor::Cursor,
     memory::Work,
-    straight::{self, From, Place, Reached, piece},
+    straight::{self, From, Place, Reached, Where, find_answers, piece},
 };
 use crate::{
     mem::Region,
@@ -42,6 +42,7 @@ struct Leg {
     how: How,
     stores: Vec<Place>,
     sends: Vec<usize>,
+    room: Where,
     /// Bytes of each message and of each place.
     bytes: usize,
     /// What its messages tell in the place of the call's count, if they do.
@@ -134,6 +135,13 @@ impl Short {
                 return None;
             }
             cursor.advance(items);
+        }
+        find_answers(
+            legs.iter_mut()
+                .map(|leg| (&leg.sources[..], &leg.sends[..], &mut leg.room)),
+        );
+        for leg in legs.iter_mut().filter(|leg| leg.room == Where::Open) {
+            leg.kind = Kind::Narrow;
         }
         Some(Short {
             stream: legs.iter().all(|leg| leg.sends.is_empty()).then(Stream::new),
@@ -295,7 +303,7 @@ impl Short {
             };
             tos[k] = Some(link);
             // What is wrong is found again.
-            match reserve(link, tos[0], lane, bytes) {
+            match reserve(link, tos[0], leg.room, lane, bytes) {
                 Ok(Some(room)) => rooms[k] = room,
                 Ok(None) => return Tried::NotYet,
                 Err(_) => return Tried::Other,
@@ -428,6 +436,7 @@ impl Leg {
             how,
             stores,
             sends: leg.sends.into_vec(),
+            room: Where::Own,
             bytes,
             count: work.grains.are_told().then_some(count),
             before,
@@ -504,9 +513,19 @@ fn soon(is_so: impl Fn() -> bool) -> bool {
 pub(super) fn reserve<'l, L: Link>(
     link: &'l L,
     first: Option<&L>,
+    room: Where,
     lane: usize,
     bytes: usize,
 ) -> Result<Option<Region<'l>>, Error> {
+    match room {
+        Where::Own => {}
+        Where::Open => return link.reserve_open(lane, bytes),
+        Where::Answer => {
+            if let Some(room) = link.answer(lane, bytes) {
+                return Ok(Some(room));
+            }
+        }
+    }
     if let Some(first) = first.filter(|&first| !std::ptr::eq(first, link)) {
         match link.reserve_with(first, lane)? {
             None => return Ok(None),

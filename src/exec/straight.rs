@@ -44,8 +44,20 @@ pub(super) struct Leg {
     pub(super) how: How,
     pub(super) stores: SmallVec<[Place; 1]>,
     pub(super) sends: SmallVec<[usize; 2]>,
+    pub(super) room: Where,
     /// Elements of each message and of each place, in all tiles.
     pub(super) elements: usize,
+}
+
+/// In which room a message is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Where {
+    /// One of its own.
+    Own,
+    /// One that its receiver may answer in.
+    Open,
+    /// That of the message from the same peer which it answers, if that is open.
+    Answer,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -94,6 +106,10 @@ impl Straight {
             })?);
             cursor.advance(items);
         }
+        find_answers(
+            legs.iter_mut()
+                .map(|leg| (&leg.sources[..], &leg.sends[..], &mut leg.room)),
+        );
         Some(Straight {
             legs,
             tiling: *tiling,
@@ -208,6 +224,7 @@ impl Leg {
             how: step.how,
             stores: (step.stores.iter().map(|slice| Some(place(slice)?.0))).collect::<Option<_>>()?,
             sends: step.sends.iter().map(|peer| peer.at(vars, ranks)).collect(),
+            room: Where::Own,
             elements,
         })
     }
@@ -243,7 +260,7 @@ impl Leg {
             let Some(link) = wires.to(peer).map_err(wire)? else {
                 return Ok(Ran::Waits);
             };
-            match reserve(link, first, lane, bytes).map_err(wire)? {
+            match reserve(link, first, self.room, lane, bytes).map_err(wire)? {
                 Some(room) if room.len() > 0 => rooms.push(room),
                 Some(_) => {}
                 None => return Ok(Ran::Waits),
@@ -274,6 +291,34 @@ impl Leg {
             }
         }
         Ok(Ran::Done)
+    }
+}
+
+/// Finds, of the legs of a program with their sources, peers to which they send and rooms, which send back to a peer what came from it
+/// and something more: such an answer may lie where what it answers lay. The first of them does. All ranks' programs being alike, this
+/// rank's message to that peer before is answered as well.
+///
+/// All-reduce of 2 ranks by direct on an Intel Xeon, medians of 2, answered elsewhere and there, in us: 4 KiB 1.22 and 1.07, 8 KiB 1.99 and
+/// 1.62, 64 KiB 7.55 and 6.45, 256 KiB 28.3 and 24.7, 16 MiB 2790 and 2450.
+pub(super) fn find_answers<'l>(legs: impl Iterator<Item = (&'l [From], &'l [usize], &'l mut Where)>) {
+    let mut last: Option<(usize, &mut Where)> = None;
+    for (sources, sends, room) in legs {
+        let &[to] = sends else { continue };
+        let peers = || {
+            sources.iter().filter_map(|from| match *from {
+                From::Peer(peer) => Some(peer),
+                From::Place(_) => None,
+            })
+        };
+        match &mut last {
+            _ if peers().next().is_none() => last = Some((to, room)),
+            Some((peer, opened)) if *peer == to && peers().eq([to]) => {
+                **opened = Where::Open;
+                *room = Where::Answer;
+                return; // One at a time on a lane: all are received before the program is run again there.
+            }
+            _ => {}
+        }
     }
 }
 

@@ -234,6 +234,24 @@ pub(crate) trait Link {
         Ok(Some(false))
     }
 
+    /// [`Link::reserve`] of room that the peer may answer in ([`Link::answer`]), if there is such room. Until its answer, or the
+    /// message that it sends instead, has been released, no more is opened on the lane.
+    ///
+    /// # Errors
+    /// As [`Link::reserve`].
+    #[inline]
+    fn reserve_open(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
+        self.reserve(lane, len)
+    }
+
+    /// Reserves for a message of `len` bytes to the peer the room of the oldest message of `lane` that came from it, if that is open
+    /// and as long, and the lane has a credit: what is written there is read there again, and no other lines go to and fro. It may
+    /// be written as soon as the message has been read. [`Link::reserve`], asked instead, has the message lie elsewhere.
+    #[inline]
+    fn answer(&self, _lane: usize, _len: usize) -> Option<Region<'_>> {
+        None
+    }
+
     /// Whether what is written into reserved rooms had better go past the caches, if it is long.
     #[inline]
     fn is_far(&self) -> bool {

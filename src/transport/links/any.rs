@@ -120,6 +120,22 @@ impl Link for AnyLink {
     }
 
     #[inline]
+    fn reserve_open(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
+        match self.to.get() {
+            Way::Shm => self.shm.reserve_open(lane, len),
+            _ => self.reserve(lane, len),
+        }
+    }
+
+    #[inline]
+    fn answer(&self, lane: usize, len: usize) -> Option<Region<'_>> {
+        match (self.to.get(), self.from.get()) {
+            (Way::Shm, Way::Shm) => self.shm.answer(lane, len),
+            _ => None,
+        }
+    }
+
+    #[inline]
     fn is_far(&self) -> bool {
         matches!(self.to.get(), Way::Shm) && self.shm.is_far()
     }

@@ -7,6 +7,7 @@ use super::{
     handed::Mapping,
     layout::{self, DEPTH, Entry, INLINE, MAPPINGS, MAX_MESSAGE, Segment},
     neighbour::Token,
+    outbound::Outbound,
     pool, refused,
 };
 use crate::{
@@ -129,9 +130,14 @@ impl Inbound {
         self.segment.mapped[place].0.store(number, Release);
     }
 
-    /// The oldest message, and the word that tells how many of the other direction its sender has released.
+    /// The oldest message, and the word that tells how many of the other direction its sender has released. It may lie in the
+    /// segment of `ours`, the other direction.
     #[inline]
-    pub(super) fn peek(&self, lane: usize) -> Result<Option<(Message<'_>, u32)>, Error> {
+    pub(super) fn peek<'l>(
+        &'l self,
+        lane: usize,
+        ours: Option<&'l Outbound>,
+    ) -> Result<Option<(Message<'l>, u32)>, Error> {
         let number = self.lanes[lane].released.get();
         let entry = &self.segment.entries[lane][number as usize % DEPTH];
         // Pairs with the Release in `Outbound::commit`.
@@ -151,7 +157,7 @@ impl Inbound {
             let header = entry.header();
             return Ok(Some((Message { header, body }, word)));
         }
-        let body = match self.body(entry, lane, len) {
+        let body = match self.body(entry, lane, len, ours) {
             Some(body) => body,
             None => return Err(self.garbage(lane, entry.at() as usize, len)),
         };
@@ -161,7 +167,13 @@ impl Inbound {
 
     /// [`Link::expect`](crate::transport::Link::expect), and the word as in [`Inbound::peek`] beside a body.
     #[inline(always)] // in the path of each short call
-    pub(super) fn expect(&self, lane: usize, header: &Header, len: usize) -> (Expected<'_>, u32) {
+    pub(super) fn expect<'l>(
+        &'l self,
+        lane: usize,
+        header: &Header,
+        len: usize,
+        ours: Option<&'l Outbound>,
+    ) -> (Expected<'l>, u32) {
         let number = self.lanes[lane].released.get();
         let entry = &self.segment.entries[lane][number as usize % DEPTH];
         // Pairs with the Release in `Outbound::commit`.
@@ -172,7 +184,7 @@ impl Inbound {
         if layout::is_elsewhere(word) || layout::len_of(word) != len || entry.header() != *header {
             return (Expected::Other, 0);
         }
-        match self.body(entry, lane, len) {
+        match self.body(entry, lane, len, ours) {
             Some(body) => (Expected::Body(body), word),
             None => (Expected::Other, 0),
         }
@@ -195,12 +207,20 @@ impl Inbound {
 
     /// Where the `len` bytes of the body of `entry` lie, if they can.
     #[inline]
-    fn body(&self, entry: &Entry, lane: usize, len: usize) -> Option<Region<'_>> {
+    fn body<'l>(
+        &'l self,
+        entry: &Entry,
+        lane: usize,
+        len: usize,
+        ours: Option<&'l Outbound>,
+    ) -> Option<Region<'l>> {
         let body = if len <= INLINE {
             entry.inline()
         } else {
             match entry.at() {
                 layout::OWN => layout::own(&self.segment, lane),
+                layout::OPEN => return layout::open(&self.segment, lane, len),
+                layout::ANSWER => return ours?.answered(lane, len),
                 at => return pool::body(&self.pool, at, len),
             }
         };
@@ -210,14 +230,35 @@ impl Inbound {
         (len <= MAX_MESSAGE).then(|| unsafe { Region::from_raw(body, len) })
     }
 
+    /// The room of the oldest message of `lane`, if it is there, open, and `len` bytes long.
+    #[inline]
+    pub(super) fn open(&self, lane: usize, len: usize) -> Option<Region<'_>> {
+        let number = self.lanes[lane].released.get();
+        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        // Pairs with the Release in `Outbound::commit`.
+        let is_here = entry.flag.load(Acquire) == layout::flag(number);
+        let word = entry.len.load(Relaxed);
+        let is_open = is_here
+            && len > INLINE
+            && !layout::is_elsewhere(word)
+            && layout::len_of(word) == len
+            && entry.at() == layout::OPEN;
+        is_open.then(|| layout::open(&self.segment, lane, len)).flatten()
+    }
+
     /// How many messages of `lane` were released.
     #[inline]
     pub(super) fn released(&self, lane: usize) -> u32 {
         self.lanes[lane].released.get()
     }
 
-    pub(super) fn take(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {
-        let Some((message, _)) = self.peek(lane)? else {
+    pub(super) fn take(
+        &self,
+        lane: usize,
+        target: &Region<'_>,
+        ours: Option<&Outbound>,
+    ) -> Result<bool, Error> {
+        let Some((message, _)) = self.peek(lane, ours)? else {
             return Ok(false);
         };
         if message.body.len() != target.len() {
@@ -306,7 +347,7 @@ impl Inbound {
     pub(super) fn release(&self, lane: usize) {
         let state = &self.lanes[lane];
         debug_assert!(
-            matches!(self.peek(lane), Ok(Some(_))),
+            self.has_come(lane),
             "a release on lane {lane}, where no message is"
         );
         let released = state.released.get().wrapping_add(1);

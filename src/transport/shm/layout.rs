@@ -2,14 +2,16 @@
 //!
 //! The segment of the direction r -> s is made by r. Its lanes are rings of [`DEPTH`] entries; message number k of a
 //! lane has entry k modulo [`DEPTH`]. A body that is too long for its entry lies in the pool of the sender's process
-//! (`pool.rs`), or in the lane's own slot here, as the entry says; that of an offered message stays in the sender's memory, and
+//! (`pool.rs`), or in one of the lane's slots here, as the entry says; that of an offered message stays in the sender's memory, and
 //! the entry has its address there, or its place in memory that the receiver has mapped. The sender writes the entries and the
 //! bodies, the receiver the counts of released messages and what it says of the sender's memory, and no cache line is written by
-//! both.
+//! both, but those of the open slots: what lies there the receiver may answer in the same place, by a message of the other direction
+//! that says so.
 
 use crate::{
+    mem::Region,
     sys::memfd::Layout,
-    transport::{Header, LANES},
+    transport::{CALL_LANES, Header, LANES},
 };
 use std::{
     cell::UnsafeCell,
@@ -49,6 +51,7 @@ pub(crate) struct Segment {
     /// 1 once the sender has withdrawn all that it had offered and that was not released.
     pub(super) withdrawn: Alone,
     pub(super) bodies: Bodies,
+    pub(super) open: Open,
 }
 
 // SAFETY: repr(C) all the way down; only atomics of integers and `UnsafeCell`s of bytes; aligned to 128.
@@ -89,7 +92,7 @@ impl Entry {
         (&raw const self.body).cast_mut().cast()
     }
 
-    /// Where a longer one lies: in bytes from the pool's beginning, or [`OWN`].
+    /// Where a longer one lies: in bytes from the pool's beginning, or [`OWN`], [`OPEN`] or [`ANSWER`].
     #[inline]
     pub(super) fn at(&self) -> u32 {
         self.body[0].load(Relaxed)
@@ -143,8 +146,19 @@ impl Entry {
 #[repr(C, align(4096))]
 pub(super) struct Bodies(UnsafeCell<[u8; LANES * MAX_MESSAGE]>);
 
-/// The bit of a body's place that says that it is the lane's own slot.
+/// An open slot for each lane of calls.
+#[repr(C, align(4096))]
+pub(super) struct Open(UnsafeCell<[u8; CALL_LANES * MAX_OPEN]>);
+
+/// Bytes of an open slot: a tile of what is answered is hardly longer.
+pub(super) const MAX_OPEN: usize = 64 << 10;
+
+/// The place of a body that says that it is the lane's own slot.
 pub(super) const OWN: u32 = 1 << 31;
+/// The same of its open slot.
+pub(super) const OPEN: u32 = OWN | 1;
+/// The same of the lane's open slot in the segment of the other direction.
+pub(super) const ANSWER: u32 = OWN | 2;
 
 /// A count for each lane.
 #[repr(C, align(128))]
@@ -159,6 +173,19 @@ pub(super) struct Alone(pub(super) AtomicU32);
 pub(super) fn own(segment: &Segment, lane: usize) -> *mut u8 {
     let at = lane % LANES * MAX_MESSAGE;
     segment.bodies.0.get().cast::<u8>().wrapping_add(at)
+}
+
+/// The first `len` bytes of the open slot of `lane`, if it has one and they are no more than that holds.
+#[inline]
+pub(super) fn open(segment: &Segment, lane: usize, len: usize) -> Option<Region<'_>> {
+    if lane >= CALL_LANES || len > MAX_OPEN {
+        return None;
+    }
+    let at = segment.open.0.get().cast::<u8>().wrapping_add(lane * MAX_OPEN);
+    // SAFETY: so many bytes of the mapping, as checked above, which lives as long as `segment`. They are inside an `UnsafeCell`, so
+    // that no reference claims them. Who of the two ranks may write there their messages say; one that writes at other times
+    // spoils values, not memory.
+    Some(unsafe { Region::from_raw(at, len) })
 }
 
 /// The bit of an entry's length that marks an offered message.
@@ -220,7 +247,7 @@ pub(super) fn hello() -> Vec<u8> {
 }
 
 /// Changes whenever the meaning of the memory does, be it with the same sizes.
-const VERSION: usize = 3;
+const VERSION: usize = 4;
 
 /// Bytes before the body of an entry.
 const ENTRY_HEAD: usize = 24;

@@ -121,6 +121,12 @@ impl Link {
             .expect("`Wires::to` gives no link that can not send")
     }
 
+    /// The sending half, if there is one.
+    #[inline]
+    fn ours(&self) -> Option<&Outbound> {
+        self.outbound.get().map(|half| &**half)
+    }
+
     #[inline]
     fn inbound(&self) -> &Inbound {
         self.inbound
@@ -149,6 +155,20 @@ impl super::Link for Link {
     #[inline]
     fn reserve_with(&self, first: &Self, lane: usize) -> Result<Option<bool>, Error> {
         self.outbound().reserve_with(first.outbound(), lane)
+    }
+
+    #[inline]
+    fn reserve_open(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
+        match self.outbound().reserve_open(lane, len) {
+            None => self.reserve(lane, len),
+            room => Ok(room),
+        }
+    }
+
+    #[inline]
+    fn answer(&self, lane: usize, len: usize) -> Option<Region<'_>> {
+        let room = self.inbound.get()?.open(lane, len)?;
+        self.outbound().reserve_answer(lane, len).then_some(room)
     }
 
     #[inline]
@@ -181,7 +201,7 @@ impl super::Link for Link {
 
     #[inline]
     fn peek(&self, lane: usize) -> Result<Option<Message<'_>>, Error> {
-        let found = self.inbound().peek(lane)?;
+        let found = self.inbound().peek(lane, self.ours())?;
         if lane < CALL_LANES
             && let (Some((_, word)), Some(outbound)) = (&found, self.outbound.get())
         {
@@ -192,7 +212,7 @@ impl super::Link for Link {
 
     #[inline(always)] // in the path of each short call
     fn expect(&self, lane: usize, header: &Header, len: usize) -> Expected<'_> {
-        let (found, word) = self.inbound().expect(lane, header, len);
+        let (found, word) = self.inbound().expect(lane, header, len, self.ours());
         if lane < CALL_LANES
             && let (Expected::Body(_), Some(outbound)) = (&found, self.outbound.get())
         {
@@ -212,7 +232,7 @@ impl super::Link for Link {
     }
 
     fn take(&self, lane: usize, target: &Region<'_>) -> Result<bool, Error> {
-        self.inbound().take(lane, target)
+        self.inbound().take(lane, target, self.ours())
     }
 
     fn pin(&self, lane: usize, len: usize) -> Result<Option<Pinned<'_>>, Error> {

@@ -156,6 +156,10 @@ enum Place {
     Pool(Room),
     /// In the lane's own slot.
     Own,
+    /// In its open slot, where the receiver may answer.
+    Open,
+    /// In the receiver's open slot, where what is answered lay.
+    Answer,
 }
 
 impl Outbound {
@@ -182,7 +186,7 @@ impl Outbound {
         } else {
             match self.room(lane, len)? {
                 None => return Ok(None),
-                Some(Place::Own) => layout::own(&self.segment, lane),
+                Some(Place::Own | Place::Open | Place::Answer) => layout::own(&self.segment, lane),
                 Some(Place::Pool(room)) => {
                     let body = self.lease.body(room, len);
                     let body = body.ok_or_else(|| Error::internal("room for a message where none is"))?;
@@ -215,7 +219,7 @@ impl Outbound {
                 self.lease.give(room);
                 next.set(None);
             }
-            None => {}
+            None | Some(Place::Open | Place::Answer) => {}
             found => return Ok(found),
         }
         let take = || self.lease.take(len).map(Place::Pool);
@@ -255,9 +259,50 @@ impl Outbound {
                 }
             }
             // One more was reserved, perhaps.
-            let forget = |at: &Cell<Option<Place>>| at.set(at.get().filter(|at| *at == Place::Own));
+            let forget =
+                |at: &Cell<Option<Place>>| at.set(at.get().filter(|at| !matches!(at, Place::Pool(_))));
             state.rooms.iter().for_each(forget);
         }
+    }
+
+    /// The open slot for the lane's next message: `None` where there is none, or the lane has no credit.
+    #[inline]
+    pub(super) fn reserve_open(&self, lane: usize, len: usize) -> Option<Region<'_>> {
+        // Where a core keeps what it has read, rooms go round instead of being written again at once.
+        let may = len > INLINE && !self.lease.watches() && !self.lease.is_short();
+        let room = layout::open(&self.segment, lane, len).filter(|_| may)?;
+        let state = &self.lanes[lane];
+        if !self.has_room(lane).ok()? || state.rooms.iter().any(|place| place.get() == Some(Place::Open)) {
+            return None;
+        }
+        self.reserve_in(state, Place::Open, len);
+        Some(room)
+    }
+
+    /// Reserves for a message of `len` bytes the room where what it answers lies; `false` if the lane has no credit.
+    #[inline]
+    pub(super) fn reserve_answer(&self, lane: usize, len: usize) -> bool {
+        let has_room = self.has_room(lane).unwrap_or(false);
+        if has_room {
+            self.reserve_in(&self.lanes[lane], Place::Answer, len);
+        }
+        has_room
+    }
+
+    /// Has the next message lie at `place`.
+    fn reserve_in(&self, state: &SendLane, place: Place, len: usize) {
+        let next = &state.rooms[state.sent.get() as usize % DEPTH];
+        if let Some(Place::Pool(before)) = next.replace(Some(place)) {
+            self.lease.give(before);
+        }
+        state.began.set(0);
+        state.reserved.set(len as u32);
+    }
+
+    /// The answer of `len` bytes that `lane` tells of, if that can be: it lies where the lane's open message lay.
+    #[inline]
+    pub(super) fn answered(&self, lane: usize, len: usize) -> Option<Region<'_>> {
+        layout::open(&self.segment, lane, len)
     }
 
     /// Reserves for the lane's next message the body that `first`, of the same communicator, has reserved for its own: who
@@ -458,6 +503,8 @@ impl Outbound {
             entry.set_at(match place {
                 Place::Pool(room) => room.at,
                 Place::Own => layout::OWN,
+                Place::Open => layout::OPEN,
+                Place::Answer => layout::ANSWER,
             });
         }
         entry.len.store(layout::told(len, received), Relaxed);

@@ -463,8 +463,13 @@ impl Lease {
     /// Whether chunks that are leased here are wanted elsewhere.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
-        self.chunks[0].chunk.load(Relaxed) != 0
-            && self.pool().is_some_and(|pool| pool.left.load(Relaxed) < SHORT)
+        self.chunks[0].chunk.load(Relaxed) != 0 && self.is_short()
+    }
+
+    /// Whether few chunks are left: the process has many communicators, each of which is to take little memory.
+    #[inline]
+    pub(super) fn is_short(&self) -> bool {
+        self.pool().is_some_and(|pool| pool.left.load(Relaxed) < SHORT)
     }
 
     /// A message in a chunk that is about to be given back, if it is in one.

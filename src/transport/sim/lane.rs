@@ -24,6 +24,10 @@ pub(super) struct Lane {
     rooms: Vec<Room>,
     /// Bytes of the message that is being written.
     pub(super) reserved: Option<usize>,
+    /// Where it is written, if not into the room of its number: into an open one, or into that of what it answers.
+    pub(super) elsewhere: Option<(*mut u8, Open)>,
+    /// Open rooms, one for each message that lay in one.
+    opened: Vec<Room>,
     /// With 0 slots: the number of the last message that was copied into the one room.
     pub(super) staged: Option<u32>,
     pub(super) landing: Option<Landing>,
@@ -48,6 +52,18 @@ pub(super) struct Posted {
     pub(super) is_there: bool,
     /// Where it was brought to, as the receiver had wanted.
     pub(super) landed: Option<*mut u8>,
+    pub(super) open: Open,
+}
+
+/// Whether a message's room is one that its receiver may answer in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Open {
+    No,
+    Yes,
+    /// It has: the room is the answer's now.
+    Answered,
+    /// It is such an answer.
+    Answer,
 }
 
 /// Where the receiver wants message `number` if it is like this.
@@ -136,6 +152,12 @@ impl Lane {
             self.rooms.push(Room::new(bytes));
         }
         self.rooms[self.sent as usize % slots].base()
+    }
+
+    /// A new room that the receiver may answer in.
+    pub(super) fn open_room(&mut self, bytes: usize) -> *mut u8 {
+        self.opened.push(Room::new(bytes));
+        self.opened[self.opened.len() - 1].base()
     }
 
     pub(super) fn post(&mut self, message: Posted) -> u32 {

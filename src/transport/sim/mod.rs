@@ -18,7 +18,7 @@ pub(crate) use lane::LONGEST_DELAY;
 
 use super::{Body, Caps, Header, LANES, Message, Pinned, Reach, Ticket};
 use crate::{mem::Region, types::Error};
-use lane::{Draws, Landing, Lane, Making, Posted, spoil};
+use lane::{Draws, Landing, Lane, Making, Open, Posted, spoil};
 use std::{
     cell::{Cell, RefCell},
     sync::atomic::AtomicU32,
@@ -240,14 +240,55 @@ impl super::Link for Link<'_> {
                 return None;
             }
             let base = lane.room(slots, bytes);
-            if lane.reserved.replace(len) != Some(len) {
+            if lane.elsewhere.take().is_some() || lane.reserved != Some(len) {
                 spoil(base, len);
             }
+            lane.reserved = Some(len);
             Some(base)
         });
         // SAFETY: a room of at least `len` bytes, as checked above, that stays until the world ends; it is reached by
         // raw pointers alone, by this one thread.
         Ok(base.map(|base| unsafe { Region::from_raw(base, len) }))
+    }
+
+    /// Some rooms are open.
+    fn reserve_open(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
+        let bytes = self.world.max_message.get();
+        let base = self.sending(lane, |lane, draws| {
+            let is_open = draws.random.u8(..) < 192 && len <= bytes && lane.has_room(self.world.slots);
+            is_open.then(|| {
+                let base = lane.open_room(bytes);
+                spoil(base, len);
+                lane.reserved = Some(len);
+                lane.elsewhere = Some((base, Open::Yes));
+                base
+            })
+        });
+        match base {
+            None => self.reserve(lane, len),
+            // SAFETY: as in `reserve`.
+            Some(base) => Ok(Some(unsafe { Region::from_raw(base, len) })),
+        }
+    }
+
+    /// What is open is answered, mostly.
+    fn answer(&self, lane: usize, len: usize) -> Option<Region<'_>> {
+        let base = self.receiving(lane, |lane, draws| {
+            let message = lane.messages.front().filter(|_| lane.arrived != lane.released)?;
+            let is_right = message.open == Open::Yes && message.len == len && draws.random.u8(..) < 192;
+            is_right.then_some(message.base)
+        })?;
+        let has_room = self.sending(lane, |lane, draws| {
+            lane.look_for_credit(draws);
+            let has_room = lane.has_room(self.world.slots);
+            if has_room {
+                lane.reserved = Some(len);
+                lane.elsewhere = Some((base, Open::Answer));
+            }
+            has_room
+        });
+        // SAFETY: as in `reserve`.
+        has_room.then(|| unsafe { Region::from_raw(base, len) })
     }
 
     /// Some are.
@@ -257,9 +298,10 @@ impl super::Link for Link<'_> {
 
     fn commit(&self, lane: usize, header: Header) {
         let (slots, bytes) = (self.world.slots, self.world.max_message.get());
-        self.sending(lane, |lane, _| {
+        let open = self.sending(lane, |lane, _| {
             let len = lane.reserved.take().expect("a commit without a reservation");
-            let base = lane.room(slots, bytes);
+            let in_room = (lane.room(slots, bytes), Open::No);
+            let (base, open) = lane.elsewhere.take().unwrap_or(in_room);
             let copied = true;
             let number = lane.post(Posted {
                 header,
@@ -268,9 +310,17 @@ impl super::Link for Link<'_> {
                 copied,
                 is_there: false,
                 landed: None,
+                open,
             });
             lane.staged = Some(number);
+            open
         });
+        if open == Open::Answer {
+            self.receiving(lane, |lane, _| {
+                let answered = lane.messages.front_mut().expect("the message that is answered");
+                answered.open = Open::Answered;
+            });
+        }
     }
 
     fn reach(&self, _body: &Region<'_>) -> Reach {
@@ -288,7 +338,7 @@ impl super::Link for Link<'_> {
         let (base, len) = (body.as_ptr(), body.len());
         let copied = false;
         let number = self.sending(lane, |lane, draws| {
-            lane.reserved = None;
+            (lane.reserved, lane.elsewhere) = (None, None);
             lane.post(Posted {
                 header,
                 base,
@@ -296,6 +346,7 @@ impl super::Link for Link<'_> {
                 copied,
                 is_there: draws.random.bool(),
                 landed: None,
+                open: Open::No,
             })
         });
         Ok(Some(Ticket(number)))
@@ -363,6 +414,7 @@ impl super::Link for Link<'_> {
             assert!(lane.arrived != lane.released, "a release of nothing");
             if let Some(message) = lane.messages.pop_front()
                 && message.copied
+                && message.open != Open::Answered
             {
                 spoil(message.base, message.len);
             }
