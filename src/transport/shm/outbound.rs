@@ -272,7 +272,12 @@ impl Outbound {
         let may = len > INLINE && !self.lease.watches() && !self.lease.is_short();
         let room = layout::open(&self.segment, lane, len).filter(|_| may)?;
         let state = &self.lanes[lane];
-        if !self.has_room(lane).ok()? || state.rooms.iter().any(|place| place.get() == Some(Place::Open)) {
+        if !self.has_room(lane).ok()? {
+            return None;
+        }
+        let is_taken = || state.rooms.iter().any(|place| place.get() == Some(Place::Open));
+        // Nonsense of the peer's is found by `reserve`.
+        if is_taken() && (self.has_credit(lane).is_err() || is_taken()) {
             return None;
         }
         self.reserve_in(state, Place::Open, len);
