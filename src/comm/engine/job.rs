@@ -200,10 +200,14 @@ impl Placed {
             None => (tiling.elements, plan.load.count.div_ceil(plan.load.ranks)),
         };
         let vector = input.len().max(output.len());
+        let in_place = input.overlaps(&output);
+        // What has just been read to be reduced lies in a cache. All-reduce in place of 2 ranks on an Intel Xeon, past the caches and
+        // not, in ms: 8 MiB 1.7 and 0.94, 16 MiB 3.3 and 1.9, 64 MiB 13.7 and 9.9, 256 MiB 55 and 41.
+        let is_at_hand = in_place && plan.load.collective.reduces();
         let lend = plan.lends.as_ref().map(|lends| Lend {
             proof: &lends.proof,
             rank: lends.rank,
-            in_place: input.overlaps(&output),
+            in_place,
             read: lends.read,
             paged: lends.paged,
             taken: match copies_all {
@@ -228,7 +232,7 @@ impl Placed {
             input,
             output,
             scratch: Region::of_mut(scratch),
-            streams: output.len() >= plan.streamed,
+            streams: output.len() >= plan.streamed && !is_at_hand,
             lend,
             helpers: plan.helpers.as_ref(),
         }
