@@ -51,7 +51,7 @@ use crate::{
         groups::Groups,
     },
     record::Record,
-    sys::{attach::may_be_read, helpers::Helpers},
+    sys::{attach::may_be_read, cache::keeps_what_it_reads, helpers::Helpers},
     topo::{
         numa,
         share::{Allowance, Crowd, share},
@@ -146,6 +146,7 @@ impl Communicator {
                     false => CrowdsTake::Nothing,
                 },
                 farthest: numa::farthest(Path::new("/")),
+                answers: keeps_what_it_reads().is_none(),
                 ..tuning::of_this_machine(rank, ranks)
             },
             _ => Tuning::default(),
@@ -568,6 +569,7 @@ fn machine(
         choices,
         crowds_take,
         farthest,
+        answers,
         ..
     }: &Tuning,
 ) -> Machine {
@@ -578,6 +580,7 @@ fn machine(
                 None => Machine::of_shared_memory(cores, calibration),
             }
             .with_crowds_taking(*crowds_take)
+            .with_answers(*answers)
             .with_choices(choices, "shm", ranks)
         }
         Choice::Tcp if one_host => Machine::of_tcp(cores, calibration).with_choices(choices, "tcp", ranks),

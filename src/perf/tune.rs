@@ -18,9 +18,9 @@ use crate::{
         algo::{ALGORITHMS, Algorithm},
         calibration::{Calibration, Choice, Constants, Tuning},
         choose,
-        cost::{Counts, Load, Machine},
+        cost::{Counts, Load},
         definition,
-        fit::Sample,
+        fit::{Sample, machine},
         forced::Forced,
     },
     topo::{
@@ -188,13 +188,6 @@ impl Probe {
             .ln()
             .abs()
             .exp()
-    }
-}
-
-fn machine(transport: &str, cores: usize, calibration: &Calibration) -> Machine {
-    match transport {
-        "tcp" => Machine::of_tcp(cores, calibration),
-        _ => Machine::of_shared_memory(cores, calibration),
     }
 }
 

@@ -347,6 +347,21 @@ mod tests {
         assert_eq!(of(16), ["oneshot", "direct", "direct", "ring", "ring"]);
     }
 
+    /// Where an answer may lie where what it answers lay, two messages of half a vector soon take less time than one of all of it.
+    #[test]
+    fn two_ranks_that_answer_in_place_exchange_halves() {
+        let of = |answers| {
+            [64, 2 << 10, 8 << 10, 32 << 10].map(|bytes| {
+                let load = Load::new(Collective::AllReduce, 2, bytes / 4, DType::Float32);
+                let machine = Machine::shared_memory(2).with_answers(answers);
+                let chosen = algorithm(&load, &machine, &Forced::parse("").unwrap());
+                chosen.unwrap().name
+            })
+        };
+        assert_eq!(of(true), ["doubling", "doubling", "direct", "direct"]);
+        assert_eq!(of(false), ["doubling"; 4]);
+    }
+
     /// Where each rank has a core, a ring is for long vectors of many ranks, whose messages to all would not stay in caches.
     #[test]
     fn with_a_core_each_it_is_rounds_then_bytes_then_caches() {

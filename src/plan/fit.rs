@@ -4,6 +4,7 @@ use super::{
     calibration::{Calibration, Constants},
     cost::{Counts, Load, Machine},
 };
+use crate::sys::cache;
 
 /// One call that was measured.
 #[derive(Debug, Clone)]
@@ -19,11 +20,18 @@ pub(crate) struct Sample {
 impl Sample {
     /// What the model says of it, in nanoseconds. `transport`: `shm` or `tcp`.
     pub(crate) fn predicted(&self, transport: &str, calibration: &Calibration) -> f64 {
-        let machine = match transport {
-            "tcp" => Machine::of_tcp(self.cores, calibration),
-            _ => Machine::of_shared_memory(self.cores, calibration),
-        };
+        let machine = machine(transport, self.cores, calibration);
         machine.predict(&self.load, &self.counts).total()
+    }
+}
+
+/// This machine, as the planner reckons with it. `transport`: `shm` or `tcp`.
+pub(crate) fn machine(transport: &str, cores: usize, calibration: &Calibration) -> Machine {
+    match transport {
+        "tcp" => Machine::of_tcp(cores, calibration),
+        _ => {
+            Machine::of_shared_memory(cores, calibration).with_answers(cache::keeps_what_it_reads().is_none())
+        }
     }
 }
 
