@@ -10,10 +10,16 @@ static int direct;
 static const size_t COUNTS[] = {1, 7, 1000, 40009};
 static const cclDataType_t TYPE = cclInt32;
 
-#define EACH(count, condition)                                                                                         \
-    for (size_t i = 0; i < (count); i++) {                                                                             \
-        CHECK(condition);                                                                                              \
-    }
+/* Each of so many elements of device memory is what `wanted` is for its number i. */
+#define EACH(count, at, wanted)                                                                                        \
+    do {                                                                                                               \
+        size_t count_ = (count);                                                                                       \
+        int32_t *all_ = copied(at, count_);                                                                            \
+        for (size_t i = 0; i < count_; i++) {                                                                          \
+            CHECK(all_[i] == (wanted));                                                                                \
+        }                                                                                                              \
+        free(all_);                                                                                                    \
+    } while (0)
 
 static void to_all(Rank *k, size_t n, CUstream s) {
     size_t all = n * (size_t)k->ranks;
@@ -24,9 +30,9 @@ static void to_all(Rank *k, size_t n, CUstream s) {
     OK(cclAllReduce(recv, recv, n, TYPE, cclMax, k->comm, s));
     OK(cclAllGather(send, wide, n, TYPE, k->comm, s));
     CU(cuStreamSynchronize(s));
-    EACH(n, get(recv, i) == sum(k->ranks, i));
-    EACH(all, get(wide, i) == of((int)(i / n), i % n));
-    EACH(n, get(send, i) == of(k->me, i));
+    EACH(n, recv, sum(k->ranks, i));
+    EACH(all, wide, of((int)(i / n), i % n));
+    EACH(n, send, of(k->me, i));
     /* In place, and broadcasts. */
     for (size_t i = 0; i < all; i++) {
         set(wide, i, i / n == (size_t)k->me ? of(k->me, i % n) : POISON);
@@ -34,8 +40,8 @@ static void to_all(Rank *k, size_t n, CUstream s) {
     OK(cclAllGather(wide + (size_t)k->me * n, wide, n, TYPE, k->comm, s));
     OK(cclBroadcast(k->me == root ? send : NULL, recv, n, TYPE, root, k->comm, s));
     CU(cuStreamSynchronize(s));
-    EACH(all, get(wide, i) == of((int)(i / n), i % n));
-    EACH(n, get(recv, i) == of(root, i));
+    EACH(all, wide, of((int)(i / n), i % n));
+    EACH(n, recv, of(root, i));
     set(recv, 0, k->me);
     OK(cclBcast(recv, 1, TYPE, root, k->comm, s));
     CU(cuStreamSynchronize(s));
@@ -50,19 +56,19 @@ static void in_parts(Rank *k, size_t n, CUstream s) {
     OK(cclReduceScatter(send, recv, n, TYPE, cclSum, k->comm, s));
     OK(cclAlltoAll(send, wide, n, TYPE, k->comm, s));
     CU(cuStreamSynchronize(s));
-    EACH(n, get(recv, i) == sum(k->ranks, mine + i));
-    EACH(all, get(wide, i) == of((int)(i / n), mine + i % n));
+    EACH(n, recv, sum(k->ranks, mine + i));
+    EACH(all, wide, of((int)(i / n), mine + i % n));
     OK(cclReduce(send, is_root ? wide : NULL, all, TYPE, cclSum, root, k->comm, s));
     OK(cclScatter(is_root ? send : NULL, recv, n, TYPE, root, k->comm, s));
     CU(cuStreamSynchronize(s));
-    EACH(is_root ? all : 0, get(wide, i) == sum(k->ranks, i));
-    EACH(n, get(recv, i) == of(root, mine + i));
+    EACH(is_root ? all : 0, wide, sum(k->ranks, i));
+    EACH(n, recv, of(root, mine + i));
     OK(cclGather(recv, is_root ? wide : NULL, n, TYPE, root, k->comm, s));
     /* In place. */
     OK(cclReduceScatter(send, send + mine, n, TYPE, cclSum, k->comm, s));
     CU(cuStreamSynchronize(s));
-    EACH(is_root ? all : 0, get(wide, i) == of(root, i));
-    EACH(all, get(send, i) == (i / n == (size_t)k->me ? sum(k->ranks, i) : of(k->me, i)));
+    EACH(is_root ? all : 0, wide, of(root, i));
+    EACH(all, send, (i / n == (size_t)k->me ? sum(k->ranks, i) : of(k->me, i)));
     release(send), release(recv), release(wide);
 }
 
@@ -82,7 +88,7 @@ static void vectors(Rank *k, CUstream s) {
     }
     OK(cclReduceScatterV(send, counts, displs, recv, mine, TYPE, cclSum, k->comm, s));
     CU(cuStreamSynchronize(s));
-    EACH(mine, get(recv, i) == sum(k->ranks, displs[k->me] + i));
+    EACH(mine, recv, sum(k->ranks, displs[k->me] + i));
     release(send), release(recv);
 }
 
@@ -96,15 +102,15 @@ static void messages(Rank *k, CUstream s) {
     OK(cclSend(send, n, TYPE, to, k->comm, s));
     OK(cclGroupEnd());
     CU(cuStreamSynchronize(s));
-    EACH(n, get(recv, i) == of(from, i));
-    EACH(10, get(recv, n + i) == POISON);
+    EACH(n, recv, of(from, i));
+    EACH(10, recv + n, POISON);
     /* A message that is shorter than there is room for; a send's stream does not wait for the receiver. */
     cclRecvInfo_t info = {.count = 0};
     OK(cclSendTag(send, 5, TYPE, to, 9, k->comm, s));
     OK(cclRecvTag(recv, n, TYPE, CCL_ANY_SOURCE, CCL_ANY_TAG, &info, k->comm, s));
     CU(cuStreamSynchronize(s));
     CHECK(info.source == from && info.tag == 9 && info.count == 5);
-    EACH(n, get(recv, i) == of(from, i));
+    EACH(n, recv, of(from, i));
     release(send), release(recv);
 }
 
@@ -116,7 +122,7 @@ static void order(Rank *k) {
     CHECK(cuStreamQuery(k->stream) == CUDA_ERROR_NOT_READY);
     set(before, 0, 1);
     CU(cuStreamSynchronize(k->stream));
-    EACH(100, get(data, i) == sum(k->ranks, i));
+    EACH(100, data, sum(k->ranks, i));
     release(data), release(before);
 }
 
@@ -134,7 +140,9 @@ static void large(Rank *k) {
     OK(cclBroadcast(recv, recv, n, cclUint8, 1, k->comm, k->stream));
     CU(cuStreamSynchronize(k->stream));
     CU(cuMemcpyDtoH_v2(host, (CUdeviceptr)recv, n));
-    EACH(n, host[i] == (uint8_t)((size_t)k->ranks * (i % 61) + (size_t)(k->ranks * (k->ranks - 1) / 2)));
+    for (size_t i = 0; i < n; i++) {
+        CHECK(host[i] == (uint8_t)((size_t)k->ranks * (i % 61) + (size_t)(k->ranks * (k->ranks - 1) / 2)));
+    }
     free(host), release(send), release(recv);
 }
 
@@ -180,11 +188,13 @@ static void mixed(Rank *k) {
             host[i] = of(k->me, i);
         }
         OK(cclAllReduce(host, host, COUNT, TYPE, cclSum, k->comm, NULL));
-        EACH(COUNT, host[i] == sum(k->ranks, i));
+        for (size_t i = 0; i < COUNT; i++) {
+            CHECK(host[i] == sum(k->ranks, i));
+        }
     } else {
         OK(cclAllReduce(device, device, COUNT, TYPE, cclSum, k->comm, k->stream));
         CU(cuStreamSynchronize(k->stream));
-        EACH(COUNT, get(device, i) == sum(k->ranks, i));
+        EACH(COUNT, device, sum(k->ranks, i));
     }
     release(device);
 }
@@ -256,6 +266,7 @@ int main(void) {
         return 1;
     }
     pthread_t threads[RANKS];
+    has_threads = 1;
     OK(cclGetUniqueId(&id));
     for (intptr_t rank = 0; rank < RANKS; rank++) {
         CHECK(pthread_create(&threads[rank], NULL, thread, (void *)rank) == 0);

@@ -24,11 +24,13 @@ typedef struct {
     CUstream stream;
 } Rank;
 
-/* Makes a rank on device `me` modulo 2; the device's context is the thread's current one. */
+/* Makes a rank on device `me` modulo their number; the device's context is the thread's current one. */
 static inline Rank join(cclUniqueId id, int ranks, int me) {
     Rank rank = {.ranks = ranks, .me = me};
+    int devices;
     CU(cuInit(0));
-    CU(cuDevicePrimaryCtxRetain(&rank.context, me % 2));
+    CU(cuDeviceGetCount(&devices));
+    CU(cuDevicePrimaryCtxRetain(&rank.context, me % devices));
     CU(cuCtxPushCurrent_v2(rank.context));
     CU(cuStreamCreate(&rank.stream, 1));
     OK(cclCommInitRank(&rank.comm, ranks, id, me));
@@ -43,18 +45,41 @@ static inline void leave(Rank *rank) {
 
 enum { POISON = 0x5a5a5a5a };
 
-/* Device memory of `count` int32, none of them right. */
-static inline int32_t *buffer(size_t count) {
+/* Device memory with a copy of so many int32. */
+static inline int32_t *copy_of(const int32_t *host, size_t count) {
     CUdeviceptr at;
-    CU(cuMemAlloc_v2(&at, (count == 0 ? 1 : count) * sizeof(int32_t)));
-    for (size_t i = 0; i < count; i++) {
-        int32_t value = POISON;
-        CU(cuMemcpyHtoD_v2(at + i * sizeof value, &value, sizeof value));
-    }
+    CU(cuMemAlloc_v2(&at, (count == 0 ? 1 : count) * sizeof *host));
+    CU(cuMemcpyHtoD_v2(at, host, count * sizeof *host));
     return (int32_t *)at;
 }
 
-static inline void release(void *at) { CU(cuMemFree_v2((CUdeviceptr)at)); }
+/* Device memory of `count` int32, none of them right. */
+static inline int32_t *buffer(size_t count) {
+    int32_t *host = malloc((count == 0 ? 1 : count) * sizeof *host);
+    for (size_t i = 0; i < count; i++) {
+        host[i] = POISON;
+    }
+    int32_t *at = copy_of(host, count);
+    free(host);
+    return at;
+}
+
+/* A copy of so many int32 in host memory. */
+static inline int32_t *copied(const int32_t *at, size_t count) {
+    int32_t *host = malloc((count == 0 ? 1 : count) * sizeof *host);
+    CU(cuMemcpyDtoH_v2(host, (CUdeviceptr)at, count * sizeof *host));
+    return host;
+}
+
+/* Whether ranks are threads. */
+static int has_threads;
+
+/* To free memory waits for all streams of its context. Those of other threads wait for this one's. */
+static inline void release(void *at) {
+    if (!has_threads) {
+        CU(cuMemFree_v2((CUdeviceptr)at));
+    }
+}
 
 static inline void set(int32_t *at, size_t i, int32_t value) { CU(cuMemcpyHtoD_v2((CUdeviceptr)(at + i), &value, sizeof value)); }
 
@@ -84,10 +109,12 @@ static inline int32_t sum(int ranks, size_t i) {
 }
 
 static inline int32_t *filled(int r, size_t count) {
-    int32_t *at = buffer(count);
+    int32_t *host = malloc((count == 0 ? 1 : count) * sizeof *host);
     for (size_t i = 0; i < count; i++) {
-        set(at, i, of(r, i));
+        host[i] = of(r, i);
     }
+    int32_t *at = copy_of(host, count);
+    free(host);
     return at;
 }
 

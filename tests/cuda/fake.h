@@ -44,8 +44,8 @@ enum {
 void fakeFail(const char *function, int code);
 /* From now on all functions give this code, and no stream goes on; 0: all works again. */
 void fakeBreak(int code);
-/* The stream does so many more pieces of work, and then none. */
-void fakeStop(CUstream stream, unsigned long more);
+/* The stream does so many more pieces of work, and then none. NULL where the driver is a real one. */
+void fakeStop(CUstream stream, unsigned long more) __attribute__((weak));
 /* Modules that are loaded, and pieces of device memory that are not given back. */
 int fakeHeld(void);
 

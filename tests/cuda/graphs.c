@@ -357,7 +357,7 @@ int main(void) {
         failed += run_ranks(RANKS[i], work);
         failed += run_ranks(RANKS[i], graphs);
     }
-    for (int which = 0; which < FAULTS; which++) {
+    for (int which = 0; which < (fakeStop == NULL ? KILLED_IN_CALL : FAULTS); which++) {
         fault = (enum Fault)which;
         for (int ranks = 2; ranks < 4; ranks++) {
             failed += run_ranks(ranks, faulty) != (fault != ABORTED);
@@ -365,6 +365,7 @@ int main(void) {
     }
     CHECK(failed == 0);
     capture_mode = 1;
+    has_threads = 1;
     for (int i = 0; i < 4; i++) {
         run_threads(RANKS[i], work);
         run_threads(RANKS[i], graphs);
