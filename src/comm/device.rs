@@ -45,10 +45,10 @@ impl Communicator {
     /// stream, whose output is then anything; [`Communicator::failure`] tells.
     ///
     /// Ranks that are threads of one process need streams of their own, which do not wait for each other: not the default one.
-    /// Waits of one stream for another's later work are not seen by the driver: more such streams of a process than
-    /// `CUDA_DEVICE_MAX_CONNECTIONS` (8 by default, at most 32) may stop each other.
+    /// Waits of one stream for another's later work are not seen by the driver: more such streams of a process and device than
+    /// `CUDA_DEVICE_MAX_CONNECTIONS` (8 by default, at most 32) stop each other, until the deadline.
     ///
-    /// Never run on a GPU so far: tested with a stand-in for the driver.
+    /// Tested with a stand-in for the driver; `docs/results/gpu.md` has what was tried on a GPU.
     pub fn on_cuda(&self, stream: Stream) -> OnCuda<'_> {
         OnCuda { comm: self, stream }
     }

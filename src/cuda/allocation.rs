@@ -48,7 +48,7 @@ impl Allocation {
         unsafe { DeviceMemory::from_raw(at, self.len) }
     }
 
-    /// Copies `from` to its beginning, at once.
+    /// Copies `from` to its beginning, at once: all streams find it there.
     ///
     /// # Errors
     /// [`Error::Cuda`](crate::Error::Cuda).
@@ -60,7 +60,11 @@ impl Allocation {
         let _current = self.driver.enter(self.context)?;
         // SAFETY: both are there, and so long.
         let result = unsafe { (self.driver.symbols.write)(self.at, from.as_ptr().cast(), from.len()) };
-        self.driver.checked("cuMemcpyHtoD", result)
+        self.driver.checked("cuMemcpyHtoD", result)?;
+        // It returns when `from` may be used again. What is on its way then, streams that do not wait for the default one would miss.
+        // SAFETY: the default stream is always there.
+        let result = unsafe { (self.driver.symbols.synchronize)(std::ptr::null_mut()) };
+        self.driver.checked("cuStreamSynchronize", result)
     }
 
     /// Copies what lies from byte `at` on to `to`, at once.

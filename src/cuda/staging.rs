@@ -18,7 +18,7 @@ use crate::{
 use std::{
     fmt,
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{
             AtomicU32,
             Ordering::{Acquire, Release},
@@ -44,8 +44,18 @@ enum Flag {
     Free = 2,
 }
 
-/// Memory that no operation of the host's uses.
-static IDLE: Mutex<Vec<Memory>> = Mutex::new(Vec::new());
+/// Memory of this process.
+static KEPT: Mutex<Kept> = Mutex::new(Kept {
+    idle: Vec::new(),
+    taken: 0,
+});
+
+struct Kept {
+    /// That no operation of the host's uses.
+    idle: Vec<Memory>,
+    /// How many operations use some.
+    taken: usize,
+}
 
 /// Each flag is alone in its line, and all in the first page.
 const FLAG_BYTES: usize = 128;
@@ -54,7 +64,7 @@ const PAGE: usize = 4096;
 const LEAST: usize = 64 << 10;
 const LARGE: usize = 64 << 20;
 /// Idle memory beyond that is given back.
-const KEPT: usize = 256 << 20;
+const MOST_KEPT: usize = 256 << 20;
 
 impl Staging {
     /// Memory for `len` bytes.
@@ -64,10 +74,12 @@ impl Staging {
     pub(crate) fn take(current: &Current<'_>, len: usize) -> Result<Self> {
         let bytes =
             size(len).ok_or_else(|| Error::invalid(format!("{len} bytes are too many to be staged")))?;
-        let mut memory = match Memory::idle(current, bytes) {
-            Some(memory) => memory,
-            None => Memory::new(current, bytes)?,
-        };
+        let mut kept = kept();
+        let idle = kept.find(current, bytes);
+        kept.taken += 1;
+        drop(kept);
+        let memory = idle.map_or_else(|| Memory::new(current, bytes), Ok);
+        let mut memory = memory.inspect_err(|_| self::kept().taken -= 1)?;
         memory.turn = memory.turn.wrapping_add(1);
         Ok(Staging(Some(memory)))
     }
@@ -163,7 +175,9 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         if let Some(memory) = self.0.take() {
-            idle().push(memory);
+            let mut kept = kept();
+            kept.idle.push(memory);
+            kept.taken -= 1;
         }
     }
 }
@@ -171,6 +185,33 @@ impl Drop for Staging {
 impl fmt::Debug for Staging {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Staging(turn {})", self.memory().turn)
+    }
+}
+
+impl Kept {
+    /// The least of what is idle and has so many bytes. If there is none, and much else, gives that back.
+    fn find(&mut self, current: &Current<'_>, bytes: usize) -> Option<Memory> {
+        let fits = |memory: &Memory| (bytes..=bytes.saturating_mul(4)).contains(&memory.len());
+        let fitting = self
+            .idle
+            .iter()
+            .enumerate()
+            .filter(|(_, memory)| fits(memory) && memory.is_free());
+        if let Some((at, _)) = fitting.min_by_key(|(_, memory)| memory.len()) {
+            return Some(self.idle.swap_remove(at));
+        }
+        let mut bytes = bytes + self.idle.iter().map(Memory::len).sum::<usize>();
+        // The driver unpins no memory before all streams of a context are through, those of other ranks of this process too, which may
+        // wait for this operation.
+        let nothing_waits = self.taken == 0 && self.idle.iter().all(Memory::is_free);
+        while nothing_waits
+            && bytes > MOST_KEPT
+            && let Some(memory) = self.idle.pop()
+        {
+            bytes -= memory.len();
+            current.unpin(memory.area.region());
+        }
+        None
     }
 }
 
@@ -185,28 +226,6 @@ impl Memory {
             address,
             turn: 0,
         })
-    }
-
-    /// The least of those that nobody uses and that have so many bytes. Gives back some of the others if there are many.
-    fn idle(current: &Current<'_>, bytes: usize) -> Option<Self> {
-        let mut idle = idle();
-        let fits = |memory: &Memory| (bytes..=bytes.saturating_mul(4)).contains(&memory.len());
-        let fitting = idle
-            .iter()
-            .enumerate()
-            .filter(|(_, memory)| fits(memory) && memory.is_free());
-        if let Some((at, _)) = fitting.min_by_key(|(_, memory)| memory.len()) {
-            return Some(idle.swap_remove(at));
-        }
-        let mut kept: usize = idle.iter().map(Memory::len).sum();
-        while kept + bytes > KEPT
-            && let Some(at) = idle.iter().position(Memory::is_free)
-        {
-            let memory = idle.swap_remove(at);
-            kept -= memory.len();
-            current.unpin(memory.area.region());
-        }
-        None
     }
 
     fn len(&self) -> usize {
@@ -247,8 +266,8 @@ impl Memory {
     }
 }
 
-fn idle() -> std::sync::MutexGuard<'static, Vec<Memory>> {
-    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+fn kept() -> MutexGuard<'static, Kept> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The bytes of memory for `len` bytes.

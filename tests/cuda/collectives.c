@@ -133,7 +133,7 @@ static void large(Rank *k) {
     for (size_t i = 0; i < n; i++) {
         host[i] = (uint8_t)(i % 61 + (size_t)k->me);
     }
-    CU(cuMemcpyHtoD_v2((CUdeviceptr)send, host, n));
+    put(send, host, n);
     OK(cclAllReduce(send, recv, n, cclUint8, cclSum, k->comm, k->stream));
     OK(cclReduceScatter(recv, send, part, cclUint8, cclMax, k->comm, k->stream));
     OK(cclAllGather(send, recv, part, cclUint8, k->comm, k->stream));
@@ -162,7 +162,7 @@ static void types(cclUniqueId id, cclUniqueId other, int ranks, int me) {
     for (size_t i = 0; i < sizeof data; i++) {
         data[i] = (uint8_t)(0x30 + (i * 7 + (size_t)me * 3) % 11); /* no type's NaN */
     }
-    CU(cuMemcpyHtoD_v2((CUdeviceptr)send, data, sizeof data));
+    put(send, data, sizeof data);
     for (int type = 0; type < 14; type++) {
         int is_float = type >= 6 && type <= 11;
         for (int op = 0; op < (is_float ? 5 : 8); op++) {
@@ -217,6 +217,22 @@ static void many(Rank *k) {
     CU(cuStreamDestroy_v2(other));
 }
 
+/* Much pinned memory is idle when a rank's stream waits for one that needs more: the driver unpins none until the stream goes on. */
+static void large_and_late(Rank *k) {
+    enum { LARGE = 17 << 20, PART = 300000 };
+    int last = k->ranks - 1;
+    int32_t *data = buffer(LARGE);
+    OK(cclAllReduce(data, data, PART, TYPE, cclMax, k->comm, k->stream));
+    OK(cclBroadcast(data, data, LARGE, TYPE, 0, k->comm, k->stream));
+    CU(cuStreamSynchronize(k->stream));
+    OK(cclBarrier(k->comm, NULL));
+    usleep(k->me == last ? 100000 : 0);
+    OK(cclGather(data, data + PART, PART, TYPE, last, k->comm, k->stream));
+    CU(cuStreamSynchronize(k->stream));
+    CHECK(get(data, LARGE - 1) == POISON);
+    release(data);
+}
+
 static void work(cclUniqueId id, int ranks, int me) {
     Rank k = join(id, ranks, me);
     for (size_t c = 0; c < sizeof COUNTS / sizeof *COUNTS; c++) {
@@ -230,6 +246,7 @@ static void work(cclUniqueId id, int ranks, int me) {
         mixed(&k);
     }
     many(&k);
+    large_and_late(&k);
     /* No elements and no buffers: still in the stream's order. */
     OK(cclAllReduce(NULL, NULL, 0, TYPE, cclSum, k.comm, k.stream));
     CU(cuStreamSynchronize(k.stream));

@@ -45,11 +45,17 @@ static inline void leave(Rank *rank) {
 
 enum { POISON = 0x5a5a5a5a };
 
+/* Copies to device memory, where all streams find it: the copy alone returns when it is on its way. */
+static inline void put(void *at, const void *host, size_t bytes) {
+    CU(cuMemcpyHtoD_v2((CUdeviceptr)at, host, bytes));
+    CU(cuStreamSynchronize(NULL));
+}
+
 /* Device memory with a copy of so many int32. */
 static inline int32_t *copy_of(const int32_t *host, size_t count) {
     CUdeviceptr at;
     CU(cuMemAlloc_v2(&at, (count == 0 ? 1 : count) * sizeof *host));
-    CU(cuMemcpyHtoD_v2(at, host, count * sizeof *host));
+    put((void *)at, host, count * sizeof *host);
     return (int32_t *)at;
 }
 
@@ -81,7 +87,7 @@ static inline void release(void *at) {
     }
 }
 
-static inline void set(int32_t *at, size_t i, int32_t value) { CU(cuMemcpyHtoD_v2((CUdeviceptr)(at + i), &value, sizeof value)); }
+static inline void set(int32_t *at, size_t i, int32_t value) { put(at + i, &value, sizeof value); }
 
 static inline int32_t get(const int32_t *at, size_t i) {
     int32_t value;

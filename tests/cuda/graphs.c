@@ -35,7 +35,7 @@ static void fill(const Task *t, int turn) {
     for (size_t i = 0; i < count; i++) {
         host[i] = value(t->rank->me, i, turn);
     }
-    CU(cuMemcpyHtoD_v2((CUdeviceptr)t->send, host, bytes));
+    put(t->send, host, bytes);
     free(host);
 }
 
@@ -43,7 +43,7 @@ static void poison(const Task *t) {
     size_t bytes = received(t) * sizeof(int32_t);
     int32_t *host = malloc(bytes);
     memset(host, 0x5a, bytes);
-    CU(cuMemcpyHtoD_v2((CUdeviceptr)t->recv, host, bytes));
+    put(t->recv, host, bytes);
     free(host);
 }
 

@@ -3,7 +3,8 @@
    It is stricter than the real one where that finds mistakes. The program has device memory mapped without any access, so that
    code which takes it for host memory ends. Copies want pinned host memory and a current context, flags want pinned or device
    memory; what a capture does not allow is refused, on the threads that its mode concerns. A graph is what was captured, in the order
-   in which it was. fake.h has what tests use to make it fail. */
+   in which it was. What gives memory back, or loads kernels, waits for all streams of the context, as the driver does. fake.h has
+   what tests use to make it fail. */
 #define _GNU_SOURCE
 #include "fake.h"
 
@@ -87,11 +88,13 @@ typedef struct Stream {
     atomic_ulong stop; /* Where it goes on no more; 0: nowhere. */
     Graph *capture;
     int ending;
+    struct Stream *next; /* Of all. */
 } Stream;
 
 static Context contexts[DEVICES] = {{.device = 0}, {.device = 1}};
 static Memory memory[MOST];
 static int memories;
+static Stream *streams;
 static atomic_int peers[DEVICES][DEVICES]; /* Whether the first may use the second's memory. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local Context *stack[64];
@@ -266,6 +269,7 @@ void fakeStop(CUstream stream, unsigned long more) {
     pthread_mutex_unlock(&stream->lock);
 }
 
+/* Under the lock. */
 static Stream *make(Context *context) {
     Stream *stream = calloc(1, sizeof *stream);
     stream->context = context;
@@ -276,7 +280,29 @@ static Stream *make(Context *context) {
         free(stream);
         return NULL;
     }
+    stream->next = streams;
+    streams = stream;
     return stream;
+}
+
+/* Whether a stream of the context has work. */
+static int is_busy(const Context *context) {
+    int busy = 0;
+    pthread_mutex_lock(&lock);
+    for (Stream *stream = streams; stream != NULL; stream = stream->next) {
+        pthread_mutex_lock(&stream->lock);
+        busy |= stream->context == context && stream->done < stream->given;
+        pthread_mutex_unlock(&stream->lock);
+    }
+    pthread_mutex_unlock(&lock);
+    return busy;
+}
+
+/* What the driver does before it gives memory back or loads kernels. */
+static void await_streams(void) {
+    while (depth > 0 && atomic_load(&sticky) == 0 && is_busy(stack[depth - 1])) {
+        usleep(100);
+    }
 }
 
 /* The stream that is meant; the special ones are one of the current context's. */
@@ -503,6 +529,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
 
 int cuModuleLoadData(void **module, const void *image) {
     IN_CONTEXT();
+    await_streams();
     *module = stack[depth - 1];
     if (memcmp(image, "\177ELF", 4) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -580,6 +607,7 @@ int cuLaunchKernel(const char *function, unsigned grid, unsigned grid_y, unsigne
 
 int cuMemFree_v2(CUdeviceptr at) {
     ENTER();
+    await_streams();
     pthread_mutex_lock(&lock);
     Memory *one = find((void *)at, 1);
     if (one == NULL || one->kind != DEVICE || one->base != (char *)at) {
@@ -605,6 +633,7 @@ int cuMemHostRegister_v2(void *at, size_t size, unsigned flags) {
 
 int cuMemHostUnregister(void *at) {
     ENTER();
+    await_streams();
     pthread_mutex_lock(&lock);
     Memory *one = find(at, 1);
     if (one != NULL) {
@@ -664,7 +693,9 @@ int cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size) {
 
 int cuStreamCreate(CUstream *stream, unsigned flags) {
     IN_CONTEXT();
+    pthread_mutex_lock(&lock);
     *stream = make(stack[depth - 1]);
+    pthread_mutex_unlock(&lock);
     return flags <= 1 && *stream != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -674,6 +705,13 @@ int cuStreamDestroy_v2(CUstream stream) {
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
     pthread_join(stream->thread, NULL);
+    pthread_mutex_lock(&lock);
+    Stream **at = &streams;
+    while (*at != stream) {
+        at = &(*at)->next;
+    }
+    *at = stream->next;
+    pthread_mutex_unlock(&lock);
     free(stream);
     return CUDA_SUCCESS;
 }
