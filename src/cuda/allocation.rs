@@ -3,7 +3,7 @@
 #[cfg(feature = "cli")]
 use super::DeviceMemory;
 use super::{
-    driver::{Context, Driver},
+    driver::{Context, Driver, Stream},
     symbols::Address,
 };
 use crate::{mem::Region, types::Result};
@@ -57,14 +57,12 @@ impl Allocation {
     /// When it is longer.
     pub(crate) fn write(&self, from: Region<'_>) -> Result<()> {
         assert!(from.len() <= self.len, "more than there is room for");
-        let _current = self.driver.enter(self.context)?;
+        let current = self.driver.enter(self.context)?;
         // SAFETY: both are there, and so long.
         let result = unsafe { (self.driver.symbols.write)(self.at, from.as_ptr().cast(), from.len()) };
         self.driver.checked("cuMemcpyHtoD", result)?;
         // It returns when `from` may be used again. What is on its way then, streams that do not wait for the default one would miss.
-        // SAFETY: the default stream is always there.
-        let result = unsafe { (self.driver.symbols.synchronize)(std::ptr::null_mut()) };
-        self.driver.checked("cuStreamSynchronize", result)
+        current.synchronize(Stream::DEFAULT)
     }
 
     /// Copies what lies from byte `at` on to `to`, at once.

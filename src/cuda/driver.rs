@@ -544,6 +544,16 @@ impl Current<'_> {
         Ok(())
     }
 
+    /// Waits for all that is in `stream`, which is there.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(super) fn synchronize(&self, stream: Stream) -> Result<()> {
+        // SAFETY: it takes a stream, whose maker answers for it.
+        let result = unsafe { (self.driver.symbols.synchronize)(stream.0) };
+        self.driver.checked("cuStreamSynchronize", result)
+    }
+
     /// Pins host memory, for all contexts, and returns the address by which streams know it.
     ///
     /// # Errors
@@ -622,6 +632,9 @@ impl Drop for Event {
 }
 
 impl Stream {
+    /// The default stream of the current context, which is always there.
+    pub(super) const DEFAULT: Stream = Stream(ptr::null_mut());
+
     /// The stream that CUDA calls so, a `CUstream` or `cudaStream_t`.
     ///
     /// # Safety

@@ -96,10 +96,7 @@ impl Gpu {
     /// # Errors
     /// [`Error::Cuda`].
     pub(crate) fn synchronize(&self) -> Result<()> {
-        let _current = self.driver.enter(self.context)?;
-        // SAFETY: the stream is there.
-        let result = unsafe { (self.driver.symbols.synchronize)(self.stream.0) };
-        self.driver.checked("cuStreamSynchronize", result)
+        self.driver.enter(self.context)?.synchronize(self.stream)
     }
 
     /// A graph of what `body` gives to the stream.

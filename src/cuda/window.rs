@@ -88,9 +88,7 @@ impl Window {
     /// Why there is none, in a line.
     pub(crate) fn new() -> Result<Self, String> {
         let driver = Driver::in_use().ok_or("nothing has loaded the CUDA driver")??;
-        // SAFETY: the default stream is always there.
-        let stream = unsafe { Stream::from_raw(ptr::null_mut()) };
-        let made = driver.context(stream, None).and_then(|context| {
+        let made = driver.context(Stream::DEFAULT, None).and_then(|context| {
             let current = driver.enter(context)?;
             let mut idle = idle();
             let own = match idle.iter().position(|own| own.context == context) {
@@ -276,12 +274,8 @@ impl Window {
     /// [`Error::Cuda`].
     pub(crate) fn copy_all_now(&self, pairs: &[[Region<'static>; 2]]) -> Result<()> {
         let current = self.enter()?;
-        // SAFETY: the default stream is always there.
-        let stream = unsafe { Stream::from_raw(ptr::null_mut()) };
-        self.copy_all(&current, stream, pairs)?;
-        // SAFETY: as above.
-        let result = unsafe { (self.driver.symbols.synchronize)(stream.0) };
-        self.driver.checked("cuStreamSynchronize", result)
+        self.copy_all(&current, Stream::DEFAULT, pairs)?;
+        current.synchronize(Stream::DEFAULT)
     }
 
     /// Has `stream` reduce all sources into each of the destinations.
