@@ -10,6 +10,16 @@
 //! The kernel reads all ranks' windows and writes this rank's part of a sum into the windows of those that want it, or into the caller's
 //! memory. The streams meet by [`Flags`], without the hosts; so a stream that is captured into a graph gets the same work.
 //!
+//! Where all ranks are threads of one process that use one device, nothing is copied into windows: a rank's stream says in the rank's
+//! entry where its buffers are, and kernels read and write all ranks' buffers, in one round, each byte once:
+//!
+//! ```text
+//! write the entry; meet (A); one kernel; meet (B); clear the entry
+//! ```
+//!
+//! A kernel does nothing where the entries that it needs are not of its call: so calls that differ, or a rank that is not in a call, spoil
+//! no memory.
+//!
 //! Beside that the hosts exchange what is called, when the streams have come to it, with the deadline of all operations. No stream waits
 //! for this; but where the calls differ, or a rank is late or lost, the communicator fails, and [`Watch`] lets the stream go. In a graph
 //! nothing is checked.
@@ -25,7 +35,7 @@ use crate::{
         driver::Current,
         flags::{Flags, MOST_RANKS, Phase},
         kernels::args::{MOST_SOURCES, Reducing as Reduction},
-        window::{self, CARD, Card, Window},
+        window::{self, CARD, Card, Together, Window},
     },
     exec::{Completion, Outcome},
     mem::{Owned, Region},
@@ -66,7 +76,7 @@ impl Windows {
                 return Err(format!("rank {without} has no window"));
             }
             window.open(cards, rank)?;
-            let written = window.memory().write(Region::of(&proof(rank)));
+            let written = window.memory().write(0, Region::of(&proof(rank)));
             written.map_err(in_a_line)?;
             let flags = (rank == 0).then(|| give_flags(comm, &window)).transpose();
             Ok((window, flags.map_err(in_a_line)?))
@@ -79,10 +89,11 @@ impl Windows {
         // Where one rank cannot, all windows stay, unused: who knows what the driver does with them.
         match agreed(comm, tried)? {
             Ok((window, flags)) => {
-                info!(
-                    rank,
-                    ranks, "init: collectives on device memory go by windows on the devices"
-                );
+                let how = match window.is_together() {
+                    true => "from buffer to buffer: all ranks are of one process and device",
+                    false => "by windows on the devices",
+                };
+                info!(rank, ranks, "init: collectives on device memory go {how}");
                 let flags = Arc::new(flags);
                 let watch = Watch::begin(&comm.engine, Arc::clone(&flags))?;
                 Ok(Some(Windows { window, flags, watch }))
@@ -225,14 +236,14 @@ impl Direct<'_> {
         if let Some(capture) = capture {
             flags.keep_for(&current, capture)?;
             order.enter(device.stream, Some(capture))?;
-            self.rounds(&current)?;
+            self.work(&current)?;
             return order.leave(device.stream, Some(capture));
         }
         let call = flags.give();
         let given = self.exchange(call).and_then(|()| {
             order.enter(device.stream, None)?;
             flags.begin(&current, device.stream, call)?;
-            self.rounds(&current)
+            self.work(&current)
         });
         // At any rate: it is waited for.
         let end = flags.end(&current, device.stream, call);
@@ -248,6 +259,75 @@ impl Direct<'_> {
             Err(_) => comm.abort(),
         }
         given
+    }
+
+    /// Gives the stream what the call does.
+    fn work(&self, current: &Current<'_>) -> Result<()> {
+        match self.windows.window.is_together() {
+            true => self.together(current),
+            false => self.rounds(current),
+        }
+    }
+
+    /// Gives the stream its part where kernels find the buffers of all ranks.
+    fn together(&self, current: &Current<'_>) -> Result<()> {
+        let (windows, stream) = (self.windows, self.device.stream);
+        let [send, recv] = self.memory;
+        // What is in place may be given once.
+        let both = [send.or(recv), recv.or(send)].map(|region| region.unwrap_or_else(Region::empty));
+        let call = number(&self.call());
+        let (entry, left) = windows.window.entry(call, both.each_ref());
+        windows.flags.meet(current, stream, Phase::A, [&entry, &[]])?;
+        self.kernel(current, call)?;
+        windows.flags.meet(current, stream, Phase::B, [&[], &[left]])
+    }
+
+    /// Gives the stream this rank's kernel.
+    fn kernel(&self, current: &Current<'_>, call: NonZero<u64>) -> Result<()> {
+        let (count, dtype, _) = self.what;
+        let (size, me, ranks) = (dtype.size(), self.comm.rank(), self.comm.ranks());
+        let window = &self.windows.window;
+        let (all, mine, block) = (Vec::from_iter(0..ranks), [me], me * count * size);
+        // Of a vector that all have, this rank's part.
+        let part = |rank: usize| rank * count / ranks;
+        let (at, part) = (part(me) * size, part(me + 1) - part(me));
+        let root = self.collective.root().map(|root| [root as usize]);
+        let root = root.as_ref().map_or(&mine[..], |root| &root[..]);
+        let (count, sources, destinations) = match self.collective {
+            Collective::AllReduce => (part, (&all[..], at), (&all[..], at)),
+            Collective::Reduce { .. } => (part, (&all[..], at), (root, at)),
+            Collective::ReduceScatter => (count, (&all[..], block), (&mine[..], 0)),
+            Collective::Broadcast { .. } => (part, (root, at), (&all[..], at)),
+            Collective::AllGather => (count, (&mine[..], 0), (&all[..], block)),
+            Collective::Gather { .. } => (count, (&mine[..], 0), (root, block)),
+            Collective::Scatter { .. } => (count, (root, block), (&mine[..], 0)),
+            Collective::AlltoAll => {
+                return window.swap_together(current, self.device.stream, (me, count * size), call);
+            }
+            _ => return Err(Error::internal("a collective that does not go by windows")),
+        };
+        if count == 0 {
+            return Ok(());
+        }
+        let what = Together {
+            call,
+            count,
+            sources,
+            destinations,
+        };
+        window.reduce_together(current, self.device.stream, &self.how(sources.0.len()), &what)
+    }
+
+    /// How so many sources are reduced; one is copied.
+    fn how(&self, sources: usize) -> Reduction<'static> {
+        let (_, dtype, op) = self.what;
+        Reduction {
+            op: if self.collective.reduces() { op.op } else { Op::Sum },
+            dtype,
+            finish: NonZero::new(sources as u32),
+            tree: self.comm.config.reproducible,
+            scaled: &[],
+        }
     }
 
     /// Gives the stream all rounds.
@@ -297,7 +377,7 @@ impl Direct<'_> {
             Collective::Scatter { .. } | Collective::Broadcast { .. } => {}
             _ => copy(held(me, 0), send.part(at, bytes))?,
         }
-        windows.flags.meet(current, stream, Phase::A)?;
+        windows.flags.meet(current, stream, Phase::A, [&[]; 2])?;
         match self.collective {
             Collective::AllReduce => self.reduce(current, &parts(), &parts())?,
             Collective::Reduce { root } => self.reduce(current, &parts(), &[mine(root as usize)])?,
@@ -311,7 +391,7 @@ impl Direct<'_> {
             _ if is_root => copy_all(&|rank| [block(recv, rank), held(rank, 0)])?,
             _ => {}
         }
-        windows.flags.meet(current, stream, Phase::B)?;
+        windows.flags.meet(current, stream, Phase::B, [&[]; 2])?;
         match self.collective {
             Collective::AllReduce | Collective::Reduce { .. } if is_root => {
                 copy(recv.part(at, bytes), held(me, 0))
@@ -329,28 +409,26 @@ impl Direct<'_> {
         if sources.iter().all(|source| source.len() == 0) {
             return Ok(());
         }
-        let (_, dtype, op) = self.what;
-        let how = Reduction {
-            op: op.op,
-            dtype,
-            finish: NonZero::new(sources.len() as u32),
-            tree: self.comm.config.reproducible,
-            scaled: &[],
-        };
+        let how = self.how(sources.len());
         let (window, stream) = (&self.windows.window, self.device.stream);
         window.reduce(current, stream, &how, sources, destinations)
     }
 
-    /// Has the hosts exchange what is called, as soon as the stream has come to it.
-    fn exchange(&self, number: u32) -> Result<()> {
-        let (engine, (count, dtype, op)) = (&self.comm.engine, self.what);
-        let call = Call {
-            seq: engine.calls(),
+    /// What is called.
+    fn call(&self) -> Call {
+        let (count, dtype, op) = self.what;
+        Call {
+            seq: self.comm.engine.calls(),
             collective: self.collective,
             count: count as u64,
             dtype,
             op: if self.collective.reduces() { op.op } else { Op::Sum },
-        };
+        }
+    }
+
+    /// Has the hosts exchange what is called, as soon as the stream has come to it.
+    fn exchange(&self, number: u32) -> Result<()> {
+        let (engine, call) = (&self.comm.engine, self.call());
         let words = call.signature().to_vec();
         let all = Owned::new(vec![0; words.len() * self.comm.ranks()]);
         let what = (words.len(), DType::Uint32, Op::Sum);
@@ -377,6 +455,16 @@ impl Direct<'_> {
             .begin_collective(Collective::AllGather, memory, what, start)
     }
 }
+
+/// What tells a call from others that differ in more than their turn.
+fn number(call: &Call) -> NonZero<u64> {
+    let [_, what, ..] = call.signature();
+    // Of up to 16 ranks `what` has 16 bits; no memory has 2^46 elements.
+    let number = u64::from(what) << 46 | call.count & ((1 << 46) - 1) | 1 << 63;
+    NonZero::new(number).expect("a bit is set")
+}
+
+const _: () = assert!(MOST_RANKS <= 16);
 
 /// The first rank whose call is not this one, by the signatures of all ranks' calls.
 fn difference(me: u32, call: Call, words: &[u32]) -> Option<Cause> {

@@ -48,18 +48,19 @@ impl Allocation {
         unsafe { DeviceMemory::from_raw(at, self.len) }
     }
 
-    /// Copies `from` to its beginning, at once: all streams find it there.
+    /// Copies `from` to what lies from byte `at` on, at once: all streams find it there.
     ///
     /// # Errors
     /// [`Error::Cuda`](crate::Error::Cuda).
     ///
     /// # Panics
-    /// When it is longer.
-    pub(crate) fn write(&self, from: Region<'_>) -> Result<()> {
-        assert!(from.len() <= self.len, "more than there is room for");
+    /// When that is longer.
+    pub(crate) fn write(&self, at: usize, from: Region<'_>) -> Result<()> {
+        assert!(at <= self.len && from.len() <= self.len - at, "more than there is room for");
         let current = self.driver.enter(self.context)?;
+        let to = self.at + at as Address;
         // SAFETY: both are there, and so long.
-        let result = unsafe { (self.driver.symbols.write)(self.at, from.as_ptr().cast(), from.len()) };
+        let result = unsafe { (self.driver.symbols.write)(to, from.as_ptr().cast(), from.len()) };
         self.driver.checked("cuMemcpyHtoD", result)?;
         // It returns when `from` may be used again. What is on its way then, streams that do not wait for the default one would miss.
         current.synchronize(Stream::DEFAULT)

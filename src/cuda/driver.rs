@@ -67,6 +67,8 @@ pub(crate) struct Capture {
 pub(crate) enum OnFlag {
     /// After all that is in the stream: who sees the value sees the rest.
     Write(u64, u32),
+    /// The same, of twice as many bits, where the device can.
+    WriteLong(u64, u64),
     /// Until there is the value, or a later one, counted around.
     Wait(u64, u32),
 }
@@ -522,13 +524,14 @@ impl Current<'_> {
     pub(crate) unsafe fn flags(&self, stream: Stream, all: impl Iterator<Item = OnFlag>) -> Result<()> {
         let operation = |one| {
             let (operation, address, value) = match one {
-                OnFlag::Wait(address, value) => (WAIT_VALUE, address, value),
-                OnFlag::Write(address, value) => (WRITE_VALUE, address, value),
+                OnFlag::Wait(address, value) => (WAIT_VALUE, address, value.into()),
+                OnFlag::Write(address, value) => (WRITE_VALUE, address, value.into()),
+                OnFlag::WriteLong(address, value) => (WRITE_VALUE_64, address, value),
             };
             MemOp {
                 operation,
                 address,
-                value: value.into(),
+                value,
                 flags: WAIT_GEQ, // of a write: none
                 alias: 0,
                 rest: 0,
@@ -684,6 +687,7 @@ const DEVICE_MAP: u32 = 2;
 const WAIT_GEQ: u32 = 0;
 const WAIT_VALUE: c_int = 1;
 const WRITE_VALUE: c_int = 2;
+const WRITE_VALUE_64: c_int = 5;
 /// Operations on flags that the driver takes in one call.
 const MOST_AT_ONCE: usize = 255;
 const WITHOUT_TIME: u32 = 2;

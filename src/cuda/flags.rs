@@ -121,19 +121,28 @@ impl Flags {
         Ok((flags, fd))
     }
 
-    /// Has `stream` meet those of the other ranks.
+    /// Has `stream` do what is to be done `before`, meet those of the other ranks, and do what is to be done `after` that.
     ///
     /// # Errors
     /// [`Error::Cuda`].
-    pub(crate) fn meet(&self, current: &Current<'_>, stream: Stream, phase: Phase) -> Result<()> {
+    pub(crate) fn meet(
+        &self,
+        current: &Current<'_>,
+        stream: Stream,
+        phase: Phase,
+        [before, after]: [&[OnFlag]; 2],
+    ) -> Result<()> {
         let slot = |Slot { from, to }: Slot| self.address_of(self.slot(phase, from, to));
         let on = |step| match step {
             Step::Set(at) => OnFlag::Write(slot(at), SET),
             Step::Await(at) => OnFlag::Wait(slot(at), SET),
             Step::Clear(at) => OnFlag::Write(slot(at), 0),
         };
-        // SAFETY: the board stays as long as a stream or a graph may use it: who drops this sees to that.
-        unsafe { current.flags(stream, meeting(self.rank, self.ranks).map(on)) }
+        let meeting = meeting(self.rank, self.ranks).map(on);
+        let all = before.iter().copied().chain(meeting).chain(after.iter().copied());
+        // SAFETY: the board stays as long as a stream or a graph may use it: who drops this sees to that. What is written beside lies in
+        // windows, which stay.
+        unsafe { current.flags(stream, all) }
     }
 
     /// The next call's number. Calls are given to streams in the order of their numbers.

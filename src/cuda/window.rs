@@ -2,13 +2,16 @@
 //!
 //! A rank tells the others of its window by a [`Card`]. Those of the same process use its address, others map it by CUDA IPC.
 //! A window is never given back, because nobody knows when the last of the others has unmapped it: the process uses it again.
+//!
+//! Behind a window is its rank's [`Entry`]: where the buffers of the rank's call are, while it is under way. Where all ranks are in one
+//! context, in which each can use the memory of all, kernels find the buffers there and windows stay empty.
 
 use super::{
     allocation::Allocation,
-    driver::{Capture, Context, Current, Driver, Event, Stream},
+    driver::{Capture, Context, Current, Driver, Event, OnFlag, Stream},
     kernels::{
         Kernel, THREADS,
-        args::{CopyArgs, Range, ReduceArgs, Reducing},
+        args::{CopyArgs, Entry, Launch, Lie, Range, ReduceArgs, Reducing, Swap, SwapArgs, shared_part},
         blocks,
         image::Image,
     },
@@ -21,7 +24,10 @@ use crate::{
 use std::{
     collections::HashMap,
     ffi::{CString, c_int, c_void},
-    fmt, mem, process, ptr,
+    fmt,
+    mem::{self, offset_of},
+    num::NonZero,
+    process, ptr,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -39,6 +45,21 @@ pub(crate) struct Window {
     /// None once it was given back.
     own: Option<Own>,
     all: Vec<Address>,
+    /// Whether all ranks are in one context.
+    together: bool,
+}
+
+/// A call of all ranks, where each finds the buffers of the others: what a rank's kernel does of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Together<'r> {
+    /// What tells it from others: no two that differ have the same number.
+    pub(crate) call: NonZero<u64>,
+    /// Elements.
+    pub(crate) count: usize,
+    /// The ranks whose sources are reduced, so many bytes behind where their send buffers begin.
+    pub(crate) sources: (&'r [usize], usize),
+    /// And those to whose destinations the result goes, of their receive buffers.
+    pub(crate) destinations: (&'r [usize], usize),
 }
 
 /// A window that a process uses for one communicator after the other.
@@ -49,6 +70,8 @@ struct Own {
     functions: HashMap<Kernel, Function>,
     _module: Module,
     multiprocessors: u32,
+    /// Whether streams can: by words of 64 bits.
+    writes_entries: bool,
 }
 
 /// The order of the operations that use a window, whatever their streams: one after the other.
@@ -100,6 +123,7 @@ impl Window {
                 context,
                 own: Some(own),
                 all: Vec::new(),
+                together: false,
             })
         });
         made.map_err(|error| error.to_string())
@@ -135,13 +159,8 @@ impl Window {
         let exported = self.driver.checked("cuIpcGetMemHandle", result);
         exported.map_err(|error| error.to_string())?;
         let mut card = [0; CARD];
-        let [id, place] = process_identity();
-        let numbers = [
-            id,
-            place,
-            self.context.0.addr() as u64,
-            self.own().memory.address(),
-        ];
+        let [id, place, context] = self.home();
+        let numbers = [id, place, context, self.own().memory.address()];
         for (to, number) in card.chunks_exact_mut(8).zip(numbers) {
             to.copy_from_slice(&number.to_le_bytes());
         }
@@ -164,18 +183,28 @@ impl Window {
             opened.map_err(|error| format!("the window of rank {of}: {error}"))
         };
         self.all = cards.iter().enumerate().map(open).collect::<Result<_, _>>()?;
+        let is_here = |card: &Card| numbers(card)[..3] == self.home();
+        self.together = self.own().writes_entries && cards.iter().all(is_here);
         Ok(())
+    }
+
+    /// Whether kernels find the buffers of all ranks, by [`Window::entry`]: all say the same.
+    pub(crate) fn is_together(&self) -> bool {
+        self.together
+    }
+
+    /// Its process, by number and by where it has this library (processes of several containers may have the same number), and its
+    /// context.
+    fn home(&self) -> [u64; 3] {
+        let context = self.context.0.addr() as u64;
+        [process::id().into(), (&raw const IDLE).addr() as u64, context]
     }
 
     /// Another rank's window, in the current context.
     fn opened(&self, card: &Card) -> Result<Address> {
         let symbols = &self.driver.symbols;
-        let mut numbers = [0; 4];
-        for (number, from) in numbers.iter_mut().zip(card.as_chunks().0) {
-            *number = u64::from_le_bytes(*from);
-        }
-        let [id, place, context, at] = numbers;
-        if [id, place] == process_identity() {
+        let [id, place, context, at] = numbers(card);
+        if [id, place] == self.home()[..2] {
             let context: *mut c_void = ptr::without_provenance_mut(context as usize);
             if context == self.context.0 {
                 return Ok(at);
@@ -262,10 +291,10 @@ impl Window {
             }
         };
         let ranges: Vec<Range> = pairs.iter().map(range).collect();
-        let (kernel, args) =
+        let launch =
             CopyArgs::new(&ranges).ok_or_else(|| Error::internal("more ranges than a kernel copies"))?;
         // SAFETY: as in `copy`.
-        unsafe { self.launch(current, stream, (kernel, args, args.items())) }
+        unsafe { self.launch(current, stream, launch) }
     }
 
     /// The same, at once.
@@ -302,24 +331,97 @@ impl Window {
         let addresses = |regions: &[Region<'static>]| -> Vec<u64> { regions.iter().map(address).collect() };
         let (sources, destinations) = (addresses(sources), addresses(destinations));
         let count = (bytes / how.dtype.size()) as u64;
-        let (kernel, args) = ReduceArgs::new(how, count, &sources, &destinations)
+        let launch = ReduceArgs::new(how, count, Lie::Here, &sources, &destinations)
             .ok_or_else(|| Error::internal("no kernel reduces so"))?;
         // SAFETY: as in `copy`.
-        unsafe { self.launch(current, stream, (kernel, args, args.items())) }
+        unsafe { self.launch(current, stream, launch) }
     }
 
-    /// Has `stream` run a kernel with its arguments, whose threads have so many items to do.
+    /// What a stream writes to this rank's entry when its call begins, for others to find once they have met it, and when all are through
+    /// with it.
+    pub(crate) fn entry(&self, call: NonZero<u64>, [send, recv]: [&Region<'static>; 2]) -> ([OnFlag; 3], OnFlag) {
+        let at = self.own().memory.address() + BYTES as u64;
+        let field = |offset: usize, value| OnFlag::WriteLong(at + offset as u64, value);
+        let begun = [
+            field(offset_of!(Entry, send), address(send)),
+            field(offset_of!(Entry, recv), address(recv)),
+            field(offset_of!(Entry, call), call.get()),
+        ];
+        (begun, field(offset_of!(Entry, call), 0))
+    }
+
+    fn entry_of(&self, rank: usize) -> u64 {
+        self.all[rank] + BYTES as u64
+    }
+
+    /// Has `stream` reduce the sources of some ranks into the destinations of some, where the entries of all these are of this call.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn reduce_together(
+        &self,
+        current: &Current<'_>,
+        stream: Stream,
+        how: &Reducing<'_>,
+        what: &Together<'_>,
+    ) -> Result<()> {
+        let entries = |ranks: &[usize]| ranks.iter().map(|&rank| self.entry_of(rank)).collect::<Vec<_>>();
+        let lie = Lie::In {
+            call: what.call,
+            source_at: what.sources.1 as u64,
+            destination_at: what.destinations.1 as u64,
+        };
+        let (sources, destinations) = (entries(what.sources.0), entries(what.destinations.0));
+        let launch = ReduceArgs::new(how, what.count as u64, lie, &sources, &destinations)
+            .ok_or_else(|| Error::internal("no kernel reduces so"))?;
+        // SAFETY: where an entry is of this call, its rank's stream is in it, and leaves it only when all kernels of the call are through;
+        // whose buffers these are answers for them until then.
+        unsafe { self.launch(current, stream, launch) }
+    }
+
+    /// Has `stream` do `me`'s part of the exchange of blocks, of so many bytes, of all ranks, where all entries are of this call.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn swap_together(
+        &self,
+        current: &Current<'_>,
+        stream: Stream,
+        (me, block): (usize, usize),
+        call: NonZero<u64>,
+    ) -> Result<()> {
+        let swap = |other: usize| {
+            let (begin, end) = shared_part(me, other, block as u64);
+            Swap {
+                entry: self.entry_of(other),
+                block: (other * block) as u64,
+                begin,
+                bytes: end - begin,
+            }
+        };
+        let swaps: Vec<Swap> = (0..self.all.len()).map(swap).collect();
+        let launch = SwapArgs::new((self.entry_of(me), (me * block) as u64), call, &swaps)
+            .ok_or_else(|| Error::internal("more ranks than a kernel exchanges blocks with"))?;
+        // SAFETY: as in `reduce_together`.
+        unsafe { self.launch(current, stream, launch) }
+    }
+
+    /// Has `stream` run a kernel.
     ///
     /// # Errors
     /// [`Error::Cuda`].
     ///
     /// # Safety
-    /// These are the kernel's arguments, and what they say lies in memory that stays until the stream has done so.
+    /// What the kernel's arguments say lies in memory that stays until the stream has done so.
     unsafe fn launch<A>(
         &self,
         _current: &Current<'_>,
         stream: Stream,
-        (kernel, mut args, items): (Kernel, A, u64),
+        Launch {
+            kernel,
+            mut args,
+            items,
+        }: Launch<A>,
     ) -> Result<()> {
         let own = self.own();
         let function = own.functions.get(&kernel);
@@ -375,7 +477,8 @@ impl Own {
             functions.insert(kernel, Function(function));
         }
         let multiprocessors = attribute(MULTIPROCESSORS)?;
-        let memory = Allocation::new(driver, context, BYTES)?;
+        let memory = Allocation::new(driver, context, BYTES + size_of::<Entry>())?;
+        memory.write(BYTES, Region::of(&[0u8; size_of::<Entry>()]))?;
         let order = Mutex::new(Order {
             last: Event::new(current, driver)?,
             captured: (Event::new(current, driver)?, None),
@@ -387,6 +490,7 @@ impl Own {
             functions,
             _module: module,
             multiprocessors,
+            writes_entries: attribute(WRITES_64_BITS)? != 0,
         })
     }
 }
@@ -459,12 +563,17 @@ fn idle() -> MutexGuard<'static, Vec<Own>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Its number, and where it has this library: processes of several containers may have the same number.
-fn process_identity() -> [u64; 2] {
-    [process::id().into(), (&raw const IDLE).addr() as u64]
+/// The numbers of a card.
+fn numbers(card: &Card) -> [u64; 4] {
+    let mut numbers = [0; 4];
+    for (number, from) in numbers.iter_mut().zip(card.as_chunks().0) {
+        *number = u64::from_le_bytes(*from);
+    }
+    numbers
 }
 
 const MULTIPROCESSORS: c_int = 16;
+const WRITES_64_BITS: c_int = 122;
 const MAJOR: c_int = 75;
 const MINOR: c_int = 76;
 const LAZY_PEER_ACCESS: u32 = 1;

@@ -10,7 +10,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 /// Measures collectives and messages between processes and checks their results.
 ///
-/// Starts one process per rank on this machine, runs the operation at every size from MIN to MAX and prints a line
+/// Starts one process per rank on this machine (or a thread: --threads), runs the operation at every size from MIN to MAX and prints a line
 /// for each: the time of one call (median and p99 over samples; a sample is a batch of calls of at least 50 us, of
 /// 1 ms where the operation has a root, and counts as the slowest rank had it), algorithm bandwidth (bytes / time), bus bandwidth (what a rank must at least
 /// move / time) and the number of wrong elements. Bandwidths are in 1e9 bytes per second.
@@ -86,6 +86,10 @@ pub(super) struct Args {
     /// fewer where memory is short; a launcher's]
     #[arg(long, value_name = "N", value_parser = ranks, value_delimiter = ',')]
     pub(super) ranks: Vec<usize>,
+
+    /// Have ranks be threads of one process, not processes
+    #[arg(long, conflicts_with_all = ["rendezvous", "list", "explain"])]
+    pub(super) threads: bool,
 
     /// Be one rank of several that are started by hand, which meet at this host and port of rank 0's; the same for all. Ranks of
     /// several hosts need CCL_SECRET_FILE too; those of one host alone say localhost

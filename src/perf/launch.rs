@@ -30,8 +30,9 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// What happens to the parent.
 pub(super) enum Event {
+    /// A rank has.
     Said(usize, Report),
-    /// A rank's end of the pipe was closed: it has ended, or is about to.
+    /// A process's end of the pipe was closed: it has ended, or is about to.
     Silent(usize),
     Signal(i32),
 }
@@ -145,7 +146,7 @@ impl<'r> Run<'r> {
                 .map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
             match inbox.recv_timeout(patience) {
                 Ok(Event::Said(rank, report)) => self.hear(rank, report)?,
-                Ok(Event::Silent(rank)) => self.bury(rank)?,
+                Ok(Event::Silent(place)) => self.bury(place)?,
                 Ok(Event::Signal(signal)) => return Err(Trouble::Signal(signal)),
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => {
@@ -169,10 +170,10 @@ impl<'r> Run<'r> {
             Report::Done { wrong, footprint } => {
                 self.wrong += wrong;
                 self.footprints.push(footprint);
-                self.processes.all[rank].explained = true;
+                self.processes.explain(rank);
             }
             Report::Failed { why } => {
-                self.processes.all[rank].explained = true;
+                self.processes.explain(rank);
                 self.failure.get_or_insert((rank, why));
                 self.expect_the_end();
             }
@@ -181,14 +182,14 @@ impl<'r> Run<'r> {
     }
 
     /// Takes note of a process that has ended.
-    fn bury(&mut self, rank: usize) -> Result<(), Trouble> {
-        let process = &mut self.processes.all[rank];
-        let (pid, explained) = (process.child.id(), process.explained);
+    fn bury(&mut self, place: usize) -> Result<(), Trouble> {
+        let process = &mut self.processes.all[place];
+        let (pid, explained) = (process.child.id(), process.is_explained());
         let status = process
             .wait()
-            .map_err(|error| format!("waiting for rank {rank}: {error}"))?;
+            .map_err(|error| format!("waiting for process {pid}: {error}"))?;
         if !explained {
-            self.death.get_or_insert(epitaph(rank, pid, status));
+            self.death.get_or_insert(epitaph(&process.ranks, pid, status));
             self.expect_the_end();
         }
         Ok(())

@@ -10,6 +10,7 @@ use crate::UniqueId;
 use signal_hook::{consts::SIGKILL, low_level::signal_name};
 use std::{
     io::{self, BufRead, BufReader, Write},
+    ops::Range,
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     sync::mpsc,
@@ -34,38 +35,50 @@ impl Processes {
             place.copy_from_slice(&*Zeroizing::new(id.to_bytes()));
         }
         let mut processes = Processes { all: Vec::new() };
-        for rank in 0..setup.job.ranks {
+        let of_each = if setup.job.threads { setup.job.ranks } else { 1 };
+        for first in (0..setup.job.ranks).step_by(of_each) {
+            let ranks = first..first + of_each;
             let start = || -> io::Result<Child> {
-                Command::new(std::env::current_exe()?)
-                    .arg0("ccl-perf")
-                    .args([rank::ARGUMENT, &rank.to_string()])
-                    .stdin(Stdio::piped())
-                    .stdout(Stdio::piped())
-                    .spawn()
+                let mut command = Command::new(std::env::current_exe()?);
+                command.arg0("ccl-perf").args([rank::ARGUMENT, &short(&ranks)]);
+                if setup.job.threads && setup.job.on_device && std::env::var_os(QUEUES).is_none() {
+                    // Streams that wait for one another want a queue each.
+                    command.env(QUEUES, "32");
+                }
+                command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
             };
-            let child = start().map_err(|error| format!("starting rank {rank}: {error}; lower --ranks"))?;
+            let child = start().map_err(|error| format!("starting {}: {error}; lower --ranks", name(&ranks)))?;
             processes.all.push(Process {
                 child,
-                explained: false,
+                explained: 0,
+                ranks,
                 ended: false,
             });
         }
-        for (rank, process) in processes.all.iter_mut().enumerate() {
+        for (place, process) in processes.all.iter_mut().enumerate() {
             process
-                .instruct(rank, setup, secret.as_slice(), events)
-                .map_err(|error| format!("starting rank {rank}: {error}"))?;
+                .instruct(place, setup, secret.as_slice(), events)
+                .map_err(|error| format!("starting {}: {error}", name(&process.ranks)))?;
         }
         Ok(processes)
+    }
+
+    /// Takes note that a rank has said that it is done or has failed.
+    pub(super) fn explain(&mut self, rank: usize) {
+        let is_its = |process: &&mut Process| process.ranks.contains(&rank);
+        if let Some(process) = self.all.iter_mut().find(is_its) {
+            process.explained += 1;
+        }
     }
 
     pub(super) fn running(&self) -> usize {
         self.all.iter().filter(|process| !process.ended).count()
     }
 
-    /// Those that run and have not said how it went.
+    /// Ranks that run and have not said how it went.
     pub(super) fn silent(&self) -> usize {
-        let silent = |process: &&Process| !process.ended && !process.explained;
-        self.all.iter().filter(silent).count()
+        let running = self.all.iter().filter(|process| !process.ended);
+        running.map(|process| process.ranks.len() - process.explained).sum()
     }
 }
 
@@ -81,25 +94,45 @@ impl Drop for Processes {
     }
 }
 
-/// A rank's process.
+/// A process of one rank, or of all.
 pub(super) struct Process {
     pub(super) child: Child,
-    /// Whether it has said that it is done or has failed.
-    pub(super) explained: bool,
+    pub(super) ranks: Range<usize>,
+    /// How many of them have said that they are done or have failed.
+    explained: usize,
     ended: bool,
 }
+
+/// Ranks, for `ps`.
+fn short(ranks: &Range<usize>) -> String {
+    match ranks.len() {
+        1 => ranks.start.to_string(),
+        _ => format!("{}-{}", ranks.start, ranks.end - 1),
+    }
+}
+
+/// Ranks, for messages.
+fn name(ranks: &Range<usize>) -> String {
+    match ranks.len() {
+        1 => format!("rank {}", ranks.start),
+        _ => format!("ranks {} to {}", ranks.start, ranks.end - 1),
+    }
+}
+
+/// How many queues CUDA has for the streams of a process.
+const QUEUES: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
 impl Process {
     /// Hands the process its order, and begins to listen to it.
     fn instruct(
         &mut self,
-        rank: usize,
+        place: usize,
         setup: &Setup,
         secret: &[u8],
         events: &mpsc::Sender<Event>,
     ) -> io::Result<()> {
         let order = Order {
-            rank,
+            ranks: self.ranks.clone(),
             parent: std::process::id(),
             job: setup.job.clone(),
         };
@@ -115,10 +148,15 @@ impl Process {
             }
         }
         if let Some(stdout) = self.child.stdout.take() {
-            let events = events.clone();
-            thread::Builder::new().spawn(move || listen(rank, stdout, &events))?;
+            let (events, first) = (events.clone(), self.ranks.start);
+            thread::Builder::new().spawn(move || listen(place, first, stdout, &events))?;
         }
         Ok(())
+    }
+
+    /// Whether all its ranks have said how it went.
+    pub(super) fn is_explained(&self) -> bool {
+        self.explained >= self.ranks.len()
     }
 
     pub(super) fn wait(&mut self) -> io::Result<ExitStatus> {
@@ -128,31 +166,33 @@ impl Process {
     }
 }
 
-/// Passes on what a rank says until it falls silent.
-fn listen(rank: usize, stdout: ChildStdout, events: &mpsc::Sender<Event>) {
+/// Passes on what the ranks of a process, the first of which is `first`, say until it falls silent.
+fn listen(place: usize, first: usize, stdout: ChildStdout, events: &mpsc::Sender<Event>) {
     for line in BufReader::new(stdout).lines() {
         let report = line.and_then(|line| Ok(serde_json::from_str(&line)?));
-        let report = report.unwrap_or_else(|error| Report::Failed {
-            why: format!("its report is not understood: {error}"),
+        let (rank, report) = report.unwrap_or_else(|error| {
+            let why = format!("its report is not understood: {error}");
+            (first, Report::Failed { why })
         });
         // Nobody listens any more once the run is over.
         let _ = events.send(Event::Said(rank, report));
     }
-    let _ = events.send(Event::Silent(rank));
+    let _ = events.send(Event::Silent(place));
 }
 
 /// What is said of a process that ended without a word.
-pub(super) fn epitaph(rank: usize, pid: u32, status: ExitStatus) -> String {
+pub(super) fn epitaph(ranks: &Range<usize>, pid: u32, status: ExitStatus) -> String {
+    let who = name(ranks);
     match (status.signal(), status.code()) {
         (Some(SIGKILL), _) => format!(
-            "rank {rank} (pid {pid}) was ended by signal 9 (SIGKILL); if memory ran out, lower -e or --ranks"
+            "{who} (pid {pid}) was ended by signal 9 (SIGKILL); if memory ran out, lower -e or --ranks"
         ),
         (Some(signal), _) => {
             let name = signal_name(signal).unwrap_or("unknown");
-            format!("rank {rank} (pid {pid}) was ended by signal {signal} ({name})")
+            format!("{who} (pid {pid}) was ended by signal {signal} ({name})")
         }
         (None, code) => format!(
-            "rank {rank} (pid {pid}) ended with status {} before it was done",
+            "{who} (pid {pid}) ended with status {} before it was done",
             code.unwrap_or(0)
         ),
     }
@@ -164,14 +204,14 @@ mod tests {
 
     #[test]
     fn an_end_without_a_word_is_told() {
-        let killed = epitaph(2, 4711, ExitStatus::from_raw(SIGKILL));
+        let killed = epitaph(&(2..3), 4711, ExitStatus::from_raw(SIGKILL));
         assert!(
             killed.starts_with("rank 2 (pid 4711) was ended by signal 9 (SIGKILL)"),
             "{killed}"
         );
-        let crashed = epitaph(0, 1, ExitStatus::from_raw(11));
+        let crashed = epitaph(&(0..1), 1, ExitStatus::from_raw(11));
         assert!(crashed.contains("signal 11 (SIGSEGV)"), "{crashed}");
-        let panicked = epitaph(0, 1, ExitStatus::from_raw(101 << 8));
-        assert!(panicked.contains("status 101"), "{panicked}");
+        let panicked = epitaph(&(0..2), 1, ExitStatus::from_raw(101 << 8));
+        assert!(panicked.starts_with("ranks 0 to 1 (pid 1) ended with status 101"), "{panicked}");
     }
 }

@@ -1,4 +1,4 @@
-//! A rank's process: takes its order from standard input, measures, and reports on standard output.
+//! A process of one rank, or of a thread for each: takes its order from standard input, measures, and reports on standard output.
 
 use super::{
     buffer::Buffer,
@@ -28,11 +28,13 @@ use std::{
     io::{Read, Write},
     ops::Range,
     process::ExitCode,
+    sync::Arc,
+    thread,
     time::Instant,
 };
 use zeroize::Zeroizing;
 
-/// The first argument of a rank's process; the second is its rank, for `ps`.
+/// The first argument of such a process; the second says which ranks it has, for `ps`.
 pub(super) const ARGUMENT: &str = "__rank";
 
 /// A rank reads this many bytes first: the unique ids of the communicators to measure and to agree over.
@@ -44,19 +46,33 @@ const SEED: u64 = 0x0063_636c_2d70_6572;
 /// A failure of the library or of this process; only its text matters.
 pub(super) type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// A rank's whole life. Whatever goes wrong is the parent's to print.
+/// The whole life of such a process. Whatever goes wrong is the parent's to print.
 pub(super) fn main() -> ExitCode {
-    match receive_order().and_then(|(ids, order)| follow(&ids, &order)) {
-        Ok(status) => status,
-        Err(error) => fail(&*error),
-    }
+    let (ids, order) = match receive_order() {
+        Ok(received) => received,
+        Err(error) => return fail(0, &*error),
+    };
+    let live = &|rank| match follow(&ids, &order.job, rank) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(rank, &*error),
+    };
+    // The first rank has this thread: its end is the process's.
+    thread::scope(|scope| {
+        for rank in order.ranks.clone().skip(1) {
+            let live = move || live(rank);
+            let started = thread::Builder::new().spawn_scoped(scope, live);
+            if let Err(error) = started {
+                return fail(rank, &error);
+            }
+        }
+        live(order.ranks.start)
+    })
 }
 
-fn fail(error: &dyn Error) -> ExitCode {
+fn fail(rank: usize, error: &dyn Error) -> ExitCode {
     // If the parent cannot be told, nobody can.
-    let _ = say(&Report::Failed {
-        why: error.to_string(),
-    });
+    let why = error.to_string();
+    let _ = say(rank, &Report::Failed { why });
     ExitCode::FAILURE
 }
 
@@ -70,6 +86,9 @@ fn receive_order() -> Outcome<(Zeroizing<[u8; IDS_BYTES]>, Order)> {
     let order: Order =
         serde_json::from_slice(&json).map_err(|error| format!("reading the order: {error}"))?;
     die_with(order.parent)?;
+    // Ctrl-C reaches all processes of a terminal; the parent alone decides what it means. The flag is not looked at.
+    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::default())
+        .map_err(|error| format!("leaving SIGINT to the parent: {error}"))?;
     Ok((ids, order))
 }
 
@@ -85,50 +104,46 @@ fn die_with(parent: u32) -> Outcome<()> {
     Ok(())
 }
 
-fn say(report: &Report) -> Outcome<()> {
-    let mut line = serde_json::to_vec(report)?;
+fn say(rank: usize, report: &Report) -> Outcome<()> {
+    let mut line = serde_json::to_vec(&(rank, report))?;
     line.push(b'\n');
     Ok(std::io::stdout().write_all(&line)?)
 }
 
-fn follow(ids: &[u8; IDS_BYTES], order: &Order) -> Outcome<ExitCode> {
-    // Ctrl-C reaches all processes of a terminal; the parent alone decides what it means. The flag is not looked at.
-    let interrupted = std::sync::Arc::default();
-    signal_hook::flag::register(signal_hook::consts::SIGINT, interrupted)
-        .map_err(|error| format!("leaving SIGINT to the parent: {error}"))?;
-    let job = &order.job;
+/// A rank's part.
+fn follow(ids: &[u8; IDS_BYTES], job: &Job, rank: usize) -> Outcome<()> {
     let (measured, control) = ids.split_at(IDS_BYTES / 2);
     let join = |id: &[u8], config: &Config| -> Result<Communicator> {
         let mut bytes = Zeroizing::new([0; IDS_BYTES / 2]);
         bytes.copy_from_slice(id);
-        Communicator::init(job.ranks, &UniqueId::from_bytes(*bytes)?, order.rank, config)
+        Communicator::init(job.ranks, &UniqueId::from_bytes(*bytes)?, rank, config)
     };
-    let [config, plain] = configs(job, order.rank)?;
+    let [config, plain] = configs(job, rank)?;
     let began = Instant::now();
     let comm = join(measured, &config)?;
     let init = began.elapsed();
     let team = Team {
         control: join(control, &plain)?,
     };
-    if order.rank == 0 {
-        say(&Report::Ready {
-            transport: comm.transport().to_owned(),
-        })?;
+    if rank == 0 {
+        let transport = comm.transport().to_owned();
+        say(rank, &Report::Ready { transport })?;
     }
     let session = Session {
         comm: &comm,
         team: &team,
         job,
-        tell: &|report| say(&report),
+        tell: &|report| say(rank, &report),
     };
-    // The communicators are dropped afterwards: with a rank that is silent that takes a while.
-    match session.run_all() {
-        Ok(wrong) => {
-            let footprint = Footprint::now(init);
-            say(&Report::Done { wrong, footprint }).map(|()| ExitCode::SUCCESS)
-        }
-        Err(error) => Ok(fail(&*error)),
-    }
+    // The communicators are dropped after something was said: with a rank that is silent that takes a while.
+    let said = session.run_all().map(|wrong| Report::Done {
+        wrong,
+        footprint: Footprint::now(init),
+    });
+    let failed = |error: Box<dyn Error>| Report::Failed {
+        why: error.to_string(),
+    };
+    say(rank, &said.unwrap_or_else(failed))
 }
 
 /// The configurations of the communicator to measure and of the one to agree over, which are to be made on this thread: where
@@ -515,8 +530,8 @@ impl<'g> Device<'g> {
     /// Copies what the host's buffers have.
     fn write<T: Sample>(&self, buffers: &Buffers<T>, layout: &Layout) -> Result<()> {
         self.send
-            .write(Region::of(buffers.send.data(layout.send.len())))?;
-        self.recv.write(Region::of(buffers.recv.data(layout.recv.len())))
+            .write(0, Region::of(buffers.send.data(layout.send.len())))?;
+        self.recv.write(0, Region::of(buffers.recv.data(layout.recv.len())))
     }
 
     /// Copies it back.

@@ -1,11 +1,11 @@
-//! What the ranks' processes are told, and what they report: the parent reads it from pipes, a line of JSON each.
+//! What the ranks' processes are told, and what they report: the parent reads it from pipes, a line of JSON each, the rank first.
 
 use super::{
     footprint::Footprint, operation::Operation, overlap::Overlap, size::Sweep, skew::Skew, stats::Stats,
 };
 use crate::types::{DType, Op};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 /// What every rank is to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -34,6 +34,8 @@ pub(super) struct Job {
     pub(super) graph: Option<u64>,
     /// Whether they are memory that peers may read.
     pub(super) shared: bool,
+    /// Whether ranks are threads of one process.
+    pub(super) threads: bool,
 }
 
 impl Job {
@@ -85,16 +87,17 @@ pub(super) enum Placement {
     InPlace,
 }
 
-/// What a rank's process hears first, after the unique ids.
+/// What a process of ranks hears first, after the unique ids.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
-    pub(super) rank: usize,
+    /// A thread for each.
+    pub(super) ranks: Range<usize>,
     /// The parent's process id; a rank whose parent is another has lost it.
     pub(super) parent: u32,
     pub(super) job: Job,
 }
 
-/// What a rank's process says.
+/// What a rank says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Report {
     /// Rank 0: all ranks are there.

@@ -105,6 +105,9 @@ impl Setup {
         if shared {
             notes.push("buffers are memory of cclMemAlloc".to_owned());
         }
+        if args.threads && launch.is_some() {
+            return Err("--threads is for ranks that ccl-perf starts by itself: leave it out under a launcher".to_owned());
+        }
         let job = Job {
             ranks,
             runs,
@@ -124,6 +127,7 @@ impl Setup {
             on_device,
             graph: args.graph,
             shared,
+            threads: args.threads,
         };
         let mut setup = Setup {
             job,

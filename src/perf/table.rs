@@ -47,6 +47,7 @@ pub(super) fn header(setup: &Setup, host: &Host, transport: &str) -> String {
 fn origin(setup: &Setup) -> String {
     match &setup.launcher {
         Some(launcher) => format!("started by {launcher}"),
+        None if setup.job.threads => "threads of one process on this machine".to_owned(),
         None => "processes on this machine".to_owned(),
     }
 }

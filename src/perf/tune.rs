@@ -360,6 +360,7 @@ fn setup(
         on_device: false,
         graph: None,
         shared: false,
+        threads: false,
     };
     Setup {
         job,

@@ -1,8 +1,6 @@
 /* All operations on device memory, by ranks that are threads and by ranks that are processes, against what they must give. */
 #include "device.h"
 
-#include <pthread.h>
-
 enum { RANKS = 3 };
 
 static int direct;
@@ -69,6 +67,12 @@ static void in_parts(Rank *k, size_t n, CUstream s) {
     CU(cuStreamSynchronize(s));
     EACH(is_root ? all : 0, wide, of(root, i));
     EACH(all, send, (i / n == (size_t)k->me ? sum(k->ranks, i) : of(k->me, i)));
+    /* On some ranks in place, on others not. */
+    int32_t *both = filled(k->me, all), *to = k->me % 2 == 0 ? both : wide;
+    OK(cclAlltoAll(both, to, n, TYPE, k->comm, s));
+    CU(cuStreamSynchronize(s));
+    EACH(all, to, of((int)(i / n), mine + i % n));
+    release(both);
     release(send), release(recv), release(wide);
 }
 
@@ -163,6 +167,7 @@ static void types(cclUniqueId id, cclUniqueId other, int ranks, int me) {
         data[i] = (uint8_t)(0x30 + (i * 7 + (size_t)me * 3) % 11); /* no type's NaN */
     }
     put(send, data, sizeof data);
+    stage(&k, "types");
     for (int type = 0; type < 14; type++) {
         int is_float = type >= 6 && type <= 11;
         for (int op = 0; op < (is_float ? 5 : 8); op++) {
@@ -175,6 +180,7 @@ static void types(cclUniqueId id, cclUniqueId other, int ranks, int me) {
     }
     release(send), release(recv);
     OK(cclCommDestroy(on_host));
+    stage(&k, "large");
     large(&k);
     leave(&k);
 }
@@ -236,16 +242,24 @@ static void large_and_late(Rank *k) {
 static void work(cclUniqueId id, int ranks, int me) {
     Rank k = join(id, ranks, me);
     for (size_t c = 0; c < sizeof COUNTS / sizeof *COUNTS; c++) {
+        stage(&k, "to_all");
         to_all(&k, COUNTS[c], k.stream);
+        stage(&k, "in_parts");
         in_parts(&k, COUNTS[c], k.stream);
     }
+    stage(&k, "vectors");
     vectors(&k, k.stream);
+    stage(&k, "messages");
     messages(&k, k.stream);
+    stage(&k, "order");
     order(&k);
     if (!direct) {
+        stage(&k, "mixed");
         mixed(&k);
     }
+    stage(&k, "many");
     many(&k);
+    stage(&k, "large_and_late");
     large_and_late(&k);
     /* No elements and no buffers: still in the stream's order. */
     OK(cclAllReduce(NULL, NULL, 0, TYPE, cclSum, k.comm, k.stream));
@@ -257,6 +271,7 @@ static void work(cclUniqueId id, int ranks, int me) {
 static void special(cclUniqueId id, int ranks, int me) {
     Rank k = join(id, ranks, me);
     for (uintptr_t stream = 0; stream < 3; stream++) {
+        stage(&k, "special");
         to_all(&k, 100, (CUstream)stream);
         in_parts(&k, 100, (CUstream)stream);
         messages(&k, (CUstream)stream);
@@ -284,12 +299,15 @@ int main(void) {
     }
     pthread_t threads[RANKS];
     has_threads = 1;
-    OK(cclGetUniqueId(&id));
-    for (intptr_t rank = 0; rank < RANKS; rank++) {
-        CHECK(pthread_create(&threads[rank], NULL, thread, (void *)rank) == 0);
-    }
-    for (int rank = 0; rank < RANKS; rank++) {
-        CHECK(pthread_join(threads[rank], NULL) == 0);
+    for (; on_one_device < 2; on_one_device++) {
+        OK(cclGetUniqueId(&id));
+        for (intptr_t rank = 0; rank < RANKS; rank++) {
+            CHECK(pthread_create(&threads[rank], NULL, thread, (void *)rank) == 0);
+        }
+        for (int rank = 0; rank < RANKS; rank++) {
+            CHECK(pthread_join(threads[rank], NULL) == 0);
+        }
+        free_released();
     }
     return 0;
 }

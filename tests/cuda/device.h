@@ -5,6 +5,8 @@
 #include "../c/ranks.h"
 #include "fake.h"
 
+#include <pthread.h>
+
 #define CU(call) CHECK((call) == CUDA_SUCCESS)
 
 /* Whether the program was built to have the data stay on the devices; its first call tells the library. */
@@ -24,13 +26,16 @@ typedef struct {
     CUstream stream;
 } Rank;
 
+/* Whether all ranks are to be on device 0. */
+static int on_one_device;
+
 /* Makes a rank on device `me` modulo their number; the device's context is the thread's current one. */
 static inline Rank join(cclUniqueId id, int ranks, int me) {
     Rank rank = {.ranks = ranks, .me = me};
     int devices;
     CU(cuInit(0));
     CU(cuDeviceGetCount(&devices));
-    CU(cuDevicePrimaryCtxRetain(&rank.context, me % devices));
+    CU(cuDevicePrimaryCtxRetain(&rank.context, on_one_device ? 0 : me % devices));
     CU(cuCtxPushCurrent_v2(rank.context));
     CU(cuStreamCreate(&rank.stream, 1));
     OK(cclCommInitRank(&rank.comm, ranks, id, me));
@@ -44,6 +49,13 @@ static inline void leave(Rank *rank) {
 }
 
 enum { POISON = 0x5a5a5a5a };
+
+/* Says where a rank is, if STAGES is set. */
+static inline void stage(const Rank *rank, const char *name) {
+    if (getenv("STAGES") != NULL) {
+        fprintf(stderr, "rank %d of %d: %s\n", rank->me, rank->ranks, name);
+    }
+}
 
 /* Copies to device memory, where all streams find it: the copy alone returns when it is on its way. */
 static inline void put(void *at, const void *host, size_t bytes) {
@@ -80,11 +92,33 @@ static inline int32_t *copied(const int32_t *at, size_t count) {
 /* Whether ranks are threads. */
 static int has_threads;
 
-/* To free memory waits for all streams of its context. Those of other threads wait for this one's. */
+/* What they have released: to free memory waits for all streams of its context, and those of other threads wait for this one's. */
+static struct {
+    pthread_mutex_t lock;
+    CUdeviceptr at[8192];
+    size_t count;
+} released = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 static inline void release(void *at) {
     if (!has_threads) {
         CU(cuMemFree_v2((CUdeviceptr)at));
+        return;
     }
+    pthread_mutex_lock(&released.lock);
+    CHECK(released.count < sizeof released.at / sizeof *released.at);
+    released.at[released.count++] = (CUdeviceptr)at;
+    pthread_mutex_unlock(&released.lock);
+}
+
+/* Frees all that: the threads have ended. */
+static inline void free_released(void) {
+    CUcontext context;
+    CU(cuDevicePrimaryCtxRetain(&context, 0));
+    CU(cuCtxPushCurrent_v2(context));
+    while (released.count > 0) {
+        CU(cuMemFree_v2(released.at[--released.count]));
+    }
+    CU(cuCtxPopCurrent_v2(&context));
 }
 
 static inline void set(int32_t *at, size_t i, int32_t value) { put(at + i, &value, sizeof value); }

@@ -2,8 +2,6 @@
    again and again, on one stream and on two; and what becomes of streams that wait for ranks that never come. */
 #include "device.h"
 
-#include <pthread.h>
-
 enum { MOST = 8, REPLAYS = 100 };
 static const cclDataType_t TYPE = cclInt32;
 
@@ -259,15 +257,20 @@ static void uncaptured(const Rank *k) {
 /* A communicator after the other uses the same windows. */
 static void work(cclUniqueId id, int ranks, int me) {
     Rank k = join(id, ranks, me);
+    stage(&k, "matrix");
     matrix(&k);
+    stage(&k, "two_streams");
     two_streams(&k);
     leave(&k);
 }
 
 static void graphs(cclUniqueId id, int ranks, int me) {
     Rank k = join(id, ranks, me);
+    stage(&k, "replays");
     replays(&k);
+    stage(&k, "together");
     together(&k);
+    stage(&k, "uncaptured");
     uncaptured(&k);
     leave(&k);
 }
@@ -281,6 +284,7 @@ static enum Fault fault;
 static void faulty(cclUniqueId id, int ranks, int me) {
     Rank k = join(id, ranks, me);
     char who[32];
+    stage(&k, "faulty");
     snprintf(who, sizeof who, "rank %d", ranks - 1);
     Task t = task(&k, ALL_REDUCE, 1000, 0);
     CUgraphExec graph = capture(&t, k.stream);
@@ -328,6 +332,31 @@ static void faulty(cclUniqueId id, int ranks, int me) {
     CU(cuGraphExecDestroy(graph));
 }
 
+/* Calls that differ end the communicator, and what is around the buffers stays as it is. */
+static void differ(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    Task t = task(&k, ALL_REDUCE, 1000, 0);
+    stage(&k, "differ");
+    call(&t, k.stream);
+    CU(cuStreamSynchronize(k.stream));
+    check(&t, 0);
+    int32_t *data = buffer(1000);
+    OK(cclAllReduce(data, data, me == 0 ? 1000 : 10, TYPE, cclSum, k.comm, k.stream));
+    CU(cuStreamSynchronize(k.stream));
+    cclResult_t state = cclSuccess;
+    for (int look = 0; look < 5000 && state == cclSuccess; look++) {
+        usleep(1000);
+        OK(cclCommGetAsyncError(k.comm, &state));
+    }
+    EXPECT(cclInvalidUsage, state);
+    CHECK(strstr(cclGetLastError(k.comm), "rank 0") != NULL);
+    for (size_t i = 10; me != 0 && i < 1000; i++) {
+        CHECK(get(data, i) == POISON);
+    }
+    release(data), end(&t);
+    OK(cclCommDestroy(k.comm));
+}
+
 static cclUniqueId id;
 static int count;
 static void (*body)(cclUniqueId id, int ranks, int me);
@@ -347,6 +376,7 @@ static void run_threads(int ranks, void (*work)(cclUniqueId id, int ranks, int m
     for (int rank = 0; rank < ranks; rank++) {
         CHECK(pthread_join(threads[rank], NULL) == 0);
     }
+    free_released();
 }
 
 int main(void) {
@@ -366,9 +396,12 @@ int main(void) {
     CHECK(failed == 0);
     capture_mode = 1;
     has_threads = 1;
-    for (int i = 0; i < 4; i++) {
-        run_threads(RANKS[i], work);
-        run_threads(RANKS[i], graphs);
+    for (; on_one_device < 2; on_one_device++) {
+        for (int i = 0; i < 4; i++) {
+            run_threads(RANKS[i], work);
+            run_threads(RANKS[i], graphs);
+        }
+        run_threads(3, differ);
     }
     return 0;
 }

@@ -36,14 +36,14 @@ typedef struct {
     int file;
 } Memory;
 
-enum What { COPY, WRITE, WAIT, KERNEL, PASS, AWAIT };
+enum What { COPY, WRITE, WRITE_LONG, WAIT, KERNEL, PASS, AWAIT };
 
 typedef struct Work {
     enum What what;
     char *to;
     const char *from;
     size_t size;
-    uint32_t value;
+    uint64_t value;
     struct Work *next;
 } Work;
 
@@ -165,6 +165,18 @@ static char *alias(const void *at, size_t size, int kind, int device) {
     return there;
 }
 
+/* The same for a kernel, of what it finds in memory. Those that do are of one device, which this does not check. */
+void *ccl_kernels_reach(unsigned long long at, unsigned long long bytes) {
+    char *there = NULL;
+    pthread_mutex_lock(&lock);
+    Memory *one = find((void *)at, bytes);
+    if (one != NULL && one->kind == DEVICE) {
+        there = one->alias + ((char *)at - one->base);
+    }
+    pthread_mutex_unlock(&lock);
+    return there;
+}
+
 static int keep(Memory one) {
     pthread_mutex_lock(&lock);
     int at = 0;
@@ -192,7 +204,9 @@ static void *copied(const void *from, size_t size) {
 }
 
 static size_t size_of_args(const char *function) {
-    return strcmp(function, "ccl_copy") == 0 ? sizeof(struct ccl_copy_args) : sizeof(struct ccl_reduce_args);
+    return strcmp(function, "ccl_copy") == 0   ? sizeof(struct ccl_copy_args)
+           : strcmp(function, "ccl_swap") == 0 ? sizeof(struct ccl_swap_args)
+                                               : sizeof(struct ccl_reduce_args);
 }
 
 /* What is in a list: work of its own, that is. */
@@ -227,15 +241,18 @@ static void *carry_out(void *given) {
             memmove(work->to, work->from, work->size);
             break;
         case WRITE:
-            atomic_store((_Atomic uint32_t *)work->to, work->value);
+            atomic_store((_Atomic uint32_t *)work->to, (uint32_t)work->value);
+            break;
+        case WRITE_LONG:
+            atomic_store((_Atomic uint64_t *)work->to, work->value);
             break;
         case WAIT:
-            while ((int32_t)(atomic_load((_Atomic uint32_t *)work->to) - work->value) < 0) {
+            while ((int32_t)(atomic_load((_Atomic uint32_t *)work->to) - (uint32_t)work->value) < 0) {
                 usleep(20);
             }
             break;
         case KERNEL:
-            if (ccl_kernels_on_host(work->from, work->to, work->value, (unsigned)work->size, 0) != 0) {
+            if (ccl_kernels_on_host(work->from, work->to, (unsigned)work->value, (unsigned)work->size, 0) != 0) {
                 fakeBreak(CUDA_ERROR_ILLEGAL_ADDRESS);
             }
             free(work->to);
@@ -354,9 +371,11 @@ int cuInit(unsigned flags) {
     return code != NULL ? atoi(code) : flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* FAKE_CUDA_DEVICES says how many there are, if that is set. */
 int cuDeviceGetCount(int *count) {
     ENTER();
-    *count = DEVICES;
+    const char *fewer = getenv("FAKE_CUDA_DEVICES");
+    *count = fewer != NULL ? atoi(fewer) : DEVICES;
     return CUDA_SUCCESS;
 }
 
@@ -523,7 +542,7 @@ int cuCtxEnablePeerAccess(CUcontext context, unsigned flags) {
 /* An H100 with few multiprocessors. */
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     ENTER();
-    *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 16 ? 2 : -1;
+    *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 16 ? 2 : attribute == 122 ? 1 : -1;
     return *value >= 0 && device >= 0 && device < DEVICES ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -590,11 +609,16 @@ int cuLaunchKernel(const char *function, unsigned grid, unsigned grid_y, unsigne
         struct ccl_copy_args *copy = args;
         code = translate(copy->from, copy->ranges, copy->bytes, 0);
         code = code != CUDA_SUCCESS ? code : translate(copy->to, copy->ranges, copy->bytes, 0);
+    } else if (strcmp(function, "ccl_swap") == 0) {
+        struct ccl_swap_args *swap = args;
+        code = translate(swap->entries, swap->n, NULL, sizeof(struct ccl_entry));
+        code = code != CUDA_SUCCESS ? code : translate(&swap->own, 1, NULL, sizeof(struct ccl_entry));
     } else {
         struct ccl_reduce_args *reduce = args;
         unsigned each = ends(function, "64") ? 8 : ends(function, "32") ? 4 : ends(function, "16") ? 2 : 1;
-        code = translate(reduce->sources, reduce->n, NULL, each * reduce->count);
-        code = code != CUDA_SUCCESS ? code : translate(reduce->destinations, reduce->m, NULL, each * reduce->count);
+        unsigned long long size = reduce->expected != 0 ? sizeof(struct ccl_entry) : each * reduce->count;
+        code = translate(reduce->sources, reduce->n, NULL, size);
+        code = code != CUDA_SUCCESS ? code : translate(reduce->destinations, reduce->m, NULL, size);
     }
     code = code != CUDA_SUCCESS
                ? code
@@ -923,9 +947,10 @@ int cuStreamWaitEvent(CUstream raw, Event *event, unsigned flags) {
     return give(raw, (Work){.what = AWAIT, .to = (char *)event->mark});
 }
 
-static int flag(CUstream stream, enum What what, CUdeviceptr at, uint32_t value, unsigned flags) {
-    char *there = alias((void *)at, sizeof value, 0, stack[depth - 1]->device);
-    if (there == NULL || at % sizeof value != 0 || flags != 0) {
+static int flag(CUstream stream, enum What what, CUdeviceptr at, uint64_t value, unsigned flags) {
+    size_t size = what == WRITE_LONG ? 8 : 4;
+    char *there = alias((void *)at, size, 0, stack[depth - 1]->device);
+    if (there == NULL || at % size != 0 || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     return give(stream, (Work){.what = what, .to = there, .value = value});
@@ -942,9 +967,9 @@ int cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMemOpPar
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (unsigned i = 0; i < count; i++) {
-        int code = all[i].operation != 1 && all[i].operation != 2
-                       ? CUDA_ERROR_INVALID_VALUE
-                       : flag(stream, all[i].operation == 1 ? WAIT : WRITE, all[i].address, (uint32_t)all[i].value, all[i].flags);
+        static const enum What WHAT[] = {PASS, WAIT, WRITE, PASS, PASS, WRITE_LONG};
+        enum What what = all[i].operation >= 1 && all[i].operation <= 5 ? WHAT[all[i].operation] : PASS;
+        int code = what == PASS ? CUDA_ERROR_INVALID_VALUE : flag(stream, what, all[i].address, all[i].value, all[i].flags);
         if (code != CUDA_SUCCESS) {
             return code;
         }

@@ -1,7 +1,9 @@
 /* What a driver and its device do, as far as ccl's design rests on it: one line for each question. It needs nothing but libcuda.so.1, and
    asks each question in a process of its own, so that what blocks or fails is an answer as well.
 
-   cc -O2 -pthread tests/cuda/probe.c -ldl -o probe && ./probe */
+   cc -O2 -pthread tests/cuda/probe.c -ldl -o probe && ./probe [WORDS]
+
+   With words it asks the questions that have them. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -104,8 +106,8 @@ static void attributes(void) {
         int number;
     } ALL[] = {{"multiprocessors", 16},           {"L2 bytes", 38},
                {"DMA-BUF", 124},                  {"multicast", 132},
-               {"stream memory operations", 92},  {"wait for NOR", 93},
-               {"64-bit memory operations", 92},  {"flush of remote writes", 98},
+               {"wait for NOR", 123},
+               {"64-bit memory operations", 122}, {"flush of remote writes", 98},
                {"VMM handles as descriptors", 103}, {"GPUDirect RDMA", 116},
                {"copy engines", 40},              {"unified addressing", 41},
                {"native atomics of the host", 86}, {"registered host memory by its own address", 91},
@@ -414,8 +416,13 @@ static void launches(void) {
     printf("from there %.1f GB/s\n", 4e-9 * (double)size / (now() - then));
 }
 
+static const char *words = "";
+
 static void ask(const char *question, void (*answer)(void)) {
     int status;
+    if (strstr(question, words) == NULL) {
+        return;
+    }
     printf("%s: ", question);
     fflush(NULL);
     double then = now();
@@ -434,7 +441,8 @@ static void ask(const char *question, void (*answer)(void)) {
     fflush(NULL);
 }
 
-int main(void) {
+int main(int count, char **all) {
+    words = count > 1 ? all[1] : "";
     static const char *const CALLS[] = {"cuMemAlloc", "cuMemFree", "cuMemHostRegister", "cuMemHostUnregister", "cuModuleLoadData",
         "cuStreamCreate", "cuEventCreate", "cuMemcpyDtoH, pageable", "cuMemcpyHtoD, pageable",
         "cuMemcpyDtoHAsync, another stream, pinned", "cuMemcpyDtoDAsync, another stream", "cuIpcGetMemHandle",

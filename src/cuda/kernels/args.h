@@ -1,5 +1,8 @@
 /* What a kernel is launched with: one struct, without pointers, the same in C, CUDA C++ and Rust (args.rs, whose tests
- * compare). Frozen: a field goes to the end, and the images are built anew. */
+ * compare). Whoever changes one builds the images anew.
+ *
+ * Buffers are given by their addresses; or, where `expected` is not 0, each by the address of the entry of the rank that it
+ * is of, which the kernel reads: then it does nothing unless all these entries are of the call that is expected. */
 #ifndef CCL_KERNELS_ARGS_H
 #define CCL_KERNELS_ARGS_H
 
@@ -8,9 +11,17 @@
 /* The most ranges of a copy. */
 #define CCL_MOST_RANGES 64
 
+/* Where the buffers of a rank's call are: in device memory, written by its stream. */
+struct ccl_entry {
+    unsigned long long send;
+    unsigned long long recv;
+    /* What the call is; 0: there is none. */
+    unsigned long long call;
+};
+
 /* A reduction of `n` sources, in this order, whose result goes to `m` destinations. */
 struct ccl_reduce_args {
-    /* Addresses. A destination may be a source, exactly; any other overlap gives undefined values. */
+    /* Addresses, or entries. A destination may be a source, exactly; any other overlap gives undefined values. */
     unsigned long long sources[CCL_MOST_SOURCES];
     unsigned long long destinations[CCL_MOST_SOURCES];
     /* What the elements of source k are multiplied by, where bit k of `scaled` is set: an element, at the lowest
@@ -18,17 +29,16 @@ struct ccl_reduce_args {
     unsigned long long scalars[CCL_MOST_SOURCES];
     /* Elements. */
     unsigned long long count;
-    /* Of these: packs of 16 bytes that begin after `head` elements, at multiples of 16 in all sources and
-     * destinations. */
-    unsigned long long packs;
-    unsigned int head;
+    /* What the entries are to say; 0: there are addresses. */
+    unsigned long long expected;
+    /* So many bytes from where the buffers of the entries begin. */
+    unsigned long long source_at;
+    unsigned long long destination_at;
     unsigned int n;
     unsigned int m;
     unsigned int scaled;
     /* What a sum is divided by; 0: by nothing. */
     unsigned int ranks;
-    /* 1: all addresses are multiples of an element's size. */
-    unsigned int whole;
     /* 1: what was multiplied is rounded to an element before it is added. */
     unsigned int rounded;
     unsigned int reserved;
@@ -40,6 +50,23 @@ struct ccl_copy_args {
     unsigned long long to[CCL_MOST_RANGES];
     unsigned long long bytes[CCL_MOST_RANGES];
     unsigned int ranges;
+    unsigned int reserved;
+};
+
+/* An exchange of blocks with `n` ranks: with each so many bytes of this rank's send buffer for so many of the other's, both
+ * read before either is written, so that all buffers may be sent from and received in. */
+struct ccl_swap_args {
+    unsigned long long entries[CCL_MOST_SOURCES];
+    /* Of each rank: from where on in the block that is for it, and how much. */
+    unsigned long long begins[CCL_MOST_SOURCES];
+    unsigned long long bytes[CCL_MOST_SOURCES];
+    /* The blocks that are for it, and from it: from where on in this rank's buffers. */
+    unsigned long long blocks[CCL_MOST_SOURCES];
+    /* The entry of this rank itself, and where its block begins in the others' buffers. */
+    unsigned long long own;
+    unsigned long long own_at;
+    unsigned long long expected;
+    unsigned int n;
     unsigned int reserved;
 };
 

@@ -2,7 +2,7 @@
 
 use super::Kernel;
 use crate::types::{DType, Op};
-use std::num::NonZero;
+use std::{cmp::Ordering, num::NonZero};
 
 /// The most sources, and the most destinations, of a reduction.
 pub(crate) const MOST_SOURCES: usize = 16;
@@ -13,6 +13,15 @@ pub(crate) const MOST_RANGES: usize = 64;
 /// Bytes that are loaded and stored at once, at their multiples.
 const PACK: u64 = 16;
 
+/// `struct ccl_entry`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Entry {
+    pub(crate) send: u64,
+    pub(crate) recv: u64,
+    pub(crate) call: u64,
+}
+
 /// `struct ccl_reduce_args`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -21,13 +30,13 @@ pub(crate) struct ReduceArgs {
     pub(super) destinations: [u64; MOST_SOURCES],
     pub(super) scalars: [u64; MOST_SOURCES],
     pub(super) count: u64,
-    pub(super) packs: u64,
-    pub(super) head: u32,
+    pub(super) expected: u64,
+    pub(super) source_at: u64,
+    pub(super) destination_at: u64,
     pub(super) n: u32,
     pub(super) m: u32,
     pub(super) scaled: u32,
     pub(super) ranks: u32,
-    pub(super) whole: u32,
     pub(super) rounded: u32,
     pub(super) reserved: u32,
 }
@@ -41,6 +50,42 @@ pub(crate) struct CopyArgs {
     pub(super) bytes: [u64; MOST_RANGES],
     pub(super) ranges: u32,
     pub(super) reserved: u32,
+}
+
+/// `struct ccl_swap_args`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct SwapArgs {
+    pub(super) entries: [u64; MOST_SOURCES],
+    pub(super) begins: [u64; MOST_SOURCES],
+    pub(super) bytes: [u64; MOST_SOURCES],
+    pub(super) blocks: [u64; MOST_SOURCES],
+    pub(super) own: u64,
+    pub(super) own_at: u64,
+    pub(super) expected: u64,
+    pub(super) n: u32,
+    pub(super) reserved: u32,
+}
+
+/// A kernel, what it is launched with, and how many items its threads have to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Launch<A> {
+    pub(crate) kernel: Kernel,
+    pub(crate) args: A,
+    pub(crate) items: u64,
+}
+
+/// Where the sources and destinations of a reduction are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Lie {
+    /// At the addresses.
+    Here,
+    /// The addresses are those of ranks' entries, all of which are to be of this call: so many bytes behind where their buffers begin.
+    In {
+        call: NonZero<u64>,
+        source_at: u64,
+        destination_at: u64,
+    },
 }
 
 /// How sources become one vector: what [`reduce_as`](crate::reduce::reduce_as) is told, and each source may have a
@@ -67,7 +112,7 @@ pub(crate) struct Range {
 }
 
 impl ReduceArgs {
-    /// The reduction of `count` elements at each of these addresses, and its kernel; `None` where there are no
+    /// The reduction of `count` elements at each of these addresses; `None` where there are no
     /// sources or destinations, or more than [`MOST_SOURCES`], or a scalar of none of them.
     ///
     /// A destination may be a source, exactly. With one source and nothing to divide or to multiply it is a copy,
@@ -75,9 +120,10 @@ impl ReduceArgs {
     pub(crate) fn new(
         how: &Reducing<'_>,
         count: u64,
+        lie: Lie,
         sources: &[u64],
         destinations: &[u64],
-    ) -> Option<(Kernel, ReduceArgs)> {
+    ) -> Option<Launch<ReduceArgs>> {
         let fits = |addresses: &[u64]| (1..=MOST_SOURCES).contains(&addresses.len());
         let is_source = |&(source, _): &(usize, u64)| source < sources.len();
         if !how.op.accepts(how.dtype)
@@ -93,27 +139,30 @@ impl ReduceArgs {
             // Of up to three the tree is ((s0 op s1) op s2), too.
             _ => Kernel::of(how.op, how.dtype, how.tree && sources.len() > 3),
         };
-        let (size, count) = match kernel {
-            Kernel::Reduce(Op::BitAnd | Op::BitOr | Op::BitXor, _) => (1, count * how.dtype.size() as u64),
-            _ => (how.dtype.size() as u64, count),
+        let bytes = count * how.dtype.size() as u64;
+        let (expected, source_at, destination_at) = match lie {
+            Lie::Here => (0, 0, 0),
+            Lie::In {
+                call,
+                source_at,
+                destination_at,
+            } => (call.get(), source_at, destination_at),
         };
-        let all = || sources.iter().chain(destinations).copied();
-        let before = sources[0].wrapping_neg() % PACK;
-        let alike =
-            all().all(|address| address.wrapping_neg() % PACK == before) && before.is_multiple_of(size);
-        let head = if alike { count.min(before / size) } else { 0 };
         let mut args = ReduceArgs {
             sources: [0; MOST_SOURCES],
             destinations: [0; MOST_SOURCES],
             scalars: [0; MOST_SOURCES],
-            count,
-            packs: if alike { (count - head) * size / PACK } else { 0 },
-            head: head as u32,
+            count: match kernel {
+                Kernel::Reduce(Op::BitAnd | Op::BitOr | Op::BitXor, _) => bytes,
+                _ => count,
+            },
+            expected,
+            source_at,
+            destination_at,
             n: sources.len() as u32,
             m: destinations.len() as u32,
             scaled: 0,
             ranks: ranks.map_or(0, NonZero::get),
-            whole: all().all(|address| address.is_multiple_of(size)).into(),
             rounded: how.tree.into(),
             reserved: 0,
         };
@@ -123,19 +172,14 @@ impl ReduceArgs {
             args.scalars[source] = scalar;
             args.scaled |= 1 << source;
         }
-        Some((kernel, args))
-    }
-
-    /// How many items the threads have to do.
-    pub(crate) fn items(&self) -> u64 {
-        // Without packs as many as elements; with them elements are a handful.
-        if self.packs > 0 { self.packs } else { self.count }
+        let items = bytes.div_ceil(PACK);
+        Some(Launch { kernel, args, items })
     }
 }
 
 impl CopyArgs {
     /// The copy of these ranges; `None` where there are more than [`MOST_RANGES`].
-    pub(crate) fn new(ranges: &[Range]) -> Option<(Kernel, CopyArgs)> {
+    pub(crate) fn new(ranges: &[Range]) -> Option<Launch<CopyArgs>> {
         let mut args = CopyArgs {
             from: [0; MOST_RANGES],
             to: [0; MOST_RANGES],
@@ -149,13 +193,75 @@ impl CopyArgs {
         for (i, range) in ranges.iter().enumerate() {
             (args.from[i], args.to[i], args.bytes[i]) = (range.from, range.to, range.bytes);
         }
-        Some((Kernel::Copy, args))
+        let longest = ranges.iter().map(|range| range.bytes).max();
+        Some(Launch {
+            kernel: Kernel::Copy,
+            args,
+            items: dealt(longest, ranges.len()),
+        })
     }
+}
 
-    /// How many items the threads have to do: as if all ranges were as long as the longest, since blocks are dealt
-    /// to ranges.
-    pub(crate) fn items(&self) -> u64 {
-        let longest = self.bytes.iter().max().map_or(0, |bytes| bytes.div_ceil(PACK));
-        longest.next_multiple_of(super::THREADS.into()) * u64::from(self.ranges)
+/// What two ranks exchange of the blocks that they have for each other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Swap {
+    /// The other rank's entry.
+    pub(crate) entry: u64,
+    /// Where this rank has, in its buffers, the block for the other, and the one from it.
+    pub(crate) block: u64,
+    /// From where on in the blocks, and how much.
+    pub(crate) begin: u64,
+    pub(crate) bytes: u64,
+}
+
+impl SwapArgs {
+    /// The exchanges of the rank with the entry `own`, whose block begins at `own_at` in the others' buffers, in this call; `None` where
+    /// there are none or more than [`MOST_SOURCES`].
+    pub(crate) fn new(
+        (own, own_at): (u64, u64),
+        call: NonZero<u64>,
+        swaps: &[Swap],
+    ) -> Option<Launch<SwapArgs>> {
+        if !(1..=MOST_SOURCES).contains(&swaps.len()) {
+            return None;
+        }
+        let mut args = SwapArgs {
+            entries: [0; MOST_SOURCES],
+            begins: [0; MOST_SOURCES],
+            bytes: [0; MOST_SOURCES],
+            blocks: [0; MOST_SOURCES],
+            own,
+            own_at,
+            expected: call.get(),
+            n: swaps.len() as u32,
+            reserved: 0,
+        };
+        for (i, swap) in swaps.iter().enumerate() {
+            (args.entries[i], args.blocks[i]) = (swap.entry, swap.block);
+            (args.begins[i], args.bytes[i]) = (swap.begin, swap.bytes);
+        }
+        let longest = swaps.iter().map(|swap| swap.bytes).max();
+        Some(Launch {
+            kernel: Kernel::Swap,
+            args,
+            items: dealt(longest, swaps.len()),
+        })
+    }
+}
+
+/// The items of so many ranges: as if all were as long as the longest, since blocks are dealt to ranges.
+fn dealt(longest: Option<u64>, ranges: usize) -> u64 {
+    let items = longest.unwrap_or(0).div_ceil(PACK);
+    items.next_multiple_of(super::THREADS.into()) * ranges as u64
+}
+
+/// Which part, from where to where, of the `bytes` of the blocks that two ranks have for each other `me` exchanges: each half,
+/// and with itself all.
+pub(crate) fn shared_part(me: usize, other: usize, bytes: u64) -> (u64, u64) {
+    let half = (bytes / 2).next_multiple_of(PACK).min(bytes);
+    match me.cmp(&other) {
+        Ordering::Less => (0, half),
+        Ordering::Equal => (0, bytes),
+        Ordering::Greater => (half, bytes),
     }
 }

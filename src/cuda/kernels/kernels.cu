@@ -1,5 +1,5 @@
 // All kernels, by names that follow a rule (mod.rs): ccl_reduce_<operation>_<type>, ccl_tree_<operation>_<type>,
-// ccl_copy.
+// ccl_copy, ccl_swap.
 //
 // `scripts/kernels build` makes the images of it. host.cpp compiles the same text for the processor.
 #ifdef __CUDACC__
@@ -12,6 +12,7 @@
 #include "copy.h"
 #include "list.h"
 #include "reduce.h"
+#include "swap.h"
 
 // A block has 512 threads at most (THREADS in mod.rs), and a multiprocessor two such blocks: 64 registers for a thread.
 #define KERNEL(name) extern "C" __global__ void __launch_bounds__(512, 2) name
@@ -33,4 +34,8 @@ ALL_KERNELS(REDUCE, BITWISE, TREE)
 
 KERNEL(ccl_copy)(const __grid_constant__ ccl_copy_args args) {
     copy(args);
+}
+
+KERNEL(ccl_swap)(const __grid_constant__ ccl_swap_args args) {
+    swap(args);
 }

@@ -36,12 +36,14 @@ pub(crate) enum Kernel {
     Tree(Op, DType),
     /// `ccl_copy`.
     Copy,
+    /// `ccl_swap`: ranks exchange blocks.
+    Swap,
 }
 
 impl Kernel {
     /// All of them: for what there is a kernel of its own. [`Kernel::of`] says which one others share.
     pub(crate) fn all() -> Vec<Kernel> {
-        let mut all = vec![Kernel::Copy];
+        let mut all = vec![Kernel::Copy, Kernel::Swap];
         for op in [
             Op::Sum,
             Op::Prod,
@@ -89,6 +91,7 @@ impl Kernel {
             Kernel::Reduce(op, dtype) => format!("ccl_reduce_{op}_{dtype}"),
             Kernel::Tree(op, dtype) => format!("ccl_tree_{op}_{dtype}"),
             Kernel::Copy => "ccl_copy".to_owned(),
+            Kernel::Swap => "ccl_swap".to_owned(),
         }
     }
 }

@@ -1,8 +1,7 @@
 // The reduction of up to 16 sources into up to 16 destinations, in one pass.
 #pragma once
 
-#include "args.h"
-#include "memory.h"
+#include "sides.h"
 
 // The operations. An average and a pre-multiplied sum are sums that the arguments say more about.
 struct sum_ {
@@ -101,7 +100,7 @@ struct Piece {
     //
     // In their order, ((s0 op s1) op s2) op ..., or by the tree that splits [a, b) at a plus the largest power of
     // two below b - a: of up to 16 sources it is the tree of up to four trees of up to four.
-    DEVICE static Values total(const ccl_reduce_args &args, u64 at, bool whole) {
+    DEVICE static Values total(const ccl_reduce_args &args, const Sides &sides, u64 at, bool whole) {
         Values total = {}, second = {};
         ROLLED
         for (u32 k = 0; k < args.n; k += 4) {
@@ -110,7 +109,7 @@ struct Piece {
             UNROLL
             for (u32 j = 0; j < 4; ++j) {
                 if (j < more) {
-                    bits[j] = load<BYTES>(args.sources[k + j] + at, whole);
+                    bits[j] = load<BYTES>(sides.sources[k + j] + at, whole);
                 }
             }
             Values four = read(args, k, bits[0]);
@@ -150,8 +149,8 @@ struct Piece {
     }
 
     // Reduces what is `at` bytes from where sources and destinations begin.
-    DEVICE static void reduce(const ccl_reduce_args &args, u64 at, bool whole) {
-        Values values = total(args, at, whole);
+    DEVICE static void reduce(const ccl_reduce_args &args, const Sides &sides, u64 at, bool whole) {
+        Values values = total(args, sides, at, whole);
         if (Op::IS_SUM && args.ranks) {
             UNROLL
             for (int i = 0; i < E; ++i) {
@@ -165,7 +164,7 @@ struct Piece {
         }
         ROLLED
         for (u32 k = 0; k < args.m; ++k) {
-            store<BYTES>(args.destinations[k] + at, bits, whole);
+            store<BYTES>(sides.destinations[k] + at, bits, whole);
         }
     }
 };
@@ -173,16 +172,20 @@ struct Piece {
 // A kernel: packs by elements PACKED, BYTES bytes at a time, and what is before and after them by elements N.
 template <class N, class PACKED, class Op, int BYTES, bool TREE>
 DEVICE void reduce(const ccl_reduce_args &args) {
-    const u64 thread = u64(blockIdx.x) * blockDim.x + threadIdx.x, threads = u64(gridDim.x) * blockDim.x;
-    const u64 size = sizeof(typename N::Raw), packs = args.packs * (16 / BYTES), packed = args.packs * (16 / size);
-    const u64 begin = args.head * size;
-    ROLLED
-    for (u64 i = thread; i < packs; i += threads) {
-        Piece<PACKED, Op, BYTES, TREE>::reduce(args, begin + i * BYTES, true);
+    SHARED Sides sides;
+    const u32 size = sizeof(typename N::Raw);
+    if (!FOUND(find(args, size, sides))) {
+        return;
     }
+    const u64 thread = u64(blockIdx.x) * blockDim.x + threadIdx.x, threads = u64(gridDim.x) * blockDim.x;
+    ROLLED
+    for (u64 i = thread; i < sides.packs * (16 / BYTES); i += threads) {
+        Piece<PACKED, Op, BYTES, TREE>::reduce(args, sides, sides.head * size + i * BYTES, true);
+    }
+    const u64 packed = sides.packs * (16 / size);
     ROLLED
     for (u64 i = thread; i < args.count - packed; i += threads) {
-        const u64 at = i < args.head ? i : i + packed;
-        Piece<N, Op, int(sizeof(typename N::Raw)), TREE>::reduce(args, at * size, args.whole);
+        const u64 at = i < sides.head ? i : i + packed;
+        Piece<N, Op, int(sizeof(typename N::Raw)), TREE>::reduce(args, sides, at * size, sides.whole);
     }
 }

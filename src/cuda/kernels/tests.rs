@@ -2,11 +2,11 @@
 
 mod host;
 
-use super::args::{CopyArgs, Range, ReduceArgs, Reducing};
+use super::args::{CopyArgs, Lie, Range, ReduceArgs, Reducing, SwapArgs};
 use super::image::{CUBINS, Image, PTX};
 use super::*;
 use sha2::{Digest, Sha256};
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs, num::NonZero, path::Path};
 
 /// The names that the library may ask for.
 fn asked() -> BTreeSet<String> {
@@ -132,23 +132,22 @@ fn there_are_as_many_blocks_as_run_at_once() {
         tree: false,
         scaled: &[],
     };
-    let items = |count, to: u64| {
-        ReduceArgs::new(&how, count, &[32, 4096], &[to])
+    let items = |count| {
+        ReduceArgs::new(&how, count, Lie::Here, &[32, 4096], &[16])
             .unwrap()
-            .1
-            .items()
+            .items
     };
-    assert_eq!([items(8192, 16), items(8192, 18), items(5, 16)], [1024, 8192, 5]);
+    assert_eq!([items(8192), items(5), items(0)], [1024, 1, 0]);
     let range = |bytes| Range {
         from: 0,
         to: 0,
         bytes,
     };
     assert_eq!(
-        CopyArgs::new(&[range(16 * 513), range(3)]).unwrap().1.items(),
+        CopyArgs::new(&[range(16 * 513), range(3)]).unwrap().items,
         2 * 1024
     );
-    assert_eq!(CopyArgs::new(&[]).unwrap().1.items(), 0);
+    assert_eq!(CopyArgs::new(&[]).unwrap().items, 0);
 }
 
 #[test]
@@ -161,7 +160,7 @@ fn what_no_kernel_does_is_refused() {
         scaled: &[],
     };
     let of = |how: &Reducing<'_>, n: usize, m: usize| {
-        ReduceArgs::new(how, 1, &vec![16; n], &vec![16; m]).is_some()
+        ReduceArgs::new(how, 1, Lie::Here, &vec![16; n], &vec![16; m]).is_some()
     };
     assert!(of(&how, 1, 1) && of(&how, 16, 16));
     assert!(!of(&how, 0, 1) && !of(&how, 1, 0) && !of(&how, 17, 1) && !of(&how, 1, 17));
@@ -188,4 +187,13 @@ fn what_no_kernel_does_is_refused() {
         bytes: 0,
     };
     assert!(CopyArgs::new(&[range; 64]).is_some() && CopyArgs::new(&[range; 65]).is_none());
+    let swaps = |n| SwapArgs::new((16, 0), NonZero::<u64>::MIN, &vec![SWAP; n]).is_some();
+    assert!(swaps(1) && swaps(16) && !swaps(0) && !swaps(17));
 }
+
+const SWAP: args::Swap = args::Swap {
+    entry: 16,
+    block: 0,
+    begin: 0,
+    bytes: 0,
+};

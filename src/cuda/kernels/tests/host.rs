@@ -3,7 +3,10 @@
 //! What this cannot show is what GPUs do with their own instructions: the conversions of float16, the larger and
 //! smaller of two float32, loads and stores.
 
-use super::*;
+use super::{
+    args::{Entry, Launch, Swap},
+    *,
+};
 use crate::mem::Region;
 use crate::reduce::{Manner, reduce_as};
 use std::{
@@ -15,7 +18,7 @@ use std::{
 };
 
 /// `ccl_kernels_on_host`.
-type Launch = unsafe extern "C" fn(*const c_char, *const c_void, c_uint, c_uint, c_int) -> c_longlong;
+type OnHost = unsafe extern "C" fn(*const c_char, *const c_void, c_uint, c_uint, c_int) -> c_longlong;
 /// `ccl_kernels_layout`.
 type Layout = unsafe extern "C" fn(*mut *const u64) -> c_uint;
 
@@ -40,11 +43,12 @@ static HOST: LazyLock<libloading::Library> = LazyLock::new(|| {
 });
 
 /// Runs a kernel: so many blocks of so many threads.
-fn launch<A>(kernel: Kernel, args: &A, grid: u32, block: u32, backwards: bool) {
+fn launch<A>(launched: &Launch<A>, grid: u32, block: u32, backwards: bool) {
+    let Launch { kernel, args, .. } = launched;
     let name = CString::new(kernel.name()).unwrap();
     // SAFETY: the function has this type, and `args` are those of the kernel, made of vectors that the tests hold.
     let refused = unsafe {
-        let launch = HOST.get::<Launch>(b"ccl_kernels_on_host\0").unwrap();
+        let launch = HOST.get::<OnHost>(b"ccl_kernels_on_host\0").unwrap();
         launch(
             name.as_ptr(),
             (&raw const *args).cast(),
@@ -71,11 +75,13 @@ fn arguments_lie_where_the_kernels_look_for_them() {
     macro_rules! layout {
         ($t:ty: $($field:ident)*) => { [size_of::<$t>() as u64, $(offset_of!($t, $field) as u64),*] };
     }
-    let reduce = layout!(ReduceArgs: sources destinations scalars count packs head n m scaled ranks whole rounded reserved);
+    let reduce = layout!(
+        ReduceArgs: sources destinations scalars count expected source_at destination_at n m scaled ranks rounded reserved
+    );
     let copy = layout!(CopyArgs: from to bytes ranges reserved);
-    assert_eq!(found, [&reduce[..], &copy[..]].concat());
-    // Frozen.
-    assert_eq!((reduce[0], copy[0]), (432, 1544));
+    let swap = layout!(SwapArgs: entries begins bytes blocks own own_at expected n reserved);
+    let entry = layout!(Entry: send recv call);
+    assert_eq!(found, [&reduce[..], &copy[..], &swap[..], &entry[..]].concat());
 }
 
 /// Vectors in one piece of memory, each so many bytes after a multiple of 16, with some bytes around that must stay.
@@ -191,10 +197,30 @@ impl Case<'_> {
         let mut sources = Vectors::new(len, from, |bytes| fill(dtype, &mut random, bytes));
         let mut results = Vectors::new(len, to, |bytes| bytes.fill(0x5a));
         let before = sources.memory.clone();
-        let addresses = (sources.addresses(), results.addresses());
-        let made = ReduceArgs::new(&self.how, self.count as u64, &addresses.0, &addresses.1);
-        let (kernel, args) = made.unwrap();
-        launch(kernel, &args, self.grid, self.block, self.backwards);
+        let (froms, tos) = (sources.addresses(), results.addresses());
+        let run = |lie, froms: &[u64], tos: &[u64]| {
+            let made = ReduceArgs::new(&self.how, self.count as u64, lie, froms, tos);
+            launch(&made.unwrap(), self.grid, self.block, self.backwards);
+        };
+        if seed.is_multiple_of(2) {
+            run(Lie::Here, &froms, &tos);
+        } else {
+            let (source_at, destination_at) = (seed * 8, seed * 24);
+            let side = |send, recv| Entry { send, recv, call: seed };
+            let begins = froms.iter().map(|from| side(from - source_at, 1));
+            let mut entries: Vec<_> = begins.chain(tos.iter().map(|to| side(1, to - destination_at))).collect();
+            let at: Vec<u64> = (entries.iter().map(|entry| (&raw const *entry).expose_provenance() as u64)).collect();
+            let (froms, tos) = at.split_at(froms.len());
+            let call = NonZero::new(seed).unwrap();
+            let lie = Lie::In { call, source_at, destination_at };
+            // Of another call: nothing is done.
+            let alien = seed as usize % entries.len();
+            entries[alien].call = [0, seed + 1][seed as usize / 2 % 2];
+            run(lie, froms, tos);
+            assert!(results.memory.iter().all(|&byte| byte == 0x5a || byte == 0xa5), "{self:?}");
+            entries[alien].call = seed;
+            run(lie, froms, tos);
+        }
         assert!(sources.memory == before && results.are_alone(), "{self:?}");
 
         let mut want = vec![0u8; len];
@@ -332,8 +358,8 @@ fn every_source_may_have_a_scalar() {
             scaled,
         };
         let count = (sources.len / dtype.size()) as u64;
-        let (kernel, args) = ReduceArgs::new(&how, count, &sources.addresses(), &result.addresses()).unwrap();
-        launch(kernel, &args, 2, 4, false);
+        let (from, to) = (sources.addresses(), result.addresses());
+        launch(&ReduceArgs::new(&how, count, Lie::Here, &from, &to).unwrap(), 2, 4, false);
         result
     };
     for dtype in DType::ALL {
@@ -382,9 +408,8 @@ fn destinations_may_be_the_sources() {
             tree: false,
             scaled: &[],
         };
-        let (kernel, args) = ReduceArgs::new(&how, 1001, &addresses, &addresses).unwrap();
-        assert_eq!((args.head, args.packs), (3, 249));
-        launch(kernel, &args, 3, 7, backwards);
+        let launched = ReduceArgs::new(&how, 1001, Lie::Here, &addresses, &addresses).unwrap();
+        launch(&launched, 3, 7, backwards);
         let want: Vec<u8> = (1..=1001u32)
             .flat_map(|i| (5 * i + 10 * 1001).to_le_bytes())
             .collect();
@@ -424,8 +449,8 @@ fn ranges_are_copied_and_nothing_else() {
                 bytes: lengths[i] as u64,
             })
             .collect();
-        let (kernel, args) = CopyArgs::new(&all).unwrap();
-        launch(kernel, &args, sizes.u32(1..12), sizes.u32(1..9), sizes.bool());
+        let launched = CopyArgs::new(&all).unwrap();
+        launch(&launched, sizes.u32(1..12), sizes.u32(1..9), sizes.bool());
         for (i, &len) in lengths.iter().enumerate() {
             assert_eq!(to.get(i)[..len], from.get(i)[..len], "{seed}: range {i}");
             assert!(
@@ -434,5 +459,76 @@ fn ranges_are_copied_and_nothing_else() {
             );
         }
         assert!(to.are_alone());
+    }
+}
+
+/// Some send from and receive in one buffer, others not; each pair's block is exchanged by both of its ranks, in parts.
+#[test]
+fn blocks_are_exchanged_where_they_are() {
+    for seed in 1..150u64 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (ranks, block) = (random.usize(1..=5), [1, 15, 16, 64, 333][random.usize(..5)]);
+        let skews: Vec<usize> = (0..ranks)
+            .map(|_| [0, 4, 1, random.usize(..16)][random.usize(..4)])
+            .collect();
+        let mut sends = Vectors::new(ranks * block, &skews, |bytes| random.fill(bytes));
+        let skews: Vec<usize> = skews
+            .iter()
+            .map(|skew| (skew + [0, 0, 4, 3][random.usize(..4)]) % 16)
+            .collect();
+        let mut recvs = Vectors::new(ranks * block, &skews, |bytes| bytes.fill(0xa5));
+        let sent: Vec<Vec<u8>> = (0..ranks).map(|rank| sends.get(rank).to_vec()).collect();
+        let in_place: Vec<bool> = (0..ranks).map(|_| random.bool()).collect();
+        let (from, to) = (sends.addresses(), recvs.addresses());
+        let entries: Vec<Entry> = (0..ranks)
+            .map(|rank| Entry {
+                send: from[rank],
+                recv: if in_place[rank] { from[rank] } else { to[rank] },
+                call: seed,
+            })
+            .collect();
+        let at: Vec<u64> = entries
+            .iter()
+            .map(|entry| (&raw const *entry).expose_provenance() as u64)
+            .collect();
+        let call = NonZero::new(seed).unwrap();
+        let mut all = |call| {
+            for me in 0..ranks {
+                let swaps: Vec<Swap> = (0..ranks)
+                    .map(|other| {
+                        let (begin, end) = args::shared_part(me, other, block as u64);
+                        Swap {
+                            entry: at[other],
+                            block: (other * block) as u64,
+                            begin,
+                            bytes: end - begin,
+                        }
+                    })
+                    .collect();
+                let launched = SwapArgs::new((at[me], (me * block) as u64), call, &swaps).unwrap();
+                launch(
+                    &launched,
+                    random.u32(1..12),
+                    random.u32(1..9),
+                    random.bool(),
+                );
+            }
+        };
+        all(call.checked_add(1).unwrap());
+        assert!((0..ranks).all(|rank| sends.get(rank) == sent[rank]));
+        all(call);
+        for rank in 0..ranks {
+            let (got, same) = match in_place[rank] {
+                true => (sends.get(rank), recvs.get(rank)),
+                false => (recvs.get(rank), sends.get(rank)),
+            };
+            let want: Vec<u8> = (0..ranks)
+                .flat_map(|other| sent[other][rank * block..][..block].to_vec())
+                .collect();
+            assert_eq!(got, want, "{seed}: rank {rank}");
+            let untouched = if in_place[rank] { vec![0xa5; ranks * block] } else { sent[rank].clone() };
+            assert_eq!(same, untouched, "{seed}: rank {rank}");
+        }
+        assert!(sends.are_alone() && recvs.are_alone());
     }
 }
