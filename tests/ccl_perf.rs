@@ -836,15 +836,27 @@ fn ranks_may_be_threads() {
         for devices in ["1", "2"] {
             let mut command = ccl_perf(operation);
             let line = "--threads --device cuda --ranks 3 -b 1 -e 300k -f 100 -n 3 -w 1";
-            command.args(line.split(' ')).env("LD_LIBRARY_PATH", folder.path());
-            let direct = command.env("CCL_CUDA_DIRECT", "on").env("FAKE_CUDA_DEVICES", devices);
+            command
+                .args(line.split(' '))
+                .env("LD_LIBRARY_PATH", folder.path());
+            let direct = command
+                .env("CCL_CUDA_DIRECT", "on")
+                .env("FAKE_CUDA_DEVICES", devices);
             let output = direct.output().unwrap();
             let (out, err) = (text(&output.stdout), text(&output.stderr));
-            assert_eq!((output.status.code(), err.as_str()), (Some(0), ""), "{operation}\n{out}");
+            assert_eq!(
+                (output.status.code(), err.as_str()),
+                (Some(0), ""),
+                "{operation}\n{out}"
+            );
             assert!(out.contains("3, threads of one process"), "{out}");
         }
     }
-    let parent = ccl_perf("allreduce --threads --ranks 3 -b 1k -e 1k -n 1000000").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let parent = ccl_perf("allreduce --threads --ranks 3 -b 1k -e 1k -n 1000000")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let victim = loop {
         let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", parent.id())).unwrap();
         if let Some(child) = children.split_whitespace().next() {
@@ -853,7 +865,10 @@ fn ranks_may_be_threads() {
     };
     send(victim, Signal::KILL);
     let said = text(&parent.wait_with_output().unwrap().stderr);
-    assert!(said.contains(&format!("ranks 0 to 2 (pid {victim}) was ended by signal 9")), "{said}");
+    assert!(
+        said.contains(&format!("ranks 0 to 2 (pid {victim}) was ended by signal 9")),
+        "{said}"
+    );
 }
 
 /// By graphs, with the stand-in that has the kernels.

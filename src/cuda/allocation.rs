@@ -56,7 +56,10 @@ impl Allocation {
     /// # Panics
     /// When that is longer.
     pub(crate) fn write(&self, at: usize, from: Region<'_>) -> Result<()> {
-        assert!(at <= self.len && from.len() <= self.len - at, "more than there is room for");
+        assert!(
+            at <= self.len && from.len() <= self.len - at,
+            "more than there is room for"
+        );
         let current = self.driver.enter(self.context)?;
         let to = self.at + at as Address;
         // SAFETY: both are there, and so long.

@@ -8,6 +8,7 @@ pub(crate) mod flags;
 #[cfg(feature = "cli")]
 pub(crate) mod gpu;
 pub(crate) mod kernels;
+mod loaded;
 mod memory;
 pub(crate) mod staging;
 mod symbols;

@@ -43,14 +43,18 @@ pub(super) struct MemOp {
 const _: () = assert!(size_of::<MemOp>() == 48);
 
 macro_rules! symbols {
-    ($($(#[$meta:meta])* $field:ident = $symbol:literal ($($argument:ty),* $(,)?);)*) => {
+    (
+        all: { $($(#[$meta:meta])* $field:ident = $symbol:literal ($($argument:ty),* $(,)?);)* }
+        newer: { $($new_field:ident = $new_symbol:literal ($($new_argument:ty),* $(,)?);)* }
+    ) => {
         /// What `libcuda.so.1` exports of these.
         pub(super) struct Symbols {
             $($(#[$meta])* pub(super) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+            $(pub(super) $new_field: Option<unsafe extern "C" fn($($new_argument),*) -> c_int>,)*
         }
 
         impl Symbols {
-            /// Finds them all.
+            /// Finds them all, and of those that newer drivers have what is there.
             ///
             /// # Errors
             /// The name of the first that is not there.
@@ -68,6 +72,12 @@ macro_rules! symbols {
                                 .map_err(|_| $symbol)?
                         },
                     )*
+                    $(
+                        // SAFETY: as above.
+                        $new_field: unsafe { library.get(concat!($new_symbol, "\0").as_bytes()) }
+                            .ok()
+                            .map(|found| *found),
+                    )*
                 })
             }
         }
@@ -75,73 +85,78 @@ macro_rules! symbols {
 }
 
 symbols! {
-    error_name = "cuGetErrorName"(c_int, *mut *const c_char);
-    error_text = "cuGetErrorString"(c_int, *mut *const c_char);
-    device = "cuDeviceGet"(*mut c_int, c_int);
-    pci_address = "cuDeviceGetPCIBusId"(*mut c_char, c_int, c_int);
-    retain_primary = "cuDevicePrimaryCtxRetain"(*mut RawContext, c_int);
-    push = "cuCtxPushCurrent_v2"(RawContext);
-    pop = "cuCtxPopCurrent_v2"(*mut RawContext);
-    current = "cuCtxGetCurrent"(*mut RawContext);
-    context_device = "cuCtxGetDevice"(*mut c_int);
-    pointer_attributes = "cuPointerGetAttributes"(c_uint, *mut c_int, *mut *mut c_void, Address);
-    address_range = "cuMemGetAddressRange_v2"(*mut Address, *mut usize, Address);
-    register = "cuMemHostRegister_v2"(*mut c_void, usize, c_uint);
-    unregister = "cuMemHostUnregister"(*mut c_void);
-    device_address = "cuMemHostGetDevicePointer_v2"(*mut Address, *mut c_void, c_uint);
-    to_host = "cuMemcpyDtoHAsync_v2"(*mut c_void, Address, usize, RawStream);
-    to_device = "cuMemcpyHtoDAsync_v2"(Address, *const c_void, usize, RawStream);
-    stream_context = "cuStreamGetCtx"(RawStream, *mut RawContext);
-    stream_query = "cuStreamQuery"(RawStream);
-    capture_info = "cuStreamGetCaptureInfo_v2"(
-        RawStream, *mut c_int, *mut u64, *mut RawGraph, *mut *const c_void, *mut usize,
-    );
-    write_value = "cuStreamWriteValue32_v2"(RawStream, Address, u32, c_uint);
-    batch = "cuStreamBatchMemOp_v2"(RawStream, c_uint, *mut MemOp, c_uint);
-    create_event = "cuEventCreate"(*mut RawEvent, c_uint);
-    destroy_event = "cuEventDestroy_v2"(RawEvent);
-    record_event = "cuEventRecord"(RawEvent, RawStream);
-    wait_event = "cuStreamWaitEvent"(RawStream, RawEvent, c_uint);
-    create_object = "cuUserObjectCreate"(
-        *mut RawObject, *mut c_void, unsafe extern "C" fn(*mut c_void), c_uint, c_uint,
-    );
-    release_object = "cuUserObjectRelease"(RawObject, c_uint);
-    retain_object = "cuGraphRetainUserObject"(RawGraph, RawObject, c_uint, c_uint);
-    #[cfg(feature = "cli")]
-    init = "cuInit"(c_uint);
-    #[cfg(feature = "cli")]
-    device_count = "cuDeviceGetCount"(*mut c_int);
-    allocate = "cuMemAlloc_v2"(*mut Address, usize);
-    free = "cuMemFree_v2"(Address);
-    write = "cuMemcpyHtoD_v2"(Address, *const c_void, usize);
-    read = "cuMemcpyDtoH_v2"(*mut c_void, Address, usize);
-    #[cfg(feature = "cli")]
-    create_stream = "cuStreamCreate"(*mut RawStream, c_uint);
-    #[cfg(feature = "cli")]
-    begin_capture = "cuStreamBeginCapture_v2"(RawStream, c_int);
-    #[cfg(feature = "cli")]
-    end_capture = "cuStreamEndCapture"(RawStream, *mut RawGraph);
-    #[cfg(feature = "cli")]
-    instantiate = "cuGraphInstantiateWithFlags"(*mut RawGraph, RawGraph, u64);
-    #[cfg(feature = "cli")]
-    launch_graph = "cuGraphLaunch"(RawGraph, RawStream);
-    #[cfg(feature = "cli")]
-    destroy_graph = "cuGraphDestroy"(RawGraph);
-    #[cfg(feature = "cli")]
-    destroy_launched = "cuGraphExecDestroy"(RawGraph);
-    synchronize = "cuStreamSynchronize"(RawStream);
-    copy = "cuMemcpyDtoDAsync_v2"(Address, Address, usize, RawStream);
-    attribute = "cuDeviceGetAttribute"(*mut c_int, c_int, c_int);
-    load_module = "cuModuleLoadData"(*mut RawModule, *const c_void);
-    unload_module = "cuModuleUnload"(RawModule);
-    function = "cuModuleGetFunction"(*mut RawFunction, RawModule, *const c_char);
-    launch = "cuLaunchKernel"(
-        RawFunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, RawStream, *mut *mut c_void, *mut *mut c_void,
-    );
-    enable_peer = "cuCtxEnablePeerAccess"(RawContext, c_uint);
-    export = "cuIpcGetMemHandle"(*mut IpcHandle, Address);
-    import = "cuIpcOpenMemHandle_v2"(*mut Address, IpcHandle, c_uint);
-    wait_value = "cuStreamWaitValue32_v2"(RawStream, Address, u32, c_uint);
+    all: {
+        error_name = "cuGetErrorName"(c_int, *mut *const c_char);
+        error_text = "cuGetErrorString"(c_int, *mut *const c_char);
+        device = "cuDeviceGet"(*mut c_int, c_int);
+        pci_address = "cuDeviceGetPCIBusId"(*mut c_char, c_int, c_int);
+        retain_primary = "cuDevicePrimaryCtxRetain"(*mut RawContext, c_int);
+        push = "cuCtxPushCurrent_v2"(RawContext);
+        pop = "cuCtxPopCurrent_v2"(*mut RawContext);
+        current = "cuCtxGetCurrent"(*mut RawContext);
+        context_device = "cuCtxGetDevice"(*mut c_int);
+        pointer_attributes = "cuPointerGetAttributes"(c_uint, *mut c_int, *mut *mut c_void, Address);
+        address_range = "cuMemGetAddressRange_v2"(*mut Address, *mut usize, Address);
+        register = "cuMemHostRegister_v2"(*mut c_void, usize, c_uint);
+        unregister = "cuMemHostUnregister"(*mut c_void);
+        device_address = "cuMemHostGetDevicePointer_v2"(*mut Address, *mut c_void, c_uint);
+        to_host = "cuMemcpyDtoHAsync_v2"(*mut c_void, Address, usize, RawStream);
+        to_device = "cuMemcpyHtoDAsync_v2"(Address, *const c_void, usize, RawStream);
+        stream_context = "cuStreamGetCtx"(RawStream, *mut RawContext);
+        stream_query = "cuStreamQuery"(RawStream);
+        capture_info = "cuStreamGetCaptureInfo_v2"(
+            RawStream, *mut c_int, *mut u64, *mut RawGraph, *mut *const c_void, *mut usize,
+        );
+        write_value = "cuStreamWriteValue32_v2"(RawStream, Address, u32, c_uint);
+        batch = "cuStreamBatchMemOp_v2"(RawStream, c_uint, *mut MemOp, c_uint);
+        create_event = "cuEventCreate"(*mut RawEvent, c_uint);
+        destroy_event = "cuEventDestroy_v2"(RawEvent);
+        record_event = "cuEventRecord"(RawEvent, RawStream);
+        wait_event = "cuStreamWaitEvent"(RawStream, RawEvent, c_uint);
+        create_object = "cuUserObjectCreate"(
+            *mut RawObject, *mut c_void, unsafe extern "C" fn(*mut c_void), c_uint, c_uint,
+        );
+        release_object = "cuUserObjectRelease"(RawObject, c_uint);
+        retain_object = "cuGraphRetainUserObject"(RawGraph, RawObject, c_uint, c_uint);
+        #[cfg(feature = "cli")]
+        init = "cuInit"(c_uint);
+        #[cfg(feature = "cli")]
+        device_count = "cuDeviceGetCount"(*mut c_int);
+        allocate = "cuMemAlloc_v2"(*mut Address, usize);
+        free = "cuMemFree_v2"(Address);
+        write = "cuMemcpyHtoD_v2"(Address, *const c_void, usize);
+        read = "cuMemcpyDtoH_v2"(*mut c_void, Address, usize);
+        #[cfg(feature = "cli")]
+        create_stream = "cuStreamCreate"(*mut RawStream, c_uint);
+        #[cfg(feature = "cli")]
+        begin_capture = "cuStreamBeginCapture_v2"(RawStream, c_int);
+        #[cfg(feature = "cli")]
+        end_capture = "cuStreamEndCapture"(RawStream, *mut RawGraph);
+        #[cfg(feature = "cli")]
+        instantiate = "cuGraphInstantiateWithFlags"(*mut RawGraph, RawGraph, u64);
+        #[cfg(feature = "cli")]
+        launch_graph = "cuGraphLaunch"(RawGraph, RawStream);
+        #[cfg(feature = "cli")]
+        destroy_graph = "cuGraphDestroy"(RawGraph);
+        #[cfg(feature = "cli")]
+        destroy_launched = "cuGraphExecDestroy"(RawGraph);
+        synchronize = "cuStreamSynchronize"(RawStream);
+        copy = "cuMemcpyDtoDAsync_v2"(Address, Address, usize, RawStream);
+        attribute = "cuDeviceGetAttribute"(*mut c_int, c_int, c_int);
+        load_module = "cuModuleLoadData"(*mut RawModule, *const c_void);
+        unload_module = "cuModuleUnload"(RawModule);
+        function = "cuModuleGetFunction"(*mut RawFunction, RawModule, *const c_char);
+        launch = "cuLaunchKernel"(
+            RawFunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, RawStream, *mut *mut c_void, *mut *mut c_void,
+        );
+        enable_peer = "cuCtxEnablePeerAccess"(RawContext, c_uint);
+        export = "cuIpcGetMemHandle"(*mut IpcHandle, Address);
+        import = "cuIpcOpenMemHandle_v2"(*mut Address, IpcHandle, c_uint);
+        wait_value = "cuStreamWaitValue32_v2"(RawStream, Address, u32, c_uint);
+    }
+    newer: {
+        load_function = "cuFuncLoad"(RawFunction);
+    }
 }
 
 /// Where the dynamic loader finds the driver.

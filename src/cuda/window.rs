@@ -9,26 +9,21 @@
 use super::{
     allocation::Allocation,
     driver::{Capture, Context, Current, Driver, Event, OnFlag, Stream},
-    kernels::{
-        Kernel, THREADS,
-        args::{CopyArgs, Entry, Launch, Lie, Range, ReduceArgs, Reducing, Swap, SwapArgs, shared_part},
-        blocks,
-        image::Image,
-    },
-    symbols::{Address, IpcHandle, RawFunction, RawModule},
+    kernels::args::{CopyArgs, Entry, Lie, Range, ReduceArgs, Reducing, Swap, SwapArgs, shared_part},
+    loaded::Loaded,
+    symbols::{Address, IpcHandle},
 };
 use crate::{
     mem::Region,
     types::{Error, Result},
 };
 use std::{
-    collections::HashMap,
-    ffi::{CString, c_int, c_void},
+    ffi::{c_int, c_void},
     fmt,
     mem::{self, offset_of},
     num::NonZero,
     process, ptr,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// Bytes of a window.
@@ -67,11 +62,7 @@ struct Own {
     context: Context,
     memory: Allocation,
     order: Mutex<Order>,
-    functions: HashMap<Kernel, Function>,
-    _module: Module,
-    multiprocessors: u32,
-    /// Whether streams can: by words of 64 bits.
-    writes_entries: bool,
+    kernels: Arc<Loaded>,
 }
 
 /// The order of the operations that use a window, whatever their streams: one after the other.
@@ -81,25 +72,6 @@ pub(crate) struct Order {
     /// The end of the last one that was captured, and into what: no stream waits for a point in another capture.
     captured: (Event, Option<u64>),
 }
-
-/// Kernels that are loaded.
-struct Module {
-    driver: &'static Driver,
-    raw: RawModule,
-}
-
-// SAFETY: a name by which the driver knows the module, on any thread.
-unsafe impl Send for Module {}
-// SAFETY: as above.
-unsafe impl Sync for Module {}
-
-/// A kernel that was loaded.
-struct Function(RawFunction);
-
-// SAFETY: a name by which the driver knows the function, on any thread.
-unsafe impl Send for Function {}
-// SAFETY: as above.
-unsafe impl Sync for Function {}
 
 /// Windows that no communicator has.
 static IDLE: Mutex<Vec<Own>> = Mutex::new(Vec::new());
@@ -184,7 +156,7 @@ impl Window {
         };
         self.all = cards.iter().enumerate().map(open).collect::<Result<_, _>>()?;
         let is_here = |card: &Card| numbers(card)[..3] == self.home();
-        self.together = self.own().writes_entries && cards.iter().all(is_here);
+        self.together = self.own().kernels.writes_long && cards.iter().all(is_here);
         Ok(())
     }
 
@@ -294,7 +266,7 @@ impl Window {
         let launch =
             CopyArgs::new(&ranges).ok_or_else(|| Error::internal("more ranges than a kernel copies"))?;
         // SAFETY: as in `copy`.
-        unsafe { self.launch(current, stream, launch) }
+        unsafe { self.own().kernels.launch(current, stream, launch) }
     }
 
     /// The same, at once.
@@ -334,12 +306,16 @@ impl Window {
         let launch = ReduceArgs::new(how, count, Lie::Here, &sources, &destinations)
             .ok_or_else(|| Error::internal("no kernel reduces so"))?;
         // SAFETY: as in `copy`.
-        unsafe { self.launch(current, stream, launch) }
+        unsafe { self.own().kernels.launch(current, stream, launch) }
     }
 
     /// What a stream writes to this rank's entry when its call begins, for others to find once they have met it, and when all are through
     /// with it.
-    pub(crate) fn entry(&self, call: NonZero<u64>, [send, recv]: [&Region<'static>; 2]) -> ([OnFlag; 3], OnFlag) {
+    pub(crate) fn entry(
+        &self,
+        call: NonZero<u64>,
+        [send, recv]: [&Region<'static>; 2],
+    ) -> ([OnFlag; 3], OnFlag) {
         let at = self.own().memory.address() + BYTES as u64;
         let field = |offset: usize, value| OnFlag::WriteLong(at + offset as u64, value);
         let begun = [
@@ -376,7 +352,7 @@ impl Window {
             .ok_or_else(|| Error::internal("no kernel reduces so"))?;
         // SAFETY: where an entry is of this call, its rank's stream is in it, and leaves it only when all kernels of the call are through;
         // whose buffers these are answers for them until then.
-        unsafe { self.launch(current, stream, launch) }
+        unsafe { self.own().kernels.launch(current, stream, launch) }
     }
 
     /// Has `stream` do `me`'s part of the exchange of blocks, of so many bytes, of all ranks, where all entries are of this call.
@@ -403,48 +379,7 @@ impl Window {
         let launch = SwapArgs::new((self.entry_of(me), (me * block) as u64), call, &swaps)
             .ok_or_else(|| Error::internal("more ranks than a kernel exchanges blocks with"))?;
         // SAFETY: as in `reduce_together`.
-        unsafe { self.launch(current, stream, launch) }
-    }
-
-    /// Has `stream` run a kernel.
-    ///
-    /// # Errors
-    /// [`Error::Cuda`].
-    ///
-    /// # Safety
-    /// What the kernel's arguments say lies in memory that stays until the stream has done so.
-    unsafe fn launch<A>(
-        &self,
-        _current: &Current<'_>,
-        stream: Stream,
-        Launch {
-            kernel,
-            mut args,
-            items,
-        }: Launch<A>,
-    ) -> Result<()> {
-        let own = self.own();
-        let function = own.functions.get(&kernel);
-        let function = function.ok_or_else(|| Error::internal(format!("no kernel {}", kernel.name())))?;
-        let mut params = [(&raw mut args).cast::<c_void>()];
-        let grid = blocks(items, own.multiprocessors);
-        // SAFETY: the caller's promise; the driver copies the arguments before it returns.
-        let result = unsafe {
-            (self.driver.symbols.launch)(
-                function.0,
-                grid,
-                1,
-                1,
-                THREADS,
-                1,
-                1,
-                0,
-                stream.0,
-                params.as_mut_ptr(),
-                ptr::null_mut(),
-            )
-        };
-        self.driver.checked("cuLaunchKernel", result)
+        unsafe { self.own().kernels.launch(current, stream, launch) }
     }
 
     /// Gives it to a later communicator: no stream uses it any more.
@@ -454,29 +389,8 @@ impl Window {
 }
 
 impl Own {
-    /// Loads all kernels, because to load them later waits for what runs.
     fn new(driver: &'static Driver, context: Context, current: &Current<'_>) -> Result<Self> {
-        let device = driver.device_of(context)?;
-        let attribute = |which| {
-            let mut value = 0;
-            // SAFETY: it writes the number.
-            let result = unsafe { (driver.symbols.attribute)(&raw mut value, which, device) };
-            driver.checked("cuDeviceGetAttribute", result)?;
-            Ok::<_, Error>(u32::try_from(value).unwrap_or(0))
-        };
-        let image = Image::for_capability(attribute(MAJOR)?, attribute(MINOR)?)?.unpacked()?;
-        let module = Module::new(driver, &image)?;
-        let mut functions = HashMap::new();
-        for kernel in Kernel::all() {
-            let name =
-                CString::new(kernel.name()).map_err(|_| Error::internal("a kernel's name has a NUL"))?;
-            let mut function = ptr::null_mut();
-            // SAFETY: it writes the function, which stays as long as the module: always.
-            let result = unsafe { (driver.symbols.function)(&raw mut function, module.raw, name.as_ptr()) };
-            driver.checked("cuModuleGetFunction", result)?;
-            functions.insert(kernel, Function(function));
-        }
-        let multiprocessors = attribute(MULTIPROCESSORS)?;
+        let kernels = Loaded::of(driver, context)?;
         let memory = Allocation::new(driver, context, BYTES + size_of::<Entry>())?;
         memory.write(BYTES, Region::of(&[0u8; size_of::<Entry>()]))?;
         let order = Mutex::new(Order {
@@ -487,10 +401,7 @@ impl Own {
             context,
             memory,
             order,
-            functions,
-            _module: module,
-            multiprocessors,
-            writes_entries: attribute(WRITES_64_BITS)? != 0,
+            kernels,
         })
     }
 }
@@ -519,25 +430,6 @@ impl Order {
         self.captured.0.record(stream)?;
         self.captured.1 = Some(capture.id);
         Ok(())
-    }
-}
-
-impl Module {
-    /// In the current context.
-    fn new(driver: &'static Driver, image: &[u8]) -> Result<Self> {
-        let mut raw = ptr::null_mut();
-        // SAFETY: an image, with a NUL at its end, that the driver copies.
-        let result = unsafe { (driver.symbols.load_module)(&raw mut raw, image.as_ptr().cast()) };
-        driver.checked("cuModuleLoadData", result)?;
-        Ok(Module { driver, raw })
-    }
-}
-
-impl Drop for Module {
-    /// Only where the window was never made.
-    fn drop(&mut self) {
-        // SAFETY: none of its kernels was launched.
-        let _ = unsafe { (self.driver.symbols.unload_module)(self.raw) };
     }
 }
 
@@ -572,9 +464,5 @@ fn numbers(card: &Card) -> [u64; 4] {
     numbers
 }
 
-const MULTIPROCESSORS: c_int = 16;
-const WRITES_64_BITS: c_int = 122;
-const MAJOR: c_int = 75;
-const MINOR: c_int = 76;
 const LAZY_PEER_ACCESS: u32 = 1;
 const ALREADY_ENABLED: c_int = 704;

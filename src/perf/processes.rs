@@ -47,7 +47,8 @@ impl Processes {
                 }
                 command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
             };
-            let child = start().map_err(|error| format!("starting {}: {error}; lower --ranks", name(&ranks)))?;
+            let child =
+                start().map_err(|error| format!("starting {}: {error}; lower --ranks", name(&ranks)))?;
             processes.all.push(Process {
                 child,
                 explained: 0,
@@ -78,7 +79,9 @@ impl Processes {
     /// Ranks that run and have not said how it went.
     pub(super) fn silent(&self) -> usize {
         let running = self.all.iter().filter(|process| !process.ended);
-        running.map(|process| process.ranks.len() - process.explained).sum()
+        running
+            .map(|process| process.ranks.len() - process.explained)
+            .sum()
     }
 }
 
@@ -212,6 +215,9 @@ mod tests {
         let crashed = epitaph(&(0..1), 1, ExitStatus::from_raw(11));
         assert!(crashed.contains("signal 11 (SIGSEGV)"), "{crashed}");
         let panicked = epitaph(&(0..2), 1, ExitStatus::from_raw(101 << 8));
-        assert!(panicked.starts_with("ranks 0 to 1 (pid 1) ended with status 101"), "{panicked}");
+        assert!(
+            panicked.starts_with("ranks 0 to 1 (pid 1) ended with status 101"),
+            "{panicked}"
+        );
     }
 }

@@ -531,7 +531,8 @@ impl<'g> Device<'g> {
     fn write<T: Sample>(&self, buffers: &Buffers<T>, layout: &Layout) -> Result<()> {
         self.send
             .write(0, Region::of(buffers.send.data(layout.send.len())))?;
-        self.recv.write(0, Region::of(buffers.recv.data(layout.recv.len())))
+        self.recv
+            .write(0, Region::of(buffers.recv.data(layout.recv.len())))
     }
 
     /// Copies it back.

@@ -106,7 +106,10 @@ impl Setup {
             notes.push("buffers are memory of cclMemAlloc".to_owned());
         }
         if args.threads && launch.is_some() {
-            return Err("--threads is for ranks that ccl-perf starts by itself: leave it out under a launcher".to_owned());
+            return Err(
+                "--threads is for ranks that ccl-perf starts by itself: leave it out under a launcher"
+                    .to_owned(),
+            );
         }
         let job = Job {
             ranks,

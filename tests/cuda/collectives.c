@@ -32,9 +32,10 @@ static void to_all(Rank *k, size_t n, CUstream s) {
     EACH(all, wide, of((int)(i / n), i % n));
     EACH(n, send, of(k->me, i));
     /* In place, and broadcasts. */
-    for (size_t i = 0; i < all; i++) {
-        set(wide, i, i / n == (size_t)k->me ? of(k->me, i % n) : POISON);
-    }
+    int32_t *mine = filled(k->me, n), *host = copied(mine, n), *poison = buffer(all), *start = copied(poison, all);
+    memcpy(start + (size_t)k->me * n, host, n * sizeof *host);
+    put(wide, start, all * sizeof *start);
+    free(host), free(start), release(mine), release(poison);
     OK(cclAllGather(wide + (size_t)k->me * n, wide, n, TYPE, k->comm, s));
     OK(cclBroadcast(k->me == root ? send : NULL, recv, n, TYPE, root, k->comm, s));
     CU(cuStreamSynchronize(s));

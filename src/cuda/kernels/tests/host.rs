@@ -206,18 +206,34 @@ impl Case<'_> {
             run(Lie::Here, &froms, &tos);
         } else {
             let (source_at, destination_at) = (seed * 8, seed * 24);
-            let side = |send, recv| Entry { send, recv, call: seed };
+            let side = |send, recv| Entry {
+                send,
+                recv,
+                call: seed,
+            };
             let begins = froms.iter().map(|from| side(from - source_at, 1));
-            let mut entries: Vec<_> = begins.chain(tos.iter().map(|to| side(1, to - destination_at))).collect();
-            let at: Vec<u64> = (entries.iter().map(|entry| (&raw const *entry).expose_provenance() as u64)).collect();
+            let mut entries: Vec<_> = begins
+                .chain(tos.iter().map(|to| side(1, to - destination_at)))
+                .collect();
+            let at: Vec<u64> = (entries
+                .iter()
+                .map(|entry| (&raw const *entry).expose_provenance() as u64))
+            .collect();
             let (froms, tos) = at.split_at(froms.len());
             let call = NonZero::new(seed).unwrap();
-            let lie = Lie::In { call, source_at, destination_at };
+            let lie = Lie::In {
+                call,
+                source_at,
+                destination_at,
+            };
             // Of another call: nothing is done.
             let alien = seed as usize % entries.len();
             entries[alien].call = [0, seed + 1][seed as usize / 2 % 2];
             run(lie, froms, tos);
-            assert!(results.memory.iter().all(|&byte| byte == 0x5a || byte == 0xa5), "{self:?}");
+            assert!(
+                results.memory.iter().all(|&byte| byte == 0x5a || byte == 0xa5),
+                "{self:?}"
+            );
             entries[alien].call = seed;
             run(lie, froms, tos);
         }
@@ -359,7 +375,12 @@ fn every_source_may_have_a_scalar() {
         };
         let count = (sources.len / dtype.size()) as u64;
         let (from, to) = (sources.addresses(), result.addresses());
-        launch(&ReduceArgs::new(&how, count, Lie::Here, &from, &to).unwrap(), 2, 4, false);
+        launch(
+            &ReduceArgs::new(&how, count, Lie::Here, &from, &to).unwrap(),
+            2,
+            4,
+            false,
+        );
         result
     };
     for dtype in DType::ALL {
@@ -506,12 +527,7 @@ fn blocks_are_exchanged_where_they_are() {
                     })
                     .collect();
                 let launched = SwapArgs::new((at[me], (me * block) as u64), call, &swaps).unwrap();
-                launch(
-                    &launched,
-                    random.u32(1..12),
-                    random.u32(1..9),
-                    random.bool(),
-                );
+                launch(&launched, random.u32(1..12), random.u32(1..9), random.bool());
             }
         };
         all(call.checked_add(1).unwrap());
@@ -526,7 +542,11 @@ fn blocks_are_exchanged_where_they_are() {
                 .flat_map(|other| sent[other][rank * block..][..block].to_vec())
                 .collect();
             assert_eq!(got, want, "{seed}: rank {rank}");
-            let untouched = if in_place[rank] { vec![0xa5; ranks * block] } else { sent[rank].clone() };
+            let untouched = if in_place[rank] {
+                vec![0xa5; ranks * block]
+            } else {
+                sent[rank].clone()
+            };
             assert_eq!(same, untouched, "{seed}: rank {rank}");
         }
         assert!(sends.are_alone() && recvs.are_alone());
