@@ -14,11 +14,11 @@
 //! entry where its buffers are, and kernels read and write all ranks' buffers, in one round, each byte once:
 //!
 //! ```text
-//! write the entry; meet (A); one kernel; meet (B); clear the entry
+//! a kernel writes the entry and tells the others; wait for them (A); one kernel, which tells the others at its end; wait for them (B)
 //! ```
 //!
-//! A kernel does nothing where the entries that it needs are not of its call: so calls that differ, or a rank that is not in a call, spoil
-//! no memory.
+//! A kernel does nothing where the entries that it needs are not of its call, or of another turn than its own: so calls that differ, or a
+//! rank that is not in a call, spoil no memory.
 //!
 //! Beside that the hosts exchange what is called, when the streams have come to it, with the deadline of all operations. No stream waits
 //! for this; but where the calls differ, or a rank is late or lost, the communicator fails, and [`Watch`] lets the stream go. In a graph
@@ -34,7 +34,7 @@ use crate::{
     cuda::{
         driver::Current,
         flags::{Flags, MOST_RANKS, Phase},
-        kernels::args::{MOST_SOURCES, Reducing as Reduction},
+        kernels::args::{InCall, MOST_SOURCES, Reducing as Reduction},
         window::{self, CARD, Card, Together, Window},
     },
     exec::{Completion, Outcome},
@@ -236,14 +236,13 @@ impl Direct<'_> {
         if let Some(capture) = capture {
             flags.keep_for(&current, capture)?;
             order.enter(device.stream, Some(capture))?;
-            self.work(&current)?;
+            self.work(&current, None)?;
             return order.leave(device.stream, Some(capture));
         }
         let call = flags.give();
         let given = self.exchange(call).and_then(|()| {
             order.enter(device.stream, None)?;
-            flags.begin(&current, device.stream, call)?;
-            self.work(&current)
+            self.work(&current, Some(call))
         });
         // At any rate: it is waited for.
         let end = flags.end(&current, device.stream, call);
@@ -261,29 +260,35 @@ impl Direct<'_> {
         given
     }
 
-    /// Gives the stream what the call does.
-    fn work(&self, current: &Current<'_>) -> Result<()> {
-        match self.windows.window.is_together() {
-            true => self.together(current),
-            false => self.rounds(current),
+    /// Gives the stream what the call does; its number, if it is to say that it has begun.
+    fn work(&self, current: &Current<'_>, call: Option<u32>) -> Result<()> {
+        let (windows, stream) = (self.windows, self.device.stream);
+        if windows.window.is_together() {
+            return self.together(current, call);
         }
+        if let Some(call) = call {
+            windows.flags.begin(current, stream, call)?;
+        }
+        self.rounds(current)
     }
 
     /// Gives the stream its part where kernels find the buffers of all ranks.
-    fn together(&self, current: &Current<'_>) -> Result<()> {
-        let (windows, stream) = (self.windows, self.device.stream);
+    fn together(&self, current: &Current<'_>, call: Option<u32>) -> Result<()> {
+        let (Windows { window, flags, .. }, stream) = (self.windows, self.device.stream);
         let [send, recv] = self.memory;
         // What is in place may be given once.
         let both = [send.or(recv), recv.or(send)].map(|region| region.unwrap_or_else(Region::empty));
-        let call = number(&self.call());
-        let (entry, left) = windows.window.entry(call, both.each_ref());
-        windows.flags.meet(current, stream, Phase::A, [&entry, &[]])?;
-        self.kernel(current, call)?;
-        windows.flags.meet(current, stream, Phase::B, [&[], &[left]])
+        let number = number(&self.call());
+        let begun = call.map(|call| (flags.begun(), call));
+        let arrival = window.in_call(number, flags.meeting(Phase::A));
+        window.arrive(current, stream, arrival, both.each_ref(), begun)?;
+        flags.hear(current, stream, Phase::A)?;
+        self.kernel(current, window.in_call(number, flags.meeting(Phase::B)))?;
+        flags.hear(current, stream, Phase::B)
     }
 
     /// Gives the stream this rank's kernel.
-    fn kernel(&self, current: &Current<'_>, call: NonZero<u64>) -> Result<()> {
+    fn kernel(&self, current: &Current<'_>, call: InCall) -> Result<()> {
         let (count, dtype, _) = self.what;
         let (size, me, ranks) = (dtype.size(), self.comm.rank(), self.comm.ranks());
         let window = &self.windows.window;
@@ -302,13 +307,10 @@ impl Direct<'_> {
             Collective::Gather { .. } => (count, (&mine[..], 0), (root, block)),
             Collective::Scatter { .. } => (count, (root, block), (&mine[..], 0)),
             Collective::AlltoAll => {
-                return window.swap_together(current, self.device.stream, (me, count * size), call);
+                return window.swap_together(current, self.device.stream, call, (me, count * size));
             }
             _ => return Err(Error::internal("a collective that does not go by windows")),
         };
-        if count == 0 {
-            return Ok(());
-        }
         let what = Together {
             call,
             count,
@@ -377,7 +379,7 @@ impl Direct<'_> {
             Collective::Scatter { .. } | Collective::Broadcast { .. } => {}
             _ => copy(held(me, 0), send.part(at, bytes))?,
         }
-        windows.flags.meet(current, stream, Phase::A, [&[]; 2])?;
+        windows.flags.meet(current, stream, Phase::A)?;
         match self.collective {
             Collective::AllReduce => self.reduce(current, &parts(), &parts())?,
             Collective::Reduce { root } => self.reduce(current, &parts(), &[mine(root as usize)])?,
@@ -391,7 +393,7 @@ impl Direct<'_> {
             _ if is_root => copy_all(&|rank| [block(recv, rank), held(rank, 0)])?,
             _ => {}
         }
-        windows.flags.meet(current, stream, Phase::B, [&[]; 2])?;
+        windows.flags.meet(current, stream, Phase::B)?;
         match self.collective {
             Collective::AllReduce | Collective::Reduce { .. } if is_root => {
                 copy(recv.part(at, bytes), held(me, 0))

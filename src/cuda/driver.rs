@@ -67,10 +67,10 @@ pub(crate) struct Capture {
 pub(crate) enum OnFlag {
     /// After all that is in the stream: who sees the value sees the rest.
     Write(u64, u32),
-    /// The same, of twice as many bits, where the device can.
-    WriteLong(u64, u64),
     /// Until there is the value, or a later one, counted around.
     Wait(u64, u32),
+    /// Until there is just this value, of 64 bits, where the device has that.
+    Await(u64, u64),
 }
 
 /// A point in a stream that other streams can wait for, once it was recorded.
@@ -523,16 +523,16 @@ impl Current<'_> {
     /// As [`Current::write_flag`].
     pub(crate) unsafe fn flags(&self, stream: Stream, all: impl Iterator<Item = OnFlag>) -> Result<()> {
         let operation = |one| {
-            let (operation, address, value) = match one {
-                OnFlag::Wait(address, value) => (WAIT_VALUE, address, value.into()),
-                OnFlag::Write(address, value) => (WRITE_VALUE, address, value.into()),
-                OnFlag::WriteLong(address, value) => (WRITE_VALUE_64, address, value),
+            let (operation, address, value, flags) = match one {
+                OnFlag::Wait(address, value) => (WAIT_VALUE, address, value.into(), WAIT_GEQ),
+                OnFlag::Write(address, value) => (WRITE_VALUE, address, value.into(), 0),
+                OnFlag::Await(address, value) => (WAIT_VALUE_64, address, value, WAIT_EQ),
             };
             MemOp {
                 operation,
                 address,
                 value,
-                flags: WAIT_GEQ, // of a write: none
+                flags,
                 alias: 0,
                 rest: 0,
             }
@@ -685,9 +685,10 @@ const UNIFIED_MEMORY: c_int = 4;
 const PORTABLE: u32 = 1;
 const DEVICE_MAP: u32 = 2;
 const WAIT_GEQ: u32 = 0;
+const WAIT_EQ: u32 = 1;
 const WAIT_VALUE: c_int = 1;
 const WRITE_VALUE: c_int = 2;
-const WRITE_VALUE_64: c_int = 5;
+const WAIT_VALUE_64: c_int = 4;
 /// Operations on flags that the driver takes in one call.
 const MOST_AT_ONCE: usize = 255;
 const WITHOUT_TIME: u32 = 2;

@@ -15,11 +15,19 @@
 //! same round, because by the same argument none was left over; and j's stream wrote it after it had set A[i → j] back. The same holds of
 //! B with the A of the next round. Who is through a meeting has seen all others' flags, hence what their streams did before.
 //!
+//! Where kernels know when they are through (see [`Flags::meeting`]) they set the flags, and no stream writes any: each write by a stream
+//! costs the device half a microsecond in which no other stream's is done. A flag is a byte then, and those for which a rank waits are
+//! together in two words, so that its stream waits for all at once. Kernels set them back: the kernel at the end of phase A's part, before it
+//! tells that it has come to B, those of A; the one that begins the next round those of B. No meeting is lost by the same argument.
+//!
 //! When the communicator has failed the host writes 1 to all that its rank's stream waits for, again and again, because the stream sets
 //! back what it has waited for. It first says so in a word that all ranks see: what streams that were let go write to others is no sign
 //! that anything is done.
 
-use super::driver::{Capture, Current, OnFlag, Stream};
+use super::{
+    driver::{Capture, Current, OnFlag, Stream},
+    kernels::args::Meeting,
+};
 use crate::{
     mem::Region,
     sys::memfd::{Layout, Shared},
@@ -31,7 +39,7 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{
-            AtomicU32, AtomicUsize,
+            AtomicU32, AtomicU64, AtomicUsize,
             Ordering::{Acquire, Relaxed, Release},
         },
     },
@@ -69,6 +77,8 @@ struct Board {
     calls: [Line; MOST_RANKS],
     /// By rank, whether it lets its stream go because of a failure.
     failed: Line,
+    /// By phase, by the rank that waits: a byte for each that tells it.
+    arrivals: [[Bytes; MOST_RANKS]; 2],
 }
 
 // SAFETY: `repr(C)`, all atomics, aligned to a line.
@@ -77,6 +87,13 @@ unsafe impl Layout for Board {}
 /// A line of the caches.
 #[repr(C, align(64))]
 struct Line([AtomicU32; 16]);
+
+/// A byte for each rank, and what fills a line of the caches.
+#[repr(C, align(64))]
+struct Bytes([AtomicU64; 8]);
+
+/// Words of them that have all bytes of ranks.
+const WORDS: usize = MOST_RANKS / 8;
 
 /// To which the last call has come.
 #[derive(Clone, Copy)]
@@ -121,28 +138,53 @@ impl Flags {
         Ok((flags, fd))
     }
 
-    /// Has `stream` do what is to be done `before`, meet those of the other ranks, and do what is to be done `after` that.
+    /// Has `stream` meet those of the other ranks.
     ///
     /// # Errors
     /// [`Error::Cuda`].
-    pub(crate) fn meet(
-        &self,
-        current: &Current<'_>,
-        stream: Stream,
-        phase: Phase,
-        [before, after]: [&[OnFlag]; 2],
-    ) -> Result<()> {
-        let slot = |Slot { from, to }: Slot| self.address_of(self.slot(phase, from, to));
+    pub(crate) fn meet(&self, current: &Current<'_>, stream: Stream, phase: Phase) -> Result<()> {
+        let slot = |Slot { from, to }: Slot| self.address_of_word(self.slot(phase, from, to));
         let on = |step| match step {
             Step::Set(at) => OnFlag::Write(slot(at), SET),
             Step::Await(at) => OnFlag::Wait(slot(at), SET),
             Step::Clear(at) => OnFlag::Write(slot(at), 0),
         };
-        let meeting = meeting(self.rank, self.ranks).map(on);
-        let all = before.iter().copied().chain(meeting).chain(after.iter().copied());
-        // SAFETY: the board stays as long as a stream or a graph may use it: who drops this sees to that. What is written beside lies in
-        // windows, which stay.
-        unsafe { current.flags(stream, all) }
+        // SAFETY: the board stays as long as a stream or a graph may use it: who drops this sees to that.
+        unsafe { current.flags(stream, meeting(self.rank, self.ranks).map(on)) }
+    }
+
+    /// What this rank's kernel tells when it has come to a meeting: by bytes, once those of the meeting before are set back.
+    pub(crate) fn meeting(&self, phase: Phase) -> Meeting {
+        let before = match phase {
+            Phase::A => Phase::B,
+            Phase::B => Phase::A,
+        };
+        let told = others(self.rank, self.ranks).map(|to| self.bytes(phase, to) + self.rank as u64);
+        Meeting::new(self.bytes(before, self.rank), told).expect("no more ranks than there are slots for")
+    }
+
+    /// Has `stream` wait until all others have told this rank that they have come to a meeting.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn hear(&self, current: &Current<'_>, stream: Stream, phase: Phase) -> Result<()> {
+        let at = self.bytes(phase, self.rank);
+        let words = all_others(self.rank, self.ranks).into_iter().enumerate();
+        let waits = words.filter(|(_, word)| *word != 0);
+        let waits = waits.map(|(i, word)| OnFlag::Await(at + (i * size_of::<u64>()) as u64, word));
+        // SAFETY: as in `meet`.
+        unsafe { current.flags(stream, waits) }
+    }
+
+    /// Where the device has the bytes of a rank.
+    fn bytes(&self, phase: Phase, rank: usize) -> u64 {
+        let bytes = &self.board.arrivals[phase as usize][rank];
+        self.address_of((&raw const *bytes).addr())
+    }
+
+    /// The word that says to which call the stream has come.
+    pub(crate) fn begun(&self) -> u64 {
+        self.address_of_word(self.point(Point::Begun))
     }
 
     /// The next call's number. Calls are given to streams in the order of their numbers.
@@ -167,7 +209,7 @@ impl Flags {
     }
 
     fn tell(&self, current: &Current<'_>, stream: Stream, point: Point, call: u32) -> Result<()> {
-        let word = self.address_of(self.point(point));
+        let word = self.address_of_word(self.point(point));
         // SAFETY: as in `meet`.
         unsafe { current.write_flag(stream, word, call) }
     }
@@ -225,6 +267,11 @@ impl Flags {
                 self.slot(phase, from, self.rank).store(SET, Release);
             }
         }
+        for bytes in self.board.arrivals.each_ref().map(|of| &of[self.rank]) {
+            for (to, word) in bytes.0.iter().zip(all_others(self.rank, self.ranks)) {
+                to.store(word, Release);
+            }
+        }
     }
 
     fn slot(&self, phase: Phase, from: usize, to: usize) -> &AtomicU32 {
@@ -236,9 +283,13 @@ impl Flags {
     }
 
     /// By which the device knows a word of the board.
-    fn address_of(&self, word: &AtomicU32) -> u64 {
-        let before = (&raw const *word).addr() - (&raw const *self.board).addr();
-        self.address + before as u64
+    fn address_of_word(&self, word: &AtomicU32) -> u64 {
+        self.address_of((&raw const *word).addr())
+    }
+
+    /// And what lies at an address in it.
+    fn address_of(&self, at: usize) -> u64 {
+        self.address + (at - (&raw const *self.board).addr()) as u64
     }
 }
 
@@ -287,6 +338,15 @@ fn meeting(me: usize, ranks: usize) -> impl Iterator<Item = Step> {
     let heard = move || others(me, ranks).map(move |from| Slot { from, to: me });
     told.chain(heard().map(Step::Await))
         .chain(heard().map(Step::Clear))
+}
+
+/// The words of a rank when all others have told it.
+fn all_others(me: usize, ranks: usize) -> [u64; WORDS] {
+    let mut words = [0; WORDS];
+    for rank in others(me, ranks) {
+        words[rank / 8] |= 1 << (rank % 8 * 8);
+    }
+    words
 }
 
 fn others(me: usize, ranks: usize) -> impl Iterator<Item = usize> {

@@ -8,8 +8,11 @@
 
 use super::{
     allocation::Allocation,
-    driver::{Capture, Context, Current, Driver, Event, OnFlag, Stream},
-    kernels::args::{CopyArgs, Entry, Lie, Range, ReduceArgs, Reducing, Swap, SwapArgs, shared_part},
+    driver::{Capture, Context, Current, Driver, Event, Stream},
+    kernels::args::{
+        ArriveArgs, CopyArgs, Entry, InCall, Lie, Meeting, Range, ReduceArgs, Reducing, Swap, SwapArgs,
+        shared_part,
+    },
     loaded::Loaded,
     symbols::{Address, IpcHandle},
 };
@@ -19,8 +22,7 @@ use crate::{
 };
 use std::{
     ffi::{c_int, c_void},
-    fmt,
-    mem::{self, offset_of},
+    fmt, mem,
     num::NonZero,
     process, ptr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -47,8 +49,7 @@ pub(crate) struct Window {
 /// A call of all ranks, where each finds the buffers of the others: what a rank's kernel does of it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Together<'r> {
-    /// What tells it from others: no two that differ have the same number.
-    pub(crate) call: NonZero<u64>,
+    pub(crate) call: InCall,
     /// Elements.
     pub(crate) count: usize,
     /// The ranks whose sources are reduced, so many bytes behind where their send buffers begin.
@@ -154,6 +155,12 @@ impl Window {
             };
             opened.map_err(|error| format!("the window of rank {of}: {error}"))
         };
+        // No call so far: all ranks count from here.
+        let cleared = self
+            .own()
+            .memory
+            .write(BYTES, Region::of(&[0u8; size_of::<Entry>()]));
+        cleared.map_err(|error| error.to_string())?;
         self.all = cards.iter().enumerate().map(open).collect::<Result<_, _>>()?;
         let is_here = |card: &Card| numbers(card)[..3] == self.home();
         self.together = self.own().kernels.writes_long && cards.iter().all(is_here);
@@ -309,21 +316,28 @@ impl Window {
         unsafe { self.own().kernels.launch(current, stream, launch) }
     }
 
-    /// What a stream writes to this rank's entry when its call begins, for others to find once they have met it, and when all are through
-    /// with it.
-    pub(crate) fn entry(
+    /// A call of all ranks in which kernels find their buffers, by a number that calls which differ do not have; whom its kernel tells that
+    /// it has come so far.
+    pub(crate) fn in_call(&self, call: NonZero<u64>, meeting: Meeting) -> InCall {
+        let own = self.own().memory.address() + BYTES as u64;
+        InCall { call, own, meeting }
+    }
+
+    /// Has `stream` begin a call on these buffers of this rank's: others find them once it has told them. A word that becomes its number.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn arrive(
         &self,
-        call: NonZero<u64>,
-        [send, recv]: [&Region<'static>; 2],
-    ) -> ([OnFlag; 3], OnFlag) {
-        let at = self.own().memory.address() + BYTES as u64;
-        let field = |offset: usize, value| OnFlag::WriteLong(at + offset as u64, value);
-        let begun = [
-            field(offset_of!(Entry, send), address(send)),
-            field(offset_of!(Entry, recv), address(recv)),
-            field(offset_of!(Entry, call), call.get()),
-        ];
-        (begun, field(offset_of!(Entry, call), 0))
+        current: &Current<'_>,
+        stream: Stream,
+        what: InCall,
+        buffers: [&Region<'static>; 2],
+        begun: Option<(u64, u32)>,
+    ) -> Result<()> {
+        let launch = ArriveArgs::new(what, buffers.map(address), begun);
+        // SAFETY: it writes to the window and to the flags, which stay.
+        unsafe { self.own().kernels.launch(current, stream, launch) }
     }
 
     fn entry_of(&self, rank: usize) -> u64 {
@@ -363,8 +377,8 @@ impl Window {
         &self,
         current: &Current<'_>,
         stream: Stream,
+        what: InCall,
         (me, block): (usize, usize),
-        call: NonZero<u64>,
     ) -> Result<()> {
         let swap = |other: usize| {
             let (begin, end) = shared_part(me, other, block as u64);
@@ -376,7 +390,7 @@ impl Window {
             }
         };
         let swaps: Vec<Swap> = (0..self.all.len()).map(swap).collect();
-        let launch = SwapArgs::new((self.entry_of(me), (me * block) as u64), call, &swaps)
+        let launch = SwapArgs::new(what, (me * block) as u64, &swaps)
             .ok_or_else(|| Error::internal("more ranks than a kernel exchanges blocks with"))?;
         // SAFETY: as in `reduce_together`.
         unsafe { self.own().kernels.launch(current, stream, launch) }
@@ -392,7 +406,6 @@ impl Own {
     fn new(driver: &'static Driver, context: Context, current: &Current<'_>) -> Result<Self> {
         let kernels = Loaded::of(driver, context)?;
         let memory = Allocation::new(driver, context, BYTES + size_of::<Entry>())?;
-        memory.write(BYTES, Region::of(&[0u8; size_of::<Entry>()]))?;
         let order = Mutex::new(Order {
             last: Event::new(current, driver)?,
             captured: (Event::new(current, driver)?, None),

@@ -402,6 +402,8 @@ int main(void) {
             run_threads(RANKS[i], graphs);
         }
         run_threads(3, differ);
+        fault = ABORTED;
+        run_threads(3, faulty);
     }
     return 0;
 }

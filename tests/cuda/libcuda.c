@@ -36,7 +36,7 @@ typedef struct {
     int file;
 } Memory;
 
-enum What { COPY, WRITE, WRITE_LONG, WAIT, KERNEL, PASS, AWAIT };
+enum What { COPY, WRITE, WAIT, WAIT_LONG, KERNEL, PASS, AWAIT };
 
 typedef struct Work {
     enum What what;
@@ -204,9 +204,10 @@ static void *copied(const void *from, size_t size) {
 }
 
 static size_t size_of_args(const char *function) {
-    return strcmp(function, "ccl_copy") == 0   ? sizeof(struct ccl_copy_args)
-           : strcmp(function, "ccl_swap") == 0 ? sizeof(struct ccl_swap_args)
-                                               : sizeof(struct ccl_reduce_args);
+    return strcmp(function, "ccl_copy") == 0     ? sizeof(struct ccl_copy_args)
+           : strcmp(function, "ccl_swap") == 0   ? sizeof(struct ccl_swap_args)
+           : strcmp(function, "ccl_arrive") == 0 ? sizeof(struct ccl_arrive_args)
+                                                 : sizeof(struct ccl_reduce_args);
 }
 
 /* What is in a list: work of its own, that is. */
@@ -243,8 +244,10 @@ static void *carry_out(void *given) {
         case WRITE:
             atomic_store((_Atomic uint32_t *)work->to, (uint32_t)work->value);
             break;
-        case WRITE_LONG:
-            atomic_store((_Atomic uint64_t *)work->to, work->value);
+        case WAIT_LONG:
+            while (atomic_load((_Atomic uint64_t *)work->to) != work->value) {
+                usleep(20);
+            }
             break;
         case WAIT:
             while ((int32_t)(atomic_load((_Atomic uint32_t *)work->to) - (uint32_t)work->value) < 0) {
@@ -609,6 +612,9 @@ int cuLaunchKernel(const char *function, unsigned grid, unsigned grid_y, unsigne
         struct ccl_copy_args *copy = args;
         code = translate(copy->from, copy->ranges, copy->bytes, 0);
         code = code != CUDA_SUCCESS ? code : translate(copy->to, copy->ranges, copy->bytes, 0);
+    } else if (strcmp(function, "ccl_arrive") == 0) {
+        struct ccl_arrive_args *arrive = args;
+        code = translate(&arrive->own, 1, NULL, sizeof(struct ccl_entry));
     } else if (strcmp(function, "ccl_swap") == 0) {
         struct ccl_swap_args *swap = args;
         code = translate(swap->entries, swap->n, NULL, sizeof(struct ccl_entry));
@@ -619,6 +625,7 @@ int cuLaunchKernel(const char *function, unsigned grid, unsigned grid_y, unsigne
         unsigned long long size = reduce->expected != 0 ? sizeof(struct ccl_entry) : each * reduce->count;
         code = translate(reduce->sources, reduce->n, NULL, size);
         code = code != CUDA_SUCCESS ? code : translate(reduce->destinations, reduce->m, NULL, size);
+        code = code != CUDA_SUCCESS || reduce->expected == 0 ? code : translate(&reduce->own, 1, NULL, size);
     }
     code = code != CUDA_SUCCESS
                ? code
@@ -948,9 +955,9 @@ int cuStreamWaitEvent(CUstream raw, Event *event, unsigned flags) {
 }
 
 static int flag(CUstream stream, enum What what, CUdeviceptr at, uint64_t value, unsigned flags) {
-    size_t size = what == WRITE_LONG ? 8 : 4;
+    size_t size = what == WAIT_LONG ? 8 : 4;
     char *there = alias((void *)at, size, 0, stack[depth - 1]->device);
-    if (there == NULL || at % size != 0 || flags != 0) {
+    if (there == NULL || at % size != 0 || flags != (what == WAIT_LONG)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     return give(stream, (Work){.what = what, .to = there, .value = value});
@@ -967,8 +974,8 @@ int cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMemOpPar
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (unsigned i = 0; i < count; i++) {
-        static const enum What WHAT[] = {PASS, WAIT, WRITE, PASS, PASS, WRITE_LONG};
-        enum What what = all[i].operation >= 1 && all[i].operation <= 5 ? WHAT[all[i].operation] : PASS;
+        static const enum What WHAT[] = {PASS, WAIT, WRITE, PASS, WAIT_LONG};
+        enum What what = all[i].operation >= 1 && all[i].operation <= 4 ? WHAT[all[i].operation] : PASS;
         int code = what == PASS ? CUDA_ERROR_INVALID_VALUE : flag(stream, what, all[i].address, all[i].value, all[i].flags);
         if (code != CUDA_SUCCESS) {
             return code;

@@ -2,7 +2,8 @@
  * compare). Whoever changes one builds the images anew.
  *
  * Buffers are given by their addresses; or, where `expected` is not 0, each by the address of the entry of the rank that it
- * is of, which the kernel reads: then it does nothing unless all these entries are of the call that is expected. */
+ * is of, which the kernel reads: then it does nothing unless all these entries are of the call that is expected, and of the turn of the
+ * rank's own. When it is through it tells the others. */
 #ifndef CCL_KERNELS_ARGS_H
 #define CCL_KERNELS_ARGS_H
 
@@ -11,12 +12,41 @@
 /* The most ranges of a copy. */
 #define CCL_MOST_RANGES 64
 
-/* Where the buffers of a rank's call are: in device memory, written by its stream. */
+/* Where the buffers of a rank's call are: in device memory, written by ccl_arrive. */
 struct ccl_entry {
     unsigned long long send;
     unsigned long long recv;
-    /* What the call is; 0: there is none. */
+    /* What the call is; 0: there was none. */
     unsigned long long call;
+    /* The number of the call among all. */
+    unsigned long long turn;
+    /* Blocks of this rank's kernel that are through. */
+    unsigned int done;
+    unsigned int reserved;
+};
+
+/* By what a kernel tells others that it is through: bytes in memory that the host sees too, for whose sum streams wait. */
+struct ccl_meeting {
+    /* Two words of this rank's own, of 8 bytes each, for which its stream has waited: they become 0 before anything is told. */
+    unsigned long long reset;
+    /* Bytes that become 1. */
+    unsigned long long told[CCL_MOST_SOURCES];
+    unsigned int n;
+    unsigned int reserved;
+};
+
+/* The beginning of a rank's call, by a kernel of one block. */
+struct ccl_arrive_args {
+    /* This rank's entry, and what it is to say; the turn is the next. */
+    unsigned long long own;
+    unsigned long long send;
+    unsigned long long recv;
+    unsigned long long call;
+    /* A word of 4 bytes that becomes `number`; 0: none. */
+    unsigned long long begun;
+    struct ccl_meeting meeting;
+    unsigned int number;
+    unsigned int reserved;
 };
 
 /* A reduction of `n` sources, in this order, whose result goes to `m` destinations. */
@@ -34,6 +64,9 @@ struct ccl_reduce_args {
     /* So many bytes from where the buffers of the entries begin. */
     unsigned long long source_at;
     unsigned long long destination_at;
+    /* This rank's own entry. */
+    unsigned long long own;
+    struct ccl_meeting meeting;
     unsigned int n;
     unsigned int m;
     unsigned int scaled;
@@ -66,6 +99,7 @@ struct ccl_swap_args {
     unsigned long long own;
     unsigned long long own_at;
     unsigned long long expected;
+    struct ccl_meeting meeting;
     unsigned int n;
     unsigned int reserved;
 };

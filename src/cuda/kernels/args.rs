@@ -20,6 +20,33 @@ pub(crate) struct Entry {
     pub(crate) send: u64,
     pub(crate) recv: u64,
     pub(crate) call: u64,
+    pub(crate) turn: u64,
+    pub(crate) done: u32,
+    pub(crate) reserved: u32,
+}
+
+/// `struct ccl_meeting`.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Meeting {
+    pub(super) reset: u64,
+    pub(super) told: [u64; MOST_SOURCES],
+    pub(super) n: u32,
+    pub(super) reserved: u32,
+}
+
+/// `struct ccl_arrive_args`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ArriveArgs {
+    pub(super) own: u64,
+    pub(super) send: u64,
+    pub(super) recv: u64,
+    pub(super) call: u64,
+    pub(super) begun: u64,
+    pub(super) meeting: Meeting,
+    pub(super) number: u32,
+    pub(super) reserved: u32,
 }
 
 /// `struct ccl_reduce_args`.
@@ -33,6 +60,8 @@ pub(crate) struct ReduceArgs {
     pub(super) expected: u64,
     pub(super) source_at: u64,
     pub(super) destination_at: u64,
+    pub(super) own: u64,
+    pub(super) meeting: Meeting,
     pub(super) n: u32,
     pub(super) m: u32,
     pub(super) scaled: u32,
@@ -63,6 +92,7 @@ pub(crate) struct SwapArgs {
     pub(super) own: u64,
     pub(super) own_at: u64,
     pub(super) expected: u64,
+    pub(super) meeting: Meeting,
     pub(super) n: u32,
     pub(super) reserved: u32,
 }
@@ -82,10 +112,58 @@ pub(crate) enum Lie {
     Here,
     /// The addresses are those of ranks' entries, all of which are to be of this call: so many bytes behind where their buffers begin.
     In {
-        call: NonZero<u64>,
+        call: InCall,
         source_at: u64,
         destination_at: u64,
     },
+}
+
+/// A call in which kernels find buffers by entries.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InCall {
+    /// What tells it from others.
+    pub(crate) call: NonZero<u64>,
+    /// This rank's own entry.
+    pub(crate) own: u64,
+    /// Whom the kernel tells that it is through.
+    pub(crate) meeting: Meeting,
+}
+
+impl Meeting {
+    /// Has these bytes set when the words at `reset` were set back; `None` of more than [`MOST_SOURCES`].
+    pub(crate) fn new(reset: u64, bytes: impl IntoIterator<Item = u64>) -> Option<Self> {
+        let mut meeting = Meeting {
+            reset,
+            ..Meeting::default()
+        };
+        for byte in bytes {
+            *meeting.told.get_mut(meeting.n as usize)? = byte;
+            meeting.n += 1;
+        }
+        Some(meeting)
+    }
+}
+
+impl ArriveArgs {
+    /// The beginning of a call on these buffers; a word that is to be told its number.
+    pub(crate) fn new(what: InCall, [send, recv]: [u64; 2], begun: Option<(u64, u32)>) -> Launch<ArriveArgs> {
+        let (begun, number) = begun.unwrap_or_default();
+        let args = ArriveArgs {
+            own: what.own,
+            send,
+            recv,
+            call: what.call.get(),
+            begun,
+            meeting: what.meeting,
+            number,
+            reserved: 0,
+        };
+        Launch {
+            kernel: Kernel::Arrive,
+            args,
+            items: 1,
+        }
+    }
 }
 
 /// How sources become one vector: what [`reduce_as`](crate::reduce::reduce_as) is told, and each source may have a
@@ -140,13 +218,13 @@ impl ReduceArgs {
             _ => Kernel::of(how.op, how.dtype, how.tree && sources.len() > 3),
         };
         let bytes = count * how.dtype.size() as u64;
-        let (expected, source_at, destination_at) = match lie {
-            Lie::Here => (0, 0, 0),
+        let (call, source_at, destination_at) = match lie {
+            Lie::Here => (None, 0, 0),
             Lie::In {
                 call,
                 source_at,
                 destination_at,
-            } => (call.get(), source_at, destination_at),
+            } => (Some(call), source_at, destination_at),
         };
         let mut args = ReduceArgs {
             sources: [0; MOST_SOURCES],
@@ -156,9 +234,11 @@ impl ReduceArgs {
                 Kernel::Reduce(Op::BitAnd | Op::BitOr | Op::BitXor, _) => bytes,
                 _ => count,
             },
-            expected,
+            expected: call.map_or(0, |what| what.call.get()),
             source_at,
             destination_at,
+            own: call.map_or(0, |what| what.own),
+            meeting: call.map_or_else(Meeting::default, |what| what.meeting),
             n: sources.len() as u32,
             m: destinations.len() as u32,
             scaled: 0,
@@ -215,13 +295,9 @@ pub(crate) struct Swap {
 }
 
 impl SwapArgs {
-    /// The exchanges of the rank with the entry `own`, whose block begins at `own_at` in the others' buffers, in this call; `None` where
-    /// there are none or more than [`MOST_SOURCES`].
-    pub(crate) fn new(
-        (own, own_at): (u64, u64),
-        call: NonZero<u64>,
-        swaps: &[Swap],
-    ) -> Option<Launch<SwapArgs>> {
+    /// The exchanges of the rank whose block begins at `own_at` in the others' buffers; `None` where there are none or more than
+    /// [`MOST_SOURCES`].
+    pub(crate) fn new(what: InCall, own_at: u64, swaps: &[Swap]) -> Option<Launch<SwapArgs>> {
         if !(1..=MOST_SOURCES).contains(&swaps.len()) {
             return None;
         }
@@ -230,9 +306,10 @@ impl SwapArgs {
             begins: [0; MOST_SOURCES],
             bytes: [0; MOST_SOURCES],
             blocks: [0; MOST_SOURCES],
-            own,
+            own: what.own,
             own_at,
-            expected: call.get(),
+            expected: what.call.get(),
+            meeting: what.meeting,
             n: swaps.len() as u32,
             reserved: 0,
         };

@@ -44,6 +44,21 @@ static auto found(Find find) {
     return value;
 }
 
+static inline void fence() {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+static inline void set_byte(unsigned long long at) {
+    __atomic_store_n(reinterpret_cast<unsigned char *>(at), 1, __ATOMIC_RELEASE);
+}
+
+// Threads of the launch that are not through.
+static thread_local unsigned long long left;
+
+static inline bool is_last(unsigned long long) {
+    return --left == 0;
+}
+
 #define FOUND(what) found([&] { return what; })
 #define OF_BLOCK(k, n) u32 k = 0; k < (n); ++k
 #define ALL_OF_BLOCK(is_so) (is_so)
@@ -62,6 +77,7 @@ template <class Args>
 void launch(void (*kernel)(Args), const void *args, unsigned grid, unsigned block, bool backwards) {
     gridDim.x = grid, blockDim.x = block, is_first = true;
     const unsigned long long all = 1ull * grid * block;
+    left = all;
     for (unsigned long long i = 0; i < all; ++i) {
         const unsigned long long thread = backwards ? all - 1 - i : i;
         blockIdx.x = unsigned(thread / block), threadIdx.x = unsigned(thread % block);
@@ -85,25 +101,33 @@ extern "C" long long ccl_kernels_on_host(const char *name, const void *args, uns
     ALL_KERNELS(RUN_REDUCE, RUN_BITWISE, RUN_TREE)
     RUN(ccl_copy)
     RUN(ccl_swap)
+    RUN(ccl_arrive)
     return -1;
 }
 
 // Sizes and offsets of the arguments' fields, as C++ has them.
 extern "C" unsigned ccl_kernels_layout(const unsigned long long **layout) {
-#define AT(type, field) offsetof(struct type, field)
+#define OFFSET(type, field) offsetof(struct type, field)
     static const unsigned long long all[] = {
-        sizeof(ccl_reduce_args),         AT(ccl_reduce_args, sources),   AT(ccl_reduce_args, destinations),
-        AT(ccl_reduce_args, scalars),    AT(ccl_reduce_args, count),     AT(ccl_reduce_args, expected),
-        AT(ccl_reduce_args, source_at),  AT(ccl_reduce_args, destination_at),
-        AT(ccl_reduce_args, n),          AT(ccl_reduce_args, m),         AT(ccl_reduce_args, scaled),
-        AT(ccl_reduce_args, ranks),      AT(ccl_reduce_args, rounded),   AT(ccl_reduce_args, reserved),
-        sizeof(ccl_copy_args),           AT(ccl_copy_args, from),        AT(ccl_copy_args, to),
-        AT(ccl_copy_args, bytes),        AT(ccl_copy_args, ranges),      AT(ccl_copy_args, reserved),
-        sizeof(ccl_swap_args),           AT(ccl_swap_args, entries),     AT(ccl_swap_args, begins),
-        AT(ccl_swap_args, bytes),        AT(ccl_swap_args, blocks),      AT(ccl_swap_args, own),
-        AT(ccl_swap_args, own_at),       AT(ccl_swap_args, expected),    AT(ccl_swap_args, n),
-        AT(ccl_swap_args, reserved),     sizeof(ccl_entry),              AT(ccl_entry, send),
-        AT(ccl_entry, recv),             AT(ccl_entry, call),
+        sizeof(ccl_reduce_args),         OFFSET(ccl_reduce_args, sources),   OFFSET(ccl_reduce_args, destinations),
+        OFFSET(ccl_reduce_args, scalars),    OFFSET(ccl_reduce_args, count),     OFFSET(ccl_reduce_args, expected),
+        OFFSET(ccl_reduce_args, source_at),  OFFSET(ccl_reduce_args, destination_at),
+        OFFSET(ccl_reduce_args, own),        OFFSET(ccl_reduce_args, meeting),
+        OFFSET(ccl_reduce_args, n),          OFFSET(ccl_reduce_args, m),         OFFSET(ccl_reduce_args, scaled),
+        OFFSET(ccl_reduce_args, ranks),      OFFSET(ccl_reduce_args, rounded),   OFFSET(ccl_reduce_args, reserved),
+        sizeof(ccl_copy_args),           OFFSET(ccl_copy_args, from),        OFFSET(ccl_copy_args, to),
+        OFFSET(ccl_copy_args, bytes),        OFFSET(ccl_copy_args, ranges),      OFFSET(ccl_copy_args, reserved),
+        sizeof(ccl_swap_args),           OFFSET(ccl_swap_args, entries),     OFFSET(ccl_swap_args, begins),
+        OFFSET(ccl_swap_args, bytes),        OFFSET(ccl_swap_args, blocks),      OFFSET(ccl_swap_args, own),
+        OFFSET(ccl_swap_args, own_at),       OFFSET(ccl_swap_args, expected),    OFFSET(ccl_swap_args, meeting),
+        OFFSET(ccl_swap_args, n),            OFFSET(ccl_swap_args, reserved),    sizeof(ccl_entry),
+        OFFSET(ccl_entry, send),             OFFSET(ccl_entry, recv),            OFFSET(ccl_entry, call),
+        OFFSET(ccl_entry, turn),             OFFSET(ccl_entry, done),            OFFSET(ccl_entry, reserved),
+        sizeof(ccl_meeting),             OFFSET(ccl_meeting, reset),         OFFSET(ccl_meeting, told),
+        OFFSET(ccl_meeting, n),              OFFSET(ccl_meeting, reserved),      sizeof(ccl_arrive_args),
+        OFFSET(ccl_arrive_args, own),        OFFSET(ccl_arrive_args, send),      OFFSET(ccl_arrive_args, recv),
+        OFFSET(ccl_arrive_args, call),       OFFSET(ccl_arrive_args, begun),     OFFSET(ccl_arrive_args, meeting),
+        OFFSET(ccl_arrive_args, number),     OFFSET(ccl_arrive_args, reserved),
     };
     *layout = all;
     return sizeof(all) / sizeof(all[0]);

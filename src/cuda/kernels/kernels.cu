@@ -1,5 +1,5 @@
 // All kernels, by names that follow a rule (mod.rs): ccl_reduce_<operation>_<type>, ccl_tree_<operation>_<type>,
-// ccl_copy, ccl_swap.
+// ccl_copy, ccl_swap, ccl_arrive.
 //
 // `scripts/kernels build` makes the images of it. host.cpp compiles the same text for the processor.
 #ifdef __CUDACC__
@@ -9,6 +9,7 @@
 #define ROLLED _Pragma("unroll 1")
 #endif
 
+#include "arrive.h"
 #include "copy.h"
 #include "list.h"
 #include "reduce.h"
@@ -34,6 +35,10 @@ ALL_KERNELS(REDUCE, BITWISE, TREE)
 
 KERNEL(ccl_copy)(const __grid_constant__ ccl_copy_args args) {
     copy(args);
+}
+
+KERNEL(ccl_arrive)(const __grid_constant__ ccl_arrive_args args) {
+    arrive(args);
 }
 
 KERNEL(ccl_swap)(const __grid_constant__ ccl_swap_args args) {

@@ -36,6 +36,8 @@ pub(crate) enum Kernel {
     Tree(Op, DType),
     /// `ccl_copy`.
     Copy,
+    /// `ccl_arrive`: a call begins in which kernels find the buffers of all ranks.
+    Arrive,
     /// `ccl_swap`: ranks exchange blocks.
     Swap,
 }
@@ -43,7 +45,7 @@ pub(crate) enum Kernel {
 impl Kernel {
     /// All of them: for what there is a kernel of its own. [`Kernel::of`] says which one others share.
     pub(crate) fn all() -> Vec<Kernel> {
-        let mut all = vec![Kernel::Copy, Kernel::Swap];
+        let mut all = vec![Kernel::Copy, Kernel::Swap, Kernel::Arrive];
         for op in [
             Op::Sum,
             Op::Prod,
@@ -92,6 +94,7 @@ impl Kernel {
             Kernel::Tree(op, dtype) => format!("ccl_tree_{op}_{dtype}"),
             Kernel::Copy => "ccl_copy".to_owned(),
             Kernel::Swap => "ccl_swap".to_owned(),
+            Kernel::Arrive => "ccl_arrive".to_owned(),
         }
     }
 }

@@ -3,51 +3,52 @@
 
 #include "sides.h"
 
-// The operations. An average and a pre-multiplied sum are sums that the arguments say more about.
+// The operations. An average and a pre-multiplied sum are sums that the arguments say more about. By the one that COPIES
+// a single source is copied.
 struct sum_ {
-    static const bool IS_SUM = true;
+    static const bool IS_SUM = true, COPIES = false;
     template <class N>
     DEVICE static typename N::Wide of(typename N::Wide a, typename N::Wide b) {
         return a + b;
     }
 };
 struct prod_ {
-    static const bool IS_SUM = false;
+    static const bool IS_SUM = false, COPIES = false;
     template <class N>
     DEVICE static typename N::Wide of(typename N::Wide a, typename N::Wide b) {
         return a * b;
     }
 };
 struct max_ {
-    static const bool IS_SUM = false;
+    static const bool IS_SUM = false, COPIES = false;
     template <class N>
     DEVICE static typename N::Wide of(typename N::Wide a, typename N::Wide b) {
         return N::larger(a, b);
     }
 };
 struct min_ {
-    static const bool IS_SUM = false;
+    static const bool IS_SUM = false, COPIES = false;
     template <class N>
     DEVICE static typename N::Wide of(typename N::Wide a, typename N::Wide b) {
         return N::smaller(a, b);
     }
 };
 struct bitand_ {
-    static const bool IS_SUM = false;
+    static const bool IS_SUM = false, COPIES = false;
     template <class N>
     DEVICE static typename N::Wide of(typename N::Wide a, typename N::Wide b) {
         return a & b;
     }
 };
 struct bitor_ {
-    static const bool IS_SUM = false;
+    static const bool IS_SUM = false, COPIES = true;
     template <class N>
     DEVICE static typename N::Wide of(typename N::Wide a, typename N::Wide b) {
         return a | b;
     }
 };
 struct bitxor_ {
-    static const bool IS_SUM = false;
+    static const bool IS_SUM = false, COPIES = false;
     template <class N>
     DEVICE static typename N::Wide of(typename N::Wide a, typename N::Wide b) {
         return a ^ b;
@@ -169,23 +170,53 @@ struct Piece {
     }
 };
 
-// A kernel: packs by elements PACKED, BYTES bytes at a time, and what is before and after them by elements N.
-template <class N, class PACKED, class Op, int BYTES, bool TREE>
-DEVICE void reduce(const ccl_reduce_args &args) {
-    SHARED Sides sides;
-    const u32 size = sizeof(typename N::Raw);
-    if (!FOUND(find(args, size, sides))) {
-        return;
+// Copies packs of the one source from number i on, four of a thread at a time, so that as many loads are under way; from what number on
+// they are left.
+DEVICE u64 copy_packs(const ccl_reduce_args &args, const Sides &sides, u64 i, u64 threads) {
+    for (; i + 3 * threads < sides.packs; i += 4 * threads) {
+        Bits<16> bits[4];
+        UNROLL
+        for (int j = 0; j < 4; ++j) {
+            bits[j] = Memory<16>::load(sides.sources[0] + sides.head + (i + j * threads) * 16);
+        }
+        ROLLED
+        for (u32 k = 0; k < args.m; ++k) {
+            UNROLL
+            for (int j = 0; j < 4; ++j) {
+                Memory<16>::store(sides.destinations[k] + sides.head + (i + j * threads) * 16, bits[j]);
+            }
+        }
     }
+    return i;
+}
+
+// All packs by elements PACKED, BYTES bytes at a time, and what is before and after them by elements N.
+template <class N, class PACKED, class Op, int BYTES, bool TREE>
+DEVICE void reduce(const ccl_reduce_args &args, const Sides &sides) {
+    const u32 size = sizeof(typename N::Raw);
     const u64 thread = u64(blockIdx.x) * blockDim.x + threadIdx.x, threads = u64(gridDim.x) * blockDim.x;
+    u64 i = Op::COPIES && args.n == 1 ? copy_packs(args, sides, thread, threads) : thread;
     ROLLED
-    for (u64 i = thread; i < sides.packs * (16 / BYTES); i += threads) {
+    for (; i < sides.packs * (16 / BYTES); i += threads) {
         Piece<PACKED, Op, BYTES, TREE>::reduce(args, sides, sides.head * size + i * BYTES, true);
     }
     const u64 packed = sides.packs * (16 / size);
     ROLLED
-    for (u64 i = thread; i < args.count - packed; i += threads) {
+    for (i = thread; i < args.count - packed; i += threads) {
         const u64 at = i < sides.head ? i : i + packed;
         Piece<N, Op, int(sizeof(typename N::Raw)), TREE>::reduce(args, sides, at * size, sides.whole);
+    }
+}
+
+// A kernel.
+template <class N, class PACKED, class Op, int BYTES, bool TREE>
+DEVICE void reduce(const ccl_reduce_args &args) {
+    SHARED Sides sides;
+    const u32 size = sizeof(typename N::Raw);
+    if (FOUND(find(args, size, sides))) {
+        reduce<N, PACKED, Op, BYTES, TREE>(args, sides);
+    }
+    if (args.expected) {
+        leave(args.own, args.meeting);
     }
 }

@@ -1,4 +1,5 @@
-// Where a kernel's buffers are: at addresses that it was launched with, or that it finds in the entries of ranks.
+// Where a kernel's buffers are: at addresses that it was launched with, or that it finds in the entries of ranks; and how it tells other
+// ranks that it is through with them.
 #pragma once
 
 #include "args.h"
@@ -16,13 +17,66 @@
 DEVICE u64 reached(u64 at, u64) {
     return at;
 }
+
+DEVICE void fence() {
+    __threadfence_system();
+}
+
+// Sets a byte to 1, for streams and the host to see.
+DEVICE void set_byte(u64 at) {
+    asm volatile("st.relaxed.sys.global.u8 [%0], %1;" : : "l"(global(at)), "r"(1) : "memory");
+}
+
+// Whether this thread is the last of the launch: what all others have done is done. `done` counts blocks, and is 0 again afterwards.
+DEVICE bool is_last(u64 done) {
+    __syncthreads();
+    if (threadIdx.x != 0) {
+        return false;
+    }
+    u32 before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(global(done)) : "memory");
+    if (before != gridDim.x - 1) {
+        return false;
+    }
+    Memory<4>::store(done, {{0}});
+    return true;
+}
 #endif
 
+// Of an entry: where a field is.
+#define AT(entry, field) reinterpret_cast<u64>(&reinterpret_cast<ccl_entry *>(entry)->field)
+
+DEVICE void store_number(u64 at, u64 number) {
+    Memory<8>::store(at, {{u32(number), u32(number >> 32)}});
+}
+
+// By one thread: what the launch has done is seen by whoever sees the bytes.
+DEVICE void tell(const ccl_meeting &meeting) {
+    store_number(meeting.reset, 0);
+    store_number(meeting.reset + 8, 0);
+    fence();
+    ROLLED
+    for (u32 k = 0; k < meeting.n; ++k) {
+        set_byte(meeting.told[k]);
+    }
+}
+
+// At the end of a kernel that found its buffers in entries.
+DEVICE void leave(u64 own, const ccl_meeting &meeting) {
+    if (is_last(AT(own, done))) {
+        tell(meeting);
+    }
+}
+
 // The number of a rank's entry at one of its fields.
-#define FIELD(entry, field) number(reinterpret_cast<u64>(&reinterpret_cast<const ccl_entry *>(entry)->field))
+#define FIELD(entry, field) number(AT(entry, field))
 DEVICE u64 number(u64 at) {
     const Bits<8> two = Memory<8>::load(at);
     return u64(two.word[0]) | u64(two.word[1]) << 32;
+}
+
+DEVICE bool is_of(u64 entry, u64 call, u64 turn) {
+    return FIELD(entry, call) == call && FIELD(entry, turn) == turn;
 }
 
 // The addresses of a reduction's sources and destinations, for the threads of a block to look up, and how they lie.
@@ -40,12 +94,13 @@ struct Sides {
 DEVICE bool find(const ccl_reduce_args &args, u32 size, Sides &sides) {
     const bool are_entries = args.expected != 0;
     if (are_entries) {
+        const u64 turn = FIELD(args.own, turn);
         bool agreed = true;
         for (OF_BLOCK(k, args.n)) {
-            agreed = agreed && FIELD(args.sources[k], call) == args.expected;
+            agreed = agreed && is_of(args.sources[k], args.expected, turn);
         }
         for (OF_BLOCK(k, args.m)) {
-            agreed = agreed && FIELD(args.destinations[k], call) == args.expected;
+            agreed = agreed && is_of(args.destinations[k], args.expected, turn);
         }
         if (!ALL_OF_BLOCK(agreed)) {
             return false;

@@ -49,9 +49,10 @@ DEVICE void swap_words(const Ends &ends, u64 part, u64 parts) {
 
 // The ends of all exchanges; false: the entries are of another call.
 DEVICE bool meet(const ccl_swap_args &args, Ends *ends) {
-    bool agreed = FIELD(args.own, call) == args.expected;
+    const u64 turn = FIELD(args.own, turn);
+    bool agreed = is_of(args.own, args.expected, turn);
     for (OF_BLOCK(k, args.n)) {
-        agreed = agreed && FIELD(args.entries[k], call) == args.expected;
+        agreed = agreed && is_of(args.entries[k], args.expected, turn);
     }
     if (!ALL_OF_BLOCK(agreed)) {
         return false;
@@ -72,10 +73,8 @@ DEVICE bool meet(const ccl_swap_args &args, Ends *ends) {
 // Blocks are dealt to the exchanges as to the ranges of a copy.
 DEVICE void swap(const ccl_swap_args &args) {
     SHARED Ends all[CCL_MOST_SOURCES];
-    if (!FOUND(meet(args, all))) {
-        return;
-    }
-    for (u64 k = blockIdx.x % args.n; k < args.n; k += gridDim.x) {
+    const u32 n = FOUND(meet(args, all)) ? args.n : 0;
+    for (u64 k = blockIdx.x % args.n; k < n; k += gridDim.x) {
         const Ends &ends = all[k];
         const u64 part = blockIdx.x / args.n, others = gridDim.x > k ? (gridDim.x - 1 - k) / args.n : 0;
         const u64 differ = (ends.send ^ ends.recv) | (ends.send ^ ends.other_send) | (ends.send ^ ends.other_recv);
@@ -87,4 +86,5 @@ DEVICE void swap(const ccl_swap_args &args) {
             swap_words<1>(ends, part, others + 1);
         }
     }
+    leave(args.own, args.meeting);
 }

@@ -187,7 +187,12 @@ fn what_no_kernel_does_is_refused() {
         bytes: 0,
     };
     assert!(CopyArgs::new(&[range; 64]).is_some() && CopyArgs::new(&[range; 65]).is_none());
-    let swaps = |n| SwapArgs::new((16, 0), NonZero::<u64>::MIN, &vec![SWAP; n]).is_some();
+    let what = args::InCall {
+        call: NonZero::<u64>::MIN,
+        own: 16,
+        meeting: args::Meeting::default(),
+    };
+    let swaps = |n| SwapArgs::new(what, 0, &vec![SWAP; n]).is_some();
     assert!(swaps(1) && swaps(16) && !swaps(0) && !swaps(17));
 }
 

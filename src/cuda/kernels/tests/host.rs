@@ -4,12 +4,13 @@
 //! smaller of two float32, loads and stores.
 
 use super::{
-    args::{Entry, Launch, Swap},
+    args::{ArriveArgs, Entry, InCall, Launch, Meeting, Swap},
     *,
 };
 use crate::mem::Region;
 use crate::reduce::{Manner, reduce_as};
 use std::{
+    cell::UnsafeCell,
     ffi::{CString, c_char, c_int, c_longlong, c_uint, c_void},
     mem::offset_of,
     num::NonZero,
@@ -76,12 +77,15 @@ fn arguments_lie_where_the_kernels_look_for_them() {
         ($t:ty: $($field:ident)*) => { [size_of::<$t>() as u64, $(offset_of!($t, $field) as u64),*] };
     }
     let reduce = layout!(
-        ReduceArgs: sources destinations scalars count expected source_at destination_at n m scaled ranks rounded reserved
+        ReduceArgs: sources destinations scalars count expected source_at destination_at own meeting n m scaled ranks rounded reserved
     );
     let copy = layout!(CopyArgs: from to bytes ranges reserved);
-    let swap = layout!(SwapArgs: entries begins bytes blocks own own_at expected n reserved);
-    let entry = layout!(Entry: send recv call);
-    assert_eq!(found, [&reduce[..], &copy[..], &swap[..], &entry[..]].concat());
+    let swap = layout!(SwapArgs: entries begins bytes blocks own own_at expected meeting n reserved);
+    let entry = layout!(Entry: send recv call turn done reserved);
+    let meeting = layout!(Meeting: reset told n reserved);
+    let arrive = layout!(ArriveArgs: own send recv call begun meeting number reserved);
+    let all = [&reduce[..], &copy, &swap, &entry, &meeting, &arrive];
+    assert_eq!(found, all.concat());
 }
 
 /// Vectors in one piece of memory, each so many bytes after a multiple of 16, with some bytes around that must stay.
@@ -167,6 +171,67 @@ fn fill(dtype: DType, random: &mut fastrand::Rng, bytes: &mut [u8]) {
     }
 }
 
+/// Where a value lies, for a kernel.
+fn place<T>(value: &T) -> u64 {
+    (&raw const *value).expose_provenance() as u64
+}
+
+/// What a kernel tells: two words that it sets back, and three bytes that it sets, of eight.
+struct Told(Box<[UnsafeCell<u64>; 3]>);
+
+impl Told {
+    fn new() -> Self {
+        Told(Box::new([u64::MAX, u64::MAX, 0].map(UnsafeCell::new)))
+    }
+
+    fn in_call(&self, call: u64, own: u64) -> InCall {
+        let bytes = place(&self.0[2]);
+        InCall {
+            call: NonZero::new(call).unwrap(),
+            own,
+            meeting: Meeting::new(place(&self.0[0]), [1, 2, 7].map(|byte| bytes + byte)).unwrap(),
+        }
+    }
+
+    /// That it has, and makes it ready for the next.
+    fn check(&self) {
+        let words = self.0.each_ref().map(|word| {
+            // SAFETY: no kernel runs.
+            unsafe { word.get().replace(0) }
+        });
+        assert_eq!(words, [0, 0, 0x0100_0000_0001_0100]);
+    }
+}
+
+/// A call begins: what the entry says then, and that the others are told.
+#[test]
+fn who_arrives_says_so() {
+    let told = Told::new();
+    let mut number = 0u32;
+    let mut entry = Entry {
+        send: 0,
+        recv: 0,
+        call: 0,
+        turn: 4,
+        done: 0,
+        reserved: 0,
+    };
+    let what = told.in_call(9, (&raw mut entry).expose_provenance() as u64);
+    let begun = ((&raw mut number).expose_provenance() as u64, 77);
+    launch(&ArriveArgs::new(what, [16, 1 << 40], Some(begun)), 1, 32, true);
+    told.check();
+    launch(&ArriveArgs::new(what, [16, 1 << 40], None), 1, 32, false);
+    told.check();
+    let Entry {
+        send,
+        recv,
+        call,
+        turn,
+        ..
+    } = entry;
+    assert_eq!((send, recv, call, turn, number), (16, 1 << 40, 9, 6, 77));
+}
+
 /// One call, on both sides.
 #[derive(Debug)]
 struct Case<'s> {
@@ -210,33 +275,40 @@ impl Case<'_> {
                 send,
                 recv,
                 call: seed,
+                turn: 7,
+                done: 0,
+                reserved: 0,
             };
             let begins = froms.iter().map(|from| side(from - source_at, 1));
-            let mut entries: Vec<_> = begins
-                .chain(tos.iter().map(|to| side(1, to - destination_at)))
-                .collect();
-            let at: Vec<u64> = (entries
-                .iter()
-                .map(|entry| (&raw const *entry).expose_provenance() as u64))
-            .collect();
-            let (froms, tos) = at.split_at(froms.len());
-            let call = NonZero::new(seed).unwrap();
+            let begins = begins.chain(tos.iter().map(|to| side(1, to - destination_at)));
+            let mut entries: Vec<Entry> = begins.chain([side(0, 0)]).collect();
+            let at: Vec<u64> = entries.iter().map(place).collect();
+            let (froms, rest) = at.split_at(froms.len());
+            let (tos, own) = rest.split_at(tos.len());
+            let told = Told::new();
+            let call = told.in_call(seed, own[0]);
             let lie = Lie::In {
                 call,
                 source_at,
                 destination_at,
             };
-            // Of another call: nothing is done.
-            let alien = seed as usize % entries.len();
-            entries[alien].call = [0, seed + 1][seed as usize / 2 % 2];
+            // Of another call or turn: nothing is done, but all others are told.
+            let alien = &mut entries[seed as usize % (at.len() - 1)];
+            match seed as usize / 2 % 3 {
+                0 => alien.call = 0,
+                1 => alien.call += 1,
+                _ => alien.turn -= 1,
+            }
             run(lie, froms, tos);
-            assert!(
-                results.memory.iter().all(|&byte| byte == 0x5a || byte == 0xa5),
-                "{self:?}"
-            );
-            entries[alien].call = seed;
+            told.check();
+            let is_new = |&byte: &u8| byte == 0x5a || byte == 0xa5;
+            assert!(results.memory.iter().all(is_new), "{self:?}");
+            let alien = &mut entries[seed as usize % (at.len() - 1)];
+            (alien.call, alien.turn) = (seed, 7);
             run(lie, froms, tos);
+            told.check();
         }
+
         assert!(sources.memory == before && results.are_alone(), "{self:?}");
 
         let mut want = vec![0u8; len];
@@ -506,13 +578,13 @@ fn blocks_are_exchanged_where_they_are() {
                 send: from[rank],
                 recv: if in_place[rank] { from[rank] } else { to[rank] },
                 call: seed,
+                turn: 3,
+                done: 0,
+                reserved: 0,
             })
             .collect();
-        let at: Vec<u64> = entries
-            .iter()
-            .map(|entry| (&raw const *entry).expose_provenance() as u64)
-            .collect();
-        let call = NonZero::new(seed).unwrap();
+        let at: Vec<u64> = entries.iter().map(place).collect();
+        let told = Told::new();
         let mut all = |call| {
             for me in 0..ranks {
                 let swaps: Vec<Swap> = (0..ranks)
@@ -526,13 +598,15 @@ fn blocks_are_exchanged_where_they_are() {
                         }
                     })
                     .collect();
-                let launched = SwapArgs::new((at[me], (me * block) as u64), call, &swaps).unwrap();
+                let what = told.in_call(call, at[me]);
+                let launched = SwapArgs::new(what, (me * block) as u64, &swaps).unwrap();
                 launch(&launched, random.u32(1..12), random.u32(1..9), random.bool());
             }
         };
-        all(call.checked_add(1).unwrap());
+        all(seed + 1);
         assert!((0..ranks).all(|rank| sends.get(rank) == sent[rank]));
-        all(call);
+        all(seed);
+        told.check();
         for rank in 0..ranks {
             let (got, same) = match in_place[rank] {
                 true => (sends.get(rank), recvs.get(rank)),
