@@ -289,13 +289,15 @@ static void *thread(void *rank) {
     return NULL;
 }
 
-int main(void) {
+/* With an argument ranks are threads only. */
+int main(int words, char **all) {
+    (void)all;
     direct = is_direct();
     OK(cclGetUniqueId(&other));
-    if (direct && run_ranks(RANKS, types_of_rank) > 0) {
+    if (words == 1 && direct && run_ranks(RANKS, types_of_rank) > 0) {
         return 1;
     }
-    if (run_ranks(RANKS, work) + run_ranks(RANKS, special) > 0) {
+    if (words == 1 && run_ranks(RANKS, work) + run_ranks(RANKS, special) > 0) {
         return 1;
     }
     pthread_t threads[RANKS];
