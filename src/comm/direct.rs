@@ -240,14 +240,14 @@ impl Direct<'_> {
             return order.leave(device.stream, Some(capture));
         }
         let call = flags.give();
-        let given = self.exchange(call).and_then(|()| {
-            order.enter(device.stream, None)?;
-            self.work(&current, Some(call))
-        });
+        let given = order
+            .enter(device.stream, None)
+            .and_then(|()| self.work(&current, Some(call)));
         // At any rate: it is waited for.
         let end = flags.end(&current, device.stream, call);
         let left = order.leave(device.stream, None);
-        let given = given.and(end).and(left);
+        // The stream is at work meanwhile.
+        let given = given.and(end).and(left).and_then(|()| self.exchange(call));
         match &given {
             Ok(()) => {
                 let flags = Arc::clone(flags);

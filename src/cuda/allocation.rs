@@ -60,6 +60,9 @@ impl Allocation {
             at <= self.len && from.len() <= self.len - at,
             "more than there is room for"
         );
+        if from.len() == 0 {
+            return Ok(());
+        }
         let current = self.driver.enter(self.context)?;
         let to = self.at + at as Address;
         // SAFETY: both are there, and so long.
@@ -78,6 +81,9 @@ impl Allocation {
     /// When that is longer.
     pub(crate) fn read(&self, at: usize, to: Region<'_>) -> Result<()> {
         assert!(at <= self.len && to.len() <= self.len - at, "more than there is");
+        if to.len() == 0 {
+            return Ok(());
+        }
         let _current = self.driver.enter(self.context)?;
         let from = self.at + at as Address;
         // SAFETY: as in `write`.

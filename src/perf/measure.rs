@@ -36,6 +36,11 @@ impl Team {
         self.control.all_reduce_in_place(mask, Op::BitOr)
     }
 
+    /// Waits for all ranks.
+    pub(super) fn meet(&self) -> Result<()> {
+        self.control.barrier()
+    }
+
     /// The sum over all ranks.
     pub(super) fn sum(&self, value: u64) -> Result<u64> {
         let mut sum = [value];

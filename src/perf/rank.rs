@@ -177,30 +177,34 @@ pub(super) struct Session<'s> {
 impl Session<'_> {
     /// Goes through all runs; says how many elements were wrong on this rank.
     pub(super) fn run_all(&self) -> Outcome<u64> {
-        self.job.runs.iter().map(|&run| self.run_any(run)).sum()
+        let gpu = (self.job.on_device)
+            .then(|| Gpu::open(self.comm.rank()))
+            .transpose()?;
+        let gpu = gpu.as_ref();
+        self.job.runs.iter().map(|&run| self.run_any(run, gpu)).sum()
     }
 
     /// Goes through the sizes; says how many elements were wrong on this rank.
-    fn run_any(&self, run: Run) -> Outcome<u64> {
+    fn run_any(&self, run: Run, gpu: Option<&Gpu>) -> Outcome<u64> {
         match run.dtype {
-            DType::Int8 => self.run::<i8>(run),
-            DType::Uint8 => self.run::<u8>(run),
-            DType::Int16 => self.run::<i16>(run),
-            DType::Uint16 => self.run::<u16>(run),
-            DType::Int32 => self.run::<i32>(run),
-            DType::Uint32 => self.run::<u32>(run),
-            DType::Int64 => self.run::<i64>(run),
-            DType::Uint64 => self.run::<u64>(run),
-            DType::Float16 => self.run::<half::f16>(run),
-            DType::Bfloat16 => self.run::<half::bf16>(run),
-            DType::Float32 => self.run::<f32>(run),
-            DType::Float64 => self.run::<f64>(run),
-            DType::Float8e4m3 => self.run::<F8E4M3>(run),
-            DType::Float8e5m2 => self.run::<F8E5M2>(run),
+            DType::Int8 => self.run::<i8>(run, gpu),
+            DType::Uint8 => self.run::<u8>(run, gpu),
+            DType::Int16 => self.run::<i16>(run, gpu),
+            DType::Uint16 => self.run::<u16>(run, gpu),
+            DType::Int32 => self.run::<i32>(run, gpu),
+            DType::Uint32 => self.run::<u32>(run, gpu),
+            DType::Int64 => self.run::<i64>(run, gpu),
+            DType::Uint64 => self.run::<u64>(run, gpu),
+            DType::Float16 => self.run::<half::f16>(run, gpu),
+            DType::Bfloat16 => self.run::<half::bf16>(run, gpu),
+            DType::Float32 => self.run::<f32>(run, gpu),
+            DType::Float64 => self.run::<f64>(run, gpu),
+            DType::Float8e4m3 => self.run::<F8E4M3>(run, gpu),
+            DType::Float8e5m2 => self.run::<F8E5M2>(run, gpu),
         }
     }
 
-    fn run<T: Sample>(&self, run: Run) -> Outcome<u64> {
+    fn run<T: Sample>(&self, run: Run, gpu: Option<&Gpu>) -> Outcome<u64> {
         // A buffer that is long enough for all sizes and placements. What is drawn at random may be less of more.
         let room = |whole: fn(&Layout) -> &Whole| {
             let mut most = 0;
@@ -222,15 +226,13 @@ impl Session<'_> {
             send: room(|layout| &layout.send)?,
             recv: room(|layout| &layout.recv)?,
         };
-        let gpu = (self.job.on_device)
-            .then(|| Gpu::open(self.comm.rank()))
-            .transpose()?;
-        let device = gpu.as_ref().map(|gpu| Device::new(gpu, &buffers)).transpose()?;
+        let device = gpu.map(|gpu| Device::new(gpu, &buffers)).transpose()?;
         let mut wrong = 0;
         for (index, count) in self.job.counts(run).enumerate() {
             let size = Size { run, count, index };
             wrong += self.size(size, &mut buffers, device.as_ref())?;
         }
+        self.settle(device.as_ref())?;
         Ok(wrong)
     }
 
@@ -315,7 +317,9 @@ impl Session<'_> {
         match device {
             Some(device) => {
                 device.write(buffers, &layout)?;
-                self.caller(device, size, &layout, 1)?()?;
+                let mut call = self.caller(device, size, &layout, 1)?;
+                self.settle(Some(device))?;
+                call()?;
                 device.read(buffers, &layout)?;
             }
             None if self.job.overlap => {
@@ -344,6 +348,7 @@ impl Session<'_> {
             device.write(buffers, &layout)?;
             let calls = self.job.graph.unwrap_or(1);
             let call = self.caller(device, size, &layout, calls)?;
+            self.settle(Some(device))?;
             return Ok((
                 measure::time(self.team, self.job, run.operation, (bytes, calls), call)?,
                 None,
@@ -384,6 +389,12 @@ impl Session<'_> {
         // Not every operation in place has a function of its own; this is what those that have one do.
         self.comm
             .collective(collective, Some(input), Some(output), count, T::DTYPE, run.op)
+    }
+
+    /// Waits for all ranks where there are devices. What gives memory back, and some of what takes it, waits for all streams of a process,
+    /// as do streams and graphs that are made: no rank that is a thread does so while another's stream waits for its.
+    fn settle(&self, device: Option<&Device<'_>>) -> Result<()> {
+        device.map_or(Ok(()), |_| self.team.meet())
     }
 
     /// What makes so many calls on memory of a device, by a graph if that is to be, and waits for their end.

@@ -137,11 +137,20 @@ static void matrix(const Rank *k) {
     }
 }
 
+/* Waits for all ranks that are threads: graphs and memory are made and given back while no stream waits for another rank's. */
+static void settle(const Rank *k) {
+    CU(cuStreamSynchronize(k->stream));
+    if (has_threads) {
+        OK(cclBarrier(k->comm, NULL));
+    }
+}
+
 /* A graph of each operation, between which others are called. */
 static void replays(const Rank *k) {
     for (int op = 0; op < OPS; op++) {
         Task t = task(k, op, 1003, op % k->ranks), other = task(k, (op + 3) % OPS, 11, 0);
         CUgraphExec graph = capture(&t, k->stream);
+        settle(k);
         for (int turn = 1; turn <= REPLAYS; turn++) {
             fill(&t, turn);
             /* Without a pause between them. */
@@ -155,6 +164,7 @@ static void replays(const Rank *k) {
             check(&t, turn);
         }
         check(&other, 0);
+        settle(k);
         CU(cuGraphExecDestroy(graph));
         end(&t), end(&other);
     }
@@ -180,6 +190,7 @@ static void together(const Rank *k) {
     CU(cuEventRecord(join, other));
     CU(cuStreamWaitEvent(k->stream, join, 0));
     CUgraphExec graph = captured(k->stream);
+    settle(k);
     for (int turn = 1; turn <= 20; turn++) {
         for (int op = 0; op < OPS; op++) {
             fill(&tasks[op], turn);
@@ -190,6 +201,7 @@ static void together(const Rank *k) {
             check(&tasks[op], turn);
         }
     }
+    settle(k);
     CU(cuGraphExecDestroy(graph));
     for (int op = 0; op < OPS; op++) {
         end(&tasks[op]);
@@ -244,9 +256,11 @@ static void uncaptured(const Rank *k) {
     /* No elements are no work. */
     OK(cclAllReduce(NULL, NULL, 0, TYPE, cclSum, k->comm, k->stream));
     CUgraphExec graph = captured(k->stream);
+    settle(k);
     CU(cuGraphLaunch(graph, k->stream));
     CU(cuStreamSynchronize(k->stream));
     check(&t, 0), check(&wide, 0);
+    settle(k);
     CU(cuGraphExecDestroy(graph));
     call(&t, k->stream);
     CU(cuStreamSynchronize(k->stream));

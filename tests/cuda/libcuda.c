@@ -142,8 +142,9 @@ static int fault(const char *function) {
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;                                                                  \
     }
 
-/* The memory that has all these bytes; the lock is held. */
+/* The memory that has all these bytes, or of none the one that `at` is in; the lock is held. */
 static Memory *find(const void *at, size_t size) {
+    size = size == 0 ? 1 : size;
     for (int i = 0; i < memories; i++) {
         Memory *one = &memory[i];
         if (one->base != NULL && (const char *)at >= one->base && (const char *)at + size <= one->base + one->size) {
