@@ -10,15 +10,17 @@ pub(super) struct Footprint {
     /// From the beginning of init until it could be used: the communicator that is measured.
     pub(super) init_us: u64,
     /// Pages of its process that are in memory, at the end of all calls; and its share of those that several have. Buffers
-    /// and the communicator over which ranks agree are in it. 0 where the kernel does not tell.
+    /// and the communicator over which ranks agree are in it. Of ranks that are threads each has an equal part. 0 where the
+    /// kernel does not tell.
     pub(super) resident_bytes: u64,
     pub(super) share_bytes: u64,
 }
 
 impl Footprint {
-    /// As it is now, after an init that took so long.
-    pub(super) fn now(init: Duration) -> Footprint {
-        let [resident_bytes, share_bytes] = host::resident(Path::new("/")).unwrap_or_default();
+    /// As it is now, after an init that took so long, of one of so many ranks of this process: its part of what they have together.
+    pub(super) fn now(init: Duration, ranks: usize) -> Footprint {
+        let process = host::resident(Path::new("/")).unwrap_or_default();
+        let [resident_bytes, share_bytes] = process.map(|bytes| bytes / ranks as u64);
         Footprint {
             init_us: init.as_micros() as u64,
             resident_bytes,
@@ -76,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_process_has_memory() {
-        let now = Footprint::now(Duration::from_millis(2));
+        let now = Footprint::now(Duration::from_millis(2), 1);
         assert_eq!(now.init_us, 2000);
         assert!(
             now.resident_bytes >= now.share_bytes && now.share_bytes > 0,

@@ -100,7 +100,7 @@ fn measure(
         tell,
     };
     let here = session.run_all()?;
-    let (mut sums, mut most) = ([0; 3], Footprint::now(init).numbers());
+    let (mut sums, mut most) = ([0; 3], Footprint::now(init, 1).numbers());
     for (sum, &number) in sums.iter_mut().zip(&most) {
         *sum = team.sum(number)? / comm.ranks() as u64;
     }

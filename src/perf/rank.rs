@@ -138,7 +138,7 @@ fn follow(ids: &[u8; IDS_BYTES], job: &Job, rank: usize) -> Outcome<()> {
     // The communicators are dropped after something was said: with a rank that is silent that takes a while.
     let said = session.run_all().map(|wrong| Report::Done {
         wrong,
-        footprint: Footprint::now(init),
+        footprint: Footprint::now(init, if job.threads { job.ranks } else { 1 }),
     });
     let failed = |error: Box<dyn Error>| Report::Failed {
         why: error.to_string(),
