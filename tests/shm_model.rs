@@ -411,6 +411,68 @@ fn a_ring_without_a_fence_is_noticed() {
     bell([true, false]);
 }
 
+/// A rank that shows two messages in the same place (`Pair::show`), and one that looks for the first and for the second
+/// (`Pair::find`). `is_fenced`: whether who shows makes sure that the old tag is gone first, and who finds that it still is there.
+fn shown(is_fenced: [bool; 2], store: Ordering, load: Ordering) {
+    explore(4, move || {
+        let [tag, body] = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
+        let shows = thread::spawn({
+            let (tag, body) = (tag.clone(), body.clone());
+            move || {
+                for message in [1, 2] {
+                    tag.store(0, Relaxed);
+                    if is_fenced[0] {
+                        fence(Release);
+                    }
+                    body.store(contents(message), Relaxed);
+                    tag.store(message, store);
+                }
+            }
+        });
+        for message in [1, 2] {
+            if tag.load(load) == message {
+                let found = body.load(Relaxed);
+                if is_fenced[1] {
+                    fence(Acquire);
+                }
+                if tag.load(Relaxed) == message {
+                    assert_eq!(found, contents(message), "the body of another message");
+                }
+            }
+        }
+        shows.join().unwrap();
+    });
+}
+
+#[test]
+fn what_is_found_where_it_is_shown_is_the_right_message() {
+    shown([true, true], Release, Acquire);
+}
+
+#[test]
+#[should_panic(expected = "the body of another message")]
+fn a_tag_that_may_go_late_is_noticed() {
+    shown([false, true], Release, Acquire);
+}
+
+#[test]
+#[should_panic(expected = "the body of another message")]
+fn a_tag_that_is_looked_at_again_too_soon_is_noticed() {
+    shown([true, false], Release, Acquire);
+}
+
+#[test]
+#[should_panic(expected = "the body of another message")]
+fn a_tag_that_publishes_no_body_is_noticed() {
+    shown([true, true], Relaxed, Acquire);
+}
+
+#[test]
+#[should_panic(expected = "the body of another message")]
+fn a_tag_that_acquires_no_body_is_noticed() {
+    shown([true, true], Release, Relaxed);
+}
+
 /// A sender that withdraws an offer and then writes its memory (`Outbound::withdraw`), and a receiver that reads it
 /// (`Inbound::fetch`): fails if the receiver takes what was written afterwards.
 fn withdrawal(is_fenced: bool) {

@@ -15,10 +15,10 @@ use crate::{
     plan::schedule::{Buffer, How, LoopVars, Step},
     reduce::{Manner, Pair, reduce_as},
     sys::clock,
-    transport::{CALL_LANES, Expected, Header, Link, Wires, Words, header_of, words_of},
+    transport::{CALL_LANES, Expected, Header, Link, Wires, Words, header_of, shm::MAX_SHOWN, words_of},
     types::{DType, Error, Op},
 };
-use std::{cell::Cell, hint};
+use std::{cell::Cell, hint, slice};
 
 /// The steps of a call of one channel and one tile that move anything.
 #[derive(Debug)]
@@ -49,6 +49,8 @@ struct Leg {
     count: Option<u64>,
     /// Steps of the call before it.
     before: usize,
+    /// Whether its messages may be shown: each peer that it sends to, or receives from, sends one back.
+    is_shown: bool,
     kind: Kind,
 }
 
@@ -143,6 +145,7 @@ impl Short {
         for leg in legs.iter_mut().filter(|leg| leg.room == Where::Open) {
             leg.kind = Kind::Narrow;
         }
+        find_exchanges(&mut legs);
         Some(Short {
             stream: legs.iter().all(|leg| leg.sends.is_empty()).then(Stream::new),
             legs,
@@ -238,9 +241,11 @@ impl Short {
         let place = |at| turn.place(at, leg.bytes);
         match leg.kind {
             Kind::Send { from, to } => {
-                let sent = wires
-                    .made_to(to)
-                    .and_then(|link| link.send(turn.lane, leg.header(turn), &place(from)));
+                let (header, body) = (leg.header(turn), place(from));
+                let sent = wires.made_to(to).and_then(|link| match leg.is_shown_in(turn) {
+                    true => link.send_shown(turn.lane, header, &body),
+                    false => link.send(turn.lane, header, &body),
+                });
                 match sent {
                     Some(true) => Tried::Done,
                     Some(false) => Tried::NotYet,
@@ -329,7 +334,10 @@ impl Short {
             result.inspect(|result| room.copy_out_from(result, far));
         }
         for link in tos.iter().flatten() {
-            link.commit(lane, header);
+            match leg.is_shown_in(turn) {
+                true => link.commit_shown(lane, header),
+                false => link.commit(lane, header),
+            }
         }
         stores.for_each(store);
         for link in froms.iter().flatten() {
@@ -440,8 +448,15 @@ impl Leg {
             bytes,
             count: work.grains.are_told().then_some(count),
             before,
+            is_shown: false,
             kind,
         })
+    }
+
+    /// Whether its messages are shown in this call.
+    #[inline]
+    fn is_shown_in(&self, turn: &Turn<'_, '_>) -> bool {
+        self.is_shown && turn.is_alone
     }
 
     /// Tries a step that receives from a peer and sends nothing; `handle` does it with what comes.
@@ -456,6 +471,13 @@ impl Leg {
         let Some(link) = wires.made_from(peer) else {
             return Tried::Other;
         };
+        if self.is_shown_in(turn) {
+            let found = link.take_shown(turn.lane, &self.header(turn), self.bytes, FEW_LOOKS + 1);
+            if let Some(mut word) = found {
+                handle(Region::of_mut(slice::from_mut(&mut word)).part(0, self.bytes));
+                return Tried::Done;
+            }
+        }
         let has_come = || link.has_come(turn.lane);
         let is_here = match turn.is_alone {
             true => soon(has_come),
@@ -484,6 +506,31 @@ impl Leg {
             tile: 0,
             steps: self.before,
         }
+    }
+}
+
+/// Marks the legs whose messages are a few bytes that two ranks send each other: one each, in the whole call.
+fn find_exchanges(legs: &mut [Leg]) {
+    let is_from = |leg: &Leg, peer: usize| {
+        let froms = leg.sources.iter();
+        froms
+            .filter(|from| matches!(from, From::Peer(from) if *from == peer))
+            .count()
+    };
+    let is_to = |leg: &Leg, peer: usize| leg.sends.iter().filter(|&&to| to == peer).count();
+    let exchanges = |peer: usize, legs: &[Leg]| {
+        let froms: usize = legs.iter().map(|leg| is_from(leg, peer)).sum();
+        let tos: usize = legs.iter().map(|leg| is_to(leg, peer)).sum();
+        (froms, tos) == (1, 1)
+    };
+    for k in 0..legs.len() {
+        let leg = &legs[k];
+        let peers = leg.sources.iter().filter_map(|from| match *from {
+            From::Peer(peer) => Some(peer),
+            From::Place(_) => None,
+        });
+        let mut peers = peers.chain(leg.sends.iter().copied());
+        legs[k].is_shown = leg.bytes <= MAX_SHOWN && peers.all(|peer| exchanges(peer, legs));
     }
 }
 

@@ -277,6 +277,27 @@ pub(crate) trait Link {
         Some(true)
     }
 
+    /// [`Link::send`] of a message that the peer sends one like back for, so that each is the only one of its call: it may be shown
+    /// where [`Link::take_shown`] finds it sooner.
+    #[inline]
+    fn send_shown(&self, lane: usize, header: Header, body: &Region<'_>) -> Option<bool> {
+        self.send(lane, header, body)
+    }
+
+    /// [`Link::commit`] of such a message.
+    #[inline]
+    fn commit_shown(&self, lane: usize, header: Header) {
+        self.commit(lane, header);
+    }
+
+    /// Takes the oldest message of `lane`, if it has this header and so many bytes, and is seen at one of so many looks where
+    /// [`Link::send_shown`] shows it: its body, which is the first bytes of the word, and it is released. `None` says nothing
+    /// of whether there is one.
+    #[inline]
+    fn take_shown(&self, _lane: usize, _header: &Header, _len: usize, _looks: u32) -> Option<u64> {
+        None
+    }
+
     /// How the peer would get at `body` if it were offered. What it can read it can read as long as the memory is there; whether it
     /// had better take something follows what the link learns of how fast copies are.
     fn reach(&self, _body: &Region<'_>) -> Reach {

@@ -158,6 +158,30 @@ impl Link for AnyLink {
         }
     }
 
+    #[inline(always)] // in the path of each short call
+    fn send_shown(&self, lane: usize, header: Header, body: &Region<'_>) -> Option<bool> {
+        match self.to.get() {
+            Way::Shm => self.shm.send_shown(lane, header, body),
+            _ => self.send(lane, header, body),
+        }
+    }
+
+    #[inline]
+    fn commit_shown(&self, lane: usize, header: Header) {
+        match self.to.get() {
+            Way::Shm => self.shm.commit_shown(lane, header),
+            _ => self.commit(lane, header),
+        }
+    }
+
+    #[inline(always)] // in the path of each short call
+    fn take_shown(&self, lane: usize, header: &Header, len: usize, looks: u32) -> Option<u64> {
+        match self.from.get() {
+            Way::Shm => self.shm.take_shown(lane, header, len, looks),
+            _ => None,
+        }
+    }
+
     #[inline]
     fn reach(&self, body: &Region<'_>) -> Reach {
         match self.to.get() {

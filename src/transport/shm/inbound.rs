@@ -8,6 +8,7 @@ use super::{
     layout::{self, DEPTH, Entry, INLINE, MAPPINGS, MAX_MESSAGE, Segment},
     neighbour::Token,
     outbound::Outbound,
+    pair::{self, Pair, Side},
     pool, refused,
 };
 use crate::{
@@ -30,6 +31,8 @@ use std::{
 /// The receiving half of a link. What the peer wrote is read once and checked before it is used.
 pub(crate) struct Inbound {
     pub(super) segment: Shared<Segment>,
+    /// Whether the line that both ranks write is the one in this segment.
+    is_guest: bool,
     /// Where long bodies lie.
     pool: Arc<Area>,
     lanes: [RecvLane; LANES],
@@ -77,6 +80,7 @@ impl Inbound {
             ))
         };
         let (segment, bell, pool, holder, is_same) = open().map_err(|err| refused(peer, err))?;
+        let is_guest = ways.sender_is_host();
         let sender = match is_same {
             true => Err("it is a thread of this process".to_owned()),
             false => reach(holder, ways.attach),
@@ -98,6 +102,7 @@ impl Inbound {
         });
         Ok(Inbound {
             segment,
+            is_guest,
             pool,
             lanes,
             bell,
@@ -188,6 +193,31 @@ impl Inbound {
             Some(body) => (Expected::Body(body), word),
             None => (Expected::Other, 0),
         }
+    }
+
+    /// The line that both ranks write, if the sender is its host.
+    #[inline]
+    pub(super) fn pair(&self) -> Option<&Pair> {
+        self.is_guest.then_some(&self.segment.pair)
+    }
+
+    /// [`Link::take_shown`](crate::transport::Link::take_shown), of what `side` shows in `pair`.
+    #[inline]
+    pub(super) fn take_shown(
+        &self,
+        lane: usize,
+        header: &Header,
+        len: usize,
+        looks: u32,
+        (pair, side): (&Pair, Side),
+    ) -> Option<u64> {
+        if !pair::may_show(lane, len) {
+            return None;
+        }
+        let number = self.lanes[lane].released.get();
+        let body = pair.find(side, lane, pair::tag(number, lane, header, len), looks)?;
+        self.go_on(lane);
+        Some(body)
     }
 
     /// Whether there is a message on `lane`.
@@ -345,11 +375,17 @@ impl Inbound {
 
     #[inline]
     pub(super) fn release(&self, lane: usize) {
-        let state = &self.lanes[lane];
         debug_assert!(
             self.has_come(lane),
             "a release on lane {lane}, where no message is"
         );
+        self.go_on(lane);
+    }
+
+    /// The lane's next message is the oldest now.
+    #[inline]
+    fn go_on(&self, lane: usize) {
+        let state = &self.lanes[lane];
         let released = state.released.get().wrapping_add(1);
         state.released.set(released);
         // After all reads of the body; pairs with the Acquire in `Outbound::has_credit`.

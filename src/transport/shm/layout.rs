@@ -6,12 +6,12 @@
 //! the entry has its address there, or its place in memory that the receiver has mapped. The sender writes the entries and the
 //! bodies, the receiver the counts of released messages and what it says of the sender's memory, and no cache line is written by
 //! both, but those of the open slots: what lies there the receiver may answer in the same place, by a message of the other direction
-//! that says so.
+//! that says so; and the one in which short messages that are exchanged are shown besides (`pair.rs`).
 
 use crate::{
     mem::Region,
     sys::memfd::Layout,
-    transport::{CALL_LANES, Header, LANES},
+    transport::{CALL_LANES, Header, LANES, shm::pair::Pair},
 };
 use std::{
     cell::UnsafeCell,
@@ -50,6 +50,8 @@ pub(crate) struct Segment {
     pub(super) left: Alone,
     /// 1 once the sender has withdrawn all that it had offered and that was not released.
     pub(super) withdrawn: Alone,
+    /// Of the two segments of a link, that of the rank with the lower number has the line that both ranks write.
+    pub(super) pair: Pair,
     pub(super) bodies: Bodies,
     pub(super) open: Open,
 }
@@ -90,6 +92,16 @@ impl Entry {
     #[inline]
     pub(super) fn inline(&self) -> *mut u8 {
         (&raw const self.body).cast_mut().cast()
+    }
+
+    /// The first eight bytes of a body that is here.
+    #[inline]
+    pub(super) fn first_word(&self) -> u64 {
+        let [low, high] = [0, 1].map(|k| self.body[k].load(Relaxed).to_ne_bytes());
+        let mut word = [0; 8];
+        word[..4].copy_from_slice(&low);
+        word[4..].copy_from_slice(&high);
+        u64::from_ne_bytes(word)
     }
 
     /// Where a longer one lies: in bytes from the pool's beginning, or [`OWN`], [`OPEN`] or [`ANSWER`].
@@ -247,7 +259,7 @@ pub(super) fn hello() -> Vec<u8> {
 }
 
 /// Changes whenever the meaning of the memory does, be it with the same sizes.
-const VERSION: usize = 4;
+const VERSION: usize = 5;
 
 /// Bytes before the body of an entry.
 const ENTRY_HEAD: usize = 24;

@@ -14,6 +14,7 @@ mod layout;
 mod neighbour;
 mod outbound;
 mod pace;
+mod pair;
 mod pool;
 mod room;
 mod tally;
@@ -26,6 +27,7 @@ pub(crate) use inbound::Inbound;
 #[cfg(test)]
 pub(crate) use layout::DEPTH;
 pub(crate) use outbound::{Opening, Outbound};
+pub(crate) use pair::MAX_SHOWN;
 pub(crate) use pool::Lease;
 
 use super::{CALL_LANES, Caps, Expected, Header, Message, Pinned, Reach, Ticket};
@@ -34,6 +36,7 @@ use crate::{
     net::Parcel,
     types::{Cause, Error},
 };
+use pair::{Pair, Side};
 use std::{cell::OnceCell, fmt, io, sync::Arc};
 
 /// How ranks may get at each other's memory.
@@ -45,6 +48,14 @@ pub(crate) struct Ways {
     pub(crate) direct: bool,
     /// What the direction is of which link: a number of the communicator, its sender and its receiver.
     pub(crate) link: [u64; 3],
+}
+
+impl Ways {
+    /// Whether the direction's sender has the line that both ranks write.
+    fn sender_is_host(&self) -> bool {
+        let [_, sender, receiver] = self.link;
+        sender < receiver
+    }
 }
 
 /// One rank's end of a link: the halves that have been made so far.
@@ -121,6 +132,17 @@ impl Link {
             .expect("`Wires::to` gives no link that can not send")
     }
 
+    /// The line that both ranks write, and which of them this one is, if it is known.
+    #[inline]
+    fn pair(&self) -> Option<(&Pair, Side)> {
+        let ours = self.outbound.get().and_then(|half| half.pair());
+        let theirs = || self.inbound.get().and_then(|half| half.pair());
+        match ours {
+            Some(pair) => Some((pair, Side::Host)),
+            None => theirs().map(|pair| (pair, Side::Guest)),
+        }
+    }
+
     /// The sending half, if there is one.
     #[inline]
     fn ours(&self) -> Option<&Outbound> {
@@ -178,7 +200,27 @@ impl super::Link for Link {
 
     #[inline]
     fn send(&self, lane: usize, header: Header, body: &Region<'_>) -> Option<bool> {
-        self.outbound().send(lane, header, body, self.released(lane))
+        let received = self.released(lane);
+        self.outbound().send(lane, header, body, received, None)
+    }
+
+    #[inline]
+    fn send_shown(&self, lane: usize, header: Header, body: &Region<'_>) -> Option<bool> {
+        let received = self.released(lane);
+        self.outbound().send(lane, header, body, received, self.pair())
+    }
+
+    #[inline]
+    fn commit_shown(&self, lane: usize, header: Header) {
+        let received = self.released(lane);
+        self.outbound().commit_beside(lane, header, received, self.pair());
+    }
+
+    #[inline]
+    fn take_shown(&self, lane: usize, header: &Header, len: usize, looks: u32) -> Option<u64> {
+        let (pair, side) = self.pair()?;
+        self.inbound()
+            .take_shown(lane, header, len, looks, (pair, side.other()))
     }
 
     #[inline]

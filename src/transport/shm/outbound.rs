@@ -9,6 +9,7 @@ use super::{
     layout::{self, DEPTH, INLINE, LEN_BITS, MAX_MESSAGE, Segment},
     neighbour::Token,
     pace::Pace,
+    pair::{self, Pair, Side},
     pool::{self, Lease, Room, Unread},
     refused,
     tally::{Long, Tally},
@@ -34,6 +35,7 @@ use std::{
 pub(crate) struct Opening {
     segment: Shared<Segment>,
     start: u32,
+    is_host: bool,
     seal: Option<Seal>,
     token: Option<Token>,
 }
@@ -73,6 +75,7 @@ impl Opening {
         let opening = Opening {
             segment,
             start,
+            is_host: ways.sender_is_host(),
             seal,
             token,
         };
@@ -99,6 +102,7 @@ impl Opening {
         Ok(Outbound {
             lanes: std::array::from_fn(|_| lane()),
             segment: self.segment,
+            is_host: self.is_host,
             lease: Arc::clone(lease),
             handed: Handed::default(),
             tally: Tally::default(),
@@ -117,6 +121,8 @@ impl Opening {
 /// reads the counts of released messages, and checks them.
 pub(crate) struct Outbound {
     pub(super) segment: Shared<Segment>,
+    /// Whether the line that both ranks write is the one in this segment.
+    is_host: bool,
     lanes: [SendLane; LANES],
     lease: Arc<Lease>,
     /// Memory that the receiver may have mapped.
@@ -342,20 +348,46 @@ impl Outbound {
         Ok(Some(true))
     }
 
+    /// The line that both ranks write, if this rank is its host.
+    #[inline]
+    pub(super) fn pair(&self) -> Option<&Pair> {
+        self.is_host.then_some(&self.segment.pair)
+    }
+
     #[inline]
     pub(super) fn commit(&self, lane: usize, header: Header, received: u32) {
+        self.commit_beside(lane, header, received, None);
+    }
+
+    /// The same; the message is shown in `pair` too, if it is short enough.
+    #[inline]
+    pub(super) fn commit_beside(
+        &self,
+        lane: usize,
+        header: Header,
+        received: u32,
+        pair: Option<(&Pair, Side)>,
+    ) {
         let state = &self.lanes[lane];
         let len = state.reserved.replace(NOTHING);
         assert!(len != NOTHING, "a commit on lane {lane} without a reservation");
         if let (began @ 1.., Some(pace)) = (state.began.take(), self.lease.pace()) {
             pace.wrote(len as usize, clock::now() - began);
         }
-        self.post(lane, len, header, received);
+        self.post(lane, len, header, received, pair);
     }
 
-    /// Sends a copy of `body`; `None` for what is wrong, which [`Outbound::reserve`] tells.
+    /// Sends a copy of `body`, and shows it in `pair` too if it is short enough; `None` for what is wrong, which
+    /// [`Outbound::reserve`] tells.
     #[inline]
-    pub(super) fn send(&self, lane: usize, header: Header, body: &Region<'_>, received: u32) -> Option<bool> {
+    pub(super) fn send(
+        &self,
+        lane: usize,
+        header: Header,
+        body: &Region<'_>,
+        received: u32,
+        pair: Option<(&Pair, Side)>,
+    ) -> Option<bool> {
         if body.len() > INLINE {
             return self.send_long(lane, header, body, received);
         }
@@ -370,7 +402,7 @@ impl Outbound {
         // SAFETY: an entry has room for so many bytes, in an `UnsafeCell` of the mapping, which `self` keeps. The receiver
         // leaves them alone: it has released the message that lay there before, which the credit proved.
         unsafe { Region::from_raw(entry.inline(), body.len()) }.copy_few_from(body);
-        self.post(lane, body.len() as u32, header, received);
+        self.post(lane, body.len() as u32, header, received, pair);
         Some(true)
     }
 
@@ -428,7 +460,7 @@ impl Outbound {
                 word |= layout::MAPPED;
             }
         }
-        self.post(lane, word, header, received);
+        self.post(lane, word, header, received, None);
         Ok(Some(Ticket(number)))
     }
 
@@ -496,10 +528,15 @@ impl Outbound {
 
     /// Sends message number `sent`, of which all else is written.
     #[inline]
-    fn post(&self, lane: usize, len: u32, header: Header, received: u32) {
+    fn post(&self, lane: usize, len: u32, header: Header, received: u32, pair: Option<(&Pair, Side)>) {
         let state = &self.lanes[lane];
         let number = state.sent.get();
         let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        // First, as it is what the receiver looks at.
+        if let Some((pair, side)) = pair.filter(|_| pair::may_show(lane, len as usize)) {
+            let tag = pair::tag(number, lane, &header, len as usize);
+            pair.show(side, lane, tag, entry.first_word());
+        }
         if !layout::is_elsewhere(len)
             && len as usize > INLINE
             && let Some(place) = state.rooms[number as usize % DEPTH].get()

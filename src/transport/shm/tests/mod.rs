@@ -115,6 +115,76 @@ fn small_messages_take_one_line_and_lie_apart() {
     }
 }
 
+fn send_shown(out: &super::Link, lane: usize, header: Header, body: &[u8]) {
+    assert_eq!(out.send_shown(lane, header, &Region::of(body)), Some(true));
+}
+
+#[test]
+fn what_is_shown_is_taken_once_there_or_from_its_entry() {
+    let (out, into) = pair(u32::MAX - 1);
+    let shown = |lane: usize, (header, body): &(Header, Vec<u8>)| {
+        let word = into.take_shown(lane, header, body.len(), 1);
+        word.map(|word| word.to_ne_bytes()[..body.len()].to_vec())
+    };
+    for turn in 0..20 {
+        for lane in 0..CALL_LANES {
+            let messages: Vec<_> = (0..3)
+                .map(|number| sample(lane, turn + number, (turn + number) as usize % (MAX_SHOWN + 1)))
+                .collect();
+            let send = |k: usize| send_shown(&out, lane, messages[k].0, &messages[k].1);
+            send(0);
+            let (mut other, body) = messages[0].clone();
+            other[2] ^= 1;
+            assert_eq!(shown(lane, &(other, body)), None, "another header");
+            assert_eq!(shown((lane + 1) % CALL_LANES, &messages[0]), None, "another lane");
+            assert_eq!(shown(lane, &messages[0]), Some(messages[0].1.clone()));
+            assert_eq!(shown(lane, &messages[0]), None, "a message came twice");
+            assert!(into.peek(lane).unwrap().is_none(), "and it came from its entry");
+            send(1);
+            send(2);
+            assert_eq!(shown(lane, &messages[1]), None, "it was written over");
+            assert_eq!(recv(&into, lane), messages[1]);
+            assert_eq!(shown(lane, &messages[2]), Some(messages[2].1.clone()));
+        }
+    }
+    // What is longer, or no call's, comes as ever.
+    for (lane, len) in [(0, MAX_SHOWN + 1), (CALL_LANES, 4), (LANES - 1, 0)] {
+        let message = sample(lane, 1, len);
+        send_shown(&out, lane, message.0, &message.1);
+        assert_eq!(shown(lane, &(message.0, vec![0; len.min(8)])), None);
+        assert_eq!(recv(&into, lane), message);
+    }
+    // So does what was reserved.
+    let message = sample(2, 5, 6);
+    let room = out.reserve(2, 6).unwrap().unwrap();
+    room.copy_from(&Region::of(&message.1));
+    out.commit_shown(2, message.0);
+    assert_eq!(shown(2, &message), Some(message.1));
+}
+
+#[test]
+fn of_a_link_one_segment_has_the_line_that_both_write() {
+    let (out, into) = pair(0);
+    let [(ours, host), (theirs, guest)] = [out.pair().unwrap(), into.pair().unwrap()];
+    assert_eq!((host, guest), (Side::Host, Side::Guest));
+    assert_eq!(host.other(), guest);
+    let places = [
+        (ours, &out.outbound().segment.pair),
+        (theirs, &into.inbound().segment.pair),
+    ];
+    assert!(places.iter().all(|(pair, of)| std::ptr::eq(*pair, *of)));
+    // The other direction of the same link has none.
+    let ways = Ways {
+        link: [1, 1, 0],
+        ..NO_WAY
+    };
+    let (out, into) = pair_by(0, ways, &Arc::default(), |_| {});
+    assert!(out.pair().is_none() && into.pair().is_none());
+    send_shown(&out, 0, [1; 4], &[1]);
+    assert_eq!(into.take_shown(0, &[1; 4], 1, 1), None);
+    assert_eq!(recv(&into, 0), ([1; 4], vec![1]));
+}
+
 #[test]
 fn a_length_that_does_not_fit_is_refused() {
     for len in [MAX_MESSAGE as u32 + 1, MAPPED - 1] {
