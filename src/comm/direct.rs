@@ -17,8 +17,8 @@
 //! a kernel writes the entry and tells the others; wait for them (A); one kernel, which tells the others at its end; wait for them (B)
 //! ```
 //!
-//! A kernel does nothing where the entries that it needs are not of its call, or of another turn than its own: so calls that differ, or a
-//! rank that is not in a call, spoil no memory.
+//! Kernels do nothing where not all entries are of one call and turn, on which they agree: so calls that differ, or a rank that is not in a
+//! call, spoil no memory, and a rank that is let go because of a failure knows that nobody uses its buffers.
 //!
 //! Beside that the hosts exchange what is called, when the streams have come to it, with the deadline of all operations. No stream waits
 //! for this; but where the calls differ, or a rank is late or lost, the communicator fails, and [`Watch`] lets the stream go. In a graph
@@ -115,14 +115,19 @@ impl Windows {
 
     /// What has ended the communicator, where only a rank that lets its stream go has said so far that something has.
     pub(super) fn failure(&self, comm: &Communicator) -> Option<Cause> {
-        let rank = self.flags.failed()?;
+        let alone = || self.flags.were_alone().then_some(comm.rank());
+        let rank = self.flags.failed().or_else(alone)?;
         let health = &comm.engine.membership;
         health.await_change(VERDICT_WAIT, || false);
         let unknown = || Cause::Broken {
             rank: rank as u32,
-            what: "it lets its stream go because of a failure".to_owned(),
+            what: match self.flags.failed() {
+                Some(_) => "it lets its stream go because of a failure",
+                None => "another rank's graph launched another operation at the same time",
+            }
+            .to_owned(),
         };
-        Some(health.verdict().unwrap_or_else(unknown))
+        Some(health.verdict().unwrap_or_else(|| health.raise(unknown())))
     }
 
     /// Waits until this rank's streams are through with all calls, but for those in graphs, or will never be; then nobody uses the
@@ -278,12 +283,16 @@ impl Direct<'_> {
         let [send, recv] = self.memory;
         // What is in place may be given once.
         let both = [send.or(recv), recv.or(send)].map(|region| region.unwrap_or_else(Region::empty));
-        let number = number(&self.call());
-        let begun = call.map(|call| (flags.begun(), call));
-        let arrival = window.in_call(number, flags.meeting(Phase::A));
-        window.arrive(current, stream, arrival, both.each_ref(), begun)?;
-        flags.hear(current, stream, Phase::A)?;
-        self.kernel(current, window.in_call(number, flags.meeting(Phase::B)))?;
+        let (number, begun) = (number(&self.call()), call.map(|call| (flags.begun(), call)));
+        let at = |phase| window.in_call(number, self.comm.rank(), flags.nobody(), flags.meeting(phase));
+        window.arrive(current, stream, at(Phase::A), both.each_ref(), begun)?;
+        let given = flags
+            .hear(current, stream, Phase::A)
+            .and_then(|()| self.kernel(current, at(Phase::B)));
+        if let (Err(_), Some(call)) = (&given, call) {
+            flags.go_without(call);
+        }
+        given?;
         flags.hear(current, stream, Phase::B)
     }
 

@@ -313,6 +313,17 @@ impl Driver {
         self.checked("cuCtxGetDevice", result).map(|()| device)
     }
 
+    /// A number that no other context of this process has, nor one that is made where this one was destroyed.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(super) fn id_of(&self, context: Context) -> Result<u64> {
+        let mut id = 0;
+        // SAFETY: it writes the number.
+        let result = unsafe { (self.symbols.context_id)(context.0, &raw mut id) };
+        self.checked("cuCtxGetId", result).map(|()| id)
+    }
+
     /// The primary context of a device, which stays there from then on.
     pub(super) fn primary(&self, device: i32) -> Result<Context> {
         static RETAINED: Mutex<Vec<(i32, Context)>> = Mutex::new(Vec::new());

@@ -23,6 +23,10 @@
 //! When the communicator has failed the host writes 1 to all that its rank's stream waits for, again and again, because the stream sets
 //! back what it has waited for. It first says so in a word that all ranks see: what streams that were let go write to others is no sign
 //! that anything is done.
+//!
+//! Where kernels tell, they use the buffers of other ranks, and nobody may leave phase B while they do. There a stream is let go out of phase A,
+//! and out of B only if its own kernel has said that it did nothing. For the kernels of a call agree whether all ranks are in it
+//! (`is_agreed` in sides.h). If so all of them run, and B is told; if not none uses anything, in this call and in all later ones.
 
 use super::{
     driver::{Capture, Current, OnFlag, Stream},
@@ -66,6 +70,8 @@ pub(crate) struct Flags {
     given: AtomicU32,
     /// Captured calls in graphs that are there.
     captured: AtomicUsize,
+    /// 1 more than the number of the call in which this rank has no kernel, though it says that it is in it.
+    without: AtomicU64,
 }
 
 /// The memory that the ranks share.
@@ -95,11 +101,12 @@ struct Bytes([AtomicU64; 8]);
 /// Words of them that have all bytes of ranks.
 const WORDS: usize = MOST_RANKS / 8;
 
-/// To which the last call has come.
+/// To which the last call has come; and whether a kernel did nothing.
 #[derive(Clone, Copy)]
 enum Point {
     Begun = 0,
     Ended = 1,
+    Nobody = 2,
 }
 
 /// Boards that no rank of this process uses any more, still pinned: who drops the last use may be a thread that must not call the driver.
@@ -134,6 +141,7 @@ impl Flags {
             ranks,
             given: AtomicU32::new(0),
             captured: AtomicUsize::new(0),
+            without: AtomicU64::new(0),
         };
         Ok((flags, fd))
     }
@@ -185,6 +193,21 @@ impl Flags {
     /// The word that says to which call the stream has come.
     pub(crate) fn begun(&self) -> u64 {
         self.address_of_word(self.point(Point::Begun))
+    }
+
+    /// The word that says that a kernel of this rank's did nothing, because not all ranks were in its call.
+    pub(crate) fn nobody(&self) -> u64 {
+        self.address_of_word(self.point(Point::Nobody))
+    }
+
+    /// Whether there was such a kernel: there is no other one since.
+    pub(crate) fn were_alone(&self) -> bool {
+        self.point(Point::Nobody).load(Acquire) != 0
+    }
+
+    /// Takes note that the stream gets no kernel in the call with this number, though it says that it has come to it.
+    pub(crate) fn go_without(&self, call: u32) {
+        self.without.store(u64::from(call) + 1, Relaxed);
     }
 
     /// The next call's number. Calls are given to streams in the order of their numbers.
@@ -260,17 +283,32 @@ impl Flags {
         self.board.failed.0.iter().position(has_failed)
     }
 
-    /// Lets the stream go, as far as it has come.
+    /// Lets the stream go, as far as it has come, and nobody's kernel uses what is its caller's.
     pub(crate) fn release(&self) {
         for from in others(self.rank, self.ranks) {
             for phase in [Phase::A, Phase::B] {
                 self.slot(phase, from, self.rank).store(SET, Release);
             }
         }
-        for bytes in self.board.arrivals.each_ref().map(|of| &of[self.rank]) {
-            for (to, word) in bytes.0.iter().zip(all_others(self.rank, self.ranks)) {
-                to.store(word, Release);
+        self.tell_all(Phase::A);
+        if self.were_alone() {
+            self.tell_all(Phase::B);
+        }
+        // What its kernel would tell; all kernels of its calls before are through.
+        let without = self.without.load(Relaxed);
+        if without != 0 && self.has_begun((without - 1) as u32) {
+            let bit = 1 << (self.rank % 8 * 8);
+            for to in others(self.rank, self.ranks) {
+                self.board.arrivals[Phase::B as usize][to].0[self.rank / 8].fetch_or(bit, Release);
             }
+        }
+    }
+
+    /// Writes to this rank what kernels tell in a phase.
+    fn tell_all(&self, phase: Phase) {
+        let bytes = &self.board.arrivals[phase as usize][self.rank];
+        for (to, word) in bytes.0.iter().zip(all_others(self.rank, self.ranks)) {
+            to.store(word, Release);
         }
     }
 
@@ -484,6 +522,113 @@ mod tests {
     #[should_panic(expected = "a flag that nobody has seen is written again")]
     fn with_one_phase_flags_would_be_lost() {
         explore(2, 1, by_streams([0, 0]));
+    }
+
+    /// How far a rank is in a call in which kernels use the buffers of all.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    enum Stage {
+        Outside,
+        /// It waits in phase A.
+        Arrived,
+        /// Its kernel has looked: whether all others were in the same turn.
+        Looked(bool),
+        /// Its kernel uses the buffers of all.
+        Working,
+        /// It waits in phase B, and whether its kernel did nothing.
+        Through(bool),
+    }
+
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct Ranks {
+        at: Vec<(usize, Stage)>,
+        /// The word that kernels share, and whether it says that there is no call of all any more.
+        agreed: (usize, bool),
+        failed: bool,
+    }
+
+    /// What the rank may do next. `alone`: it is let go out of phase B only when its kernel did nothing.
+    fn goes_on(ranks: &Ranks, me: usize, alone: bool) -> Option<Ranks> {
+        let (turn, stage) = ranks.at[me];
+        let mut next = ranks.clone();
+        let has_come = |(its, at): &(usize, Stage)| *its > turn || *its == turn && *at != Stage::Outside;
+        let is_through =
+            |(its, at): &(usize, Stage)| *its > turn || *its == turn && matches!(at, Stage::Through(_));
+        next.at[me] = match stage {
+            Stage::Outside => (turn, Stage::Arrived),
+            Stage::Arrived if !ranks.failed && !ranks.at.iter().all(has_come) => return None,
+            Stage::Arrived => {
+                let is_in_turn = |(its, at): &(usize, Stage)| *its == turn && *at != Stage::Outside;
+                (turn, Stage::Looked(ranks.at.iter().all(is_in_turn)))
+            }
+            Stage::Looked(all_here) => {
+                // One step, on one word.
+                let before = ranks.agreed;
+                if before == (turn, false) {
+                    next.agreed = if all_here { (turn + 1, false) } else { (turn, true) };
+                }
+                let agreed = before == (turn + 1, false) || all_here && before == (turn, false);
+                (
+                    turn,
+                    if agreed {
+                        Stage::Working
+                    } else {
+                        Stage::Through(true)
+                    },
+                )
+            }
+            Stage::Working => (turn, Stage::Through(false)),
+            Stage::Through(nothing) => {
+                let is_let_go = ranks.failed && (nothing || !alone);
+                if !is_let_go && !ranks.at.iter().all(is_through) {
+                    return None;
+                }
+                (turn + 1, Stage::Outside)
+            }
+        };
+        Some(next)
+    }
+
+    /// Goes through all that ranks may do in so many turns, where the communicator fails at any moment, or never.
+    fn leave_in_all_ways(ranks: usize, turns: usize, alone: bool) -> usize {
+        let first = Ranks {
+            at: vec![(0, Stage::Outside); ranks],
+            agreed: (0, false),
+            failed: false,
+        };
+        let (mut seen, mut left) = (HashSet::from([first.clone()]), vec![first]);
+        while let Some(now) = left.pop() {
+            let used = now.at.iter().filter(|(_, at)| *at == Stage::Working);
+            for (turn, _) in used {
+                let is_there = |(its, at): &(usize, Stage)| its == turn && *at != Stage::Outside;
+                assert!(
+                    now.at.iter().all(is_there),
+                    "buffers of a rank that has left are used"
+                );
+            }
+            let within = (0..ranks).filter(|&me| now.at[me].0 < turns);
+            let mut next: Vec<Ranks> = within.filter_map(|me| goes_on(&now, me, alone)).collect();
+            let are_done = now.at.iter().all(|(turn, _)| *turn == turns);
+            assert!(are_done || !next.is_empty(), "all wait: {:?}", now.at);
+            next.push(Ranks { failed: true, ..now });
+            for next in next {
+                if seen.insert(next.clone()) {
+                    left.push(next);
+                }
+            }
+        }
+        seen.len()
+    }
+
+    #[test]
+    fn nobody_uses_the_buffers_of_a_rank_that_was_let_go() {
+        let seen = [(2, 3), (3, 2), (4, 2)].map(|(ranks, turns)| leave_in_all_ways(ranks, turns, true));
+        assert!(seen[0] > 100 && seen[1] > 500 && seen[2] > 2000, "{seen:?}");
+    }
+
+    #[test]
+    #[should_panic(expected = "buffers of a rank that has left are used")]
+    fn let_go_at_any_time_it_would_leave_its_buffers_to_others() {
+        leave_in_all_ways(2, 1, false);
     }
 
     #[test]

@@ -30,8 +30,8 @@ unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
 
-/// By context, which stays, like what is loaded.
-static ALL: Mutex<Vec<(Context, Arc<Loaded>)>> = Mutex::new(Vec::new());
+/// By the context's id. What was loaded stays as long as the context does.
+static ALL: Mutex<Vec<(u64, Arc<Loaded>)>> = Mutex::new(Vec::new());
 
 impl Loaded {
     /// Those of this context, which is the current one.
@@ -39,12 +39,13 @@ impl Loaded {
     /// # Errors
     /// [`Error::Cuda`]; [`Error::Usage`] of a device for which there are none.
     pub(super) fn of(driver: &'static Driver, context: Context) -> Result<Arc<Self>> {
+        let id = driver.id_of(context)?;
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, loaded)) = all.iter().find(|(of, _)| *of == context) {
+        if let Some((_, loaded)) = all.iter().find(|(of, _)| *of == id) {
             return Ok(Arc::clone(loaded));
         }
         let loaded = Arc::new(Loaded::new(driver, context)?);
-        all.push((context, Arc::clone(&loaded)));
+        all.push((id, Arc::clone(&loaded)));
         Ok(loaded)
     }
 

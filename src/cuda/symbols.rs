@@ -95,6 +95,7 @@ symbols! {
         pop = "cuCtxPopCurrent_v2"(*mut RawContext);
         current = "cuCtxGetCurrent"(*mut RawContext);
         context_device = "cuCtxGetDevice"(*mut c_int);
+        context_id = "cuCtxGetId"(RawContext, *mut u64);
         pointer_attributes = "cuPointerGetAttributes"(c_uint, *mut c_int, *mut *mut c_void, Address);
         address_range = "cuMemGetAddressRange_v2"(*mut Address, *mut usize, Address);
         register = "cuMemHostRegister_v2"(*mut c_void, usize, c_uint);

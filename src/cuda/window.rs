@@ -60,7 +60,8 @@ pub(crate) struct Together<'r> {
 
 /// A window that a process uses for one communicator after the other.
 struct Own {
-    context: Context,
+    /// The context's id.
+    context: u64,
     memory: Allocation,
     order: Mutex<Order>,
     kernels: Arc<Loaded>,
@@ -86,8 +87,8 @@ impl Window {
         let driver = Driver::in_use().ok_or("nothing has loaded the CUDA driver")??;
         let made = driver.context(Stream::DEFAULT, None).and_then(|context| {
             let current = driver.enter(context)?;
-            let mut idle = idle();
-            let own = match idle.iter().position(|own| own.context == context) {
+            let (id, mut idle) = (driver.id_of(context)?, idle());
+            let own = match idle.iter().position(|own| own.context == id) {
                 Some(at) => idle.swap_remove(at),
                 None => Own::new(driver, context, &current)?,
             };
@@ -310,17 +311,20 @@ impl Window {
         let addresses = |regions: &[Region<'static>]| -> Vec<u64> { regions.iter().map(address).collect() };
         let (sources, destinations) = (addresses(sources), addresses(destinations));
         let count = (bytes / how.dtype.size()) as u64;
-        let launch = ReduceArgs::new(how, count, Lie::Here, &sources, &destinations)
+        let launch = ReduceArgs::new(how, count, Lie::default(), &sources, &destinations)
             .ok_or_else(|| Error::internal("no kernel reduces so"))?;
         // SAFETY: as in `copy`.
         unsafe { self.own().kernels.launch(current, stream, launch) }
     }
 
-    /// A call of all ranks in which kernels find their buffers, by a number that calls which differ do not have; whom its kernel tells that
-    /// it has come so far.
-    pub(crate) fn in_call(&self, call: NonZero<u64>, meeting: Meeting) -> InCall {
-        let own = self.own().memory.address() + BYTES as u64;
-        InCall { call, own, meeting }
+    /// A call of all ranks in which kernels find their buffers, by a number that calls which differ do not have, for the rank with this number;
+    /// a word that becomes 1 where its kernel does nothing; whom its kernel tells that it has come so far.
+    ///
+    /// # Panics
+    /// Of more ranks than kernels take.
+    pub(crate) fn in_call(&self, number: NonZero<u64>, rank: usize, nobody: u64, meeting: Meeting) -> InCall {
+        let entries = (0..self.all.len()).map(|rank| self.entry_of(rank));
+        InCall::new(number, rank, entries, nobody, meeting).expect("no more ranks than kernels take")
     }
 
     /// Has `stream` begin a call on these buffers of this rank's: others find them once it has told them. A word that becomes its number.
@@ -344,7 +348,7 @@ impl Window {
         self.all[rank] + BYTES as u64
     }
 
-    /// Has `stream` reduce the sources of some ranks into the destinations of some, where the entries of all these are of this call.
+    /// Has `stream` reduce the sources of some ranks into the destinations of some, if all ranks are in this call.
     ///
     /// # Errors
     /// [`Error::Cuda`].
@@ -356,7 +360,7 @@ impl Window {
         what: &Together<'_>,
     ) -> Result<()> {
         let entries = |ranks: &[usize]| ranks.iter().map(|&rank| self.entry_of(rank)).collect::<Vec<_>>();
-        let lie = Lie::In {
+        let lie = Lie {
             call: what.call,
             source_at: what.sources.1 as u64,
             destination_at: what.destinations.1 as u64,
@@ -364,12 +368,13 @@ impl Window {
         let (sources, destinations) = (entries(what.sources.0), entries(what.destinations.0));
         let launch = ReduceArgs::new(how, what.count as u64, lie, &sources, &destinations)
             .ok_or_else(|| Error::internal("no kernel reduces so"))?;
-        // SAFETY: where an entry is of this call, its rank's stream is in it, and leaves it only when all kernels of the call are through;
-        // whose buffers these are answers for them until then.
+        // SAFETY: where the kernel uses the buffers of ranks all kernels of the call have agreed that all ranks are in it (`is_agreed` in
+        // sides.h), and a rank's stream leaves it when they are through (`Flags::release`); whose buffers these are answers for them until
+        // then.
         unsafe { self.own().kernels.launch(current, stream, launch) }
     }
 
-    /// Has `stream` do `me`'s part of the exchange of blocks, of so many bytes, of all ranks, where all entries are of this call.
+    /// Has `stream` do `me`'s part of the exchange of blocks, of so many bytes, of all ranks, if all are in this call.
     ///
     /// # Errors
     /// [`Error::Cuda`].
@@ -383,7 +388,6 @@ impl Window {
         let swap = |other: usize| {
             let (begin, end) = shared_part(me, other, block as u64);
             Swap {
-                entry: self.entry_of(other),
                 block: (other * block) as u64,
                 begin,
                 bytes: end - begin,
@@ -391,7 +395,7 @@ impl Window {
         };
         let swaps: Vec<Swap> = (0..self.all.len()).map(swap).collect();
         let launch = SwapArgs::new(what, (me * block) as u64, &swaps)
-            .ok_or_else(|| Error::internal("more ranks than a kernel exchanges blocks with"))?;
+            .ok_or_else(|| Error::internal("a call of other ranks than those of the windows"))?;
         // SAFETY: as in `reduce_together`.
         unsafe { self.own().kernels.launch(current, stream, launch) }
     }
@@ -411,7 +415,7 @@ impl Own {
             captured: (Event::new(current, driver)?, None),
         });
         Ok(Own {
-            context,
+            context: driver.id_of(context)?,
             memory,
             order,
             kernels,

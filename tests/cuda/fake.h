@@ -60,6 +60,7 @@ int cuCtxPushCurrent_v2(CUcontext context);
 int cuCtxPopCurrent_v2(CUcontext *context);
 int cuCtxGetCurrent(CUcontext *context);
 int cuCtxGetDevice(int *device);
+int cuCtxGetId(CUcontext context, unsigned long long *id);
 int cuPointerGetAttributes(unsigned count, int *attributes, void **data, CUdeviceptr at);
 int cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr at);
 int cuMemAlloc_v2(CUdeviceptr *at, size_t size);

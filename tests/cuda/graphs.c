@@ -371,6 +371,72 @@ static void differ(cclUniqueId id, int ranks, int me) {
     OK(cclCommDestroy(k.comm));
 }
 
+/* Where the threads that are ranks meet, whatever has become of the communicator. */
+static pthread_barrier_t threads_meet;
+
+/* Nobody compares what graphs call, but the kernels of ranks that find one another: no memory is spoiled, and the next call tells. */
+static void graphs_differ(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    stage(&k, "graphs_differ");
+    int32_t *data = buffer(1000);
+    begin(k.stream);
+    OK(cclAllReduce(data, data, me == 0 ? 1000 : 10, TYPE, cclSum, k.comm, k.stream));
+    CUgraphExec graph = captured(k.stream);
+    settle(&k);
+    CU(cuGraphLaunch(graph, k.stream));
+    CU(cuStreamSynchronize(k.stream));
+    for (size_t i = 0; i < 1000; i++) {
+        CHECK(get(data, i) == POISON);
+    }
+    EXPECT(cclRemoteError, cclAllReduce(data, data, 10, TYPE, cclSum, k.comm, k.stream));
+    CHECK(strstr(cclGetLastError(k.comm), "graph launched another operation") != NULL);
+    OK(cclCommDestroy(k.comm));
+    pthread_barrier_wait(&threads_meet);
+    CU(cuGraphExecDestroy(graph));
+    release(data);
+}
+
+/* The last rank's stream has not come to a call when rank 0 aborts, and does later: buffers of ranks that were let go are theirs again. */
+static void kept(cclUniqueId id, int ranks, int me) {
+    enum { MINE = 4242, LENGTH = 1000 };
+    Rank k = join(id, ranks, me);
+    Task t = task(&k, ALL_REDUCE, LENGTH, 0);
+    stage(&k, "kept");
+    call(&t, k.stream);
+    CU(cuStreamSynchronize(k.stream));
+    check(&t, 0);
+    int is_late = me == ranks - 1;
+    int32_t *data = filled(me, LENGTH), *closed = is_late ? gate(k.stream) : NULL;
+    OK(cclAllReduce(data, data, LENGTH, TYPE, cclSum, k.comm, k.stream));
+    pthread_barrier_wait(&threads_meet);
+    if (me == 0) {
+        usleep(50000);
+        OK(cclCommAbort(k.comm));
+    }
+    if (!is_late) {
+        CU(cuStreamSynchronize(k.stream));
+        for (size_t i = 0; i < LENGTH; i++) {
+            set(data, i, MINE);
+        }
+    }
+    pthread_barrier_wait(&threads_meet);
+    if (is_late) {
+        set(closed, 0, 1);
+        CU(cuStreamSynchronize(k.stream));
+    }
+    pthread_barrier_wait(&threads_meet);
+    for (size_t i = 0; !is_late && i < LENGTH; i++) {
+        CHECK(get(data, i) == MINE);
+    }
+    if (me != 0) {
+        cclResult_t state;
+        OK(cclCommGetAsyncError(k.comm, &state));
+        EXPECT(cclRemoteError, state);
+        OK(cclCommDestroy(k.comm));
+    }
+    release(data), end(&t);
+}
+
 static cclUniqueId id;
 static int count;
 static void (*body)(cclUniqueId id, int ranks, int me);
@@ -384,12 +450,14 @@ static void run_threads(int ranks, void (*work)(cclUniqueId id, int ranks, int m
     pthread_t threads[MOST];
     count = ranks, body = work;
     OK(cclGetUniqueId(&id));
+    CHECK(pthread_barrier_init(&threads_meet, NULL, (unsigned)ranks) == 0);
     for (intptr_t rank = 0; rank < ranks; rank++) {
         CHECK(pthread_create(&threads[rank], NULL, thread, (void *)rank) == 0);
     }
     for (int rank = 0; rank < ranks; rank++) {
         CHECK(pthread_join(threads[rank], NULL) == 0);
     }
+    CHECK(pthread_barrier_destroy(&threads_meet) == 0);
     free_released();
 }
 
@@ -418,6 +486,11 @@ int main(int words, char **all) {
             run_threads(RANKS[i], graphs);
         }
         run_threads(3, differ);
+        if (on_one_device) {
+            run_threads(3, graphs_differ);
+        }
+        run_threads(2, kept);
+        run_threads(4, kept);
         fault = ABORTED;
         run_threads(3, faulty);
     }

@@ -449,6 +449,12 @@ int cuCtxGetDevice(int *device) {
     return CUDA_SUCCESS;
 }
 
+int cuCtxGetId(CUcontext context, unsigned long long *id) {
+    ENTER();
+    *id = (unsigned long long)((Context *)context)->device + 1;
+    return CUDA_SUCCESS;
+}
+
 int cuPointerGetAttributes(unsigned count, int *attributes, void **data, CUdeviceptr at) {
     ENTER();
     pthread_mutex_lock(&lock);
@@ -596,9 +602,22 @@ static int translate(unsigned long long *addresses, unsigned count, const unsign
     return CUDA_SUCCESS;
 }
 
+/* Of a call in which buffers are found by entries. */
+static int translate_call(struct ccl_call *call) {
+    int code = translate(call->entries, call->ranks, NULL, sizeof(struct ccl_entry));
+    return code != CUDA_SUCCESS || call->number == 0 ? code : translate(&call->own, 1, NULL, sizeof(struct ccl_entry));
+}
+
 static int ends(const char *name, const char *end) {
     size_t length = strlen(name);
     return length > strlen(end) && strcmp(name + length - strlen(end), end) == 0;
+}
+
+/* FAKE_CUDA_LAUNCH says which launch of all fails, if that is set. */
+static int launch_fault(void) {
+    static atomic_int launches;
+    const char *which = getenv("FAKE_CUDA_LAUNCH");
+    return which != NULL && atomic_fetch_add(&launches, 1) + 1 == atoi(which) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
 int cuLaunchKernel(const char *function, unsigned grid, unsigned grid_y, unsigned grid_z, unsigned block, unsigned block_y,
@@ -607,26 +626,26 @@ int cuLaunchKernel(const char *function, unsigned grid, unsigned grid_y, unsigne
     if (grid == 0 || block == 0 || grid_y * grid_z * block_y * block_z != 1 || shared != 0 || extra != NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    int code;
+    int code = launch_fault();
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
     void *args = copied(params[0], size_of_args(function));
     if (strcmp(function, "ccl_copy") == 0) {
         struct ccl_copy_args *copy = args;
         code = translate(copy->from, copy->ranges, copy->bytes, 0);
         code = code != CUDA_SUCCESS ? code : translate(copy->to, copy->ranges, copy->bytes, 0);
     } else if (strcmp(function, "ccl_arrive") == 0) {
-        struct ccl_arrive_args *arrive = args;
-        code = translate(&arrive->own, 1, NULL, sizeof(struct ccl_entry));
+        code = translate_call(&((struct ccl_arrive_args *)args)->call);
     } else if (strcmp(function, "ccl_swap") == 0) {
-        struct ccl_swap_args *swap = args;
-        code = translate(swap->entries, swap->n, NULL, sizeof(struct ccl_entry));
-        code = code != CUDA_SUCCESS ? code : translate(&swap->own, 1, NULL, sizeof(struct ccl_entry));
+        code = translate_call(&((struct ccl_swap_args *)args)->call);
     } else {
         struct ccl_reduce_args *reduce = args;
         unsigned each = ends(function, "64") ? 8 : ends(function, "32") ? 4 : ends(function, "16") ? 2 : 1;
-        unsigned long long size = reduce->expected != 0 ? sizeof(struct ccl_entry) : each * reduce->count;
+        unsigned long long size = reduce->call.number != 0 ? sizeof(struct ccl_entry) : each * reduce->count;
         code = translate(reduce->sources, reduce->n, NULL, size);
         code = code != CUDA_SUCCESS ? code : translate(reduce->destinations, reduce->m, NULL, size);
-        code = code != CUDA_SUCCESS || reduce->expected == 0 ? code : translate(&reduce->own, 1, NULL, size);
+        code = code != CUDA_SUCCESS ? code : translate_call(&reduce->call);
     }
     code = code != CUDA_SUCCESS
                ? code

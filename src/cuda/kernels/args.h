@@ -1,9 +1,9 @@
 /* What a kernel is launched with: one struct, without pointers, the same in C, CUDA C++ and Rust (args.rs, whose tests
  * compare). Whoever changes one builds the images anew.
  *
- * Buffers are given by their addresses; or, where `expected` is not 0, each by the address of the entry of the rank that it
- * is of, which the kernel reads: then it does nothing unless all these entries are of the call that is expected, and of the turn of the
- * rank's own. When it is through it tells the others. */
+ * Buffers are given by their addresses; or, in a call of all ranks, each by the address of the entry of the rank that it is of, which the
+ * kernel reads: then it does nothing unless the entries of all ranks are of this call, and of the turn of the rank's own. When it is through
+ * it tells the others. */
 #ifndef CCL_KERNELS_ARGS_H
 #define CCL_KERNELS_ARGS_H
 
@@ -20,6 +20,9 @@ struct ccl_entry {
     unsigned long long call;
     /* The number of the call among all. */
     unsigned long long turn;
+    /* Of rank 0's entry, what kernels have agreed on: the last turn that was of one call of all ranks; all bits set: since
+     * then there was one that was not, and there is none any more. */
+    unsigned long long agreed;
     /* Blocks of this rank's kernel that are through. */
     unsigned int done;
     unsigned int reserved;
@@ -35,16 +38,29 @@ struct ccl_meeting {
     unsigned int reserved;
 };
 
+/* A call of all ranks, as a rank's kernel has it. */
+struct ccl_call {
+    /* What the call is; 0: there is none, and buffers are given by their addresses. */
+    unsigned long long number;
+    /* This rank's own entry. */
+    unsigned long long own;
+    /* Those of all ranks, in their order. */
+    unsigned long long entries[CCL_MOST_SOURCES];
+    /* A word of 4 bytes that becomes 1 where a kernel does nothing. */
+    unsigned long long nobody;
+    struct ccl_meeting meeting;
+    unsigned int ranks;
+    unsigned int reserved;
+};
+
 /* The beginning of a rank's call, by a kernel of one block. */
 struct ccl_arrive_args {
-    /* This rank's entry, and what it is to say; the turn is the next. */
-    unsigned long long own;
+    struct ccl_call call;
+    /* What this rank's entry is to say; the turn is the next. */
     unsigned long long send;
     unsigned long long recv;
-    unsigned long long call;
     /* A word of 4 bytes that becomes `number`; 0: none. */
     unsigned long long begun;
-    struct ccl_meeting meeting;
     unsigned int number;
     unsigned int reserved;
 };
@@ -59,14 +75,10 @@ struct ccl_reduce_args {
     unsigned long long scalars[CCL_MOST_SOURCES];
     /* Elements. */
     unsigned long long count;
-    /* What the entries are to say; 0: there are addresses. */
-    unsigned long long expected;
     /* So many bytes from where the buffers of the entries begin. */
     unsigned long long source_at;
     unsigned long long destination_at;
-    /* This rank's own entry. */
-    unsigned long long own;
-    struct ccl_meeting meeting;
+    struct ccl_call call;
     unsigned int n;
     unsigned int m;
     unsigned int scaled;
@@ -86,22 +98,17 @@ struct ccl_copy_args {
     unsigned int reserved;
 };
 
-/* An exchange of blocks with `n` ranks: with each so many bytes of this rank's send buffer for so many of the other's, both
+/* An exchange of blocks with all ranks: with each so many bytes of this rank's send buffer for so many of the other's, both
  * read before either is written, so that all buffers may be sent from and received in. */
 struct ccl_swap_args {
-    unsigned long long entries[CCL_MOST_SOURCES];
     /* Of each rank: from where on in the block that is for it, and how much. */
     unsigned long long begins[CCL_MOST_SOURCES];
     unsigned long long bytes[CCL_MOST_SOURCES];
     /* The blocks that are for it, and from it: from where on in this rank's buffers. */
     unsigned long long blocks[CCL_MOST_SOURCES];
-    /* The entry of this rank itself, and where its block begins in the others' buffers. */
-    unsigned long long own;
+    /* Where this rank's own block begins in the others' buffers. */
     unsigned long long own_at;
-    unsigned long long expected;
-    struct ccl_meeting meeting;
-    unsigned int n;
-    unsigned int reserved;
+    struct ccl_call call;
 };
 
 #endif

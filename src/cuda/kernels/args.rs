@@ -21,6 +21,7 @@ pub(crate) struct Entry {
     pub(crate) recv: u64,
     pub(crate) call: u64,
     pub(crate) turn: u64,
+    pub(crate) agreed: u64,
     pub(crate) done: u32,
     pub(crate) reserved: u32,
 }
@@ -35,16 +36,27 @@ pub(crate) struct Meeting {
     pub(super) reserved: u32,
 }
 
+/// `struct ccl_call`: a call of all ranks, in which kernels find buffers by entries.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct InCall {
+    pub(super) number: u64,
+    pub(super) own: u64,
+    pub(super) entries: [u64; MOST_SOURCES],
+    pub(super) nobody: u64,
+    pub(super) meeting: Meeting,
+    pub(super) ranks: u32,
+    pub(super) reserved: u32,
+}
+
 /// `struct ccl_arrive_args`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct ArriveArgs {
-    pub(super) own: u64,
+    pub(super) call: InCall,
     pub(super) send: u64,
     pub(super) recv: u64,
-    pub(super) call: u64,
     pub(super) begun: u64,
-    pub(super) meeting: Meeting,
     pub(super) number: u32,
     pub(super) reserved: u32,
 }
@@ -57,11 +69,9 @@ pub(crate) struct ReduceArgs {
     pub(super) destinations: [u64; MOST_SOURCES],
     pub(super) scalars: [u64; MOST_SOURCES],
     pub(super) count: u64,
-    pub(super) expected: u64,
     pub(super) source_at: u64,
     pub(super) destination_at: u64,
-    pub(super) own: u64,
-    pub(super) meeting: Meeting,
+    pub(super) call: InCall,
     pub(super) n: u32,
     pub(super) m: u32,
     pub(super) scaled: u32,
@@ -85,16 +95,11 @@ pub(crate) struct CopyArgs {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct SwapArgs {
-    pub(super) entries: [u64; MOST_SOURCES],
     pub(super) begins: [u64; MOST_SOURCES],
     pub(super) bytes: [u64; MOST_SOURCES],
     pub(super) blocks: [u64; MOST_SOURCES],
-    pub(super) own: u64,
     pub(super) own_at: u64,
-    pub(super) expected: u64,
-    pub(super) meeting: Meeting,
-    pub(super) n: u32,
-    pub(super) reserved: u32,
+    pub(super) call: InCall,
 }
 
 /// A kernel, what it is launched with, and how many items its threads have to do.
@@ -105,28 +110,38 @@ pub(crate) struct Launch<A> {
     pub(crate) items: u64,
 }
 
-/// Where the sources and destinations of a reduction are.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Lie {
-    /// At the addresses.
-    Here,
-    /// The addresses are those of ranks' entries, all of which are to be of this call: so many bytes behind where their buffers begin.
-    In {
-        call: InCall,
-        source_at: u64,
-        destination_at: u64,
-    },
+/// Where the sources and destinations of a reduction are: without a call at the addresses that it is told; in one these are the addresses
+/// of ranks' entries, and it is so many bytes behind where their buffers begin.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Lie {
+    pub(crate) call: InCall,
+    pub(crate) source_at: u64,
+    pub(crate) destination_at: u64,
 }
 
-/// A call in which kernels find buffers by entries.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct InCall {
-    /// What tells it from others.
-    pub(crate) call: NonZero<u64>,
-    /// This rank's own entry.
-    pub(crate) own: u64,
-    /// Whom the kernel tells that it is through.
-    pub(crate) meeting: Meeting,
+impl InCall {
+    /// A call that is told from others by its number, of the rank with this number and all whose entries these are, in their order; `None` of
+    /// more than [`MOST_SOURCES`]. A word that becomes 1 where a kernel does nothing, and whom a kernel tells that it is through.
+    pub(crate) fn new(
+        number: NonZero<u64>,
+        rank: usize,
+        all: impl IntoIterator<Item = u64>,
+        nobody: u64,
+        meeting: Meeting,
+    ) -> Option<Self> {
+        let mut call = InCall {
+            number: number.get(),
+            nobody,
+            meeting,
+            ..InCall::default()
+        };
+        for entry in all {
+            *call.entries.get_mut(call.ranks as usize)? = entry;
+            call.ranks += 1;
+        }
+        call.own = *call.entries[..call.ranks as usize].get(rank)?;
+        Some(call)
+    }
 }
 
 impl Meeting {
@@ -146,15 +161,13 @@ impl Meeting {
 
 impl ArriveArgs {
     /// The beginning of a call on these buffers; a word that is to be told its number.
-    pub(crate) fn new(what: InCall, [send, recv]: [u64; 2], begun: Option<(u64, u32)>) -> Launch<ArriveArgs> {
+    pub(crate) fn new(call: InCall, [send, recv]: [u64; 2], begun: Option<(u64, u32)>) -> Launch<ArriveArgs> {
         let (begun, number) = begun.unwrap_or_default();
         let args = ArriveArgs {
-            own: what.own,
+            call,
             send,
             recv,
-            call: what.call.get(),
             begun,
-            meeting: what.meeting,
             number,
             reserved: 0,
         };
@@ -218,14 +231,6 @@ impl ReduceArgs {
             _ => Kernel::of(how.op, how.dtype, how.tree && sources.len() > 3),
         };
         let bytes = count * how.dtype.size() as u64;
-        let (call, source_at, destination_at) = match lie {
-            Lie::Here => (None, 0, 0),
-            Lie::In {
-                call,
-                source_at,
-                destination_at,
-            } => (Some(call), source_at, destination_at),
-        };
         let mut args = ReduceArgs {
             sources: [0; MOST_SOURCES],
             destinations: [0; MOST_SOURCES],
@@ -234,11 +239,9 @@ impl ReduceArgs {
                 Kernel::Reduce(Op::BitAnd | Op::BitOr | Op::BitXor, _) => bytes,
                 _ => count,
             },
-            expected: call.map_or(0, |what| what.call.get()),
-            source_at,
-            destination_at,
-            own: call.map_or(0, |what| what.own),
-            meeting: call.map_or_else(Meeting::default, |what| what.meeting),
+            source_at: lie.source_at,
+            destination_at: lie.destination_at,
+            call: lie.call,
             n: sources.len() as u32,
             m: destinations.len() as u32,
             scaled: 0,
@@ -285,8 +288,6 @@ impl CopyArgs {
 /// What two ranks exchange of the blocks that they have for each other.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Swap {
-    /// The other rank's entry.
-    pub(crate) entry: u64,
     /// Where this rank has, in its buffers, the block for the other, and the one from it.
     pub(crate) block: u64,
     /// From where on in the blocks, and how much.
@@ -295,27 +296,21 @@ pub(crate) struct Swap {
 }
 
 impl SwapArgs {
-    /// The exchanges of the rank whose block begins at `own_at` in the others' buffers; `None` where there are none or more than
-    /// [`MOST_SOURCES`].
-    pub(crate) fn new(what: InCall, own_at: u64, swaps: &[Swap]) -> Option<Launch<SwapArgs>> {
-        if !(1..=MOST_SOURCES).contains(&swaps.len()) {
+    /// The exchanges with all ranks, in their order, of the one whose block begins at `own_at` in the others' buffers; `None` where there are
+    /// not as many as ranks.
+    pub(crate) fn new(call: InCall, own_at: u64, swaps: &[Swap]) -> Option<Launch<SwapArgs>> {
+        if swaps.len() != call.ranks as usize {
             return None;
         }
         let mut args = SwapArgs {
-            entries: [0; MOST_SOURCES],
             begins: [0; MOST_SOURCES],
             bytes: [0; MOST_SOURCES],
             blocks: [0; MOST_SOURCES],
-            own: what.own,
             own_at,
-            expected: what.call.get(),
-            meeting: what.meeting,
-            n: swaps.len() as u32,
-            reserved: 0,
+            call,
         };
         for (i, swap) in swaps.iter().enumerate() {
-            (args.entries[i], args.blocks[i]) = (swap.entry, swap.block);
-            (args.begins[i], args.bytes[i]) = (swap.begin, swap.bytes);
+            (args.blocks[i], args.begins[i], args.bytes[i]) = (swap.block, swap.begin, swap.bytes);
         }
         let longest = swaps.iter().map(|swap| swap.bytes).max();
         Some(Launch {

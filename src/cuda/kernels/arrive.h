@@ -4,15 +4,16 @@
 #include "sides.h"
 
 DEVICE void arrive(const ccl_arrive_args &args) {
-    if (!is_last(AT(args.own, done))) {
+    const u64 own = args.call.own;
+    if (!is_last(AT(own, done))) {
         return;
     }
-    store_number(AT(args.own, send), args.send);
-    store_number(AT(args.own, recv), args.recv);
-    store_number(AT(args.own, call), args.call);
-    store_number(AT(args.own, turn), FIELD(args.own, turn) + 1);
+    store_number(AT(own, send), args.send);
+    store_number(AT(own, recv), args.recv);
+    store_number(AT(own, call), args.call.number);
+    publish(AT(own, turn), FIELD(own, turn) + 1);
     if (args.begun) {
         Memory<4>::store(args.begun, {{args.number}});
     }
-    tell(args.meeting);
+    tell(args.call.meeting);
 }

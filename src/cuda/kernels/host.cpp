@@ -52,6 +52,23 @@ static inline void set_byte(unsigned long long at) {
     __atomic_store_n(reinterpret_cast<unsigned char *>(at), 1, __ATOMIC_RELEASE);
 }
 
+static inline unsigned long long *number_at(unsigned long long at) {
+    return static_cast<unsigned long long *>(on_host(at, 8));
+}
+
+static inline unsigned long long published(unsigned long long at) {
+    return __atomic_load_n(number_at(at), __ATOMIC_ACQUIRE);
+}
+
+static inline void publish(unsigned long long at, unsigned long long number) {
+    __atomic_store_n(number_at(at), number, __ATOMIC_RELEASE);
+}
+
+static inline unsigned long long replace(unsigned long long at, unsigned long long expected, unsigned long long number) {
+    __atomic_compare_exchange_n(number_at(at), &expected, number, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    return expected;
+}
+
 // Threads of the launch that are not through.
 static thread_local unsigned long long left;
 
@@ -109,24 +126,24 @@ extern "C" long long ccl_kernels_on_host(const char *name, const void *args, uns
 extern "C" unsigned ccl_kernels_layout(const unsigned long long **layout) {
 #define OFFSET(type, field) offsetof(struct type, field)
     static const unsigned long long all[] = {
-        sizeof(ccl_reduce_args),         OFFSET(ccl_reduce_args, sources),   OFFSET(ccl_reduce_args, destinations),
-        OFFSET(ccl_reduce_args, scalars),    OFFSET(ccl_reduce_args, count),     OFFSET(ccl_reduce_args, expected),
-        OFFSET(ccl_reduce_args, source_at),  OFFSET(ccl_reduce_args, destination_at),
-        OFFSET(ccl_reduce_args, own),        OFFSET(ccl_reduce_args, meeting),
-        OFFSET(ccl_reduce_args, n),          OFFSET(ccl_reduce_args, m),         OFFSET(ccl_reduce_args, scaled),
-        OFFSET(ccl_reduce_args, ranks),      OFFSET(ccl_reduce_args, rounded),   OFFSET(ccl_reduce_args, reserved),
-        sizeof(ccl_copy_args),           OFFSET(ccl_copy_args, from),        OFFSET(ccl_copy_args, to),
-        OFFSET(ccl_copy_args, bytes),        OFFSET(ccl_copy_args, ranges),      OFFSET(ccl_copy_args, reserved),
-        sizeof(ccl_swap_args),           OFFSET(ccl_swap_args, entries),     OFFSET(ccl_swap_args, begins),
-        OFFSET(ccl_swap_args, bytes),        OFFSET(ccl_swap_args, blocks),      OFFSET(ccl_swap_args, own),
-        OFFSET(ccl_swap_args, own_at),       OFFSET(ccl_swap_args, expected),    OFFSET(ccl_swap_args, meeting),
-        OFFSET(ccl_swap_args, n),            OFFSET(ccl_swap_args, reserved),    sizeof(ccl_entry),
-        OFFSET(ccl_entry, send),             OFFSET(ccl_entry, recv),            OFFSET(ccl_entry, call),
-        OFFSET(ccl_entry, turn),             OFFSET(ccl_entry, done),            OFFSET(ccl_entry, reserved),
-        sizeof(ccl_meeting),             OFFSET(ccl_meeting, reset),         OFFSET(ccl_meeting, told),
-        OFFSET(ccl_meeting, n),              OFFSET(ccl_meeting, reserved),      sizeof(ccl_arrive_args),
-        OFFSET(ccl_arrive_args, own),        OFFSET(ccl_arrive_args, send),      OFFSET(ccl_arrive_args, recv),
-        OFFSET(ccl_arrive_args, call),       OFFSET(ccl_arrive_args, begun),     OFFSET(ccl_arrive_args, meeting),
+        sizeof(ccl_reduce_args),             OFFSET(ccl_reduce_args, sources),   OFFSET(ccl_reduce_args, destinations),
+        OFFSET(ccl_reduce_args, scalars),    OFFSET(ccl_reduce_args, count),     OFFSET(ccl_reduce_args, source_at),
+        OFFSET(ccl_reduce_args, destination_at),
+        OFFSET(ccl_reduce_args, call),       OFFSET(ccl_reduce_args, n),         OFFSET(ccl_reduce_args, m),
+        OFFSET(ccl_reduce_args, scaled),     OFFSET(ccl_reduce_args, ranks),     OFFSET(ccl_reduce_args, rounded),
+        OFFSET(ccl_reduce_args, reserved),   sizeof(ccl_copy_args),              OFFSET(ccl_copy_args, from),
+        OFFSET(ccl_copy_args, to),           OFFSET(ccl_copy_args, bytes),       OFFSET(ccl_copy_args, ranges),
+        OFFSET(ccl_copy_args, reserved),     sizeof(ccl_swap_args),              OFFSET(ccl_swap_args, begins),
+        OFFSET(ccl_swap_args, bytes),        OFFSET(ccl_swap_args, blocks),      OFFSET(ccl_swap_args, own_at),
+        OFFSET(ccl_swap_args, call),         sizeof(ccl_entry),                  OFFSET(ccl_entry, send),
+        OFFSET(ccl_entry, recv),             OFFSET(ccl_entry, call),            OFFSET(ccl_entry, turn),
+        OFFSET(ccl_entry, agreed),           OFFSET(ccl_entry, done),            OFFSET(ccl_entry, reserved),
+        sizeof(ccl_meeting),                 OFFSET(ccl_meeting, reset),         OFFSET(ccl_meeting, told),
+        OFFSET(ccl_meeting, n),              OFFSET(ccl_meeting, reserved),      sizeof(ccl_call),
+        OFFSET(ccl_call, number),            OFFSET(ccl_call, own),              OFFSET(ccl_call, entries),
+        OFFSET(ccl_call, nobody),            OFFSET(ccl_call, meeting),          OFFSET(ccl_call, ranks),
+        OFFSET(ccl_call, reserved),          sizeof(ccl_arrive_args),            OFFSET(ccl_arrive_args, call),
+        OFFSET(ccl_arrive_args, send),       OFFSET(ccl_arrive_args, recv),      OFFSET(ccl_arrive_args, begun),
         OFFSET(ccl_arrive_args, number),     OFFSET(ccl_arrive_args, reserved),
     };
     *layout = all;

@@ -213,10 +213,11 @@ template <class N, class PACKED, class Op, int BYTES, bool TREE>
 DEVICE void reduce(const ccl_reduce_args &args) {
     SHARED Sides sides;
     const u32 size = sizeof(typename N::Raw);
-    if (FOUND(find(args, size, sides))) {
+    const bool agreed = FOUND(find(args, size, sides));
+    if (agreed) {
         reduce<N, PACKED, Op, BYTES, TREE>(args, sides);
     }
-    if (args.expected) {
-        leave(args.own, args.meeting);
+    if (args.call.number) {
+        leave(args.call, agreed);
     }
 }

@@ -1,5 +1,5 @@
-// Where a kernel's buffers are: at addresses that it was launched with, or that it finds in the entries of ranks; and how it tells other
-// ranks that it is through with them.
+// Where a kernel's buffers are: at addresses that it was launched with, or that it finds in the entries of ranks; how the kernels of a call
+// agree that all ranks are in it; and how one tells other ranks that it is through with their buffers.
 #pragma once
 
 #include "args.h"
@@ -25,6 +25,28 @@ DEVICE void fence() {
 // Sets a byte to 1, for streams and the host to see.
 DEVICE void set_byte(u64 at) {
     asm volatile("st.relaxed.sys.global.u8 [%0], %1;" : : "l"(global(at)), "r"(1) : "memory");
+}
+
+// Loads a number with all that was written before it was published.
+DEVICE u64 published(u64 at) {
+    u64 number;
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(number) : "l"(global(at)) : "memory");
+    return number;
+}
+
+// Stores a number, after all that this thread has written.
+DEVICE void publish(u64 at, u64 number) {
+    asm volatile("st.release.gpu.global.u64 [%0], %1;" : : "l"(global(at)), "l"(number) : "memory");
+}
+
+// The number that was there, which becomes another if it is the one that is expected.
+DEVICE u64 replace(u64 at, u64 expected, u64 number) {
+    u64 before;
+    asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(before)
+                 : "l"(global(at)), "l"(expected), "l"(number)
+                 : "memory");
+    return before;
 }
 
 // Whether this thread is the last of the launch: what all others have done is done. `done` counts blocks, and is 0 again afterwards.
@@ -61,13 +83,6 @@ DEVICE void tell(const ccl_meeting &meeting) {
     }
 }
 
-// At the end of a kernel that found its buffers in entries.
-DEVICE void leave(u64 own, const ccl_meeting &meeting) {
-    if (is_last(AT(own, done))) {
-        tell(meeting);
-    }
-}
-
 // The number of a rank's entry at one of its fields.
 #define FIELD(entry, field) number(AT(entry, field))
 DEVICE u64 number(u64 at) {
@@ -76,7 +91,39 @@ DEVICE u64 number(u64 at) {
 }
 
 DEVICE bool is_of(u64 entry, u64 call, u64 turn) {
-    return FIELD(entry, call) == call && FIELD(entry, turn) == turn;
+    return published(AT(entry, turn)) == turn && FIELD(entry, call) == call;
+}
+
+// Whether this turn is one of a call of all ranks: all blocks of all ranks' kernels find the same, whenever they look, and once it
+// is not no later turn is.
+//
+// For the first one that looks decides it, by the word that all share. So a rank whose kernel does nothing, because a stream that waited
+// for it was let go, knows that no kernel of the others will use its buffers, be it ever so late; and where all are in the call all
+// kernels run, and the rank has to wait until they have told it.
+DEVICE bool is_agreed(const ccl_call &call) {
+    SHARED bool agreed;
+    const u64 turn = FIELD(call.own, turn);
+    bool all_here = true;
+    for (OF_BLOCK(k, call.ranks)) {
+        all_here = all_here && is_of(call.entries[k], call.number, turn);
+    }
+    all_here = ALL_OF_BLOCK(all_here);
+    for (OF_BLOCK(k, 1)) {
+        const u64 before = replace(AT(call.entries[0], agreed), turn - 1, all_here ? turn : ~u64(0));
+        agreed = before == turn || (all_here && before == turn - 1);
+    }
+    BLOCK_IS_HERE();
+    return agreed;
+}
+
+// At the end of a kernel of a call, which was agreed on or did nothing.
+DEVICE void leave(const ccl_call &call, bool agreed) {
+    if (is_last(AT(call.own, done))) {
+        if (!agreed) {
+            Memory<4>::store(call.nobody, {{1}});
+        }
+        tell(call.meeting);
+    }
 }
 
 // The addresses of a reduction's sources and destinations, for the threads of a block to look up, and how they lie.
@@ -90,21 +137,11 @@ struct Sides {
     bool whole;
 };
 
-// Fills `sides`, of elements of so many bytes; false: the entries are of another call.
+// Fills `sides`, of elements of so many bytes; false: ranks are in other calls.
 DEVICE bool find(const ccl_reduce_args &args, u32 size, Sides &sides) {
-    const bool are_entries = args.expected != 0;
-    if (are_entries) {
-        const u64 turn = FIELD(args.own, turn);
-        bool agreed = true;
-        for (OF_BLOCK(k, args.n)) {
-            agreed = agreed && is_of(args.sources[k], args.expected, turn);
-        }
-        for (OF_BLOCK(k, args.m)) {
-            agreed = agreed && is_of(args.destinations[k], args.expected, turn);
-        }
-        if (!ALL_OF_BLOCK(agreed)) {
-            return false;
-        }
+    const bool are_entries = args.call.number != 0;
+    if (are_entries && !is_agreed(args.call)) {
+        return false;
     }
     const u64 bytes = args.count * size;
     for (OF_BLOCK(k, args.n)) {

@@ -47,24 +47,20 @@ DEVICE void swap_words(const Ends &ends, u64 part, u64 parts) {
     }
 }
 
-// The ends of all exchanges; false: the entries are of another call.
+// The ends of all exchanges; false: ranks are in other calls.
 DEVICE bool meet(const ccl_swap_args &args, Ends *ends) {
-    const u64 turn = FIELD(args.own, turn);
-    bool agreed = is_of(args.own, args.expected, turn);
-    for (OF_BLOCK(k, args.n)) {
-        agreed = agreed && is_of(args.entries[k], args.expected, turn);
-    }
-    if (!ALL_OF_BLOCK(agreed)) {
+    const ccl_call &call = args.call;
+    if (!is_agreed(call)) {
         return false;
     }
-    for (OF_BLOCK(k, args.n)) {
+    for (OF_BLOCK(k, call.ranks)) {
         const u64 mine = args.blocks[k] + args.begins[k], theirs = args.own_at + args.begins[k], bytes = args.bytes[k];
-        ends[k] = {reached(FIELD(args.own, send) + mine, bytes),
-                   reached(FIELD(args.own, recv) + mine, bytes),
-                   reached(FIELD(args.entries[k], send) + theirs, bytes),
-                   reached(FIELD(args.entries[k], recv) + theirs, bytes),
+        ends[k] = {reached(FIELD(call.own, send) + mine, bytes),
+                   reached(FIELD(call.own, recv) + mine, bytes),
+                   reached(FIELD(call.entries[k], send) + theirs, bytes),
+                   reached(FIELD(call.entries[k], recv) + theirs, bytes),
                    bytes,
-                   args.entries[k] == args.own};
+                   call.entries[k] == call.own};
     }
     BLOCK_IS_HERE();
     return true;
@@ -73,10 +69,11 @@ DEVICE bool meet(const ccl_swap_args &args, Ends *ends) {
 // Blocks are dealt to the exchanges as to the ranges of a copy.
 DEVICE void swap(const ccl_swap_args &args) {
     SHARED Ends all[CCL_MOST_SOURCES];
-    const u32 n = FOUND(meet(args, all)) ? args.n : 0;
-    for (u64 k = blockIdx.x % args.n; k < n; k += gridDim.x) {
+    const bool agreed = FOUND(meet(args, all));
+    const u64 n = args.call.ranks;
+    for (u64 k = agreed ? blockIdx.x % n : n; k < n; k += gridDim.x) {
         const Ends &ends = all[k];
-        const u64 part = blockIdx.x / args.n, others = gridDim.x > k ? (gridDim.x - 1 - k) / args.n : 0;
+        const u64 part = blockIdx.x / n, others = gridDim.x > k ? (gridDim.x - 1 - k) / n : 0;
         const u64 differ = (ends.send ^ ends.recv) | (ends.send ^ ends.other_send) | (ends.send ^ ends.other_recv);
         if ((differ & 15) == 0) {
             swap_words<16>(ends, part, others + 1);
@@ -86,5 +83,5 @@ DEVICE void swap(const ccl_swap_args &args) {
             swap_words<1>(ends, part, others + 1);
         }
     }
-    leave(args.own, args.meeting);
+    leave(args.call, agreed);
 }

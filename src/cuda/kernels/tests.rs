@@ -133,7 +133,7 @@ fn there_are_as_many_blocks_as_run_at_once() {
         scaled: &[],
     };
     let items = |count| {
-        ReduceArgs::new(&how, count, Lie::Here, &[32, 4096], &[16])
+        ReduceArgs::new(&how, count, Lie::default(), &[32, 4096], &[16])
             .unwrap()
             .items
     };
@@ -160,7 +160,7 @@ fn what_no_kernel_does_is_refused() {
         scaled: &[],
     };
     let of = |how: &Reducing<'_>, n: usize, m: usize| {
-        ReduceArgs::new(how, 1, Lie::Here, &vec![16; n], &vec![16; m]).is_some()
+        ReduceArgs::new(how, 1, Lie::default(), &vec![16; n], &vec![16; m]).is_some()
     };
     assert!(of(&how, 1, 1) && of(&how, 16, 16));
     assert!(!of(&how, 0, 1) && !of(&how, 1, 0) && !of(&how, 17, 1) && !of(&how, 1, 17));
@@ -187,17 +187,16 @@ fn what_no_kernel_does_is_refused() {
         bytes: 0,
     };
     assert!(CopyArgs::new(&[range; 64]).is_some() && CopyArgs::new(&[range; 65]).is_none());
-    let what = args::InCall {
-        call: NonZero::<u64>::MIN,
-        own: 16,
-        meeting: args::Meeting::default(),
+    let in_call = |ranks: u64| {
+        let (number, meeting) = (NonZero::<u64>::MIN, args::Meeting::default());
+        args::InCall::new(number, 0, (1..=ranks).map(|rank| rank * 64), 16, meeting)
     };
-    let swaps = |n| SwapArgs::new(what, 0, &vec![SWAP; n]).is_some();
-    assert!(swaps(1) && swaps(16) && !swaps(0) && !swaps(17));
+    assert!(in_call(0).is_none() && in_call(1).is_some() && in_call(16).is_some() && in_call(17).is_none());
+    let swaps = |n| SwapArgs::new(in_call(3).unwrap(), 0, &vec![SWAP; n]).is_some();
+    assert!(swaps(3) && !swaps(2) && !swaps(4));
 }
 
 const SWAP: args::Swap = args::Swap {
-    entry: 16,
     block: 0,
     begin: 0,
     bytes: 0,

@@ -77,14 +77,15 @@ fn arguments_lie_where_the_kernels_look_for_them() {
         ($t:ty: $($field:ident)*) => { [size_of::<$t>() as u64, $(offset_of!($t, $field) as u64),*] };
     }
     let reduce = layout!(
-        ReduceArgs: sources destinations scalars count expected source_at destination_at own meeting n m scaled ranks rounded reserved
+        ReduceArgs: sources destinations scalars count source_at destination_at call n m scaled ranks rounded reserved
     );
     let copy = layout!(CopyArgs: from to bytes ranges reserved);
-    let swap = layout!(SwapArgs: entries begins bytes blocks own own_at expected meeting n reserved);
-    let entry = layout!(Entry: send recv call turn done reserved);
+    let swap = layout!(SwapArgs: begins bytes blocks own_at call);
+    let entry = layout!(Entry: send recv call turn agreed done reserved);
     let meeting = layout!(Meeting: reset told n reserved);
-    let arrive = layout!(ArriveArgs: own send recv call begun meeting number reserved);
-    let all = [&reduce[..], &copy, &swap, &entry, &meeting, &arrive];
+    let call = layout!(InCall: number own entries nobody meeting ranks reserved);
+    let arrive = layout!(ArriveArgs: call send recv begun number reserved);
+    let all = [&reduce[..], &copy, &swap, &entry, &meeting, &call, &arrive];
     assert_eq!(found, all.concat());
 }
 
@@ -176,60 +177,140 @@ fn place<T>(value: &T) -> u64 {
     (&raw const *value).expose_provenance() as u64
 }
 
-/// What a kernel tells: two words that it sets back, and three bytes that it sets, of eight.
-struct Told(Box<[UnsafeCell<u64>; 3]>);
+/// What a kernel tells: two words that it sets back, three bytes that it sets, of eight, and a word if it did nothing.
+struct Told(Box<[UnsafeCell<u64>; 4]>);
 
 impl Told {
     fn new() -> Self {
-        Told(Box::new([u64::MAX, u64::MAX, 0].map(UnsafeCell::new)))
+        Told(Box::new([u64::MAX, u64::MAX, 0, 0].map(UnsafeCell::new)))
     }
 
-    fn in_call(&self, call: u64, own: u64) -> InCall {
+    /// A call of all these, for one of them.
+    fn in_call(&self, number: u64, rank: usize, entries: &[u64]) -> InCall {
         let bytes = place(&self.0[2]);
-        InCall {
-            call: NonZero::new(call).unwrap(),
-            own,
-            meeting: Meeting::new(place(&self.0[0]), [1, 2, 7].map(|byte| bytes + byte)).unwrap(),
-        }
+        let meeting = Meeting::new(place(&self.0[0]), [1, 2, 7].map(|byte| bytes + byte)).unwrap();
+        let number = NonZero::new(number).unwrap();
+        InCall::new(number, rank, entries.iter().copied(), place(&self.0[3]), meeting).unwrap()
     }
 
-    /// That it has, and makes it ready for the next.
-    fn check(&self) {
+    /// That it has, and makes it ready for the next; whether it did nothing.
+    fn check(&self) -> bool {
         let words = self.0.each_ref().map(|word| {
             // SAFETY: no kernel runs.
             unsafe { word.get().replace(0) }
         });
-        assert_eq!(words, [0, 0, 0x0100_0000_0001_0100]);
+        assert_eq!(words[..3], [0, 0, 0x0100_0000_0001_0100]);
+        words[3] == 1
     }
+}
+
+/// The entry of a rank in a turn of a call, on these buffers.
+fn entry([send, recv]: [u64; 2], call: u64, turn: u64) -> UnsafeCell<Entry> {
+    UnsafeCell::new(Entry {
+        send,
+        recv,
+        call,
+        turn,
+        agreed: turn - 1,
+        done: 0,
+        reserved: 0,
+    })
+}
+
+/// What an entry says; no kernel runs.
+fn read(entry: &UnsafeCell<Entry>) -> Entry {
+    // SAFETY: nobody writes it.
+    unsafe { *entry.get() }
+}
+
+/// Changes what it says.
+fn write(entry: &UnsafeCell<Entry>, how: impl FnOnce(&mut Entry)) {
+    // SAFETY: nobody else uses it.
+    how(unsafe { &mut *entry.get() });
 }
 
 /// A call begins: what the entry says then, and that the others are told.
 #[test]
 fn who_arrives_says_so() {
-    let told = Told::new();
-    let mut number = 0u32;
-    let mut entry = Entry {
-        send: 0,
-        recv: 0,
-        call: 0,
-        turn: 4,
-        done: 0,
-        reserved: 0,
-    };
-    let what = told.in_call(9, (&raw mut entry).expose_provenance() as u64);
-    let begun = ((&raw mut number).expose_provenance() as u64, 77);
-    launch(&ArriveArgs::new(what, [16, 1 << 40], Some(begun)), 1, 32, true);
-    told.check();
-    launch(&ArriveArgs::new(what, [16, 1 << 40], None), 1, 32, false);
-    told.check();
+    let (told, own, number) = (Told::new(), entry([0, 0], 0, 4), UnsafeCell::new(0u32));
+    let what = told.in_call(9, 0, &[place(&own)]);
+    for begun in [Some((place(&number), 77)), None] {
+        launch(
+            &ArriveArgs::new(what, [16, 1 << 40], begun),
+            1,
+            32,
+            begun.is_some(),
+        );
+        assert!(!told.check());
+    }
     let Entry {
         send,
         recv,
         call,
         turn,
+        agreed,
         ..
-    } = entry;
-    assert_eq!((send, recv, call, turn, number), (16, 1 << 40, 9, 6, 77));
+    } = read(&own);
+    assert_eq!(
+        (send, recv, call, turn, agreed, number.into_inner()),
+        (16, 1 << 40, 9, 6, 3, 77)
+    );
+}
+
+/// The first kernel that finds that not all ranks are in its call decides it for all, in this turn and for ever; and where one has found
+/// all of them so do the others.
+#[test]
+fn kernels_agree_on_whether_all_ranks_are_in_a_call() {
+    let (told, dtype) = (Told::new(), DType::Uint32);
+    let mut results = Vectors::new(4, &[0; 2], |bytes| bytes.fill(0));
+    let mut sources = Vectors::new(4, &[0; 2], |bytes| bytes.fill(1));
+    let (from, to) = (sources.addresses(), results.addresses());
+    let entries: Vec<_> = (0..2).map(|rank| entry([from[rank], to[rank]], 5, 1)).collect();
+    let at: Vec<u64> = entries.iter().map(place).collect();
+    let how = Reducing {
+        op: Op::Sum,
+        dtype,
+        finish: None,
+        tree: false,
+        scaled: &[],
+    };
+    // Whether the kernel of a rank reduces.
+    let mut reduces = |rank: usize| {
+        let call = told.in_call(5, rank, &at);
+        let (source_at, destination_at) = (0, 0);
+        let lie = Lie {
+            call,
+            source_at,
+            destination_at,
+        };
+        results.memory[results.begins[rank]..][..4].fill(0);
+        launch(
+            &ReduceArgs::new(&how, 1, lie, &at, &at[rank..=rank]).unwrap(),
+            2,
+            3,
+            rank == 0,
+        );
+        let alone = told.check();
+        assert_eq!(results.get(rank), [if alone { 0 } else { 2 }; 4]);
+        !alone
+    };
+    let next = || {
+        entries
+            .iter()
+            .for_each(|entry| write(entry, |entry| entry.turn += 1))
+    };
+    assert!(reduces(0) && reduces(1));
+    next();
+    assert!(reduces(1));
+    // It was agreed on, whatever a kernel that looks later finds.
+    write(&entries[1], |entry| entry.call = 6);
+    assert!(reduces(0));
+    next();
+    assert!(!reduces(1));
+    write(&entries[1], |entry| entry.call = 5);
+    assert!(!reduces(0), "the other one did nothing");
+    next();
+    assert!(!reduces(0) && !reduces(1), "for ever");
 }
 
 /// One call, on both sides.
@@ -268,45 +349,44 @@ impl Case<'_> {
             launch(&made.unwrap(), self.grid, self.block, self.backwards);
         };
         if seed.is_multiple_of(2) {
-            run(Lie::Here, &froms, &tos);
+            run(Lie::default(), &froms, &tos);
         } else {
             let (source_at, destination_at) = (seed * 8, seed * 24);
-            let side = |send, recv| Entry {
-                send,
-                recv,
-                call: seed,
-                turn: 7,
-                done: 0,
-                reserved: 0,
-            };
-            let begins = froms.iter().map(|from| side(from - source_at, 1));
-            let begins = begins.chain(tos.iter().map(|to| side(1, to - destination_at)));
-            let mut entries: Vec<Entry> = begins.chain([side(0, 0)]).collect();
+            // Of a rank that has no source or no destination the kernel uses nothing.
+            let side = |all: &[u64], rank: usize, at: u64| all.get(rank).map_or(1, |begin| begin - at);
+            let ranks = froms.len().max(tos.len());
+            let entries: Vec<_> = (0..ranks)
+                .map(|rank| {
+                    let both = [side(&froms, rank, source_at), side(&tos, rank, destination_at)];
+                    entry(both, seed, 7)
+                })
+                .collect();
             let at: Vec<u64> = entries.iter().map(place).collect();
-            let (froms, rest) = at.split_at(froms.len());
-            let (tos, own) = rest.split_at(tos.len());
             let told = Told::new();
-            let call = told.in_call(seed, own[0]);
-            let lie = Lie::In {
+            let call = told.in_call(seed, seed as usize / 3 % ranks, &at);
+            let lie = Lie {
                 call,
                 source_at,
                 destination_at,
             };
-            // Of another call or turn: nothing is done, but all others are told.
-            let alien = &mut entries[seed as usize % (at.len() - 1)];
-            match seed as usize / 2 % 3 {
-                0 => alien.call = 0,
-                1 => alien.call += 1,
-                _ => alien.turn -= 1,
+            if ranks > 1 {
+                // Of another call or turn: nothing is done, but all others are told.
+                let alien = &entries[seed as usize % ranks];
+                let was = read(alien);
+                write(alien, |alien| match seed as usize / 2 % 3 {
+                    0 => alien.call = 0,
+                    1 => alien.call += 1,
+                    _ => alien.turn += 1,
+                });
+                run(lie, &at[..froms.len()], &at[..tos.len()]);
+                assert!(told.check());
+                let is_new = |&byte: &u8| byte == 0x5a || byte == 0xa5;
+                assert!(results.memory.iter().all(is_new), "{self:?}");
+                write(alien, |alien| *alien = was);
+                write(&entries[0], |first| first.agreed = 6);
             }
-            run(lie, froms, tos);
-            told.check();
-            let is_new = |&byte: &u8| byte == 0x5a || byte == 0xa5;
-            assert!(results.memory.iter().all(is_new), "{self:?}");
-            let alien = &mut entries[seed as usize % (at.len() - 1)];
-            (alien.call, alien.turn) = (seed, 7);
-            run(lie, froms, tos);
-            told.check();
+            run(lie, &at[..froms.len()], &at[..tos.len()]);
+            assert!(!told.check());
         }
 
         assert!(sources.memory == before && results.are_alone(), "{self:?}");
@@ -448,7 +528,7 @@ fn every_source_may_have_a_scalar() {
         let count = (sources.len / dtype.size()) as u64;
         let (from, to) = (sources.addresses(), result.addresses());
         launch(
-            &ReduceArgs::new(&how, count, Lie::Here, &from, &to).unwrap(),
+            &ReduceArgs::new(&how, count, Lie::default(), &from, &to).unwrap(),
             2,
             4,
             false,
@@ -501,7 +581,7 @@ fn destinations_may_be_the_sources() {
             tree: false,
             scaled: &[],
         };
-        let launched = ReduceArgs::new(&how, 1001, Lie::Here, &addresses, &addresses).unwrap();
+        let launched = ReduceArgs::new(&how, 1001, Lie::default(), &addresses, &addresses).unwrap();
         launch(&launched, 3, 7, backwards);
         let want: Vec<u8> = (1..=1001u32)
             .flat_map(|i| (5 * i + 10 * 1001).to_le_bytes())
@@ -573,14 +653,10 @@ fn blocks_are_exchanged_where_they_are() {
         let sent: Vec<Vec<u8>> = (0..ranks).map(|rank| sends.get(rank).to_vec()).collect();
         let in_place: Vec<bool> = (0..ranks).map(|_| random.bool()).collect();
         let (from, to) = (sends.addresses(), recvs.addresses());
-        let entries: Vec<Entry> = (0..ranks)
-            .map(|rank| Entry {
-                send: from[rank],
-                recv: if in_place[rank] { from[rank] } else { to[rank] },
-                call: seed,
-                turn: 3,
-                done: 0,
-                reserved: 0,
+        let entries: Vec<_> = (0..ranks)
+            .map(|rank| {
+                let recv = if in_place[rank] { from[rank] } else { to[rank] };
+                entry([from[rank], recv], seed, 3)
             })
             .collect();
         let at: Vec<u64> = entries.iter().map(place).collect();
@@ -591,22 +667,23 @@ fn blocks_are_exchanged_where_they_are() {
                     .map(|other| {
                         let (begin, end) = args::shared_part(me, other, block as u64);
                         Swap {
-                            entry: at[other],
                             block: (other * block) as u64,
                             begin,
                             bytes: end - begin,
                         }
                     })
                     .collect();
-                let what = told.in_call(call, at[me]);
+                let what = told.in_call(call, me, &at);
                 let launched = SwapArgs::new(what, (me * block) as u64, &swaps).unwrap();
                 launch(&launched, random.u32(1..12), random.u32(1..9), random.bool());
             }
         };
         all(seed + 1);
         assert!((0..ranks).all(|rank| sends.get(rank) == sent[rank]));
+        assert!(told.check());
+        write(&entries[0], |first| first.agreed = 2);
         all(seed);
-        told.check();
+        assert!(!told.check());
         for rank in 0..ranks {
             let (got, same) = match in_place[rank] {
                 true => (sends.get(rank), recvs.get(rank)),
