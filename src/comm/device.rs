@@ -458,6 +458,7 @@ impl Communicator {
     /// The device's context, if an operation may begin in its stream, and what it is captured into, if it is.
     pub(super) fn enter_device(&self, device: Device) -> Result<(Current<'static>, Option<Capture>)> {
         self.engine.membership.check()?;
+        self.engine.accepts()?;
         if let Some(cause) = self.failure() {
             return Err(Error::Closed(cause));
         }

@@ -87,6 +87,10 @@ static void refused(cclUniqueId id, int ranks, int me) {
     for (size_t i = 0; i < 10; i++) {
         CHECK(get(device, i) == sum(ranks, i));
     }
+    /* Nothing is put into the stream by which it would wait. */
+    OK(cclCommFinalize(k.comm));
+    REFUSED(cclInvalidUsage, "finalized", cclAllReduce(device, device, 10, TYPE, cclSum, k.comm, k.stream));
+    CU(cuStreamSynchronize(k.stream));
     leave(&k);
 }
 

@@ -438,13 +438,20 @@ impl Engine {
 
     fn open_desk(&self) -> Result<MutexGuard<'_, Desk>> {
         let desk = self.open_desk_anyway()?;
+        self.accepts()?;
+        Ok(desk)
+    }
+
+    /// # Errors
+    /// Why no operation begins any more.
+    pub(super) fn accepts(&self) -> Result<()> {
         if self.finalized.load(SeqCst) {
             return Err(Error::usage("the communicator was finalized: make a new one"));
         }
-        if let Some(cause) = self.closed.get() {
-            return Err(Error::Closed(cause.clone()));
+        match self.closed.get() {
+            Some(cause) => Err(Error::Closed(cause.clone())),
+            None => Ok(()),
         }
-        Ok(desk)
     }
 
     fn open_desk_anyway(&self) -> Result<MutexGuard<'_, Desk>> {
