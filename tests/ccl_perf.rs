@@ -871,6 +871,29 @@ fn ranks_may_be_threads() {
     );
 }
 
+/// One rank's call fails by itself, while the streams of others wait for it: arriving, and in the call's own kernel.
+#[test]
+fn a_failed_launch_on_a_device_ends_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    compile::cuda_driver_with_kernels(&folder.path().join("libcuda.so.1"));
+    for which in 30..36 {
+        let mut command = ccl_perf("allreduce --threads --device cuda --ranks 3 -b 300k -e 300k -n 20 -w 1");
+        let output = command
+            .env("LD_LIBRARY_PATH", folder.path())
+            .env("CCL_CUDA_DIRECT", "on")
+            .env("FAKE_CUDA_DEVICES", "1")
+            .env("FAKE_CUDA_LAUNCH", which.to_string())
+            .output()
+            .unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "launch {which}: {said}");
+        assert!(
+            said.contains("cuLaunchKernel") && !said.contains("did not notice"),
+            "launch {which}: {said}"
+        );
+    }
+}
+
 /// By graphs, with the stand-in that has the kernels.
 #[test]
 fn graphs_of_cuda_devices() {

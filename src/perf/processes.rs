@@ -9,6 +9,7 @@ use super::{
 use crate::UniqueId;
 use signal_hook::{consts::SIGKILL, low_level::signal_name};
 use std::{
+    collections::HashSet,
     io::{self, BufRead, BufReader, Write},
     ops::Range,
     os::unix::process::{CommandExt, ExitStatusExt},
@@ -51,7 +52,7 @@ impl Processes {
                 start().map_err(|error| format!("starting {}: {error}; lower --ranks", name(&ranks)))?;
             processes.all.push(Process {
                 child,
-                explained: 0,
+                explained: HashSet::new(),
                 ranks,
                 ended: false,
             });
@@ -68,7 +69,7 @@ impl Processes {
     pub(super) fn explain(&mut self, rank: usize) {
         let is_its = |process: &&mut Process| process.ranks.contains(&rank);
         if let Some(process) = self.all.iter_mut().find(is_its) {
-            process.explained += 1;
+            process.explained.insert(rank);
         }
     }
 
@@ -80,7 +81,7 @@ impl Processes {
     pub(super) fn silent(&self) -> usize {
         let running = self.all.iter().filter(|process| !process.ended);
         running
-            .map(|process| process.ranks.len() - process.explained)
+            .map(|process| process.ranks.len() - process.explained.len())
             .sum()
     }
 }
@@ -101,8 +102,8 @@ impl Drop for Processes {
 pub(super) struct Process {
     pub(super) child: Child,
     pub(super) ranks: Range<usize>,
-    /// How many of them have said that they are done or have failed.
-    explained: usize,
+    /// Those of them that have said that they are done or have failed.
+    explained: HashSet<usize>,
     ended: bool,
 }
 
@@ -159,7 +160,7 @@ impl Process {
 
     /// Whether all its ranks have said how it went.
     pub(super) fn is_explained(&self) -> bool {
-        self.explained >= self.ranks.len()
+        self.explained.len() == self.ranks.len()
     }
 
     pub(super) fn wait(&mut self) -> io::Result<ExitStatus> {

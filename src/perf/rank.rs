@@ -227,13 +227,37 @@ impl Session<'_> {
             recv: room(|layout| &layout.recv)?,
         };
         let device = gpu.map(|gpu| Device::new(gpu, &buffers)).transpose()?;
+        let outcome = self.sizes(run, &mut buffers, device.as_ref());
+        if let (Err(error), Some(_)) = (&outcome, &device) {
+            self.give_up(&**error)?;
+        }
+        outcome
+    }
+
+    /// Measures and reports all sizes; says how many elements were wrong on this rank.
+    fn sizes<T: Sample>(
+        &self,
+        run: Run,
+        buffers: &mut Buffers<T>,
+        device: Option<&Device<'_>>,
+    ) -> Outcome<u64> {
         let mut wrong = 0;
         for (index, count) in self.job.counts(run).enumerate() {
             let size = Size { run, count, index };
-            wrong += self.size(size, &mut buffers, device.as_ref())?;
+            wrong += self.size(size, buffers, device)?;
         }
-        self.settle(device.as_ref())?;
+        self.settle(device)?;
         Ok(wrong)
+    }
+
+    /// Lets the other ranks know at once. Memory of devices is given back only when the streams are through, and these may wait for ranks
+    /// that wait for this one.
+    fn give_up(&self, error: &dyn Error) -> Outcome<()> {
+        let why = error.to_string();
+        (self.tell)(Report::Failed { why })?;
+        self.comm.abort();
+        self.team.control.abort();
+        Ok(())
     }
 
     /// Measures and reports one size; says how many elements were wrong on this rank.
