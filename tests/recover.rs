@@ -5,7 +5,7 @@ mod common;
 use ccl::{Cause, Communicator, Config, Error, Op, UniqueId};
 use common::{
     config,
-    process::{Rank, role, say},
+    process::{Rank, hex, id_of, role, say},
     said, with_ranks,
 };
 use std::{
@@ -44,6 +44,12 @@ fn roles() {
     let wanted: u64 = (0..ranks as u64).sum();
     assert_eq!(sum(&comm, rank as u64), wanted);
     say("begun");
+    if words[0] == "parent" {
+        say(hex(&comm.grow_id().unwrap()));
+        loop {
+            thread::park();
+        }
+    }
     let deaths: usize = words[2].parse().unwrap();
     let mut left = ranks;
     while left > ranks - deaths {
@@ -55,14 +61,8 @@ fn roles() {
             ),
             "{error:?}"
         );
-        let smaller = loop {
-            match comm.shrink(&excluded, None) {
-                Ok(smaller) => break smaller,
-                // Others may have known more, or fewer, of the dead.
-                Err(Error::Init { what }) if excluded.is_empty() => println!("again: {what}"),
-                Err(error) => panic!("{error:?}"),
-            }
-        };
+        // Others may know more, or fewer, of the dead, where none are named.
+        let smaller = comm.shrink(&excluded, None).unwrap();
         left = smaller.ranks();
         comm = smaller;
     }
@@ -259,6 +259,88 @@ fn it_grows_and_shrinks_and_grows() {
     short.timeout = Some(Duration::from_millis(700));
     let late = Communicator::init(ranks, &id, 2, &short).unwrap_err().to_string();
     assert!(late.contains("has made its communicator already"), "{late}");
+}
+
+#[test]
+fn who_comes_late_to_what_has_failed_is_told_why() {
+    let over = Barrier::new(3);
+    with_ranks(3, &config(), |comm| {
+        let mut ring = config();
+        ring.algorithm = Some("ring".to_owned());
+        let settings = (comm.rank() == 1).then_some(&ring);
+        let grow = || comm.grow(3, settings);
+        let shrink = || comm.shrink(&[], settings);
+        let ways: [&dyn Fn() -> ccl::Result<Communicator>; 2] = [&grow, &shrink];
+        let is_told = |error: Error| {
+            assert!(
+                matches!(&error, Error::Init { what } if what.starts_with("the ranks' settings differ: algorithm is ")),
+                "{error:?}"
+            );
+        };
+        let id = comm.grow_id().unwrap();
+        for made in ways {
+            if comm.rank() == 2 {
+                over.wait();
+            }
+            is_told(made().unwrap_err());
+            if comm.rank() != 2 {
+                over.wait();
+            }
+            over.wait();
+        }
+        if comm.rank() == 2 {
+            is_told(Communicator::init(4, &id, 3, &config()).unwrap_err());
+        }
+        over.wait();
+        assert_eq!(sum(&comm.grow(3, None).unwrap(), 1), 3);
+        assert_eq!(sum(&comm.shrink(&[], None).unwrap(), 1), 3);
+    });
+}
+
+#[test]
+fn who_makes_a_communicator_and_who_calls_something_else_are_told_of_each_other() {
+    let over = Barrier::new(2);
+    with_ranks(2, &config(), |comm| {
+        let mut short = config();
+        short.timeout = Some(Duration::from_secs(1));
+        if comm.rank() == 0 {
+            let error = comm.grow(2, Some(&short)).unwrap_err().to_string();
+            assert!(
+                error.contains("; in the parent rank 1 waits in call #0 barrier()"),
+                "{error}"
+            );
+        }
+        comm.barrier().unwrap();
+        // What one has tried alone does not keep them from one another.
+        for made in [comm.grow(2, None), comm.shrink(&[], None)] {
+            assert_eq!(sum(&made.unwrap(), 1), 2);
+        }
+        let error = match comm.rank() {
+            0 => comm.grow(2, None).unwrap_err().to_string(),
+            _ => {
+                comm.set_timeout(Duration::from_secs(1));
+                comm.barrier().unwrap_err().to_string()
+            }
+        };
+        let both = "rank 0 stayed silent: rank 1 waited 1.0 s in call #1 barrier(); rank 0 waits for others to make a \
+                    communicator of this one";
+        assert!(error.contains(both), "{error}");
+        over.wait();
+    });
+}
+
+#[test]
+fn a_new_rank_does_not_wait_for_a_rank_0_that_has_died() {
+    let mut parent = Rank::start_all(1, &[], "parent//").pop().unwrap();
+    assert_eq!(parent.said(), "begun");
+    let id = id_of(&parent.said());
+    parent.child.kill().unwrap();
+    parent.child.wait().unwrap();
+    let error = Communicator::init(2, &id, 1, &config()).unwrap_err();
+    assert!(
+        matches!(&error, Error::Init { what } if what.starts_with("rank 0 ended before all ranks had joined")),
+        "{error:?}"
+    );
 }
 
 #[test]

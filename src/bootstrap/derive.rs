@@ -11,7 +11,10 @@ use crate::{
     types::{Error, Result},
 };
 use std::{
-    sync::OnceLock,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -38,6 +41,7 @@ pub(crate) struct Child<'p> {
     members: &'p [usize],
     /// Since when it has been hopeless, as far as this rank knows.
     hopeless_since: OnceLock<Instant>,
+    made: AtomicBool,
 }
 
 impl<'p> Child<'p> {
@@ -57,6 +61,7 @@ impl<'p> Child<'p> {
             parent,
             members,
             hopeless_since: OnceLock::new(),
+            made: AtomicBool::new(false),
         };
         if child.holds_the_meeting() {
             let (comm, secret) = (child.id.comm, child.id.secret.clone());
@@ -69,6 +74,16 @@ impl<'p> Child<'p> {
     /// By what its ranks join.
     pub(crate) fn id(&self) -> &UniqueId {
         &self.id
+    }
+
+    /// Takes note that it was made, whether this rank gets into it or not.
+    pub(super) fn note_made(&self) {
+        self.made.store(true, Relaxed);
+    }
+
+    /// Whether it was made, so that the next one is another.
+    pub(crate) fn is_made(&self) -> bool {
+        self.made.load(Relaxed)
     }
 
     /// Why it will not come about, if something has happened in the parent; in the parent's numbers.

@@ -103,6 +103,7 @@ pub(crate) fn meeting(bytes: &[u8]) {
                 assert!(!what.is_empty());
                 is_over = true;
             }
+            Some(Answer::Spent) => unreachable!("a place says so, not a meeting"),
             None => {}
         }
         if is_over {

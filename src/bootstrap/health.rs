@@ -136,7 +136,19 @@ impl Health {
     pub(crate) fn set_waiting(&self, ranks: &[usize], call: Option<Operation>, waited: Duration) {
         let ranks = ranks.iter().map(|&rank| rank as u32).collect();
         let since = Instant::now().checked_sub(waited).unwrap_or_else(Instant::now);
-        self.0.lock().waits = Waiting { ranks, call, since };
+        let makes = false;
+        self.0.lock().waits = Waiting {
+            ranks,
+            call,
+            makes,
+            since,
+        };
+    }
+
+    /// The same of a rank that makes a communicator of this one with `ranks`.
+    pub(crate) fn set_makes(&self, ranks: &[usize]) {
+        self.set_waits(ranks, None);
+        self.0.lock().waits.makes = true;
     }
 
     /// By what the direction to `peer`, or from it, goes.
@@ -196,6 +208,8 @@ struct Inner {
 struct Waiting {
     ranks: Vec<u32>,
     call: Option<Operation>,
+    /// To make a communicator of this one.
+    makes: bool,
     since: Instant,
 }
 
@@ -219,6 +233,7 @@ impl Shared {
                 waits: Waiting {
                     ranks: Vec::new(),
                     call: None,
+                    makes: false,
                     since: Instant::now(),
                 },
                 wake: Some(wake),
@@ -303,13 +318,19 @@ impl Shared {
     }
 
     pub(super) fn waits(&self) -> Waits {
-        let Waiting { ranks, call, since } = self.lock().waits.clone();
+        let Waiting {
+            ranks,
+            call,
+            makes,
+            since,
+        } = self.lock().waits.clone();
         let still = (!ranks.is_empty()).then(|| since.elapsed());
         // Of many ranks all that together would be too long.
         let ways = self.ways.iter().take(MOST_WAYS);
         Waits {
             ranks,
             waits_in: call,
+            makes,
             still,
             records: self.recorder.records(),
             ways: ways

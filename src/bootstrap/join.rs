@@ -191,7 +191,7 @@ fn meet(
         (None, Some(what)) => Error::Init { what },
         (None, None) => explain(failure, id, key.rank, timeout, &patience.tried()),
     };
-    let mut channel = go_there(id, key, protection, &patience).map_err(explain)?;
+    let mut channel = go_there((id, child.is_some()), key, protection, &patience).map_err(explain)?;
     let found = Instant::now();
     if request.seat.port.is_some()
         && request.host.ways.is_empty()
@@ -205,17 +205,24 @@ fn meet(
     patience.send(&mut channel, packed).map_err(explain)?;
     let frame = patience.receive(&mut channel).map_err(explain)?;
     let met = Instant::now();
-    match frame.message().map_err(|e| explain(e.into()))? {
+    let answer = frame.message().map_err(|e| explain(e.into()))?;
+    if let (Some(child), Answer::Table(_) | Answer::Spent) = (child, &answer) {
+        child.note_made();
+    }
+    match answer {
         Answer::Table(table) if table.fits(ranks as usize) => Ok((table, [found, met])),
         Answer::Table(_) => Err(Error::internal("a table of seats of the wrong length")),
         Answer::Refused { late: true, what } => Err(Error::InitTimeout { what }),
         Answer::Refused { late: false, what } => Err(Error::Init { what }),
+        Answer::Spent => Err(Error::Init {
+            what: "this unique id has made its communicator already: get a new id for another one".to_owned(),
+        }),
     }
 }
 
 /// Connects to the meeting place. Where its owner may come late, it is awaited.
 fn go_there(
-    id: &UniqueId,
+    (id, is_child): (&UniqueId, bool),
     key: Key,
     protection: Protection,
     patience: &Patience<'_>,
@@ -231,12 +238,15 @@ fn go_there(
     };
     let mut pause = FIRST_RETRY;
     loop {
+        let is_early = |failure: &DialError| match failure {
+            DialError::Io(_) | DialError::Refused(Refused::Unknown) => id.owner.may_be_late(),
+            // A rank of a parent listens for as long as it lives. Others of the parent are about to hear that it does not.
+            DialError::Nobody => id.owner == Owner::AppointedRank0 || is_child,
+            _ => false,
+        };
         match patience.dial(&target) {
-            Err(Failure::Dial(
-                DialError::Nobody | DialError::Io(_) | DialError::Refused(Refused::Unknown),
-            )) if id.owner.may_be_late()
-                && Instant::now() < patience.deadline - GRACE
-                && !(patience.stop)() =>
+            Err(Failure::Dial(failure))
+                if is_early(&failure) && Instant::now() < patience.deadline - GRACE && !(patience.stop)() =>
             {
                 thread::sleep(pause);
                 pause = RETRY.min(2 * pause);
@@ -265,16 +275,16 @@ fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration, tried:
                 ),
             };
         }
-        Failure::Dial(DialError::Nobody | DialError::Refused(Refused::Unknown))
-            if id.owner == Owner::DerivedRank0 =>
-        {
+        Failure::Dial(DialError::Refused(Refused::Unknown)) if id.owner == Owner::DerivedRank0 => {
             return Error::InitTimeout {
                 what: format!(
                     "init timed out after {waited:.1} s on rank {rank}: rank 0 never came to {place} to meet the others{tried}"
                 ),
             };
         }
-        Failure::Dial(DialError::Nobody | DialError::Refused(Refused::Unknown)) if id.owner.may_be_late() => {
+        Failure::Dial(DialError::Nobody | DialError::Refused(Refused::Unknown))
+            if id.owner == Owner::AppointedRank0 =>
+        {
             return Error::InitTimeout {
                 what: format!(
                     "init timed out after {waited:.1} s on rank {rank}: rank 0 never came to {place}: see to it that \
@@ -284,7 +294,13 @@ fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration, tried:
             };
         }
         Failure::Dial(DialError::Nobody) if id.owner.is_rank_0() => {
-            format!("rank 0 ended before all ranks had joined (nobody listens at {place} any more){tried}")
+            let apart = match tried.as_str() {
+                "" if id.owner == Owner::DerivedRank0 => {
+                    ": new ranks on other hosts need a parent whose ranks listen at a network"
+                }
+                _ => "",
+            };
+            format!("rank 0 ended before all ranks had joined (nobody listens at {place} any more{apart}){tried}")
         }
         Failure::Dial(DialError::Nobody) => format!(
             "the process that made the unique id has ended (nobody listens at {place}): it must live until all \

@@ -51,6 +51,11 @@ impl Meeting {
         self.deadline.map(|(at, _)| at)
     }
 
+    /// Who has come.
+    pub(super) fn ranks(&self) -> impl Iterator<Item = u32> {
+        self.come.keys().copied()
+    }
+
     /// `rank` comes; `here` is this host's address on its connection, if it came from another host.
     pub(super) fn arrive(
         &mut self,

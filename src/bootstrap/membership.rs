@@ -353,9 +353,10 @@ impl Membership {
                 says,
             };
             match self.ask_again(rank) {
-                Ok(Waits { ranks, waits_in, .. }) if !ranks.is_empty() => {
-                    to_ask.extend(ranks.into_iter().map(|rank| (rank, waits_in)));
-                    waiting.extend(waits_in.map(|operation| find(Says::Waits(operation))));
+                Ok(waits) if !waits.ranks.is_empty() => {
+                    waiting.extend(waits.says().map(find));
+                    let behind_in = waits.waits_in;
+                    to_ask.extend(waits.ranks.into_iter().map(|rank| (rank, behind_in)));
                 }
                 Ok(waits) => late.push(find(Says::Last(waits.newest()))),
                 Err(_) => late.push(find(Says::Nothing)),

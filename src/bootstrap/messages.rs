@@ -5,7 +5,7 @@ use crate::{
     record::{Record, later},
     topo::share::Allowance,
     transport::links::Way,
-    types::{Call, Cause, Operation},
+    types::{Call, Cause, Operation, Says},
 };
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -43,6 +43,8 @@ pub(super) enum Answer {
         /// Why, the same on all ranks.
         what: String,
     },
+    /// There is one already, without this rank's doing.
+    Spent,
 }
 
 /// A rank to its neighbour in the control tree.
@@ -67,6 +69,8 @@ pub(crate) struct Waits {
     pub(crate) ranks: Vec<u32>,
     /// What it waits in.
     pub(crate) waits_in: Option<Operation>,
+    /// Whether it waits to make a communicator of this one.
+    pub(crate) makes: bool,
     /// How long nothing has moved, if it waits.
     pub(crate) still: Option<Duration>,
     /// Its last operations.
@@ -76,6 +80,14 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
+    /// What that tells of a rank that waits.
+    pub(crate) fn says(&self) -> Option<Says> {
+        match self.makes {
+            true => Some(Says::Makes),
+            false => self.waits_in.map(Says::Waits),
+        }
+    }
+
     /// The call with this number, if it is among the last ones that the rank has made.
     pub(crate) fn made(&self, seq: u32) -> Option<Call> {
         self.calls().find(|call| call.seq == seq)

@@ -13,7 +13,7 @@ use std::{
         atomic::Ordering::{Acquire, Release},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// # Going on with fewer ranks, or with more
@@ -36,8 +36,9 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Invalid`] for ranks that there are not, and for this one; [`Error::Usage`] for settings that do not exist;
-    /// [`Error::Init`] when one of those that go on was lost: exclude it, too, and try again; [`Error::InitTimeout`] when they do
-    /// not all come, or do not exclude the same ones.
+    /// [`Error::Init`] when one of those that go on was lost: exclude it, too, and try again, which is done here where `excluded` is
+    /// empty; [`Error::InitTimeout`] when they do not all come, or do not exclude the same ones. A rank that comes when the others
+    /// have given up is told what they were told.
     pub fn shrink(&self, excluded: &[usize], config: Option<&Config>) -> Result<Communicator> {
         self.shrunk(excluded, config, false)
     }
@@ -70,17 +71,49 @@ impl Communicator {
         if revoke {
             self.revoke();
         }
-        let excluded: BTreeSet<usize> = match excluded {
-            [] => self.gone(),
-            some => some.iter().copied().collect(),
-        };
-        let members: Vec<usize> = (0..ranks).filter(|rank| !excluded.contains(rank)).collect();
-        // Held meanwhile, and counted when it has come about: the ranks may try again at different times.
+        if !excluded.is_empty() {
+            return self.without(&excluded.iter().copied().collect(), config);
+        }
+        let (began, patience) = (Instant::now(), self.settings(config)?.check()?.init);
+        let mut gone = self.gone();
+        loop {
+            let made = self.without(&gone, config);
+            // Others may have known more of the dead, or some have died since.
+            let is_lost = matches!(made, Err(Error::Init { .. })) && began.elapsed() < patience;
+            match is_lost.then(|| self.more_gone(&gone)).flatten() {
+                Some(more) => gone = more,
+                None => return made,
+            }
+        }
+    }
+
+    /// The ranks that have died or left, if they are others than `known` or are within a moment.
+    fn more_gone(&self, known: &BTreeSet<usize>) -> Option<BTreeSet<usize>> {
+        let until = Instant::now() + MORE_NEWS;
+        loop {
+            let gone = self.gone();
+            if gone != *known {
+                return Some(gone);
+            }
+            if Instant::now() > until {
+                return None;
+            }
+            thread::sleep(MORE_NEWS / 50);
+        }
+    }
+
+    fn without(&self, excluded: &BTreeSet<usize>, config: Option<&Config>) -> Result<Communicator> {
+        let members: Vec<usize> = (0..self.ranks())
+            .filter(|rank| !excluded.contains(rank))
+            .collect();
         let mut shrinks = self.shrinks.lock().unwrap_or_else(PoisonError::into_inner);
         let number = shrinks.get(&members).copied().unwrap_or(0);
-        let made = self.meet(Descent::Shrink { number }, &members, members.len(), config)?;
-        shrinks.insert(members, number + 1);
-        Ok(made)
+        let (made, is_made) = self.meet(Descent::Shrink { number }, &members, members.len(), config)?;
+        // The ranks may try again at different times.
+        if is_made {
+            shrinks.insert(members, number + 1);
+        }
+        made
     }
 
     /// The ranks that have died or left, as far as is known.
@@ -126,9 +159,11 @@ impl Communicator {
         let _one_at_a_time = self.shrinks.lock().unwrap_or_else(PoisonError::into_inner);
         let number = self.grows.load(Acquire);
         let members: Vec<usize> = (0..self.ranks()).collect();
-        let made = self.meet(Descent::Grow { number }, &members, ranks, config)?;
-        self.grows.store(number + 1, Release);
-        Ok(made)
+        let (made, is_made) = self.meet(Descent::Grow { number }, &members, ranks, config)?;
+        if is_made {
+            self.grows.store(number + 1, Release);
+        }
+        made
     }
 
     /// # Errors
@@ -141,3 +176,5 @@ impl Communicator {
 
 /// How long word of ranks that ended at the same time may take.
 const NEWS: Duration = Duration::from_millis(100);
+/// How long after a meeting that failed, as it does when the connection of a rank ends, before anything is known of its end.
+const MORE_NEWS: Duration = Duration::from_millis(500);

@@ -4,8 +4,9 @@ use super::{Communicator, Config};
 use crate::{
     bootstrap::{Child, Descent},
     mem::Region,
-    types::{Call, Collective, DType, Error, Result},
+    types::{Call, Collective, DType, Error, Result, Says, Whereabouts},
 };
+use std::time::{Duration, Instant};
 use tracing::{debug, warn};
 
 /// # More communicators
@@ -37,8 +38,8 @@ impl Communicator {
             return Ok(None);
         };
         let members = members(&ranks, color);
-        self.meet(Descent::Split { number, color }, &members, members.len(), config)
-            .map(Some)
+        let (made, _) = self.meet(Descent::Split { number, color }, &members, members.len(), config)?;
+        made.map(Some)
     }
 
     /// Makes another communicator of the same ranks: [`Communicator::split`] where all have one color and no order of their
@@ -89,14 +90,18 @@ impl Communicator {
         Ok((number, told.collect()))
     }
 
-    /// Joins the communicator of `ranks` ranks that is made of this one's `members`, who come first there.
+    /// Joins the communicator of `ranks` ranks that is made of this one's `members`, who come first there. Says, too,
+    /// whether there is one, so that the next is another.
+    ///
+    /// # Errors
+    /// Of what comes before the meeting.
     pub(super) fn meet(
         &self,
         descent: Descent,
         members: &[usize],
         ranks: usize,
         config: Option<&Config>,
-    ) -> Result<Communicator> {
+    ) -> Result<(Result<Communicator>, bool)> {
         let settings = self.settings(config)?;
         let (rank, here) = (self.rank(), self.ranks());
         let new = (members.iter().position(|&member| member == rank))
@@ -110,7 +115,7 @@ impl Communicator {
         let child = Child::derive(&self.engine.membership, descent, members)?;
         // Ranks that wait for this one in a later call are to blame those that keep it here.
         let others: Vec<usize> = members.iter().copied().filter(|&member| member != rank).collect();
-        self.engine.membership.set_waits(&others, None);
+        self.engine.membership.set_makes(&others);
         let made = Communicator::join(
             ranks,
             child.id(),
@@ -122,8 +127,30 @@ impl Communicator {
         if let (Ok(made), None) = (&made, config) {
             made.set_timeout(self.timeout());
         }
-        made.map_err(|error| in_both_numbers(error, members))
-            .inspect_err(|error| warn!(rank, ranks = here, "made of another: failed: {error}"))
+        let made = made
+            .map_err(|error| in_both_numbers(self.with_waits(error, &others), members))
+            .inspect_err(|error| warn!(rank, ranks = here, "made of another: failed: {error}"));
+        Ok((made, child.is_made()))
+    }
+
+    /// Adds in what others wait that have not come, where they do, in the parent's numbers.
+    fn with_waits(&self, error: Error, others: &[usize]) -> Error {
+        let Error::InitTimeout { mut what } = error else {
+            return error;
+        };
+        let until = Instant::now() + ASK_ALL;
+        for &rank in others.iter().take(MOST_ASKED) {
+            let asked = (Instant::now() < until).then(|| self.engine.membership.calls_of(rank));
+            if let Some(says @ Says::Waits(_)) = asked.flatten().and_then(|waits| waits.says()) {
+                let found = Whereabouts {
+                    rank: rank as u32,
+                    behind_in: None,
+                    says,
+                };
+                what += &format!("; in the parent {found}");
+            }
+        }
+        Error::InitTimeout { what }
     }
 }
 
@@ -171,3 +198,6 @@ fn list(ranks: &[usize]) -> String {
 const NO_COLOR: i64 = -1;
 /// The most ranks that a message lists.
 const SHOWN: usize = 32;
+/// How many ranks are asked what they do, and how long.
+const MOST_ASKED: usize = 64;
+const ASK_ALL: Duration = Duration::from_secs(1);

@@ -279,6 +279,7 @@ fn doing(standing: &Standing) -> String {
             line
         }
         (None, Some(operation)) => format!("in {operation}"),
+        (None, None) if waits.makes => format!("making a communicator of this one, after {made} {calls}"),
         (None, None) => format!("in no operation, after {made} {calls}"),
     };
     if under_way.is_empty()

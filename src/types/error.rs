@@ -86,6 +86,14 @@ impl Error {
         }
     }
 
+    /// Whether it says that rank `peer` has gone.
+    pub(crate) fn is_end_of(&self, peer: usize) -> bool {
+        matches!(
+            self,
+            Error::Failed(Cause::Left { rank, .. } | Cause::Lost { rank, .. }) if *rank as usize == peer
+        )
+    }
+
     /// An [`Error::Internal`].
     pub(crate) fn internal(what: impl Into<Cow<'static, str>>) -> Self {
         Error::Internal { what: what.into() }
@@ -175,6 +183,8 @@ pub enum Says {
     Last(Option<Call>),
     /// The rank waits itself.
     Waits(Operation),
+    /// The rank waits for others to make a communicator of this one: by a split, shrink or grow.
+    Makes,
 }
 
 impl Whereabouts {
@@ -186,6 +196,12 @@ impl Whereabouts {
             Says::Last(None) => write!(f, "rank {rank} has made no collective call")?,
             Says::Last(Some(call)) => write!(f, "the last call of rank {rank} is {call}")?,
             Says::Waits(operation) => return write!(f, "rank {rank} waits in {operation}"),
+            Says::Makes => {
+                return write!(
+                    f,
+                    "rank {rank} waits for others to make a communicator of this one"
+                );
+            }
         }
         match (self.behind_in, &self.says) {
             (None, _) => Ok(()),
@@ -233,15 +249,22 @@ impl fmt::Display for Cause {
                 during,
                 after,
             } => {
-                let list: Vec<String> = ranks.iter().map(u32::to_string).collect();
+                let (list, seconds): (Vec<String>, _) =
+                    (ranks.iter().map(u32::to_string).collect(), after.as_secs_f64());
                 let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
-                write!(
-                    f,
-                    "{noun} {} stayed silent: rank {seen_by} waited {:.1} s",
-                    list.join(", "),
-                    after.as_secs_f64()
-                )?;
+                let for_itself = ranks.as_slice() == [*seen_by];
+                match for_itself {
+                    true => write!(f, "rank {seen_by} waited {seconds:.1} s for itself")?,
+                    false => write!(
+                        f,
+                        "{noun} {} stayed silent: rank {seen_by} waited {seconds:.1} s",
+                        list.join(", ")
+                    )?,
+                }
                 during.map_or(Ok(()), |call| write!(f, " in {call}"))?;
+                if for_itself {
+                    f.write_str(": what a rank sends to itself it receives in the same group")?;
+                }
                 found.iter().try_for_each(|late| {
                     f.write_str("; ")?;
                     late.tell(*during, f)

@@ -22,7 +22,7 @@ impl Rank {
         settings: &[(&str, &str)],
         role: &str,
     ) -> Rank {
-        let hex: String = id.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = hex(id);
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", "roles", "--nocapture"])
             .env("CCL_TEST_ROLE", format!("{role} {hex} {ranks} {rank}"))
@@ -69,10 +69,19 @@ impl Drop for Rank {
 pub(crate) fn role() -> Option<(String, UniqueId, usize, usize)> {
     let role = env::var("CCL_TEST_ROLE").ok()?;
     let words: Vec<&str> = role.split(' ').collect();
-    let byte = |i: usize| u8::from_str_radix(&words[1][2 * i..2 * i + 2], 16).unwrap();
-    let id = UniqueId::from_bytes(std::array::from_fn(byte)).unwrap();
     let [ranks, rank] = [2, 3].map(|k| words[k].parse().unwrap());
-    Some((words[0].to_owned(), id, ranks, rank))
+    Some((words[0].to_owned(), id_of(words[1]), ranks, rank))
+}
+
+/// An id as text.
+pub(crate) fn hex(id: &UniqueId) -> String {
+    id.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The id that [`hex`] made this text of.
+pub(crate) fn id_of(hex: &str) -> UniqueId {
+    let byte = |i: usize| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap();
+    UniqueId::from_bytes(std::array::from_fn(byte)).unwrap()
 }
 
 /// Tells the test.

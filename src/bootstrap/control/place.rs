@@ -4,11 +4,14 @@ use super::{
     super::{meeting::Meeting, messages::Answer},
     poller::Token,
 };
-use crate::net::{CommId, Hello, Packed, Role, Secret};
+use crate::{
+    net::{CommId, Hello, Packed, Role, Secret},
+    types::MAX_RANKS,
+};
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque, btree_map::Entry},
     net::SocketAddr,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// A meeting place, open until its meeting has ended.
@@ -28,6 +31,20 @@ pub(super) enum State {
     },
     /// What those are told who come too late.
     Over(Packed),
+    /// The same where there may be another meeting.
+    Failed {
+        answer: Packed,
+        heard: BTreeMap<u32, Heard>,
+    },
+}
+
+/// What a rank has heard of a meeting that has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// Why: what it comes to is the next one.
+    Why,
+    /// Nothing yet, since it came; that may be to the next one, too.
+    Nothing { since: Instant },
 }
 
 /// All of them, by communicator.
@@ -44,6 +61,7 @@ impl Places {
             meeting: Meeting::default(),
             joiners: Vec::new(),
         };
+        self.over.retain(|other| *other != comm);
         self.all.insert(comm, Place { secret, again, state });
     }
 
@@ -51,8 +69,22 @@ impl Places {
         self.all.get_mut(comm)
     }
 
-    pub(super) fn secret(&self, comm: &CommId) -> Option<Secret> {
-        self.all.get(comm).map(|place| place.secret.clone())
+    /// What a rank must hold to come in, if it may. To a meeting that has failed nobody may at once: the next one may be about to begin.
+    pub(super) fn secret(&mut self, hello: &Hello) -> Option<Secret> {
+        let place = self.all.get_mut(&hello.comm)?;
+        if let State::Failed { heard, .. } = &mut place.state {
+            let now = Instant::now();
+            let is_rank = (hello.from as usize) < MAX_RANKS;
+            match heard.entry(hello.from) {
+                Entry::Vacant(entry) => _ = is_rank.then(|| entry.insert(Heard::Nothing { since: now })),
+                Entry::Occupied(entry) => match *entry.get() {
+                    Heard::Nothing { since } if now - since > NEXT_WAIT => return Some(place.secret.clone()),
+                    Heard::Nothing { .. } | Heard::Why => {}
+                },
+            }
+            return None;
+        }
+        Some(place.secret.clone())
     }
 
     /// Somebody at `from` said `hello` and did not hold the secret.
@@ -77,9 +109,10 @@ impl Places {
     /// Ends a meeting with `answer`; returns that and the connections to send it to.
     pub(super) fn close(&mut self, comm: CommId, answer: &Answer) -> Option<(Packed, Vec<Token>)> {
         let place = self.all.get_mut(&comm)?;
-        let State::Open { joiners, .. } = &mut place.state else {
+        let State::Open { joiners, meeting } = &mut place.state else {
             return None;
         };
+        let heard = meeting.ranks().map(|rank| (rank, Heard::Why)).collect();
         let joiners = std::mem::take(joiners);
         let refused = |what: &str| Answer::Refused {
             late: false,
@@ -89,18 +122,15 @@ impl Places {
         let packed = Packed::message(answer)
             .or_else(|_| Packed::message(&refused("the ranks' settings differ")))
             .ok()?;
-        let later = match answer {
-            Answer::Table(_) => {
-                let spent = "this unique id has made its communicator already: get a new id for another one";
-                Packed::message(&refused(spent)).ok()?
-            }
-            Answer::Refused { .. } => packed.clone(),
+        place.state = match answer {
+            Answer::Table(_) | Answer::Spent => State::Over(Packed::message(&Answer::Spent).ok()?),
+            Answer::Refused { .. } if place.again => State::Failed {
+                answer: packed.clone(),
+                heard,
+            },
+            Answer::Refused { .. } => State::Over(packed.clone()),
         };
-        if place.again && matches!(answer, Answer::Refused { .. }) {
-            self.all.remove(&comm);
-            return Some((packed, joiners));
-        }
-        place.state = State::Over(later);
+        self.over.retain(|other| *other != comm);
         self.over.push_back(comm);
         if self.over.len() > REMEMBERED {
             self.over.pop_front().map(|oldest| self.all.remove(&oldest));
@@ -134,10 +164,13 @@ impl Places {
     fn meetings(&self) -> impl Iterator<Item = (&CommId, &Meeting)> {
         self.all.iter().filter_map(|(comm, place)| match &place.state {
             State::Open { meeting, .. } => Some((comm, meeting)),
-            State::Over(_) => None,
+            State::Over(_) | State::Failed { .. } => None,
         })
     }
 }
+
+/// How long a rank that comes when a meeting has failed waits for the next one before it is told why.
+const NEXT_WAIT: Duration = Duration::from_millis(500);
 
 /// How many meetings that are over are remembered, so that latecomers learn why.
 const REMEMBERED: usize = 64;

@@ -305,6 +305,7 @@ mod tests {
         let mut waits = Waits {
             ranks: (0..8192).collect(),
             waits_in: Some(call(60).into()),
+            makes: false,
             still: Some(Duration::MAX),
             records: vec![record(99, &over)],
             ways: vec![[Way::Shm; 2]; 1024],

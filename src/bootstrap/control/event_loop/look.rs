@@ -6,7 +6,7 @@ use crate::{
         control::{
             Key,
             member::{Attempts, Member, ended},
-            place::{Places, State},
+            place::{Heard, Places, State},
             poller::{Token, Wire},
             source::Source,
         },
@@ -58,7 +58,7 @@ impl EventLoop {
 
     fn look_at_stranger(&mut self, token: Token, greeter: Greeter) -> Option<Source> {
         self.obey(); // so that whoever enlisted before its peer could speak is known
-        let (members, places, looking) = (&self.members, &self.places, &self.control.keys_for_looking);
+        let (members, places, looking) = (&self.members, &mut self.places, &self.control.keys_for_looking);
         let secret = |hello: &Hello, kind| match hello.role {
             Role::Status => secret_for_looking(hello, kind, looking.get()),
             _ => secret_for(hello, kind, members, places),
@@ -202,6 +202,11 @@ impl EventLoop {
         let (meeting, joiners) = match &mut self.places.get_mut(&comm)?.state {
             State::Open { meeting, joiners } => (meeting, joiners),
             State::Over(answer) => {
+                let answer = answer.clone();
+                return self.finish(wire, answer);
+            }
+            State::Failed { answer, heard } => {
+                heard.insert(rank, Heard::Why);
                 let answer = answer.clone();
                 return self.finish(wire, answer);
             }
@@ -357,10 +362,10 @@ fn secret_for(
     hello: &Hello,
     kind: Kind,
     members: &HashMap<Key, Member>,
-    places: &Places,
+    places: &mut Places,
 ) -> Result<Secret, Refused> {
     let (secret, protection) = if hello.role == Role::Join {
-        let secret = places.secret(&hello.comm).filter(|_| hello.to == MEETING);
+        let secret = places.secret(hello).filter(|_| hello.to == MEETING);
         (secret, hello.protection)
     } else {
         let (comm, rank) = (hello.comm, hello.to);
