@@ -73,6 +73,58 @@ fn tags_and_senders_choose_the_message() {
     });
 }
 
+/// The receiver is in another call, or sends itself.
+#[test]
+fn short_messages_travel_ahead() {
+    const MOST: usize = 32;
+    with_ranks(3, &config(), |comm| {
+        let (rank, ranks) = (comm.rank(), comm.ranks());
+        for k in 0..MOST {
+            comm.send(&message(rank, k, 3), (rank + 1) % ranks).unwrap();
+        }
+        comm.barrier().unwrap();
+        let from = (rank + ranks - 1) % ranks;
+        for k in 0..MOST {
+            let mut got = vec![0; 3];
+            comm.recv(&mut got, from).unwrap();
+            assert_eq!(got, message(from, k, 3));
+        }
+        comm.barrier().unwrap();
+        // One sends before a call of all, and the others receive after it.
+        if rank == 0 {
+            (0..2 * MOST).for_each(|k| comm.send(&message(0, k / 2, 1024), 1 + k % 2).unwrap());
+        }
+        comm.barrier().unwrap();
+        for k in 0..if rank == 0 { 0 } else { MOST } {
+            let mut got = vec![0; 1024];
+            comm.recv(&mut got, 0).unwrap();
+            assert_eq!(got, message(0, k, 1024));
+        }
+    });
+}
+
+#[test]
+fn who_sent_may_leave_before_all_is_received() {
+    const SENT: usize = 20;
+    with_ranks(3, &config(), |comm| match comm.rank() {
+        0 => {
+            comm.recv(&mut [0u8; 1], 2).unwrap();
+            for k in 0..SENT {
+                let mut got = vec![0; 3];
+                comm.recv(&mut got, 1).unwrap();
+                assert_eq!(got, message(1, k, 3));
+            }
+            comm.send(&[1u8], 2).unwrap();
+        }
+        1 => (0..SENT).for_each(|k| comm.send(&message(1, k, 3), 0).unwrap()),
+        _ => {
+            thread::sleep(Duration::from_millis(300));
+            comm.send(&[1u8], 0).unwrap();
+            comm.recv(&mut [0u8; 1], 0).unwrap();
+        }
+    });
+}
+
 #[test]
 fn any_rank_and_any_tag_take_what_comes() {
     with_ranks(4, &config(), |comm| {
@@ -309,6 +361,28 @@ fn messages_that_do_not_fit_name_both_calls() {
         |comm| assert!(comm.send(&[1u64; 5000], 1).is_err()),
         |comm| comm.recv(&mut [0u64; 4999], 0),
     );
+}
+
+#[test]
+fn who_waits_for_itself_is_told_so() {
+    let (kept, data) = (Barrier::new(3), [1u8; 4]);
+    let outcomes = with_ranks(3, &config(), |comm| {
+        let outcome = match comm.rank() {
+            1 => {
+                comm.set_timeout(Duration::from_millis(700));
+                comm.scope(|scope| scope.send(&data, 1))
+            }
+            _ => comm.barrier(),
+        };
+        kept.wait();
+        outcome.unwrap_err().to_string()
+    });
+    for told in outcomes {
+        assert!(
+            told.contains("rank 1 waited 0.7 s for itself in send(4 x uint8 to rank 1, tag 0): what a rank sends to itself"),
+            "{told}"
+        );
+    }
 }
 
 #[test]

@@ -260,7 +260,7 @@ impl Links {
         };
         let began = Instant::now();
         match self.opener.open(peer, parcel) {
-            Err(e) if is_end_of(peer, &e) => return Ok(()),
+            Err(e) if e.is_end_of(peer) => return Ok(()),
             handed => handed?,
         };
         let (rank, ranks, took) = (self.rank, self.peers.len(), began.elapsed());
@@ -498,7 +498,7 @@ impl Links {
                 self.peers[peer].from.set(Way::Plugin);
                 self.tell_from(peer, wire.name(), "");
                 match self.opener.connect(peer, Some(1), &|_, _| answer.clone()) {
-                    Err(e) if !is_end_of(peer, &e) => return Err(e),
+                    Err(e) if !e.is_end_of(peer) => return Err(e),
                     // One that is gone sends nothing more; whether that matters, the call finds.
                     _ => {}
                 }
@@ -679,7 +679,7 @@ impl Links {
                 };
                 match opened {
                     Ok(()) => link.pay(),
-                    Err(e) if is_end_of(peer, &e) => link.forget_debts(),
+                    Err(e) if e.is_end_of(peer) => link.forget_debts(),
                     Err(e) => return Err((peer, e)),
                 }
             }
@@ -701,15 +701,6 @@ impl Links {
 
 /// What parcels hold whose descriptor is for something else than a link.
 const GIVEN: &[u8] = b"ccl-given\0\0\0\0\0\0\x01";
-
-/// Whether `error` says that `peer` has gone: then it needs no credits, and what it sent before may be all that is needed
-/// of it.
-fn is_end_of(peer: usize, error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Failed(Cause::Left { rank, .. } | Cause::Lost { rank, .. }) if *rank as usize == peer
-    )
-}
 
 impl Drop for Links {
     /// Senders whose links this rank has not looked at hear that nobody will: else they would keep what they sent for ever.

@@ -103,6 +103,11 @@ impl Jobs {
         Ok((moved, ended))
     }
 
+    /// Takes in messages that nothing here waits for; whether there were any.
+    pub(super) fn hear_all<W: Wires>(&mut self, wires: &W) -> Result<bool, Box<Met>> {
+        self.transfers.hear_all(wires).map_err(met(None))
+    }
+
     /// Begins the messages that may begin; whether there were any.
     fn begin_messages(&mut self) -> Result<bool, Fault> {
         if self.messages.is_empty() {

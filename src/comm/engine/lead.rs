@@ -335,7 +335,12 @@ impl Engine {
             }
             progress => progress,
         };
-        if matches!(progress, Ok(Progress::Blocked)) {
+        // What it hears may be what others wait to be rid of, and is nothing for which anything here waits.
+        let heard = match progress {
+            Ok(Progress::Blocked) => self.hear_all(floor),
+            _ => Ok(true),
+        };
+        if matches!(heard, Ok(false)) {
             let is_cut_off = |ended: Instant| ended.elapsed() < reasons::CUT_OFF_SEEN;
             let nap = if self.membership.trouble() || floor.links.last_end().is_some_and(is_cut_off) {
                 TROUBLED_NAP
@@ -351,7 +356,17 @@ impl Engine {
             floor.links.sleep(nap);
         }
         floor.links.disarm();
-        progress
+        heard.and(progress)
+    }
+
+    /// Takes in what any rank has announced, whatever this one waits for; whether there was anything.
+    fn hear_all(&self, floor: &mut Floor) -> Result<bool, Cause> {
+        let heard = floor.jobs.hear_all(&floor.links);
+        let heard = heard.map_err(|met| self.cause_of(met.0, met.1))?;
+        if heard && self.turns().waiting.load(SeqCst) > 0 {
+            self.turns().over();
+        }
+        Ok(heard)
     }
 
     /// Looks whether something that stands still has no hope.

@@ -91,7 +91,8 @@ pub(super) fn difference(membership: &Membership, links: &Links, stuck: &Stuck) 
         Some(Operation::Transfer(_)) | None => None,
     };
     let unsent = links.unsent_to();
-    stuck.waits_for.iter().take(MOST_ASKED).find_map(|&rank| {
+    let others = stuck.waits_for.iter().filter(|&&rank| rank != membership.rank());
+    others.take(MOST_ASKED).find_map(|&rank| {
         let answer = membership.calls_of(rank)?;
         if let Some(first) = past::first_difference(membership, rank, &answer) {
             return Some(first);

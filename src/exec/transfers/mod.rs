@@ -363,12 +363,33 @@ impl Transfers {
                 self.pairs.entry(peer).or_default();
             }
         }
+        let any = !self.anyone.is_empty();
+        let moved = self.pass(wires, |pair| any || pair.is_open() || pair.has_answers())?;
+        // Where ranks send round in a circle none has room before one takes in what came.
+        match !moved && self.pairs.values().any(Pair::lacks_room) {
+            true => self.hear_all(wires),
+            false => Ok(moved),
+        }
+    }
+
+    /// Takes in what came from any rank, whether or not there is a receive for it: who sends it may wait for room, and this rank for
+    /// what that one does next. Whether there was anything.
+    pub(crate) fn hear_all<W: Wires>(&mut self, wires: &W) -> Result<bool, Fault> {
+        for peer in (0..self.ranks).filter(|&peer| peer != self.rank) {
+            if pair::has_spoken(peer, wires)? {
+                self.pairs.entry(peer).or_default();
+            }
+        }
+        self.pass(wires, |_| true)
+    }
+
+    fn pass<W: Wires>(&mut self, wires: &W, concerns: impl Fn(&Pair) -> bool) -> Result<bool, Fault> {
         let mut moved = false;
         for (&peer, pair) in &mut self.pairs {
-            if peer == self.rank || !pair.is_open() && self.anyone.is_empty() {
+            if peer == self.rank || !concerns(pair) {
                 continue;
             }
-            let mut went = pair.send(peer, wires)?;
+            let mut went = false;
             let (rank, anyone, arrivals) = (self.rank, &mut self.anyone, &mut self.arrivals);
             let mut accept = |pair: &mut Pair, envelope: Envelope, payload: Payload<'_>| {
                 let taker = first_taker(anyone, &mut pair.posted, rank, peer, &envelope)?;
@@ -395,7 +416,7 @@ impl Transfers {
                 went = true;
             }
             went |= pair.receive(peer, wires)?;
-            // What it just heard may let it send.
+            // After what it has heard, which may let it send, and send ahead.
             went |= pair.send(peer, wires)?;
             if went {
                 pair.moved = Some(Instant::now());
@@ -421,13 +442,15 @@ impl Transfers {
         let all = self.pairs.iter().filter_map(of).chain(anyone).chain(own);
         let (transfer, since) = all.min_by_key(|(_, since)| *since)?;
         let open = self.pairs.iter().filter(|(_, pair)| pair.is_open());
+        let others = open.map(|(&peer, _)| peer).filter(|&peer| peer != self.rank);
+        let mut waits_for: Vec<usize> = others.collect();
+        if waits_for.is_empty() && self.anyone.is_empty() {
+            waits_for.push(self.rank);
+        }
         Some(Oldest {
             transfer,
             since,
-            waits_for: open
-                .map(|(&peer, _)| peer)
-                .filter(|&peer| peer != self.rank)
-                .collect(),
+            waits_for,
         })
     }
 

@@ -26,6 +26,15 @@ const PIECE: usize = 32 << 10;
 /// The same where the receiver reads it where it lies, or it is sent from there.
 const LENT_PIECE: usize = 64 << 10;
 
+/// Whether `peer` has said something that was not heard yet.
+pub(super) fn has_spoken<W: Wires>(peer: usize, wires: &W) -> Result<bool, Fault> {
+    let wire = |error| Fault::Wire { peer, error };
+    match wires.from(peer).map_err(wire)? {
+        Some(link) => Ok(link.peek(CONTROL).map_err(wire)?.is_some()),
+        None => Ok(false),
+    }
+}
+
 /// One other rank.
 #[derive(Debug, Default)]
 pub(super) struct Pair {
@@ -63,6 +72,16 @@ impl Pair {
             && self.lent.is_empty()
             && self.posted.is_empty()
             && self.coming.is_empty())
+    }
+
+    /// Whether there was no room for something that it is to know of.
+    pub(super) fn lacks_room(&self) -> bool {
+        !self.unsaid.is_empty()
+    }
+
+    /// Whether something is to be said to it, which waits for nothing.
+    pub(super) fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
     }
 
     /// Whether this rank has sent itself something for which it has no receive yet.
@@ -117,7 +136,14 @@ impl Pair {
             return Ok(false);
         }
         let wire = |error| Fault::Wire { peer, error };
-        let Some(link) = wires.to(peer).map_err(wire)? else {
+        let link = match wires.to(peer) {
+            Err(error) if !self.is_open() && error.is_end_of(peer) => {
+                self.answers.clear(); // nobody is left to be told
+                return Ok(false);
+            }
+            link => link.map_err(wire)?,
+        };
+        let Some(link) = link else {
             return Ok(false);
         };
         let mut moved = false;
