@@ -36,7 +36,7 @@ enum {
     cclInvalidArgument = 4,
     /** Something that is not there, is used as it is not meant, or differs between the ranks. */
     cclInvalidUsage = 5,
-    /** A rank was lost, left or aborted: the text names it. */
+    /** A rank was lost, left or aborted, or the ranks cannot make a communicator together: the text names them. */
     cclRemoteError = 6,
     /** Not over yet. */
     cclInProgress = 7,
@@ -63,7 +63,9 @@ enum {
     cclFloat64 = 8,
     cclDouble = 8,
     cclBfloat16 = 9,
+    /** What is beyond the greatest number, 448, becomes that number. */
     cclFloat8e4m3 = 10,
+    /** Finite results beyond the greatest number, 57344, become that number. */
     cclFloat8e5m2 = 11,
     cclInt16 = 12,
     cclUint16 = 13,
@@ -518,7 +520,8 @@ cclResult_t cclCommInitAll(cclComm_t *comms,
  * Makes a communicator of the ranks of `comm` without those that are excluded, in the order of their ranks.
  *
  * Each rank that is not excluded calls it, with the same ones; those that are may be dead. It works after a failure of `comm`, too,
- * which stays as it is. With a count of 0 those are left out that have died or left, as far as is known.
+ * which stays as it is. With a count of 0 those are left out that have died or left, as far as is known, and those that do before
+ * all others have come.
  *
  * @param excludeRanksList NULL where the count is 0.
  * @param config NULL means the settings of `comm` with its present timeout.
@@ -925,8 +928,8 @@ cclResult_t cclRedOpDestroy(cclRedOp_t op,
 /**
  * Sends the `count` elements of `sendbuff` to rank `peer`, which calls cclRecv with the same count and type.
  *
- * Messages to one rank arrive in the order of the calls. It may return before the message was received: short ones travel
- * ahead. To itself a rank sends only in a group or a stream.
+ * Messages to one rank arrive in the order of the calls. It may return before the message was received: up to 8 KiB travel ahead, 32
+ * messages at most, once the receiver is in a call. To itself a rank sends only in a group or a stream, and there receives, too.
  *
  * @param count Elements, not bytes. May be 0; then `sendbuff` may be NULL.
  * @param stream NULL: the call returns when `sendbuff` may be changed. A CUDA stream waits for no receiver.

@@ -124,20 +124,17 @@ impl Config {
 
     /// Checks the settings, fills in what the environment says, and returns the deadlines.
     pub(super) fn check(&mut self) -> Result<Deadlines> {
-        if self.transport.is_none() {
-            self.transport = sys::environment::text("CCL_TRANSPORT");
-        }
+        let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let either = |text, variable| given(text).or_else(|| sys::environment::text(variable));
+        self.transport = either(self.transport.take(), "CCL_TRANSPORT");
+        self.algorithm = given(self.algorithm.take());
         let by_env = self.algorithm.is_none();
-        if by_env {
-            self.algorithm = sys::environment::text("CCL_ALGO");
-        }
-        if self.plugin.is_none() && !sys::library::has_others_rights() {
-            self.plugin = sys::environment::text("CCL_NET_PLUGIN");
-        }
-        self.plugin = self.plugin.take().filter(|text| !text.is_empty());
-        if self.encryption.is_none() {
-            self.encryption = sys::environment::text("CCL_ENCRYPTION");
-        }
+        self.algorithm = either(self.algorithm.take(), "CCL_ALGO");
+        self.plugin = match sys::library::has_others_rights() {
+            true => given(self.plugin.take()),
+            false => either(self.plugin.take(), "CCL_NET_PLUGIN"),
+        };
+        self.encryption = either(self.encryption.take(), "CCL_ENCRYPTION");
         if self.checksum.is_none() {
             self.checksum = match env::var("CCL_CHECKSUM").as_deref() {
                 Err(env::VarError::NotPresent) | Ok("") => None,
@@ -184,9 +181,9 @@ impl Config {
         if let Some(timeout) = self.timeout {
             return Ok(timeout.into());
         }
-        match env::var("CCL_TIMEOUT") {
-            Ok(text) => parse_seconds(&text).map(Deadlines::from),
-            Err(_) => Ok(Deadlines {
+        match sys::environment::text("CCL_TIMEOUT") {
+            Some(text) => parse_seconds(&text).map(Deadlines::from),
+            None => Ok(Deadlines {
                 init: Config::DEFAULT_INIT_TIMEOUT,
                 operations: Config::DEFAULT_TIMEOUT,
             }),
@@ -293,10 +290,7 @@ impl Config {
     }
 
     fn congestion(&self) -> Result<Option<String>> {
-        let Some(name) = env::var("CCL_TCP_CONGESTION")
-            .ok()
-            .filter(|name| !name.is_empty())
-        else {
+        let Some(name) = sys::environment::text("CCL_TCP_CONGESTION") else {
             return Ok(None);
         };
         match sys::tcp::try_congestion(&name) {

@@ -21,7 +21,8 @@ use std::{
 /// Makes a communicator of the ranks of `comm` without those that are excluded, in the order of their ranks.
 ///
 /// Each rank that is not excluded calls it, with the same ones; those that are may be dead. It works after a failure of `comm`, too,
-/// which stays as it is. With a count of 0 those are left out that have died or left, as far as is known.
+/// which stays as it is. With a count of 0 those are left out that have died or left, as far as is known, and those that do before
+/// all others have come.
 ///
 /// @param excludeRanksList NULL where the count is 0.
 /// @param config NULL means the settings of `comm` with its present timeout.

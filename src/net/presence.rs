@@ -46,7 +46,7 @@ pub(crate) fn setting(
     said: Option<&str>,
     variable: &'static str,
 ) -> Result<Option<(&'static str, String)>, Error> {
-    match (said, env::var(variable)) {
+    match (said.filter(|text| !text.is_empty()), env::var(variable)) {
         (Some(text), _) => Ok(Some((field, text.to_owned()))),
         (None, Ok(text)) => Ok((!text.is_empty()).then_some((variable, text))),
         (None, Err(env::VarError::NotPresent)) => Ok(None),
@@ -85,7 +85,8 @@ mod tests {
         };
         assert_eq!(of("40000-40100").unwrap(), Some(40_000..=40_100));
         assert_eq!(of(" 7 - 7 ").unwrap(), Some(7..=7));
-        for bad in ["", "40000", "2-1", "0-5", "1-65536", "a-b", "1-2-3"] {
+        assert_eq!(of("").unwrap(), None);
+        for bad in ["40000", "2-1", "0-5", "1-65536", "a-b", "1-2-3"] {
             let error = of(bad).unwrap_err().to_string();
             assert!(
                 error.starts_with(&format!("ports={bad:?} is no range of ports")),
