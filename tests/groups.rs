@@ -103,6 +103,77 @@ fn short_messages_travel_ahead() {
     });
 }
 
+/// Blocking sends of what travels ahead, and now and then of more in a scope; receives in any order, by sender and tag or by any.
+#[test]
+fn messages_find_their_receives_in_whatever_order_these_come() {
+    const RANKS: usize = 3;
+    let longest = if cfg!(debug_assertions) { 200 } else { 2000 };
+    for seed in 0..8 {
+        with_ranks(RANKS, &config(), |comm| {
+            let (me, mut random) = (comm.rank(), fastrand::Rng::with_seed(seed)); // the same on all ranks
+            for step in 0..longest {
+                // To each rank from each, with tags: what its message says.
+                let mut all = Vec::new();
+                for from in 0..RANKS {
+                    for to in (0..RANKS).filter(|&to| to != from) {
+                        for k in 0..random.usize(0..4) {
+                            let len = if random.u8(0..20) == 0 {
+                                2000
+                            } else {
+                                random.usize(0..1024)
+                            };
+                            all.push((from, to, random.i32(0..2), (step * 8 + k, len)));
+                        }
+                    }
+                }
+                let (mut own, mut wanted): (Vec<_>, Vec<_>) = (Vec::new(), Vec::new());
+                for &(from, to, tag, (k, len)) in &all {
+                    if from == me {
+                        own.push((to, tag, message(me, k, len)));
+                    } else if to == me {
+                        wanted.push((from, tag, message(from, k, len)));
+                    }
+                }
+                let is_long = own.iter().any(|(.., data)| data.len() > 1024);
+                let mut by = fastrand::Rng::with_seed(seed ^ (me as u64 + 1) << 32 ^ step as u64);
+                let mut receive = |wanted: &mut Vec<(usize, i32, Vec<u64>)>| {
+                    while !wanted.is_empty() {
+                        let (from, tag, _) = wanted[by.usize(..wanted.len())];
+                        let asked = match by.u8(0..4) {
+                            0 => (None, None),
+                            1 => (Some(from), None),
+                            2 => (None, Some(tag)),
+                            _ => (Some(from), Some(tag)),
+                        };
+                        let mut got = vec![0; 2000];
+                        let came = comm.recv_tagged(&mut got, asked.0, asked.1).unwrap();
+                        let is_it = |one: &(usize, i32, Vec<u64>)| (one.0, one.1) == (came.source, came.tag);
+                        let at = wanted.iter().position(is_it).expect("somebody sent it");
+                        assert_eq!(got[..came.count], wanted.remove(at).2, "seed {seed}, step {step}");
+                    }
+                };
+                if is_long {
+                    comm.scope(|scope| {
+                        for (to, tag, data) in &own {
+                            scope.send_tagged(data, *to, *tag)?;
+                        }
+                        receive(&mut wanted);
+                        Ok(())
+                    })
+                    .unwrap();
+                } else {
+                    for (to, tag, data) in &own {
+                        comm.send_tagged(data, *to, *tag).unwrap();
+                    }
+                    receive(&mut wanted);
+                }
+                // What comes from any is of this step.
+                comm.barrier().unwrap();
+            }
+        });
+    }
+}
+
 #[test]
 fn who_sent_may_leave_before_all_is_received() {
     const SENT: usize = 20;

@@ -2,10 +2,11 @@
 
 use super::{Communicator, engine::Start};
 use crate::{
-    exec::{Completion, Received, Wanted},
+    exec::{Completion, Message, Received, Wanted},
     mem::{Hold, Region, scope},
     types::{DType, Element, Error, Result},
 };
+use smallvec::SmallVec;
 
 /// # Messages
 ///
@@ -62,42 +63,112 @@ impl Communicator {
         self.receive_now(Region::of_mut(data), wanted)
     }
 
+    /// Sends `data` to rank `to` and receives from rank `from` a message that is just as long as `into`, both at once and with tag 0. Each may
+    /// be this rank, if both are.
+    ///
+    /// # Errors
+    /// As [`Communicator::send`].
+    pub fn send_recv<S: Element, R: Element>(
+        &self,
+        data: &[S],
+        to: usize,
+        into: &mut [R],
+        from: usize,
+    ) -> Result<()> {
+        self.carry_out(&mut [
+            Message::Send {
+                to,
+                tag: 0,
+                dtype: S::DTYPE,
+                data: Region::of(data),
+            },
+            Message::Receive {
+                wanted: Wanted::exactly(from, R::DTYPE),
+                data: Region::of_mut(into),
+                got: None,
+            },
+        ])
+    }
+
     pub(crate) fn send_now(&self, data: Region<'_>, dtype: DType, to: usize, tag: i32) -> Result<()> {
         self.check_message(Some(to), Some(tag))?;
         if to == self.rank() {
             return Err(self.to_itself("send", "receive"));
         }
-        self.attend(data, |hold, start| self.begin_send(hold, dtype, (to, tag), start))?;
-        Ok(())
+        self.carry_out(&mut [Message::Send { to, tag, dtype, data }])
     }
 
     pub(crate) fn receive_now(&self, data: Region<'_>, wanted: Wanted) -> Result<Received> {
         if wanted.from == Some(self.rank()) {
             return Err(self.to_itself("receive", "send"));
         }
-        let received = self.attend(data, |hold, start| self.begin_receive(hold, wanted, start))?;
-        received.ok_or_else(|| Error::internal("a receive ended without saying what it got"))
+        let mut messages = [Message::Receive {
+            wanted,
+            data,
+            got: None,
+        }];
+        self.carry_out(&mut messages)?;
+        match messages {
+            [Message::Receive { got: Some(got), .. }] => Ok(got),
+            _ => Err(Error::internal("a receive ended without saying what it got")),
+        }
     }
 
-    /// Begins something on borrowed memory and waits for its end.
-    fn attend(
-        &self,
-        data: Region<'_>,
-        begin: impl FnOnce(Hold, Start) -> Result<()>,
-    ) -> Result<Option<Received>> {
-        let completion = Completion::new();
-        let mut begun = Ok(());
+    /// Sends and receives messages, all at once, and waits for the end of all.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub(crate) fn carry_out(&self, messages: &mut [Message<'_>]) -> Result<()> {
+        for message in &*messages {
+            match message {
+                Message::Send { to, tag, .. } => self.check_message(Some(*to), Some(*tag))?,
+                Message::Receive { wanted, .. } => self.check_message(wanted.from, wanted.tag)?,
+            }
+        }
+        let mut over: SmallVec<[bool; 8]> = SmallVec::from_elem(false, messages.len());
+        match self.engine.briefly(messages, &mut over) {
+            Some(done) => done,
+            None => self.carry_on(messages, &over),
+        }
+    }
+
+    /// The same for those that are not over, as any operations.
+    #[inline(never)]
+    fn carry_on(&self, messages: &mut [Message<'_>], over: &[bool]) -> Result<()> {
+        let completions: Vec<_> = over.iter().map(|_| Completion::new()).collect();
+        let mut outcome = Ok(());
         scope(
             |lender| {
-                begun = begin(lender.lend(data), Start::now(completion.clone(), true));
-                if begun.is_err() {
-                    completion.finish(Ok(None));
+                for ((message, over), completion) in messages.iter().zip(over).zip(&completions) {
+                    let start = Start::now(completion.clone(), true);
+                    let begun = match message {
+                        _ if *over || outcome.is_err() => {
+                            completion.finish(Ok(None));
+                            continue;
+                        }
+                        &Message::Send { to, tag, dtype, data } => {
+                            self.begin_send(lender.lend(data), dtype, (to, tag), start)
+                        }
+                        Message::Receive { wanted, data, .. } => {
+                            self.begin_receive(lender.lend(*data), *wanted, start)
+                        }
+                    };
+                    if begun.is_err() {
+                        completion.finish(Ok(None));
+                        outcome = begun;
+                    }
                 }
             },
-            || self.engine.wait_for(&completion),
+            || completions.iter().for_each(|one| self.engine.wait_for(one)),
         );
-        begun?;
-        self.engine.result(&completion)
+        for ((message, over), completion) in messages.iter_mut().zip(over).zip(&completions) {
+            let ended = self.engine.result(completion);
+            if let (Message::Receive { got, .. }, Ok(received), false) = (message, &ended, over) {
+                *got = *received;
+            }
+            outcome = outcome.and(ended.map(|_| ()));
+        }
+        outcome
     }
 
     /// Checks and begins a send.

@@ -10,8 +10,8 @@ use super::{
 use crate::{
     bootstrap::UniqueId,
     comm::{Batch, Communicator, Start, Stream, together},
-    exec::{Completion, Outcome},
-    mem::Region,
+    exec::{Completion, Message, Outcome, Received},
+    mem::{Hold, Region},
     sys::thread,
     types::{Error, Result},
 };
@@ -20,6 +20,7 @@ use crate::{
     comm::{Device, Tail},
     cuda::Stream as CudaStream,
 };
+use smallvec::SmallVec;
 use std::{
     cell::RefCell,
     ffi::c_void,
@@ -120,9 +121,14 @@ enum How {
         at_end: AtEnd,
         begin: Begin,
     },
+    /// A message that the group's end waits for, and what is told of it.
+    Message(Message<'static>, Option<Tell>),
     #[cfg(feature = "cuda")]
     OnDevice(BeginOnDevice),
 }
+
+/// Tells what a receive got.
+type Tell = Box<dyn FnOnce(Received) + Send>;
 
 #[cfg(feature = "cuda")]
 type BeginOnDevice = Box<dyn FnOnce(&Communicator) -> Result<Tail>>;
@@ -186,6 +192,11 @@ pub(super) fn later(
         begin: Box::new(begin),
     };
     defer(entry, how)
+}
+
+/// Has a message sent or received when the group ends, and `tell` tell what was received.
+pub(super) fn message(entry: &Arc<Entry>, message: Message<'static>, tell: Option<Tell>) -> Result<()> {
+    defer(entry, How::Message(message, tell))
 }
 
 /// Has `begin` begin an operation on device memory: now, or at the end of the group.
@@ -308,6 +319,21 @@ impl Deferred {
                 at_end,
                 begin,
             } => (stream, at_end, begin),
+            How::Message(message, tell) => {
+                let at_end: AtEnd = match tell {
+                    Some(tell) => Box::new(told(tell)),
+                    None => Box::new(|_: &Outcome| ()),
+                };
+                let begin: Begin = match message {
+                    Message::Send { to, tag, dtype, data } => {
+                        Box::new(move |comm, start| comm.begin_send(Hold::raw(data), dtype, (to, tag), start))
+                    }
+                    Message::Receive { wanted, data, .. } => {
+                        Box::new(move |comm, start| comm.begin_receive(Hold::raw(data), wanted, start))
+                    }
+                };
+                (None, at_end, begin)
+            }
             #[cfg(feature = "cuda")]
             How::OnDevice(begin) => {
                 let tail = begin(comm).inspect_err(|error| entry.remember(error))?;
@@ -335,7 +361,7 @@ impl Deferred {
 
     /// Whether the group's end waits for it.
     fn is_waited(&self) -> bool {
-        matches!(self.how, How::OnHost { stream: None, .. })
+        matches!(self.how, How::OnHost { stream: None, .. } | How::Message(..))
     }
 }
 
@@ -369,6 +395,10 @@ impl Group {
                     .is_some_and(|first| Arc::ptr_eq(first, &deferred.entry))
         };
         let attended = self.deferred.iter().all(is_alike);
+        let is_message = |deferred: &Deferred| matches!(deferred.how, How::Message(..));
+        if let (Some(entry), true) = (&first, attended && self.deferred.iter().all(is_message)) {
+            return carry_out(entry, self.deferred).inspect_err(|error| entry.remember(error));
+        }
         let (mut waited, mut failure) = (Vec::new(), None);
         #[cfg(feature = "cuda")]
         let mut tails = Vec::new();
@@ -400,6 +430,31 @@ impl Group {
             }
         }
         failure.map_or(Ok(()), Err)
+    }
+}
+
+/// Sends and receives messages of one communicator, all at once.
+fn carry_out(entry: &Entry, deferred: Vec<Deferred>) -> Result<()> {
+    let parts = deferred.into_iter().filter_map(|deferred| match deferred.how {
+        How::Message(message, tell) => Some((message, tell)),
+        _ => None,
+    });
+    let (mut messages, tells): (SmallVec<[Message<'_>; 4]>, SmallVec<[Option<Tell>; 4]>) = parts.unzip();
+    entry.communicator()?.carry_out(&mut messages)?;
+    for (message, tell) in messages.iter().zip(tells) {
+        if let (Message::Receive { got: Some(got), .. }, Some(tell)) = (message, tell) {
+            tell(*got);
+        }
+    }
+    Ok(())
+}
+
+/// Has `tell` tell what was received, once it was.
+pub(super) fn told(tell: impl FnOnce(Received) + Send + 'static) -> impl FnOnce(&Outcome) + Send + 'static {
+    |outcome| {
+        if let Ok(Some(received)) = outcome {
+            tell(*received);
+        }
     }
 }
 

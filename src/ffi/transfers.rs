@@ -4,13 +4,13 @@
 use super::later::on_device;
 use super::{
     Entry,
-    later::{FromC, When, later, when},
+    later::{FromC, When, later, message, told, when},
     memory::{index, region},
     on_entry,
     types::{CCL_ANY_SOURCE, CCL_ANY_TAG, cclComm_t, cclDataType_t, cclRecvInfo_t, cclResult_t, cclStream_t},
 };
 use crate::{
-    exec::{Outcome, Received, Wanted},
+    exec::{Message, Received, Wanted},
     mem::{Hold, Region},
     types::{DType, Result},
 };
@@ -142,6 +142,7 @@ unsafe fn send(
                 on_device(entry, move |comm| comm.send_on(device, data, dtype, (to, tag)))
             }
             When::Now => entry.communicator()?.send_now(data, dtype, to, tag),
+            When::Later(None) => message(entry, Message::Send { to, tag, dtype, data }, None),
             When::Later(stream) => later(
                 entry,
                 stream,
@@ -150,15 +151,6 @@ unsafe fn send(
             ),
         }
     })
-}
-
-/// Has `tell` tell what was received, once it was.
-fn told(tell: impl FnOnce(Received) + Send + 'static) -> impl FnOnce(&Outcome) + Send + 'static {
-    |outcome| {
-        if let Ok(Some(received)) = outcome {
-            tell(*received);
-        }
-    }
 }
 
 /// # Safety
@@ -172,7 +164,7 @@ unsafe fn receive(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let info = FromC(info);
+    let (info, is_told) = (FromC(info), !info.is_null());
     let tell = move |received: Received| {
         // A rank and a count of elements that were received.
         let told = cclRecvInfo_t {
@@ -196,6 +188,18 @@ unsafe fn receive(
                 comm.receive_on(device, data, wanted, told(tell))
             }),
             When::Now => entry.communicator()?.receive_now(data, wanted).map(tell),
+            When::Later(None) => {
+                let tell = is_told.then(|| Box::new(tell) as _);
+                message(
+                    entry,
+                    Message::Receive {
+                        wanted,
+                        data,
+                        got: None,
+                    },
+                    tell,
+                )
+            }
             When::Later(stream) => later(entry, stream, told(tell), move |comm, start| {
                 comm.begin_receive(Hold::raw(data), wanted, start)
             }),

@@ -399,7 +399,13 @@ impl Session<'_> {
     fn call<T: Sample>(&self, size: Size, layout: &Layout, buffers: &mut Buffers<T>) -> Result<()> {
         let Size { run, count, .. } = size;
         let collective = match run.operation {
-            Operation::SendRecv => return self.pass_on(layout, buffers, || ()),
+            Operation::SendRecv => {
+                let (rank, ranks) = (self.comm.rank(), self.job.ranks);
+                let send = buffers.send.data(layout.send.len());
+                let recv = buffers.recv.data_mut(layout.recv.len());
+                let (to, from) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+                return self.comm.send_recv(send, to, recv, from);
+            }
             Operation::Collective(Collective::Barrier) => return self.comm.barrier(),
             Operation::Collective(collective) => collective,
         };

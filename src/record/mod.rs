@@ -304,6 +304,29 @@ impl Recorder {
 
     /// A message is to be sent or received.
     pub(crate) fn message(self: &Arc<Self>, transfer: &Transfer) -> Mark {
+        Mark {
+            recorder: Arc::clone(self),
+            number: self.write_message(transfer, clock::now()),
+            is_message: true,
+        }
+    }
+
+    /// Whether more than the last operations is kept.
+    #[inline]
+    pub(crate) fn is_traced(&self) -> bool {
+        self.traced.is_some()
+    }
+
+    /// A message was sent or received a moment ago: of it only about when is kept.
+    #[inline]
+    pub(crate) fn message_lately(&self, transfer: &Transfer) {
+        let number = self.write_message(transfer, clock::lately());
+        if let Some(messages) = self.messages.get() {
+            messages[number as usize % KEPT].end(number, 0, End::DONE);
+        }
+    }
+
+    fn write_message(&self, transfer: &Transfer, now: u64) -> u32 {
         let messages = (self.messages).get_or_init(|| Box::new([const { Entry::new() }; KEPT]));
         let number = self.count.fetch_add(1, Relaxed);
         let (sent, peer, tag, count, dtype) = match *transfer {
@@ -326,15 +349,11 @@ impl Recorder {
             number,
             what: dtype as u32 | sent | any_peer | any_tag,
             count,
-            began: self.since_base(clock::now()),
+            began: self.since_base(now),
             how: u64::from(peer.unwrap_or(0)) | u64::from(tag.unwrap_or(0).cast_unsigned()) << 32,
             bytes: count.saturating_mul(dtype.size() as u64),
         });
-        Mark {
-            recorder: Arc::clone(self),
-            number,
-            is_message: true,
-        }
+        number
     }
 
     /// What is kept, in the order in which it began.

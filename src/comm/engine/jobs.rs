@@ -5,7 +5,7 @@ use super::{
     reasons::Stuck,
 };
 use crate::{
-    exec::{Fault, Progress, Transfers},
+    exec::{Brief, Fault, Message, Progress, Transfers},
     transport::Wires,
     types::{Cause, Operation},
 };
@@ -101,6 +101,12 @@ impl Jobs {
             (moved, ended) = (moved | went, ended | went);
         }
         Ok((moved, ended))
+    }
+
+    /// Sends or receives a message at once, if that can be done; see [`Transfers::briefly`].
+    #[inline]
+    pub(super) fn briefly<W: Wires>(&mut self, message: &mut Message<'_>, wires: &W) -> Result<Brief, Fault> {
+        self.transfers.briefly(message, wires)
     }
 
     /// Takes in messages that nothing here waits for; whether there were any.

@@ -96,7 +96,7 @@ impl Engine {
                 floor.ways.straight += 1;
                 Ok(None)
             }
-            Err(fault) => Err(self.fall_by(floor, fault, Some(placed.call))),
+            Err(fault) => Err(self.fall_by(floor, fault, Some(placed.call.into()))),
         }
     }
 
@@ -114,7 +114,7 @@ impl Engine {
     ) -> Result<bool, Cause> {
         match floor.links.get_ready(memory) {
             Ok(()) => Ok(floor.links.lend(memory, taken != usize::MAX)),
-            Err((peer, error)) => Err(self.fall_by(floor, Fault::Wire { peer, error }, Some(call))),
+            Err((peer, error)) => Err(self.fall_by(floor, Fault::Wire { peer, error }, Some(call.into()))),
         }
     }
 
@@ -135,9 +135,9 @@ impl Engine {
         }
     }
 
-    /// Ends all that is under way because of what a call, if it was one, met.
-    pub(super) fn fall_by(&self, floor: &mut Floor, fault: Fault, call: Option<Call>) -> Cause {
-        let cause = self.cause_of(fault, call.map(Call::into));
+    /// Ends all that is under way because of what an operation, if it was one, met.
+    pub(super) fn fall_by(&self, floor: &mut Floor, fault: Fault, operation: Option<Operation>) -> Cause {
+        let cause = self.cause_of(fault, operation);
         self.fall(floor, &cause);
         self.close(cause)
     }

@@ -12,6 +12,7 @@
 //! Collective calls begin in the order of their numbers, each with lanes of its own, the next ones in turn; one whose lanes
 //! are still used by an earlier one waits. The oldest can therefore always go on.
 
+mod brief;
 mod floor;
 mod job;
 mod jobs;

@@ -9,6 +9,7 @@
 //! gets the first message, in the order of arrival, that it takes. Messages of one rank with the same tag so arrive in the
 //! order in which they were sent.
 
+mod brief;
 mod message;
 mod pair;
 
@@ -18,6 +19,7 @@ use crate::{
     transport::{Ticket, Wires},
     types::{Cause, DType, Transfer},
 };
+pub(crate) use brief::{Brief, Message};
 use message::Envelope;
 use pair::Pair;
 use std::{
@@ -68,6 +70,16 @@ impl Sending {
 }
 
 impl Envelope {
+    /// What the receive of a message of rank `peer` says.
+    fn received_from(&self, peer: usize) -> Received {
+        Received {
+            source: peer,
+            tag: self.tag,
+            count: self.count as usize,
+            dtype: self.dtype,
+        }
+    }
+
     fn sent_to(&self, to: usize) -> Transfer {
         Transfer::Send {
             to: to as u32,
@@ -91,6 +103,27 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
+    fn takes(&self, peer: usize, envelope: &Envelope) -> bool {
+        self.from.is_none_or(|from| from == peer) && self.tag.is_none_or(|tag| tag == envelope.tag)
+    }
+
+    /// Whether a message that it takes has its place in `room` bytes.
+    fn fits(&self, room: usize, envelope: &Envelope) -> bool {
+        let bytes = envelope.bytes();
+        let is_long_enough = if self.exact { bytes == room } else { bytes <= room };
+        is_long_enough && self.dtype == envelope.dtype
+    }
+
+    /// What a receive into `room` bytes is, for records and messages.
+    fn transfer(&self, room: usize) -> Transfer {
+        Transfer::Recv {
+            from: self.from.map(|from| from as u32),
+            tag: self.tag,
+            count: (room / self.dtype.size()) as u64,
+            dtype: self.dtype,
+        }
+    }
+
     /// A message of rank `from` without a tag, just as long as the place for it.
     pub(crate) fn exactly(from: usize, dtype: DType) -> Self {
         Wanted {
@@ -132,29 +165,13 @@ impl Posted {
         self.data.region().len() > pair::SHORT
     }
 
-    fn takes(&self, peer: usize, envelope: &Envelope) -> bool {
-        self.wanted.from.is_none_or(|from| from == peer)
-            && self.wanted.tag.is_none_or(|tag| tag == envelope.tag)
-    }
-
     pub(crate) fn transfer(&self) -> Transfer {
-        Transfer::Recv {
-            from: self.wanted.from.map(|from| from as u32),
-            tag: self.wanted.tag,
-            count: (self.data.region().len() / self.wanted.dtype.size()) as u64,
-            dtype: self.wanted.dtype,
-        }
+        self.wanted.transfer(self.data.region().len())
     }
 
     /// Checks that the message from `peer` to `rank` has a place here.
     fn check(&self, rank: usize, peer: usize, envelope: &Envelope) -> Result<(), Fault> {
-        let (room, bytes) = (self.data.region().len(), envelope.bytes());
-        let fits = if self.wanted.exact {
-            bytes == room
-        } else {
-            bytes <= room
-        };
-        if fits && self.wanted.dtype == envelope.dtype {
+        if self.wanted.fits(self.data.region().len(), envelope) {
             return Ok(());
         }
         Err(Fault::Unlike {
@@ -167,12 +184,7 @@ impl Posted {
     /// The same, ready for the message that it has got, which was checked.
     fn matched(mut self, peer: usize, envelope: &Envelope) -> Self {
         self.data = self.data.part(0, envelope.bytes());
-        self.gets = Some(Received {
-            source: peer,
-            tag: envelope.tag,
-            count: envelope.count as usize,
-            dtype: envelope.dtype,
-        });
+        self.gets = Some(envelope.received_from(peer));
         self
     }
 
@@ -328,7 +340,7 @@ impl Transfers {
             let at = pair
                 .arrived
                 .iter()
-                .position(|arrival| posted.takes(peer, &arrival.envelope))?;
+                .position(|arrival| posted.wanted.takes(peer, &arrival.envelope))?;
             Some((pair.arrived[at].number, peer, at))
         };
         let found = match from {
@@ -386,41 +398,9 @@ impl Transfers {
     fn pass<W: Wires>(&mut self, wires: &W, concerns: impl Fn(&Pair) -> bool) -> Result<bool, Fault> {
         let mut moved = false;
         for (&peer, pair) in &mut self.pairs {
-            if peer == self.rank || !concerns(pair) {
-                continue;
-            }
-            let mut went = false;
-            let (rank, anyone, arrivals) = (self.rank, &mut self.anyone, &mut self.arrivals);
-            let mut accept = |pair: &mut Pair, envelope: Envelope, payload: Payload<'_>| {
-                let taker = first_taker(anyone, &mut pair.posted, rank, peer, &envelope)?;
-                match (taker, payload) {
-                    (Some(posted), Payload::Here(body)) => {
-                        let posted = posted.matched(peer, &envelope);
-                        posted.data.region().copy_from(&body);
-                        posted.done();
-                        pair.hand_on();
-                    }
-                    (Some(posted), Payload::There(id)) => pair.want(id, posted.matched(peer, &envelope)),
-                    (None, payload) => {
-                        *arrivals += 1;
-                        pair.arrived.push_back(Arrival {
-                            envelope,
-                            data: payload.keep(),
-                            number: *arrivals,
-                        });
-                    }
-                }
-                Ok(())
-            };
-            while pair.hear(peer, wires, &mut accept)? {
-                went = true;
-            }
-            went |= pair.receive(peer, wires)?;
-            // After what it has heard, which may let it send, and send ahead.
-            went |= pair.send(peer, wires)?;
-            if went {
-                pair.moved = Some(Instant::now());
-                moved = true;
+            if peer != self.rank && concerns(pair) {
+                let all = (self.rank, &mut self.anyone, &mut self.arrivals);
+                moved |= pair.tend(peer, all, wires)?;
             }
         }
         let open = |pair: &Pair| pair.is_open() || pair.holds_own();
@@ -487,7 +467,7 @@ fn first_taker(
     peer: usize,
     envelope: &Envelope,
 ) -> Result<Option<Posted>, Fault> {
-    let find = |list: &VecDeque<Posted>| list.iter().position(|posted| posted.takes(peer, envelope));
+    let find = |list: &VecDeque<Posted>| list.iter().position(|posted| posted.wanted.takes(peer, envelope));
     let (list, at) = match (find(anyone), find(from_it)) {
         (Some(any), Some(own)) if anyone[any].number < from_it[own].number => (anyone, any),
         (_, Some(own)) => (from_it, own),
@@ -499,6 +479,48 @@ fn first_taker(
 }
 
 impl Pair {
+    /// Moves what goes to and fro between this rank and `peer`, as far as that can be done without waiting; whether that was anything.
+    /// `all`: this rank, receives from any rank, and how many messages have arrived.
+    fn tend<W: Wires>(
+        &mut self,
+        peer: usize,
+        (rank, anyone, arrivals): (usize, &mut VecDeque<Posted>, &mut u64),
+        wires: &W,
+    ) -> Result<bool, Fault> {
+        let mut went = false;
+        let mut accept = |pair: &mut Pair, envelope: Envelope, payload: Payload<'_>| {
+            let taker = first_taker(anyone, &mut pair.posted, rank, peer, &envelope)?;
+            match (taker, payload) {
+                (Some(posted), Payload::Here(body)) => {
+                    let posted = posted.matched(peer, &envelope);
+                    posted.data.region().copy_from(&body);
+                    posted.done();
+                    pair.hand_on();
+                }
+                (Some(posted), Payload::There(id)) => pair.want(id, posted.matched(peer, &envelope)),
+                (None, payload) => {
+                    *arrivals += 1;
+                    pair.arrived.push_back(Arrival {
+                        envelope,
+                        data: payload.keep(),
+                        number: *arrivals,
+                    });
+                }
+            }
+            Ok(())
+        };
+        while self.hear(peer, wires, &mut accept)? {
+            went = true;
+        }
+        went |= self.receive(peer, wires)?;
+        // After what it has heard, which may let it send, and send ahead.
+        went |= self.send(peer, wires)?;
+        if went {
+            self.moved = Some(Instant::now());
+        }
+        Ok(went)
+    }
+
     /// A message that had come before finds its receive, which it fits.
     fn match_up(&mut self, peer: usize, posted: Posted, arrival: Arrival) {
         let posted = posted.matched(peer, &arrival.envelope);

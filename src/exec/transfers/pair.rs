@@ -1,19 +1,19 @@
 //! One other rank: what is on its way to it and from it.
 
 use super::{
-    Arrival, Flow, Kept, Payload, Posted, Sending,
+    Arrival, Brief, Flow, Kept, Payload, Posted, Sending,
     message::{Envelope, Word},
 };
 use crate::{
     exec::Fault,
     mem::Region,
     transport::{CALL_LANES, Link, Reach, Wires},
-    types::{Cause, Transfer},
+    types::{Cause, Error, Transfer},
 };
 use std::{collections::VecDeque, time::Instant};
 
 /// The lane of all that is said about messages, and of short ones: it is emptied whatever it brings.
-const CONTROL: usize = CALL_LANES;
+pub(super) const CONTROL: usize = CALL_LANES;
 /// The lane of the data of the others: only what is wanted travels on it.
 const DATA: usize = CALL_LANES + 1;
 
@@ -72,6 +72,29 @@ impl Pair {
             && self.lent.is_empty()
             && self.posted.is_empty()
             && self.coming.is_empty())
+    }
+
+    /// Whether the other rank keeps another short message, as far as is known.
+    #[inline]
+    pub(super) fn may_send_ahead(&self) -> bool {
+        self.kept_there < KEPT
+    }
+
+    /// Sends a short message, if there is room: nothing goes before it.
+    #[inline]
+    pub(super) fn send_ahead<L: Link>(
+        &mut self,
+        envelope: Envelope,
+        data: &Region<'_>,
+        link: &L,
+    ) -> Result<Brief, Error> {
+        let Some(room) = link.reserve(CONTROL, data.len())? else {
+            return Ok(Brief::NotYet);
+        };
+        room.copy_from(data);
+        link.commit(CONTROL, Word::Here(envelope).header());
+        self.kept_there += 1;
+        Ok(Brief::Done)
     }
 
     /// Whether there was no room for something that it is to know of.
@@ -156,7 +179,7 @@ impl Pair {
             moved = true;
         }
         while let Some(sending) = self.unsaid.front() {
-            let (envelope, is_short) = (sending.envelope, self.kept_there < KEPT && sending.is_short());
+            let (envelope, is_short) = (sending.envelope, self.may_send_ahead() && sending.is_short());
             let len = if is_short {
                 envelope.bytes()
             } else {
