@@ -134,21 +134,21 @@ impl Health {
 
     /// The same of a rank that has stood still for `waited`.
     pub(crate) fn set_waiting(&self, ranks: &[usize], call: Option<Operation>, waited: Duration) {
-        let ranks = ranks.iter().map(|&rank| rank as u32).collect();
-        let since = Instant::now().checked_sub(waited).unwrap_or_else(Instant::now);
-        let makes = false;
-        self.0.lock().waits = Waiting {
-            ranks,
-            call,
-            makes,
-            since,
-        };
+        self.set(ranks, (call, false), waited);
     }
 
     /// The same of a rank that makes a communicator of this one with `ranks`.
     pub(crate) fn set_makes(&self, ranks: &[usize]) {
-        self.set_waits(ranks, None);
-        self.0.lock().waits.makes = true;
+        self.set(ranks, (None, true), Duration::ZERO);
+    }
+
+    fn set(&self, ranks: &[usize], (call, makes): (Option<Operation>, bool), waited: Duration) {
+        self.0.lock().waits = Waiting {
+            ranks: ranks.iter().map(|&rank| rank as u32).collect(),
+            call,
+            makes,
+            since: Instant::now().checked_sub(waited).unwrap_or_else(Instant::now),
+        };
     }
 
     /// By what the direction to `peer`, or from it, goes.

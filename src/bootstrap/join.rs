@@ -215,7 +215,11 @@ fn meet(
         Answer::Refused { late: true, what } => Err(Error::InitTimeout { what }),
         Answer::Refused { late: false, what } => Err(Error::Init { what }),
         Answer::Spent => Err(Error::Init {
-            what: "this unique id has made its communicator already: get a new id for another one".to_owned(),
+            what: match child {
+                None => "this unique id has made its communicator already: get a new id for another one",
+                Some(_) => "the others have made the communicator without this rank, of which they took it that it had come",
+            }
+            .to_owned(),
         }),
     }
 }

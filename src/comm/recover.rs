@@ -32,7 +32,8 @@ impl Communicator {
     /// is empty, those are left out that have died or left as far as this rank knows.
     ///
     /// It works after a failure, too, and needs nothing of the ranks that failed. This communicator stays as it is.
-    /// Without `config` the new one has this one's settings and its present timeout. The ranks wait for one another as long as for init.
+    /// Without `config` the new one has this one's settings and its present timeout. The ranks wait for one another as long as for init, and
+    /// anew where others than those that were known have died.
     ///
     /// # Errors
     /// [`Error::Invalid`] for ranks that there are not, and for this one; [`Error::Usage`] for settings that do not exist;
@@ -95,10 +96,12 @@ impl Communicator {
             if gone != *known {
                 return Some(gone);
             }
-            if Instant::now() > until {
+            let (membership, now) = (&self.engine.membership, Instant::now());
+            let is_quiet = !membership.trouble() && !membership.departures();
+            if now > until || is_quiet && now > until - MORE_NEWS + NEWS {
                 return None;
             }
-            thread::sleep(MORE_NEWS / 50);
+            thread::sleep(NEWS / 10);
         }
     }
 

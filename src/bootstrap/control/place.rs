@@ -5,7 +5,7 @@ use super::{
     poller::Token,
 };
 use crate::{
-    net::{CommId, Hello, Packed, Role, Secret},
+    net::{CommId, Hello, MEETING, Packed, Role, Secret},
     types::MAX_RANKS,
 };
 use std::{
@@ -71,7 +71,7 @@ impl Places {
 
     /// What a rank must hold to come in, if it may. To a meeting that has failed nobody may at once: the next one may be about to begin.
     pub(super) fn secret(&mut self, hello: &Hello) -> Option<Secret> {
-        let place = self.all.get_mut(&hello.comm)?;
+        let place = self.all.get_mut(&hello.comm).filter(|_| hello.to == MEETING)?;
         if let State::Failed { heard, .. } = &mut place.state {
             let now = Instant::now();
             let is_rank = (hello.from as usize) < MAX_RANKS;

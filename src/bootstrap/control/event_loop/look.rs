@@ -15,7 +15,7 @@ use crate::{
     },
     net::{
         ALTERED, Address, Channel, CommId, DialError, Dialer, Dialing, Frame, FrameError, Greeter, Greeting,
-        Hello, Kind, MEETING, Packed, Parcel, Protection, Refused, Role, Secret,
+        Hello, Kind, Packed, Parcel, Protection, Refused, Role, Secret,
     },
     sys::{poll::Ready, tcp},
 };
@@ -365,8 +365,7 @@ fn secret_for(
     places: &mut Places,
 ) -> Result<Secret, Refused> {
     let (secret, protection) = if hello.role == Role::Join {
-        let secret = places.secret(hello).filter(|_| hello.to == MEETING);
-        (secret, hello.protection)
+        (places.secret(hello), hello.protection)
     } else {
         let (comm, rank) = (hello.comm, hello.to);
         let member = members.get(&Key { comm, rank }).ok_or(Refused::Unknown)?;
