@@ -116,13 +116,14 @@ fn messages_find_their_receives_in_whatever_order_these_come() {
                 let mut all = Vec::new();
                 for from in 0..RANKS {
                     for to in (0..RANKS).filter(|&to| to != from) {
-                        for k in 0..random.usize(0..4) {
+                        let most = if random.u8(0..8) == 0 { 16 } else { 4 };
+                        for k in 0..random.usize(0..most) {
                             let len = if random.u8(0..20) == 0 {
                                 2000
                             } else {
                                 random.usize(0..1024)
                             };
-                            all.push((from, to, random.i32(0..2), (step * 8 + k, len)));
+                            all.push((from, to, random.i32(0..2), (step * 16 + k, len)));
                         }
                     }
                 }
@@ -172,6 +173,31 @@ fn messages_find_their_receives_in_whatever_order_these_come() {
             }
         });
     }
+}
+
+#[test]
+fn a_send_and_a_receive_go_at_once() {
+    with_ranks(3, &config(), |comm| {
+        let (rank, ranks) = (comm.rank(), comm.ranks());
+        let (next, last) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+        for len in LENGTHS {
+            let mut got = vec![0; len];
+            comm.send_recv(&message(rank, 1, len), next, &mut got, last)
+                .unwrap();
+            assert_eq!(got, message(last, 1, len));
+            let mut got = vec![0; len];
+            comm.send_recv(&message(rank, 2, len), rank, &mut got, rank)
+                .unwrap();
+            assert_eq!(got, message(rank, 2, len));
+        }
+        for (to, from) in [(rank, last), (next, rank)] {
+            let refused = comm.send_recv(&[1u8], to, &mut [0u8], from).unwrap_err();
+            assert!(refused.to_string().contains("wait for itself"), "{refused}");
+        }
+        let mismatch = (rank == 0).then(|| comm.send_recv(&[1u8; 3], 1, &mut [0u8; 3], 3).unwrap_err());
+        assert!(mismatch.is_none_or(|error| error.to_string().contains("outside the communicator")));
+        comm.barrier().unwrap();
+    });
 }
 
 #[test]

@@ -75,6 +75,11 @@ impl Communicator {
         into: &mut [R],
         from: usize,
     ) -> Result<()> {
+        match (to == self.rank(), from == self.rank()) {
+            (true, false) => return Err(self.to_itself("send", "receive")),
+            (false, true) => return Err(self.to_itself("receive", "send")),
+            _ => {}
+        }
         self.carry_out(&mut [
             Message::Send {
                 to,
@@ -135,38 +140,35 @@ impl Communicator {
     /// The same for those that are not over, as any operations.
     #[inline(never)]
     fn carry_on(&self, messages: &mut [Message<'_>], over: &[bool]) -> Result<()> {
-        let completions: Vec<_> = over.iter().map(|_| Completion::new()).collect();
-        let mut outcome = Ok(());
+        let left = messages.iter().zip(over).filter(|(_, over)| !**over);
+        let left: SmallVec<[_; 2]> = left.map(|(message, _)| (message, Completion::new())).collect();
+        let mut begun = Ok(());
         scope(
             |lender| {
-                for ((message, over), completion) in messages.iter().zip(over).zip(&completions) {
-                    let start = Start::now(completion.clone(), true);
-                    let begun = match message {
-                        _ if *over || outcome.is_err() => {
-                            completion.finish(Ok(None));
-                            continue;
-                        }
-                        &Message::Send { to, tag, dtype, data } => {
-                            self.begin_send(lender.lend(data), dtype, (to, tag), start)
-                        }
-                        Message::Receive { wanted, data, .. } => {
-                            self.begin_receive(lender.lend(*data), *wanted, start)
-                        }
-                    };
-                    if begun.is_err() {
-                        completion.finish(Ok(None));
-                        outcome = begun;
-                    }
+                begun = self.engine.attend(lender, &left);
+                if begun.is_err() {
+                    left.iter()
+                        .for_each(|(_, completion)| completion.finish(Ok(None)));
                 }
             },
-            || completions.iter().for_each(|one| self.engine.wait_for(one)),
+            || {
+                left.iter()
+                    .for_each(|(_, completion)| self.engine.wait_for(completion))
+            },
         );
-        for ((message, over), completion) in messages.iter_mut().zip(over).zip(&completions) {
-            let ended = self.engine.result(completion);
-            if let (Message::Receive { got, .. }, Ok(received), false) = (message, &ended, over) {
-                *got = *received;
+        begun?;
+        let ended: SmallVec<[_; 2]> = left
+            .into_iter()
+            .map(|(_, completion)| self.engine.result(&completion))
+            .collect();
+        let mut outcome = Ok(());
+        let left = messages.iter_mut().zip(over).filter(|(_, over)| !**over);
+        for ((message, _), ended) in left.zip(ended) {
+            match (ended, message) {
+                (Ok(received), Message::Receive { got, .. }) => *got = received,
+                (Ok(_), Message::Send { .. }) => {}
+                (Err(error), _) => outcome = outcome.and(Err(error)),
             }
-            outcome = outcome.and(ended.map(|_| ()));
         }
         outcome
     }

@@ -45,6 +45,8 @@ pub(super) enum Until<'c> {
     Idle,
     /// The same, or somebody else waits for the floor.
     Relieved,
+    /// Until what was sent has gone.
+    Sent,
 }
 
 impl Engine {
@@ -278,6 +280,7 @@ impl Engine {
         }
         let reached = match until {
             Until::OwnDone => false,
+            Until::Sent => true,
             Until::Over(completion) => completion.is_over(),
             Until::Idle => floor.is_idle() && !self.mail.load(SeqCst),
             Until::Relieved => {

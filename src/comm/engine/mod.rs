@@ -356,30 +356,39 @@ impl Engine {
         start: Start,
     ) -> Result<()> {
         let desk = self.open_desk_for(&start)?;
+        let attended = start.attended;
+        self.begin(desk, self.sending(data, dtype, (to, tag), start), attended);
+        Ok(())
+    }
+
+    /// A send as a job.
+    fn sending(&self, data: Hold, dtype: DType, (to, tag): (usize, i32), start: Start) -> Job {
         let sending = Sending::new(data, tag, dtype, start.completion.clone());
         let mark = self.recorder.message(&sending.transfer(to));
         start.completion.set_mark(mark);
-        let job = Job {
+        Job {
             what: What::Send(to, sending),
             gate: start.gate,
-        };
-        self.begin(desk, job, start.attended);
-        Ok(())
+        }
     }
 
     /// Begins to receive a message.
     pub(super) fn receive(self: &Arc<Self>, data: Hold, wanted: Wanted, start: Start) -> Result<()> {
         let desk = self.open_desk_for(&start)?;
+        let attended = start.attended;
+        self.begin(desk, self.receiving(data, wanted, start), attended);
+        Ok(())
+    }
+
+    /// A receive as a job.
+    fn receiving(&self, data: Hold, wanted: Wanted, start: Start) -> Job {
         let posted = Posted::new(data, wanted, start.completion.clone());
-        start
-            .completion
-            .set_mark(self.recorder.message(&posted.transfer()));
-        let job = Job {
+        let mark = self.recorder.message(&posted.transfer());
+        start.completion.set_mark(mark);
+        Job {
             what: What::Receive(posted),
             gate: start.gate,
-        };
-        self.begin(desk, job, start.attended);
-        Ok(())
+        }
     }
 
     /// The desk for something that goes on by itself. The thread that leads it is there before it gets its place.

@@ -53,7 +53,7 @@ impl Engine {
     /// Whether what a caller waits for has come, as far as can be seen without the floor.
     fn is_reached(&self, until: Until<'_>) -> bool {
         match until {
-            Until::OwnDone => false,
+            Until::OwnDone | Until::Sent => false,
             Until::Over(completion) => completion.is_over(),
             Until::Idle | Until::Relieved => !self.turns().left.load(SeqCst),
         }

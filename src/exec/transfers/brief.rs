@@ -51,7 +51,7 @@ impl Message<'_> {
         match (self, other) {
             (Message::Send { to, .. }, Message::Send { to: before, .. }) => to == before,
             (Message::Receive { wanted, .. }, Message::Receive { wanted: before, .. }) => {
-                wanted.from == before.from
+                wanted.from == before.from || wanted.from.is_none() || before.from.is_none()
             }
             _ => false,
         }
@@ -79,13 +79,38 @@ impl Transfers {
                 }
                 self.send_briefly(to, Envelope::of(tag, dtype, &data), &data, wires)
             }
-            Message::Receive { wanted, data, got } => {
-                let Some(from) = wanted.from.filter(|&from| from != self.rank) else {
-                    return Ok(Brief::Never);
-                };
-                self.receive_briefly(from, wanted, data, got, wires)
+            Message::Receive { wanted, data, got } => match wanted.from {
+                Some(from) if from == self.rank => Ok(Brief::Never),
+                Some(from) => self.receive_briefly(from, wanted, data, got, wires),
+                None => self.receive_any_briefly(wanted, data, got, wires),
+            },
+        }
+    }
+
+    fn receive_any_briefly<W: Wires>(
+        &mut self,
+        wanted: &Wanted,
+        data: &Region<'_>,
+        got: &mut Option<Received>,
+        wires: &W,
+    ) -> Result<Brief, Fault> {
+        let kept = |(&peer, pair): (&usize, &Pair)| Some((pair.first_kept(peer, wanted)?.1, peer));
+        if let Some((_, peer)) = self.pairs.iter().filter_map(kept).min() {
+            return match peer == self.rank {
+                true => Ok(Brief::Never),
+                false => self.receive_briefly(peer, wanted, data, got, wires),
+            };
+        }
+        // Nobody is always the first.
+        let (me, first) = (self.rank, self.next_of_any);
+        for peer in (first..self.ranks).chain(0..first).filter(|&peer| peer != me) {
+            let brief = self.receive_briefly(peer, wanted, data, got, wires)?;
+            if brief != Brief::NotYet {
+                self.next_of_any = (peer + 1) % self.ranks;
+                return Ok(brief);
             }
         }
+        Ok(Brief::NotYet)
     }
 
     #[inline]
@@ -159,14 +184,18 @@ enum Came {
 }
 
 impl Pair {
+    /// Which of the messages that are kept is the first that `wanted` takes, and its place in the order of arrivals.
+    #[inline]
+    fn first_kept(&self, peer: usize, wanted: &Wanted) -> Option<(usize, u64)> {
+        let mut kept = self.arrived.iter().enumerate();
+        let (at, first) = kept.find(|(_, arrival)| wanted.takes(peer, &arrival.envelope))?;
+        Some((at, first.number))
+    }
+
     /// Of the messages that are kept the first that `wanted` takes, if there is one.
     #[inline]
     fn take_kept(&mut self, peer: usize, wanted: &Wanted, data: &Region<'_>) -> Option<Came> {
-        if self.arrived.is_empty() {
-            return None;
-        }
-        let takes = |arrival: &super::Arrival| wanted.takes(peer, &arrival.envelope);
-        let at = self.arrived.iter().position(takes)?;
+        let (at, _) = self.first_kept(peer, wanted)?;
         let envelope = self.arrived[at].envelope;
         let Kept::Here(bytes) = &mut self.arrived[at].data else {
             return Some(Came::Unfit);

@@ -283,6 +283,10 @@ pub(crate) struct Transfers {
     arrivals: u64,
     /// Whether something may be under way.
     busy: bool,
+    /// Polls in which nothing moved, since something did.
+    fruitless: u32,
+    /// Whom a receive from any rank asks first, where it asks itself.
+    next_of_any: usize,
 }
 
 impl Transfers {
@@ -296,6 +300,8 @@ impl Transfers {
             receives: 0,
             arrivals: 0,
             busy: false,
+            fruitless: 0,
+            next_of_any: 0,
         }
     }
 
@@ -377,8 +383,9 @@ impl Transfers {
         }
         let any = !self.anyone.is_empty();
         let moved = self.pass(wires, |pair| any || pair.is_open() || pair.has_answers())?;
+        self.fruitless = if moved { 0 } else { self.fruitless.wrapping_add(1) };
         // Where ranks send round in a circle none has room before one takes in what came.
-        match !moved && self.pairs.values().any(Pair::lacks_room) {
+        match self.fruitless % LISTEN_EVERY == 1 && self.pairs.values().any(Pair::lacks_room) {
             true => self.hear_all(wires),
             false => Ok(moved),
         }
@@ -388,7 +395,7 @@ impl Transfers {
     /// what that one does next. Whether there was anything.
     pub(crate) fn hear_all<W: Wires>(&mut self, wires: &W) -> Result<bool, Fault> {
         for peer in (0..self.ranks).filter(|&peer| peer != self.rank) {
-            if pair::has_spoken(peer, wires)? {
+            if !self.pairs.contains_key(&peer) && pair::has_spoken(peer, wires)? {
                 self.pairs.entry(peer).or_default();
             }
         }
@@ -539,3 +546,6 @@ impl Pair {
         }
     }
 }
+
+/// Fruitless polls after which a rank that has no room for what it sends looks what all have sent.
+const LISTEN_EVERY: u32 = 16;

@@ -97,6 +97,16 @@ impl Pair {
         Ok(Brief::Done)
     }
 
+    /// Says that the next message is there to be wanted, if there is room for that.
+    fn announce<L: Link>(&self, envelope: Envelope, link: &L) -> Result<Brief, Error> {
+        let Some(room) = link.reserve(CONTROL, size_of::<u32>())? else {
+            return Ok(Brief::NotYet);
+        };
+        room.copy_from(&Region::of(&self.next_id.to_ne_bytes()));
+        link.commit(CONTROL, Word::There(envelope).header());
+        Ok(Brief::Done)
+    }
+
     /// Whether there was no room for something that it is to know of.
     pub(super) fn lacks_room(&self) -> bool {
         !self.unsaid.is_empty()
@@ -178,29 +188,23 @@ impl Pair {
             self.answers.pop_front();
             moved = true;
         }
-        while let Some(sending) = self.unsaid.front() {
-            let (envelope, is_short) = (sending.envelope, self.may_send_ahead() && sending.is_short());
-            let len = if is_short {
-                envelope.bytes()
-            } else {
-                size_of::<u32>()
+        while let Some(sending) = self.unsaid.pop_front() {
+            let goes_ahead = self.may_send_ahead() && sending.is_short();
+            let said = match goes_ahead {
+                true => self.send_ahead(sending.envelope, &sending.data.region(), link),
+                false => self.announce(sending.envelope, link),
             };
-            let Some(room) = link.reserve(CONTROL, len).map_err(wire)? else {
+            if !matches!(said, Ok(Brief::Done)) {
+                self.unsaid.push_front(sending);
+                said.map_err(wire)?;
                 break;
-            };
-            let Some(sending) = self.unsaid.pop_front() else {
-                break;
-            };
-            if is_short {
-                room.copy_from(&sending.data.region());
-                link.commit(CONTROL, Word::Here(envelope).header());
-                self.kept_there += 1;
-                sending.end(Ok(None));
-            } else {
-                room.copy_from(&Region::of(&self.next_id.to_ne_bytes()));
-                link.commit(CONTROL, Word::There(envelope).header());
-                self.announced.push_back((self.next_id, sending));
-                self.next_id = self.next_id.wrapping_add(1);
+            }
+            match goes_ahead {
+                true => sending.end(Ok(None)),
+                false => {
+                    self.announced.push_back((self.next_id, sending));
+                    self.next_id = self.next_id.wrapping_add(1);
+                }
             }
             moved = true;
         }
