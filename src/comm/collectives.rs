@@ -8,6 +8,7 @@ use super::{
 use crate::{
     mem::{Hold, Owned, Region},
     plan::definition,
+    topo::share::Crowd,
     types::{Collective, DType, Element, Error, Op, Reducing, Reduction, Result},
 };
 
@@ -329,6 +330,12 @@ impl Communicator {
             op,
         };
         self.engine.quick(&asked, buffers)
+    }
+
+    /// Whether several operations of a group had better be run one after the other: where nothing is won by having them wait together, for
+    /// what a network brings, or for turns on a processor.
+    pub(crate) fn goes_in_turn(&self) -> bool {
+        self.transport() == "shm" && self.engine.membership.crowd() == Crowd::Alone
     }
 
     /// Checks and begins an operation as [`Communicator::collective`] runs it.

@@ -4,7 +4,7 @@
 use super::later::on_device;
 use super::{
     at_once,
-    later::{When, is_blocking, is_now, later, when},
+    later::{self, Collecting, When, is_blocking, is_now, later, when},
     memory::{index, region, region_if_good},
     on_entry,
     types::{cclComm_t, cclDataType_t, cclRedOp_t, cclResult_t, cclStream_t},
@@ -114,6 +114,17 @@ unsafe fn run_checked(
         let when = when(stream, [("sendbuff", input), ("recvbuff", output)])?;
         match when {
             When::Now => comm.collective(collective, input, output, count, dtype, op),
+            When::Later(None) => {
+                comm.check(collective, [input, output], (count, dtype, op))?;
+                later::collective(
+                    entry,
+                    Collecting {
+                        collective,
+                        memory: [input, output],
+                        what: (count, dtype, op),
+                    },
+                )
+            }
             When::Later(stream) => {
                 comm.check(collective, [input, output], (count, dtype, op))?;
                 let memory = [input, output].map(|region| region.map(Hold::raw));

@@ -13,7 +13,7 @@ use crate::{
     exec::{Completion, Message, Outcome, Received},
     mem::{Hold, Region},
     sys::thread,
-    types::{Error, Result},
+    types::{Collective, DType, Error, Reducing, Result},
 };
 #[cfg(feature = "cuda")]
 use crate::{
@@ -123,8 +123,17 @@ enum How {
     },
     /// A message that the group's end waits for, and what is told of it.
     Message(Message<'static>, Option<Tell>),
+    /// A collective that the group's end waits for.
+    Collective(Collecting),
     #[cfg(feature = "cuda")]
     OnDevice(BeginOnDevice),
+}
+
+/// A collective, with input and output, and its count, type and operation.
+pub(super) struct Collecting {
+    pub(super) collective: Collective,
+    pub(super) memory: [Option<Region<'static>>; 2],
+    pub(super) what: (usize, DType, Reducing),
 }
 
 /// Tells what a receive got.
@@ -197,6 +206,11 @@ pub(super) fn later(
 /// Has a message sent or received when the group ends, and `tell` tell what was received.
 pub(super) fn message(entry: &Arc<Entry>, message: Message<'static>, tell: Option<Tell>) -> Result<()> {
     defer(entry, How::Message(message, tell))
+}
+
+/// Has a collective carried out when the group ends.
+pub(super) fn collective(entry: &Arc<Entry>, collecting: Collecting) -> Result<()> {
+    defer(entry, How::Collective(collecting))
 }
 
 /// Has `begin` begin an operation on device memory: now, or at the end of the group.
@@ -334,6 +348,16 @@ impl Deferred {
                 };
                 (None, at_end, begin)
             }
+            How::Collective(Collecting {
+                collective,
+                memory,
+                what,
+            }) => {
+                let memory = memory.map(|region| region.map(Hold::raw));
+                let begin: Begin =
+                    Box::new(move |comm, start| comm.begin_collective(collective, memory, what, start));
+                (None, Box::new(|_: &Outcome| ()) as AtEnd, begin)
+            }
             #[cfg(feature = "cuda")]
             How::OnDevice(begin) => {
                 let tail = begin(comm).inspect_err(|error| entry.remember(error))?;
@@ -361,7 +385,10 @@ impl Deferred {
 
     /// Whether the group's end waits for it.
     fn is_waited(&self) -> bool {
-        matches!(self.how, How::OnHost { stream: None, .. } | How::Message(..))
+        matches!(
+            self.how,
+            How::OnHost { stream: None, .. } | How::Message(..) | How::Collective(..)
+        )
     }
 }
 
@@ -398,6 +425,12 @@ impl Group {
         let is_message = |deferred: &Deferred| matches!(deferred.how, How::Message(..));
         if let (Some(entry), true) = (&first, attended && self.deferred.iter().all(is_message)) {
             return carry_out(entry, self.deferred).inspect_err(|error| entry.remember(error));
+        }
+        let is_collective = |deferred: &Deferred| matches!(deferred.how, How::Collective(..));
+        if let (Some(entry), true) = (&first, attended && self.deferred.iter().all(is_collective))
+            && entry.communicator()?.goes_in_turn()
+        {
+            return run_in_turn(entry, self.deferred);
         }
         let (mut waited, mut failure) = (Vec::new(), None);
         #[cfg(feature = "cuda")]
@@ -440,13 +473,30 @@ fn carry_out(entry: &Entry, deferred: Vec<Deferred>) -> Result<()> {
         _ => None,
     });
     let (mut messages, tells): (SmallVec<[Message<'_>; 4]>, SmallVec<[Option<Tell>; 4]>) = parts.unzip();
-    entry.communicator()?.carry_out(&mut messages)?;
+    let outcome = entry.communicator()?.carry_out(&mut messages);
     for (message, tell) in messages.iter().zip(tells) {
         if let (Message::Receive { got: Some(got), .. }, Some(tell)) = (message, tell) {
             tell(*got);
         }
     }
-    Ok(())
+    outcome
+}
+
+/// Runs collectives of one communicator one after the other: each at its place among the calls, as the other ranks have them, too.
+fn run_in_turn(entry: &Entry, deferred: Vec<Deferred>) -> Result<()> {
+    let (comm, mut outcome) = (entry.communicator()?, Ok(()));
+    for deferred in deferred {
+        if let How::Collective(Collecting {
+            collective,
+            memory: [input, output],
+            what: (count, dtype, op),
+        }) = deferred.how
+        {
+            let ran = comm.collective(collective, input, output, count, dtype, op);
+            outcome = outcome.and(ran.inspect_err(|error| entry.remember(error)));
+        }
+    }
+    outcome
 }
 
 /// Has `tell` tell what was received, once it was.
