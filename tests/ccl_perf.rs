@@ -563,10 +563,7 @@ fn a_rank_that_cannot_notice_does_not_hold_the_others() {
     let (status, said) = run.end();
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains(&format!("rank 1 (pid {victim})")), "{said}");
-    assert!(
-        said.contains("ranks did not notice within 500ms and were ended"),
-        "{said}"
-    );
+    assert!(said.contains("did not notice within 500ms: ended"), "{said}");
 }
 
 #[test]
@@ -920,4 +917,31 @@ fn graphs_of_cuda_devices() {
     assert!(status == Some(1) && err.contains("CCL_CUDA_DIRECT=on"), "{err}");
     let (status, _, err) = ran("allreduce --graph 3 --ranks 2", "on");
     assert!(status == Some(2) && err.contains("--device cuda"), "{err}");
+}
+
+#[test]
+fn launched_ranks_with_other_options_are_told_so() {
+    let start = |rank: usize, line: &str| {
+        ccl_perf(line)
+            .env("RANK", rank.to_string())
+            .env("WORLD_SIZE", "3")
+            .env("TORCHELASTIC_RUN_ID", format!("options-{}", std::process::id()))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let lines = ["-n 5", "-n 7", "-n 5"].map(|options| format!("allreduce -b 1K -e 2K {options}"));
+    let started = [0, 1, 2].map(|rank| start(rank, &lines[rank]));
+    let ended = started.map(|rank| rank.wait_with_output().unwrap());
+    let said = ended.map(|output| (output.status.code(), text(&output.stderr)));
+    assert!(said.iter().all(|(code, _)| *code == Some(1)), "{said:?}");
+    let of_1 = "rank 1: it was started with other options than rank 0: iterations is 7 here and 5 there";
+    assert!(said[1].1.contains(of_1), "{said:?}");
+    for rank in [0, 2] {
+        assert!(
+            said[rank].1.contains("rank 1 was started with other options"),
+            "{said:?}"
+        );
+    }
 }

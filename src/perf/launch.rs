@@ -209,7 +209,8 @@ impl<'r> Run<'r> {
         };
         let silent = self.processes.silent();
         if silent > 0 {
-            line = format!("{line}; {silent} ranks did not notice within {LAST_WORDS:?} and were ended");
+            let ranks = if silent == 1 { "rank" } else { "ranks" };
+            line = format!("{line}; {silent} {ranks} did not notice within {LAST_WORDS:?}: ended");
         }
         Some(line)
     }

@@ -9,10 +9,11 @@ use super::{
     footprint::{Footprint, Footprints},
     measure::Team,
     rank::{Outcome, Session, configs},
-    report::Report,
+    report::{Job, Report},
     setup::Setup,
 };
 use crate::{Communicator, bootstrap::env::Launch, sys::host::usable_cpus, topo::host::Host};
+use serde_json::{Map, Value};
 use std::{
     cell::RefCell,
     error::Error,
@@ -51,6 +52,7 @@ pub(super) fn main(args: Args, launch: &Launch) -> ExitCode {
     };
     // The communicators are dropped after the line is printed: with a rank that is silent that takes a while.
     let mut run = || -> Outcome<u64> {
+        compare(&setup.job, &team)?;
         host.cpus = cores(&team)?;
         setup.note_turns(launch.ranks_here(), &host);
         match launch.rank {
@@ -108,6 +110,32 @@ fn measure(
     let [mean, most] = [sums, most].map(Footprint::of);
     // A sum that is itself wrong hides nothing that was found here.
     Ok((team.sum(here)?.max(here), Footprints { mean, most }))
+}
+
+/// Finds that ranks were started with other options than rank 0.
+fn compare(job: &Job, team: &Team) -> Outcome<()> {
+    let (comm, text) = (&team.control, serde_json::to_vec(job)?);
+    let mut length = [text.len() as u64];
+    comm.broadcast_in_place(&mut length, 0)?;
+    let mut first = text.clone();
+    first.resize(usize::try_from(length[0])?, 0);
+    comm.broadcast_in_place(&mut first, 0)?;
+    let [ours, theirs]: [Map<String, Value>; 2] =
+        [serde_json::from_slice(&text)?, serde_json::from_slice(&first)?];
+    let differ = ours
+        .iter()
+        .find(|(name, value)| theirs.get(*name) != Some(*value));
+    let mut who = [differ.map_or(0, |_| comm.rank() as u64 + 1)];
+    team.max(&mut who)?;
+    match (differ, who[0]) {
+        (Some((name, value)), _) => Err(format!(
+            "it was started with other options than rank 0: {name} is {value} here and {} there; give all ranks the same",
+            theirs.get(name).unwrap_or(&Value::Null)
+        )
+        .into()),
+        (None, 0) => Ok(()),
+        (None, who) => Err(format!("rank {} was started with other options", who - 1).into()),
+    }
 }
 
 /// How many cores the ranks may use together: launchers often give each its own.
