@@ -123,6 +123,7 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
             allowance: Allowance::here(),
             told: joining.told,
             timeout,
+            left: timeout,
         })
     };
     debug!(
@@ -201,6 +202,8 @@ fn meet(
         let way = Some(ours.ip()).filter(|ip| !ip.is_loopback()).map(Way::plain);
         request.host.ways.extend(way);
     }
+    // It is the meeting place that says who is missing.
+    request.left = deadline.saturating_duration_since(found);
     let packed = Packed::message(&request).map_err(|e| explain(e.into()))?;
     patience.send(&mut channel, packed).map_err(explain)?;
     let frame = patience.receive(&mut channel).map_err(explain)?;
@@ -292,8 +295,8 @@ fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration, tried:
             return Error::InitTimeout {
                 what: format!(
                     "init timed out after {waited:.1} s on rank {rank}: rank 0 never came to {place}: see to it that \
-                     rank 0 runs there, that MASTER_ADDR (or CCL_MASTER_ADDR) is its host on all ranks, and that no \
-                     firewall closes the port{tried}"
+                     rank 0 runs there, that MASTER_ADDR (or CCL_MASTER_ADDR) is its host on all ranks, written in \
+                     the same way, as the port is, and that no firewall closes the port{tried}"
                 ),
             };
         }

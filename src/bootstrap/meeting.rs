@@ -68,7 +68,7 @@ impl Meeting {
             self.first = rank;
         }
         let (first, ranks) = (self.first, join.ranks);
-        let deadline = now + join.timeout.min(MAX_TIMEOUT);
+        let deadline = now + join.left.min(MAX_TIMEOUT);
         if self.deadline.is_none_or(|(at, _)| deadline < at) {
             self.deadline = Some((deadline, join.timeout));
         }
@@ -279,6 +279,7 @@ mod tests {
             },
             told: vec![pid as u8],
             timeout: Duration::from_secs(30),
+            left: Duration::from_secs(30),
         }
     }
 
@@ -425,6 +426,7 @@ mod tests {
         meeting.arrive(0, join(4, 10), None, now);
         let hasty = Join {
             timeout: Duration::from_millis(1500),
+            left: Duration::from_millis(1500),
             ..join(4, 11)
         };
         meeting.arrive(2, hasty, None, now);

@@ -300,7 +300,11 @@ impl Membership {
                 Failure::Late => {
                     return Err(Error::Failed(Cause::Late {
                         ranks: vec![peer as u32],
-                        found: Vec::new(),
+                        found: vec![Whereabouts {
+                            rank: peer as u32,
+                            behind_in: None,
+                            says: Says::Nothing,
+                        }],
                         seen_by: self.rank() as u32,
                         during: None,
                         after: timeout,

@@ -27,8 +27,9 @@ pub(super) struct Join {
     pub(super) allowance: Allowance,
     /// What it tells all others, if it is rank 0; nobody looks at it here.
     pub(super) told: Vec<u8>,
-    /// How long it is willing to wait for the others.
+    /// How long it is willing to wait for the others, and how much of that is left.
     pub(super) timeout: Duration,
+    pub(super) left: Duration,
 }
 
 /// The meeting place to a rank.

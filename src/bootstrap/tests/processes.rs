@@ -363,7 +363,7 @@ fn a_stopped_process_that_takes_no_link_is_the_one_that_is_named() {
     actors[0].order("timeout 200");
     assert_eq!(
         actors[0].ask("open 1"),
-        "rank 1 stayed silent: rank 0 waited 0.2 s"
+        "rank 1 stayed silent: rank 0 waited 0.2 s; rank 1 does not answer"
     );
 }
 
