@@ -929,7 +929,7 @@ cclResult_t cclRedOpDestroy(cclRedOp_t op,
  * Sends the `count` elements of `sendbuff` to rank `peer`, which calls cclRecv with the same count and type.
  *
  * Messages to one rank arrive in the order of the calls. It may return before the message was received: up to 8 KiB travel ahead, 32
- * messages at most, once the receiver is in a call. To itself a rank sends only in a group or a stream, and there receives, too.
+ * messages or more, once the receiver is in a call. To itself a rank sends only in a group or a stream, and there receives, too.
  *
  * @param count Elements, not bytes. May be 0; then `sendbuff` may be NULL.
  * @param stream NULL: the call returns when `sendbuff` may be changed. A CUDA stream waits for no receiver.

@@ -90,6 +90,19 @@ fn short_messages_travel_ahead() {
             assert_eq!(got, message(from, k, 3));
         }
         comm.barrier().unwrap();
+        // What is received is not told at once, and more comes before it is.
+        for (round, most) in [(0, 31), (1, 31), (2, 17), (3, 25), (4, MOST), (5, 31), (6, MOST)] {
+            if rank == 0 {
+                (0..most).for_each(|k| comm.send(&message(round, k, 8), 1).unwrap());
+            }
+            comm.barrier().unwrap();
+            for k in 0..if rank == 1 { most } else { 0 } {
+                let mut got = vec![0; 8];
+                comm.recv(&mut got, 0).unwrap();
+                assert_eq!(got, message(round, k, 8));
+            }
+        }
+        comm.barrier().unwrap();
         // One sends before a call of all, and the others receive after it.
         if rank == 0 {
             (0..2 * MOST).for_each(|k| comm.send(&message(0, k / 2, 1024), 1 + k % 2).unwrap());
@@ -218,6 +231,24 @@ fn who_sent_may_leave_before_all_is_received() {
             thread::sleep(Duration::from_millis(300));
             comm.send(&[1u8], 0).unwrap();
             comm.recv(&mut [0u8; 1], 0).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_receive_from_any_ends_when_all_others_have_left() {
+    with_ranks(3, &config(), |comm| {
+        if comm.rank() == 2 {
+            comm.send(&[7u8], 0).unwrap();
+        } else if comm.rank() == 0 {
+            let mut got = [0u8];
+            let first = comm.recv_tagged(&mut got, None, None).unwrap();
+            assert_eq!((first.source, got), (2, [7]));
+            let error = comm.recv_tagged(&mut got, None, None).unwrap_err();
+            assert!(
+                matches!(error, Error::Failed(Cause::Left { seen_by: 0, .. })),
+                "{error:?}"
+            );
         }
     });
 }

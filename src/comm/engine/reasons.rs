@@ -5,7 +5,7 @@ use crate::{
     bootstrap::{Membership, Peer},
     exec::Fault,
     transport::{Wires, links::Links},
-    types::{Call, Cause, Error, Operation},
+    types::{Call, Cause, Error, Operation, Transfer},
 };
 use std::time::{Duration, Instant};
 
@@ -63,9 +63,22 @@ pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> 
             .flatten()
     };
     let cut_off = || waits_for.iter().find_map(cut_off);
+    // A receive from any rank waits for nobody alone.
+    let is_any = matches!(
+        operation,
+        Some(Operation::Transfer(Transfer::Recv { from: None, .. }))
+    );
+    let others: Vec<usize> = (0..membership.ranks())
+        .filter(|&rank| is_any && waits_for.is_empty() && rank != membership.rank())
+        .collect();
+    let all_gone = || {
+        let ended = others.iter().map(gone).collect::<Option<Vec<Cause>>>();
+        ended.and_then(|ended| ended.into_iter().next())
+    };
     waits_for
         .iter()
         .find_map(gone)
+        .or_else(all_gone)
         .or_else(long_dead)
         .or_else(cut_off)
 }

@@ -24,6 +24,8 @@ pub(super) enum Word {
     Taken { messages: u32 },
     /// The next piece of message `id`.
     Piece { id: u32 },
+    /// The data of message `id`, which was short and could not be kept when it was announced, is the body.
+    Late { id: u32 },
 }
 
 impl Word {
@@ -42,6 +44,7 @@ impl Word {
             Word::Wanted { id } => [2, id, 0, 0],
             Word::Taken { messages } => [3, messages, 0, 0],
             Word::Piece { id } => [4, id, 0, 0],
+            Word::Late { id } => [5, id, 0, 0],
         }
     }
 
@@ -65,6 +68,7 @@ impl Word {
             2 => Word::Wanted { id: second },
             3 => Word::Taken { messages: second },
             4 => Word::Piece { id: second },
+            5 => Word::Late { id: second },
             _ => return None,
         })
     }
@@ -87,7 +91,7 @@ mod tests {
             let envelope = Envelope { tag, count, dtype: DType::from_number(dtype).unwrap() };
             let words = [
                 Word::Here(envelope), Word::There(envelope), Word::Wanted { id }, Word::Taken { messages: id },
-                Word::Piece { id },
+                Word::Piece { id }, Word::Late { id },
             ];
             for word in words {
                 prop_assert_eq!(Word::of(word.header()), Some(word));

@@ -20,7 +20,10 @@ const DATA: usize = CALL_LANES + 1;
 /// Bytes of the longest message that goes along with its announcement: a receiver that has no place for it yet keeps it.
 pub(super) const SHORT: usize = 8 << 10;
 /// Short messages that a rank may keep of another.
-pub(super) const KEPT: u32 = 32;
+pub(super) const KEPT: u32 = 64;
+/// After so many that it has handed on it tells the other, which goes on counting those before: 32 travel ahead whatever was told.
+const TOLD: u32 = 16;
+const _: () = assert!(KEPT - TOLD >= 32, "what `Communicator::send` promises");
 /// Bytes of a piece of a longer message.
 const PIECE: usize = 32 << 10;
 /// The same where the receiver reads it where it lies, or it is sent from there.
@@ -42,6 +45,8 @@ pub(super) struct Pair {
     pub(super) unsaid: VecDeque<Sending>,
     /// Those that it knows of and has no place for yet, by their numbers.
     announced: VecDeque<(u32, Sending)>,
+    /// How many of these are short: they go when the other can keep more.
+    delayed: usize,
     /// Those that it wants.
     flowing: VecDeque<(u32, Flow<Sending>)>,
     /// Those that have gone, of which it is still to read pieces where they lie, in order.
@@ -165,6 +170,7 @@ impl Pair {
             && self.unsaid.is_empty()
             && self.flowing.is_empty()
             && self.lent.is_empty()
+            && self.delayed == 0
         {
             return Ok(false);
         }
@@ -188,6 +194,24 @@ impl Pair {
             self.answers.pop_front();
             moved = true;
         }
+        while self.delayed > 0
+            && self.may_send_ahead()
+            && let Some(at) = self.announced.iter().position(|(_, sending)| sending.is_short())
+        {
+            let (id, sending) = &self.announced[at];
+            let data = sending.data.region();
+            let Some(room) = link.reserve(CONTROL, data.len()).map_err(wire)? else {
+                break;
+            };
+            room.copy_from(&data);
+            link.commit(CONTROL, Word::Late { id: *id }.header());
+            self.kept_there += 1;
+            self.delayed -= 1;
+            if let Some((_, sending)) = self.announced.remove(at) {
+                sending.end(Ok(None));
+            }
+            moved = true;
+        }
         while let Some(sending) = self.unsaid.pop_front() {
             let goes_ahead = self.may_send_ahead() && sending.is_short();
             let said = match goes_ahead {
@@ -202,6 +226,7 @@ impl Pair {
             match goes_ahead {
                 true => sending.end(Ok(None)),
                 false => {
+                    self.delayed += usize::from(sending.is_short());
                     self.announced.push_back((self.next_id, sending));
                     self.next_id = self.next_id.wrapping_add(1);
                 }
@@ -277,8 +302,19 @@ impl Pair {
             }
             Word::Wanted { id } => {
                 let at = self.announced.iter().position(|(announced, _)| *announced == id);
-                let (_, sending) = at.and_then(|at| self.announced.remove(at)).ok_or_else(nonsense)?;
-                self.flowing.push_back((id, Flow::new(sending)));
+                match at.and_then(|at| self.announced.remove(at)) {
+                    Some((_, sending)) => {
+                        self.delayed -= usize::from(sending.is_short());
+                        self.flowing.push_back((id, Flow::new(sending)));
+                    }
+                    // It has gone meanwhile.
+                    None if self.next_id.wrapping_sub(id).cast_signed() > 0 => {}
+                    None => return Err(nonsense()),
+                }
+            }
+            Word::Late { id } => {
+                let body = message.body.here().ok_or_else(nonsense)?;
+                self.take_late(id, &body).ok_or_else(nonsense)?;
             }
             Word::Taken { messages } if messages <= self.kept_there => self.kept_there -= messages,
             _ => return Err(nonsense()),
@@ -287,10 +323,35 @@ impl Pair {
         Ok(true)
     }
 
+    /// The data of a message that it had announced has come; `None` if there is no such message.
+    fn take_late(&mut self, id: u32, body: &Region<'_>) -> Option<()> {
+        if let Some(at) = self.coming.iter().position(|(coming, _)| *coming == id) {
+            let (_, flow) = &self.coming[at];
+            let place = flow.what.data.region();
+            if place.len() != body.len() || flow.done > 0 {
+                return None;
+            }
+            place.copy_from(body);
+            let (_, flow) = self.coming.remove(at)?;
+            flow.what.done();
+            self.hand_on();
+            return Some(());
+        }
+        let is_it = |arrival: &&mut Arrival| matches!(arrival.data, Kept::There(other) if other == id);
+        let arrival = self.arrived.iter_mut().find(is_it)?;
+        if arrival.envelope.bytes() != body.len() {
+            return None;
+        }
+        let mut bytes = vec![0; body.len()];
+        Region::of_mut(&mut bytes).copy_from(body);
+        arrival.data = Kept::Here(bytes);
+        Some(())
+    }
+
     /// A short message of the other rank was handed on.
     pub(super) fn hand_on(&mut self) {
         self.handed_on += 1;
-        if self.handed_on >= KEPT / 2 {
+        if self.handed_on >= TOLD {
             let messages = std::mem::take(&mut self.handed_on);
             self.answers.push_back(Word::Taken { messages });
         }
