@@ -135,12 +135,11 @@ pub(super) struct Args {
     pub(super) overlap: bool,
 
     /// Where the buffers are: "host"; "shared" for memory of cclMemAlloc, which peers and network cards reach where it lies; or "cuda" for
-    /// memory of CUDA devices, rank r's on device r modulo their number. A time is then that of a call and of the wait for its stream
+    /// memory of CUDA devices, rank r's on device r modulo their number: calls follow one another in a stream, and the last one is waited for
     #[arg(long, value_name = "NAME", default_value = "host", value_parser = ["host", "shared", "cuda"])]
     pub(super) device: String,
 
-    /// With --device cuda: measure CUDA graphs of so many calls, as CCL_CUDA_DIRECT=on allows them. A time is that of a launch and of the
-    /// wait for its end, divided by the number of calls
+    /// With --device cuda: measure CUDA graphs of so many calls, as CCL_CUDA_DIRECT=on allows them
     #[arg(long, value_name = "CALLS", value_parser = graph)]
     pub(super) graph: Option<u64>,
 

@@ -1,6 +1,6 @@
 //! How one placement of one size is timed, the same way on every rank.
 
-use super::{operation::Operation, report::Job, stats::Stats};
+use super::{report::Job, stats::Stats};
 use crate::{
     Communicator,
     types::{Op, Result},
@@ -49,20 +49,26 @@ impl Team {
     }
 }
 
-/// Calls `call`, which makes so many calls of `operation` at once, often enough to say how long one takes with `bytes` bytes. All
-/// ranks make the same number of calls.
+/// What is timed.
+pub(super) struct Timed {
+    pub(super) bytes: u64,
+    /// Calls that are made at once.
+    pub(super) at_once: u64,
+    /// How long a sample is at least.
+    pub(super) shortest: Duration,
+}
+
+/// Has `call` make so many calls one after the other, and wait for their end, often enough to say how long one takes. All ranks make the
+/// same number of calls.
 pub(super) fn time(
     team: &Team,
     job: &Job,
-    operation: Operation,
-    (bytes, at_once): (u64, u64),
-    mut call: impl FnMut() -> Result<()>,
+    what: &Timed,
+    mut call: impl FnMut(u64) -> Result<()>,
 ) -> Result<Stats> {
-    let huge = bytes >= HUGE;
-    for _ in 0..job.warmup.unwrap_or(if huge { 1 } else { 5 }) {
-        call()?;
-    }
-    let (batch, sample_nanos) = find_batch(team, operation.shortest_sample(), &mut call)?;
+    let huge = what.bytes >= HUGE;
+    call(job.warmup.map_or(if huge { 1 } else { 5 }, u64::from))?;
+    let (batch, sample_nanos) = find_batch(team, what.shortest, &mut call)?;
     let least = if huge { 3 } else { 5 };
     let fitting =
         (job.time.unwrap_or(TIME).as_nanos() as u64 / sample_nanos.max(1)).clamp(least, MOST_SAMPLES);
@@ -73,12 +79,16 @@ pub(super) fn time(
     }
     // A call is as slow as the slowest rank had it.
     team.max(&mut samples)?;
-    Ok(Stats::of(&mut samples, batch * at_once))
+    Ok(Stats::of(&mut samples, batch * what.at_once))
 }
 
 /// The smallest power of two of calls that lasts as long as a sample should, and how many nanoseconds that is: the least of a few,
 /// as one may have waited for a core.
-fn find_batch(team: &Team, shortest: Duration, call: &mut impl FnMut() -> Result<()>) -> Result<(u64, u64)> {
+fn find_batch(
+    team: &Team,
+    shortest: Duration,
+    call: &mut impl FnMut(u64) -> Result<()>,
+) -> Result<(u64, u64)> {
     let mut batch = 1;
     loop {
         let mut least = u64::MAX;
@@ -97,10 +107,8 @@ fn find_batch(team: &Team, shortest: Duration, call: &mut impl FnMut() -> Result
     }
 }
 
-fn time_batch(batch: u64, call: &mut impl FnMut() -> Result<()>) -> Result<u64> {
+fn time_batch(batch: u64, call: &mut impl FnMut(u64) -> Result<()>) -> Result<u64> {
     let start = Instant::now();
-    for _ in 0..batch {
-        call()?;
-    }
+    call(batch)?;
     Ok(start.elapsed().as_nanos() as u64)
 }

@@ -4,7 +4,7 @@ use super::{
     buffer::Buffer,
     footprint::Footprint,
     layout::{Layout, Whole},
-    measure::{self, Team},
+    measure::{self, Team, Timed},
     operation::Operation,
     overlap::{self, Overlap},
     pattern::{Pattern, Sample},
@@ -30,9 +30,12 @@ use std::{
     process::ExitCode,
     sync::Arc,
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 use zeroize::Zeroizing;
+
+/// A sample of calls in the stream of a device lasts so long at least, so that the wait for the last one weighs little.
+const SHORTEST_ON_DEVICES: Duration = Duration::from_millis(1);
 
 /// The first argument of such a process; the second says which ranks it has, for `ps`.
 pub(super) const ARGUMENT: &str = "__rank";
@@ -343,7 +346,7 @@ impl Session<'_> {
                 device.write(buffers, &layout)?;
                 let mut call = self.caller(device, size, &layout, 1)?;
                 self.settle(Some(device))?;
-                call()?;
+                call(1)?;
                 device.read(buffers, &layout)?;
             }
             None if self.job.overlap => {
@@ -367,26 +370,25 @@ impl Session<'_> {
         let layout = self.layout(run, placement, count);
         buffers.send.data_mut(layout.send.len()).fill(T::from_raw(0));
         buffers.recv.data_mut(layout.recv.len()).fill(T::from_raw(0));
-        let bytes = self.job.bytes(run, count);
+        let mut what = Timed {
+            bytes: self.job.bytes(run, count),
+            at_once: 1,
+            shortest: run.operation.shortest_sample(),
+        };
         if let Some(device) = device {
             device.write(buffers, &layout)?;
-            let calls = self.job.graph.unwrap_or(1);
-            let call = self.caller(device, size, &layout, calls)?;
+            what.at_once = self.job.graph.unwrap_or(1);
+            what.shortest = SHORTEST_ON_DEVICES;
+            let call = self.caller(device, size, &layout, what.at_once)?;
             self.settle(Some(device))?;
-            return Ok((
-                measure::time(self.team, self.job, run.operation, (bytes, calls), call)?,
-                None,
-            ));
+            return Ok((measure::time(self.team, self.job, &what, call)?, None));
         }
         if !self.job.overlap {
-            let call = || self.call(size, &layout, buffers);
-            return Ok((
-                measure::time(self.team, self.job, run.operation, (bytes, 1), call)?,
-                None,
-            ));
+            let call = |calls| (0..calls).try_for_each(|_| self.call(size, &layout, buffers));
+            return Ok((measure::time(self.team, self.job, &what, call)?, None));
         }
-        let pure = measure::time(self.team, self.job, run.operation, (bytes, 1), || {
-            self.call_beside(size, &layout, buffers, || ())
+        let pure = measure::time(self.team, self.job, &what, |calls| {
+            (0..calls).try_for_each(|_| self.call_beside(size, &layout, buffers, || ()))
         })?;
         let overlap = Overlap::measure(self.team, &pure, |compute| {
             self.call_beside(size, &layout, buffers, compute)
@@ -427,20 +429,20 @@ impl Session<'_> {
         device.map_or(Ok(()), |_| self.team.meet())
     }
 
-    /// What makes so many calls on memory of a device, by a graph if that is to be, and waits for their end.
+    /// What makes so many calls on memory of a device, by a graph if that is to be, as often as it is told to, and waits for their end.
     fn caller<'d>(
         &'d self,
         device: &'d Device<'_>,
         size: Size,
         layout: &'d Layout,
         calls: u64,
-    ) -> Result<impl FnMut() -> Result<()> + 'd> {
+    ) -> Result<impl FnMut(u64) -> Result<()> + 'd> {
         let give = move || (0..calls).try_for_each(|_| self.give(device, size, layout));
         let graph = (self.job.graph.is_some())
             .then(|| device.gpu.capture(give))
             .transpose()?;
-        Ok(move || {
-            graph.as_ref().map_or_else(give, Graph::launch)?;
+        Ok(move |times| {
+            (0..times).try_for_each(|_| graph.as_ref().map_or_else(give, Graph::launch))?;
             device.gpu.synchronize()?;
             self.comm.failure().map_or(Ok(()), |cause| Err(Failed(cause)))
         })

@@ -147,6 +147,34 @@ static void pointers(void) {
     puts("");
 }
 
+static Handle nothing(void) {
+    static const char PTX[] = ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+    Handle module, function;
+    CU("cuModuleLoadData", (Handle *, const void *), &module, PTX);
+    CU("cuModuleGetFunction", (Handle *, Handle, const char *), &function, module, "nothing");
+    return function;
+}
+
+typedef int Launch(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void **, void **);
+
+static void launch_nothing(Handle function, Handle s) {
+    ((Launch *)dlsym(library, "cuLaunchKernel"))(function, 1, 1, 1, 32, 1, 1, 0, s, NULL, NULL);
+}
+
+/* A graph of a kernel and of flags, which end as they were. */
+static Handle graph_of(Handle s, Handle function, Address at) {
+    Handle graph, made;
+    CU("cuStreamBeginCapture_v2", (Handle, int), s, 1);
+    launch_nothing(function, s);
+    write_value(s, at, 1);
+    wait_value(s, at, 1);
+    write_value(s, at, 0);
+    launch_nothing(function, s);
+    CU("cuStreamEndCapture", (Handle, Handle *), s, &graph);
+    CU("cuGraphInstantiateWithFlags", (Handle *, Handle, unsigned long long), &made, graph, 0);
+    return made;
+}
+
 /* What waits while a stream of the context waits for a flag. */
 static const char *blocked;
 static void blocking(void) {
@@ -158,8 +186,18 @@ static void blocking(void) {
     void *ready = shared_memory(1 << 20);
     pinned(ready, 1 << 20);
     char bytes[4096];
-    Handle s = stream(), t = stream(), event, module;
+    Handle s = stream(), t = stream(), event, module, function = nothing(), graph = NULL;
     static const char PTX[] = ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+    CU("cuFuncLoad", (Handle), function);
+    if (strncmp(blocked, "cuGraph", 7) == 0 && strcmp(blocked, "cuGraphInstantiate") != 0) {
+        graph = graph_of(t, function, at + 128);
+        if (strstr(blocked, "uploaded") != NULL) {
+            CU("cuGraphUpload", (Handle, Handle), graph, t);
+        } else if (strstr(blocked, "again") != NULL || strstr(blocked, "Destroy") != NULL) {
+            CU("cuGraphLaunch", (Handle, Handle), graph, t);
+        }
+        synchronize(t);
+    }
     wait_value(s, at, 1);
     double then = now();
     if (strcmp(blocked, "cuMemAlloc") == 0) {
@@ -192,6 +230,23 @@ static void blocking(void) {
         CU("cuIpcGetMemHandle", (Ipc *, Address), &handle, before);
     } else if (strcmp(blocked, "cuMemcpyDtoHAsync, pageable, the same stream") == 0) {
         CU("cuMemcpyDtoHAsync_v2", (void *, Address, size_t, Handle), bytes, before, sizeof bytes, s);
+    } else if (strcmp(blocked, "cuLaunchKernel, the first one") == 0) {
+        launch_nothing(function, t);
+        synchronize(t);
+    } else if (strcmp(blocked, "cuStreamWriteValue32, the first one") == 0) {
+        write_value(t, at + 128, 1);
+        synchronize(t);
+    } else if (strcmp(blocked, "cuGraphInstantiate") == 0) {
+        graph_of(t, function, at + 128);
+    } else if (strncmp(blocked, "cuGraphLaunch", 13) == 0) {
+        CU("cuGraphLaunch", (Handle, Handle), graph, t);
+        synchronize(t);
+    } else if (strcmp(blocked, "cuGraphUpload") == 0) {
+        CU("cuGraphUpload", (Handle, Handle), graph, t);
+    } else if (strcmp(blocked, "cuGraphExecDestroy") == 0) {
+        CU("cuGraphExecDestroy", (Handle), graph);
+    } else if (strcmp(blocked, "cuStreamDestroy, another stream") == 0) {
+        CU("cuStreamDestroy_v2", (Handle), t);
     } else if (strcmp(blocked, "1,000 flags in the same stream") == 0) {
         for (int i = 0; i < 1000; i++) {
             write_value(s, at + 64, 1);
@@ -333,14 +388,59 @@ static void crowd(void) {
     printf("%.1f us a round; ", (now() - then) * 1e6 / 20);
 }
 
+/* A thread fills a stream that waits for a flag. */
+static struct {
+    Handle stream, function;
+    Launch *launch;
+    volatile int count;
+    int flags;
+    Address at;
+} filled;
+
+static void *fill(void *unused) {
+    CU("cuCtxPushCurrent_v2", (Handle), context);
+    for (int i = 0; i < 20000; i++) {
+        if (filled.flags) {
+            write_value(filled.stream, filled.at + 64, 1);
+        } else {
+            filled.launch(filled.function, 1, 1, 1, 32, 1, 1, 0, filled.stream, NULL, NULL);
+        }
+        filled.count = i + 1;
+    }
+    return unused;
+}
+
+/* How much a stream that waits takes, and whether others can be given work when it takes no more. */
+static void full(void) {
+    pthread_t thread;
+    begin();
+    uint32_t *flags = shared_memory(4096);
+    Address at = pinned(flags, 4096);
+    Handle t = stream();
+    filled.stream = stream(), filled.function = nothing(), filled.launch = (Launch *)dlsym(library, "cuLaunchKernel"), filled.at = at;
+    wait_value(filled.stream, at, 1);
+    pthread_create(&thread, NULL, fill, NULL);
+    for (int before = -1; filled.count != before; usleep(300000)) {
+        before = filled.count;
+    }
+    printf("%d %s until it takes no more; ", filled.count, filled.flags ? "flags" : "kernels");
+    fflush(NULL);
+    double then = now();
+    filled.launch(filled.function, 1, 1, 1, 32, 1, 1, 0, t, NULL, NULL);
+    printf("a kernel in another stream %.0f us; ", (now() - then) * 1e6);
+    fflush(NULL);
+    synchronize(t);
+    printf("waited for %.0f us; ", (now() - then) * 1e6);
+    fflush(NULL);
+    *(volatile uint32_t *)flags = 1;
+    pthread_join(thread, NULL);
+    synchronize(filled.stream);
+}
+
 /* Launches, and copies, alone and in graphs. */
 static void launches(void) {
-    static const char PTX[] = ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry nothing() { ret; }\n";
     begin();
-    Handle s = stream(), module, function, graph, made;
-    CU("cuModuleLoadData", (Handle *, const void *), &module, PTX);
-    CU("cuModuleGetFunction", (Handle *, Handle, const char *), &function, module, "nothing");
-    typedef int Launch(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void **, void **);
+    Handle s = stream(), function = nothing(), graph, made;
     Launch *launch = (Launch *)dlsym(library, "cuLaunchKernel");
     double best = 1;
     for (int i = 0; i < 200; i++) {
@@ -446,7 +546,9 @@ int main(int count, char **all) {
     static const char *const CALLS[] = {"cuMemAlloc", "cuMemFree", "cuMemHostRegister", "cuMemHostUnregister", "cuModuleLoadData",
         "cuStreamCreate", "cuEventCreate", "cuMemcpyDtoH, pageable", "cuMemcpyHtoD, pageable",
         "cuMemcpyDtoHAsync, another stream, pinned", "cuMemcpyDtoDAsync, another stream", "cuIpcGetMemHandle",
-        "cuMemcpyDtoHAsync, pageable, the same stream", "1,000 flags in the same stream"};
+        "cuMemcpyDtoHAsync, pageable, the same stream", "1,000 flags in the same stream", "cuLaunchKernel, the first one",
+        "cuStreamWriteValue32, the first one", "cuGraphInstantiate", "cuGraphLaunch, the first one", "cuGraphLaunch, uploaded",
+        "cuGraphLaunch, again", "cuGraphUpload", "cuGraphExecDestroy", "cuStreamDestroy, another stream"};
     static const int STREAMS[] = {2, 4, 8, 12, 16, 24, 32, 48};
     ask("the device", attributes);
     ask("pointers, without a current context", pointers);
@@ -467,6 +569,9 @@ int main(int count, char **all) {
         blocked = CALLS[i];
         snprintf(text, sizeof text, "while a stream waits, %s", blocked);
         ask(text, blocking);
+    }
+    for (filled.flags = 0; filled.flags < 2; filled.flags++) {
+        ask("a stream that waits is filled", full);
     }
     ask("launches and copies", launches);
     return 0;
