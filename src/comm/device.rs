@@ -8,11 +8,13 @@ use super::{
     Communicator,
     direct::{Direct, Windows},
     engine::{Gate, Start},
+    meeting::Meeting,
 };
 use crate::{
     cuda::{
         DeviceMemory,
         driver::{Capture, Context, Current, Driver, Place, Stream},
+        queues,
         staging::Staging,
     },
     exec::{Completion, Outcome, Wanted},
@@ -46,7 +48,8 @@ impl Communicator {
     ///
     /// Ranks that are threads of one process need streams of their own, which do not wait for each other: not the default one.
     /// Waits of one stream for another's later work are not seen by the driver: more such streams of a process and device than
-    /// `CUDA_DEVICE_MAX_CONNECTIONS` (8 by default, at most 32) stop each other, until the deadline.
+    /// `CUDA_DEVICE_MAX_CONNECTIONS` (8 by default, at most 32) stop each other, until the deadline. With `CCL_CUDA_DIRECT=on`
+    /// collectives of ranks that are threads and use one device return when all ranks have made them, and may be in any streams.
     ///
     /// Tested with a stand-in for the driver; `docs/results/gpu.md` has what was tried on a GPU.
     pub fn on_cuda(&self, stream: Stream) -> OnCuda<'_> {
@@ -148,10 +151,18 @@ pub(crate) struct Device {
 /// What is still to be given to an operation's stream: the wait for its end, and what comes after. Of operations that need one
 /// another all are begun before the first stream waits.
 #[must_use = "the stream has no output without it"]
-pub(crate) struct Tail {
+pub(crate) struct Tail(Rest);
+
+enum Rest {
+    /// The stream has all.
+    Nothing,
+    Staged(Staged),
+    Meeting(Box<Meeting>),
+}
+
+struct Staged {
     device: Device,
-    /// None: the stream has all.
-    staging: Option<Arc<Staging>>,
+    staging: Arc<Staging>,
     /// Whether the stream waits.
     waits: bool,
     /// From here on in the pinned memory lies what belongs there.
@@ -360,13 +371,10 @@ impl Communicator {
                 memory,
                 what,
             };
-            direct.give()?;
-            return Ok(Tail {
-                device,
-                staging: None,
-                waits: false,
-                output: Vec::new(),
-            });
+            let meeting = direct.give()?;
+            return Ok(Tail(
+                meeting.map_or(Rest::Nothing, |meeting| Rest::Meeting(Box::new(meeting))),
+            ));
         }
         let moved = Moved::whole(memory);
         // An operation looks at no buffer that it does not use.
@@ -464,6 +472,9 @@ impl Communicator {
         }
         let current = device.driver.enter(device.context)?;
         let capture = current.capture(device.stream)?;
+        if capture.is_none() {
+            queues::settle(device.driver, &current, device.context, device.stream)?;
+        }
         Ok((current, capture))
     }
 
@@ -531,12 +542,12 @@ impl Communicator {
             let to = moved.memory[1].part(piece.start, piece.len());
             (places[1] + piece.start, to)
         };
-        Ok(Tail {
+        Ok(Tail(Rest::Staged(Staged {
             device,
-            staging: Some(staging),
+            staging,
             waits: moved.waits,
             output: moved.copied_out.into_iter().map(there).collect(),
-        })
+        })))
     }
 
     /// Ends all that is under way if a stream of a device will never come to an operation that the other ranks count on.
@@ -552,28 +563,66 @@ impl Communicator {
     /// Gives the stream what is left of an operation. Where that fails the communicator is aborted: the other ranks count on the
     /// operation.
     pub(crate) fn end_on(&self, tail: Tail) -> Result<()> {
-        tail.give().inspect_err(|_| self.abort())
+        let ended = match tail.0 {
+            Rest::Nothing => Ok(()),
+            Rest::Staged(staged) => staged.give(),
+            Rest::Meeting(meeting) => self.meets(|windows| meeting.end(self, windows)),
+        };
+        ended.inspect_err(|error| self.give_up(error))
+    }
+
+    /// Begins with what is left of an operation of a group, whose other operations may be other ranks' parts of it. Then come all the
+    /// group's [`Communicator::lead_on`], and then the ends.
+    ///
+    /// # Errors
+    /// As [`Communicator::end_on`].
+    pub(crate) fn tell_on(&self, tail: &mut Tail) -> Result<()> {
+        match &mut tail.0 {
+            Rest::Nothing | Rest::Staged(_) => Ok(()),
+            Rest::Meeting(meeting) => meeting.tell(self).inspect_err(|error| self.give_up(error)),
+        }
+    }
+
+    /// Does what other ranks wait for.
+    ///
+    /// # Errors
+    /// As [`Communicator::end_on`].
+    pub(crate) fn lead_on(&self, tail: &mut Tail) -> Result<()> {
+        let led = match &mut tail.0 {
+            Rest::Nothing | Rest::Staged(_) => Ok(()),
+            Rest::Meeting(meeting) => self.meets(|windows| meeting.lead(self, windows)),
+        };
+        led.inspect_err(|error| self.give_up(error))
+    }
+
+    /// Ends the communicator, unless that is what has ended an operation.
+    fn give_up(&self, error: &Error) {
+        if !matches!(error, Error::Failed(_) | Error::Closed(_)) {
+            self.abort();
+        }
+    }
+
+    fn meets(&self, body: impl FnOnce(&Windows) -> Result<()>) -> Result<()> {
+        let windows = self.windows.as_ref();
+        body(windows.ok_or_else(|| Error::internal("a meeting of a communicator without windows"))?)
     }
 }
 
-impl Tail {
+impl Staged {
     fn give(self) -> Result<()> {
         let Device {
             driver,
             context,
             stream,
         } = self.device;
-        let Some(staging) = self.staging else {
-            return Ok(());
-        };
         let current = driver.enter(context)?;
         if self.waits {
-            staging.wait_done(&current, stream)?;
+            self.staging.wait_done(&current, stream)?;
         }
         for (from, to) in self.output {
-            staging.copy_out(&current, stream, from, to)?;
+            self.staging.copy_out(&current, stream, from, to)?;
         }
-        staging.tell_free(&current, stream)
+        self.staging.tell_free(&current, stream)
     }
 }
 

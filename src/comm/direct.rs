@@ -10,8 +10,9 @@
 //! The kernel reads all ranks' windows and writes this rank's part of a sum into the windows of those that want it, or into the caller's
 //! memory. The streams meet by [`Flags`], without the hosts; so a stream that is captured into a graph gets the same work.
 //!
-//! Where all ranks are threads of one process that use one device, nothing is copied into windows: a rank's stream says in the rank's
-//! entry where its buffers are, and kernels read and write all ranks' buffers, in one round, each byte once:
+//! Where all ranks are threads of one process that use one device, nothing is copied into windows. Calls are [`Meeting`]s then, but for
+//! those that are captured into graphs, of which each rank launches its own: a rank's stream says in the rank's entry where its buffers
+//! are, and kernels read and write all ranks' buffers, in one round, each byte once:
 //!
 //! ```text
 //! a kernel writes the entry and tells the others; wait for them (A); one kernel, which tells the others at its end; wait for them (B)
@@ -26,8 +27,10 @@
 
 use super::{
     Communicator,
+    board::Board,
     device::Device,
     engine::{Gate, Start},
+    meeting::Meeting,
     watch::Watch,
 };
 use crate::{
@@ -49,9 +52,11 @@ const _: () = assert!(MOST_RANKS <= MOST_SOURCES);
 /// What a rank has of the windows of all, and how their streams meet.
 #[derive(Debug)]
 pub(super) struct Windows {
-    window: Window,
+    pub(super) window: Window,
     flags: Arc<Flags>,
     watch: Arc<Watch>,
+    /// Where all ranks are of one process and device.
+    board: Option<Arc<Board>>,
 }
 
 impl Windows {
@@ -95,8 +100,12 @@ impl Windows {
                 };
                 info!(rank, ranks, "init: collectives on device memory go {how}");
                 let flags = Arc::new(flags);
-                let watch = Watch::begin(&comm.engine, Arc::clone(&flags))?;
-                Ok(Some(Windows { window, flags, watch }))
+                Ok(Some(Windows {
+                    board: (window.is_together()).then(|| board(comm)).transpose()?,
+                    watch: Watch::begin(&comm.engine, Arc::clone(&flags))?,
+                    window,
+                    flags,
+                }))
             }
             Err(reason) => {
                 warn!(
@@ -164,6 +173,21 @@ fn agreed<T>(comm: &Communicator, mine: Result<T, String>) -> Result<Result<T, S
     })
 }
 
+/// The board of all ranks, which are of this process.
+fn board(comm: &Communicator) -> Result<Arc<Board>> {
+    let made = (comm.rank() == 0).then(|| Board::new(comm.ranks()));
+    let mut key = [made.as_ref().map_or(0, Board::offer)];
+    let told = comm.broadcast_in_place(&mut key, 0);
+    let board = made.clone().or_else(|| Board::find(key[0]));
+    // Until then it is offered.
+    let found = told.and_then(|()| comm.barrier());
+    if let Some(made) = made {
+        made.withdraw();
+    }
+    found?;
+    board.ok_or_else(|| Error::internal("rank 0 has offered no board"))
+}
+
 /// Makes the flags, and gives their memory to all other ranks.
 fn give_flags(comm: &Communicator, window: &Window) -> Result<Flags> {
     let (flags, fd) = flags(comm, window, None)?;
@@ -220,12 +244,12 @@ pub(super) struct Direct<'c> {
 }
 
 impl Direct<'_> {
-    /// Checks it and gives it to its stream. A failure of the driver's ends the communicator, because the other ranks count on the
-    /// operation, unless the stream is being captured.
+    /// Checks it and gives it to its stream, all or, of a meeting, what comes before it. A failure of the driver's ends the communicator,
+    /// because the other ranks count on the operation, unless the stream is being captured.
     ///
     /// # Errors
     /// As any operation; [`Error::Usage`] where the window is of another context.
-    pub(super) fn give(&self) -> Result<()> {
+    pub(super) fn give(&self) -> Result<Option<Meeting>> {
         let Direct { comm, device, .. } = *self;
         comm.check(self.collective, self.memory, self.what)?;
         if device.context != self.windows.window.context() {
@@ -235,19 +259,26 @@ impl Direct<'_> {
             ));
         }
         let (current, capture) = comm.enter_device(device)?;
+        if let (None, Some(board)) = (capture, &self.windows.board) {
+            return Meeting::begin(self, board, &current).map(Some);
+        }
         // Until the end: what other threads call comes before or after it.
         let mut order = self.windows.window.order();
         let flags = &self.windows.flags;
         if let Some(capture) = capture {
             flags.keep_for(&current, capture)?;
             order.enter(device.stream, Some(capture))?;
-            self.work(&current, None)?;
-            return order.leave(device.stream, Some(capture));
+            match self.windows.board {
+                Some(_) => self.together(&current)?,
+                None => self.rounds(&current)?,
+            }
+            return order.leave(device.stream, Some(capture)).map(|()| None);
         }
         let call = flags.give();
         let given = order
             .enter(device.stream, None)
-            .and_then(|()| self.work(&current, Some(call)));
+            .and_then(|()| flags.begin(&current, device.stream, call))
+            .and_then(|()| self.rounds(&current));
         // At any rate: it is waited for.
         let end = flags.end(&current, device.stream, call);
         let left = order.leave(device.stream, None);
@@ -262,37 +293,20 @@ impl Direct<'_> {
             Err(Error::Failed(_) | Error::Closed(_)) => {}
             Err(_) => comm.abort(),
         }
-        given
+        given.map(|()| None)
     }
 
-    /// Gives the stream what the call does; its number, if it is to say that it has begun.
-    fn work(&self, current: &Current<'_>, call: Option<u32>) -> Result<()> {
-        let (windows, stream) = (self.windows, self.device.stream);
-        if windows.window.is_together() {
-            return self.together(current, call);
-        }
-        if let Some(call) = call {
-            windows.flags.begin(current, stream, call)?;
-        }
-        self.rounds(current)
-    }
-
-    /// Gives the stream its part where kernels find the buffers of all ranks.
-    fn together(&self, current: &Current<'_>, call: Option<u32>) -> Result<()> {
+    /// Gives a stream that is captured its part where kernels find the buffers of all ranks.
+    fn together(&self, current: &Current<'_>) -> Result<()> {
         let (Windows { window, flags, .. }, stream) = (self.windows, self.device.stream);
         let [send, recv] = self.memory;
         // What is in place may be given once.
         let both = [send.or(recv), recv.or(send)].map(|region| region.unwrap_or_else(Region::empty));
-        let (number, begun) = (number(&self.call()), call.map(|call| (flags.begun(), call)));
+        let number = number(&self.call());
         let at = |phase| window.in_call(number, self.comm.rank(), flags.nobody(), flags.meeting(phase));
-        window.arrive(current, stream, at(Phase::A), both.each_ref(), begun)?;
-        let given = flags
-            .hear(current, stream, Phase::A)
-            .and_then(|()| self.kernel(current, at(Phase::B)));
-        if let (Err(_), Some(call)) = (&given, call) {
-            flags.go_without(call);
-        }
-        given?;
+        window.arrive(current, stream, at(Phase::A), both.each_ref())?;
+        flags.hear(current, stream, Phase::A)?;
+        self.kernel(current, at(Phase::B))?;
         flags.hear(current, stream, Phase::B)
     }
 
@@ -329,16 +343,9 @@ impl Direct<'_> {
         window.reduce_together(current, self.device.stream, &self.how(sources.0.len()), &what)
     }
 
-    /// How so many sources are reduced; one is copied.
+    /// How so many sources are reduced.
     fn how(&self, sources: usize) -> Reduction<'static> {
-        let (_, dtype, op) = self.what;
-        Reduction {
-            op: if self.collective.reduces() { op.op } else { Op::Sum },
-            dtype,
-            finish: NonZero::new(sources as u32),
-            tree: self.comm.config.reproducible,
-            scaled: &[],
-        }
+        how(self.comm, self.collective, self.what, sources)
     }
 
     /// Gives the stream all rounds.
@@ -426,7 +433,7 @@ impl Direct<'_> {
     }
 
     /// What is called.
-    fn call(&self) -> Call {
+    pub(super) fn call(&self) -> Call {
         let (count, dtype, op) = self.what;
         Call {
             seq: self.comm.engine.calls(),
@@ -467,6 +474,22 @@ impl Direct<'_> {
     }
 }
 
+/// How so many sources are reduced; one is copied.
+pub(super) fn how(
+    comm: &Communicator,
+    collective: Collective,
+    (_, dtype, op): (usize, DType, Reducing),
+    sources: usize,
+) -> Reduction<'static> {
+    Reduction {
+        op: if collective.reduces() { op.op } else { Op::Sum },
+        dtype,
+        finish: NonZero::new(sources as u32),
+        tree: comm.config.reproducible,
+        scaled: &[],
+    }
+}
+
 /// What tells a call from others that differ in more than their turn.
 fn number(call: &Call) -> NonZero<u64> {
     let [_, what, ..] = call.signature();
@@ -500,6 +523,6 @@ fn difference(me: u32, call: Call, words: &[u32]) -> Option<Cause> {
 }
 
 /// How long the verdict may take that follows when a rank lets its stream go.
-const VERDICT_WAIT: Duration = Duration::from_secs(1);
+pub(super) const VERDICT_WAIT: Duration = Duration::from_secs(1);
 /// How often streams that are waited for are looked at.
 const LOOK: Duration = Duration::from_millis(1);

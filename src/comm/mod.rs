@@ -1,6 +1,8 @@
 //! The [`Communicator`]: checks calls, asks the planner, and drives the executor.
 
 pub(crate) mod bench;
+#[cfg(feature = "cuda")]
+mod board;
 mod buffers;
 mod collectives;
 mod config;
@@ -12,6 +14,8 @@ mod engine;
 mod env;
 mod given;
 mod init_all;
+#[cfg(feature = "cuda")]
+mod meeting;
 mod memory;
 mod pending;
 mod plans;

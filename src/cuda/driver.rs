@@ -81,6 +81,8 @@ pub(super) struct Event {
 
 // SAFETY: a name by which the driver knows the event, on any thread.
 unsafe impl Send for Event {}
+// SAFETY: as above; the driver may be asked by several at once.
+unsafe impl Sync for Event {}
 
 /// Where an address lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -439,6 +441,17 @@ impl Current<'_> {
             // SAFETY: the reference is still this one's.
             let _ = unsafe { (symbols.release_object)(object, 1) };
         })
+    }
+
+    /// A number that no other stream of this process has or had.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(super) fn id_of(&self, stream: Stream) -> Result<u64> {
+        let mut id = 0;
+        // SAFETY: it takes a stream that is one, and writes the number.
+        let result = unsafe { (self.driver.symbols.stream_id)(stream.0, &raw mut id) };
+        self.driver.checked("cuStreamGetId", result).map(|()| id)
     }
 
     /// Checks that `stream` goes on, or is through.

@@ -70,8 +70,6 @@ pub(crate) struct Flags {
     given: AtomicU32,
     /// Captured calls in graphs that are there.
     captured: AtomicUsize,
-    /// 1 more than the number of the call in which this rank has no kernel, though it says that it is in it.
-    without: AtomicU64,
 }
 
 /// The memory that the ranks share.
@@ -141,7 +139,6 @@ impl Flags {
             ranks,
             given: AtomicU32::new(0),
             captured: AtomicUsize::new(0),
-            without: AtomicU64::new(0),
         };
         Ok((flags, fd))
     }
@@ -190,11 +187,6 @@ impl Flags {
         self.address_of((&raw const *bytes).addr())
     }
 
-    /// The word that says to which call the stream has come.
-    pub(crate) fn begun(&self) -> u64 {
-        self.address_of_word(self.point(Point::Begun))
-    }
-
     /// The word that says that a kernel of this rank's did nothing, because not all ranks were in its call.
     pub(crate) fn nobody(&self) -> u64 {
         self.address_of_word(self.point(Point::Nobody))
@@ -203,11 +195,6 @@ impl Flags {
     /// Whether there was such a kernel: there is no other one since.
     pub(crate) fn were_alone(&self) -> bool {
         self.point(Point::Nobody).load(Acquire) != 0
-    }
-
-    /// Takes note that the stream gets no kernel in the call with this number, though it says that it has come to it.
-    pub(crate) fn go_without(&self, call: u32) {
-        self.without.store(u64::from(call) + 1, Relaxed);
     }
 
     /// The next call's number. Calls are given to streams in the order of their numbers.
@@ -293,14 +280,6 @@ impl Flags {
         self.tell_all(Phase::A);
         if self.were_alone() {
             self.tell_all(Phase::B);
-        }
-        // What its kernel would tell; all kernels of its calls before are through.
-        let without = self.without.load(Relaxed);
-        if without != 0 && self.has_begun((without - 1) as u32) {
-            let bit = 1 << (self.rank % 8 * 8);
-            for to in others(self.rank, self.ranks) {
-                self.board.arrivals[Phase::B as usize][to].0[self.rank / 8].fetch_or(bit, Release);
-            }
         }
     }
 

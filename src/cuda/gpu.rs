@@ -4,6 +4,7 @@ use super::{
     Stream,
     allocation::Allocation,
     driver::{Context, Driver},
+    queues,
     symbols::RawGraph,
 };
 use crate::types::{Error, Result};
@@ -77,8 +78,10 @@ impl Gpu {
         let mut raw = ptr::null_mut();
         // SAFETY: it writes the stream.
         let result = unsafe { (driver.symbols.create_stream)(&raw mut raw, NON_BLOCKING) };
-        drop(current);
         driver.checked("cuStreamCreate", result)?;
+        // What graphs wait for in it, no other waits for meanwhile.
+        queues::settle(driver, &current, context, Stream(raw))?;
+        current.synchronize(Stream(raw))?;
         Ok(Gpu {
             driver,
             context,

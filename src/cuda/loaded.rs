@@ -100,18 +100,19 @@ impl Loaded {
             kernel,
             mut args,
             items,
+            rows,
         }: Launch<A>,
     ) -> Result<()> {
         let function = self.functions.get(&kernel);
         let function = function.ok_or_else(|| Error::internal(format!("no kernel {}", kernel.name())))?;
         let mut params = [(&raw mut args).cast::<c_void>()];
-        let grid = blocks(items, self.multiprocessors);
+        let grid = blocks(items, rows, self.multiprocessors);
         // SAFETY: the caller's promise; the driver copies the arguments before it returns.
         let result = unsafe {
             (self.driver.symbols.launch)(
                 function.0,
                 grid,
-                1,
+                rows,
                 1,
                 THREADS,
                 1,

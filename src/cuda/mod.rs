@@ -4,12 +4,14 @@
 
 pub(crate) mod allocation;
 pub(crate) mod driver;
+pub(crate) mod events;
 pub(crate) mod flags;
 #[cfg(feature = "cli")]
 pub(crate) mod gpu;
 pub(crate) mod kernels;
 mod loaded;
 mod memory;
+pub(crate) mod queues;
 pub(crate) mod staging;
 mod symbols;
 pub(crate) mod window;

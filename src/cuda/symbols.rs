@@ -105,6 +105,7 @@ symbols! {
         to_device = "cuMemcpyHtoDAsync_v2"(Address, *const c_void, usize, RawStream);
         stream_context = "cuStreamGetCtx"(RawStream, *mut RawContext);
         stream_query = "cuStreamQuery"(RawStream);
+        stream_id = "cuStreamGetId"(RawStream, *mut u64);
         capture_info = "cuStreamGetCaptureInfo_v2"(
             RawStream, *mut c_int, *mut u64, *mut RawGraph, *mut *const c_void, *mut usize,
         );

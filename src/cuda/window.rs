@@ -10,8 +10,7 @@ use super::{
     allocation::Allocation,
     driver::{Capture, Context, Current, Driver, Event, Stream},
     kernels::args::{
-        ArriveArgs, CopyArgs, Entry, InCall, Lie, Meeting, Range, ReduceArgs, Reducing, Swap, SwapArgs,
-        shared_part,
+        ArriveArgs, CopyArgs, Entry, InCall, Lie, Meeting, Range, ReduceArgs, Reducing, Row, Swap, SwapArgs,
     },
     loaded::Loaded,
     symbols::{Address, IpcHandle},
@@ -56,6 +55,16 @@ pub(crate) struct Together<'r> {
     pub(crate) sources: (&'r [usize], usize),
     /// And those to whose destinations the result goes, of their receive buffers.
     pub(crate) destinations: (&'r [usize], usize),
+}
+
+/// Where the rows of a reduction have their sources, or their destinations.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rows<'r> {
+    pub(crate) regions: &'r [Region<'static>],
+    /// Whether each row has one of its own; else all have all.
+    pub(crate) is_one: bool,
+    /// Bytes further in each row.
+    pub(crate) step: usize,
 }
 
 /// A window that a process uses for one communicator after the other.
@@ -327,7 +336,7 @@ impl Window {
         InCall::new(number, rank, entries, nobody, meeting).expect("no more ranks than kernels take")
     }
 
-    /// Has `stream` begin a call on these buffers of this rank's: others find them once it has told them. A word that becomes its number.
+    /// Has `stream` begin a call on these buffers of this rank's: others find them once it has told them.
     ///
     /// # Errors
     /// [`Error::Cuda`].
@@ -337,9 +346,8 @@ impl Window {
         stream: Stream,
         what: InCall,
         buffers: [&Region<'static>; 2],
-        begun: Option<(u64, u32)>,
     ) -> Result<()> {
-        let launch = ArriveArgs::new(what, buffers.map(address), begun);
+        let launch = ArriveArgs::new(what, buffers.map(address));
         // SAFETY: it writes to the window and to the flags, which stay.
         unsafe { self.own().kernels.launch(current, stream, launch) }
     }
@@ -385,18 +393,71 @@ impl Window {
         what: InCall,
         (me, block): (usize, usize),
     ) -> Result<()> {
-        let swap = |other: usize| {
-            let (begin, end) = shared_part(me, other, block as u64);
-            Swap {
-                block: (other * block) as u64,
-                begin,
-                bytes: end - begin,
-            }
-        };
-        let swaps: Vec<Swap> = (0..self.all.len()).map(swap).collect();
+        let swaps = Swap::with_all(me, self.all.len(), block as u64);
         let launch = SwapArgs::new(what, (me * block) as u64, &swaps)
             .ok_or_else(|| Error::internal("a call of other ranks than those of the windows"))?;
         // SAFETY: as in `reduce_together`.
+        unsafe { self.own().kernels.launch(current, stream, launch) }
+    }
+
+    /// Has `stream` reduce `count` elements in each of so many rows, from the first of these sides to the second.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    ///
+    /// # Panics
+    /// When a row reaches beyond a region.
+    pub(crate) fn reduce_rows(
+        &self,
+        current: &Current<'_>,
+        stream: Stream,
+        how: &Reducing<'_>,
+        (rows, count): (usize, usize),
+        sides: [&Rows<'_>; 2],
+    ) -> Result<()> {
+        let longest = |side: &Rows<'_>| (rows - 1) * side.step + count * how.dtype.size();
+        let holds = |side: &&Rows<'_>| side.regions.iter().all(|region| region.len() >= longest(side));
+        assert!(sides.iter().all(holds), "a reduction of more than there is");
+        let [sources, destinations] = sides.map(|side| side.regions.iter().map(address).collect::<Vec<_>>());
+        let row = |addresses, side: &Rows<'_>| Row {
+            addresses,
+            is_one: side.is_one,
+            step: side.step as u64,
+        };
+        let (from, to) = (row(&sources, sides[0]), row(&destinations, sides[1]));
+        let launch = ReduceArgs::in_rows(how, count as u64, rows, &from, &to)
+            .ok_or_else(|| Error::internal("no kernel reduces so"))?;
+        // SAFETY: as in `copy`.
+        unsafe { self.own().kernels.launch(current, stream, launch) }
+    }
+
+    /// Has `stream` do `me`'s part of the exchange of blocks, of so many bytes, between ranks with these buffers to send and to receive.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    ///
+    /// # Panics
+    /// When a buffer is shorter than the blocks of all ranks.
+    pub(crate) fn swap_between(
+        &self,
+        current: &Current<'_>,
+        stream: Stream,
+        me: usize,
+        ends: &[[Region<'static>; 2]],
+        block: usize,
+    ) -> Result<()> {
+        let is_long = |region: &Region<'_>| region.len() >= block * ends.len();
+        assert!(
+            ends.iter().flatten().all(is_long),
+            "an exchange of more than there is"
+        );
+        let ends: Vec<_> = ends
+            .iter()
+            .map(|[send, recv]| [address(send), address(recv)])
+            .collect();
+        let launch = SwapArgs::between(me, &ends, block as u64)
+            .ok_or_else(|| Error::internal("more ranks than a kernel takes"))?;
+        // SAFETY: as in `copy`.
         unsafe { self.own().kernels.launch(current, stream, launch) }
     }
 

@@ -441,29 +441,36 @@ impl Group {
                 Ok(Begun::Waited(entry, completion)) => waited.push((entry, completion)),
                 Ok(Begun::InStream) => {}
                 #[cfg(feature = "cuda")]
-                Ok(Begun::OnDevice(entry, tail)) => tails.push((entry, tail)),
+                Ok(Begun::OnDevice(entry, mut tail)) => match with(&entry, |comm| comm.tell_on(&mut tail)) {
+                    Ok(()) => tails.push((entry, tail)),
+                    Err(error) => failure = failure.or(Some(error)),
+                },
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
         // Nothing more comes: what is put into the streams from now on may begin when these are over.
         drop(batches);
+        let mut note = |ended: Result<()>| failure = failure.take().or(ended.err());
         #[cfg(feature = "cuda")]
-        for (entry, tail) in tails {
-            let ended = entry.communicator().and_then(|comm| comm.end_on(tail));
-            if let Err(error) = ended {
-                entry.remember(&error);
-                failure = failure.or(Some(error));
+        {
+            for (entry, tail) in &mut tails {
+                note(with(entry, |comm| comm.lead_on(tail)));
+            }
+            for (entry, tail) in tails {
+                note(with(&entry, |comm| comm.end_on(tail)));
             }
         }
         for (entry, completion) in waited {
-            let waited = entry.communicator().and_then(|comm| comm.wait_for(&completion));
-            if let Err(error) = waited {
-                entry.remember(&error);
-                failure = failure.or(Some(error));
-            }
+            note(with(&entry, |comm| comm.wait_for(&completion)));
         }
         failure.map_or(Ok(()), Err)
     }
+}
+
+/// Has the communicator do something; its handle remembers what fails.
+fn with(entry: &Entry, body: impl FnOnce(&Communicator) -> Result<()>) -> Result<()> {
+    let done = entry.communicator().and_then(body);
+    done.inspect_err(|error| entry.remember(error))
 }
 
 /// Sends and receives messages of one communicator, all at once.

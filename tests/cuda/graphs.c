@@ -1,5 +1,5 @@
-/* Collectives that go by windows: by 2 to 8 ranks that are processes or threads, called and captured into graphs that are launched
-   again and again, on one stream and on two; and what becomes of streams that wait for ranks that never come. */
+/* Collectives whose data stay on the devices: by 2 to 8 ranks that are processes or threads, called and captured into graphs that are
+   launched again and again, on one stream and on two; and what becomes of streams that wait for ranks that never come. */
 #include "device.h"
 
 enum { MOST = 8, REPLAYS = 100 };
@@ -211,7 +211,7 @@ static void together(const Rank *k) {
     CU(cuStreamDestroy_v2(other));
 }
 
-/* Calls on two streams are carried out one after the other, although one waits for long. */
+/* Calls on two streams, of which one waits for long: by windows they are carried out one after the other. */
 static void two_streams(const Rank *k) {
     CUstream other;
     CU(cuStreamCreate(&other, 1));
@@ -223,7 +223,7 @@ static void two_streams(const Rank *k) {
         call(&two, other);
         call(&one, k->stream);
         if (before != NULL) {
-            CHECK(cuStreamQuery(other) == CUDA_ERROR_NOT_READY);
+            CHECK(on_one_device || cuStreamQuery(other) == CUDA_ERROR_NOT_READY);
             set(before, 0, 1);
         }
         CU(cuStreamSynchronize(k->stream));
@@ -346,7 +346,7 @@ static void faulty(cclUniqueId id, int ranks, int me) {
     CU(cuGraphExecDestroy(graph));
 }
 
-/* Calls that differ end the communicator, and what is around the buffers stays as it is. */
+/* Calls that differ end the communicator, and what is around the buffers stays as it is; where ranks share a device nothing is done. */
 static void differ(cclUniqueId id, int ranks, int me) {
     Rank k = join(id, ranks, me);
     Task t = task(&k, ALL_REDUCE, 1000, 0);
@@ -355,16 +355,16 @@ static void differ(cclUniqueId id, int ranks, int me) {
     CU(cuStreamSynchronize(k.stream));
     check(&t, 0);
     int32_t *data = buffer(1000);
-    OK(cclAllReduce(data, data, me == 0 ? 1000 : 10, TYPE, cclSum, k.comm, k.stream));
+    cclResult_t called = cclAllReduce(data, data, me == 0 ? 1000 : 10, TYPE, cclSum, k.comm, k.stream), state = called;
+    EXPECT(on_one_device ? cclInvalidUsage : cclSuccess, called);
     CU(cuStreamSynchronize(k.stream));
-    cclResult_t state = cclSuccess;
     for (int look = 0; look < 5000 && state == cclSuccess; look++) {
         usleep(1000);
         OK(cclCommGetAsyncError(k.comm, &state));
     }
     EXPECT(cclInvalidUsage, state);
     CHECK(strstr(cclGetLastError(k.comm), "rank 0") != NULL);
-    for (size_t i = 10; me != 0 && i < 1000; i++) {
+    for (size_t i = on_one_device ? 0 : 10; (on_one_device || me != 0) && i < 1000; i++) {
         CHECK(get(data, i) == POISON);
     }
     release(data), end(&t);
@@ -396,7 +396,8 @@ static void graphs_differ(cclUniqueId id, int ranks, int me) {
     release(data);
 }
 
-/* The last rank's stream has not come to a call when rank 0 aborts, and does later: buffers of ranks that were let go are theirs again. */
+/* The last rank's stream has not come to a call, in a graph where ranks share a device, when rank 0 aborts, and does later: buffers of ranks
+   that were let go are theirs again. */
 static void kept(cclUniqueId id, int ranks, int me) {
     enum { MINE = 4242, LENGTH = 1000 };
     Rank k = join(id, ranks, me);
@@ -406,8 +407,20 @@ static void kept(cclUniqueId id, int ranks, int me) {
     CU(cuStreamSynchronize(k.stream));
     check(&t, 0);
     int is_late = me == ranks - 1;
-    int32_t *data = filled(me, LENGTH), *closed = is_late ? gate(k.stream) : NULL;
-    OK(cclAllReduce(data, data, LENGTH, TYPE, cclSum, k.comm, k.stream));
+    int32_t *data = filled(me, LENGTH);
+    CUgraphExec graph = NULL;
+    if (on_one_device) {
+        begin(k.stream);
+        OK(cclAllReduce(data, data, LENGTH, TYPE, cclSum, k.comm, k.stream));
+        graph = captured(k.stream);
+        settle(&k);
+    }
+    int32_t *closed = is_late ? gate(k.stream) : NULL;
+    if (on_one_device) {
+        CU(cuGraphLaunch(graph, k.stream));
+    } else {
+        OK(cclAllReduce(data, data, LENGTH, TYPE, cclSum, k.comm, k.stream));
+    }
     pthread_barrier_wait(&threads_meet);
     if (me == 0) {
         usleep(50000);
@@ -434,7 +447,107 @@ static void kept(cclUniqueId id, int ranks, int me) {
         EXPECT(cclRemoteError, state);
         OK(cclCommDestroy(k.comm));
     }
+    if (graph != NULL) {
+        CU(cuGraphExecDestroy(graph));
+    }
     release(data), end(&t);
+}
+
+/* Of ranks that share a device: a call that all have made is done, whatever becomes of the communicator. */
+static void met(cclUniqueId id, int ranks, int me) {
+    enum { LENGTH = 1000 };
+    Rank k = join(id, ranks, me);
+    stage(&k, "met");
+    int is_late = me == ranks - 1;
+    int32_t *data = filled(me, LENGTH), *closed = is_late ? gate(k.stream) : NULL;
+    OK(cclAllReduce(data, data, LENGTH, TYPE, cclSum, k.comm, k.stream));
+    pthread_barrier_wait(&threads_meet);
+    if (me == 0) {
+        OK(cclCommAbort(k.comm));
+    }
+    pthread_barrier_wait(&threads_meet);
+    if (is_late) {
+        set(closed, 0, 1);
+    }
+    CU(cuStreamSynchronize(k.stream));
+    for (size_t i = 0; i < LENGTH; i++) {
+        CHECK(get(data, i) == sum(ranks, i));
+    }
+    pthread_barrier_wait(&threads_meet);
+    if (me != 0) {
+        OK(cclCommDestroy(k.comm));
+    }
+    release(data);
+}
+
+/* And of one that the last rank never makes nothing is done: the calls of the others end when it aborts. */
+static void missed(cclUniqueId id, int ranks, int me) {
+    enum { LENGTH = 1000 };
+    Rank k = join(id, ranks, me);
+    stage(&k, "missed");
+    int32_t *data = filled(me, LENGTH);
+    if (me == ranks - 1) {
+        usleep(50000);
+        OK(cclCommAbort(k.comm));
+    } else {
+        EXPECT(cclRemoteError, cclAllReduce(data, data, LENGTH, TYPE, cclSum, k.comm, k.stream));
+        CU(cuStreamSynchronize(k.stream));
+        OK(cclCommDestroy(k.comm));
+    }
+    for (size_t i = 0; i < LENGTH; i++) {
+        CHECK(get(data, i) == of(me, i));
+    }
+    release(data);
+}
+
+/* All ranks on one thread, by groups, in streams of their own and in one that they share. */
+static void grouped(void) {
+    enum { RANKS = 3, LENGTH = 777 };
+    Rank k[RANKS];
+    Task sums[RANKS], parts[RANKS];
+    CUcontext context;
+    cclUniqueId id;
+    OK(cclGetUniqueId(&id));
+    CU(cuDevicePrimaryCtxRetain(&context, 0));
+    CU(cuCtxPushCurrent_v2(context));
+    OK(cclGroupStart());
+    for (int r = 0; r < RANKS; r++) {
+        k[r] = (Rank){.ranks = RANKS, .me = r, .context = context};
+        CU(cuStreamCreate(&k[r].stream, 1));
+        OK(cclCommInitRank(&k[r].comm, RANKS, id, r));
+    }
+    OK(cclGroupEnd());
+    for (int shared = 0; shared < 2; shared++) {
+        for (int r = 0; r < RANKS; r++) {
+            sums[r] = task(&k[r], ALL_REDUCE, LENGTH, 0), parts[r] = task(&k[r], ALL_TO_ALL, LENGTH, 0);
+        }
+        for (int turn = 1; turn < 20; turn++) {
+            for (int r = 0; r < RANKS; r++) {
+                fill(&sums[r], turn), fill(&parts[r], turn);
+            }
+            OK(cclGroupStart());
+            for (int i = 0; i < RANKS; i++) {
+                int r = (i + turn) % RANKS;
+                CUstream s = k[shared ? 0 : r].stream;
+                call(&sums[r], s);
+                call(&parts[r], s);
+            }
+            OK(cclGroupEnd());
+            for (int r = 0; r < RANKS; r++) {
+                CU(cuStreamSynchronize(k[r].stream));
+                check(&sums[r], turn), check(&parts[r], turn);
+            }
+        }
+        for (int r = 0; r < RANKS; r++) {
+            end(&sums[r]), end(&parts[r]);
+        }
+    }
+    for (int r = 0; r < RANKS; r++) {
+        CU(cuStreamDestroy_v2(k[r].stream));
+        OK(cclCommAbort(k[r].comm));
+    }
+    CU(cuCtxPopCurrent_v2(&context));
+    free_released();
 }
 
 static cclUniqueId id;
@@ -488,6 +601,9 @@ int main(int words, char **all) {
         run_threads(3, differ);
         if (on_one_device) {
             run_threads(3, graphs_differ);
+            run_threads(3, met);
+            run_threads(3, missed);
+            grouped();
         }
         run_threads(2, kept);
         run_threads(4, kept);

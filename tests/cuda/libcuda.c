@@ -44,6 +44,7 @@ typedef struct Work {
     const char *from;
     size_t size;
     uint64_t value;
+    unsigned rows; /* Of a kernel's grid. */
     struct Work *next;
 } Work;
 
@@ -88,6 +89,7 @@ typedef struct Stream {
     atomic_ulong stop; /* Where it goes on no more; 0: nowhere. */
     Graph *capture;
     int ending;
+    unsigned long long id;
     struct Stream *next; /* Of all. */
 } Stream;
 
@@ -220,7 +222,8 @@ static void append(Works *works, Work work) {
 }
 
 /* The kernels, by src/cuda/kernels/host.cpp, where that is linked. */
-__attribute__((weak)) long long ccl_kernels_on_host(const char *name, const void *args, unsigned grid, unsigned block, int backwards);
+__attribute__((weak)) long long ccl_kernels_on_host(const char *name, const void *args, unsigned grid, unsigned rows, unsigned block,
+                                                    int backwards);
 
 static void *carry_out(void *given) {
     Stream *stream = given;
@@ -256,7 +259,7 @@ static void *carry_out(void *given) {
             }
             break;
         case KERNEL:
-            if (ccl_kernels_on_host(work->from, work->to, (unsigned)work->value, (unsigned)work->size, 0) != 0) {
+            if (ccl_kernels_on_host(work->from, work->to, (unsigned)work->value, work->rows, (unsigned)work->size, 0) != 0) {
                 fakeBreak(CUDA_ERROR_ILLEGAL_ADDRESS);
             }
             free(work->to);
@@ -292,8 +295,10 @@ void fakeStop(CUstream stream, unsigned long more) {
 
 /* Under the lock. */
 static Stream *make(Context *context) {
+    static unsigned long long made;
     Stream *stream = calloc(1, sizeof *stream);
     stream->context = context;
+    stream->id = ++made;
     stream->works.last = &stream->works.first;
     pthread_mutex_init(&stream->lock, NULL);
     pthread_cond_init(&stream->changed, NULL);
@@ -602,10 +607,59 @@ static int translate(unsigned long long *addresses, unsigned count, const unsign
     return CUDA_SUCCESS;
 }
 
+/* The same of one side of a reduction, in each row `count` addresses, which must have all that the rows reach from there. */
+static int translate_rows(unsigned long long *addresses, unsigned count, unsigned apart, unsigned rows, unsigned long long at,
+                          unsigned long long step, unsigned long long size) {
+    unsigned long long sizes[CCL_MOST_SOURCES];
+    unsigned all = count + (rows - 1) * apart;
+    if (rows == 0 || all > CCL_MOST_SOURCES) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned i = 0; i < all; i++) {
+        unsigned last = apart != 0 && i / apart < rows ? i / apart : rows - 1;
+        sizes[i] = at + last * step + size;
+    }
+    return translate(addresses, all, sizes, 0);
+}
+
 /* Of a call in which buffers are found by entries. */
 static int translate_call(struct ccl_call *call) {
+    if (call->number == 0) {
+        return CUDA_SUCCESS;
+    }
     int code = translate(call->entries, call->ranks, NULL, sizeof(struct ccl_entry));
-    return code != CUDA_SUCCESS || call->number == 0 ? code : translate(&call->own, 1, NULL, sizeof(struct ccl_entry));
+    return code != CUDA_SUCCESS ? code : translate(&call->own, 1, NULL, sizeof(struct ccl_entry));
+}
+
+static int translate_reduce(struct ccl_reduce_args *args, unsigned each) {
+    if (args->call.number != 0) {
+        if (args->rows != 1) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        int code = translate(args->sources, args->n, NULL, sizeof(struct ccl_entry));
+        code = code != CUDA_SUCCESS ? code : translate(args->destinations, args->m, NULL, sizeof(struct ccl_entry));
+        return code != CUDA_SUCCESS ? code : translate_call(&args->call);
+    }
+    unsigned long long size = each * args->count;
+    int code =
+        translate_rows(args->sources, args->n, args->sources_apart, args->rows, args->source_at, args->source_step, size);
+    return code != CUDA_SUCCESS ? code
+                                : translate_rows(args->destinations, args->m, args->destinations_apart, args->rows,
+                                                 args->destination_at, args->destination_step, size);
+}
+
+/* Of an exchange without a call a rank has all of its own block, which says how long blocks are. */
+static int translate_swap(struct ccl_swap_args *args) {
+    unsigned ranks = args->call.ranks;
+    if (args->call.number != 0) {
+        return translate_call(&args->call);
+    }
+    if (ranks > CCL_MOST_SOURCES || args->me >= ranks) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    unsigned long long size = ranks * args->bytes[args->me];
+    int code = translate(args->sends, ranks, NULL, size);
+    return code != CUDA_SUCCESS ? code : translate(args->recvs, ranks, NULL, size);
 }
 
 static int ends(const char *name, const char *end) {
@@ -623,13 +677,14 @@ static int launch_fault(void) {
 int cuLaunchKernel(const char *function, unsigned grid, unsigned grid_y, unsigned grid_z, unsigned block, unsigned block_y,
                    unsigned block_z, unsigned shared, CUstream stream, void **params, void **extra) {
     IN_CONTEXT();
-    if (grid == 0 || block == 0 || grid_y * grid_z * block_y * block_z != 1 || shared != 0 || extra != NULL) {
+    if (grid == 0 || block == 0 || grid_y == 0 || grid_z * block_y * block_z != 1 || shared != 0 || extra != NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     int code = launch_fault();
     if (code != CUDA_SUCCESS) {
         return code;
     }
+    unsigned rows = 1;
     void *args = copied(params[0], size_of_args(function));
     if (strcmp(function, "ccl_copy") == 0) {
         struct ccl_copy_args *copy = args;
@@ -638,18 +693,15 @@ int cuLaunchKernel(const char *function, unsigned grid, unsigned grid_y, unsigne
     } else if (strcmp(function, "ccl_arrive") == 0) {
         code = translate_call(&((struct ccl_arrive_args *)args)->call);
     } else if (strcmp(function, "ccl_swap") == 0) {
-        code = translate_call(&((struct ccl_swap_args *)args)->call);
+        code = translate_swap(args);
     } else {
-        struct ccl_reduce_args *reduce = args;
         unsigned each = ends(function, "64") ? 8 : ends(function, "32") ? 4 : ends(function, "16") ? 2 : 1;
-        unsigned long long size = reduce->call.number != 0 ? sizeof(struct ccl_entry) : each * reduce->count;
-        code = translate(reduce->sources, reduce->n, NULL, size);
-        code = code != CUDA_SUCCESS ? code : translate(reduce->destinations, reduce->m, NULL, size);
-        code = code != CUDA_SUCCESS ? code : translate_call(&reduce->call);
+        rows = ((struct ccl_reduce_args *)args)->rows;
+        code = translate_reduce(args, each);
     }
-    code = code != CUDA_SUCCESS
-               ? code
-               : give(stream, (Work){.what = KERNEL, .to = args, .from = function, .size = block, .value = grid});
+    code = code == CUDA_SUCCESS && rows != grid_y ? CUDA_ERROR_INVALID_VALUE : code;
+    Work work = {.what = KERNEL, .to = args, .from = function, .size = block, .value = grid, .rows = rows};
+    code = code != CUDA_SUCCESS ? code : give(stream, work);
     if (code != CUDA_SUCCESS) {
         free(args);
     }
@@ -748,6 +800,13 @@ int cuStreamCreate(CUstream *stream, unsigned flags) {
     *stream = make(stack[depth - 1]);
     pthread_mutex_unlock(&lock);
     return flags <= 1 && *stream != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+int cuStreamGetId(CUstream raw, unsigned long long *id) {
+    IN_CONTEXT();
+    Stream *stream = named(raw);
+    *id = stream == NULL ? 0 : stream->id;
+    return stream == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
 int cuStreamDestroy_v2(CUstream stream) {

@@ -59,15 +59,12 @@ struct ccl_arrive_args {
     /* What this rank's entry is to say; the turn is the next. */
     unsigned long long send;
     unsigned long long recv;
-    /* A word of 4 bytes that becomes `number`; 0: none. */
-    unsigned long long begun;
-    unsigned int number;
-    unsigned int reserved;
 };
 
-/* A reduction of `n` sources, in this order, whose result goes to `m` destinations. */
+/* A reduction of `n` sources, in this order, whose result goes to `m` destinations; or several of them, side by side: one for each row
+ * of the grid. */
 struct ccl_reduce_args {
-    /* Addresses, or entries. A destination may be a source, exactly; any other overlap gives undefined values. */
+    /* Addresses, or entries. A destination may be a source of its row, exactly; any other overlap gives undefined values. */
     unsigned long long sources[CCL_MOST_SOURCES];
     unsigned long long destinations[CCL_MOST_SOURCES];
     /* What the elements of source k are multiplied by, where bit k of `scaled` is set: an element, at the lowest
@@ -75,9 +72,12 @@ struct ccl_reduce_args {
     unsigned long long scalars[CCL_MOST_SOURCES];
     /* Elements. */
     unsigned long long count;
-    /* So many bytes from where the buffers of the entries begin. */
+    /* So many bytes from the addresses, or from where the buffers of the entries begin. */
     unsigned long long source_at;
     unsigned long long destination_at;
+    /* So many bytes further in each row. */
+    unsigned long long source_step;
+    unsigned long long destination_step;
     struct ccl_call call;
     unsigned int n;
     unsigned int m;
@@ -86,7 +86,11 @@ struct ccl_reduce_args {
     unsigned int ranks;
     /* 1: what was multiplied is rounded to an element before it is added. */
     unsigned int rounded;
-    unsigned int reserved;
+    /* 1; or, of buffers that are given by their addresses, more. */
+    unsigned int rows;
+    /* How many addresses further a row's sources, and its destinations, begin; 0: all rows have the same. */
+    unsigned int sources_apart;
+    unsigned int destinations_apart;
 };
 
 /* A copy of `ranges` ranges. */
@@ -108,7 +112,12 @@ struct ccl_swap_args {
     unsigned long long blocks[CCL_MOST_SOURCES];
     /* Where this rank's own block begins in the others' buffers. */
     unsigned long long own_at;
+    /* Without a call, in which only the number of ranks is said: the addresses of the buffers of each rank, and which one this is. */
+    unsigned long long sends[CCL_MOST_SOURCES];
+    unsigned long long recvs[CCL_MOST_SOURCES];
     struct ccl_call call;
+    unsigned int me;
+    unsigned int reserved;
 };
 
 #endif

@@ -56,9 +56,6 @@ pub(crate) struct ArriveArgs {
     pub(super) call: InCall,
     pub(super) send: u64,
     pub(super) recv: u64,
-    pub(super) begun: u64,
-    pub(super) number: u32,
-    pub(super) reserved: u32,
 }
 
 /// `struct ccl_reduce_args`.
@@ -71,13 +68,17 @@ pub(crate) struct ReduceArgs {
     pub(super) count: u64,
     pub(super) source_at: u64,
     pub(super) destination_at: u64,
+    pub(super) source_step: u64,
+    pub(super) destination_step: u64,
     pub(super) call: InCall,
     pub(super) n: u32,
     pub(super) m: u32,
     pub(super) scaled: u32,
     pub(super) ranks: u32,
     pub(super) rounded: u32,
-    pub(super) reserved: u32,
+    pub(super) rows: u32,
+    pub(super) sources_apart: u32,
+    pub(super) destinations_apart: u32,
 }
 
 /// `struct ccl_copy_args`.
@@ -99,19 +100,24 @@ pub(crate) struct SwapArgs {
     pub(super) bytes: [u64; MOST_SOURCES],
     pub(super) blocks: [u64; MOST_SOURCES],
     pub(super) own_at: u64,
+    pub(super) sends: [u64; MOST_SOURCES],
+    pub(super) recvs: [u64; MOST_SOURCES],
     pub(super) call: InCall,
+    pub(super) me: u32,
+    pub(super) reserved: u32,
 }
 
-/// A kernel, what it is launched with, and how many items its threads have to do.
+/// A kernel, what it is launched with, and how many items the threads of a row of the grid have to do.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Launch<A> {
     pub(crate) kernel: Kernel,
     pub(crate) args: A,
     pub(crate) items: u64,
+    pub(crate) rows: u32,
 }
 
-/// Where the sources and destinations of a reduction are: without a call at the addresses that it is told; in one these are the addresses
-/// of ranks' entries, and it is so many bytes behind where their buffers begin.
+/// Where the sources and destinations of a reduction are: so many bytes behind the addresses that it is told; in a call these are the
+/// addresses of ranks' entries, and it is so many bytes behind where their buffers begin.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Lie {
     pub(crate) call: InCall,
@@ -160,21 +166,14 @@ impl Meeting {
 }
 
 impl ArriveArgs {
-    /// The beginning of a call on these buffers; a word that is to be told its number.
-    pub(crate) fn new(call: InCall, [send, recv]: [u64; 2], begun: Option<(u64, u32)>) -> Launch<ArriveArgs> {
-        let (begun, number) = begun.unwrap_or_default();
-        let args = ArriveArgs {
-            call,
-            send,
-            recv,
-            begun,
-            number,
-            reserved: 0,
-        };
+    /// The beginning of a call on these buffers.
+    pub(crate) fn new(call: InCall, [send, recv]: [u64; 2]) -> Launch<ArriveArgs> {
+        let args = ArriveArgs { call, send, recv };
         Launch {
             kernel: Kernel::Arrive,
             args,
             items: 1,
+            rows: 1,
         }
     }
 }
@@ -192,6 +191,27 @@ pub(crate) struct Reducing<'s> {
     /// Of a pre-multiplied sum: sources, and by what each is multiplied: the element at the lowest address of these
     /// bytes.
     pub(crate) scaled: &'s [(usize, u64)],
+}
+
+/// Where the rows of a reduction have their sources, or their destinations.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Row<'a> {
+    pub(crate) addresses: &'a [u64],
+    /// Whether each row has one of its own, row r the r-th; else all have all of them.
+    pub(crate) is_one: bool,
+    /// So many bytes further in each row.
+    pub(crate) step: u64,
+}
+
+impl<'a> Row<'a> {
+    /// The addresses that the first of so many rows has; `None` where there is not one for each.
+    fn first(&self, rows: usize) -> Option<&'a [u64]> {
+        match self.is_one {
+            true if self.addresses.len() != rows => None,
+            true => self.addresses.get(..1),
+            false => Some(self.addresses),
+        }
+    }
 }
 
 /// A piece of memory that is copied.
@@ -241,13 +261,17 @@ impl ReduceArgs {
             },
             source_at: lie.source_at,
             destination_at: lie.destination_at,
+            source_step: 0,
+            destination_step: 0,
             call: lie.call,
             n: sources.len() as u32,
             m: destinations.len() as u32,
             scaled: 0,
             ranks: ranks.map_or(0, NonZero::get),
             rounded: how.tree.into(),
-            reserved: 0,
+            rows: 1,
+            sources_apart: 0,
+            destinations_apart: 0,
         };
         args.sources[..sources.len()].copy_from_slice(sources);
         args.destinations[..destinations.len()].copy_from_slice(destinations);
@@ -256,7 +280,39 @@ impl ReduceArgs {
             args.scaled |= 1 << source;
         }
         let items = bytes.div_ceil(PACK);
-        Some(Launch { kernel, args, items })
+        Some(Launch {
+            kernel,
+            args,
+            items,
+            rows: 1,
+        })
+    }
+
+    /// So many reductions at once, of `count` elements each: row r's is that of its sources into its destinations. `None` where
+    /// [`ReduceArgs::new`] has none for a row, of no rows or more than [`MOST_SOURCES`], and where each row is to have one address and
+    /// there are not as many.
+    ///
+    /// A destination may be a source of its row, exactly.
+    pub(crate) fn in_rows(
+        how: &Reducing<'_>,
+        count: u64,
+        rows: usize,
+        sources: &Row<'_>,
+        destinations: &Row<'_>,
+    ) -> Option<Launch<ReduceArgs>> {
+        if !(1..=MOST_SOURCES).contains(&rows) {
+            return None;
+        }
+        let (from, to) = (sources.first(rows)?, destinations.first(rows)?);
+        let mut launch = ReduceArgs::new(how, count, Lie::default(), from, to)?;
+        let args = &mut launch.args;
+        args.sources[..sources.addresses.len()].copy_from_slice(sources.addresses);
+        args.destinations[..destinations.addresses.len()].copy_from_slice(destinations.addresses);
+        (args.source_step, args.destination_step) = (sources.step, destinations.step);
+        (args.sources_apart, args.destinations_apart) = (sources.is_one.into(), destinations.is_one.into());
+        args.rows = rows as u32;
+        launch.rows = args.rows;
+        Some(launch)
     }
 }
 
@@ -281,6 +337,7 @@ impl CopyArgs {
             kernel: Kernel::Copy,
             args,
             items: dealt(longest, ranges.len()),
+            rows: 1,
         })
     }
 }
@@ -295,6 +352,21 @@ pub(crate) struct Swap {
     pub(crate) bytes: u64,
 }
 
+impl Swap {
+    /// What `me` exchanges with each of so many ranks, in their order, where blocks have so many bytes.
+    pub(crate) fn with_all(me: usize, ranks: usize, block: u64) -> Vec<Swap> {
+        let with = |other: usize| {
+            let (begin, end) = shared_part(me, other, block);
+            Swap {
+                block: other as u64 * block,
+                begin,
+                bytes: end - begin,
+            }
+        };
+        (0..ranks).map(with).collect()
+    }
+}
+
 impl SwapArgs {
     /// The exchanges with all ranks, in their order, of the one whose block begins at `own_at` in the others' buffers; `None` where there are
     /// not as many as ranks.
@@ -307,7 +379,11 @@ impl SwapArgs {
             bytes: [0; MOST_SOURCES],
             blocks: [0; MOST_SOURCES],
             own_at,
+            sends: [0; MOST_SOURCES],
+            recvs: [0; MOST_SOURCES],
             call,
+            me: 0,
+            reserved: 0,
         };
         for (i, swap) in swaps.iter().enumerate() {
             (args.blocks[i], args.begins[i], args.bytes[i]) = (swap.block, swap.begin, swap.bytes);
@@ -317,7 +393,27 @@ impl SwapArgs {
             kernel: Kernel::Swap,
             args,
             items: dealt(longest, swaps.len()),
+            rows: 1,
         })
+    }
+
+    /// `me`'s part of the exchange of blocks, of so many bytes, between ranks whose send and receive buffers these are; `None` of more
+    /// than [`MOST_SOURCES`], and where `me` is none of them.
+    pub(crate) fn between(me: usize, ends: &[[u64; 2]], block: u64) -> Option<Launch<SwapArgs>> {
+        if ends.len() > MOST_SOURCES || me >= ends.len() {
+            return None;
+        }
+        let call = InCall {
+            ranks: ends.len() as u32,
+            ..InCall::default()
+        };
+        let swaps = Swap::with_all(me, ends.len(), block);
+        let mut launch = SwapArgs::new(call, me as u64 * block, &swaps)?;
+        for (i, [send, recv]) in ends.iter().enumerate() {
+            (launch.args.sends[i], launch.args.recvs[i]) = (*send, *recv);
+        }
+        launch.args.me = me as u32;
+        Some(launch)
     }
 }
 
@@ -329,7 +425,7 @@ fn dealt(longest: Option<u64>, ranges: usize) -> u64 {
 
 /// Which part, from where to where, of the `bytes` of the blocks that two ranks have for each other `me` exchanges: each half,
 /// and with itself all.
-pub(crate) fn shared_part(me: usize, other: usize, bytes: u64) -> (u64, u64) {
+fn shared_part(me: usize, other: usize, bytes: u64) -> (u64, u64) {
     let half = (bytes / 2).next_multiple_of(PACK).min(bytes);
     match me.cmp(&other) {
         Ordering::Less => (0, half),

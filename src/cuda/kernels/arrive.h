@@ -12,8 +12,5 @@ DEVICE void arrive(const ccl_arrive_args &args) {
     store_number(AT(own, recv), args.recv);
     store_number(AT(own, call), args.call.number);
     publish(AT(own, turn), FIELD(own, turn) + 1);
-    if (args.begun) {
-        Memory<4>::store(args.begun, {{args.number}});
-    }
     tell(args.call.meeting);
 }

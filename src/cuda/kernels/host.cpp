@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstring>
 
-// What a kernel knows of its place in the grid. One dimension is enough.
+// What a kernel knows of its place in the grid: in a row, and in which.
 struct Place {
-    unsigned x;
+    unsigned x, y;
 };
 static thread_local Place threadIdx, blockIdx, blockDim, gridDim;
 
@@ -31,7 +31,7 @@ static inline unsigned long long reached(unsigned long long at, unsigned long lo
     return there;
 }
 
-// Threads run one after the other: what those of a launch find alike the first one finds.
+// Threads run one after the other: what those of a row find alike the first one finds.
 static thread_local bool is_first;
 
 template <class Find>
@@ -69,7 +69,7 @@ static inline unsigned long long replace(unsigned long long at, unsigned long lo
     return expected;
 }
 
-// Threads of the launch that are not through.
+// Threads of the row that are not through; only launches of one row ask.
 static thread_local unsigned long long left;
 
 static inline bool is_last(unsigned long long) {
@@ -91,25 +91,29 @@ static inline bool is_last(unsigned long long) {
 
 namespace {
 template <class Args>
-void launch(void (*kernel)(Args), const void *args, unsigned grid, unsigned block, bool backwards) {
-    gridDim.x = grid, blockDim.x = block, is_first = true;
+void launch(void (*kernel)(Args), const void *args, unsigned grid, unsigned rows, unsigned block, bool backwards) {
+    gridDim = {grid, rows}, blockDim = {block, 1};
     const unsigned long long all = 1ull * grid * block;
-    left = all;
-    for (unsigned long long i = 0; i < all; ++i) {
-        const unsigned long long thread = backwards ? all - 1 - i : i;
-        blockIdx.x = unsigned(thread / block), threadIdx.x = unsigned(thread % block);
-        kernel(*static_cast<const Args *>(args));
+    for (unsigned row = 0; row < rows; ++row) {
+        blockIdx.y = backwards ? rows - 1 - row : row;
+        is_first = true, left = all;
+        for (unsigned long long i = 0; i < all; ++i) {
+            const unsigned long long thread = backwards ? all - 1 - i : i;
+            blockIdx.x = unsigned(thread / block), threadIdx.x = unsigned(thread % block);
+            kernel(*static_cast<const Args *>(args));
+        }
     }
 }
 } // namespace
 
-// Runs the kernel `name`, one thread after the other, the last first if `backwards`. -1: there is no such kernel;
+// Runs the kernel `name`, `rows` times `grid` blocks, one thread after the other, the last first if `backwards`. -1: there is no such kernel;
 // else the number of accesses that a GPU would have refused.
-extern "C" long long ccl_kernels_on_host(const char *name, const void *args, unsigned grid, unsigned block, int backwards) {
+extern "C" long long ccl_kernels_on_host(const char *name, const void *args, unsigned grid, unsigned rows, unsigned block,
+                                         int backwards) {
     refused = 0;
 #define RUN(kernel)                                                                                                 \
     if (std::strcmp(name, #kernel) == 0) {                                                                          \
-        launch(kernel, args, grid, block, backwards != 0);                                                          \
+        launch(kernel, args, grid, rows, block, backwards != 0);                                                    \
         return (long long)refused.load();                                                                           \
     }
 #define RUN_REDUCE(op, type, bytes) RUN(ccl_reduce_##op##_##type)
@@ -129,13 +133,19 @@ extern "C" unsigned ccl_kernels_layout(const unsigned long long **layout) {
         sizeof(ccl_reduce_args),             OFFSET(ccl_reduce_args, sources),   OFFSET(ccl_reduce_args, destinations),
         OFFSET(ccl_reduce_args, scalars),    OFFSET(ccl_reduce_args, count),     OFFSET(ccl_reduce_args, source_at),
         OFFSET(ccl_reduce_args, destination_at),
+        OFFSET(ccl_reduce_args, source_step),
+        OFFSET(ccl_reduce_args, destination_step),
         OFFSET(ccl_reduce_args, call),       OFFSET(ccl_reduce_args, n),         OFFSET(ccl_reduce_args, m),
         OFFSET(ccl_reduce_args, scaled),     OFFSET(ccl_reduce_args, ranks),     OFFSET(ccl_reduce_args, rounded),
-        OFFSET(ccl_reduce_args, reserved),   sizeof(ccl_copy_args),              OFFSET(ccl_copy_args, from),
+        OFFSET(ccl_reduce_args, rows),       OFFSET(ccl_reduce_args, sources_apart),
+        OFFSET(ccl_reduce_args, destinations_apart),
+        sizeof(ccl_copy_args),               OFFSET(ccl_copy_args, from),
         OFFSET(ccl_copy_args, to),           OFFSET(ccl_copy_args, bytes),       OFFSET(ccl_copy_args, ranges),
         OFFSET(ccl_copy_args, reserved),     sizeof(ccl_swap_args),              OFFSET(ccl_swap_args, begins),
         OFFSET(ccl_swap_args, bytes),        OFFSET(ccl_swap_args, blocks),      OFFSET(ccl_swap_args, own_at),
-        OFFSET(ccl_swap_args, call),         sizeof(ccl_entry),                  OFFSET(ccl_entry, send),
+        OFFSET(ccl_swap_args, sends),        OFFSET(ccl_swap_args, recvs),       OFFSET(ccl_swap_args, call),
+        OFFSET(ccl_swap_args, me),           OFFSET(ccl_swap_args, reserved),
+        sizeof(ccl_entry),                   OFFSET(ccl_entry, send),
         OFFSET(ccl_entry, recv),             OFFSET(ccl_entry, call),            OFFSET(ccl_entry, turn),
         OFFSET(ccl_entry, agreed),           OFFSET(ccl_entry, done),            OFFSET(ccl_entry, reserved),
         sizeof(ccl_meeting),                 OFFSET(ccl_meeting, reset),         OFFSET(ccl_meeting, told),
@@ -143,8 +153,7 @@ extern "C" unsigned ccl_kernels_layout(const unsigned long long **layout) {
         OFFSET(ccl_call, number),            OFFSET(ccl_call, own),              OFFSET(ccl_call, entries),
         OFFSET(ccl_call, nobody),            OFFSET(ccl_call, meeting),          OFFSET(ccl_call, ranks),
         OFFSET(ccl_call, reserved),          sizeof(ccl_arrive_args),            OFFSET(ccl_arrive_args, call),
-        OFFSET(ccl_arrive_args, send),       OFFSET(ccl_arrive_args, recv),      OFFSET(ccl_arrive_args, begun),
-        OFFSET(ccl_arrive_args, number),     OFFSET(ccl_arrive_args, reserved),
+        OFFSET(ccl_arrive_args, send),       OFFSET(ccl_arrive_args, recv),
     };
     *layout = all;
     return sizeof(all) / sizeof(all[0]);

@@ -20,11 +20,11 @@ pub(crate) const THREADS: u32 = 512;
 /// Blocks that a multiprocessor has at once: by their registers.
 const BLOCKS_AT_ONCE: u32 = 2;
 
-/// Blocks for `items`, of which a thread does one at a time, on a GPU of so many multiprocessors: a thread for each,
-/// but no more than run at once, as they go on with the next item.
-pub(crate) fn blocks(items: u64, multiprocessors: u32) -> u32 {
-    let most = u64::from(multiprocessors.max(1) * BLOCKS_AT_ONCE);
-    items.div_ceil(u64::from(THREADS)).clamp(1, most) as u32
+/// Blocks for the `items` of each of so many rows, of which a thread does one at a time, on a GPU of so many multiprocessors: a
+/// thread for each, but in all rows together no more than run at once, as they go on with the next item.
+pub(crate) fn blocks(items: u64, rows: u32, multiprocessors: u32) -> u32 {
+    let most = multiprocessors.max(1) * BLOCKS_AT_ONCE / rows.max(1);
+    items.div_ceil(u64::from(THREADS)).clamp(1, most.max(1).into()) as u32
 }
 
 /// A kernel that every image has.

@@ -137,20 +137,22 @@ struct Sides {
     bool whole;
 };
 
-// Fills `sides`, of elements of so many bytes; false: ranks are in other calls.
+// Fills `sides` of this block's row, of elements of so many bytes; false: ranks are in other calls.
 DEVICE bool find(const ccl_reduce_args &args, u32 size, Sides &sides) {
     const bool are_entries = args.call.number != 0;
     if (are_entries && !is_agreed(args.call)) {
         return false;
     }
+    const u32 row = blockIdx.y;
     const u64 bytes = args.count * size;
+    const u64 source_at = args.source_at + row * args.source_step, destination_at = args.destination_at + row * args.destination_step;
     for (OF_BLOCK(k, args.n)) {
-        const u64 at = args.sources[k];
-        sides.sources[k] = are_entries ? reached(FIELD(at, send) + args.source_at, bytes) : at;
+        const u64 at = args.sources[k + row * args.sources_apart];
+        sides.sources[k] = are_entries ? reached(FIELD(at, send) + source_at, bytes) : at + source_at;
     }
     for (OF_BLOCK(k, args.m)) {
-        const u64 at = args.destinations[k];
-        sides.destinations[k] = are_entries ? reached(FIELD(at, recv) + args.destination_at, bytes) : at;
+        const u64 at = args.destinations[k + row * args.destinations_apart];
+        sides.destinations[k] = are_entries ? reached(FIELD(at, recv) + destination_at, bytes) : at + destination_at;
     }
     BLOCK_IS_HERE();
     const u64 before = (0 - sides.sources[0]) & 15;

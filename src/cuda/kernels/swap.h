@@ -50,11 +50,21 @@ DEVICE void swap_words(const Ends &ends, u64 part, u64 parts) {
 // The ends of all exchanges; false: ranks are in other calls.
 DEVICE bool meet(const ccl_swap_args &args, Ends *ends) {
     const ccl_call &call = args.call;
-    if (!is_agreed(call)) {
+    const bool are_entries = call.number != 0;
+    if (are_entries && !is_agreed(call)) {
         return false;
     }
     for (OF_BLOCK(k, call.ranks)) {
         const u64 mine = args.blocks[k] + args.begins[k], theirs = args.own_at + args.begins[k], bytes = args.bytes[k];
+        if (!are_entries) {
+            ends[k] = {args.sends[args.me] + mine,
+                       args.recvs[args.me] + mine,
+                       args.sends[k] + theirs,
+                       args.recvs[k] + theirs,
+                       bytes,
+                       k == args.me};
+            continue;
+        }
         ends[k] = {reached(FIELD(call.own, send) + mine, bytes),
                    reached(FIELD(call.own, recv) + mine, bytes),
                    reached(FIELD(call.entries[k], send) + theirs, bytes),
@@ -83,5 +93,7 @@ DEVICE void swap(const ccl_swap_args &args) {
             swap_words<1>(ends, part, others + 1);
         }
     }
-    leave(args.call, agreed);
+    if (args.call.number) {
+        leave(args.call, agreed);
+    }
 }

@@ -2,7 +2,7 @@
 
 mod host;
 
-use super::args::{CopyArgs, Lie, Range, ReduceArgs, Reducing, SwapArgs};
+use super::args::{CopyArgs, Lie, Range, ReduceArgs, Reducing, Row, SwapArgs};
 use super::image::{CUBINS, Image, PTX};
 use super::*;
 use sha2::{Digest, Sha256};
@@ -121,10 +121,16 @@ fn a_gpu_gets_the_image_that_runs_on_it() {
 #[test]
 fn there_are_as_many_blocks_as_run_at_once() {
     assert_eq!(
-        [0, 1, 512, 513, 1 << 40].map(|items| blocks(items, 132)),
+        [0, 1, 512, 513, 1 << 40].map(|items| blocks(items, 1, 132)),
         [1, 1, 1, 2, 264]
     );
-    assert_eq!(blocks(1 << 40, 0), 2);
+    assert_eq!(blocks(1 << 40, 1, 0), 2);
+    // Rows share what runs at once.
+    assert_eq!(
+        [0, 512, 513, 1 << 40].map(|items| blocks(items, 16, 132)),
+        [1, 1, 2, 16]
+    );
+    assert_eq!(blocks(1 << 40, 16, 4), 1);
     let how = Reducing {
         op: Op::Sum,
         dtype: DType::Float16,
@@ -181,6 +187,24 @@ fn what_no_kernel_does_is_refused() {
         2,
         1
     ));
+    let in_rows = |rows: usize, n: usize, is_one: bool| {
+        let [addresses, all] = [vec![16; n], vec![16; 2]];
+        let side = |addresses, is_one| Row {
+            addresses,
+            is_one,
+            step: 0,
+        };
+        let (one, all) = (side(&addresses[..], is_one), side(&all[..], false));
+        let made =
+            [[&one, &all], [&all, &one]].map(|[from, to]| ReduceArgs::in_rows(&how, 1, rows, from, to));
+        assert_eq!(made[0].is_some(), made[1].is_some());
+        made[0].is_some()
+    };
+    assert!(in_rows(1, 1, true) && in_rows(16, 16, true) && in_rows(16, 1, false) && in_rows(1, 16, false));
+    assert!(
+        !in_rows(0, 0, true) && !in_rows(0, 1, false) && !in_rows(17, 17, true) && !in_rows(17, 1, false)
+    );
+    assert!(!in_rows(2, 1, true) && !in_rows(2, 3, true) && !in_rows(2, 0, false) && !in_rows(2, 17, false));
     let range = Range {
         from: 0,
         to: 0,
@@ -194,6 +218,8 @@ fn what_no_kernel_does_is_refused() {
     assert!(in_call(0).is_none() && in_call(1).is_some() && in_call(16).is_some() && in_call(17).is_none());
     let swaps = |n| SwapArgs::new(in_call(3).unwrap(), 0, &vec![SWAP; n]).is_some();
     assert!(swaps(3) && !swaps(2) && !swaps(4));
+    let between = |me, ranks| SwapArgs::between(me, &vec![[16; 2]; ranks], 8).is_some();
+    assert!(between(0, 1) && between(15, 16) && !between(0, 0) && !between(3, 3) && !between(0, 17));
 }
 
 const SWAP: args::Swap = args::Swap {
