@@ -174,7 +174,12 @@ impl<'r> Run<'r> {
             }
             Report::Failed { why } => {
                 self.processes.explain(rank);
-                self.failure.get_or_insert((rank, why));
+                // Others may tell first that it aborted because of that.
+                let is_echo = |why: &str| why.contains("aborted the communicator");
+                let tells_more = |(_, first): &(usize, String)| is_echo(first) && !is_echo(&why);
+                if self.failure.as_ref().is_none_or(tells_more) {
+                    self.failure = Some((rank, why));
+                }
                 self.expect_the_end();
             }
         }

@@ -402,10 +402,9 @@ impl Session<'_> {
         let Size { run, count, .. } = size;
         let collective = match run.operation {
             Operation::SendRecv => {
-                let (rank, ranks) = (self.comm.rank(), self.job.ranks);
+                let [from, to] = self.neighbours();
                 let send = buffers.send.data(layout.send.len());
                 let recv = buffers.recv.data_mut(layout.recv.len());
-                let (to, from) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
                 return self.comm.send_recv(send, to, recv, from);
             }
             Operation::Collective(Collective::Barrier) => return self.comm.barrier(),
@@ -458,9 +457,9 @@ impl Session<'_> {
         );
         match run.operation {
             Operation::SendRecv => {
-                let (rank, ranks) = (self.comm.rank(), self.job.ranks);
-                on.send(input, dtype, (rank + 1) % ranks, 0)?;
-                on.recv(output, dtype, (rank + ranks - 1) % ranks)?;
+                let [from, to] = self.neighbours();
+                on.send(input, dtype, to, 0)?;
+                on.recv(output, dtype, from)?;
             }
             Operation::Collective(collective) if collective.has_given_blocks() => {
                 let blocks = (self.comm).given(collective, sides(layout, self.job.ranks), dtype)?;
@@ -480,15 +479,21 @@ impl Session<'_> {
         buffers: &mut Buffers<T>,
         meanwhile: impl FnOnce(),
     ) -> Result<()> {
-        let (rank, ranks) = (self.comm.rank(), self.job.ranks);
+        let [from, to] = self.neighbours();
         let send = buffers.send.data(layout.send.len());
         let recv = buffers.recv.data_mut(layout.recv.len());
         self.comm.scope(|scope| {
-            scope.send(send, (rank + 1) % ranks)?;
-            scope.recv(recv, (rank + ranks - 1) % ranks)?;
+            scope.send(send, to)?;
+            scope.recv(recv, from)?;
             meanwhile();
             Ok(())
         })
+    }
+
+    /// The ranks before and after this one, counted around.
+    fn neighbours(&self) -> [usize; 2] {
+        let (rank, ranks) = (self.comm.rank(), self.job.ranks);
+        [(rank + ranks - 1) % ranks, (rank + 1) % ranks]
     }
 
     fn layout(&self, run: Run, placement: Placement, count: usize) -> Layout {

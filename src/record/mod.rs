@@ -306,7 +306,7 @@ impl Recorder {
     pub(crate) fn message(self: &Arc<Self>, transfer: &Transfer) -> Mark {
         Mark {
             recorder: Arc::clone(self),
-            number: self.write_message(transfer, clock::now()),
+            number: self.write_message(transfer, clock::now()).0,
             is_message: true,
         }
     }
@@ -320,13 +320,12 @@ impl Recorder {
     /// A message was sent or received a moment ago: of it only about when is kept.
     #[inline]
     pub(crate) fn message_lately(&self, transfer: &Transfer) {
-        let number = self.write_message(transfer, clock::lately());
-        if let Some(messages) = self.messages.get() {
-            messages[number as usize % KEPT].end(number, 0, End::DONE);
-        }
+        let (number, entry) = self.write_message(transfer, clock::lately());
+        entry.end(number, 0, End::DONE);
     }
 
-    fn write_message(&self, transfer: &Transfer, now: u64) -> u32 {
+    /// Its number, and the entry that has it.
+    fn write_message(&self, transfer: &Transfer, now: u64) -> (u32, &Entry) {
         let messages = (self.messages).get_or_init(|| Box::new([const { Entry::new() }; KEPT]));
         let number = self.count.fetch_add(1, Relaxed);
         let (sent, peer, tag, count, dtype) = match *transfer {
@@ -345,7 +344,8 @@ impl Recorder {
         };
         let any_peer = if peer.is_none() { ANY_PEER } else { 0 };
         let any_tag = if tag.is_none() { ANY_TAG } else { 0 };
-        messages[number as usize % KEPT].write(&Words {
+        let entry = &messages[number as usize % KEPT];
+        entry.write(&Words {
             number,
             what: dtype as u32 | sent | any_peer | any_tag,
             count,
@@ -353,7 +353,7 @@ impl Recorder {
             how: u64::from(peer.unwrap_or(0)) | u64::from(tag.unwrap_or(0).cast_unsigned()) << 32,
             bytes: count.saturating_mul(dtype.size() as u64),
         });
-        number
+        (number, entry)
     }
 
     /// What is kept, in the order in which it began.

@@ -68,12 +68,13 @@ pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> 
         operation,
         Some(Operation::Transfer(Transfer::Recv { from: None, .. }))
     );
-    let others: Vec<usize> = (0..membership.ranks())
-        .filter(|&rank| is_any && waits_for.is_empty() && rank != membership.rank())
-        .collect();
     let all_gone = || {
-        let ended = others.iter().map(gone).collect::<Option<Vec<Cause>>>();
-        ended.and_then(|ended| ended.into_iter().next())
+        let mut others = (0..membership.ranks())
+            .filter(|&rank| is_any && waits_for.is_empty() && rank != membership.rank())
+            .map(|rank| gone(&rank));
+        // One that has not ended makes it none.
+        let first = others.next()?;
+        others.all(|ended| ended.is_some()).then_some(first?)
     };
     waits_for
         .iter()

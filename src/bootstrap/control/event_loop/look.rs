@@ -199,14 +199,13 @@ impl EventLoop {
     ) -> Option<Source> {
         let read = wire.read();
         let join = read.and_then(|frames| frames.first().map(Frame::message::<Join>).transpose());
-        let (meeting, joiners) = match &mut self.places.get_mut(&comm)?.state {
+        let state = &mut self.places.get_mut(&comm)?.state;
+        if let State::Failed { heard, .. } = state {
+            heard.insert(rank, Heard::Why);
+        }
+        let (meeting, joiners) = match state {
             State::Open { meeting, joiners } => (meeting, joiners),
-            State::Over(answer) => {
-                let answer = answer.clone();
-                return self.finish(wire, answer);
-            }
-            State::Failed { answer, heard } => {
-                heard.insert(rank, Heard::Why);
+            State::Over(answer) | State::Failed { answer, .. } => {
                 let answer = answer.clone();
                 return self.finish(wire, answer);
             }
