@@ -163,6 +163,11 @@ unsafe fn run_checked(
 /// with anything in the buffers, and cclCommGetAsyncError tells. No graph is launched once its communicator is destroyed, or that of
 /// another rank. That calls differ may be told a little after the streams have gone on.
 ///
+/// Of ranks that are threads of one process and use one device such a collective returns, where it is not captured, once all ranks
+/// have made it and the streams have it. Calls that differ, and ranks that do not come, are its result then, and nothing is carried out;
+/// what the streams have is carried out whatever becomes of the communicator. A thread that has several of the ranks makes their
+/// calls in a group. The ranks may use any streams.
+///
 /// @param count Elements, not bytes.
 /// @param stream Of host memory: NULL, the call returns when `recvbuff` is complete; or a stream of cclStreamCreate.
 /// @return cclSuccess; cclInvalidArgument before anything moved, with the communicator as good as before; cclRemoteError
