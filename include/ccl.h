@@ -588,8 +588,8 @@ cclResult_t cclCommGrow(cclComm_t comm,
  * another rank. That calls differ may be told a little after the streams have gone on.
  *
  * Of ranks that are threads of one process and use one device such a collective returns, where it is not captured, once all ranks
- * have made it and the streams have it. Calls that differ, and ranks that do not come, are its result then, and nothing is carried out;
- * what the streams have is carried out whatever becomes of the communicator. A thread that has several of the ranks makes their
+ * have made it and the streams have it; calls before it that go through host memory have then begun. Calls that differ, and ranks that do not come, are its result then, and nothing is carried out;
+ * what the streams have is carried out whatever becomes of the communicator, and after it is destroyed. A thread that has several of the ranks makes their
  * calls in a group. The ranks may use any streams.
  *
  * @param count Elements, not bytes.
@@ -1008,7 +1008,7 @@ cclResult_t cclRecvTag(void *recvbuff,
  * Operations on any number of communicators, sends and receives in any order, and cclCommInitRank may be in a group. Those
  * that one group puts into one stream begin together, when what was in the stream before is over; what comes later in the
  * stream waits for all of them. Arguments are checked at once; one call that is refused makes cclGroupEnd refuse all. Groups
- * may lie in each other: the outermost one counts.
+ * may lie in each other: the outermost one counts. Of device memory see cclAllReduce.
  */
 cclResult_t cclGroupStart(void);
 

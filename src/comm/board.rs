@@ -63,10 +63,10 @@ pub(super) struct Seat {
 static OFFERED: Mutex<Vec<Arc<Board>>> = Mutex::new(Vec::new());
 
 impl Board {
-    pub(super) fn new(ranks: usize) -> Arc<Self> {
+    pub(super) fn new(ranks: usize, events: Arc<Events>) -> Arc<Self> {
         Arc::new(Board {
             ranks,
-            events: Arc::default(),
+            events,
             calls: Mutex::new(Calls {
                 next: vec![0; ranks],
                 open: HashMap::new(),

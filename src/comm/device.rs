@@ -2,7 +2,8 @@
 //!
 //! Each goes through pinned host memory ([`Staging`]): the stream copies the input there and waits, the engine carries the operation
 //! out as any other of host memory, the stream copies the output back. So all algorithms, transports and kinds of calls are there,
-//! and ranks with host memory take part. The caller waits for nothing, and no thread of the library's calls the driver.
+//! and ranks with host memory take part. The caller waits for nothing, and no thread of the library's calls the driver. What may stay on
+//! the devices goes another way ([`Direct`]).
 
 use super::{
     Communicator,
@@ -43,13 +44,14 @@ pub struct OnCuda<'c> {
 /// Ranks of one operation may have different kinds of memory. Data go through pinned host memory; with `CCL_CUDA_DIRECT=on` those of
 /// collectives stay on the devices of a host, and all ranks must have memory of devices. These can be captured into CUDA graphs.
 impl Communicator {
-    /// Operations on memory of a CUDA device, each in the order of `stream`. They return at once. A failure ends those that are in the
-    /// stream, whose output is then anything; [`Communicator::failure`] tells.
+    /// Operations on memory of a CUDA device, each in the order of `stream`. They return at once, but for those named below. A failure
+    /// ends those that are in the stream, whose output is then anything; [`Communicator::failure`] tells.
     ///
     /// Ranks that are threads of one process need streams of their own, which do not wait for each other: not the default one.
     /// Waits of one stream for another's later work are not seen by the driver: more such streams of a process and device than
     /// `CUDA_DEVICE_MAX_CONNECTIONS` (8 by default, at most 32) stop each other, until the deadline. With `CCL_CUDA_DIRECT=on`
-    /// collectives of ranks that are threads and use one device return when all ranks have made them, and may be in any streams.
+    /// collectives of ranks that are threads and use one device return when all ranks have made them, and may be in any streams; a
+    /// thread has one of the ranks, and what is in the streams by then is carried out whatever fails.
     ///
     /// Tested with a stand-in for the driver; `docs/results/gpu.md` has what was tried on a GPU.
     pub fn on_cuda(&self, stream: Stream) -> OnCuda<'_> {
@@ -605,6 +607,16 @@ impl Communicator {
     fn meets(&self, body: impl FnOnce(&Windows) -> Result<()>) -> Result<()> {
         let windows = self.windows.as_ref();
         body(windows.ok_or_else(|| Error::internal("a meeting of a communicator without windows"))?)
+    }
+}
+
+impl Tail {
+    /// Whether [`Communicator::lead_on`] would not wait.
+    pub(crate) fn may_lead(&self) -> bool {
+        match &self.0 {
+            Rest::Nothing | Rest::Staged(_) => true,
+            Rest::Meeting(meeting) => meeting.may_lead(),
+        }
     }
 }
 

@@ -101,7 +101,7 @@ impl Windows {
                 info!(rank, ranks, "init: collectives on device memory go {how}");
                 let flags = Arc::new(flags);
                 Ok(Some(Windows {
-                    board: (window.is_together()).then(|| board(comm)).transpose()?,
+                    board: (window.is_together()).then(|| board(comm, &window)).transpose()?,
                     watch: Watch::begin(&comm.engine, Arc::clone(&flags))?,
                     window,
                     flags,
@@ -174,8 +174,9 @@ fn agreed<T>(comm: &Communicator, mine: Result<T, String>) -> Result<Result<T, S
 }
 
 /// The board of all ranks, which are of this process.
-fn board(comm: &Communicator) -> Result<Arc<Board>> {
-    let made = (comm.rank() == 0).then(|| Board::new(comm.ranks()));
+fn board(comm: &Communicator, window: &Window) -> Result<Arc<Board>> {
+    let made = (comm.rank() == 0).then(|| Ok(Board::new(comm.ranks(), window.events()?)));
+    let made = made.transpose()?;
     let mut key = [made.as_ref().map_or(0, Board::offer)];
     let told = comm.broadcast_in_place(&mut key, 0);
     let board = made.clone().or_else(|| Board::find(key[0]));
@@ -260,7 +261,8 @@ impl Direct<'_> {
         }
         let (current, capture) = comm.enter_device(device)?;
         if let (None, Some(board)) = (capture, &self.windows.board) {
-            return Meeting::begin(self, board, &current).map(Some);
+            let meeting = Meeting::begin(self, board, &current);
+            return meeting.map(Some).inspect_err(|_| comm.abort());
         }
         // Until the end: what other threads call comes before or after it.
         let mut order = self.windows.window.order();

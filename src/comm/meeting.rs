@@ -142,6 +142,14 @@ impl Meeting {
         })
     }
 
+    /// Whether all ranks have told what they call, or there is nothing to lead.
+    pub(super) fn may_lead(&self) -> bool {
+        match &self.told {
+            Told::Begun(completion, _) => completion.is_over(),
+            Told::Nothing | Told::All => true,
+        }
+    }
+
     /// On rank 0: once all ranks have come, gives the work to its stream.
     ///
     /// # Errors
@@ -151,17 +159,33 @@ impl Meeting {
             return Ok(());
         }
         self.is_led = true;
-        self.compare(comm)?;
+        let led = self.compare(comm).and_then(|()| self.give(comm, windows));
+        if led.is_err() {
+            // Where there was no end yet, nobody waits for one.
+            self.seat.give(None);
+        }
+        led
+    }
+
+    /// Gives rank 0's stream the work, and tells the others where it ends.
+    fn give(&self, comm: &Communicator, windows: &Windows) -> Result<()> {
+        let Device {
+            driver,
+            context,
+            stream,
+        } = self.device;
+        let current = driver.enter(context)?;
         let sides = self.seat.take().ok_or_else(|| given_up(comm))?;
-        let (current, _) = comm.enter_device(self.device)?;
-        let stream = self.device.stream;
         for side in &sides[1..] {
             side.ready.wait(&current, stream)?;
         }
         let worked = self.work(comm, &windows.window, &current, &sides);
-        // At any rate: what was given may use the buffers of all.
-        let end = self.seat.events().record(&current, self.device.driver, stream);
-        self.seat.give(end.map(Some)?);
+        // At any rate: what was given uses the buffers of all.
+        let end = self.seat.events().record(&current, driver, stream);
+        let end = end.inspect_err(|_| {
+            let _ = current.synchronize(stream);
+        })?;
+        self.seat.give(Some(end));
         worked
     }
 
@@ -173,11 +197,16 @@ impl Meeting {
         if comm.rank() == 0 {
             return self.lead(comm, windows);
         }
-        self.compare(comm)?;
-        let given = self.seat.given(|| comm.failure().is_some());
-        let end = given.ok_or_else(|| given_up(comm))?;
-        let current = self.device.driver.enter(self.device.context)?;
-        end.wait(&current, self.device.stream)
+        // Where it has ended here by a failure, rank 0 may have given the work all the same.
+        let compared = self.compare(comm);
+        let given = self.seat.given(|| compared.is_err() || comm.failure().is_some());
+        match given {
+            None => Err(compared.err().unwrap_or_else(|| given_up(comm))),
+            Some(end) => {
+                let current = self.device.driver.enter(self.device.context)?;
+                end.wait(&current, self.device.stream).and(compared)
+            }
+        }
     }
 
     /// Gives rank 0's stream the kernels of all ranks.
@@ -233,7 +262,7 @@ impl Meeting {
                 copy((0..ranks).map(pair).collect())
             }
             Collective::Scatter { .. } => {
-                let pair = |rank: usize| [recvs[rank].part(0, block), of(root_send[0], rank)];
+                let pair = |rank: usize| [recvs[rank], of(root_send[0], rank)];
                 copy((0..ranks).map(pair).collect())
             }
             Collective::AlltoAll if sides.iter().any(|side| side.send.as_ptr() == side.recv.as_ptr()) => {

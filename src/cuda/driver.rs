@@ -575,7 +575,7 @@ impl Current<'_> {
     ///
     /// # Errors
     /// [`Error::Cuda`].
-    pub(super) fn synchronize(&self, stream: Stream) -> Result<()> {
+    pub(crate) fn synchronize(&self, stream: Stream) -> Result<()> {
         // SAFETY: it takes a stream, whose maker answers for it.
         let result = unsafe { (self.driver.symbols.synchronize)(stream.0) };
         self.driver.checked("cuStreamSynchronize", result)

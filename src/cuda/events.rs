@@ -1,12 +1,16 @@
 //! [`Events`]: points in streams that other streams wait for.
 
-use super::driver::{Current, Driver, Event, Stream};
+use super::driver::{Context, Current, Driver, Event, Stream};
 use crate::types::Result;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Events of one context, which are used again and again.
+/// Events of one context, which are used again and again. They stay as long as the process does: who drops the last use may be a forked
+/// process, or the context is gone.
 #[derive(Default)]
 pub(crate) struct Events(Mutex<Vec<Event>>);
+
+/// By the context's id.
+static ALL: Mutex<Vec<(u64, Arc<Events>)>> = Mutex::new(Vec::new());
 
 /// A point in a stream.
 pub(crate) struct Point {
@@ -16,6 +20,21 @@ pub(crate) struct Point {
 }
 
 impl Events {
+    /// Those of this context.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`](crate::Error::Cuda).
+    pub(super) fn of(driver: &'static Driver, context: Context) -> Result<Arc<Self>> {
+        let id = driver.id_of(context)?;
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, events)) = all.iter().find(|(of, _)| *of == id) {
+            return Ok(Arc::clone(events));
+        }
+        let events = Arc::default();
+        all.push((id, Arc::clone(&events)));
+        Ok(events)
+    }
+
     /// The point after all that is in `stream` now. The context is the same in all calls.
     ///
     /// # Errors

@@ -15,15 +15,11 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// What streams have been given to do so far.
-struct Known {
-    /// Those that have a queue, by their ids, of which none is used twice.
-    streams: HashSet<u64>,
-    /// By a context's id, memory of the device that nobody needs.
-    memory: Vec<(u64, Allocation)>,
-}
+/// Streams that have a queue, by their ids, of which none is used twice.
+static KNOWN: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
 
-static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+/// Held while a stream gets one: by a context's id, memory of the device that nobody needs.
+static FIRST: Mutex<Vec<(u64, Allocation)>> = Mutex::new(Vec::new());
 
 /// Has `stream`, of this context, which is the current one, get its queue, if it has none.
 ///
@@ -36,15 +32,11 @@ pub(crate) fn settle(
     stream: Stream,
 ) -> Result<()> {
     let id = current.id_of(stream)?;
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let Known { streams, memory } = known.get_or_insert_with(|| Known {
-        streams: HashSet::new(),
-        memory: Vec::new(),
-    });
-    if streams.contains(&id) {
+    if known(|streams| streams.contains(&id)) {
         return Ok(());
     }
     let context_id = driver.id_of(context)?;
+    let mut memory = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
     let at = match memory.iter().find(|(of, _)| *of == context_id) {
         Some((_, memory)) => memory.address(),
         None => {
@@ -56,11 +48,18 @@ pub(crate) fn settle(
     };
     // SAFETY: the memory stays for as long as the process does, and nobody looks at it.
     unsafe { current.copy(stream, at, at + HALF as Address, HALF)? };
-    if streams.len() >= MOST {
-        streams.clear();
-    }
-    streams.insert(id);
+    known(|streams| {
+        if streams.len() >= MOST {
+            streams.clear();
+        }
+        streams.insert(id);
+    });
     Ok(())
+}
+
+fn known<R>(body: impl FnOnce(&mut HashSet<u64>) -> R) -> R {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    body(known.get_or_insert_with(HashSet::new))
 }
 
 /// Bytes that are copied.

@@ -4,11 +4,12 @@
 //! A window is never given back, because nobody knows when the last of the others has unmapped it: the process uses it again.
 //!
 //! Behind a window is its rank's [`Entry`]: where the buffers of the rank's call are, while it is under way. Where all ranks are in one
-//! context, in which each can use the memory of all, kernels find the buffers there and windows stay empty.
+//! context, in which each can use the memory of all, kernels of captured calls find the buffers there, and windows stay empty.
 
 use super::{
     allocation::Allocation,
     driver::{Capture, Context, Current, Driver, Event, Stream},
+    events::Events,
     kernels::args::{
         ArriveArgs, CopyArgs, Entry, InCall, Lie, Meeting, Range, ReduceArgs, Reducing, Row, Swap, SwapArgs,
     },
@@ -119,6 +120,14 @@ impl Window {
     /// The context that it is in.
     pub(crate) fn context(&self) -> Context {
         self.context
+    }
+
+    /// The events of that context.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(crate) fn events(&self) -> Result<Arc<Events>> {
+        Events::of(self.driver, self.context)
     }
 
     /// That context, as the current one.

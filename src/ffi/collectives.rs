@@ -164,8 +164,8 @@ unsafe fn run_checked(
 /// another rank. That calls differ may be told a little after the streams have gone on.
 ///
 /// Of ranks that are threads of one process and use one device such a collective returns, where it is not captured, once all ranks
-/// have made it and the streams have it. Calls that differ, and ranks that do not come, are its result then, and nothing is carried out;
-/// what the streams have is carried out whatever becomes of the communicator. A thread that has several of the ranks makes their
+/// have made it and the streams have it; calls before it that go through host memory have then begun. Calls that differ, and ranks that do not come, are its result then, and nothing is carried out;
+/// what the streams have is carried out whatever becomes of the communicator, and after it is destroyed. A thread that has several of the ranks makes their
 /// calls in a group. The ranks may use any streams.
 ///
 /// @param count Elements, not bytes.

@@ -21,6 +21,8 @@ use crate::{
     cuda::Stream as CudaStream,
 };
 use smallvec::SmallVec;
+#[cfg(feature = "cuda")]
+use std::time::Duration;
 use std::{
     cell::RefCell,
     ffi::c_void,
@@ -453,8 +455,20 @@ impl Group {
         let mut note = |ended: Result<()>| failure = failure.take().or(ended.err());
         #[cfg(feature = "cuda")]
         {
-            for (entry, tail) in &mut tails {
-                note(with(entry, |comm| comm.lead_on(tail)));
+            let mut left: Vec<_> = tails.iter_mut().collect();
+            while !left.is_empty() {
+                // Other ranks may make these calls one by one, in any order.
+                let count = left.len();
+                left.retain_mut(|(entry, tail)| {
+                    let leads = tail.may_lead();
+                    if leads {
+                        note(with(entry, |comm| comm.lead_on(tail)));
+                    }
+                    !leads
+                });
+                if left.len() == count {
+                    std::thread::sleep(LOOK);
+                }
             }
             for (entry, tail) in tails {
                 note(with(&entry, |comm| comm.end_on(tail)));
@@ -466,6 +480,10 @@ impl Group {
         failure.map_or(Ok(()), Err)
     }
 }
+
+/// How often it is looked whether all ranks have come to a call of a group.
+#[cfg(feature = "cuda")]
+const LOOK: Duration = Duration::from_micros(20);
 
 /// Has the communicator do something; its handle remembers what fails.
 fn with(entry: &Entry, body: impl FnOnce(&Communicator) -> Result<()>) -> Result<()> {
@@ -557,7 +575,7 @@ fn make_together(makings: Vec<Making>) -> Result<()> {
 /// Operations on any number of communicators, sends and receives in any order, and cclCommInitRank may be in a group. Those
 /// that one group puts into one stream begin together, when what was in the stream before is over; what comes later in the
 /// stream waits for all of them. Arguments are checked at once; one call that is refused makes cclGroupEnd refuse all. Groups
-/// may lie in each other: the outermost one counts.
+/// may lie in each other: the outermost one counts. Of device memory see cclAllReduce.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclGroupStart() -> cclResult_t {
     guard(|| {

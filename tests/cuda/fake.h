@@ -41,7 +41,7 @@ enum {
 };
 
 /* From now on this function gives this code; 0: it works again. */
-void fakeFail(const char *function, int code);
+void fakeFail(const char *function, int code) __attribute__((weak));
 /* From now on all functions give this code, and no stream goes on; 0: all works again. */
 void fakeBreak(int code);
 /* The stream does so many more pieces of work, and then none. NULL where the driver is a real one. */

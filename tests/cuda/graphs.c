@@ -500,7 +500,34 @@ static void missed(cclUniqueId id, int ranks, int me) {
     release(data);
 }
 
-/* All ranks on one thread, by groups, in streams of their own and in one that they share. */
+static cclUniqueId other_id;
+
+/* One rank makes its calls on two communicators in a group, and the other one by one, the other way round. */
+static void crossed(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me), other = k;
+    stage(&k, "crossed");
+    OK(cclCommInitRank(&other.comm, ranks, other_id, me));
+    Task one = task(&k, ALL_REDUCE, 100, 0), two = task(&other, ALL_GATHER, 100, 0);
+    for (int turn = 1; turn < 20; turn++) {
+        fill(&one, turn), fill(&two, turn);
+        if (me == 0) {
+            OK(cclGroupStart());
+            call(&one, k.stream);
+            call(&two, k.stream);
+            OK(cclGroupEnd());
+        } else {
+            call(&two, k.stream);
+            call(&one, k.stream);
+        }
+        CU(cuStreamSynchronize(k.stream));
+        check(&one, turn), check(&two, turn);
+    }
+    end(&one), end(&two);
+    OK(cclCommDestroy(other.comm));
+    leave(&k);
+}
+
+/* All ranks on one thread, by groups, in streams of their own and in one that they share; at last the driver refuses. */
 static void grouped(void) {
     enum { RANKS = 3, LENGTH = 777 };
     Rank k[RANKS];
@@ -540,6 +567,22 @@ static void grouped(void) {
         }
         for (int r = 0; r < RANKS; r++) {
             end(&sums[r]), end(&parts[r]);
+        }
+    }
+    if (fakeFail != NULL) {
+        for (int r = 0; r < RANKS; r++) {
+            sums[r] = task(&k[r], ALL_REDUCE, LENGTH, 0);
+        }
+        fakeFail("cuStreamWaitEvent", CUDA_ERROR_OUT_OF_MEMORY);
+        OK(cclGroupStart());
+        for (int i = 1; i <= RANKS; i++) {
+            call(&sums[i % RANKS], k[i % RANKS].stream);
+        }
+        EXPECT(cclUnhandledCudaError, cclGroupEnd());
+        fakeFail("cuStreamWaitEvent", 0);
+        for (int r = 0; r < RANKS; r++) {
+            CU(cuStreamSynchronize(k[r].stream));
+            end(&sums[r]);
         }
     }
     for (int r = 0; r < RANKS; r++) {
@@ -603,6 +646,8 @@ int main(int words, char **all) {
             run_threads(3, graphs_differ);
             run_threads(3, met);
             run_threads(3, missed);
+            OK(cclGetUniqueId(&other_id));
+            run_threads(2, crossed);
             grouped();
         }
         run_threads(2, kept);
