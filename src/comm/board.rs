@@ -55,7 +55,6 @@ pub(super) struct Seat {
     board: Arc<Board>,
     call: Arc<Call>,
     number: u64,
-    /// Whether this rank is the one that gives the work.
     leads: bool,
 }
 
@@ -150,6 +149,11 @@ impl Call {
 impl Seat {
     pub(super) fn events(&self) -> &Arc<Events> {
         &self.board.events
+    }
+
+    /// Whether this rank is the one that gives the work.
+    pub(super) fn leads(&self) -> bool {
+        self.leads
     }
 
     /// The number of the call among all.

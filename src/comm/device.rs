@@ -287,15 +287,20 @@ impl Device {
         }))
     }
 
+    /// Its context, as the current one.
+    pub(super) fn enter(&self) -> Result<Current<'static>> {
+        self.driver.enter(self.context)
+    }
+
     /// Whether the stream's work is captured.
     fn is_captured(&self) -> Result<bool> {
-        let current = self.driver.enter(self.context)?;
+        let current = self.enter()?;
         current.capture(self.stream).map(|capture| capture.is_some())
     }
 
     /// Checks that the stream goes on.
     fn check(&self) -> Result<()> {
-        self.driver.enter(self.context)?.check_stream(self.stream)
+        self.enter()?.check_stream(self.stream)
     }
 
     /// Whether a buffer is device memory, or was, or it cannot be known.
@@ -472,7 +477,7 @@ impl Communicator {
         if let Some(cause) = self.failure() {
             return Err(Error::Closed(cause));
         }
-        let current = device.driver.enter(device.context)?;
+        let current = device.enter()?;
         let capture = current.capture(device.stream)?;
         if capture.is_none() {
             queues::settle(device.driver, &current, device.context, device.stream)?;
@@ -622,12 +627,7 @@ impl Tail {
 
 impl Staged {
     fn give(self) -> Result<()> {
-        let Device {
-            driver,
-            context,
-            stream,
-        } = self.device;
-        let current = driver.enter(context)?;
+        let (current, stream) = (self.device.enter()?, self.device.stream);
         if self.waits {
             self.staging.wait_done(&current, stream)?;
         }

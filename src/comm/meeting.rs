@@ -155,7 +155,7 @@ impl Meeting {
     /// # Errors
     /// As any operation.
     pub(super) fn lead(&mut self, comm: &Communicator, windows: &Windows) -> Result<()> {
-        if self.is_led || comm.rank() != 0 {
+        if self.is_led || !self.seat.leads() {
             return Ok(());
         }
         self.is_led = true;
@@ -169,19 +169,14 @@ impl Meeting {
 
     /// Gives rank 0's stream the work, and tells the others where it ends.
     fn give(&self, comm: &Communicator, windows: &Windows) -> Result<()> {
-        let Device {
-            driver,
-            context,
-            stream,
-        } = self.device;
-        let current = driver.enter(context)?;
+        let (current, stream) = (self.device.enter()?, self.device.stream);
         let sides = self.seat.take().ok_or_else(|| given_up(comm))?;
         for side in &sides[1..] {
             side.ready.wait(&current, stream)?;
         }
         let worked = self.work(comm, &windows.window, &current, &sides);
         // At any rate: what was given uses the buffers of all.
-        let end = self.seat.events().record(&current, driver, stream);
+        let end = self.seat.events().record(&current, self.device.driver, stream);
         let end = end.inspect_err(|_| {
             let _ = current.synchronize(stream);
         })?;
@@ -194,7 +189,7 @@ impl Meeting {
     /// # Errors
     /// As any operation.
     pub(super) fn end(mut self, comm: &Communicator, windows: &Windows) -> Result<()> {
-        if comm.rank() == 0 {
+        if self.seat.leads() {
             return self.lead(comm, windows);
         }
         // Where it has ended here by a failure, rank 0 may have given the work all the same.
@@ -203,7 +198,7 @@ impl Meeting {
         match given {
             None => Err(compared.err().unwrap_or_else(|| given_up(comm))),
             Some(end) => {
-                let current = self.device.driver.enter(self.device.context)?;
+                let current = self.device.enter()?;
                 end.wait(&current, self.device.stream).and(compared)
             }
         }

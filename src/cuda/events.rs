@@ -1,6 +1,9 @@
 //! [`Events`]: points in streams that other streams wait for.
 
-use super::driver::{Context, Current, Driver, Event, Stream};
+use super::{
+    by_context::ByContext,
+    driver::{Context, Current, Driver, Event, Stream},
+};
 use crate::types::Result;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,8 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Default)]
 pub(crate) struct Events(Mutex<Vec<Event>>);
 
-/// By the context's id.
-static ALL: Mutex<Vec<(u64, Arc<Events>)>> = Mutex::new(Vec::new());
+static ALL: ByContext<Arc<Events>> = ByContext::new();
 
 /// A point in a stream.
 pub(crate) struct Point {
@@ -25,14 +27,7 @@ impl Events {
     /// # Errors
     /// [`Error::Cuda`](crate::Error::Cuda).
     pub(super) fn of(driver: &'static Driver, context: Context) -> Result<Arc<Self>> {
-        let id = driver.id_of(context)?;
-        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, events)) = all.iter().find(|(of, _)| *of == id) {
-            return Ok(Arc::clone(events));
-        }
-        let events = Arc::default();
-        all.push((id, Arc::clone(&events)));
-        Ok(events)
+        ALL.of(driver, context, || Ok(Arc::default()))
     }
 
     /// The point after all that is in `stream` now. The context is the same in all calls.

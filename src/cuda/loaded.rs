@@ -1,6 +1,7 @@
 //! [`Loaded`]: the kernels in a context, loaded once for all communicators of the process.
 
 use super::{
+    by_context::ByContext,
     driver::{Context, Current, Driver, Stream},
     kernels::{Kernel, THREADS, args::Launch, blocks, image::Image},
     symbols::{RawFunction, RawModule},
@@ -10,7 +11,7 @@ use std::{
     collections::HashMap,
     ffi::{CString, c_int, c_void},
     ptr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 /// All kernels, and what of the device decides how they are launched.
@@ -30,8 +31,8 @@ unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
 
-/// By the context's id. What was loaded stays as long as the context does.
-static ALL: Mutex<Vec<(u64, Arc<Loaded>)>> = Mutex::new(Vec::new());
+/// What was loaded stays as long as the context does.
+static ALL: ByContext<Arc<Loaded>> = ByContext::new();
 
 impl Loaded {
     /// Those of this context, which is the current one.
@@ -39,14 +40,7 @@ impl Loaded {
     /// # Errors
     /// [`Error::Cuda`]; [`Error::Usage`] of a device for which there are none.
     pub(super) fn of(driver: &'static Driver, context: Context) -> Result<Arc<Self>> {
-        let id = driver.id_of(context)?;
-        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, loaded)) = all.iter().find(|(of, _)| *of == id) {
-            return Ok(Arc::clone(loaded));
-        }
-        let loaded = Arc::new(Loaded::new(driver, context)?);
-        all.push((id, Arc::clone(&loaded)));
-        Ok(loaded)
+        ALL.of(driver, context, || Loaded::new(driver, context).map(Arc::new))
     }
 
     /// Loads all, because to load them later waits for what runs: for streams that may wait for what is to be launched.

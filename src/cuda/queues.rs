@@ -6,20 +6,24 @@
 
 use super::{
     allocation::Allocation,
+    by_context::ByContext,
     driver::{Context, Current, Driver, Stream},
     symbols::Address,
 };
 use crate::types::Result;
 use std::{
     collections::HashSet,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 /// Streams that have a queue, by their ids, of which none is used twice.
 static KNOWN: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
 
-/// Held while a stream gets one: by a context's id, memory of the device that nobody needs.
-static FIRST: Mutex<Vec<(u64, Allocation)>> = Mutex::new(Vec::new());
+/// Held while a stream gets one.
+static FIRST: Mutex<()> = Mutex::new(());
+
+/// Memory of the device that nobody needs.
+static MEMORY: ByContext<Arc<Allocation>> = ByContext::new();
 
 /// Has `stream`, of this context, which is the current one, get its queue, if it has none.
 ///
@@ -35,17 +39,9 @@ pub(crate) fn settle(
     if known(|streams| streams.contains(&id)) {
         return Ok(());
     }
-    let context_id = driver.id_of(context)?;
-    let mut memory = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = match memory.iter().find(|(of, _)| *of == context_id) {
-        Some((_, memory)) => memory.address(),
-        None => {
-            let made = Allocation::new(driver, context, 2 * HALF)?;
-            let at = made.address();
-            memory.push((context_id, made));
-            at
-        }
-    };
+    let made = || Allocation::new(driver, context, 2 * HALF).map(Arc::new);
+    let at = MEMORY.of(driver, context, made)?.address();
+    let _one_by_one = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: the memory stays for as long as the process does, and nobody looks at it.
     unsafe { current.copy(stream, at, at + HALF as Address, HALF)? };
     known(|streams| {
