@@ -45,29 +45,29 @@ pub(super) struct Simulate {
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     /// Hosts [default: all of a file that joins several, else 2]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(super) hosts: Option<usize>,
     /// Ranks of a host [default: its GPUs, else 1 for each NUMA node, else 8]
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = at_least_one)]
     ranks_per_host: Option<usize>,
     /// What joins hosts that are alike: switch, or tree:H (H hosts on a leaf switch, all leaves on one spine), or tree:H:L (L
     /// leaves in a pod, all pods on one core)
     #[arg(long, default_value = "switch", value_parser = fabric)]
     fabric: Fabric,
     /// How many times as much comes from below a switch as goes up from it
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = above_zero)]
     oversubscription: f64,
     /// GB/s of each adapter's link, one way [default: the file's, else 50]
-    #[arg(long, value_name = "GB/S")]
+    #[arg(long, value_name = "GB/S", value_parser = above_zero)]
     link_bandwidth: Option<f64>,
     /// Nanoseconds of a link between hosts and switches
-    #[arg(long, value_name = "NS", default_value_t = 500.0)]
+    #[arg(long, value_name = "NS", default_value_t = 500.0, value_parser = a_time)]
     link_latency: f64,
     /// GB/s between the ranks of a host, without a file
-    #[arg(long, value_name = "GB/S", default_value_t = 400.0)]
+    #[arg(long, value_name = "GB/S", default_value_t = 400.0, value_parser = above_zero)]
     local_bandwidth: f64,
     /// Nanoseconds of a sender's time for each message
-    #[arg(long, value_name = "NS", default_value_t = Constants::USUAL.overhead_ns)]
+    #[arg(long, value_name = "NS", default_value_t = Constants::USUAL.overhead_ns, value_parser = a_time)]
     overhead: f64,
     /// Messages that a lane holds until they are taken
     #[arg(long, value_name = "N", default_value_t = Constants::USUAL.slots, value_parser = at_least_one)]
@@ -171,6 +171,19 @@ fn fabric(text: &str) -> Result<Fabric, String> {
 fn at_least_one(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=1 << 24).contains(number));
     number.ok_or_else(|| "a number from 1 to 16777216".to_owned())
+}
+
+fn above_zero(text: &str) -> Result<f64, String> {
+    number_in(text, |number| *number > 0.0 && number.is_finite()).ok_or_else(|| "a number above 0".to_owned())
+}
+
+/// Nanoseconds.
+fn a_time(text: &str) -> Result<f64, String> {
+    number_in(text, |number| (0.0..1e12).contains(number)).ok_or_else(|| "a number from 0 to 1e12".to_owned())
+}
+
+fn number_in(text: &str, is_good: impl FnOnce(&f64) -> bool) -> Option<f64> {
+    text.parse().ok().filter(is_good)
 }
 
 fn share(text: &str) -> Result<(String, f64), String> {
@@ -393,17 +406,6 @@ impl Options {
     }
 
     fn network(&self, graph: Option<&Graph>, more: usize) -> Result<Network, String> {
-        let positive = [
-            self.oversubscription,
-            self.local_bandwidth,
-            self.link_bandwidth.unwrap_or(1.0),
-        ];
-        let not_negative = [self.link_latency, self.overhead];
-        if !positive.iter().all(|x| *x > 0.0 && x.is_finite())
-            || !not_negative.iter().all(|x| (0.0..1e12).contains(x))
-        {
-            return Err("bandwidths and the oversubscription are more than 0, times are not less".to_owned());
-        }
         let link = self.link_bandwidth.map(|gigabytes| gigabytes * 1e9);
         let limits = Limits {
             link,
@@ -428,11 +430,10 @@ impl Options {
                 .or(devices.map(|devices| devices.div_ceil(joined)))
                 .unwrap_or(1);
             let hosts = self.hosts.map(|hosts| hosts.saturating_add(more));
-            return Network::whole(graph.clone(), hosts, at_least(ranks)?, limits)
-                .map_err(|error| error.to_string());
+            return Network::whole(graph.clone(), hosts, ranks, limits).map_err(|error| error.to_string());
         }
-        let ranks = at_least(self.ranks_per_host.or(devices).unwrap_or(8))?;
-        let hosts = at_least(self.hosts.unwrap_or(2).saturating_add(more))?;
+        let ranks = self.ranks_per_host.or(devices).unwrap_or(8);
+        let hosts = self.hosts.unwrap_or(2).saturating_add(more);
         if ranks.saturating_mul(hosts) > 1 << 24 {
             return Err(format!(
                 "{hosts} hosts of {ranks} ranks are more than 16777216 ranks"
@@ -556,11 +557,4 @@ fn of_report(report: &Report) -> Value {
         value["spans"] = spans.into();
     }
     value
-}
-
-fn at_least(number: usize) -> Result<usize, String> {
-    match number {
-        0 => Err("at least one host and one rank".to_owned()),
-        number => Ok(number),
-    }
 }
