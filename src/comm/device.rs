@@ -78,8 +78,8 @@ impl OnCuda<'_> {
         }
         let memory = [send, recv].map(|memory| Some(memory?.region()));
         let what = (count, dtype, op.into());
-        self.comm.check(collective, memory, what)?;
         let device = self.device([("send", memory[0]), ("receive", memory[1])])?;
+        self.comm.check_on(device, collective, memory, what)?;
         self.comm
             .end_on(self.comm.collective_on(device, collective, memory, what)?)
     }
@@ -358,7 +358,32 @@ struct Last {
 const UNASKED: u32 = 64;
 
 impl Communicator {
-    /// Checks and begins a collective on device memory.
+    /// Checks what can be told of a collective on device memory before it begins, as a group does at the call.
+    ///
+    /// # Errors
+    /// As any operation; [`Error::Usage`] where the communicator's windows are of another context.
+    pub(crate) fn check_on(
+        &self,
+        device: Device,
+        collective: Collective,
+        memory: [Option<Region<'static>>; 2],
+        what: (usize, DType, Reducing),
+    ) -> Result<()> {
+        self.check(collective, memory, what)?;
+        match &self.windows {
+            Some(windows)
+                if Windows::take(collective, what) && windows.window.context() != device.context =>
+            {
+                Err(Error::usage(
+                    "the operation is on another CUDA device, or in another of its contexts, than the communicator was made on: \
+                     with CCL_CUDA_DIRECT=on a communicator has one device, of the context that is current when it is made",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins a collective on device memory that was checked.
     pub(crate) fn collective_on(
         &self,
         device: Device,
@@ -480,7 +505,9 @@ impl Communicator {
         let current = device.enter()?;
         let capture = current.capture(device.stream)?;
         if capture.is_none() {
-            queues::settle(device.driver, &current, device.context, device.stream)?;
+            // The other ranks count on the operation.
+            queues::settle(device.driver, &current, device.context, device.stream)
+                .inspect_err(|_| self.abort())?;
         }
         Ok((current, capture))
     }

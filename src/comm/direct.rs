@@ -245,20 +245,13 @@ pub(super) struct Direct<'c> {
 }
 
 impl Direct<'_> {
-    /// Checks it and gives it to its stream, all or, of a meeting, what comes before it. A failure of the driver's ends the communicator,
+    /// Gives what was checked to its stream, all or, of a meeting, what comes before it. A failure of the driver's ends the communicator,
     /// because the other ranks count on the operation, unless the stream is being captured.
     ///
     /// # Errors
-    /// As any operation; [`Error::Usage`] where the window is of another context.
+    /// As any operation.
     pub(super) fn give(&self) -> Result<Option<Meeting>> {
         let Direct { comm, device, .. } = *self;
-        comm.check(self.collective, self.memory, self.what)?;
-        if device.context != self.windows.window.context() {
-            return Err(Error::usage(
-                "the operation is on another CUDA device, or in another of its contexts, than the communicator was made on: with \
-                 CCL_CUDA_DIRECT=on a communicator has one device, of the context that is current when it is made",
-            ));
-        }
         let (current, capture) = comm.enter_device(device)?;
         if let (None, Some(board)) = (capture, &self.windows.board) {
             let meeting = Meeting::begin(self, board, &current);

@@ -39,8 +39,7 @@ pub(crate) fn settle(
     if known(|streams| streams.contains(&id)) {
         return Ok(());
     }
-    let made = || Allocation::new(driver, context, 2 * HALF).map(Arc::new);
-    let at = MEMORY.of(driver, context, made)?.address();
+    let at = prepare(driver, context)?.address();
     let _one_by_one = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: the memory stays for as long as the process does, and nobody looks at it.
     unsafe { current.copy(stream, at, at + HALF as Address, HALF)? };
@@ -51,6 +50,16 @@ pub(crate) fn settle(
         streams.insert(id);
     });
     Ok(())
+}
+
+/// Takes the memory that [`settle`] needs, which no thread may while one captures a stream for all.
+///
+/// # Errors
+/// [`Error::Cuda`](crate::Error::Cuda).
+pub(crate) fn prepare(driver: &'static Driver, context: Context) -> Result<Arc<Allocation>> {
+    MEMORY.of(driver, context, || {
+        Allocation::new(driver, context, 2 * HALF).map(Arc::new)
+    })
 }
 
 fn known<R>(body: impl FnOnce(&mut HashSet<u64>) -> R) -> R {

@@ -14,6 +14,7 @@ use super::{
         ArriveArgs, CopyArgs, Entry, InCall, Lie, Meeting, Range, ReduceArgs, Reducing, Row, Swap, SwapArgs,
     },
     loaded::Loaded,
+    queues,
     symbols::{Address, IpcHandle},
 };
 use crate::{
@@ -479,6 +480,7 @@ impl Window {
 impl Own {
     fn new(driver: &'static Driver, context: Context, current: &Current<'_>) -> Result<Self> {
         let kernels = Loaded::of(driver, context)?;
+        queues::prepare(driver, context)?;
         let memory = Allocation::new(driver, context, BYTES + size_of::<Entry>())?;
         let order = Mutex::new(Order {
             last: Event::new(current, driver)?,

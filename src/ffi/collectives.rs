@@ -137,7 +137,7 @@ unsafe fn run_checked(
             }
             #[cfg(feature = "cuda")]
             When::OnDevice(device) => {
-                comm.check(collective, [input, output], (count, dtype, op))?;
+                comm.check_on(device, collective, [input, output], (count, dtype, op))?;
                 on_device(entry, move |comm| {
                     comm.collective_on(device, collective, [input, output], (count, dtype, op))
                 })
