@@ -9,6 +9,7 @@ use crate::{
     transport::Wires,
     types::{Cause, Operation},
 };
+use smallvec::SmallVec;
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
@@ -119,9 +120,11 @@ impl Jobs {
         if self.messages.is_empty() {
             return Ok(false);
         }
+        // Gates open meanwhile, those of a stream in its order: looked at from the last on, one is open only if all before it are.
+        let mut may_begin: SmallVec<[bool; 32]> = self.messages.iter().rev().map(Job::may_begin).collect();
         let (mut any, mut fault) = (false, None);
         for job in std::mem::take(&mut self.messages) {
-            if fault.is_some() || !job.may_begin() {
+            if may_begin.pop() != Some(true) || fault.is_some() {
                 self.messages.push(job);
                 continue;
             }

@@ -18,6 +18,8 @@ use crate::{
     types::{Call, Collective, DType, Op},
 };
 use std::sync::Arc;
+#[cfg(feature = "cuda")]
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What all ranks do together.
 enum Operation {
@@ -124,6 +126,15 @@ struct Rank {
 }
 
 impl Rank {
+    fn new(rank: usize, ranks: usize) -> Self {
+        Rank {
+            jobs: Jobs::new(rank, ranks),
+            plans: Plans::default(),
+            lane: 0,
+            parts: Vec::new(),
+        }
+    }
+
     fn begin(
         &mut self,
         rank: usize,
@@ -149,8 +160,8 @@ impl Rank {
                 if rank == from {
                     let (data, completion) = (Owned::new(sent.clone()), Completion::new());
                     let sending = Sending::new(data.hold(), tag, DType::Uint64, completion.clone());
-                    self.push(What::Send(to, sending), None);
-                    self.keep(data, sent.clone(), completion, None);
+                    self.push(What::Send(to, sending), gate.clone());
+                    self.keep(data, sent.clone(), completion, gate.clone());
                 }
                 if rank == to {
                     let (data, completion) = (Owned::new(vec![0; count]), Completion::new());
@@ -161,8 +172,8 @@ impl Rank {
                         exact: true,
                     };
                     let posted = Posted::new(data.hold(), wanted, completion.clone());
-                    self.push(What::Receive(posted), None);
-                    self.keep(data, sent, completion, None);
+                    self.push(What::Receive(posted), gate.clone());
+                    self.keep(data, sent, completion, gate);
                 }
             }
         }
@@ -258,14 +269,7 @@ fn group(seed: u64) -> usize {
     let operations: Vec<Operation> = (0..random.usize(1..12))
         .map(|tag| random_operation(&mut random, ranks, tag as i32))
         .collect();
-    let mut all: Vec<Rank> = (0..ranks)
-        .map(|rank| Rank {
-            jobs: Jobs::new(rank, ranks),
-            plans: Plans::default(),
-            lane: 0,
-            parts: Vec::new(),
-        })
-        .collect();
+    let mut all: Vec<Rank> = (0..ranks).map(|rank| Rank::new(rank, ranks)).collect();
     for (rank, one) in all.iter_mut().enumerate() {
         // Collective calls have the same order on all ranks; messages come anywhere between them.
         let (mut messages, calls): (Vec<usize>, Vec<usize>) =
@@ -277,7 +281,8 @@ fn group(seed: u64) -> usize {
         }
         // Each collective call is in one of two streams, on each rank as it likes.
         for index in order {
-            let gate = random.bool().then(|| Arc::new(Gate::default()));
+            let is_gated = matches!(operations[index], Operation::Collective { .. }) && random.bool();
+            let gate = is_gated.then(|| Arc::new(Gate::default()));
             one.begin(rank, ranks, index, &operations[index], gate);
         }
     }
@@ -321,6 +326,42 @@ fn group(seed: u64) -> usize {
 fn random_groups_and_crossed_streams_end_with_one_credit_a_lane() {
     let operations: usize = (0..GROUPS).map(group).sum();
     println!("counted: {GROUPS} random groups of {operations} operations were right");
+}
+
+/// A gate may open at any time: between looks at it for two messages of one stream, too.
+#[cfg(feature = "cuda")]
+#[test]
+fn messages_of_a_stream_begin_in_their_order_whenever_its_gate_opens() {
+    for (opens_after, is_sender) in (0..6).flat_map(|looks| [(looks, true), (looks, false)]) {
+        let world = sim::World::new(2, 1, opens_after).with_max_message(64 << 10);
+        let looks = Arc::new(AtomicU64::new(0));
+        let gate = Arc::new(Gate::watching(move || looks.fetch_add(1, Relaxed) >= opens_after));
+        let mut all: Vec<Rank> = (0..2).map(|rank| Rank::new(rank, 2)).collect();
+        for index in 0..4 {
+            let message = Operation::Message {
+                from: 0,
+                to: 1,
+                tag: 0,
+                count: 8,
+                from_any: false,
+            };
+            for (rank, one) in all.iter_mut().enumerate() {
+                let gate = (is_sender == (rank == 0)).then(|| Arc::clone(&gate));
+                one.begin(rank, 2, index, &message, gate);
+            }
+        }
+        while all.iter().any(|one| !one.jobs.is_idle()) {
+            let rank = world.next_rank();
+            all[rank].jobs.poll(&world.wires(rank), 0).unwrap();
+        }
+        for part in all.into_iter().flat_map(|one| one.parts) {
+            assert_eq!(
+                part.output.into_vec(),
+                Some(part.wanted),
+                "{opens_after}, {is_sender}"
+            );
+        }
+    }
 }
 
 const GROUPS: u64 = 1000;
