@@ -26,6 +26,8 @@ pub(super) struct Floor {
     /// does not count as waiting.
     looked: Option<Instant>,
     lost: Duration,
+    /// Rounds with something under way, whoever led.
+    rounds: u32,
 }
 
 /// How many calls went which way.
@@ -48,6 +50,7 @@ impl Floor {
             ways: Ways::default(),
             looked: None,
             lost: Duration::ZERO,
+            rounds: 0,
         }
     }
 
@@ -63,6 +66,16 @@ impl Floor {
             self.looked = None;
             self.lost = Duration::ZERO;
         }
+    }
+
+    /// Before each round: whether it is time to look if something stands still, though something else moves. Leaders that come and go
+    /// get no further than this between them.
+    pub(super) fn is_due(&mut self) -> bool {
+        if self.is_idle() {
+            return false;
+        }
+        self.rounds = self.rounds.wrapping_add(1);
+        self.rounds.is_multiple_of(LOOK_EVERY)
     }
 
     /// The leader looks at the clock.
@@ -81,6 +94,9 @@ impl Floor {
 
 /// The most that counts as waiting between two looks.
 const GAP: Duration = Duration::from_secs(1);
+
+/// Rounds after which it is looked whether something stands still.
+const LOOK_EVERY: u32 = 4096;
 
 /// The floor, which this thread has: it leads.
 pub(super) type Held<'e> = Guard<'e, Floor, Turns>;

@@ -151,19 +151,17 @@ impl Engine {
         if self.poll_own(floor, own)? == Progress::Done {
             return Ok(());
         }
-        let (mut asleep, mut ask_after, mut rounds) = (false, FIRST_QUESTION, 0u32);
+        let (mut asleep, mut ask_after) = (false, FIRST_QUESTION);
         loop {
-            let progress = self.round(floor, own, until)?;
-            if progress == Progress::Done {
-                break;
-            }
-            rounds = rounds.wrapping_add(1);
-            // While something moves, something else may stand still.
-            if rounds.is_multiple_of(LOOK_EVERY) && !floor.is_idle() {
+            if floor.is_due() {
                 floor.look();
                 if self.give_up(floor, own, until, Duration::ZERO, false)? == Progress::Done {
                     break;
                 }
+            }
+            let progress = self.round(floor, own, until)?;
+            if progress == Progress::Done {
+                break;
             }
             if progress == Progress::Moved {
                 floor.patience.refresh();
@@ -386,7 +384,8 @@ impl Engine {
         ask: bool,
     ) -> Result<Progress, Cause> {
         let (membership, limit) = (&*self.membership, self.timeout());
-        for one in stuck(floor, own.as_ref(), waited) {
+        let mut outcome = Progress::Blocked;
+        for (i, one) in stuck(floor, own.as_ref(), waited).into_iter().enumerate() {
             if ask {
                 let (rank, ranks) = (membership.rank(), membership.ranks());
                 let (waits_for, waited) = (&one.waits_for, one.waited);
@@ -411,16 +410,25 @@ impl Engine {
             while progress == Progress::Blocked && floor.links.may_have_more() {
                 progress = self.round(floor, own, until)?;
             }
-            if progress != Progress::Blocked {
+            let is_own = i == 0 && own.is_some();
+            if progress == Progress::Done || progress == Progress::Moved && is_own {
                 return Ok(progress);
             }
+            if progress == Progress::Moved {
+                outcome = progress;
+            }
+            // What moved itself waits anew.
             let still = stuck(floor, own.as_ref(), waited);
-            let same = |other: &Stuck| other.operation == one.operation && other.waits_for == one.waits_for;
+            let same = |other: &Stuck| {
+                other.operation == one.operation
+                    && other.waits_for == one.waits_for
+                    && other.waited >= one.waited
+            };
             if still.iter().any(same) && !reasons::under_way(membership, &floor.links, &cause) {
                 return Err(reasons::raise(membership, cause));
             }
         }
-        Ok(Progress::Blocked)
+        Ok(outcome)
     }
 
     /// Ends all that is under way because of `cause`.
@@ -467,6 +475,3 @@ fn say_waits(membership: &Membership, stuck: &[Stuck]) {
 
 /// How long a gate that must be looked at is left alone.
 const WATCHED_NAP: Duration = Duration::from_micros(50);
-
-/// Rounds in which something moved, after which a leader looks whether something else stands still.
-const LOOK_EVERY: u32 = 4096;
