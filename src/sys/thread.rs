@@ -4,12 +4,15 @@ use super::fork;
 use std::{
     ffi::{CStr, c_void},
     io,
-    mem::MaybeUninit,
+    mem::{self, MaybeUninit},
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
-    sync::atomic::{
-        AtomicBool, AtomicPtr,
-        Ordering::{Acquire, Relaxed, Release},
+    sync::{
+        OnceLock,
+        atomic::{
+            AtomicBool, AtomicPtr,
+            Ordering::{Acquire, Relaxed, Release},
+        },
     },
     thread,
 };
@@ -50,7 +53,7 @@ pub(crate) fn spawn_quiet<T: Send + 'static>(
     let code = unsafe {
         libc::pthread_attr_init(attributes.as_mut_ptr());
         libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
-        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK);
+        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK + of_program());
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
         let code = libc::pthread_create(id.as_mut_ptr(), attributes.as_ptr(), start::<T>, work.cast());
@@ -147,6 +150,28 @@ extern "C" fn start<T>(work: *mut c_void) -> *mut c_void {
 static KEPT: AtomicPtr<Kept> = AtomicPtr::new(ptr::null_mut());
 /// Bytes, as the standard library's threads have.
 const STACK: usize = 2 << 20;
+
+/// Bytes of a thread's stack that the C library takes for the program's thread-local variables, where it tells.
+fn of_program() -> usize {
+    static BYTES: OnceLock<usize> = OnceLock::new();
+    *BYTES.get_or_init(|| {
+        // SAFETY: the name ends with NUL.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr()) };
+        if found.is_null() {
+            return 0;
+        }
+        // SAFETY: glibc's function of that name is this, since 2.15; it reads the attributes, which are initialised.
+        unsafe {
+            let least: unsafe extern "C" fn(*const libc::pthread_attr_t) -> libc::size_t =
+                mem::transmute(found);
+            let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+            libc::pthread_attr_init(attributes.as_mut_ptr());
+            let least = least(attributes.as_ptr());
+            libc::pthread_attr_destroy(attributes.as_mut_ptr());
+            least
+        }
+    })
+}
 
 /// Has `handler` called when the process ends in order, by `exit` or a return from `main`.
 ///
