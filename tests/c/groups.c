@@ -274,9 +274,32 @@ static void give_up(void) {
     }
 }
 
+/* A receive that never comes ends at its deadline, though calls without end go on beside it. */
+static void late(void) {
+    cclConfig_t config = CCL_CONFIG_INITIALIZER;
+    config.timeout = 300;
+    cclUniqueId id;
+    cclComm_t one;
+    cclStream_t stream;
+    OK(cclGetUniqueId(&id));
+    OK(cclCommInitRankConfig(&one, 1, id, 0, &config));
+    OK(cclStreamCreate(&stream));
+    int64_t got, x = 0;
+    OK(cclRecv(&got, 1, cclInt64, 0, one, stream));
+    cclResult_t result;
+    do {
+        result = cclAllReduce(&x, &x, 1, cclInt64, cclSum, one, NULL);
+    } while (result == cclSuccess);
+    CHECK(result == cclTimeout);
+    EXPECT(cclTimeout, cclStreamSynchronize(stream));
+    OK(cclStreamDestroy(stream));
+    OK(cclCommAbort(one));
+}
+
 int main(void) {
     CHECK(run_ranks(RANKS, work) == 0);
     one_thread();
     give_up();
+    late();
     return 0;
 }
