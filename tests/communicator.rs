@@ -472,3 +472,38 @@ fn the_choice_can_be_asked_for() {
         assert_eq!(said.why, Why::Least, "what is forced does not fit");
     });
 }
+
+#[test]
+fn a_last_call_that_a_rank_leaves_out_is_found_when_all_finalize() {
+    for (n, waits) in [2, 3]
+        .into_iter()
+        .flat_map(|n| [false, true].map(|waits| (n, waits)))
+    {
+        let (told, made) = (AtomicUsize::new(0), Barrier::new(n));
+        with_ranks(n, &config(), |comm| {
+            let is_last = comm.rank() == n - 1;
+            comm.barrier().unwrap();
+            let before = [(); 2].map(|()| comm.broadcast_in_place(&mut [1u32], 0));
+            assert!(before.iter().all(Result::is_ok));
+            // It leaves before the others make the call, as a rule, or after they have begun to finalize.
+            match (is_last, waits) {
+                (true, false) => {}
+                (true, true) => _ = made.wait(),
+                (false, _) => {
+                    std::thread::sleep(Duration::from_millis(if waits { 0 } else { 50 }));
+                    comm.broadcast_in_place(&mut [1u32], 0).unwrap();
+                    if waits {
+                        made.wait();
+                    }
+                }
+            }
+            if let Err(error) = comm.finalize() {
+                let text = error.to_string();
+                assert!(text.contains("call #3 broadcast(1 x uint32, root 0)"), "{text}");
+                assert!(text.contains(&format!("rank {} made call #2 ", n - 1)), "{text}");
+                told.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        assert!(told.into_inner() > 0, "{n} ranks, {waits}");
+    }
+}

@@ -125,7 +125,7 @@ pub(crate) fn view(bytes: &[u8]) {
         rest = after;
         let peer = u32::from(peer) % ranks;
         if peer == me {
-            view.leave();
+            view.leave(None);
             continue;
         }
         match what % 4 {

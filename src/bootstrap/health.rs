@@ -2,7 +2,7 @@
 
 use super::{
     control::{Command, Control, Key},
-    messages::Waits,
+    messages::{Made, Waits},
 };
 use crate::{
     net::{CommId, Frame, hex},
@@ -33,6 +33,8 @@ pub(crate) enum Peer {
     Left {
         /// When this process heard it.
         since: Instant,
+        /// What it had called, if it said so.
+        made: Option<Made>,
     },
     /// Its process died.
     Dead {
@@ -97,6 +99,20 @@ impl Health {
             return Peer::Alive;
         }
         self.0.lock().peers.get(rank).cloned().unwrap_or(Peer::Alive)
+    }
+
+    /// The ranks that have left and said what they had called.
+    pub(crate) fn left(&self) -> Vec<(usize, Made)> {
+        if self.0.check().is_err() || !self.departures() {
+            return Vec::new();
+        }
+        let made = |peer: &Peer| match peer {
+            Peer::Left { made, .. } => *made,
+            Peer::Alive | Peer::Dead { .. } => None,
+        };
+        let inner = self.0.lock();
+        let all = (0..).zip(&inner.peers);
+        all.filter_map(|(rank, peer)| Some((rank, made(peer)?))).collect()
     }
 
     /// What stopped the communicator, once all ranks are being told. It never changes again.
@@ -268,7 +284,7 @@ impl Shared {
         });
     }
 
-    pub(super) fn departed(&self, rank: u32) {
+    pub(super) fn departed(&self, rank: u32, made: Option<Made>) {
         debug!(
             rank = self.key.rank,
             ranks = self.ranks,
@@ -276,7 +292,7 @@ impl Shared {
         );
         let since = Instant::now();
         self.tell(DEPARTURES, |inner| {
-            inner.peers[rank as usize] = Peer::Left { since }
+            inner.peers[rank as usize] = Peer::Left { since, made }
         });
     }
 

@@ -4,7 +4,7 @@ use super::{
     MAX_TIMEOUT,
     control::{Command, Token},
     health::{Health, Peer, Shared, name_of},
-    messages::Waits,
+    messages::{Made, Waits},
     rails::Roads,
     seat::{Host, HostKey, Seat, Spot, Table},
 };
@@ -192,16 +192,16 @@ impl Membership {
         Duration::from_millis(self.timeout_ms.load(Relaxed))
     }
 
-    /// Leaves in order: tells all others, so that the end of this process is no failure to them, and waits until they
+    /// Leaves in order: tells all others, with what it has called, if that is worth comparing, so that the end of this process is no failure to them, and waits until they
     /// have heard, [`LEAVE_WAIT`] at most. From then on `wake` is not called any more, and peers get no welcome.
     /// Later calls do nothing, nor does the call of a forked child.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn leave(&self, made: Option<Made>) {
         let shared = &self.health.0;
         if shared.check().is_err() || self.left.swap(true, Relaxed) {
             return;
         }
         shared.hush();
-        if shared.control.post(Command::Leave(shared.key)).is_ok() {
+        if shared.control.post(Command::Leave(shared.key, made)).is_ok() {
             shared.wait_settled(LEAVE_WAIT);
         }
     }
@@ -519,7 +519,7 @@ impl Deref for Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        self.leave();
+        self.leave(None);
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) enum Answer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Word {
     /// `rank` has left in order. To be passed on, and answered with [`Word::Heard`] when all behind have heard.
-    Left { rank: u32 },
+    Left { rank: u32, made: Option<Made> },
     /// The sender, and everybody behind it, has heard that `rank` left.
     Heard { rank: u32 },
     /// `rank` died. To be passed on.
@@ -61,6 +61,15 @@ pub(super) enum Word {
     Raise(Cause),
     /// Down the tree: this is what stopped the communicator.
     Verdict(Cause),
+}
+
+/// What a rank had called when it left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Made {
+    /// Collective calls.
+    pub(crate) calls: u32,
+    /// The last of them, if it is known.
+    pub(crate) last: Option<Call>,
 }
 
 /// The answer to who asks a rank what it is waiting for.

@@ -10,7 +10,10 @@
 //! A rank that has left stays in the tree until its process is gone, or until everybody has left: it still passes
 //! words on. Otherwise the tree would be rebuilt over and over while all ranks leave, as they do at the end.
 
-use super::{messages::Word, tree};
+use super::{
+    messages::{Made, Word},
+    tree,
+};
 use crate::types::Cause;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,7 +40,7 @@ pub(super) enum Effect {
     /// News for this rank: another died.
     Died(u32, String),
     /// News for this rank: another, or it itself, left in order.
-    Left(u32),
+    Left(u32, Option<Made>),
     /// News for this rank: what stopped the communicator.
     Verdict(Cause),
 }
@@ -53,6 +56,8 @@ pub(super) struct View {
     children: Vec<u32>,
     /// Ranks with whom there is a connection.
     connected: BTreeSet<u32>,
+    /// By rank that has left: what it had called, if it said so.
+    made: BTreeMap<u32, Made>,
     /// By rank that has left: the neighbours on whose side everybody has heard of it.
     heard: BTreeMap<u32, BTreeSet<u32>>,
     /// By rank that has left: the neighbour on the way to it whom we told so.
@@ -77,6 +82,7 @@ impl View {
             parent: None,
             children: Vec::new(),
             connected: BTreeSet::new(),
+            made: BTreeMap::new(),
             heard: BTreeMap::new(),
             told: BTreeMap::new(),
             unsettled: BTreeSet::new(),
@@ -137,7 +143,10 @@ impl View {
         self.moved = true;
         for (rank, standing) in (0..).zip(&self.standing) {
             let word = match standing {
-                Standing::Left | Standing::Gone if rank != peer => Word::Left { rank },
+                Standing::Left | Standing::Gone if rank != peer => Word::Left {
+                    rank,
+                    made: self.made.get(&rank).copied(),
+                },
                 Standing::Dead(how) if rank != peer => Word::Died {
                     rank,
                     how: how.clone(),
@@ -166,10 +175,10 @@ impl View {
     /// `peer` said `word`.
     pub(super) fn hear(&mut self, peer: u32, word: Word) {
         match word {
-            Word::Left { rank } if self.knows(rank) => self.depart(rank, Some(peer)),
+            Word::Left { rank, made } if self.knows(rank) => self.depart(rank, made, Some(peer)),
             Word::Heard { rank } if self.knows(rank) => {
                 self.heard.entry(rank).or_default().insert(peer);
-                self.depart(rank, Some(peer));
+                self.depart(rank, None, Some(peer));
                 self.settle(rank);
             }
             Word::Died { rank, how } if self.knows(rank) && rank != self.me => {
@@ -189,8 +198,8 @@ impl View {
     }
 
     /// This rank leaves.
-    pub(super) fn leave(&mut self) {
-        self.depart(self.me, None);
+    pub(super) fn leave(&mut self, made: Option<Made>) {
+        self.depart(self.me, made, None);
     }
 
     /// Something stopped this rank, or one below it.
@@ -200,14 +209,17 @@ impl View {
     }
 
     /// `rank` has left, as `peer` says, or as it itself says when it is this rank.
-    fn depart(&mut self, rank: u32, peer: Option<u32>) {
+    fn depart(&mut self, rank: u32, made: Option<Made>, peer: Option<u32>) {
         if self.standing[rank as usize] != Standing::Member {
             return;
         }
         self.standing[rank as usize] = Standing::Left;
         self.moved = true; // another one may be the next
-        self.effects.push(Effect::Left(rank));
-        self.flood(&Word::Left { rank }, [Some(rank), peer]);
+        if let Some(made) = made {
+            self.made.insert(rank, made);
+        }
+        self.effects.push(Effect::Left(rank, made));
+        self.flood(&Word::Left { rank, made }, [Some(rank), peer]);
         if self.nobody_left() {
             self.settle_all();
         } else {
@@ -387,7 +399,7 @@ mod tests {
                             self.minded.push((rank, r));
                         }
                     }
-                    Effect::Left(r) => assert!(self.left[me].insert(r)),
+                    Effect::Left(r, _) => assert!(self.left[me].insert(r)),
                     Effect::Verdict(c) => assert!(self.verdicts[me].replace(c).is_none()),
                 }
             }
@@ -477,7 +489,7 @@ mod tests {
             loop {
                 if !to_leave.is_empty() && order(3) == 0 {
                     let rank = to_leave.swap_remove(order(to_leave.len()));
-                    world.view(rank).leave();
+                    world.view(rank).leave(None);
                     world.apply(rank);
                 }
                 let moved = world.step();
@@ -555,8 +567,8 @@ mod tests {
     fn a_lone_rank_settles_and_decides_alone() {
         let mut view = View::new(0, 1);
         view.raise(cause(0));
-        view.leave();
-        assert_eq!(view.effects(), [Effect::Verdict(cause(0)), Effect::Left(0)]);
+        view.leave(None);
+        assert_eq!(view.effects(), [Effect::Verdict(cause(0)), Effect::Left(0, None)]);
         assert!(view.settled() && view.finished());
     }
 
@@ -575,7 +587,7 @@ mod tests {
         let mut view = View::new(1, 2);
         view.connect(0);
         for word in [
-            Word::Left { rank: 9 },
+            Word::Left { rank: 9, made: None },
             Word::Died {
                 rank: 9,
                 how: String::new(),

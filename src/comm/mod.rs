@@ -409,7 +409,7 @@ impl Drop for Communicator {
         }
         self.engine.stop();
         let membership = &self.engine.membership;
-        membership.leave();
+        membership.leave(self.engine.made());
         let (rank, ranks) = (membership.rank(), membership.ranks());
         let (calls, took) = (self.engine.calls(), began.elapsed());
         info!(rank, ranks, "end: left in {took:.1?} after {calls} calls");

@@ -1,7 +1,7 @@
 //! [`Member`]: a rank of this process, as the control thread keeps it.
 
 use super::{
-    super::{health::Shared, seat::Table, status::Inside, view::View},
+    super::{health::Shared, messages::Made, seat::Table, status::Inside, view::View},
     poller::Token,
 };
 use crate::{
@@ -81,8 +81,8 @@ impl Member {
         }
     }
 
-    pub(super) fn leave(&mut self) {
-        self.view.leave();
+    pub(super) fn leave(&mut self, made: Option<Made>) {
+        self.view.leave(made);
         self.leaving = true;
         self.welcome = None;
     }

@@ -7,7 +7,7 @@ mod poller;
 mod source;
 mod watch;
 
-use super::{env, health::Shared, seat::Table};
+use super::{env, health::Shared, messages::Made, seat::Table};
 use crate::{
     net::{Address, CommId, Packed, Protection, Secret},
     sys::{
@@ -75,7 +75,7 @@ pub(super) enum Command {
     /// It could not reach another rank.
     Lose(Key, u32, String),
     /// It leaves.
-    Leave(Key),
+    Leave(Key, Option<Made>),
     /// Let connections in by this socket, too.
     Listen(ProcessFd),
     /// A rank is to be woken when the poller sees this token.

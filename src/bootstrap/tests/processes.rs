@@ -153,7 +153,7 @@ fn play_rank() {
         let number: usize = number.parse().unwrap();
         match verb {
             "raise" => _ = member.raise(Cause::Aborted { rank: rank as u32 }),
-            "leave" => member.leave(),
+            "leave" => member.leave(None),
             "exit" => exit(0),
             "timeout" => member.set_timeout(Duration::from_millis(number as u64)),
             "switches" => answer(switches()),
@@ -234,14 +234,14 @@ fn play_forker() {
                 let refused = matches!(member.check(), Err(Error::Usage { .. }))
                     && matches!(member.open(0, Parcel::default()), Err(Error::Usage { .. }))
                     && member.raise(Cause::Aborted { rank: 7 }) == Cause::Aborted { rank: 7 };
-                member.leave();
+                member.leave(None);
                 let Ok(mine) = join(joining(&id, 4, rank)) else {
                     return false;
                 };
                 let met = mine.open((rank + 1) % 4, Parcel::default()).is_ok();
                 until("the neighbour's parcel", || !mine.arrivals().is_empty());
                 let calm = !mine.trouble();
-                mine.leave();
+                mine.leave(None);
                 refused && met && calm
             })
         })

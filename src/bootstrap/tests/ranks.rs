@@ -47,7 +47,7 @@ fn all_ranks_join_open_links_and_leave() {
         // One after the other: those who are left see the others as gone in order.
         for (rank, member) in members.iter().enumerate() {
             assert!(!member.trouble());
-            member.leave();
+            member.leave(None);
             for other in &members[rank + 1..] {
                 until("departures", || {
                     matches!(other.peer(rank), Peer::Left { .. }) && other.departures()
@@ -92,7 +92,7 @@ fn a_hundred_ranks() {
     let members = communicator(100);
     members[99].raise(Cause::Aborted { rank: 99 });
     until("the verdict", || members.iter().all(|m| m.verdict().is_some()));
-    thread::scope(|s| members.iter().for_each(|m| _ = s.spawn(|| m.leave())));
+    thread::scope(|s| members.iter().for_each(|m| _ = s.spawn(|| m.leave(None))));
     until("departures", || {
         (0..100).all(|r| matches!(members[0].peer(r), Peer::Left { .. }))
     });
@@ -154,7 +154,7 @@ fn leaving_lets_go_of_everything() {
         }
     });
     let members = join_all(joinings.collect());
-    members[0].as_ref().unwrap().leave();
+    members[0].as_ref().unwrap().leave(None);
     drop(members);
     until("the wakes to be dropped", || Arc::strong_count(&held) == 1);
 }

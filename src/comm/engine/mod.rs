@@ -34,7 +34,7 @@ use super::{
     plans::{Plans, Prepared},
 };
 use crate::{
-    bootstrap::Membership,
+    bootstrap::{Made, Membership},
     exec::{Completion, Fault, Outcome, Posted, Run, Sending, Wanted, Work, wait::Patience},
     log,
     mem::{Hold, Region},
@@ -46,7 +46,7 @@ use crate::{
         forced::Forced,
         layout::Blocks,
     },
-    record::{End, Recorder, write_flight},
+    record::{End, Record, Recorder, write_flight},
     sys::{biased::Biased, helpers::Helpers},
     transport::{CALL_LANES, MAX_MESSAGE, links::Links, shm::Bell, words_of},
     types::{Call, Cause, Collective, DType, Error, Reducing, Result},
@@ -420,6 +420,20 @@ impl Engine {
         let outcome: Outcome =
             outcome.ok_or_else(|| Error::internal("an operation was given up half done"))?;
         outcome.map_err(Error::Failed)
+    }
+
+    /// What this rank has called, if its communicator came to no bad end.
+    pub(super) fn made(&self) -> Option<Made> {
+        if self.closed().is_some() {
+            return None;
+        }
+        let calls = self.calls();
+        let records = self.recorder.records();
+        let mut last = records.iter().rev().filter_map(Record::call);
+        Some(Made {
+            calls,
+            last: last.find(|call| call.seq.wrapping_add(1) == calls).copied(),
+        })
     }
 
     /// Accepts no call any more, waits for those under way, and looks whether they were the same on another rank.

@@ -5,7 +5,7 @@
 //! were. What no message tells any more, because no call follows, is compared when a communicator is finalized.
 
 use crate::{
-    bootstrap::{Membership, Peer, Waits},
+    bootstrap::{Made, Membership, Peer, Waits},
     exec::Fault,
     record::{Record, later},
     types::{Call, Cause, Operation},
@@ -36,8 +36,8 @@ pub(super) fn before(membership: &Membership, fault: &Fault) -> Option<Cause> {
     }
 }
 
-/// What differs between the calls of this rank, which makes no more, and those of the next one. As all ranks do so, a difference
-/// is found. Waits a while until that rank has made as many.
+/// What differs between the calls of this rank, which makes no more, and those of the next one and of all that have left. As all ranks
+/// do so, a difference is found. Waits a while until the next one has made as many.
 pub(super) fn at_end(membership: &Membership, calls: u32) -> Option<Cause> {
     let next = (membership.rank() + 1) % membership.ranks();
     if next == membership.rank() {
@@ -46,8 +46,13 @@ pub(super) fn at_end(membership: &Membership, calls: u32) -> Option<Cause> {
     let (until, mut nap) = (Instant::now() + LAST_WAIT, FIRST_NAP);
     for asked in 1.. {
         // A rank that has found a difference tells all before it leaves, and word of either comes the same way.
-        if membership.trouble() || !matches!(membership.peer(next), Peer::Alive) {
+        if membership.trouble() {
             return membership.verdict();
+        }
+        let left = membership.left();
+        let differs = left.iter().find_map(|left| with_left(membership, calls, left));
+        if differs.is_some() || !matches!(membership.peer(next), Peer::Alive) {
+            return differs.or_else(|| membership.verdict());
         }
         if let Some(answer) = membership.calls_of(next) {
             if let Some(cause) = first_difference(membership, next, &answer) {
@@ -68,6 +73,37 @@ pub(super) fn at_end(membership: &Membership, calls: u32) -> Option<Cause> {
         nap = (nap * 2).min(LONGEST_NAP);
     }
     None
+}
+
+/// What differs between the calls of this rank and those of one that has left.
+fn with_left(membership: &Membership, calls: u32, (peer, made): &(usize, Made)) -> Option<Cause> {
+    let all = membership.recorder().records();
+    let ours: Vec<Call> = all.iter().filter_map(Record::call).copied().collect();
+    let (me, last) = (membership.rank() as u32, made.last);
+    let call = |seq: u32| ours.iter().copied().find(|call| call.seq == seq);
+    let newest = call(calls.wrapping_sub(1));
+    if made.calls == calls {
+        let (ours, theirs) = (newest?, last?);
+        return (!theirs.agrees_with(&ours)).then(|| mismatch(membership, ours, (*peer, theirs)));
+    }
+    let has_more = later(made.calls, calls) == made.calls;
+    let ours = if has_more {
+        newest
+    } else {
+        call(made.calls).or(newest)
+    };
+    let (rank, seen_by, during) = match has_more {
+        true => (me, *peer as u32, last),
+        false => (*peer as u32, me, ours),
+    };
+    Some(match (ours, last) {
+        (Some(ours), Some(theirs)) => mismatch(membership, ours, (*peer, theirs)),
+        _ => Cause::Left {
+            rank,
+            seen_by,
+            during: during.map(Operation::from),
+        },
+    })
 }
 
 /// The first call that `peer` has made beyond this rank's, which has ended its work with so many.

@@ -92,7 +92,7 @@ pub(super) fn under_way(membership: &Membership, links: &Links, cause: &Cause) -
     };
     let gone_for = match membership.peer(rank as usize) {
         Peer::Alive => return false,
-        Peer::Left { since } | Peer::Dead { since, .. } => since.elapsed(),
+        Peer::Left { since, .. } | Peer::Dead { since, .. } => since.elapsed(),
     };
     gone_for < UNDER_WAY && membership.verdict().is_none() && links.may_bring_more(rank as usize)
 }

@@ -233,7 +233,7 @@ impl EventLoop {
                 }
                 Command::Raise(key, cause) => self.stir(key, |member| member.view.raise(cause)),
                 Command::Lose(key, rank, how) => self.stir(key, |member| member.view.lose(rank, how)),
-                Command::Leave(key) => self.stir(key, Member::leave),
+                Command::Leave(key, made) => self.stir(key, |member| member.leave(made)),
                 Command::Listen(listener) => self.listen(listener),
                 Command::Alarm(key, token) => {
                     if let Some(member) = self.members.get_mut(&key) {
@@ -245,7 +245,7 @@ impl EventLoop {
         }
         if goodbye && self.goodbye == Goodbye::NotYet {
             self.goodbye = Goodbye::Begun;
-            self.members.values_mut().for_each(Member::leave);
+            self.members.values_mut().for_each(|member| member.leave(None));
             self.stirred.extend(self.members.keys());
         }
     }
@@ -355,7 +355,7 @@ impl EventLoop {
                     }
                 }
                 Effect::Died(rank, how) => member.shared.died(rank, how),
-                Effect::Left(rank) => member.shared.departed(rank),
+                Effect::Left(rank, made) => member.shared.departed(rank, made),
                 Effect::Verdict(cause) => member.shared.conclude(cause),
             }
         }
