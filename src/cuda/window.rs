@@ -480,12 +480,12 @@ impl Window {
 impl Own {
     fn new(driver: &'static Driver, context: Context, current: &Current<'_>) -> Result<Self> {
         let kernels = Loaded::of(driver, context)?;
-        queues::prepare(driver, context)?;
         let memory = Allocation::new(driver, context, BYTES + size_of::<Entry>())?;
         let order = Mutex::new(Order {
             last: Event::new(current, driver)?,
             captured: (Event::new(current, driver)?, None),
         });
+        queues::prepare(driver, context)?;
         Ok(Own {
             context: driver.id_of(context)?,
             memory,
