@@ -304,7 +304,7 @@ fn a_silent_rank_is_named_past_the_deadline() {
         };
         assert_eq!(ranks, &[2], "{error:?}");
         let text = cause.to_string();
-        let says = "; the last call of rank 2 is call #0 barrier(), and it is behind in that";
+        let says = "; the last call of rank 2 is call #0 barrier(), and what is waited for it has not done";
         assert!(text.contains(says), "{text}");
     }
 }

@@ -207,6 +207,10 @@ impl Whereabouts {
             (None, _) => Ok(()),
             // It has made the call, and so is in it.
             (Some(Operation::Collective(call)), Says::Last(Some(last))) if *last == call => Ok(()),
+            // "That" would be its last call.
+            (behind_in, Says::Last(Some(_))) if behind_in == told => {
+                f.write_str(", and what is waited for it has not done")
+            }
             (behind_in, _) if behind_in == told => f.write_str(", and it is behind in that"),
             (Some(behind_in), _) => write!(f, ", and it is behind in {behind_in}"),
         }
