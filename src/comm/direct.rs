@@ -444,7 +444,7 @@ impl Direct<'_> {
         let (engine, call) = (&self.comm.engine, self.call());
         let words = call.signature().to_vec();
         let all = Owned::new(vec![0; words.len() * self.comm.ranks()]);
-        let what = (words.len(), DType::Uint32, Op::Sum);
+        let what = (words.len(), DType::Uint32, Call::ON_DEVICE);
         let memory = [Some(Owned::new(words).hold()), Some(all.hold())];
         let (told, me, flags) = (
             all.hold(),

@@ -24,7 +24,7 @@ use crate::{
     },
     exec::Completion,
     mem::{Owned, Region},
-    types::{Call, Cause, Collective, DType, Error, Op, Reducing, Result},
+    types::{Call, Cause, Collective, DType, Error, Reducing, Result},
 };
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ impl Meeting {
         let memory = [Some(Owned::new(words).hold()), Some(all.hold())];
         let completion = Completion::with_hook(Box::new(|_| ()));
         let start = Start::now(Arc::clone(&completion), false);
-        let what = (WORDS, DType::Uint32, Op::Sum);
+        let what = (WORDS, DType::Uint32, Call::ON_DEVICE);
         comm.begin_collective(Collective::AllGather, memory, what, start)?;
         self.told = Told::Begun(completion, all);
         Ok(())
@@ -102,7 +102,18 @@ impl Meeting {
         let mut words = vec![0u32; WORDS * comm.ranks()];
         match &self.told {
             Told::All => return Ok(()),
-            Told::Nothing => comm.all_gather(&self.words(), &mut words)?,
+            Told::Nothing => {
+                let (mine, all) = (self.words(), Region::of_mut(&mut words));
+                let (collective, op) = (Collective::AllGather, Call::ON_DEVICE);
+                comm.collective(
+                    collective,
+                    Some(Region::of(&mine)),
+                    Some(all),
+                    WORDS,
+                    DType::Uint32,
+                    op,
+                )?;
+            }
             Told::Begun(completion, all) => {
                 comm.wait_for(completion)?;
                 Region::of_mut(&mut words).copy_from(&all.hold().region());

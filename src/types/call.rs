@@ -195,7 +195,7 @@ pub struct Call {
     /// Type of the elements; [`DType::Uint8`] where there is no vector.
     pub dtype: DType,
     /// The reduction; [`Op::Sum`] where the collective does not reduce. By another one an all-gather is told to be that of a
-    /// split ([`Call::is_split`]).
+    /// split ([`Call::is_split`]) or of a collective on memory of devices ([`Call::is_on_device`]).
     pub op: Op,
 }
 
@@ -203,6 +203,9 @@ impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_split() {
             return write!(f, "call #{} split()", self.seq);
+        }
+        if self.is_on_device() {
+            return write!(f, "call #{} on memory of devices", self.seq);
         }
         write!(f, "call #{} {}(", self.seq, self.collective.name())?;
         if self.collective.has_given_blocks() && !self.collective.counts_by_pair() {
@@ -244,6 +247,16 @@ impl Call {
     /// Whether this is the all-gather of a split or a duplication, and not one of the program's.
     pub fn is_split(&self) -> bool {
         self.collective == Collective::AllGather && self.op == Call::SPLIT
+    }
+
+    /// The operation of the all-gather by which the ranks tell each other what they call on memory of devices.
+    #[cfg(feature = "cuda")]
+    pub(crate) const ON_DEVICE: Op = Op::BitAnd;
+
+    /// Whether this is the all-gather of a collective on memory of devices that goes from device to device, which is told by its own name
+    /// where it differs from another rank's.
+    pub fn is_on_device(&self) -> bool {
+        self.collective == Collective::AllGather && self.op == Op::BitAnd
     }
 
     /// Whether this may be the same call as `other`, another rank's with the same number.
@@ -515,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_is_no_all_gather() {
+    fn a_split_and_what_goes_beside_a_device_are_no_all_gathers() {
         let gather = Call {
             seq: 3,
             collective: Collective::AllGather,
@@ -528,9 +541,18 @@ mod tests {
             ..gather
         };
         assert_ne!(gather.signature(), split.signature());
+        let on_device = Call {
+            op: Op::BitAnd,
+            ..gather
+        };
+        assert_ne!(gather.signature(), on_device.signature());
         assert_eq!(
-            [gather, split].map(|call| call.to_string()),
-            ["call #3 allgather(2 x int64)", "call #3 split()"]
+            [gather, split, on_device].map(|call| call.to_string()),
+            [
+                "call #3 allgather(2 x int64)",
+                "call #3 split()",
+                "call #3 on memory of devices"
+            ]
         );
     }
 }
