@@ -4,7 +4,8 @@
 //! All-gather: in each round a rank passes on all the blocks that it has, and no block is sent twice to the same rank. In round
 //! j the rank has the blocks of itself and the 2^j − 1 ranks after it, sends them to the rank 2^j before it, and gets as many
 //! from the rank 2^j after it; the last round sends what is still missing. Blocks lie at their places from the beginning: slices
-//! go round at the end of the vector, so that nothing is turned afterwards.
+//! go round at the end of the vector, so that nothing is turned afterwards. Where n is a power of two up to 64 the two ranks
+//! are one, at which bit j differs (recursive doubling): what they have are the blocks of ranks that are alike from that bit on.
 //!
 //! All-to-all: a block that has d ranks to go travels by the powers of two that d is made of. In round j a rank sends about half
 //! of all blocks, those with bit j in their d, to the rank 2^j after it, and gets as many of others in their place; each block
@@ -43,13 +44,17 @@ fn all_gather(request: &Request) -> Schedule {
     let run = |first: usize, blocks: usize| Slice::run(Output, Affine::fixed(first % n), blocks);
     let mut items = vec![super::keep(me)];
     for (distance, blocks) in rounds(n) {
-        let (to, from) = (
-            Affine::fixed((me + n - distance) % n),
-            Affine::fixed((me + distance) % n),
-        );
-        items.push(Item::Step(Step::copy(Source::Slice(run(me, blocks))).send(to)));
+        let (from, to) = super::partners(n, me, distance);
+        let first = |rank: usize| match super::is_paired(n) {
+            true => rank & !(distance - 1),
+            false => rank,
+        };
+        let (sent, came) = (run(first(me), blocks), run(first(from), blocks));
         items.push(Item::Step(
-            Step::copy(Source::Recv(from)).store(run(me + distance, blocks)),
+            Step::copy(Source::Slice(sent)).send(Affine::fixed(to)),
+        ));
+        items.push(Item::Step(
+            Step::copy(Source::Recv(Affine::fixed(from))).store(came),
         ));
     }
     Schedule::plain(n, n, items)
@@ -79,7 +84,7 @@ fn all_gather_counts(load: &Load) -> Counts {
         peers: rounds,
         message: block * (ranks / 2.0).ceil(),
         lead: 0.0,
-        general: true,
+        general: !super::is_paired(load.ranks),
         busiest: each,
         all: Work {
             messages: ranks * each.messages,

@@ -190,6 +190,22 @@ fn keep_step(me: usize) -> Step {
     Step::copy(Source::Slice(own(Buffer::Input))).store(own(Buffer::Output))
 }
 
+/// Whether ranks that are a power of two apart may exchange in pairs, so that credits go with messages the other way. Of more ranks
+/// schedules are rather turned copies of each other, of which one is proved and simulated for all.
+pub(in crate::plan) fn is_paired(n: usize) -> bool {
+    n.is_power_of_two() && n <= MOST_PAIRED
+}
+
+/// The ranks `distance`, a power of two, after and before `me`; of ranks [in pairs](is_paired) both are the one at which that bit differs.
+fn partners(n: usize, me: usize, distance: usize) -> (usize, usize) {
+    match is_paired(n) {
+        true => (me ^ distance, me ^ distance),
+        false => ((me + distance) % n, (me + n - distance) % n),
+    }
+}
+
+const MOST_PAIRED: usize = 64;
+
 /// `step`, `count` times.
 fn repeat(count: usize, step: Step) -> Item {
     Item::Repeat {

@@ -7,6 +7,8 @@
 //! block, and half of all blocks go to the next rank only: of ranks that are numbered host by host the network carries
 //! little. Every block comes to each rank once, so that no all-gather sends less.
 //!
+//! Where n is a power of two up to 64 the ranks d after and before are both the one at which bit j differs: modulo 2d that is the same.
+//!
 //! A reduce-scatter is the reverse: partial sums go the same way back, from the nearest to the farthest, and each rank
 //! adds what comes to what it has. 16- and 8-bit floats are rounded in each round.
 //!
@@ -55,7 +57,7 @@ fn all_gather(n: usize, me: usize) -> Vec<Step> {
     let mut steps = vec![super::keep_step(me)];
     let rounds: Vec<Round> = rounds(n).collect();
     for round in rounds.iter().rev() {
-        let (next, prev) = ((me + round.distance) % n, (me + n - round.distance) % n);
+        let (next, prev) = super::partners(n, me, round.distance);
         let sent = round.blocks(Output, me, n);
         let came = round.blocks(Output, prev, n);
         steps.push(Step::copy(Source::Slice(sent)).send(Affine::fixed(next)));
@@ -74,7 +76,7 @@ fn reduce_scatter(n: usize, me: usize) -> Vec<Step> {
     let mut held = Input;
     let last = rounds(n).count() - 1;
     for (i, round) in rounds(n).enumerate() {
-        let (next, prev) = ((me + round.distance) % n, (me + n - round.distance) % n);
+        let (next, prev) = super::partners(n, me, round.distance);
         let sent = round.blocks(held, prev, n);
         let mine = round.blocks(held, me, n);
         steps.push(Step::copy(Source::Slice(sent)).send(Affine::fixed(prev)));

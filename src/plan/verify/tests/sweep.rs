@@ -97,10 +97,11 @@ fn every_algorithm_is_proved_and_folding_says_the_same() {
     println!("counted: {proved} collectives among 1 to {EXACT} ranks are proved");
 }
 
-/// Whether the ranks' schedules are turned copies of each other. Partners at distances of powers of two are not.
+/// Whether the ranks' schedules are turned copies of each other. Those in which ranks exchange in pairs are not.
 fn folds(algorithm: &Algorithm, collective: Collective, ranks: usize) -> bool {
     match algorithm.name {
         _ if collective.root().is_some() => false,
+        "bruck" | "pat" if collective != Collective::AlltoAll => ranks <= 2 || !algo::is_paired(ranks),
         "direct" | "oneshot" | "pairwise" | "ring" | "bruck" | "pat" => true,
         "doubling" | "halving" => ranks <= 2,
         "doubletree" | "hierarchical" | "hierarchical-ring" => ranks == 1,
