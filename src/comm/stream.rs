@@ -34,6 +34,8 @@ pub struct Stream(Arc<Shared>);
 
 struct Shared {
     queue: Mutex<Queue>,
+    /// Held from an operation's getting its place here until it has its place among its communicator's.
+    order: Mutex<()>,
     changed: Condvar,
 }
 
@@ -92,6 +94,7 @@ impl Stream {
     pub fn new() -> Self {
         Stream(Arc::new(Shared {
             queue: Mutex::default(),
+            order: Mutex::default(),
             changed: Condvar::new(),
         }))
     }
@@ -133,6 +136,12 @@ impl Stream {
         queue.push(What::Callback(Box::new(callback)));
         self.0.advance(&mut queue);
         Ok(())
+    }
+
+    /// Keeps the calls of other threads out while operations get their places, here and in their communicators: where the two orders
+    /// differed operations would wait for each other.
+    pub(crate) fn in_order(&self) -> MutexGuard<'_, ()> {
+        self.0.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A place in the stream for operations that begin together.

@@ -237,6 +237,8 @@ fn defer(entry: &Arc<Entry>, how: How) -> Result<()> {
         }
     });
     now.map_or(Ok(()), |deferred| {
+        let stream = deferred.stream().cloned();
+        let _order = stream.as_ref().map(|stream| stream.in_order());
         match deferred.begin(false, &mut Batches::default())? {
             #[cfg(feature = "cuda")]
             Begun::OnDevice(entry, tail) => entry.communicator()?.end_on(tail),
@@ -385,6 +387,14 @@ impl Deferred {
         })
     }
 
+    /// The stream that it is in, if that is one of ccl's.
+    fn stream(&self) -> Option<&Arc<Stream>> {
+        match &self.how {
+            How::OnHost { stream, .. } => stream.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Whether the group's end waits for it.
     fn is_waited(&self) -> bool {
         matches!(
@@ -437,6 +447,15 @@ impl Group {
         let (mut waited, mut failure) = (Vec::new(), None);
         #[cfg(feature = "cuda")]
         let mut tails = Vec::new();
+        let mut streams: Vec<Arc<Stream>> = self
+            .deferred
+            .iter()
+            .filter_map(|one| one.stream().cloned())
+            .collect();
+        // All threads take them in one order.
+        streams.sort_unstable_by_key(Arc::as_ptr);
+        streams.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let order: Vec<_> = streams.iter().map(|stream| stream.in_order()).collect();
         let mut batches = Batches::default();
         for deferred in self.deferred {
             match deferred.begin(attended, &mut batches) {
@@ -452,6 +471,7 @@ impl Group {
         }
         // Nothing more comes: what is put into the streams from now on may begin when these are over.
         drop(batches);
+        drop(order);
         let mut note = |ended: Result<()>| failure = failure.take().or(ended.err());
         #[cfg(feature = "cuda")]
         {
