@@ -3,6 +3,7 @@
 use super::{Communicator, Config};
 use crate::{
     bootstrap::UniqueId,
+    sys::thread::stack,
     types::{Error, Result, check_ranks},
 };
 use std::{
@@ -65,7 +66,9 @@ pub(crate) fn together<T: Send, M: FnOnce() -> Result<T> + Send>(
                 });
                 made.map_err(fail).ok()
             };
-            let begun = thread::Builder::new().spawn_scoped(scope, make);
+            let begun = thread::Builder::new()
+                .stack_size(stack())
+                .spawn_scoped(scope, make);
             let none = |e| {
                 fail(Error::system(
                     "cannot start a thread that makes a communicator",

@@ -53,7 +53,7 @@ pub(crate) fn spawn_quiet<T: Send + 'static>(
     let code = unsafe {
         libc::pthread_attr_init(attributes.as_mut_ptr());
         libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
-        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK + of_program());
+        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack());
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
         let code = libc::pthread_create(id.as_mut_ptr(), attributes.as_ptr(), start::<T>, work.cast());
@@ -150,6 +150,11 @@ extern "C" fn start<T>(work: *mut c_void) -> *mut c_void {
 static KEPT: AtomicPtr<Kept> = AtomicPtr::new(ptr::null_mut());
 /// Bytes, as the standard library's threads have.
 const STACK: usize = 2 << 20;
+
+/// Bytes of a thread's stack, of which the library has as many as the standard library's threads.
+pub(crate) fn stack() -> usize {
+    STACK + of_program()
+}
 
 /// Bytes of a thread's stack that the C library takes for the program's thread-local variables, where it tells.
 fn of_program() -> usize {

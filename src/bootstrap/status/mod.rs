@@ -20,7 +20,11 @@ use super::{
 };
 use crate::{
     net::{Channel, Connection, Failure, Packed, Patience, Protection, Role, Secret, Target},
-    sys::{host, per_process::PerProcess, thread::spawn_quiet},
+    sys::{
+        host,
+        per_process::PerProcess,
+        thread::{spawn_quiet, stack},
+    },
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -249,6 +253,7 @@ pub(crate) fn several<A: Sync, T: Send>(all: &[A], at_once: usize, body: impl Fn
             // With fewer it takes longer.
             let _ = Builder::new()
                 .name("ccl-status".to_owned())
+                .stack_size(stack())
                 .spawn_scoped(scope, work);
         }
         work();
