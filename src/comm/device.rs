@@ -630,7 +630,7 @@ impl Communicator {
     }
 
     /// Ends the communicator, unless that is what has ended an operation.
-    fn give_up(&self, error: &Error) {
+    pub(super) fn give_up(&self, error: &Error) {
         if !matches!(error, Error::Failed(_) | Error::Closed(_)) {
             self.abort();
         }

@@ -186,6 +186,10 @@ impl Meeting {
             side.ready.wait(&current, stream)?;
         }
         let worked = self.work(comm, &windows.window, &current, &sides);
+        if let Err(error) = &worked {
+            // Before the others go on: theirs holds anything.
+            comm.give_up(error);
+        }
         // At any rate: what was given uses the buffers of all.
         let end = self.seat.events().record(&current, self.device.driver, stream);
         let end = end.inspect_err(|_| {
