@@ -159,7 +159,8 @@ unsafe fn run_checked(
 ///
 /// With CCL_CUDA_DIRECT=on collectives that have a buffer, but for V forms, can be captured into a CUDA graph, by all ranks; all
 /// else is a cclInvalidUsage, and the capture goes on. All ranks launch their graphs in one order with their calls, as often as they
-/// like. A launch has no deadline, nor is it checked that the ranks launch the same; when a rank is lost or aborts the graph goes on,
+/// like; where launches, or launches and calls, of one communicator are in several streams the program has these wait for each
+/// other. A launch has no deadline, nor is it checked that the ranks launch the same; when a rank is lost or aborts the graph goes on,
 /// with anything in the buffers, and cclCommGetAsyncError tells. No graph is launched once its communicator is destroyed, or that of
 /// another rank. That calls differ may be told a little after the streams have gone on.
 ///
