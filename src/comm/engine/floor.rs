@@ -1,6 +1,6 @@
 //! [`Floor`]: links and operations under way; [`Held`]: having it; [`Turns`]: who waits for it.
 
-use super::{Engine, jobs::Jobs, quick::Lately};
+use super::{Engine, jobs::Jobs, quick::Lately, reasons::FIRST_QUESTION};
 use crate::{
     exec::wait::Patience,
     sys::biased::{Guard, Waiters},
@@ -28,6 +28,8 @@ pub(super) struct Floor {
     lost: Duration,
     /// Rounds with something under way, whoever led.
     rounds: u32,
+    /// When others were last asked about what stood still.
+    asked: Option<Instant>,
 }
 
 /// How many calls went which way.
@@ -51,6 +53,7 @@ impl Floor {
             looked: None,
             lost: Duration::ZERO,
             rounds: 0,
+            asked: None,
         }
     }
 
@@ -76,6 +79,19 @@ impl Floor {
         }
         self.rounds = self.rounds.wrapping_add(1);
         self.rounds.is_multiple_of(LOOK_EVERY)
+    }
+
+    /// Whether others may be asked about what has stood still, of which the longest has done so for `longest`: after a while, and then
+    /// ever more rarely, unless the leader `wants` to.
+    pub(super) fn may_ask(&mut self, longest: Duration, wants: bool) -> bool {
+        if longest < FIRST_QUESTION {
+            return false;
+        }
+        let may = wants || self.asked.is_none_or(|asked| asked.elapsed() >= longest / 2);
+        if may {
+            self.asked = Some(Instant::now());
+        }
+        may
     }
 
     /// The leader looks at the clock.

@@ -33,6 +33,8 @@ pub(super) struct Own<'m> {
     pub(super) bytes: u64,
     /// A bit for each.
     pub(super) lanes: u32,
+    /// Since when it stands still, if it does and something else is under way: what that moves is no sign of this call's life.
+    pub(super) since: Option<Instant>,
 }
 
 /// How long to lead.
@@ -243,6 +245,11 @@ impl Engine {
             return Ok(Progress::Blocked);
         };
         let polled = own.run.poll(own.work, &floor.links);
+        match polled {
+            Ok(Progress::Blocked) if floor.is_idle() => {}
+            Ok(Progress::Blocked) => _ = own.since.get_or_insert_with(Instant::now),
+            _ => own.since = None,
+        }
         polled.map_err(|fault| self.cause_of(fault, Some(own.call.into())))
     }
 
@@ -384,8 +391,12 @@ impl Engine {
         ask: bool,
     ) -> Result<Progress, Cause> {
         let (membership, limit) = (&*self.membership, self.timeout());
+        let all = stuck(floor, own.as_ref(), waited);
+        let longest = all.iter().map(|one| one.waited).max().unwrap_or_default();
+        let asks = floor.may_ask(longest, ask);
         let mut outcome = Progress::Blocked;
-        for (i, one) in stuck(floor, own.as_ref(), waited).into_iter().enumerate() {
+        for (i, one) in all.into_iter().enumerate() {
+            let ask = asks && one.waited >= FIRST_QUESTION;
             if ask {
                 let (rank, ranks) = (membership.rank(), membership.ranks());
                 let (waits_for, waited) = (&one.waits_for, one.waited);
@@ -411,21 +422,31 @@ impl Engine {
                 progress = self.round(floor, own, until)?;
             }
             let is_own = i == 0 && own.is_some();
-            if progress == Progress::Done || progress == Progress::Moved && is_own {
+            let is_over = progress == Progress::Done && is_own;
+            // Only of what was not tracked it is not known whether it is this that moved.
+            let may_have_moved = progress == Progress::Moved && is_own && one.waited.is_zero();
+            if is_over || may_have_moved {
                 return Ok(progress);
             }
-            if progress == Progress::Moved {
-                outcome = progress;
-            }
-            // What moved itself waits anew.
-            let still = stuck(floor, own.as_ref(), waited);
+            // What moved itself waits anew. Of messages the oldest is late, whomever the others are with.
+            let again = match progress {
+                Progress::Blocked => waited,
+                Progress::Moved | Progress::Done => Duration::ZERO,
+            };
+            let is_late = matches!(cause, Cause::Late { .. });
+            let still = stuck(floor, own.as_ref(), again);
             let same = |other: &Stuck| {
                 other.operation == one.operation
-                    && other.waits_for == one.waits_for
+                    && (is_late || other.waits_for == one.waits_for)
                     && other.waited >= one.waited
             };
             if still.iter().any(same) && !reasons::under_way(membership, &floor.links, &cause) {
                 return Err(reasons::raise(membership, cause));
+            }
+            match progress {
+                Progress::Done => return Ok(progress),
+                Progress::Moved => outcome = progress,
+                Progress::Blocked => {}
             }
         }
         Ok(outcome)
@@ -448,7 +469,7 @@ fn stuck(floor: &Floor, own: Option<&Own<'_>>, waited: Duration) -> Vec<Stuck> {
     let own = own.map(|own| Stuck {
         operation: Some(own.call.into()),
         waits_for: own.run.waits_for(),
-        waited,
+        waited: own.since.map_or(waited, |since| waited.max(floor.elapsed(since))),
     });
     let mut all: Vec<Stuck> = own.into_iter().collect();
     floor.jobs.stuck(&mut all, |since| floor.elapsed(since));

@@ -295,6 +295,7 @@ impl Engine {
                 call: placed.call,
                 bytes: placed.bytes,
                 lanes: placed.lanes(),
+                since: None,
             };
             self.lead(floor, Some(own), Until::OwnDone)
         };
@@ -472,8 +473,11 @@ impl Engine {
         if self.finalized.load(SeqCst) {
             return Err(Error::usage("the communicator was finalized: make a new one"));
         }
-        match self.closed.get() {
-            Some(cause) => Err(Error::Closed(cause.clone())),
+        if let Some(cause) = self.closed.get() {
+            return Err(Error::Closed(cause.clone()));
+        }
+        match self.membership.verdict() {
+            Some(cause) => Err(Error::Failed(self.close(cause))),
             None => Ok(()),
         }
     }

@@ -131,15 +131,20 @@ pub(super) fn difference(membership: &Membership, links: &Links, stuck: &Stuck) 
 
 /// Who is late when a wait has lasted until the deadline: not those that only wait themselves.
 pub(super) fn late(membership: &Membership, stuck: &Stuck, after: Duration) -> Cause {
-    let anyone: Vec<usize>;
-    let waits_for = if stuck.waits_for.is_empty() {
-        anyone = (0..membership.ranks())
+    let anyone = || {
+        (0..membership.ranks())
             .filter(|&rank| rank != membership.rank())
-            .collect();
-        &anyone
-    } else {
-        &stuck.waits_for
+            .collect()
     };
+    // Of messages the oldest is late, and not those that others are with.
+    let waits_for: Vec<usize> = match stuck.operation {
+        Some(Operation::Transfer(Transfer::Send { to, .. })) => vec![to as usize],
+        Some(Operation::Transfer(Transfer::Recv { from: Some(from), .. })) => vec![from as usize],
+        Some(Operation::Transfer(Transfer::Recv { from: None, .. })) => anyone(),
+        _ if stuck.waits_for.is_empty() => anyone(),
+        _ => stuck.waits_for.clone(),
+    };
+    let waits_for = &waits_for;
     membership.set_waiting(waits_for, stuck.operation, stuck.waited);
     let (ranks, mut found) = membership.late(waits_for, stuck.operation);
     found.truncate(MOST_TOLD);
