@@ -112,14 +112,18 @@ pub(super) fn difference(membership: &Membership, links: &Links, stuck: &Stuck) 
             return Some(first);
         }
         let ours = ours?;
-        let made = answer.made(ours.seq).filter(|made| !made.agrees_with(&ours));
+        let (same, made) = match answer.made(ours.seq) {
+            Some(made) if made.agrees_with(&ours) => (true, None),
+            made => (false, made),
+        };
         let waits_in = match answer.waits_in {
             Some(Operation::Collective(call)) => Some(call),
             Some(Operation::Transfer(_)) | None => None,
         };
         let later = waits_in.filter(|call| call.seq.wrapping_sub(ours.seq).cast_signed() > 0);
-        // What it waits for may still be here, and what it has sent under way.
-        let may_come = links.may_bring_more(rank) && stuck.waited < UNDER_WAY;
+        // What it waits for may still be here, and what it has sent under way: where it has made this call, too, for as long as a network
+        // likes that lost something and tries again.
+        let may_come = links.may_bring_more(rank) && (same || stuck.waited < UNDER_WAY);
         let later = later.filter(|_| !may_come && !unsent.contains(&rank));
         let here = (membership.rank() as u32, ours.into());
         made.or(later).map(|theirs| Cause::Mismatch {
