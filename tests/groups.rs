@@ -7,7 +7,10 @@ use common::{config, with_ranks};
 use std::{
     sync::{
         Arc, Barrier,
-        atomic::{AtomicUsize, Ordering::SeqCst},
+        atomic::{
+            AtomicBool, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     thread,
     time::{Duration, Instant},
@@ -567,5 +570,66 @@ fn a_failure_ends_all_that_is_under_way() {
         ended(receive.and_then(|receive| receive.wait().map(drop)));
         ended(sum.and_then(|sum| sum.wait().map(drop)));
         gone.wait();
+    });
+}
+
+#[test]
+fn threads_that_share_a_stream_give_it_one_order() {
+    with_ranks(1, &config(), |comm| {
+        let stream = Stream::new();
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for i in 0..2000u32 {
+                        let sum = comm.begin().on(&stream).all_reduce(vec![i], Op::Sum).unwrap();
+                        assert_eq!(sum.wait().unwrap(), [i]);
+                    }
+                });
+            }
+        });
+        stream.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn messages_beside_a_call_do_not_put_off_its_deadline() {
+    let mut config = config();
+    config.timeout = Some(Duration::from_millis(500));
+    with_ranks(2, &config, |comm| {
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            if comm.rank() == 0 {
+                scope.spawn(|| {
+                    let late = comm.barrier().unwrap_err().to_string();
+                    assert!(late.contains("rank 1 stayed silent"), "{late}");
+                    is_over.store(true, Relaxed);
+                });
+            }
+            // Until rank 0's barrier has failed, and with it the communicator.
+            let (mut x, other) = ([0u8], 1 - comm.rank());
+            loop {
+                let went = match comm.rank() {
+                    0 => comm.send(&[1u8], other).and_then(|()| comm.recv(&mut x, other)),
+                    _ => comm.recv(&mut x, other).and_then(|_| comm.send(&[1u8], other)),
+                };
+                if went.is_err() {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        assert!(comm.rank() == 1 || is_over.into_inner());
+    });
+}
+
+#[test]
+fn a_revoked_communicator_takes_no_messages() {
+    with_ranks(1, &config(), |comm| {
+        comm.revoke();
+        while comm.failure().is_none() {
+            thread::yield_now();
+        }
+        let refused = comm.begin().send(vec![1u8], 0, 0).map(drop).unwrap_err();
+        assert!(refused.to_string().contains("revoked"), "{refused}");
     });
 }
