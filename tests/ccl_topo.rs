@@ -460,7 +460,11 @@ fn simulate_tells_how_long_calls_take() {
         (&["simulate", "allreduce", "1G", "--fabric", "tree"], "tree:HOSTS"),
         (
             &["simulate", "allreduce", "1G", "--hosts", "0"],
-            "at least one host",
+            "a number from 1 ",
+        ),
+        (
+            &["simulate", "allreduce", "1G", "--link-bandwidth", "0"],
+            "a number above 0",
         ),
     ] {
         let (status, told) = fails(words);
