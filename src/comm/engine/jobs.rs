@@ -122,6 +122,9 @@ impl Jobs {
         }
         // Gates open meanwhile, those of a stream in its order: looked at from the last on, one is open only if all before it are.
         let mut may_begin: SmallVec<[bool; 32]> = self.messages.iter().rev().map(Job::may_begin).collect();
+        if !may_begin.contains(&true) {
+            return Ok(false);
+        }
         let (mut any, mut fault) = (false, None);
         for job in std::mem::take(&mut self.messages) {
             if may_begin.pop() != Some(true) || fault.is_some() {

@@ -43,6 +43,9 @@ pub(super) fn at_end(membership: &Membership, calls: u32) -> Option<Cause> {
     if next == membership.rank() {
         return None;
     }
+    // This rank makes no more.
+    let records = membership.recorder().records();
+    let ours: Vec<Call> = records.iter().filter_map(Record::call).copied().collect();
     let (until, mut nap) = (Instant::now() + LAST_WAIT, FIRST_NAP);
     for asked in 1.. {
         // A rank that has found a difference tells all before it leaves, and word of either comes the same way.
@@ -50,7 +53,9 @@ pub(super) fn at_end(membership: &Membership, calls: u32) -> Option<Cause> {
             return membership.verdict();
         }
         let left = membership.left();
-        let differs = left.iter().find_map(|left| with_left(membership, calls, left));
+        let differs = left
+            .iter()
+            .find_map(|left| with_left(membership, (calls, &ours), left));
         if differs.is_some() || !matches!(membership.peer(next), Peer::Alive) {
             return differs.or_else(|| membership.verdict());
         }
@@ -75,10 +80,12 @@ pub(super) fn at_end(membership: &Membership, calls: u32) -> Option<Cause> {
     None
 }
 
-/// What differs between the calls of this rank and those of one that has left.
-fn with_left(membership: &Membership, calls: u32, (peer, made): &(usize, Made)) -> Option<Cause> {
-    let all = membership.recorder().records();
-    let ours: Vec<Call> = all.iter().filter_map(Record::call).copied().collect();
+/// What differs between the calls of this rank, the last of which are `ours`, and those of one that has left.
+fn with_left(
+    membership: &Membership,
+    (calls, ours): (u32, &[Call]),
+    (peer, made): &(usize, Made),
+) -> Option<Cause> {
     let (me, last) = (membership.rank() as u32, made.last);
     let call = |seq: u32| ours.iter().copied().find(|call| call.seq == seq);
     let newest = call(calls.wrapping_sub(1));
