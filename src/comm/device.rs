@@ -507,7 +507,7 @@ impl Communicator {
         if capture.is_none() {
             // The other ranks count on the operation.
             queues::settle(device.driver, &current, device.context, device.stream)
-                .inspect_err(|_| self.abort())?;
+                .inspect_err(|error| self.give_up(error))?;
         }
         Ok((current, capture))
     }

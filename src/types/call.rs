@@ -250,13 +250,12 @@ impl Call {
     }
 
     /// The operation of the all-gather by which the ranks tell each other what they call on memory of devices.
-    #[cfg(feature = "cuda")]
     pub(crate) const ON_DEVICE: Op = Op::BitAnd;
 
     /// Whether this is the all-gather of a collective on memory of devices that goes from device to device, which is told by its own name
     /// where it differs from another rank's.
     pub fn is_on_device(&self) -> bool {
-        self.collective == Collective::AllGather && self.op == Op::BitAnd
+        self.collective == Collective::AllGather && self.op == Call::ON_DEVICE
     }
 
     /// Whether this may be the same call as `other`, another rank's with the same number.
@@ -542,7 +541,7 @@ mod tests {
         };
         assert_ne!(gather.signature(), split.signature());
         let on_device = Call {
-            op: Op::BitAnd,
+            op: Call::ON_DEVICE,
             ..gather
         };
         assert_ne!(gather.signature(), on_device.signature());

@@ -421,11 +421,13 @@ impl Engine {
             while progress == Progress::Blocked && floor.links.may_have_more() {
                 progress = self.round(floor, own, until)?;
             }
-            let is_own = i == 0 && own.is_some();
-            let is_over = progress == Progress::Done && is_own;
-            // Only of what was not tracked it is not known whether it is this that moved.
-            let may_have_moved = progress == Progress::Moved && is_own && one.waited.is_zero();
-            if is_over || may_have_moved {
+            // Whether it is the leader's own that moved is known only of one that has waited.
+            let goes_on = match progress {
+                Progress::Done => true,
+                Progress::Moved => one.waited.is_zero(),
+                Progress::Blocked => false,
+            };
+            if goes_on && i == 0 && own.is_some() {
                 return Ok(progress);
             }
             // What moved itself waits anew. Of messages the oldest is late, whomever the others are with.
