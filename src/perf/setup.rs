@@ -86,6 +86,7 @@ impl Setup {
         if args.json.is_some() && args.json == args.csv {
             return Err("--json and --csv name the same file: give each its own".to_owned());
         }
+        let launcher = launch.map(|launch| starter(&args, launch));
         let on_device = args.device == "cuda";
         if on_device {
             if args.overlap {
@@ -138,7 +139,7 @@ impl Setup {
             notes,
             json: args.json,
             csv: args.csv,
-            launcher: launch.map(|launch| launch.launcher.to_string()),
+            launcher,
         };
         if launch.is_none() {
             setup.note_turns(ranks, host);
@@ -258,13 +259,21 @@ impl Memory {
     }
 }
 
+/// Who started the ranks.
+fn starter(args: &Args, launch: &Launch) -> String {
+    match &args.rendezvous {
+        Some(_) => "hand (--rendezvous)".to_owned(),
+        None => launch.launcher.to_string(),
+    }
+}
+
 /// The number of ranks: the launcher's.
 fn launched_ranks(args: &Args, memory: &Memory, launch: &Launch) -> Result<usize, String> {
     let ranks = launch.ranks;
     if let Some(told) = args.ranks.iter().find(|&&told| told != ranks) {
         return Err(format!(
             "--ranks {told}, but {} started {ranks}: leave --ranks away, or start {told}",
-            launch.launcher
+            starter(args, launch)
         ));
     }
     memory.check(launch.ranks_here(), "lower -e, or start fewer ranks on a host")?;

@@ -234,6 +234,7 @@ impl Names {
             master: variables
                 .text("CCL_MASTER_ADDR")
                 .or_else(|| variables.text("MASTER_ADDR"))
+                .map(without_brackets)
                 .or_else(|| slurm.then(first_node).flatten()),
             master_port: MasterPort {
                 own: variables.text("CCL_MASTER_PORT"),
@@ -242,6 +243,12 @@ impl Names {
             },
         })
     }
+}
+
+/// An IPv6 address may be written as in a URL.
+fn without_brackets(host: String) -> String {
+    let inside = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    inside.map(str::to_owned).unwrap_or(host)
 }
 
 fn below((name, number): (&str, usize), (limit_name, limit): (&str, usize)) -> Result<()> {
@@ -309,6 +316,8 @@ mod tests {
             ]
         );
         assert_eq!(launch.master.as_deref(), Some("10.0.0.7"));
+        let bracketed = self::launch(&[("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "[fd00::1]")]);
+        assert_eq!(bracketed.master.as_deref(), Some("fd00::1"));
         assert_eq!(launch.master_port.number().unwrap(), 29501);
         assert_eq!((launch.spread(), launch.ranks_here()), (Spread::SeveralHosts, 4));
     }

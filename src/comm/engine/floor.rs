@@ -22,10 +22,9 @@ pub(super) struct Floor {
     pub(super) lately: Lately,
     pub(super) jobs: Jobs,
     pub(super) ways: Ways,
-    /// When the leader last looked at the clock, and time in which nobody looked, as when the process was stopped: that
-    /// does not count as waiting.
+    /// When the leader last looked at the clock.
     looked: Option<Instant>,
-    lost: Duration,
+    lost: Lost,
     /// Rounds with something under way, whoever led.
     rounds: u32,
     /// When others were last asked about what stood still.
@@ -51,7 +50,7 @@ impl Floor {
             jobs,
             ways: Ways::default(),
             looked: None,
-            lost: Duration::ZERO,
+            lost: Lost::default(),
             rounds: 0,
             asked: None,
         }
@@ -67,7 +66,7 @@ impl Floor {
         self.patience.refresh();
         if self.is_idle() {
             self.looked = None;
-            self.lost = Duration::ZERO;
+            self.lost.0.clear();
         }
     }
 
@@ -97,14 +96,33 @@ impl Floor {
     /// The leader looks at the clock.
     pub(super) fn look(&mut self) {
         let now = Instant::now();
-        let gap = now.saturating_duration_since(self.looked.unwrap_or(now));
-        self.lost += gap.saturating_sub(GAP);
+        self.lost.look(self.looked.unwrap_or(now), now);
         self.looked = Some(now);
     }
 
     /// How long something has stood still that did so first at `since`.
     pub(super) fn elapsed(&self, since: Instant) -> Duration {
-        since.elapsed().saturating_sub(self.lost)
+        since.elapsed().saturating_sub(self.lost.after(since))
+    }
+}
+
+/// Time in which nobody looked at the clock, as when the process was stopped: that does not count as waiting. Each is given by
+/// its end and its length.
+#[derive(Default)]
+struct Lost(Vec<(Instant, Duration)>);
+
+impl Lost {
+    /// Somebody looks at the clock `now`, and did so `before`.
+    fn look(&mut self, before: Instant, now: Instant) {
+        let lost = now.saturating_duration_since(before).saturating_sub(GAP);
+        if !lost.is_zero() {
+            self.0.push((now, lost));
+        }
+    }
+
+    /// How much was lost after `since`.
+    fn after(&self, since: Instant) -> Duration {
+        self.0.iter().map(|(end, lost)| end.saturating_duration_since(since).min(*lost)).sum()
     }
 }
 
@@ -193,6 +211,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use super::Lost;
     use crate::{
         bootstrap::UniqueId,
         comm::{Communicator, Config},
@@ -202,6 +221,7 @@ mod tests {
         panic::{AssertUnwindSafe, catch_unwind},
         sync::atomic::{AtomicBool, Ordering::Relaxed},
         thread,
+        time::{Duration, Instant},
     };
 
     fn alone() -> Communicator {
@@ -232,6 +252,19 @@ mod tests {
             }
             is_over.store(true, Relaxed);
         });
+    }
+
+    #[test]
+    fn time_in_which_nobody_looked_counts_for_what_was_under_way_then() {
+        let (start, mut lost) = (Instant::now(), Lost::default());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        for (before, now) in [(0, 1), (1, 6), (6, 7), (7, 10)] {
+            lost.look(at(before), at(now));
+        }
+        // GAP of each pause counts as waiting.
+        for (since, after) in [(0, 6), (1, 6), (3, 5), (6, 2), (9, 1), (10, 0), (11, 0)] {
+            assert_eq!(lost.after(at(since)), Duration::from_secs(after), "since {since}");
+        }
     }
 
     #[test]
