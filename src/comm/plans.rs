@@ -14,7 +14,7 @@ use crate::{
         schedule::{Extent, Schedule},
         verify::Proof,
     },
-    sys::{cache, helpers::Helpers},
+    sys::{cache, float_mode::usual, helpers::Helpers},
     transport::{CALL_LANES, MAX_MESSAGE, links::Attach},
     types::{Collective, Error},
 };
@@ -191,7 +191,8 @@ impl Plans {
         if let Some(at) = known {
             self.ready[..=at].rotate_right(1);
         } else {
-            let algorithm = choose()?;
+            // Ranks choose alike, whatever the threads that call have set.
+            let algorithm = usual(choose)?;
             let Proved {
                 schedule,
                 extent,
@@ -208,7 +209,7 @@ impl Plans {
                 &load,
                 MAX_MESSAGE,
                 CALL_LANES,
-                machine.tile(&load, &(algorithm.counts)(&load)),
+                usual(|| machine.tile(&load, &(algorithm.counts)(&load))),
             )?;
             let taken = match self.takes_all {
                 true => Taken::ALL,

@@ -16,8 +16,11 @@ mod quotient;
 mod tests;
 mod walk;
 
-use crate::mem::Region;
-use crate::types::{DType, Op};
+use crate::{
+    mem::Region,
+    sys::float_mode::usual,
+    types::{DType, Op},
+};
 use kernels::{OfTwo, Pass};
 use std::num::NonZero;
 
@@ -41,7 +44,7 @@ pub(crate) fn reduce(op: Op, dtype: DType, finish: Option<usize>, sources: &[Reg
 /// Reduces `sources` into `dst`, element by element, as `((s0 op s1) op s2) op …`, or as [`Manner::tree`] says.
 ///
 /// 16- and 8-bit floats are accumulated in float32 over all sources and rounded once, to nearest, ties to even. Integer
-/// sums and products wrap. NaN wins in max and min (which NaN comes out of an operation is not specified), and +0 is
+/// sums and products wrap. How the program has this thread round changes nothing. NaN wins in max and min (which NaN comes out of an operation is not specified), and +0 is
 /// larger than −0.
 ///
 /// `finish` is `Some(ranks)` when the result holds the contributions of all `ranks` ranks: an average is divided then,
@@ -78,14 +81,17 @@ pub(crate) fn reduce_as(
     match sources {
         [] => panic!("a reduction of nothing"),
         [only] if !divides && manner.scaled.is_none() => dst.copy_from(only),
-        _ => kernels::run(&Pass {
-            op,
-            dtype,
-            finish,
-            manner,
-            sources,
-            dst,
-        }),
+        _ => {
+            let pass = Pass {
+                op,
+                dtype,
+                finish,
+                manner,
+                sources,
+                dst,
+            };
+            usual(|| kernels::run(&pass));
+        }
     }
 }
 
@@ -114,6 +120,6 @@ impl Pair {
     /// When the lengths differ or are not whole elements.
     #[inline]
     pub(crate) fn run(self, sources: [Region<'_>; 2], dst: &Region<'_>) {
-        (self.0)(sources, dst);
+        usual(|| (self.0)(sources, dst));
     }
 }

@@ -9,8 +9,9 @@ use super::avx512::Long;
 use super::kernels::Way;
 use super::number::{Float, Number};
 use super::quotient::Quotient;
-use super::{Manner, reduce, reduce_as};
+use super::{Manner, Pair, reduce, reduce_as};
 use crate::mem::Region;
+use crate::sys::float_mode::rounding_up;
 use crate::types::{DType, F8E4M3, Op};
 use half::{bf16, f16};
 use proptest::prelude::*;
@@ -42,6 +43,33 @@ fn small_floats_are_rounded_once() {
         of(Op::Sum, None, &[&eight(16.0), &eight(1.0), &eight(1.0)]),
         eight(18.0)
     );
+}
+
+#[cfg(not(miri))]
+#[test]
+fn how_a_thread_rounds_changes_nothing() {
+    // Half of a unit in the last place, and a little more than nothing: upward both would make the sum another one.
+    let (ones, halves) = (vec![1.0f32; 20], vec![f32::EPSILON / 2.0; 20]);
+    let sum = || of(Op::Sum, None, &[&ones, &halves]);
+    assert_eq!([sum(), rounding_up(sum)], [ones.clone(), ones.clone()]);
+    let average = || of(Op::Avg, Some(3), &[&[1.0f64][..], &[0.0], &[0.0]]);
+    assert_eq!(average(), rounding_up(average));
+    let pair = Pair::new(
+        Op::Sum,
+        DType::Float32,
+        None,
+        Manner::default(),
+        size_of_val(&ones[..]),
+    )
+    .unwrap();
+    let mut result = vec![0.0f32; 20];
+    rounding_up(|| {
+        pair.run(
+            [Region::of(&ones), Region::of(&halves)],
+            &Region::of_mut(&mut result),
+        )
+    });
+    assert_eq!(result, ones);
 }
 
 #[test]

@@ -6,6 +6,7 @@ pub(crate) mod biased;
 pub(crate) mod cache;
 pub(crate) mod clock;
 pub(crate) mod environment;
+pub(crate) mod float_mode;
 pub(crate) mod fork;
 pub(crate) mod futex;
 pub(crate) mod helpers;
