@@ -234,6 +234,7 @@ impl Pair {
         if !wanted.fits(data.len(), &envelope) {
             return Ok(Came::Unfit);
         }
+        self.take_in(&body).ok_or(Fault::Nonsense { peer })?;
         data.part(0, body.len()).copy_from(&body);
         link.release(pair::CONTROL);
         Ok(Came::Taken(envelope))

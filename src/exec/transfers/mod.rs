@@ -12,6 +12,8 @@
 mod brief;
 mod message;
 mod pair;
+#[cfg(test)]
+mod tests;
 
 use super::{Completion, Fault, Received, completion::Outcome};
 use crate::{

@@ -62,7 +62,9 @@ pub(super) struct Pair {
     pub(super) arrived: VecDeque<Arrival>,
     /// Messages that it was told to send, by their numbers.
     coming: VecDeque<(u32, Flow<Posted>)>,
-    /// Its short messages that were handed on since it was told so.
+    /// Its short messages that came, except those that it was told were handed on: at most [`KEPT`].
+    kept_here: u32,
+    /// Those that were handed on since it was told so.
     handed_on: u32,
     /// When something last moved here.
     pub(super) moved: Option<Instant>,
@@ -291,6 +293,7 @@ impl Pair {
         match Word::of(message.header).ok_or_else(nonsense)? {
             Word::Here(envelope) if envelope.bytes() == message.body.len() => {
                 let body = message.body.here().ok_or_else(nonsense)?;
+                self.take_in(&body).ok_or_else(nonsense)?;
                 accept(self, envelope, Payload::Here(body))?;
             }
             Word::There(envelope) if message.body.len() == size_of::<u32>() => {
@@ -314,6 +317,7 @@ impl Pair {
             }
             Word::Late { id } => {
                 let body = message.body.here().ok_or_else(nonsense)?;
+                self.take_in(&body).ok_or_else(nonsense)?;
                 self.take_late(id, &body).ok_or_else(nonsense)?;
             }
             Word::Taken { messages } if messages <= self.kept_there => self.kept_there -= messages,
@@ -321,6 +325,14 @@ impl Pair {
         }
         link.release(CONTROL);
         Ok(true)
+    }
+
+    /// A short message has come along with what was said; `None` if it is not short, or more than may be kept. A longer one never
+    /// comes so, because the link may have been told where its data lands.
+    #[inline]
+    pub(super) fn take_in(&mut self, body: &Region<'_>) -> Option<()> {
+        self.kept_here += 1;
+        (body.len() <= SHORT && self.kept_here <= KEPT).then_some(())
     }
 
     /// The data of a message that it had announced has come; `None` if there is no such message.
@@ -353,6 +365,7 @@ impl Pair {
         self.handed_on += 1;
         if self.handed_on >= TOLD {
             let messages = std::mem::take(&mut self.handed_on);
+            self.kept_here -= messages;
             self.answers.push_back(Word::Taken { messages });
         }
     }
@@ -372,8 +385,10 @@ impl Pair {
                 break;
             };
             let Some(message) = link.peek(DATA).map_err(wire)? else {
-                if let Some((id, flow)) = self.coming.front() {
-                    // As the sender leaves it where it lies; a shorter one is copied.
+                if let Some((id, flow)) = self.coming.front()
+                    && flow.what.data.region().len() > SHORT
+                {
+                    // As the sender leaves it where it lies; a shorter one is copied, or comes late.
                     let (place, at) = (flow.what.data.region(), flow.done);
                     let next = place.part(at, LENT_PIECE.min(place.len() - at));
                     link.land(DATA, &Word::Piece { id: *id }.header(), &next);
