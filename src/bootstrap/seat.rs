@@ -109,6 +109,7 @@ impl Table {
         [self.seats.len(), self.on.len(), self.crowds.len()] == [ranks; 3]
             && [0, ranks].contains(&self.nodes.len())
             && self.on.iter().all(|&at| usize::from(at) < self.hosts.len())
+            && self.cores > 0
     }
 
     /// Seat and host of a rank, if there is such a rank.

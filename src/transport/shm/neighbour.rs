@@ -42,6 +42,11 @@ impl Token {
         self.0
     }
 
+    /// Whether a thread of this process has come for it. What the other rank says of that counts for nothing.
+    pub(super) fn is_taken(&self) -> bool {
+        !issued().contains_key(&self.0)
+    }
+
     /// Whether the one that sent these for `link` is a thread of this process. It is asked once.
     pub(super) fn is_ours(bytes: &[u8; Token::BYTES], link: [u64; 3]) -> bool {
         let mut issued = issued();
@@ -75,8 +80,9 @@ mod tests {
         assert_eq!(status.exit_status(), Some(0));
         // Handed back on the way from the other rank, or in another communicator.
         assert!(!Token::is_ours(&bytes, [7, 1, 0]) && !Token::is_ours(&bytes, [8, 0, 1]));
+        assert!(!token.is_taken());
         assert!(Token::is_ours(&bytes, LINK));
-        assert!(!Token::is_ours(&bytes, LINK));
+        assert!(token.is_taken() && !Token::is_ours(&bytes, LINK));
         let bytes = other.bytes();
         drop(other);
         assert!(!Token::is_ours(&bytes, LINK));

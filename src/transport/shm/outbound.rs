@@ -112,7 +112,7 @@ impl Opening {
             peer,
             process: None,
             _seal: self.seal,
-            _token: self.token,
+            token: self.token,
         })
     }
 }
@@ -138,7 +138,7 @@ pub(crate) struct Outbound {
     /// By it the receiver knows this process's memory.
     _seal: Option<Seal>,
     /// By it the receiver knows whether it is a thread of this process.
-    _token: Option<Token>,
+    token: Option<Token>,
 }
 
 struct SendLane {
@@ -521,8 +521,10 @@ impl Outbound {
         fence(SeqCst);
         // A thread of this process that began to read before ends soon. Another process need not be waited for: if it goes on
         // it gets wrong values, sees that they were withdrawn, and drops them.
-        while self.reaches() & layout::SAME != 0 && self.segment.reading.0.load(Acquire) != 0 {
-            thread::yield_now();
+        if self.token.as_ref().is_some_and(Token::is_taken) {
+            while self.segment.reading.0.load(Acquire) != 0 {
+                thread::yield_now();
+            }
         }
     }
 
