@@ -392,22 +392,8 @@ impl Communicator {
         count: usize,
         dtype: DType,
     ) -> Result<definition::Held> {
-        self.check_root(collective)?;
         let ranks = self.ranks();
-        let bytes =
-            definition::total(collective, ranks, count).and_then(|total| total.checked_mul(dtype.size()));
-        if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-            let each = if collective.has_blocks() {
-                format!(" for each of {ranks} ranks")
-            } else {
-                String::new()
-            };
-            return Err(Error::invalid(format!(
-                "no buffer can hold {count} elements of {dtype}{each}: the most is {} bytes. Counts are elements, not bytes, \
-                 and never negative",
-                isize::MAX
-            )));
-        }
+        check_call(collective, ranks, count, dtype)?;
         Ok(definition::held(collective, ranks, self.rank(), count))
     }
 
@@ -422,13 +408,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::Invalid`] for a root that is no rank.
     pub(super) fn check_root(&self, collective: Collective) -> Result<()> {
-        match collective.root().filter(|&root| root as usize >= self.ranks()) {
-            None => Ok(()),
-            Some(root) => Err(Error::invalid(format!(
-                "root {root} is outside the communicator: its ranks are 0 to {}",
-                self.ranks() - 1
-            ))),
-        }
+        check_root(collective, self.ranks())
     }
 
     /// The length of one rank's block of a vector.
@@ -440,6 +420,36 @@ impl Communicator {
         Err(Error::invalid(format!(
             "the buffer has {len} elements: it must have as many for each of {ranks} ranks"
         )))
+    }
+}
+
+/// # Errors
+/// [`Error::Invalid`] for a root that is none of `ranks` ranks, and for vectors that no memory holds.
+pub(super) fn check_call(collective: Collective, ranks: usize, count: usize, dtype: DType) -> Result<()> {
+    check_root(collective, ranks)?;
+    let bytes = definition::total(collective, ranks, count).and_then(|total| total.checked_mul(dtype.size()));
+    if bytes.is_some_and(|bytes| isize::try_from(bytes).is_ok()) {
+        return Ok(());
+    }
+    let each = if collective.has_blocks() {
+        format!(" for each of {ranks} ranks")
+    } else {
+        String::new()
+    };
+    Err(Error::invalid(format!(
+        "no buffer can hold {count} elements of {dtype}{each}: the most is {} bytes. Counts are elements, not bytes, and never \
+         negative",
+        isize::MAX
+    )))
+}
+
+fn check_root(collective: Collective, ranks: usize) -> Result<()> {
+    match collective.root().filter(|&root| root as usize >= ranks) {
+        None => Ok(()),
+        Some(root) => Err(Error::invalid(format!(
+            "root {root} is outside the communicator: its ranks are 0 to {}",
+            ranks - 1
+        ))),
     }
 }
 

@@ -66,9 +66,10 @@ use crate::{
         plugin::{self, Wire},
         shm,
     },
-    types::{Cause, Collective, DType, Error, Reducing, Result},
+    types::{Cause, Collective, DType, Error, Reducing, Result, check_ranks},
 };
 use buffers::Buffers;
+use collectives::check_call;
 use config::Direct;
 use engine::Engine;
 use std::{
@@ -302,8 +303,10 @@ impl Communicator {
     /// The name of the algorithm that a call would use.
     ///
     /// # Errors
-    /// [`Error::Usage`] when the configuration forces one that does not exist, and in a forked child.
+    /// [`Error::Usage`] when the configuration forces one that does not exist, and in a forked child; [`Error::Invalid`] for a call
+    /// that cannot be.
     pub fn algorithm_for(&self, collective: Collective, count: usize, dtype: DType) -> Result<&'static str> {
+        check_call(collective, self.ranks(), count, dtype)?;
         let load = self.engine.load(collective, count, dtype, None);
         let decided = self.engine.decided(&load)?;
         Ok(decided.map_or_else(|| self.engine.choose(&load), Ok)?.name)
@@ -312,8 +315,10 @@ impl Communicator {
     /// Why a call would use the algorithm that it would use: what the planner predicts for each.
     ///
     /// # Errors
-    /// [`Error::Usage`] when the chosen schedule does not fit the links, and in a forked child.
+    /// [`Error::Usage`] when the chosen schedule does not fit the links, and in a forked child; [`Error::Invalid`] for a call that
+    /// cannot be.
     pub fn explain(&self, collective: Collective, count: usize, dtype: DType) -> Result<Explanation> {
+        check_call(collective, self.ranks(), count, dtype)?;
         let load = self.engine.load(collective, count, dtype, None);
         self.engine.explain(&load, self.engine.decided(&load)?)
     }
@@ -428,7 +433,8 @@ pub fn algorithms(collective: Collective) -> impl Iterator<Item = (&'static str,
 /// communicator is needed: the planner is a pure function.
 ///
 /// # Errors
-/// [`Error::Usage`] for settings that do not exist; [`Error::Invalid`] for no ranks.
+/// [`Error::Usage`] for settings that do not exist; [`Error::Invalid`] for more ranks than a communicator may have, or none, and for
+/// a call that cannot be.
 pub fn explain(
     collective: Collective,
     ranks: usize,
@@ -438,9 +444,8 @@ pub fn explain(
 ) -> Result<Explanation> {
     let mut config = config.clone();
     config.check()?;
-    if ranks == 0 {
-        return Err(Error::invalid("a communicator has at least 1 rank"));
-    }
+    check_ranks(ranks)?;
+    check_call(collective, ranks, count, dtype)?;
     let here = Allowance::here();
     let cores = share(&vec![&here; ranks]).cores;
     let one = Groups::Rows { ranks, size: ranks };

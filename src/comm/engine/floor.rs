@@ -122,7 +122,10 @@ impl Lost {
 
     /// How much was lost after `since`.
     fn after(&self, since: Instant) -> Duration {
-        self.0.iter().map(|(end, lost)| end.saturating_duration_since(since).min(*lost)).sum()
+        self.0
+            .iter()
+            .map(|(end, lost)| end.saturating_duration_since(since).min(*lost))
+            .sum()
     }
 }
 
