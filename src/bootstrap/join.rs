@@ -219,6 +219,10 @@ fn meet(
         Answer::Refused { late: false, what } => Err(Error::Init { what }),
         Answer::Spent => Err(Error::Init {
             what: match child {
+                None if id.owner == Owner::AppointedRank0 => {
+                    "what answers there is another job, or the ranks have made other numbers of communicators: give each job a \
+                     MASTER_PORT (or CCL_MASTER_PORT) of its own"
+                }
                 None => "this unique id has made its communicator already: get a new id for another one",
                 Some(_) => "the others have made the communicator without this rank, of which they took it that it had come",
             }

@@ -156,6 +156,13 @@ impl Membership {
         self.table.one_host
     }
 
+    /// Rank 0 and the first rank that is on another host, if there is one, for messages. The same on all ranks.
+    pub(crate) fn on_two_hosts(&self) -> Option<[String; 2]> {
+        let is_elsewhere = |&rank: &usize| !self.one_host() && self.key_of(rank) != self.key_of(0);
+        let other = (1..self.ranks()).find(is_elsewhere)?;
+        Some([0, other].map(|rank| format!("rank {rank} ({})", self.host_of(rank))))
+    }
+
     /// The first rank that has no wire of a plugin's, if there is one. The same on all ranks.
     pub(crate) fn without_wire(&self) -> Option<usize> {
         self.table.without_wire.map(|rank| rank as usize)

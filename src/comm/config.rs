@@ -126,6 +126,8 @@ impl Config {
     pub(super) fn check(&mut self) -> Result<Deadlines> {
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());
         let either = |text, variable| given(text).or_else(|| sys::environment::text(variable));
+        self.transport = given(self.transport.take());
+        let transport_by_env = self.transport.is_none();
         self.transport = either(self.transport.take(), "CCL_TRANSPORT");
         self.algorithm = given(self.algorithm.take());
         let by_env = self.algorithm.is_none();
@@ -148,7 +150,10 @@ impl Config {
                 }
             };
         }
-        self.check_transport()?;
+        self.check_transport().map_err(|error| match error {
+            Error::Usage { what } if transport_by_env => Error::usage(format!("CCL_TRANSPORT: {what}")),
+            other => other,
+        })?;
         let is_protected = self.protection()? != Protection::Off;
         if let (Some(plugin), true) = (self.wanted_plugin(), is_protected) {
             return Err(Error::usage(format!(

@@ -179,6 +179,11 @@ impl Communicator {
             wake: Arc::new(move || wake.wake()),
         })?);
         let joined = began.elapsed();
+        if let (Choice::Shm, Some([one, other])) = (choice, membership.on_two_hosts()) {
+            return Err(Error::usage(format!(
+                "transport \"shm\" is for ranks of one host, and {one} and {other} are on two: use \"auto\" or \"tcp\""
+            )));
+        }
         let timeout = deadlines.operations;
         membership.set_timeout(timeout);
         let wire = outside.agreed(choice, &membership)?;

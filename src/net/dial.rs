@@ -67,6 +67,9 @@ pub(crate) enum DialError {
     /// See the reason.
     #[error("{0}")]
     Refused(Refused),
+    /// This process has used up what it may have, descriptors as a rule: that says nothing of the other.
+    #[error("{0}")]
+    Exhausted(String),
     /// The system refused.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -77,7 +80,8 @@ impl DialError {
         match e {
             Errno::CONNREFUSED => DialError::Nobody,
             Errno::AGAIN | Errno::INTR => DialError::Busy,
-            Errno::MFILE => DialError::Io(io::Error::other("too many open files (see ulimit -n)")),
+            Errno::MFILE => DialError::Exhausted("too many open files (see ulimit -n)".to_owned()),
+            Errno::NFILE | Errno::NOMEM => DialError::Exhausted(io::Error::from(e).to_string()),
             e => DialError::Io(e.into()),
         }
     }
@@ -93,7 +97,7 @@ impl DialError {
         match self {
             DialError::Silent => true,
             DialError::Io(e) => matches!(e.kind(), HostUnreachable | NetworkUnreachable),
-            DialError::Nobody | DialError::Busy | DialError::Refused(_) => false,
+            DialError::Nobody | DialError::Busy | DialError::Refused(_) | DialError::Exhausted(_) => false,
         }
     }
 
@@ -242,11 +246,12 @@ pub(crate) struct Round {
 impl Round {
     /// The next address leads nowhere.
     ///
-    /// Who speaks another version, or does not believe us, says so wherever it is. Else where nothing came back, or somebody was
+    /// Who speaks another version, or does not believe us, says so wherever it is. What this process lacks it lacks for all. Else where nothing came back, or somebody was
     /// busy, one may be met yet. Else what the first address of the network says counts, and where there is none the Unix socket.
     pub(crate) fn failed(&mut self, address: Address, why: DialError) {
         let weight = |why: &DialError| match why {
-            why if why.is_a_word() => 2,
+            why if why.is_a_word() => 3,
+            DialError::Exhausted(_) => 2,
             DialError::Silent | DialError::Busy => 1,
             _ => 0,
         };

@@ -154,10 +154,10 @@ fn follow(ids: &[u8; IDS_BYTES], job: &Job, rank: usize) -> Outcome<()> {
 pub(super) fn configs(job: &Job, rank: usize) -> Result<[Config; 2]> {
     let plain = Config {
         timeout: job.timeout,
+        transport: job.transport.clone(),
         ..Config::default()
     };
     let mut measured = Config {
-        transport: job.transport.clone(),
         algorithm: job.algorithm.clone(),
         ..plain.clone()
     };

@@ -18,6 +18,7 @@ use crate::{
         Hello, Kind, Packed, Parcel, Protection, Refused, Role, Secret,
     },
     sys::{poll::Ready, tcp},
+    types::Cause,
 };
 use std::{collections::HashMap, net::IpAddr, time::Instant};
 use tracing::debug;
@@ -169,13 +170,19 @@ impl EventLoop {
             let ending = matches!(verdict, DialError::Nobody)
                 && member.watched.contains(&peer)
                 && member.attempts.refusals < LAST_BREATHS;
+            if let DialError::Exhausted(what) = &verdict
+                && member.attempts.last_for(PATIENCE, now)
+            {
+                let what = format!("it cannot connect to rank {peer}: {what}");
+                return member.view.raise(Cause::Broken { rank, what });
+            }
             let closed = match verdict {
                 DialError::Nobody | DialError::Refused(_) => !ending,
-                DialError::Busy => false,
+                DialError::Busy | DialError::Exhausted(_) => false,
                 DialError::Silent | DialError::Io(_) => member.attempts.last_for(CLOSED, now),
             };
             let pause = match verdict {
-                DialError::Silent | DialError::Io(_) => REDIAL_CLOSED,
+                DialError::Silent | DialError::Io(_) | DialError::Exhausted(_) => REDIAL_CLOSED,
                 _ => REDIAL,
             };
             match closed {

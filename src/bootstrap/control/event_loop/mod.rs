@@ -21,15 +21,20 @@ use crate::{
     net::{Address, CommId, Connection, DialError, Dialer, Greeter, Kind, Packed, SILENCE, Target},
     sys::{
         fork::{self, ProcessFd},
+        poll::{self, Ready},
         socket,
     },
     types::{Cause, Error},
 };
-use rustix::io::Errno;
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    io::Errno,
+};
 use std::{
     collections::{HashMap, hash_map::Entry},
     convert::Infallible,
     mem,
+    os::fd::AsFd,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
@@ -53,6 +58,8 @@ pub(super) struct EventLoop {
     rest_until: Option<Instant>,
     /// Since when the system has let no connection in.
     refused_since: Option<Instant>,
+    /// A descriptor in reserve: who asks this rank what it does is answered though the program has used up all others.
+    spare: Option<ProcessFd>,
     sources: Sources,
     places: Places,
     members: HashMap<Key, Member>,
@@ -100,6 +107,7 @@ impl EventLoop {
             listening: true,
             rest_until: None,
             refused_since: None,
+            spare: spare(),
             sources: Sources::default(),
             places: Places::default(),
             members: HashMap::new(),
@@ -415,6 +423,9 @@ impl EventLoop {
     /// once it has had [`CROWDED`]; until then the others wait in the listeners' queues.
     fn admit(&mut self, now: Instant) {
         self.rest_until = self.rest_until.filter(|&until| until > now);
+        if self.spare.is_none() {
+            self.spare = spare();
+        }
         let mut crowded = false;
         while self.rest_until.is_none() {
             let oldest = self.sources.oldest_stranger();
@@ -424,7 +435,10 @@ impl EventLoop {
                 break;
             }
             match self.accept() {
-                Ok(None) => break,
+                Ok(None) => {
+                    self.refused_since = None;
+                    break;
+                }
                 Ok(Some((stream, kind))) => {
                     self.refused_since = None;
                     if let Some((token, _)) = oldest {
@@ -476,10 +490,17 @@ impl EventLoop {
         self.answers.extend(open);
     }
 
-    /// The next connection, of each listener in turn.
+    /// The next connection, of each listener in turn. Without descriptors one of them gets in by the spare one.
     fn accept(&mut self) -> Result<Option<(ProcessFd, Kind)>, Errno> {
         for at in 0..self.listeners.len() {
-            if let Some(stream) = socket::accept(&self.listeners[at].fd)? {
+            let fd = &self.listeners[at].fd;
+            let accepted = match socket::accept(fd) {
+                // The system says so before it looks whether anybody is there.
+                Err(Errno::MFILE | Errno::NFILE) if !poll::wait(fd.as_fd(), Ready::Read, Duration::ZERO)? => None,
+                Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => socket::accept(fd)?,
+                other => other?,
+            };
+            if let Some(stream) = accepted {
                 let kind = self.listeners[at].kind;
                 self.listeners[at..].rotate_left(1); // a flood at one does not keep the others waiting
                 return Ok(Some((stream, kind)));
@@ -496,6 +517,11 @@ impl EventLoop {
             self.sources.put(token, Source::Stranger(greeter));
         }
     }
+}
+
+/// A descriptor that is good for nothing but being closed; `None` if there is none left.
+fn spare() -> Option<ProcessFd> {
+    ProcessFd::open(|| eventfd(0, EventfdFlags::CLOEXEC)).ok()
 }
 
 /// Whether everything that a member had to say has been sent.
