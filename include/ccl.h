@@ -252,7 +252,8 @@ typedef struct cclConfig_t {
     int threads;
     /**
      * 1: the bits of a reduction depend on the inputs and the number of ranks alone, not on count or transport. Then
-     * "direct" and "doubling" are the only algorithms of reductions.
+     * "direct", "oneshot" and, where the ranks are a power of two and elements have 4 bytes or more, "doubling" are the only
+     * algorithms of reductions: others that were forced are refused, at the latest by the first call.
      */
     int reproducible;
     /**
@@ -613,7 +614,8 @@ cclResult_t cclAllReduce(const void *sendbuff,
 /**
  * Copies the `count` elements of `sendbuff` on rank `root` into `recvbuff` on every rank, the root included.
  *
- * All ranks pass the same count, type and root. `sendbuff` is looked at on the root alone and may be anything
+ * All ranks pass the same count, type and root. Of ranks that name themselves each only sends: that others named another root they
+ * may learn as late as in the next call, or when they finalize. `sendbuff` is looked at on the root alone and may be anything
  * elsewhere. In place on the root where sendbuff == recvbuff; any other overlap is an invalid argument. Buffers have
  * any alignment; with a count of 0 they may be NULL.
  *

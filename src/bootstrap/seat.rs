@@ -133,7 +133,7 @@ impl Table {
         let (Some((_, ours)), Some((seat, theirs))) = (self.place(me), self.place(peer)) else {
             return Vec::new();
         };
-        let is_near = ours.is(theirs) || !ours.is_known();
+        let is_near = self.one_host || ours.is(theirs) || !ours.is_known();
         let (together, else_one) = self.spots(me, peer, None);
         let network = together.into_iter().chain(else_one).map(|spot| spot.address);
         let mut addresses: Vec<Address> = is_near.then_some(seat.unix).into_iter().chain(network).collect();
@@ -157,7 +157,8 @@ impl Table {
             source,
             speed,
         };
-        if ours.is(theirs) {
+        // Who met by Unix sockets shares a network, whatever is known of the hosts.
+        if self.one_host || ours.is(theirs) {
             let [v4, v6] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
             return (vec![spot(v4, None, None)], vec![spot(v6, None, None)]);
         }

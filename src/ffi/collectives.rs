@@ -203,7 +203,8 @@ pub unsafe extern "C" fn cclAllReduce(
 
 /// Copies the `count` elements of `sendbuff` on rank `root` into `recvbuff` on every rank, the root included.
 ///
-/// All ranks pass the same count, type and root. `sendbuff` is looked at on the root alone and may be anything
+/// All ranks pass the same count, type and root. Of ranks that name themselves each only sends: that others named another root they
+/// may learn as late as in the next call, or when they finalize. `sendbuff` is looked at on the root alone and may be anything
 /// elsewhere. In place on the root where sendbuff == recvbuff; any other overlap is an invalid argument. Buffers have
 /// any alignment; with a count of 0 they may be NULL.
 ///

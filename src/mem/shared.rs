@@ -181,7 +181,8 @@ pub(crate) fn free(at: usize) -> Result<()> {
 ///
 /// Calls whose buffers lie in it take the shortest way between the processes of one host: a rank reads what another one sends
 /// from there, where else it is copied into memory that both share and out of it again. Slices of it are passed to the calls
-/// as any others are. (Ranks that are threads of one process read each other's memory whatever its kind.)
+/// as any others are. (Ranks that are threads of one process read each other's memory whatever its kind.) Peers get the memory to
+/// be read; that none of them writes there is a rule that they keep, as with all that they map.
 ///
 /// Its length stays as it is, and all numbers are zero at first. Dropping it gives its pages back at once, whoever has them
 /// mapped. It is meant to be kept: each communicator makes it known to the peers once, which takes about a millisecond each,
@@ -202,7 +203,8 @@ pub struct SharedMemory<T: Element> {
     generation: u32,
 }
 
-// SAFETY: it owns its elements as a `Vec<T>` does, whichever thread uses it; peers' processes only read them, by raw pointers.
+// SAFETY: it owns its elements as a `Vec<T>` does, whichever thread uses it; the library in peers' processes only reads them, by raw
+// pointers.
 unsafe impl<T: Element> Send for SharedMemory<T> {}
 // SAFETY: as above.
 unsafe impl<T: Element> Sync for SharedMemory<T> {}

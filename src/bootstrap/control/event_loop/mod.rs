@@ -496,7 +496,9 @@ impl EventLoop {
             let fd = &self.listeners[at].fd;
             let accepted = match socket::accept(fd) {
                 // The system says so before it looks whether anybody is there.
-                Err(Errno::MFILE | Errno::NFILE) if !poll::wait(fd.as_fd(), Ready::Read, Duration::ZERO)? => None,
+                Err(Errno::MFILE | Errno::NFILE) if !poll::wait(fd.as_fd(), Ready::Read, Duration::ZERO)? => {
+                    None
+                }
                 Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => socket::accept(fd)?,
                 other => other?,
             };
