@@ -348,6 +348,7 @@ impl Shared {
             waits_in: call,
             makes,
             still,
+            elsewhere: None,
             records: self.recorder.records(),
             ways: ways
                 .map(|ways| ways.each_ref().map(|way| Way::of(way.load(Relaxed))))

@@ -369,7 +369,7 @@ impl Membership {
                     let behind_in = waits.waits_in;
                     to_ask.extend(waits.ranks.into_iter().map(|rank| (rank, behind_in)));
                 }
-                Ok(waits) => late.push(find(Says::Last(waits.newest()))),
+                Ok(waits) => late.push(find(waits.last())),
                 Err(_) => late.push(find(Says::Nothing)),
             }
         }

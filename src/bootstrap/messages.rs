@@ -83,13 +83,60 @@ pub(crate) struct Waits {
     pub(crate) makes: bool,
     /// How long nothing has moved, if it waits.
     pub(crate) still: Option<Duration>,
+    /// What its process waits in meanwhile, in another communicator, if the rank does not wait.
+    pub(crate) elsewhere: Option<Elsewhere>,
     /// Its last operations.
     pub(crate) records: Vec<Record>,
     /// By rank, what the directions to it and from it go by; of the first ranks, where there are many.
     pub(crate) ways: Vec<[Way; 2]>,
 }
 
+/// A wait in another communicator of the same process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Elsewhere {
+    communicator: String,
+    waits_in: Operation,
+    /// For whom, as ranks are numbered there.
+    ranks: Vec<u32>,
+    /// How long nothing has moved.
+    still: Duration,
+}
+
+impl Elsewhere {
+    /// Which of the waits of the other `communicators` of a process is the longest.
+    pub(super) fn longest(communicators: impl Iterator<Item = (String, Waits)>) -> Option<Elsewhere> {
+        let found = communicators.filter_map(|(communicator, waits)| {
+            Some(Elsewhere {
+                communicator,
+                waits_in: waits.waits_in?,
+                ranks: waits.ranks,
+                still: waits.still?,
+            })
+        });
+        found.max_by_key(|found| found.still)
+    }
+}
+
 impl Waits {
+    /// What that tells of a rank that does not wait for others of this communicator.
+    pub(super) fn last(self) -> Says {
+        let last = self.newest();
+        match self.elsewhere {
+            None => Says::Last(last),
+            Some(Elsewhere {
+                communicator,
+                waits_in,
+                ranks,
+                ..
+            }) => Says::Elsewhere {
+                last,
+                communicator,
+                waits_in,
+                ranks,
+            },
+        }
+    }
+
     /// What that tells of a rank that waits.
     pub(crate) fn says(&self) -> Option<Says> {
         match self.makes {

@@ -185,6 +185,17 @@ pub enum Says {
     Waits(Operation),
     /// The rank waits for others to make a communicator of this one: by a split, shrink or grow.
     Makes,
+    /// The rank does not wait here, but its process does in another communicator.
+    Elsewhere {
+        /// The last collective call that the rank made here, if it made one.
+        last: Option<Call>,
+        /// The other communicator's name, as `ccl-perf status` has it.
+        communicator: String,
+        /// What it waits in there.
+        waits_in: Operation,
+        /// For whom, as ranks are numbered there.
+        ranks: Vec<u32>,
+    },
 }
 
 impl Whereabouts {
@@ -193,8 +204,12 @@ impl Whereabouts {
         let rank = self.rank;
         match &self.says {
             Says::Nothing => write!(f, "rank {rank} does not answer")?,
-            Says::Last(None) => write!(f, "rank {rank} has made no collective call")?,
-            Says::Last(Some(call)) => write!(f, "the last call of rank {rank} is {call}")?,
+            Says::Last(None) | Says::Elsewhere { last: None, .. } => {
+                write!(f, "rank {rank} has made no collective call")?;
+            }
+            Says::Last(Some(call)) | Says::Elsewhere { last: Some(call), .. } => {
+                write!(f, "the last call of rank {rank} is {call}")?;
+            }
             Says::Waits(operation) => return write!(f, "rank {rank} waits in {operation}"),
             Says::Makes => {
                 return write!(
@@ -202,6 +217,19 @@ impl Whereabouts {
                     "rank {rank} waits for others to make a communicator of this one"
                 );
             }
+        }
+        if let Says::Elsewhere {
+            communicator,
+            waits_in,
+            ranks,
+            ..
+        } = &self.says
+        {
+            return write!(
+                f,
+                "; it waits for {} of another communicator ({communicator}) in {waits_in}",
+                listed(ranks)
+            );
         }
         match (self.behind_in, &self.says) {
             (None, _) => Ok(()),
@@ -215,6 +243,13 @@ impl Whereabouts {
             (Some(behind_in), _) => write!(f, ", and it is behind in {behind_in}"),
         }
     }
+}
+
+/// Some ranks, by their numbers.
+fn listed(ranks: &[u32]) -> String {
+    let list: Vec<String> = ranks.iter().map(u32::to_string).collect();
+    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+    format!("{noun} {}", list.join(", "))
 }
 
 impl fmt::Display for Whereabouts {
@@ -253,16 +288,14 @@ impl fmt::Display for Cause {
                 during,
                 after,
             } => {
-                let (list, seconds): (Vec<String>, _) =
-                    (ranks.iter().map(u32::to_string).collect(), after.as_secs_f64());
-                let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+                let seconds = after.as_secs_f64();
                 let for_itself = ranks.as_slice() == [*seen_by];
                 match for_itself {
                     true => write!(f, "rank {seen_by} waited {seconds:.1} s for itself")?,
                     false => write!(
                         f,
-                        "{noun} {} stayed silent: rank {seen_by} waited {seconds:.1} s",
-                        list.join(", ")
+                        "{} stayed silent: rank {seen_by} waited {seconds:.1} s",
+                        listed(ranks)
                     )?,
                 }
                 during.map_or(Ok(()), |call| write!(f, " in {call}"))?;

@@ -50,6 +50,32 @@ static void abort_by_rank_1(cclUniqueId id, int ranks, int rank) {
     closed(comm, cclRemoteError, "rank 1 aborted");
 }
 
+/* Rank 0 waits for rank 2, which waits for rank 1 in another communicator, where that is rank 0. */
+static void late_in_another_communicator(cclUniqueId id, int ranks, int rank) {
+    cclComm_t comm = init(id, ranks, rank, 1500), pair;
+    cclConfig_t config = CCL_CONFIG_INITIALIZER;
+    config.timeout = 4000;
+    OK(cclCommSplit(comm, rank == 0 ? CCL_SPLIT_NOCOLOR : 1, rank, &pair, &config));
+    atomic_fetch_add(arrived, 1);
+    if (rank == 0) {
+        REFUSED(cclTimeout, "it waits for rank 0 of another communicator (",
+                cclRecv(data, COUNT, cclInt32, 2, comm, NULL));
+        REFUSED(cclTimeout, "in call #0 barrier()", cclBarrier(comm, NULL));
+        atomic_fetch_add(arrived, 1);
+    } else if (rank == 2) {
+        OK(cclBarrier(pair, NULL));
+    } else {
+        while (atomic_load(arrived) < 2 * ranks + 1) {
+            usleep(1000);
+        }
+        OK(cclBarrier(pair, NULL));
+    }
+    if (rank != 0) {
+        OK(cclCommDestroy(pair));
+    }
+    OK(cclCommDestroy(comm));
+}
+
 static void *reduce_alone(void *comm) {
     cclResult_t result = cclAllReduce(data, data, COUNT, cclInt32, cclSum, (cclComm_t)comm, NULL);
     /* The second if the thread came so late that the handle was gone already. */
@@ -221,6 +247,7 @@ int main(void) {
     arrived = (atomic_int *)shared;
     stopped = arrived + 1;
     failed += run(3, abort_by_rank_1);
+    failed += run(3, late_in_another_communicator);
     failed += run(3, abort_from_another_thread);
     failed += run(2, calls_that_differ);
     failed += run(2, silent_rank);

@@ -312,6 +312,7 @@ mod tests {
             waits_in: Some(call(60).into()),
             makes: false,
             still: Some(Duration::MAX),
+            elsewhere: None,
             records: vec![record(99, &over)],
             ways: vec![[Way::Shm; 2]; 1024],
         };

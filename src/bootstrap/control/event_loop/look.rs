@@ -10,7 +10,8 @@ use crate::{
             poller::{Token, Wire},
             source::Source,
         },
-        messages::{Answer, Join, Word},
+        health::name_of,
+        messages::{Answer, Elsewhere, Join, Word},
         status,
     },
     net::{
@@ -20,7 +21,11 @@ use crate::{
     sys::{poll::Ready, tcp},
     types::Cause,
 };
-use std::{collections::HashMap, net::IpAddr, time::Instant};
+use std::{
+    collections::{HashMap, HashSet},
+    net::IpAddr,
+    time::Instant,
+};
 use tracing::debug;
 
 impl EventLoop {
@@ -97,7 +102,10 @@ impl EventLoop {
             Role::Stream => Source::Stream { key, from, wire },
             Role::Control => self.connected(key, from, wire),
             Role::Ask => {
-                let waits = self.members.get(&key)?.shared.waits();
+                let mut waits = self.members.get(&key)?.shared.waits();
+                if waits.ranks.is_empty() {
+                    waits.elsewhere = self.elsewhere(key.comm);
+                }
                 return self.finish(wire, Packed::message(&waits).ok()?);
             }
             Role::Status => {
@@ -107,6 +115,17 @@ impl EventLoop {
                 return None;
             }
         })
+    }
+
+    /// What this process waits in, in another communicator than `comm`. Where it is several ranks of one, as threads, it is not known
+    /// which of them is the same in another.
+    fn elsewhere(&self, comm: CommId) -> Option<Elsewhere> {
+        let comms: HashSet<CommId> = self.members.keys().map(|key| key.comm).collect();
+        if comms.len() < self.members.len() {
+            return None;
+        }
+        let others = self.members.iter().filter(|(key, _)| key.comm != comm);
+        Elsewhere::longest(others.map(|(key, member)| (name_of(&key.comm), member.shared.waits())))
     }
 
     fn look_at_dialing(&mut self, token: Token, key: Key, peer: u32, dialer: Dialer) -> Option<Source> {
