@@ -2,7 +2,7 @@
 
 use super::{
     control::{Command, Control, Key},
-    messages::{Made, Waits},
+    messages::{Elsewhere, Made, Waits},
 };
 use crate::{
     net::{CommId, Frame, hex},
@@ -356,6 +356,23 @@ impl Shared {
         }
     }
 
+    /// The same for those who wait for this process in another communicator; `None` if it does not wait, or is over.
+    pub(super) fn waits_elsewhere(&self) -> Option<Elsewhere> {
+        let inner = self.lock();
+        let Waiting {
+            ranks, call, since, ..
+        } = &inner.waits;
+        if ranks.is_empty() || inner.verdict.is_some() {
+            return None;
+        }
+        Some(Elsewhere {
+            communicator: name_of(&self.key.comm),
+            waits_in: (*call)?,
+            ranks: ranks.iter().copied().take(MOST_NAMED).collect(),
+            still: since.elapsed(),
+        })
+    }
+
     /// Calls the program back.
     pub(super) fn wake(&self) {
         let wake = self.lock().wake.clone();
@@ -416,6 +433,9 @@ fn algorithm(number: u8) -> Option<&'static str> {
         .get(usize::from(number))
         .map(|algorithm| algorithm.name)
 }
+
+/// Ranks of another communicator that are named at most.
+const MOST_NAMED: usize = 16;
 
 /// A communicator's name for people: as much of it as tells it from others.
 pub(super) fn name_of(comm: &CommId) -> String {

@@ -94,27 +94,12 @@ pub(crate) struct Waits {
 /// A wait in another communicator of the same process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Elsewhere {
-    communicator: String,
-    waits_in: Operation,
-    /// For whom, as ranks are numbered there.
-    ranks: Vec<u32>,
+    pub(super) communicator: String,
+    pub(super) waits_in: Operation,
+    /// For whom, as ranks are numbered there: the first of them.
+    pub(super) ranks: Vec<u32>,
     /// How long nothing has moved.
-    still: Duration,
-}
-
-impl Elsewhere {
-    /// Which of the waits of the other `communicators` of a process is the longest.
-    pub(super) fn longest(communicators: impl Iterator<Item = (String, Waits)>) -> Option<Elsewhere> {
-        let found = communicators.filter_map(|(communicator, waits)| {
-            Some(Elsewhere {
-                communicator,
-                waits_in: waits.waits_in?,
-                ranks: waits.ranks,
-                still: waits.still?,
-            })
-        });
-        found.max_by_key(|found| found.still)
-    }
+    pub(super) still: Duration,
 }
 
 impl Waits {

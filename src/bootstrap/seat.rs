@@ -133,7 +133,7 @@ impl Table {
         let (Some((_, ours)), Some((seat, theirs))) = (self.place(me), self.place(peer)) else {
             return Vec::new();
         };
-        let is_near = self.one_host || ours.is(theirs) || !ours.is_known();
+        let is_near = self.is_here(ours, theirs) || !ours.is_known();
         let (together, else_one) = self.spots(me, peer, None);
         let network = together.into_iter().chain(else_one).map(|spot| spot.address);
         let mut addresses: Vec<Address> = is_near.then_some(seat.unix).into_iter().chain(network).collect();
@@ -141,6 +141,12 @@ impl Table {
             addresses.push(seat.unix); // to hear that nobody is there
         }
         addresses
+    }
+
+    /// Whether the loopback of one leads to the other. Of hosts that tell too little it is taken to do so where all ranks met as if
+    /// they were on one.
+    fn is_here(&self, ours: &Host, theirs: &Host) -> bool {
+        ours.is(theirs) || self.one_host && !(ours.is_known() && theirs.is_known())
     }
 
     /// Where `peer`'s process may be reached by TCP from that of rank `me`: the addresses to use together, `most` of them, and
@@ -157,8 +163,7 @@ impl Table {
             source,
             speed,
         };
-        // Who met by Unix sockets shares a network, whatever is known of the hosts.
-        if self.one_host || ours.is(theirs) {
+        if self.is_here(ours, theirs) {
             let [v4, v6] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
             return (vec![spot(v4, None, None)], vec![spot(v6, None, None)]);
         }

@@ -55,7 +55,7 @@ use crate::{
         groups::Groups,
     },
     record::Record,
-    sys::{attach::may_be_read, cache::keeps_what_it_reads, helpers::Helpers},
+    sys::{attach::may_be_read, cache::keeps_what_it_reads, float_mode::usual, helpers::Helpers},
     topo::{
         numa,
         share::{Allowance, Crowd, share},
@@ -587,7 +587,8 @@ fn machine(
         ..
     }: &Tuning,
 ) -> Machine {
-    match choice {
+    // Ranks reckon alike, whatever the threads that make them have set.
+    usual(|| match choice {
         Choice::Auto | Choice::Shm if one_host => {
             match farthest.filter(|&times| times >= FAR && near.has_levels()) {
                 Some(farthest) => Machine::of_nodes(cores, near, farthest, calibration),
@@ -601,7 +602,7 @@ fn machine(
         Choice::Auto if near.has_levels() => Machine::of_hosts(cores, near, calibration),
         _ if near.has_levels() && !one_host => Machine::of_tcp(cores, calibration).with_groups(near),
         _ => Machine::of_tcp(cores, calibration),
-    }
+    })
 }
 
 /// NUMA nodes that are nearer to each other, as the parts of one processor, are taken for one: the model weighs an algorithm that knows

@@ -191,8 +191,7 @@ impl Plans {
         if let Some(at) = known {
             self.ready[..=at].rotate_right(1);
         } else {
-            // Ranks choose alike, whatever the threads that call have set.
-            let algorithm = usual(choose)?;
+            let algorithm = choose()?;
             let Proved {
                 schedule,
                 extent,
@@ -209,6 +208,7 @@ impl Plans {
                 &load,
                 MAX_MESSAGE,
                 CALL_LANES,
+                // Ranks cut alike, whatever the threads that call have set.
                 usual(|| machine.tile(&load, &(algorithm.counts)(&load))),
             )?;
             let taken = match self.takes_all {

@@ -152,6 +152,7 @@ fn follow(ids: &[u8; IDS_BYTES], job: &Job, rank: usize) -> Outcome<()> {
 /// The configurations of the communicator to measure and of the one to agree over, which are to be made on this thread: where
 /// buffers are on devices the rank's is then its current one.
 pub(super) fn configs(job: &Job, rank: usize) -> Result<[Config; 2]> {
+    // As the one to measure, so that what the environment may say of transports is left alone for both.
     let plain = Config {
         timeout: job.timeout,
         transport: job.transport.clone(),

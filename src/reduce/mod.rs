@@ -97,7 +97,11 @@ pub(crate) fn reduce_as(
 
 /// A reduction of two short vectors for which it is known what to do: [`reduce_as`] finds that out each time.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pair(OfTwo);
+pub(crate) struct Pair {
+    sum: OfTwo,
+    /// Whether it matters how the processor rounds.
+    rounds: bool,
+}
 
 impl Pair {
     /// The reduction of vectors of `bytes` bytes that [`reduce_as`] does with these, if it is one of those.
@@ -111,7 +115,8 @@ impl Pair {
         let is_short =
             bytes < kernels::BLOCK && bytes.is_multiple_of(dtype.size()) && manner.scaled.is_none();
         let sum = kernels::sum_of_two(op, dtype, finish.is_some(), manner.tree);
-        sum.filter(|_| is_short).map(Pair)
+        let rounds = !dtype.is_integer();
+        sum.filter(|_| is_short).map(|sum| Pair { sum, rounds })
     }
 
     /// Reduces `sources`, in their order, into `dst`, as [`reduce_as`] does.
@@ -120,6 +125,9 @@ impl Pair {
     /// When the lengths differ or are not whole elements.
     #[inline]
     pub(crate) fn run(self, sources: [Region<'_>; 2], dst: &Region<'_>) {
-        usual(|| (self.0)(sources, dst));
+        match self.rounds {
+            true => usual(|| (self.sum)(sources, dst)),
+            false => (self.sum)(sources, dst),
+        }
     }
 }

@@ -58,7 +58,7 @@ mod mode {
         pub(super) fn set(self) {
             // SAFETY: it is what a processor had, or the usual one, of which no bit is reserved; and memory is as it is told here.
             unsafe {
-                asm!("ldmxcsr [{}]", in(reg) &raw const self.0, options(nostack, preserves_flags));
+                asm!("ldmxcsr [{}]", in(reg) &raw const self.0, options(nostack));
             }
         }
     }

@@ -189,6 +189,8 @@ pub(super) struct Attempts {
     /// Rounds that failed, and since when.
     pub(super) refusals: u32,
     since: Option<Instant>,
+    /// Since when this process has had nothing to try it with.
+    exhausted_since: Option<Instant>,
     /// How often somebody was busy.
     busy: u32,
 }
@@ -224,6 +226,10 @@ impl Attempts {
             return Some(why); // somebody is there: the same once more
         }
         self.since.get_or_insert(now);
+        self.exhausted_since = match why {
+            DialError::Exhausted(_) => self.exhausted_since.or(Some(now)),
+            _ => None,
+        };
         if address.is_tcp() {
             self.tried.retain(|(other, _)| *other != address);
             self.tried.push((address, why.to_string()));
@@ -241,6 +247,11 @@ impl Attempts {
     /// Whether nothing else has come of it for so long.
     pub(super) fn last_for(&self, long: Duration, now: Instant) -> bool {
         self.since.is_some_and(|since| since + long <= now)
+    }
+
+    /// Whether this process has had nothing to try it with for so long.
+    pub(super) fn exhausted_for(&self, long: Duration, now: Instant) -> bool {
+        self.exhausted_since.is_some_and(|since| since + long <= now)
     }
 
     /// What to say of the peer.

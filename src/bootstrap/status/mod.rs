@@ -232,6 +232,7 @@ fn trim(waits: &mut Waits, ranks: usize) {
         is_kept
     });
     waits.ways.clear();
+    waits.elsewhere = None;
     waits.ranks.truncate(most);
 }
 
@@ -312,7 +313,12 @@ mod tests {
             waits_in: Some(call(60).into()),
             makes: false,
             still: Some(Duration::MAX),
-            elsewhere: None,
+            elsewhere: Some(crate::bootstrap::messages::Elsewhere {
+                communicator: "another".to_owned(),
+                waits_in: call(60).into(),
+                ranks: (0..8192).collect(),
+                still: Duration::MAX,
+            }),
             records: vec![record(99, &over)],
             ways: vec![[Way::Shm; 2]; 1024],
         };

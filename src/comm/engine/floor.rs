@@ -118,6 +118,10 @@ impl Lost {
         if !lost.is_zero() {
             self.0.push((now, lost));
         }
+        if self.0.len() > MOST_LOST {
+            let (_, earlier) = self.0.remove(0);
+            self.0[0].1 += earlier;
+        }
     }
 
     /// How much was lost after `since`.
@@ -128,6 +132,9 @@ impl Lost {
             .sum()
     }
 }
+
+/// Times that are told apart.
+const MOST_LOST: usize = 32;
 
 /// The most that counts as waiting between two looks.
 const GAP: Duration = Duration::from_secs(1);

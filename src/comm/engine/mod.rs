@@ -47,7 +47,7 @@ use crate::{
         layout::Blocks,
     },
     record::{End, Record, Recorder, write_flight},
-    sys::{biased::Biased, helpers::Helpers},
+    sys::{biased::Biased, float_mode::usual, helpers::Helpers},
     transport::{CALL_LANES, MAX_MESSAGE, links::Links, shm::Bell, words_of},
     types::{Call, Cause, Collective, DType, Error, Reducing, Result},
 };
@@ -701,7 +701,8 @@ impl Engine {
     }
 
     pub(super) fn choose(&self, load: &Load) -> Result<&'static Algorithm> {
-        choose::algorithm(load, &self.machine, &self.forced)
+        // Ranks choose alike, whatever the threads that call have set.
+        usual(|| choose::algorithm(load, &self.machine, &self.forced))
     }
 
     /// What calls like this one go by because it was the fastest of those that were tried.

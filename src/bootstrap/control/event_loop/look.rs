@@ -10,7 +10,6 @@ use crate::{
             poller::{Token, Wire},
             source::Source,
         },
-        health::name_of,
         messages::{Answer, Elsewhere, Join, Word},
         status,
     },
@@ -125,7 +124,8 @@ impl EventLoop {
             return None;
         }
         let others = self.members.iter().filter(|(key, _)| key.comm != comm);
-        Elsewhere::longest(others.map(|(key, member)| (name_of(&key.comm), member.shared.waits())))
+        let waits = others.filter_map(|(_, member)| member.shared.waits_elsewhere());
+        waits.max_by_key(|waits| waits.still)
     }
 
     fn look_at_dialing(&mut self, token: Token, key: Key, peer: u32, dialer: Dialer) -> Option<Source> {
@@ -190,10 +190,13 @@ impl EventLoop {
                 && member.watched.contains(&peer)
                 && member.attempts.refusals < LAST_BREATHS;
             if let DialError::Exhausted(what) = &verdict
-                && member.attempts.last_for(PATIENCE, now)
+                && member.attempts.exhausted_for(PATIENCE, now)
             {
                 let what = format!("it cannot connect to rank {peer}: {what}");
-                return member.view.raise(Cause::Broken { rank, what });
+                let cause = Cause::Broken { rank, what };
+                // Word of it may have no way to the others.
+                member.shared.conclude(cause.clone());
+                member.view.raise(cause);
             }
             let closed = match verdict {
                 DialError::Nobody | DialError::Refused(_) => !ending,
@@ -283,8 +286,16 @@ impl EventLoop {
     /// What `from` says on a connection that it made; `None` at its end.
     fn read_of(&mut self, key: Key, from: u32, wire: &mut Wire) -> Option<Vec<Frame>> {
         let read = wire.read();
-        if let Err(FrameError::Altered) = read {
-            self.stir(key, |member| member.view.lose(from, ALTERED.to_owned()));
+        match &read {
+            Err(FrameError::Altered) => self.stir(key, |member| member.view.lose(from, ALTERED.to_owned())),
+            Err(lacking @ FrameError::TooManyFds) => self.stir(key, |member| {
+                let (rank, what) = (
+                    key.rank,
+                    format!("it cannot take in what rank {from} hands over: {lacking}"),
+                );
+                member.view.raise(Cause::Broken { rank, what });
+            }),
+            _ => {}
         }
         read.ok()
     }

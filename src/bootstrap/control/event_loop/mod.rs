@@ -58,7 +58,8 @@ pub(super) struct EventLoop {
     rest_until: Option<Instant>,
     /// Since when the system has let no connection in.
     refused_since: Option<Instant>,
-    /// A descriptor in reserve: who asks this rank what it does is answered though the program has used up all others.
+    /// A descriptor in reserve for when the program has used up all others: so that who asks this rank what it does is answered, and
+    /// word of it gets out.
     spare: Option<ProcessFd>,
     sources: Sources,
     places: Places,
@@ -170,6 +171,9 @@ impl EventLoop {
             }
         }
         self.ready = ready;
+        if self.spare.is_none() {
+            self.spare = spare();
+        }
         let now = Instant::now();
         self.keep_time(now);
         self.tidy(now);
@@ -384,7 +388,13 @@ impl EventLoop {
 
     fn dial(&mut self, key: Key, target: &Target, address: Address) {
         let peer = target.to;
-        let begun = Dialer::begin(target, address, None).and_then(|dialer| {
+        let begun = match Dialer::begin(target, address, None) {
+            Err(DialError::Exhausted(_)) if self.spare.take().is_some() => {
+                Dialer::begin(target, address, None)
+            }
+            begun => begun,
+        };
+        let begun = begun.and_then(|dialer| {
             let token = self.poller.add_for(&dialer, dialer.waits_for());
             Ok((dialer, token.map_err(std::io::Error::from)?))
         });
@@ -423,9 +433,6 @@ impl EventLoop {
     /// once it has had [`CROWDED`]; until then the others wait in the listeners' queues.
     fn admit(&mut self, now: Instant) {
         self.rest_until = self.rest_until.filter(|&until| until > now);
-        if self.spare.is_none() {
-            self.spare = spare();
-        }
         let mut crowded = false;
         while self.rest_until.is_none() {
             let oldest = self.sources.oldest_stranger();
