@@ -1,7 +1,8 @@
 #include "backend.hpp"
 
-#include <ATen/ops/cat.h>
+#include <ATen/ops/_validate_sparse_coo_tensor_args.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/sparse_coo_tensor.h>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
 #include "tensors.hpp"
@@ -186,44 +187,96 @@ WorkPtr CclBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOpti
   return allreduce(tensors, opts);
 }
 
+namespace {
+
+/// As many dimensions as PyTorch computes with.
+constexpr int64_t most_dims = 64;
+
+/// What each rank tells of its sparse tensor before any entry goes.
+struct SparseHeader {
+  int64_t entries = 0;
+  int64_t type = 0;
+  int64_t sparse_dim = 0;
+  int64_t dim = 0;
+  int64_t sizes[most_dims] = {};
+
+  explicit SparseHeader(const Tensor& tensor)
+      : entries(tensor._nnz()),
+        type(static_cast<int64_t>(tensor.scalar_type())),
+        sparse_dim(tensor.sparse_dim()),
+        dim(tensor.dim()) {
+    std::copy(tensor.sizes().begin(), tensor.sizes().end(), sizes);
+  }
+
+  bool fits(const SparseHeader& other) const {
+    return type == other.type && sparse_dim == other.sparse_dim && dim == other.dim &&
+        std::equal(sizes, sizes + dim, other.sizes);
+  }
+
+  std::string text() const {
+    return c10::str(
+        static_cast<at::ScalarType>(type), " ", at::IntArrayRef(sizes, dim), " with ", sparse_dim, " sparse dimensions");
+  }
+};
+
+/// The headers of all ranks, which fit each other: else all ranks refuse, in the same words.
+std::vector<SparseHeader> sparse_headers(Group& group, const Tensor& mine) {
+  SparseHeader own(mine);
+  std::vector<SparseHeader> all(group.size, own);
+  group.check(
+      "all_reduce",
+      ccl().AllGather(&own, all.data(), sizeof own / sizeof(int64_t), cclInt64, group.comm, nullptr));
+  for (int rank = 1; rank < group.size; ++rank)
+    TORCH_CHECK_VALUE(
+        all[rank].fits(all[0]),
+        "ccl all_reduce: the sparse tensors differ: rank 0's is ", all[0].text(), ", rank ", rank, "'s ",
+        all[rank].text());
+  return all;
+}
+
+/// The rows of all ranks, each rank's `own` of the same shape but for the first dimension.
+Tensor gather_rows(Group& group, const Tensor& own, const std::vector<SparseHeader>& headers) {
+  auto sizes = own.sizes().vec();
+  int64_t row = Kind::of(own).per_element;
+  for (size_t i = 1; i < sizes.size(); ++i) row *= sizes[i];
+  sizes[0] = 0;
+  std::vector<size_t> lengths;
+  for (const SparseHeader& header : headers) {
+    sizes[0] += header.entries;
+    lengths.push_back(static_cast<size_t>(header.entries * row));
+  }
+  auto whole = at::empty(sizes, own.options());
+  Buffer part(own, Use::read);
+  Blocks blocks(whole, Use::write, lengths);
+  group.check(
+      "all_reduce",
+      ccl().AllGatherV(
+          part.data(), part.count(), blocks.base(), blocks.counts(), blocks.displs(), blocks.type(), group.comm,
+          nullptr));
+  return whole;
+}
+
+}  // namespace
+
 /// Gathers the indices and values of all, and adds up what has the same place.
 WorkPtr CclBackend::sparse(Tensor tensor, const c10d::AllreduceOptions& opts) {
   auto op = opts.reduceOp.op_;
   TORCH_CHECK_VALUE(
       op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG, "ccl all_reduce: sparse tensors have only SUM and AVG");
   TORCH_CHECK_VALUE(tensor.device().is_cpu(), "ccl all_reduce: a tensor is on ", tensor.device());
+  TORCH_CHECK_VALUE(
+      tensor.dim() <= most_dims, "ccl all_reduce: a sparse tensor has ", tensor.dim(), " dimensions: ", most_dims,
+      " are the most");
   bool average = op == c10d::ReduceOp::AVG;
   auto body = [group = group_, tensor, average]() mutable {
-    int ranks = group->size;
     auto mine = tensor.coalesce();
-    int64_t entries = mine._nnz();
-    auto counts = at::empty({ranks}, at::kLong);
-    group->check(
-        "all_reduce",
-        ccl().AllGather(&entries, counts.mutable_data_ptr(), 1, cclInt64, group->comm, nullptr));
-    int64_t all = counts.sum().item<int64_t>();
-    auto gather = [&](const Tensor& own) {
-      auto sizes = own.sizes().vec();
-      sizes[0] = all;
-      auto whole = at::empty(sizes, own.options());
-      int64_t row = 1;
-      for (size_t i = 1; i < sizes.size(); ++i) row *= sizes[i];
-      Buffer part(own, Use::read);
-      std::vector<size_t> lengths;
-      for (int rank = 0; rank < ranks; ++rank)
-        lengths.push_back(static_cast<size_t>(counts[rank].item<int64_t>() * row * Kind::of(own).per_element));
-      Blocks blocks(whole, Use::write, lengths);
-      group->check(
-          "all_reduce",
-          ccl().AllGatherV(
-              part.data(), part.count(), blocks.base(), blocks.counts(), blocks.displs(), blocks.type(), group->comm,
-              nullptr));
-      return whole;
-    };
-    auto indices = gather(mine._indices().t().contiguous());
-    auto values = gather(mine._values().contiguous());
-    if (average) values.div_(ranks);
-    auto sum = at::sparse_coo_tensor(indices.t(), values, tensor.sizes(), values.options().layout(at::kSparse));
+    auto headers = sparse_headers(*group, mine);
+    auto indices = gather_rows(*group, mine._indices().t().contiguous(), headers).t();
+    auto values = gather_rows(*group, mine._values().contiguous(), headers);
+    // A tensor made without checks may name places outside of it, at which the sum would write.
+    at::_validate_sparse_coo_tensor_args(indices, values, tensor.sizes());
+    if (average) values.div_(group->size);
+    auto sum = at::sparse_coo_tensor(indices, values, tensor.sizes(), values.options().layout(at::kSparse));
     tensor.copy_(sum.coalesce());
   };
   return begin(what("ccl:all_reduce", OpType::_ALLREDUCE_SPARSE, opts), {tensor}, {tensor}, body);

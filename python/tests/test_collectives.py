@@ -330,6 +330,31 @@ def sparse(rank, n):
     refused(ValueError, "to_dense", lambda: _direct().broadcast([mine], dist.BroadcastOptions()))
 
 
+def sparse_that_differ(rank, n):
+    """All ranks refuse, before anything is written where it does not belong, and the group works on."""
+
+    def one(shape, dense=(), row=0, dtype=torch.float32):
+        return torch.sparse_coo_tensor(torch.tensor([[row]]), torch.ones((1, *dense), dtype=dtype), (*shape, *dense))
+
+    def differ(tensor, first, last):
+        refused(ValueError, f"rank 0's is {first}", lambda: dist.all_reduce(tensor))
+        refused(ValueError, f"rank {n - 1}'s {last}", lambda: dist.all_reduce(tensor))
+        refused(ValueError, "the sparse tensors differ", lambda: dist.all_reduce(tensor, async_op=True).wait())
+
+    odd = rank == n - 1
+    far = 10**9
+    differ(one([far + 1], row=far) if odd else one([5]), "Float [5] with 1", f"Float [{far + 1}] with 1")
+    differ(one([4], (3, 2) if odd else (2, 3)), "Float [4, 2, 3]", "Float [4, 3, 2]")
+    whole = torch.ones(4, 2).to_sparse(2 if odd else 1)
+    differ(whole, "Float [4, 2] with 1 sparse", "Float [4, 2] with 2 sparse")
+    differ(one([4], dtype=torch.float64 if odd else torch.float32), "Float [4]", "Double [4]")
+    outside = torch.sparse_coo_tensor(torch.tensor([[9 if odd else 0]]), torch.ones(1), (4,), check_invariants=False)
+    refused(RuntimeError, "found index 9", lambda: dist.all_reduce(outside))
+    tensor = one([4])
+    dist.all_reduce(tensor)
+    same(tensor.to_dense(), [n, 0, 0, 0], "sparse all_reduce after what was refused")
+
+
 def views_of_complex(rank, n):
     tensor = torch.full((4,), complex(rank, 1)).conj()
     options = dist.BroadcastOptions()
@@ -411,5 +436,5 @@ def _make(body, counts):
 
 for _body in (sizes, splits, coalesced, sparse, views_of_complex, premultiplied, objects):
     setattr(Collectives, f"test_{_body.__name__}", _make(_body, (1, 2, 3) if _body is not sizes else (2, 3)))
-for _body in (batches, bad_input):
+for _body in (batches, bad_input, sparse_that_differ):
     setattr(Collectives, f"test_{_body.__name__}", _make(_body, (2, 4)))
