@@ -714,20 +714,27 @@ WorkPtr CclBackend::recvAnysource(Tensors& tensors, int tag) {
 void CclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
   Milliseconds timeout = opts.timeout.count() < 0 ? options_->timeout : opts.timeout;
   uint64_t number = ++monitored_;
-  auto key_of = [](uint64_t number, const std::string& what) { return c10::str("ccl/monitored/", number, "/", what); };
+  // Groups that follow one another by one store count alike: each has keys of its own.
+  auto key_of = [&](uint64_t number, const std::string& what) {
+    return c10::str("ccl/monitored/", group_->meeting(), "/", number, "/", what);
+  };
   auto key = [&](const std::string& what) { return key_of(number, what); };
   auto store = store_->clone();
   if (rank_ != 0) {
-    store->set(key(std::to_string(rank_)), std::string("here"));
+    auto here = key(std::to_string(rank_));
+    store->set(here, std::string("here"));
+    std::string verdict;
     try {
       // Rank 0 says within its own deadline who is missing; it may have begun later than this one.
       store->wait({key("verdict")}, timeout);
+      verdict = store->get_to_str(key("verdict"));
     } catch (const std::exception& error) {
+      forget(*store, here);
       C10_THROW_ERROR(
           DistBackendError,
           c10::str("Rank ", rank_, " heard nothing from rank 0 in monitoredBarrier in ", timeout.count(), " ms"));
     }
-    auto verdict = store->get_to_str(key("verdict"));
+    forget(*store, here);
     if (verdict != "all") {
       C10_THROW_ERROR(
           DistBackendError,
@@ -744,7 +751,6 @@ void CclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_al
     auto left = std::chrono::duration_cast<Milliseconds>(end - std::chrono::steady_clock::now());
     try {
       store->wait({key(std::to_string(rank))}, std::max(left, Milliseconds(1)));
-      store->deleteKey(key(std::to_string(rank)));
     } catch (const std::exception&) {
       missing.push_back(rank);
       if (!wait_all_ranks) break;
@@ -761,7 +767,7 @@ void CclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_al
   store->set(key("verdict"), verdict);
   if (!missing.empty()) C10_THROW_ERROR(DistBackendError, verdict);
   // All have come to this one, so that nobody reads of the one before.
-  if (number > 1) store->deleteKey(key_of(number - 1, "verdict"));
+  if (number > 1) forget(*store, key_of(number - 1, "verdict"));
 }
 
 }  // namespace ccl_torch

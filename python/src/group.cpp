@@ -9,6 +9,7 @@
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
+#include <c10/util/hash.h>
 
 #include "operation.hpp"
 
@@ -39,6 +40,14 @@ Groups& groups() {
 int milliseconds(int64_t ms) { return static_cast<int>(std::clamp<int64_t>(ms, 1, INT_MAX)); }
 
 }  // namespace
+
+void forget(c10d::Store& store, const std::string& key) {
+  try {
+    store.deleteKey(key);
+  } catch (const std::exception&) {
+    // A store that cannot delete keys is good enough for one meeting.
+  }
+}
 
 Group::Group(int rank, int size, Milliseconds timeout, std::string name, std::vector<int64_t> global_ranks)
     : rank(rank),
@@ -82,21 +91,13 @@ std::shared_ptr<Group> Group::meet(
   }
   // The id holds the secret of the communicator and is used once: it goes as soon as all have it, and before any rank
   // can come again by the same store.
-  auto forget = [&] {
-    if (rank != 0) return;
-    try {
-      store.deleteKey(id_key);
-    } catch (const std::exception&) {
-      // A store that cannot delete keys is good enough for one meeting.
-    }
-  };
   try {
     group->join(id);
   } catch (...) {
-    forget();
+    if (rank == 0) forget(store, id_key);
     throw;
   }
-  forget();
+  if (rank == 0) forget(store, id_key);
   group->check("init", ccl().Barrier(group->comm, nullptr));
   auto& known = groups();
   std::lock_guard<std::mutex> lock(known.mutex);
@@ -106,6 +107,8 @@ std::shared_ptr<Group> Group::meet(
 }
 
 void Group::join(const cclUniqueId& id) {
+  // The secret in the id stays out of what is derived from it.
+  meeting_ = c10::sha1(std::string(id.internal, sizeof id.internal)).str();
   cclConfig_t config = CCL_CONFIG_INITIALIZER;
   config.timeout = milliseconds(timeout_ms);
   config.name = name_.c_str();

@@ -21,6 +21,9 @@ using Milliseconds = std::chrono::milliseconds;
 
 class Operation;
 
+/// Deletes a key where the store can.
+void forget(c10d::Store& store, const std::string& key);
+
 /// One rank's place in a process group.
 ///
 /// Collectives are carried out one after the other in the order in which they were submitted, by whoever has the
@@ -72,6 +75,9 @@ class Group : public std::enable_shared_from_this<Group> {
   /// The exception that `check` throws.
   std::exception_ptr failure(const char* operation, cclResult_t result) const;
 
+  /// What names this meeting of its ranks to all of them, and no other one.
+  const std::string& meeting() const { return meeting_; }
+
   const int rank;
   const int size;
   cclComm_t comm = nullptr;
@@ -86,6 +92,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_ptr<Operation>& operation, bool stays);
 
   const std::string name_;
+  std::string meeting_;
   const std::vector<int64_t> global_ranks_;
   const int process_;
 

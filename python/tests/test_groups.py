@@ -165,6 +165,30 @@ def monitored(rank, n):
     assert tensor[0] == n
 
 
+def monitored_again(rank, n, file):
+    """A group that follows another one by the same store takes no word of the other's for its own."""
+    store = dist.FileStore(file, n)
+    folder = pathlib.Path(file).parent
+    for attempt in range(3):
+        dist.init_process_group("ccl", store=store, rank=rank, world_size=n, timeout=SECOND * PATIENCE)
+        if attempt == 1 and rank == n - 1:  # once it stays away
+            while len(list(folder.glob("missed.*"))) < n - 1:
+                time.sleep(0.01)
+        elif attempt == 1:
+            waits = SECOND if rank == 0 else SECOND * PATIENCE
+            fails(lambda: dist.monitored_barrier(timeout=waits), f"Rank {n - 1} failed")
+            (folder / f"missed.{rank}").touch()
+        else:
+            if rank == 0:
+                time.sleep(0.2)
+                (folder / f"begun{attempt}").touch()
+            dist.monitored_barrier(timeout=SECOND * PATIENCE)
+            assert (folder / f"begun{attempt}").exists(), "passed before rank 0 came"
+        dist.barrier()
+        dist.destroy_process_group()
+    assert not [key for key in store.list_keys() if "monitored" in key and "verdict" not in key], store.list_keys()
+
+
 def aborted(rank, n):
     group = dist.new_group()
     over = pathlib.Path(os.environ["CCL_TEST_FOLDER"]) / f"aborted{n}"
@@ -361,6 +385,9 @@ class Groups(unittest.TestCase):
     def test_a_missing_rank_is_named(self):
         run(3, missing_rank, init=False)
         run(3, no_rank_0, init=False)
+
+    def test_monitored_barriers_by_the_same_store(self):
+        run(3, monitored_again, init=False)
 
     def test_without_an_end(self):
         run(2, without_an_end, init=False)
