@@ -1,5 +1,7 @@
 #include "backend.hpp"
 
+#include <thread>
+
 #include <ATen/ops/_validate_sparse_coo_tensor_args.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sparse_coo_tensor.h>
@@ -710,64 +712,100 @@ WorkPtr CclBackend::recvAnysource(Tensors& tensors, int tag) {
   return post("ccl:recvAnySource", OpType::RECVANYSOURCE, tensors, CCL_ANY_SOURCE, tag);
 }
 
-/// In the words of Gloo's, and through the store, so that the group is as good as before when a rank does not come.
-void CclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
-  Milliseconds timeout = opts.timeout.count() < 0 ? options_->timeout : opts.timeout;
-  uint64_t number = ++monitored_;
-  // Groups that follow one another by one store count alike: each has keys of its own.
-  auto key_of = [&](uint64_t number, const std::string& what) {
-    return c10::str("ccl/monitored/", group_->meeting(), "/", number, "/", what);
-  };
-  auto key = [&](const std::string& what) { return key_of(number, what); };
-  auto store = store_->clone();
-  if (rank_ != 0) {
-    auto here = key(std::to_string(rank_));
-    store->set(here, std::string("here"));
+namespace {
+
+/// A barrier through the store, so that the group is as good as before when a rank does not come. In Gloo's words.
+class Monitored {
+ public:
+  Monitored(Group& group, c10d::Store& store, uint64_t number, Milliseconds timeout)
+      : group_(group), store_(store), number_(number), timeout_(timeout), end_(Clock::now() + timeout) {}
+
+  /// The part of all ranks but 0: says that this one is here, and hears who is missing.
+  void arrive() {
+    auto here = key(std::to_string(group_.rank));
+    store_.set(here, std::string("here"));
     std::string verdict;
     try {
       // Rank 0 says within its own deadline who is missing; it may have begun later than this one.
-      store->wait({key("verdict")}, timeout);
-      verdict = store->get_to_str(key("verdict"));
-    } catch (const std::exception& error) {
-      forget(*store, here);
-      C10_THROW_ERROR(
-          DistBackendError,
-          c10::str("Rank ", rank_, " heard nothing from rank 0 in monitoredBarrier in ", timeout.count(), " ms"));
+      if (comes(key("verdict"))) verdict = store_.get_to_str(key("verdict"));
+    } catch (...) {
+      forget(store_, here);
+      throw;
     }
-    forget(*store, here);
-    if (verdict != "all") {
+    forget(store_, here);
+    if (verdict.empty()) {
       C10_THROW_ERROR(
           DistBackendError,
           c10::str(
-              "Rank ", rank_, " successfully reached monitoredBarrier, but received errors while waiting for ",
+              "Rank ", group_.rank, " heard nothing from rank 0 in monitoredBarrier in ", timeout_.count(), " ms"));
+    }
+    if (verdict != all_came) {
+      C10_THROW_ERROR(
+          DistBackendError,
+          c10::str(
+              "Rank ", group_.rank, " successfully reached monitoredBarrier, but received errors while waiting for ",
               "send/recv from rank 0: ",
               verdict));
     }
-    return;
   }
-  auto end = std::chrono::steady_clock::now() + timeout;
-  std::vector<int> missing;
-  for (int rank = 1; rank < size_; ++rank) {
-    auto left = std::chrono::duration_cast<Milliseconds>(end - std::chrono::steady_clock::now());
-    try {
-      store->wait({key(std::to_string(rank))}, std::max(left, Milliseconds(1)));
-    } catch (const std::exception&) {
-      missing.push_back(rank);
-      if (!wait_all_ranks) break;
+
+  /// The part of rank 0: waits for the others, and tells them who is missing.
+  void call(bool all) {
+    std::vector<int> missing;
+    for (int rank = 1; rank < group_.size && (all || missing.empty()); ++rank)
+      if (!comes(key(std::to_string(rank)))) missing.push_back(rank);
+    auto verdict = missing.empty() ? all_came : failed(missing);
+    store_.set(key("verdict"), verdict);
+    if (!missing.empty()) C10_THROW_ERROR(DistBackendError, verdict);
+    // All have come to this one, so that nobody reads of the one before.
+    if (number_ > 1) forget(store_, key("verdict", number_ - 1));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  inline static const std::string all_came = "all";
+
+  std::string key(const std::string& what) const { return key(what, number_); }
+  /// Groups that follow one another by one store count alike: each has keys of its own.
+  std::string key(const std::string& what, uint64_t number) const {
+    return c10::str("ccl/monitored/", group_.meeting(), "/", number, "/", what);
+  }
+
+  /// Whether the key comes in time; throws why the group has failed meanwhile, which the store's own wait would not
+  /// see. A rank's death alone is no failure: the group is told of it by the next call that needs the rank.
+  bool comes(const std::string& key) const {
+    for (auto pause = Milliseconds(1);; pause = std::min(2 * pause, Milliseconds(50))) {
+      auto failure = group_.stopped("monitored_barrier");
+      bool late = Clock::now() >= end_;
+      // Looked for last: who set it may have gone since.
+      if (store_.check({key})) return true;
+      if (failure) std::rethrow_exception(failure);
+      if (late) return false;
+      std::this_thread::sleep_for(pause);
     }
   }
-  std::string verdict = "all";
-  if (!missing.empty()) {
-    bool one = missing.size() == 1;
-    verdict = one ? "Rank " : "Ranks ";
-    for (size_t i = 0; i < missing.size(); ++i) verdict += c10::str(i == 0 ? "" : ", ", missing[i]);
-    verdict += c10::str(
-        " failed to pass monitoredBarrier in ", timeout.count(), " ms: Rank 0 timed out in monitoredBarrier");
+
+  std::string failed(const std::vector<int>& missing) const {
+    return c10::str(
+        missing.size() == 1 ? "Rank " : "Ranks ", c10::Join(", ", missing), " failed to pass monitoredBarrier in ",
+        timeout_.count(), " ms: Rank 0 timed out in monitoredBarrier");
   }
-  store->set(key("verdict"), verdict);
-  if (!missing.empty()) C10_THROW_ERROR(DistBackendError, verdict);
-  // All have come to this one, so that nobody reads of the one before.
-  if (number > 1) forget(*store, key_of(number - 1, "verdict"));
+
+  Group& group_;
+  c10d::Store& store_;
+  const uint64_t number_;
+  const Milliseconds timeout_;
+  const Clock::time_point end_;
+};
+
+}  // namespace
+
+void CclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
+  // PyTorch passes its default where the caller names no timeout.
+  bool named = opts.timeout.count() >= 0 && opts.timeout != kBackendDefaultTimeout;
+  auto store = store_->clone();
+  Monitored barrier(*group_, *store, ++monitored_, named ? opts.timeout : options_->timeout);
+  rank_ == 0 ? barrier.call(wait_all_ranks) : barrier.arrive();
 }
 
 }  // namespace ccl_torch

@@ -267,6 +267,13 @@ void Group::check(const char* operation, cclResult_t result) const {
   if (result != cclSuccess) std::rethrow_exception(failure(operation, result));
 }
 
+std::exception_ptr Group::stopped(const char* operation) const {
+  cclResult_t state = cclSuccess;
+  cclResult_t result = ccl().CommGetAsyncError(comm, &state);
+  if (result == cclSuccess) result = state;
+  return result == cclSuccess ? nullptr : failure(operation, result);
+}
+
 std::exception_ptr Group::failure(const char* operation, cclResult_t result) const {
   std::string where = c10::str("ccl ", operation, ", rank ", rank, " of group '", name_, "'");
   if (!global_ranks_.empty()) {

@@ -72,6 +72,8 @@ class Group : public std::enable_shared_from_this<Group> {
   void set_deadline(Milliseconds timeout);
   /// Throws what went wrong in `operation`, if something did.
   void check(const char* operation, cclResult_t result) const;
+  /// Why the group cannot be used any more, if it cannot. Never waits.
+  std::exception_ptr stopped(const char* operation) const;
   /// The exception that `check` throws.
   std::exception_ptr failure(const char* operation, cclResult_t result) const;
 

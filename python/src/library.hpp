@@ -16,6 +16,7 @@ namespace ccl_torch {
   X(CommAbort)                 \
   X(CommRevoke)                \
   X(CommSetTimeout)            \
+  X(CommGetAsyncError)         \
   X(AllReduce)                 \
   X(Bcast)                     \
   X(Reduce)                    \

@@ -165,6 +165,22 @@ def monitored(rank, n):
     assert tensor[0] == n
 
 
+def monitored_and_aborted(rank, n):
+    """Who waits hears of the group's end, and without a timeout the group's counts."""
+    group = dist.new_group(timeout=SECOND)
+    if rank == 0:
+        fails(lambda: dist.monitored_barrier(group), "Rank 1 failed to pass monitoredBarrier in 1000 ms")
+    group = dist.new_group()
+    if rank == n - 1:
+        time.sleep(0.2)
+        group._get_backend(torch.device("cpu")).abort()
+    else:
+        begun = time.monotonic()
+        fails(lambda: dist.monitored_barrier(group), f"rank {n - 1}", error=dist.DistBackendError)
+        assert time.monotonic() - begun < PATIENCE / 2
+    dist.barrier()
+
+
 def monitored_again(rank, n, file):
     """A group that follows another one by the same store takes no word of the other's for its own."""
     store = dist.FileStore(file, n)
@@ -404,7 +420,9 @@ def _make(body, counts):
     return test
 
 
-for _body in (in_order, returns_at_once, dropped, futures, late_rank, mismatch, wrong_length, monitored, aborted):
+for _body in (in_order, returns_at_once, dropped, futures, late_rank, mismatch, wrong_length):
+    setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
+for _body in (monitored, monitored_and_aborted, aborted):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
 for _body in (groups_come_and_go, threads_by_a_hash_store, children):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2,)))
