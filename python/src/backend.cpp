@@ -640,7 +640,7 @@ struct Posted {
     }
     auto future = operation->complete(failure);
     if (future) operation->tell(future);
-    group->give_stream(stream, result != cclSuccess);
+    group->give_stream(stream, receives, result != cclSuccess);
   }
 
   std::exception_ptr take() {
@@ -681,7 +681,7 @@ WorkPtr CclBackend::post(const char* title, OpType type, Tensors& tensors, int p
       group_, type, title, receives ? Tensors() : tensors, receives ? tensors : Tensors(), number_, timeout, nullptr);
   at::AutoDispatchBelowADInplaceOrView guard;
   Buffer buffer(tensor, use);
-  auto* posted = new Posted{group_, operation, group_->take_stream(), std::move(buffer), receives};
+  auto* posted = new Posted{group_, operation, group_->take_stream(receives), std::move(buffer), receives};
   const Buffer& data = posted->buffer;
   group_->set_deadline(timeout);
   cclResult_t result =
@@ -693,7 +693,7 @@ WorkPtr CclBackend::post(const char* title, OpType type, Tensors& tensors, int p
   if (result != cclSuccess) {
     // Where the callback was refused the operation may still be under way: its memory is left to it.
     auto failure = group_->failure(name, result);
-    group_->give_stream(posted->stream, true);
+    group_->give_stream(posted->stream, receives, true);
     if (result != cclSystemError) delete posted;
     std::rethrow_exception(failure);
   }

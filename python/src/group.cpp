@@ -23,6 +23,8 @@ const char* const id_key = "ccl/id";
 constexpr size_t streams_kept = 8;
 /// How long a thread without anything to do keeps its group.
 constexpr auto idle_patience = std::chrono::seconds(2);
+/// How long a group that is shut down waits for receives.
+constexpr auto receive_patience = std::chrono::seconds(1);
 /// How long the end of the process waits for threads that are in callbacks.
 constexpr auto exit_patience = std::chrono::seconds(5);
 
@@ -198,11 +200,10 @@ void Group::work() {
 void Group::shut_down() {
   if (!is_ours()) return;
   std::unique_lock<std::mutex> lock(mutex_);
-  less_to_do_.wait(lock, [this] { return !turn_taken_ && waiting_.empty() && posted_ == 0; });
-  closed_ = true;
-  work_there_.notify_all();
-  lock.unlock();
-  if (!gone_.exchange(true)) ccl().CommDestroy(comm);
+  less_to_do_.wait(lock, [this] { return !turn_taken_ && waiting_.empty() && sends_ == 0; });
+  // The last messages, and what other ranks still do, come to their end meanwhile.
+  less_to_do_.wait_for(lock, receive_patience, [this] { return receives_ == 0; });
+  leave(lock);
 }
 
 void Group::abort() {
@@ -212,13 +213,18 @@ void Group::abort() {
 void Group::leave() {
   if (!is_ours()) return;
   std::unique_lock<std::mutex> lock(mutex_);
+  leave(lock);
+  less_to_do_.wait_for(lock, exit_patience, [this] { return threads_ == 0 && !has_messages(); });
+}
+
+/// Ends what is under way: an operation would keep the communicator otherwise.
+void Group::leave(std::unique_lock<std::mutex>& lock) {
   closed_ = true;
-  bool busy = turn_taken_ || !waiting_.empty() || posted_ > 0;
+  bool busy = turn_taken_ || !waiting_.empty() || has_messages();
   work_there_.notify_all();
   lock.unlock();
   if (!gone_.exchange(true)) busy ? ccl().CommAbort(comm) : ccl().CommDestroy(comm);
   lock.lock();
-  less_to_do_.wait_for(lock, exit_patience, [this] { return threads_ == 0 && posted_ == 0; });
 }
 
 void Group::leave_all() {
@@ -232,7 +238,7 @@ void Group::leave_all() {
   for (auto& group : live) group->leave();
 }
 
-cclStream_t Group::take_stream() {
+cclStream_t Group::take_stream(bool receives) {
   check_process();
   std::lock_guard<std::mutex> lock(mutex_);
   cclStream_t stream = nullptr;
@@ -242,11 +248,11 @@ cclStream_t Group::take_stream() {
     stream = streams_.back();
     streams_.pop_back();
   }
-  ++posted_;
+  ++(receives ? receives_ : sends_);
   return stream;
 }
 
-void Group::give_stream(cclStream_t stream, bool failed) {
+void Group::give_stream(cclStream_t stream, bool receives, bool failed) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (failed || closed_ || streams_.size() >= streams_kept) {
     // A stream tells of its first failure for ever.
@@ -254,7 +260,7 @@ void Group::give_stream(cclStream_t stream, bool failed) {
   } else {
     streams_.push_back(stream);
   }
-  --posted_;
+  --(receives ? receives_ : sends_);
   less_to_do_.notify_all();
 }
 

@@ -51,7 +51,8 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Carries out what waits as long as nobody else does and `operation` is not over.
   void help(Operation& operation);
 
-  /// Waits until nothing is under way, and leaves.
+  /// Waits until nothing is under way, and leaves. A receive may be one that nobody answers: it has a moment, then the
+  /// group is aborted.
   void shut_down();
   /// Ends what is under way, on all ranks, with an error.
   void abort();
@@ -64,9 +65,9 @@ class Group : public std::enable_shared_from_this<Group> {
   bool is_ours() const;
   /// Throws if it did not.
   void check_process() const;
-  /// A stream that nothing is in, to be given back.
-  cclStream_t take_stream();
-  void give_stream(cclStream_t stream, bool failed);
+  /// A stream that nothing is in, to be given back, for a send or a receive.
+  cclStream_t take_stream(bool receives);
+  void give_stream(cclStream_t stream, bool receives, bool failed);
 
   /// Sets the deadline of the operations that follow.
   void set_deadline(Milliseconds timeout);
@@ -89,6 +90,8 @@ class Group : public std::enable_shared_from_this<Group> {
   Group(int rank, int size, Milliseconds timeout, std::string name, std::vector<int64_t> global_ranks);
 
   void join(const cclUniqueId& id);
+  void leave(std::unique_lock<std::mutex>& lock);
+  bool has_messages() const { return sends_ > 0 || receives_ > 0; }
   void wake();
   void work();
   void take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_ptr<Operation>& operation, bool stays);
@@ -109,7 +112,8 @@ class Group : public std::enable_shared_from_this<Group> {
   int threads_ = 0;
   int idle_ = 0;
   /// Sends and receives under way.
-  int posted_ = 0;
+  int sends_ = 0;
+  int receives_ = 0;
   std::vector<cclStream_t> streams_;
   std::atomic<int64_t> deadline_ms_{0};
   std::atomic<bool> gone_{false};

@@ -296,6 +296,31 @@ def again_by_the_same_store(rank, n, file):
         dist.destroy_process_group()
 
 
+def unanswered(rank, n):
+    """A receive that nobody answers holds up no end, and what came to it is never written where a tensor was."""
+    group = dist.new_group(timeout=SECOND * PATIENCE * 10)
+    kept = torch.zeros(4)
+    late, unheard = dist.irecv(kept, (rank - 1) % n, group=group), dist.irecv(torch.zeros(4), group=group, tag=1)
+    del unheard
+    dist.send(torch.full((4,), 3.0), (rank + 1) % n, group=group)
+    begun = time.monotonic()
+    dist.destroy_process_group(group)
+    assert time.monotonic() - begun < PATIENCE / 2
+    late.wait()  # what is on its way comes first
+    assert kept[0] == 3
+
+    group = dist.new_group()
+    dist.barrier(group)
+    if rank == 0:
+        work = dist.irecv(torch.zeros(4), 1, group=group)
+        dist.destroy_process_group(group)
+        fails(work.wait, "destroyed", error=dist.DistBackendError)
+    else:
+        work = dist.irecv(torch.zeros(4), 0, group=group)
+        fails(work.wait, "rank 0", error=dist.DistBackendError)
+    dist.barrier()
+
+
 def threads_by_a_hash_store(rank, n):
     """Two ranks that are threads of one process."""
     store, results = dist.HashStore(), [None, None]
@@ -422,7 +447,7 @@ def _make(body, counts):
 
 for _body in (in_order, returns_at_once, dropped, futures, late_rank, mismatch, wrong_length):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
-for _body in (monitored, monitored_and_aborted, aborted):
+for _body in (monitored, monitored_and_aborted, aborted, unanswered):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
 for _body in (groups_come_and_go, threads_by_a_hash_store, children):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2,)))
