@@ -337,6 +337,7 @@ WorkPtr CclBackend::allgather(Lists& outputs, Tensors& inputs, const c10d::Allga
   auto body = [group = group_, input, list_out] {
     Buffer data(input, Use::read);
     Blocks blocks(list_out, Use::write);
+    if (blocks.collides(data, group->rank)) data.copy();
     group->check(
         "all_gather",
         ccl().AllGatherV(
@@ -353,6 +354,7 @@ WorkPtr CclBackend::_allgather_base(Tensor& output, Tensor& input, const c10d::A
   check_parts("all_gather_into_tensor", output, input, size_);
   auto body = [group = group_, input, output] {
     Buffer part(input, Use::read), whole(output, Use::write);
+    if (whole.collides(part, group->rank, group->size)) part.copy();
     group->check(
         "all_gather_into_tensor",
         ccl().AllGather(part.data(), whole.data(), part.count(), part.type(), group->comm, nullptr));
@@ -390,6 +392,7 @@ WorkPtr CclBackend::allgather_coalesced(Lists& outputs, Tensors& inputs, const c
     for (size_t i = 0; i < inputs.size(); ++i) {
       parts.emplace_back(inputs[i], Use::read);
       blocks.emplace_back(by_tensor[i], Use::write);
+      if (blocks[i].collides(parts[i], group->rank)) parts[i].copy();
     }
     Together together(*group, name);
     for (size_t i = 0; i < parts.size(); ++i)
@@ -415,8 +418,11 @@ WorkPtr CclBackend::allgather_into_tensor_coalesced(
   }
   auto body = [group = group_, inputs, outputs, name] {
     std::vector<Buffer> parts, wholes;
-    for (const Tensor& input : inputs) parts.emplace_back(input, Use::read);
-    for (const Tensor& output : outputs) wholes.emplace_back(output, Use::write);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      parts.emplace_back(inputs[i], Use::read);
+      wholes.emplace_back(outputs[i], Use::write);
+      if (wholes[i].collides(parts[i], group->rank, group->size)) parts[i].copy();
+    }
     Together together(*group, name);
     for (size_t i = 0; i < parts.size(); ++i)
       together.add(ccl().AllGather(
@@ -442,6 +448,7 @@ WorkPtr CclBackend::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOp
   auto body = [group = group_, input, list_out, root] {
     Buffer data(input, Use::read);
     Blocks blocks(list_out, Use::write);
+    if (blocks.collides(data, group->rank)) data.copy();
     group->check(
         "gather",
         ccl().GatherV(
@@ -463,7 +470,10 @@ WorkPtr CclBackend::gather_into_tensor(Tensor& output, Tensor& input, const c10d
   }
   auto body = [group = group_, input, output = is_root ? output : Tensor(), root] {
     Buffer part(input, Use::read), whole;
-    if (output.defined()) whole = Buffer(output, Use::write);
+    if (output.defined()) {
+      whole = Buffer(output, Use::write);
+      if (whole.collides(part, group->rank, group->size)) part.copy();
+    }
     void* into = output.defined() ? whole.data() : nullptr;
     group->check(
         "gather_single", ccl().Gather(part.data(), into, part.count(), part.type(), root, group->comm, nullptr));
@@ -489,6 +499,7 @@ WorkPtr CclBackend::scatter(Tensors& outputs, Lists& inputs, const c10d::Scatter
   auto body = [group = group_, output, list_in, root] {
     Buffer data(output, Use::write);
     Blocks blocks(list_in, Use::read);
+    if (blocks.collides(data, group->rank)) blocks.copy();
     group->check(
         "scatter",
         ccl().ScatterV(
@@ -512,6 +523,7 @@ WorkPtr CclBackend::reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::
   auto body = [group = group_, output, list_in, reduction] {
     Buffer data(output, Use::write);
     Blocks blocks(list_in, Use::read);
+    if (blocks.collides(data, group->rank)) blocks.copy();
     Reduction::Made op(reduction, *group);
     group->check(
         "reduce_scatter",
@@ -530,6 +542,7 @@ WorkPtr CclBackend::_reduce_scatter_base(Tensor& output, Tensor& input, const c1
   Reduction reduction("reduce_scatter_tensor", opts.reduceOp, output);
   auto body = [group = group_, input, output, reduction] {
     Buffer whole(input, Use::read), part(output, Use::write);
+    if (whole.collides(part, group->rank, group->size)) whole.copy();
     Reduction::Made op(reduction, *group);
     group->check(
         "reduce_scatter_tensor",
@@ -555,8 +568,11 @@ WorkPtr CclBackend::reduce_scatter_tensor_coalesced(
   auto body = [group = group_, inputs, outputs, reductions, name] {
     std::vector<Buffer> parts, wholes;
     std::deque<Reduction::Made> ops;
-    for (const Tensor& input : inputs) wholes.emplace_back(input, Use::read);
-    for (const Tensor& output : outputs) parts.emplace_back(output, Use::write);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      wholes.emplace_back(inputs[i], Use::read);
+      parts.emplace_back(outputs[i], Use::write);
+      if (wholes[i].collides(parts[i], group->rank, group->size)) wholes[i].copy();
+    }
     for (const Reduction& reduction : reductions) ops.emplace_back(reduction, *group);
     Together together(*group, name);
     for (size_t i = 0; i < parts.size(); ++i)
@@ -581,7 +597,7 @@ WorkPtr CclBackend::alltoall_base(
   auto sent = split_counts(input, input_splits, size_);
   auto body = [group = group_, input, output, received, sent] {
     Blocks into(output, Use::write, received), from(input, Use::read, sent);
-    if (from.overlaps(into)) from = Blocks(input.clone(at::MemoryFormat::Contiguous), Use::read, sent);
+    if (from.overlaps(into)) from.copy();
     group->check(
         "all_to_all_single",
         ccl().AlltoAllV(
@@ -599,11 +615,7 @@ WorkPtr CclBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllT
   check_types("all_to_all", outputs, inputs[0], Use::write);
   auto body = [group = group_, inputs, outputs] {
     Blocks into(outputs, Use::write), from(inputs, Use::read);
-    if (from.overlaps(into)) {
-      Tensors copies;
-      for (const Tensor& input : inputs) copies.push_back(input.clone(at::MemoryFormat::Contiguous));
-      from = Blocks(copies, Use::read);
-    }
+    if (from.overlaps(into)) from.copy();
     group->check(
         "all_to_all",
         ccl().AlltoAllV(

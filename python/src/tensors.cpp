@@ -15,6 +15,11 @@ bool lies_plainly(const at::Tensor& tensor, Kind kind) {
   return address % (tensor.itemsize() / kind.per_element) == 0;
 }
 
+bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
+  auto a_begins = static_cast<const char*>(a), b_begins = static_cast<const char*>(b);
+  return a_begins < b_begins + b_bytes && b_begins < a_begins + a_bytes;
+}
+
 }  // namespace
 
 Kind Kind::of(const at::Tensor& tensor) {
@@ -63,8 +68,11 @@ Buffer::Buffer(const at::Tensor& tensor, Use use) : tensor_(tensor), kind_(Kind:
 }
 
 bool Buffer::overlaps(const Buffer& other) const {
-  auto begin = [](const Buffer& buffer) { return static_cast<const char*>(buffer.data()); };
-  return begin(*this) < begin(other) + other.bytes() && begin(other) < begin(*this) + bytes();
+  return overlap(data(), bytes(), other.data(), other.bytes());
+}
+
+bool Buffer::collides(const Buffer& part, int rank, int ranks) const {
+  return overlaps(part) && part.data() != static_cast<char*>(data()) + bytes() / ranks * rank;
 }
 
 void Buffer::store() const {
@@ -73,8 +81,32 @@ void Buffer::store() const {
 
 Blocks::Blocks(const std::vector<at::Tensor>& tensors, Use use) {
   if (tensors.empty()) return;
-  for (const at::Tensor& tensor : tensors) buffers_.emplace_back(tensor, use);
+  for (const at::Tensor& tensor : tensors) {
+    buffers_.emplace_back(tensor, use);
+    counts_.push_back(buffers_.back().count());
+  }
   type_ = buffers_[0].type();
+  place();
+}
+
+Blocks::Blocks(const at::Tensor& tensor, Use use, std::vector<size_t> counts) : counts_(std::move(counts)) {
+  buffers_.emplace_back(tensor, use);
+  type_ = buffers_[0].type();
+  place();
+}
+
+/// Finds where the blocks lie.
+void Blocks::place() {
+  displs_.clear();
+  if (buffers_.size() != counts_.size()) {
+    base_ = buffers_[0].data();
+    size_t next = 0;
+    for (size_t count : counts_) {
+      displs_.push_back(next);
+      next += count;
+    }
+    return;
+  }
   char* base = nullptr;
   for (const Buffer& buffer : buffers_) {
     auto* at = static_cast<char*>(buffer.data());
@@ -82,29 +114,31 @@ Blocks::Blocks(const std::vector<at::Tensor>& tensors, Use use) {
   }
   base_ = base;
   for (const Buffer& buffer : buffers_) {
-    size_t count = buffer.count();
-    auto distance = count > 0 ? static_cast<char*>(buffer.data()) - base : 0;
-    counts_.push_back(count);
+    auto distance = buffer.count() > 0 ? static_cast<char*>(buffer.data()) - base : 0;
     // All begin at a multiple of the element's size.
     displs_.push_back(static_cast<size_t>(distance) / buffer.element());
   }
 }
 
-Blocks::Blocks(const at::Tensor& tensor, Use use, std::vector<size_t> counts) : counts_(std::move(counts)) {
-  buffers_.emplace_back(tensor, use);
-  base_ = buffers_[0].data();
-  type_ = buffers_[0].type();
-  size_t next = 0;
-  for (size_t count : counts_) {
-    displs_.push_back(next);
-    next += count;
-  }
+void Blocks::copy() {
+  for (Buffer& buffer : buffers_) buffer.copy();
+  place();
 }
 
 bool Blocks::overlaps(const Blocks& other) const {
   for (const Buffer& mine : buffers_)
     for (const Buffer& theirs : other.buffers_)
       if (mine.overlaps(theirs)) return true;
+  return false;
+}
+
+bool Blocks::collides(const Buffer& part, int rank) const {
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    size_t element = buffers_[0].element();
+    const void* block = static_cast<char*>(base_) + displs_[i] * element;
+    bool in_place = static_cast<int>(i) == rank && block == part.data();
+    if (!in_place && overlap(block, counts_[i] * element, part.data(), part.bytes())) return true;
+  }
   return false;
 }
 

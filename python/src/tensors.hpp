@@ -38,6 +38,11 @@ class Buffer {
   cclDataType_t type() const { return kind_.type; }
   size_t element() const { return plain_.itemsize() / kind_.per_element; }
   bool overlaps(const Buffer& other) const;
+  /// Whether `part` lies in this otherwise than as the place of `rank` among equal ones, where the library works in
+  /// place.
+  bool collides(const Buffer& part, int rank, int ranks) const;
+  /// Has the library read a copy, where it would be written meanwhile.
+  void copy() { plain_ = plain_.clone(at::MemoryFormat::Contiguous); }
 
   /// Copies what was received to where it belongs.
   void store() const;
@@ -60,9 +65,15 @@ class Blocks {
   const size_t* displs() const { return displs_.data(); }
   cclDataType_t type() const { return type_; }
   bool overlaps(const Blocks& other) const;
+  /// Whether `part` lies in these otherwise than as the block of `rank`, where the library works in place.
+  bool collides(const Buffer& part, int rank) const;
+  /// Has the library read copies, where it would be written meanwhile.
+  void copy();
   void store() const;
 
  private:
+  void place();
+
   std::vector<Buffer> buffers_;
   void* base_ = nullptr;
   std::vector<size_t> counts_;

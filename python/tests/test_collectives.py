@@ -287,6 +287,53 @@ def splits(rank, n):
         same(output, [source] * (source + 1), "all_gather of unequal tensors")
 
 
+def within(rank, n):
+    """An input that lies in the output, or an output in the input: at the rank's own place, at others, and across."""
+    warnings.simplefilter("ignore")
+    root = n - 1
+    gathered, scattered = np.repeat(np.arange(n), 3), np.full(3, n * (n - 1) / 2)
+    for at in (0, 1 if n > 1 else 0, 3 * rank, 3 * root):
+
+        def make(rows=False):
+            """The whole, of n rows of 3 numbers which all are this rank, and the 3 from `at`."""
+            whole = torch.full((3 * n,), float(rank))
+            part = whole[at : at + 3]
+            return (list(whole.view(n, 3).unbind()) if rows else whole), part
+
+        for gather in (dist.all_gather, lambda rows, part: dist.all_gather_coalesced([[row] for row in rows], [part])):
+            rows, part = make(rows=True)
+            gather(rows, part)
+            same(torch.cat(rows), gathered, f"all_gather from {at} of its output")
+        for gather in (dist.all_gather_into_tensor, _in_coalesced("allgather_into_tensor_coalesced")):
+            whole, part = make()
+            gather(whole, part)
+            same(whole, gathered, f"all_gather_into_tensor from {at} of its output")
+        rows, part = make(rows=True)
+        dist.gather(part, rows if rank == root else None, root)
+        if rank == root:
+            same(torch.cat(rows), gathered, f"gather from {at} of its output")
+        rows, part = make(rows=True)
+        dist.scatter(part, rows if rank == root else None, root)
+        same(part, [root] * 3, f"scatter to {at} of its input")
+        for scatter in (dist.reduce_scatter_tensor, _in_coalesced("reduce_scatter_tensor_coalesced")):
+            whole, part = make()
+            scatter(part, whole)
+            same(part, scattered, f"reduce_scatter_tensor to {at} of its input")
+        rows, part = make(rows=True)
+        dist.reduce_scatter(part, rows)
+        same(part, scattered, f"reduce_scatter to {at} of its input")
+    part = torch.full((3,), float(rank))
+    dist.reduce_scatter(part, [part] * n)
+    same(part, scattered, "reduce_scatter of one tensor, to itself")
+
+
+def _in_coalesced(name):
+    def call(output, input):
+        getattr(dist.group.WORLD, name)([output], [input]).wait()
+
+    return call
+
+
 def coalesced(rank, n):
     warnings.simplefilter("ignore")
     tensors = [values(rank, count, torch.float32) for count in (3, 1, 8)]
@@ -434,7 +481,7 @@ def _make(body, counts):
     return test
 
 
-for _body in (sizes, splits, coalesced, sparse, views_of_complex, premultiplied, objects):
+for _body in (sizes, splits, within, coalesced, sparse, views_of_complex, premultiplied, objects):
     setattr(Collectives, f"test_{_body.__name__}", _make(_body, (1, 2, 3) if _body is not sizes else (2, 3)))
 for _body in (batches, bad_input, sparse_that_differ):
     setattr(Collectives, f"test_{_body.__name__}", _make(_body, (2, 4)))
