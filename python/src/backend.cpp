@@ -671,6 +671,7 @@ struct Posted {
   }
 
   static void ended(void* data, cclResult_t result) {
+    Group::is_waited_for();
     std::unique_ptr<Posted> posted(static_cast<Posted*>(data));
     posted->finish(result);
   }
@@ -788,6 +789,7 @@ class Monitored {
   bool comes(const std::string& key) const {
     for (auto pause = Milliseconds(1);; pause = std::min(2 * pause, Milliseconds(50))) {
       auto failure = group_.stopped("monitored_barrier");
+      Group::stay_if_over();
       bool late = Clock::now() >= end_;
       // Looked for last: who set it may have gone since.
       if (store_.check({key})) return true;

@@ -39,6 +39,12 @@ Groups& groups() {
   return *groups;
 }
 
+/// Whether Python ends, and the thread in which it does so.
+std::atomic<bool> is_over{false};
+thread_local bool ends_process = false;
+/// Whether `leave` waits for this thread.
+thread_local bool waited_for = false;
+
 int milliseconds(int64_t ms) { return static_cast<int>(std::clamp<int64_t>(ms, 1, INT_MAX)); }
 
 }  // namespace
@@ -140,6 +146,8 @@ void Group::run(const c10::intrusive_ptr<Operation>& operation) {
     return;
   }
   take_turn(lock, operation, false);
+  lock.unlock();
+  stay_if_over();
 }
 
 void Group::help(Operation& operation) {
@@ -163,6 +171,7 @@ void Group::take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_p
   less_to_do_.notify_all();
   if (!future) return;
   lock.unlock();
+  stay_if_over();
   operation->tell(future);
   lock.lock();
 }
@@ -178,6 +187,7 @@ void Group::wake() {
 }
 
 void Group::work() {
+  is_waited_for();
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     if (!turn_taken_ && !waiting_.empty()) {
@@ -204,6 +214,8 @@ void Group::shut_down() {
   // The last messages, and what other ranks still do, come to their end meanwhile.
   less_to_do_.wait_for(lock, receive_patience, [this] { return receives_ == 0; });
   leave(lock);
+  lock.unlock();
+  stay_if_over();
 }
 
 void Group::abort() {
@@ -228,6 +240,8 @@ void Group::leave(std::unique_lock<std::mutex>& lock) {
 }
 
 void Group::leave_all() {
+  ends_process = true;
+  is_over = true;
   std::vector<std::shared_ptr<Group>> live;
   {
     auto& known = groups();
@@ -237,6 +251,12 @@ void Group::leave_all() {
   }
   for (auto& group : live) group->leave();
 }
+
+void Group::stay_if_over() {
+  while (is_over && !ends_process && !waited_for) std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
+void Group::is_waited_for() { waited_for = true; }
 
 cclStream_t Group::take_stream(bool receives) {
   check_process();

@@ -60,6 +60,12 @@ class Group : public std::enable_shared_from_this<Group> {
   void leave();
   /// Does so with all groups of this process.
   static void leave_all();
+  /// Keeps for ever a thread that has waited, once `leave_all` has begun. It would go back to Python, which ends: a
+  /// thread that asks for the interpreter then is unwound through C++, which ends the process by std::terminate. Whoever
+  /// called `leave_all` goes on, and so does a thread that it waits for.
+  static void stay_if_over();
+  /// Says that `leave_all` waits for this thread.
+  static void is_waited_for();
 
   /// Whether this process made it: a child made by fork has neither the threads nor the communicator.
   bool is_ours() const;

@@ -34,9 +34,15 @@ bool Operation::wait(Milliseconds timeout) {
   if (forever && body_) group_->help(*this);
   std::unique_lock<std::mutex> lock(mutex_);
   auto over = [this] { return completed_; };
+  bool is_over = true;
   if (forever) {
     cv_.wait(lock, over);
-  } else if (!cv_.wait_for(lock, timeout, over)) {
+  } else {
+    is_over = cv_.wait_for(lock, timeout, over);
+  }
+  lock.unlock();
+  Group::stay_if_over();
+  if (!is_over) {
     C10_THROW_ERROR(
         DistBackendError,
         c10::str("ccl ", name_, ": not over after the ", timeout.count(), " ms of this wait; the operation goes on"));

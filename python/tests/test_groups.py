@@ -487,6 +487,24 @@ class Programs(unittest.TestCase):
             "    late.get_future().then(lambda future: 1)\n"
         )
 
+    def test_an_end_while_daemon_threads_wait_is_clean(self):
+        self.program(
+            "import threading, time\n"
+            "tensor = torch.ones(2)\n"
+            "uses = [dist.all_reduce, lambda tensor: dist.all_reduce(tensor, async_op=True).wait(), dist.recv]\n"
+            "uses += [lambda tensor: dist.monitored_barrier(), lambda tensor: dist.destroy_process_group()]\n"
+            "for use in uses if rank == 0 else []:\n"
+            "    threading.Thread(target=use, args=(tensor,), daemon=True).start()\n"
+            "time.sleep(0.5 + rank)\n"
+        )
+        # Who ends the process goes on where it has waited.
+        self.program(
+            "import atexit, test_groups\n"
+            "atexit.unregister(ccl_torch._C.leave_all)\n"
+            "atexit.register(lambda: test_groups.fails(lambda: dist.all_reduce(torch.ones(2))))\n"
+            "atexit.register(ccl_torch._C.leave_all)\n"
+        )
+
     def test_debug_level_detail(self):
         self.program(
             "import test_groups; test_groups.checked_in_detail(rank, n)\n", TORCH_DISTRIBUTED_DEBUG="DETAIL"
