@@ -45,6 +45,12 @@ thread_local bool ends_process = false;
 /// Whether `leave` waits for this thread.
 thread_local bool waited_for = false;
 
+/// What it says, without the stack that PyTorch appends to its own.
+const char* text_of(const std::exception& error) {
+  auto* own = dynamic_cast<const c10::Error*>(&error);
+  return own != nullptr ? own->what_without_backtrace() : error.what();
+}
+
 int milliseconds(int64_t ms) { return static_cast<int>(std::clamp<int64_t>(ms, 1, INT_MAX)); }
 
 }  // namespace
@@ -91,7 +97,7 @@ std::shared_ptr<Group> Group::meet(
     } catch (const std::exception& error) {
       C10_THROW_ERROR(
           DistBackendError,
-          c10::str("ccl init: rank 0 did not come within ", timeout.count(), " ms: ", error.what()));
+          c10::str("ccl init: rank 0 did not come within ", timeout.count(), " ms: ", text_of(error)));
     }
     std::vector<uint8_t> bytes = store.get(id_key);
     TORCH_CHECK(bytes.size() == sizeof id.internal, "ccl init: the store holds no id of ccl's under ", id_key);

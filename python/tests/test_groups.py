@@ -232,7 +232,8 @@ def no_rank_0(rank, n, store):
     if rank == 0:
         return
     begin = dict(init_method=f"file://{store}", rank=rank, world_size=n, timeout=SECOND * 5)
-    fails(lambda: dist.init_process_group("ccl", **begin), "rank 0")
+    said = fails(lambda: dist.init_process_group("ccl", **begin), "rank 0")
+    assert "frame #" not in said, said
 
 
 # Groups.
