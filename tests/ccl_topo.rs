@@ -692,6 +692,25 @@ fn plans_take_about_what_the_simulator_says() {
     }
 }
 
+/// Where every rank might talk to every other a thousand ranks have a million pairs: those are not written down.
+#[test]
+fn a_thousand_ranks_are_planned_in_seconds() {
+    let file = format!("{DATA}/nccl-xml/oci-h100-topology-kubernetes.xml");
+    let told = prints(&["plan", &file, "allreduce", "1M", "--hosts", "128"]);
+    assert!(
+        told.contains("among 1024 ranks, 128 hosts of 8\nhierarchical: "),
+        "{told}"
+    );
+    let crowded = ["--hosts", "1", "--ranks-per-host", "200"];
+    let told = prints(&[&["explain", &file, "allreduce", "1M"][..], &crowded].concat());
+    for wanted in [
+        "direct         200 channels  left out: every rank sends to every other",
+        "oneshot          1 channels  left out: it takes no less than ",
+    ] {
+        assert!(told.contains(wanted), "{told}");
+    }
+}
+
 #[test]
 fn explain_names_what_limits_a_call_and_where_that_is_written() {
     for (file, limit, line) in [

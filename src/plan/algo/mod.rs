@@ -17,6 +17,7 @@ mod tree;
 
 use super::cost::{Counts, Load, Machine, Order, Parts, Work};
 use super::groups::Groups;
+use super::levels::Levels;
 use super::schedule::{Affine, Buffer, How, Item, Schedule, Slice, Source, Step};
 use super::verify::EXACT;
 use crate::types::Collective;
@@ -70,13 +71,18 @@ impl Algorithm {
 
     /// What that comes to on a machine, and how long it takes there.
     pub(crate) fn predicted(&self, load: &Load, machine: &Machine) -> (Counts, Parts) {
-        if let Some(between) = self.between() {
-            let square = Groups::square(load.ranks);
-            let levels = hierarchical::levels(load, machine.groups().unwrap_or(&square), between);
+        if let Some(levels) = self.levels(load, machine.groups()) {
             return (levels.together(), machine.predict_levels(load, &levels));
         }
         let counts = (self.counts)(load);
         (counts, machine.predict(load, &counts))
+    }
+
+    /// What a call by a hierarchy comes to, inside groups and between them; none of other algorithms.
+    pub(in crate::plan) fn levels(&self, load: &Load, groups: Option<&Groups>) -> Option<Levels> {
+        let between = self.between()?;
+        let square = Groups::square(load.ranks);
+        Some(hierarchical::levels(load, groups.unwrap_or(&square), between))
     }
 
     /// Whether the proof among so many ranks is short: it is made by each process. Where all ranks' schedules differ and have as

@@ -1,12 +1,19 @@
 //! With which algorithm, how many channels and what tile a call takes least time on a network: a pure function of both.
+//!
+//! What it takes to reckon a candidate grows with the pairs of ranks that talk, which follow from the counts of its algorithm without
+//! its schedules. So does a time that it cannot take less than. Candidates with few pairs are reckoned first; of the others only
+//! those that may be faster than these, and none with so many pairs that it would take long, unless nothing else can do the call.
 
 use super::network::Network;
 use super::rounds::{Causes, Course, Cut, Spent};
 use super::{Busy, Constants, seconds};
-use crate::plan::algo::Algorithm;
+use crate::plan::algo::{Algorithm, Request};
 use crate::plan::bounds::Bounds;
+use crate::plan::cost::{Counts, Load, Order};
+use crate::plan::groups::Groups;
 use crate::types::{Collective, Error};
-use std::collections::BTreeMap;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What may be chosen, and what is given.
 #[derive(Debug, Clone)]
@@ -21,12 +28,35 @@ pub(crate) struct Question {
     pub(crate) constants: Constants,
 }
 
-/// All candidates on a network, ready for any length.
+/// All candidates on a network, for any length.
 pub(crate) struct Planner<'n> {
     network: &'n Network,
     question: Question,
-    courses: Vec<(&'static Algorithm, usize, Course<'n>)>,
+    groups: Groups,
+    reach: Reach,
+    forms: Vec<Form<'n>>,
     unable: Vec<Rejected>,
+}
+
+/// An algorithm in so many channels: a candidate.
+struct Form<'n> {
+    algorithm: &'static Algorithm,
+    channels: usize,
+    /// Those of ranks that talk to one another, in all channels.
+    pairs: f64,
+    /// Messages that a thread sends, at least on average, and shares of the vector that a rank does.
+    sent: f64,
+    shares: f64,
+    /// Written when it is first needed.
+    course: OnceCell<Result<Course<'n>, String>>,
+}
+
+/// What the nearest way takes, in femtoseconds, and what can leave a rank in a second, in bytes. The ranks of the first host stand
+/// for all.
+#[derive(Debug, Clone, Copy)]
+struct Reach {
+    nearest: u64,
+    widest: f64,
 }
 
 /// A way to do a call, and what it takes.
@@ -38,7 +68,7 @@ pub(crate) struct Candidate {
     pub(crate) tile: f64,
     pub(crate) spent: Spent,
     pub(crate) bus_bandwidth: f64,
-    /// Which of the courses it is.
+    /// Which of the forms it is.
     at: usize,
 }
 
@@ -75,6 +105,16 @@ pub(crate) struct Reasons {
 /// Tiles that are weighed, beside the whole message.
 const TILES: [f64; 4] = [65_536.0, 524_288.0, 4_194_304.0, 33_554_432.0];
 
+/// Pairs of ranks up to which a candidate is reckoned whatever others take: a tenth of a second.
+const FEW_PAIRS: f64 = 32_768.0;
+
+/// And from which on one is not, if any other can do the call: a second or two.
+const MOST_PAIRS: f64 = 524_288.0;
+
+/// The same in one channel, without which an algorithm is not weighed at all; or so many for each rank.
+const MOST_PAIRS_OF_ONE: f64 = 1_048_576.0;
+const MOST_PEERS: f64 = 32.0;
+
 impl<'n> Planner<'n> {
     pub(crate) fn new(question: Question, network: &'n Network) -> Planner<'n> {
         let groups = network.groups();
@@ -82,27 +122,29 @@ impl<'n> Planner<'n> {
         let channels = question
             .channels
             .map_or_else(|| vec![1, 2, 4, size], |one| vec![one]);
-        let channels: std::collections::BTreeSet<_> = channels
+        let channels: BTreeSet<_> = channels
             .into_iter()
             .filter(|&many| question.channels.is_some() || many <= size)
             .collect();
-        let (mut courses, mut unable) = (Vec::new(), Vec::new());
+        let (mut forms, mut unable) = (Vec::new(), Vec::new());
         for &algorithm in &question.algorithms {
             for &channels in &channels {
-                match Course::new(question.collective, algorithm, channels, Some(&groups), network) {
-                    Ok(course) => courses.push((algorithm, channels, course)),
-                    Err(error) => unable.push(Rejected {
-                        algorithm: algorithm.name,
-                        channels,
-                        why: error.to_string(),
-                    }),
+                let form = Form::new(question.collective, algorithm, channels, &groups, network.ranks());
+                let first = question.channels.is_some() || channels == 1;
+                match form.is_between_all(network.ranks()) && !first {
+                    true => unable.push(form.rejected(
+                        "every rank sends to every other: more channels go the same ways".to_owned(),
+                    )),
+                    false => forms.push(form),
                 }
             }
         }
         Planner {
             network,
             question,
-            courses,
+            groups,
+            reach: Reach::of(network),
+            forms,
             unable,
         }
     }
@@ -112,36 +154,21 @@ impl<'n> Planner<'n> {
     /// # Errors
     /// [`Error::Usage`] if no candidate can do it.
     pub(crate) fn choose(&self, bytes: f64) -> Result<Choice, Error> {
-        let mut order: Vec<(f64, usize)> = (0..self.courses.len())
-            .map(|at| (self.least(at, bytes), at))
-            .collect();
-        order.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-        let mut candidates: Vec<Candidate> = Vec::new();
-        let mut rejected = self.unable.clone();
-        let mut best = f64::INFINITY;
-        for (least, at) in order {
-            let (algorithm, channels, course) = &self.courses[at];
-            let reject = |why| Rejected {
-                algorithm: algorithm.name,
-                channels: *channels,
-                why,
-            };
-            if least > best {
-                let edge = course.busiest(bytes, 1.0).swap_remove(0).name;
-                let (least, best) = (least * 1e6, best * 1e6);
-                rejected.push(reject(format!(
-                    "{edge} alone takes {least:.1} us, and the best {best:.1} us"
-                )));
-                continue;
-            }
-            match self.tiled(at, bytes) {
-                Ok(candidate) => {
-                    best = best.min(candidate.spent.time);
-                    candidates.push(candidate);
-                }
-                Err(error) => rejected.push(reject(error.to_string())),
-            }
-        }
+        let mut weighing = Weighing {
+            planner: self,
+            bytes,
+            best: f64::INFINITY,
+            candidates: Vec::new(),
+            rejected: self.unable.clone(),
+        };
+        let few = |form: &Form<'_>| form.pairs <= FEW_PAIRS;
+        weighing.few((0..self.forms.len()).filter(|&at| few(&self.forms[at])));
+        weighing.many((0..self.forms.len()).filter(|&at| !few(&self.forms[at])));
+        let Weighing {
+            mut candidates,
+            mut rejected,
+            ..
+        } = weighing;
         candidates.sort_by(|one, other| one.spent.time.total_cmp(&other.spent.time));
         if candidates.is_empty() {
             let why = rejected.pop().map_or_else(String::new, |rejected| rejected.why);
@@ -150,7 +177,7 @@ impl<'n> Planner<'n> {
         Ok(Choice {
             candidates,
             rejected,
-            bounds: self.bounds(bytes)?,
+            bounds: self.bounds(bytes),
         })
     }
 
@@ -159,7 +186,7 @@ impl<'n> Planner<'n> {
     /// # Errors
     /// None for a candidate of this planner.
     pub(crate) fn reasons(&self, candidate: &Candidate, bytes: f64) -> Result<Reasons, Error> {
-        let course = &self.courses[candidate.at].2;
+        let course = self.course(candidate.at).map_err(Error::usage)?;
         Ok(Reasons {
             causes: course.causes(&self.cut(bytes, candidate.tile))?,
             busiest: course.busiest(bytes, candidate.spent.time),
@@ -168,7 +195,8 @@ impl<'n> Planner<'n> {
 
     /// A course with the tile that it is fastest with, the longest of equals.
     fn tiled(&self, at: usize, bytes: f64) -> Result<Candidate, Error> {
-        let (algorithm, channels, course) = &self.courses[at];
+        let form = &self.forms[at];
+        let course = self.course(at).map_err(Error::usage)?;
         let shorter = TILES.iter().rev().copied().filter(|&tile| tile < bytes);
         let tiles: Vec<f64> = match self.question.tile {
             Some(tile) => vec![tile],
@@ -183,8 +211,8 @@ impl<'n> Planner<'n> {
         }
         let (tile, spent) = best.ok_or_else(|| Error::internal("no tile to weigh".to_owned()))?;
         Ok(Candidate {
-            algorithm: algorithm.name,
-            channels: *channels,
+            algorithm: form.algorithm.name,
+            channels: form.channels,
             tile,
             bus_bandwidth: course.bus_bandwidth(bytes, spent.time),
             spent,
@@ -192,10 +220,26 @@ impl<'n> Planner<'n> {
         })
     }
 
-    /// Seconds that the busiest edge of a course needs.
-    fn least(&self, at: usize, bytes: f64) -> f64 {
-        let busiest = self.courses[at].2.busiest(bytes, 1.0);
-        busiest.first().map_or(0.0, |edge| edge.utilisation)
+    /// A candidate's course, or why there is none.
+    fn course(&self, at: usize) -> Result<&Course<'n>, String> {
+        let form = &self.forms[at];
+        let course = form.course.get_or_init(|| {
+            let collective = self.question.collective;
+            let groups = Some(&self.groups);
+            Course::new(collective, form.algorithm, form.channels, groups, self.network)
+                .map_err(|error| error.to_string())
+        });
+        course.as_ref().map_err(String::clone)
+    }
+
+    /// Seconds that a form takes at the least, whatever its messages' ways.
+    fn floor(&self, form: &Form<'_>, bytes: f64) -> f64 {
+        let overhead = form.sent * self.question.constants.overhead_ns * 1e-9;
+        let leaves = match self.reach.widest > 0.0 {
+            true => carried(self.question.collective, bytes) * form.shares / self.reach.widest,
+            false => 0.0,
+        };
+        overhead.max(leaves) * (1.0 - ROUNDING)
     }
 
     fn cut(&self, bytes: f64, tile: f64) -> Cut {
@@ -208,37 +252,217 @@ impl<'n> Planner<'n> {
     }
 
     /// As many rounds as there must be over the nearest neighbour's way; and what some rank has to send, over all the edges that
-    /// leave it. The ranks of the first host stand for all.
-    fn bounds(&self, bytes: f64) -> Result<Least, Error> {
-        let (ranks, size) = (self.network.ranks(), self.network.ranks_per_host());
+    /// leave it.
+    fn bounds(&self, bytes: f64) -> Least {
+        let ranks = self.network.ranks();
         let least = Bounds::of(self.question.collective, ranks);
         if ranks < 2 {
-            return Ok(Least {
+            return Least {
                 latency: 0.0,
                 bandwidth: 0.0,
-            });
+            };
         }
+        let Reach { nearest, widest } = self.reach;
+        let rounds = least.rounds as f64;
+        let sent = carried(self.question.collective, bytes) * least.sent as f64 / ranks as f64;
+        Least {
+            latency: rounds * (seconds(nearest) + self.question.constants.overhead_ns * 1e-9),
+            bandwidth: if widest > 0.0 { sent / widest } else { 0.0 },
+        }
+    }
+}
+
+/// A choice that is being made.
+struct Weighing<'p, 'n> {
+    planner: &'p Planner<'n>,
+    bytes: f64,
+    best: f64,
+    candidates: Vec<Candidate>,
+    rejected: Vec<Rejected>,
+}
+
+impl Weighing<'_, '_> {
+    /// Those whose courses are soon written: the busiest edge of each tells what it takes at the least.
+    fn few(&mut self, forms: impl Iterator<Item = usize>) {
+        let mut order = Vec::new();
+        for at in forms {
+            match self.least(at) {
+                Ok(least) => order.push((least, at)),
+                Err(why) => self.reject(at, why),
+            }
+        }
+        order.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        for (_, at) in order {
+            self.weigh(at);
+        }
+    }
+
+    /// The others: those that may be better than all before, and, while there is none, the one with fewest pairs.
+    fn many(&mut self, forms: impl Iterator<Item = usize>) {
+        let (planner, bytes) = (self.planner, self.bytes);
+        let ranks = planner.network.ranks() as f64;
+        let most = |form: &Form<'_>| match form.channels {
+            1 => MOST_PAIRS_OF_ONE.max(MOST_PEERS * ranks),
+            _ => MOST_PAIRS,
+        };
+        let mut order: Vec<_> = forms
+            .map(|at| (planner.floor(&planner.forms[at], bytes), at))
+            .collect();
+        order.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        let mut long = Vec::new();
+        for (floor, at) in order {
+            let form = &planner.forms[at];
+            if floor > self.best {
+                let (floor, best) = (floor * 1e6, self.best * 1e6);
+                self.reject(
+                    at,
+                    format!("it takes no less than {floor:.1} us, and the best {best:.1} us"),
+                );
+            } else if form.pairs > most(form) {
+                long.push((form.pairs, at));
+            } else {
+                self.weigh(at);
+            }
+        }
+        long.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        for (pairs, at) in long {
+            match self.candidates.is_empty() {
+                true => self.weigh(at),
+                false => self.reject(
+                    at,
+                    format!("{pairs:.0} pairs of ranks that talk take long to reckon: ask for it alone"),
+                ),
+            }
+        }
+    }
+
+    /// Reckons one, if its busiest edge does not take longer than the best.
+    fn weigh(&mut self, at: usize) {
+        match self.weighed(at) {
+            Ok(candidate) => {
+                self.best = self.best.min(candidate.spent.time);
+                self.candidates.push(candidate);
+            }
+            Err(why) => self.reject(at, why),
+        }
+    }
+
+    fn weighed(&self, at: usize) -> Result<Candidate, String> {
+        let least = self.least(at)?;
+        if least > self.best {
+            let edge = self
+                .planner
+                .course(at)?
+                .busiest(self.bytes, 1.0)
+                .swap_remove(0)
+                .name;
+            let (least, best) = (least * 1e6, self.best * 1e6);
+            return Err(format!(
+                "{edge} alone takes {least:.1} us, and the best {best:.1} us"
+            ));
+        }
+        let candidate = self.planner.tiled(at, self.bytes);
+        candidate.map_err(|error| error.to_string())
+    }
+
+    /// Seconds that the busiest edge needs.
+    fn least(&self, at: usize) -> Result<f64, String> {
+        let busiest = self.planner.course(at)?.busiest(self.bytes, 1.0);
+        Ok(busiest.first().map_or(0.0, |edge| edge.utilisation))
+    }
+
+    fn reject(&mut self, at: usize, why: String) {
+        self.rejected.push(self.planner.forms[at].rejected(why));
+    }
+}
+
+impl Form<'_> {
+    fn new(
+        collective: Collective,
+        algorithm: &'static Algorithm,
+        channels: usize,
+        groups: &Groups,
+        ranks: usize,
+    ) -> Self {
+        let load = Load {
+            collective,
+            ranks,
+            count: VECTOR,
+            element: 1,
+            order: Order::Any,
+        };
+        let groups = Some(groups).filter(|groups| groups.has_levels());
+        let (counts, pairs) = match algorithm.levels(&load, groups) {
+            Some(levels) => (
+                levels.together(),
+                pairs(&levels.inner, ranks) + pairs(&levels.outer, ranks),
+            ),
+            None => {
+                let counts = (algorithm.counts)(&load);
+                (counts, pairs(&counts, ranks))
+            }
+        };
+        let request = Request {
+            collective,
+            ranks,
+            rank: 0,
+        };
+        let threads = algorithm.schedule(&request, groups).channels.len().max(1);
+        let messages = counts.all.messages / 2.0;
+        Form {
+            algorithm,
+            channels,
+            pairs: pairs * channels as f64,
+            sent: messages / (ranks * threads) as f64,
+            shares: counts.all.bytes / 2.0 / (ranks as f64 * VECTOR as f64),
+            course: OnceCell::new(),
+        }
+    }
+
+    /// Whether every rank sends to every other.
+    fn is_between_all(&self, ranks: usize) -> bool {
+        self.pairs >= (ranks * ranks.saturating_sub(1) * self.channels) as f64
+    }
+
+    fn rejected(&self, why: String) -> Rejected {
+        Rejected {
+            algorithm: self.algorithm.name,
+            channels: self.channels,
+            why,
+        }
+    }
+}
+
+/// No more than there are messages, nor than ranks with as many peers as the busiest.
+fn pairs(counts: &Counts, ranks: usize) -> f64 {
+    (counts.all.messages / 2.0).min(counts.peers * ranks as f64)
+}
+
+/// Bytes of a vector that is long enough for all blocks to be about equal.
+const VECTOR: usize = usize::MAX >> 12;
+
+/// So that rounding leaves nothing out.
+const ROUNDING: f64 = 1e-9;
+
+impl Reach {
+    fn of(network: &Network) -> Reach {
+        let (ranks, size) = (network.ranks(), network.ranks_per_host());
         let (mut nearest, mut widest) = (u64::MAX, 0.0_f64);
         for rank in 0..size.min(ranks) {
             let mut leaving = BTreeMap::new();
             let others = (0..ranks.min(2 * size)).filter(|&other| other != rank);
             for other in others {
-                let Ok(way) = self.network.way(rank, other) else {
+                let Ok(way) = network.way(rank, other) else {
                     continue;
                 };
                 nearest = nearest.min(way.latency);
                 if let Some(&edge) = way.edges.first() {
-                    leaving.insert(edge, self.network.capacity(edge));
+                    leaving.insert(edge, network.capacity(edge));
                 }
             }
             widest = widest.max(leaving.values().sum());
         }
-        let rounds = least.rounds as f64;
-        let sent = carried(self.question.collective, bytes) * least.sent as f64 / ranks as f64;
-        Ok(Least {
-            latency: rounds * (seconds(nearest) + self.question.constants.overhead_ns * 1e-9),
-            bandwidth: if widest > 0.0 { sent / widest } else { 0.0 },
-        })
+        Reach { nearest, widest }
     }
 }
 
@@ -247,5 +471,129 @@ fn carried(collective: Collective, bytes: f64) -> f64 {
     match collective {
         Collective::Barrier => 0.0,
         _ => bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::host::{Host, Limits};
+    use super::super::network::Fabric;
+    use super::super::program::{Programs, Work};
+    use super::*;
+    use crate::plan::algo::fitting;
+
+    fn hosts(hosts: usize, size: usize) -> Network {
+        let host = Host::uniform(size, 400e9, 400, Limits::USUAL);
+        Network::cluster(host, hosts, Fabric::switch(500.0))
+    }
+
+    fn question(collective: Collective) -> Question {
+        Question {
+            collective,
+            algorithms: fitting(collective).collect(),
+            channels: None,
+            tile: None,
+            in_flight: 4,
+            constants: Constants::USUAL,
+        }
+    }
+
+    const COLLECTIVES: [Collective; 6] = [
+        Collective::AllReduce,
+        Collective::Broadcast { root: 0 },
+        Collective::AllGather,
+        Collective::ReduceScatter,
+        Collective::Gather { root: 0 },
+        Collective::AlltoAll,
+    ];
+
+    #[test]
+    fn nothing_takes_less_than_it_is_said_to_take_at_least() {
+        for (network, what) in [
+            (hosts(1, 12), "one host"),
+            (hosts(4, 4), "four hosts"),
+            (hosts(9, 1), "hosts of one"),
+            (hosts(1, 1), "one rank"),
+        ] {
+            for collective in COLLECTIVES {
+                let planner = Planner::new(question(collective), &network);
+                for (at, form) in planner.forms.iter().enumerate() {
+                    for bytes in [0.0, 1e3, 1e6, 1e9] {
+                        let time = planner.tiled(at, bytes).unwrap().spent.time;
+                        let floor = planner.floor(form, bytes);
+                        let form = (form.algorithm.name, form.channels);
+                        assert!(floor <= time, "{form:?} {collective:?} {what}: {floor} {time}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pairs_are_known_without_schedules() {
+        for network in [hosts(1, 12), hosts(4, 4), hosts(3, 5), hosts(16, 1)] {
+            for collective in COLLECTIVES {
+                for form in Planner::new(question(collective), &network).forms {
+                    let work = Work {
+                        collective,
+                        algorithm: form.algorithm,
+                        parts: form.channels,
+                        groups: None,
+                    };
+                    let lanes = Programs::new(&work, &network).unwrap().lanes.len() as f64;
+                    let what = format!("{} {collective:?}: {} {lanes}", form.algorithm.name, form.pairs);
+                    assert!(lanes <= form.pairs && form.pairs <= 4.0 * lanes, "{what}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn more_channels_take_no_other_ways_between_all() {
+        let network = hosts(3, 4);
+        let choose = |channels| {
+            let algorithms = fitting(Collective::AllReduce);
+            let direct = algorithms
+                .filter(|algorithm| algorithm.name == "direct")
+                .collect();
+            let question = Question {
+                algorithms: direct,
+                channels,
+                ..question(Collective::AllReduce)
+            };
+            Planner::new(question, &network).choose(1e6).unwrap()
+        };
+        let one = choose(None);
+        assert_eq!((one.candidates.len(), one.candidates[0].channels), (1, 1));
+        assert_eq!(one.rejected.len(), 2);
+        assert!(
+            one.rejected
+                .iter()
+                .all(|rejected| rejected.why.contains("the same ways"))
+        );
+        let four = choose(Some(4));
+        let times = four.candidates[0].spent.time / one.candidates[0].spent.time;
+        assert!((0.999..1.001).contains(&times), "{times}");
+    }
+
+    #[test]
+    fn what_takes_long_to_reckon_is_left_out_with_a_reason() {
+        let network = hosts(1, 300);
+        let planner = Planner::new(question(Collective::AllReduce), &network);
+        let choice = planner.choose(1e6).unwrap();
+        let why = |name, channels| {
+            let same = |one: &&Rejected| (one.algorithm, one.channels) == (name, channels);
+            &choice.rejected.iter().find(same).unwrap().why
+        };
+        assert!(why("direct", 300).contains("the same ways"), "{choice:?}");
+        assert!(why("direct", 1).contains("it takes no less than"), "{choice:?}");
+        assert!(why("doubling", 300).contains("take long to reckon"), "{choice:?}");
+
+        // It is reckoned where nothing else can do the call.
+        let mut alone = question(Collective::AllReduce);
+        alone.algorithms.retain(|algorithm| algorithm.name == "doubling");
+        alone.channels = Some(200);
+        let choice = Planner::new(alone, &network).choose(1e6).unwrap();
+        assert_eq!(choice.candidates[0].channels, 200);
     }
 }
