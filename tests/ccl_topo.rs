@@ -463,6 +463,10 @@ fn simulate_tells_how_long_calls_take() {
             "a number from 1 ",
         ),
         (
+            &["simulate", "allreduce", "1G", "--ranks-per-host", "1000000"],
+            "a number from 1 to 2048",
+        ),
+        (
             &["simulate", "allreduce", "1G", "--link-bandwidth", "0"],
             "a number above 0",
         ),

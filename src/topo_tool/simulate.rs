@@ -48,7 +48,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(super) hosts: Option<usize>,
     /// Ranks of a host [default: its GPUs, else 1 for each NUMA node, else 8]
-    #[arg(long, value_name = "K", value_parser = at_least_one)]
+    #[arg(long, value_name = "K", value_parser = ranks_of_a_host)]
     ranks_per_host: Option<usize>,
     /// What joins hosts that are alike: switch, or tree:H (H hosts on a leaf switch, all leaves on one spine), or tree:H:L (L
     /// leaves in a pod, all pods on one core)
@@ -171,6 +171,12 @@ fn fabric(text: &str) -> Result<Fabric, String> {
 fn at_least_one(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=1 << 24).contains(number));
     number.ok_or_else(|| "a number from 1 to 16777216".to_owned())
+}
+
+fn ranks_of_a_host(text: &str) -> Result<usize, String> {
+    let most = Host::MOST_RANKS;
+    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| format!("a number from 1 to {most}"))
 }
 
 fn above_zero(text: &str) -> Result<f64, String> {
@@ -433,6 +439,12 @@ impl Options {
             return Network::whole(graph.clone(), hosts, ranks, limits).map_err(|error| error.to_string());
         }
         let ranks = self.ranks_per_host.or(devices).unwrap_or(8);
+        if ranks > Host::MOST_RANKS {
+            let most = Host::MOST_RANKS;
+            return Err(format!(
+                "{ranks} ranks of a host: {most} are the most, --ranks-per-host says how many"
+            ));
+        }
         let hosts = self.hosts.unwrap_or(2).saturating_add(more);
         if ranks.saturating_mul(hosts) > 1 << 24 {
             return Err(format!(

@@ -51,6 +51,9 @@ impl Limits {
 }
 
 impl Host {
+    /// Ranks of a host at most. There is a way for each pair of them: these take seconds and half a GB.
+    pub(crate) const MOST_RANKS: usize = 2048;
+
     /// The ways among `ranks` ranks of a machine. They run on its GPUs or NPUs, on its NUMA nodes if it has none, and leave it by
     /// the nearest adapter; among equals by the one that fewest use.
     pub(crate) fn new(mut graph: Graph, ranks: usize, limits: Limits) -> Host {
