@@ -477,6 +477,24 @@ fn simulate_tells_how_long_calls_take() {
 }
 
 #[test]
+fn hosts_that_all_fail_are_no_network() {
+    let file = format!("{DATA}/nccl-xml/oci-h100-topology-kubernetes.xml");
+    let all = ["--fail", "host0", "--fail", "host1"];
+    for words in [
+        &["plan", &file, "allreduce", "1M"][..],
+        &["explain", &file, "allreduce", "1M"],
+        &["simulate", "allreduce", "1M", "--topo", &file],
+        &["draw", &file, "--what", "timeline", "-o", "-"],
+    ] {
+        let (status, told) = fails(&[words, &all].concat());
+        assert!(
+            status == 1 && told.contains("without host1 no host is left"),
+            "{words:?}: {told}"
+        );
+    }
+}
+
+#[test]
 fn rings_stand_beside_what_is_possible() {
     let file = format!("{DATA}/nccl-xml/aws-p4d-24xl-topo.xml");
     let told = prints(&["rings", &file]);

@@ -250,7 +250,7 @@ impl Network {
     /// Takes a host (`host3`), an adapter (`host3/NAME`) or an edge out. A failed host's ranks are gone.
     ///
     /// # Errors
-    /// [`Error::Usage`] if there is no such thing, or the hosts would fall apart.
+    /// [`Error::Usage`] if there is no such thing, or no host would be left.
     pub(crate) fn fail(&mut self, name: &str) -> Result<(), Error> {
         let unknown = || Error::usage(format!("nothing that can fail is called {name:?}"));
         match &mut self.kind {
@@ -271,6 +271,10 @@ impl Network {
                 let host: usize = host.filter(|&host| host < cluster.all).ok_or_else(unknown)?;
                 match part {
                     None => {
+                        let fails = cluster.failed.len() + usize::from(!cluster.failed.contains(&host));
+                        if fails == cluster.all {
+                            return Err(Error::usage(format!("without {name} no host is left")));
+                        }
                         cluster.failed.push(host);
                         cluster.failed.sort_unstable();
                         cluster.failed.dedup();

@@ -383,6 +383,16 @@ fn what_fails_or_is_slow_takes_longer() {
 }
 
 #[test]
+fn the_last_host_does_not_fail() {
+    let mut network = flat(2);
+    network.fail("host1").unwrap();
+    network.fail("host1").unwrap();
+    let why = network.fail("host0").unwrap_err().to_string();
+    assert!(why.contains("without host0 no host is left"), "{why}");
+    assert_eq!(network.ranks(), 1);
+}
+
+#[test]
 fn a_file_of_switches_and_hosts_is_a_network() {
     const FILE: &str = concat!(
         env!("CARGO_MANIFEST_DIR"),
