@@ -466,6 +466,7 @@ fn simulate_tells_how_long_calls_take() {
             &["simulate", "allreduce", "1G", "--ranks-per-host", "1000000"],
             "a number from 1 to 2048",
         ),
+        (&["simulate", "allreduce", "1G", "--tile", "0"], "at least 1 byte"),
         (
             &["simulate", "allreduce", "1G", "--link-bandwidth", "0"],
             "a number above 0",
@@ -588,6 +589,12 @@ fn draw_writes_a_file_or_says_why_not() {
             "--what rings, trees or timeline",
         ),
         (&["draw", &slurm, "--what", "rings", "-o", "-"], "ring"),
+        (
+            &[
+                "draw", &file, "--what", "timeline", "--bytes", "64M", "--tile", "64", "-o", "-",
+            ],
+            "longer tiles (--tile)",
+        ),
         (
             &["draw", &slurm, "--what", "rings", "--hosts", "2", "-o", "-"],
             "which has 149",

@@ -33,7 +33,7 @@ pub(super) struct Simulate {
     /// Run every rank and turn; slow, and for comparison
     #[arg(long)]
     unfolded: bool,
-    /// With --json: every message of up to 512 ranks, with its begin and end
+    /// With --json: every message, with its begin and end, of up to 512 ranks and a million messages
     #[arg(long, requires = "json")]
     trace: bool,
     /// Write JSON
@@ -80,7 +80,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     channels: Option<u16>,
     /// Bytes of the longest message [default: 1M, or a 256th of the vector if that is more]
-    #[arg(long, value_name = "BYTES", value_parser = crate::perf::bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = tile)]
     tile: Option<u64>,
     /// Tiles in flight
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = at_least_one)]
@@ -177,6 +177,13 @@ fn ranks_of_a_host(text: &str) -> Result<usize, String> {
     let most = Host::MOST_RANKS;
     let number = text.parse().ok().filter(|number| (1..=most).contains(number));
     number.ok_or_else(|| format!("a number from 1 to {most}"))
+}
+
+fn tile(text: &str) -> Result<u64, String> {
+    let bytes = crate::perf::bytes(text)?;
+    Some(bytes)
+        .filter(|&bytes| bytes > 0)
+        .ok_or_else(|| "at least 1 byte".to_owned())
 }
 
 fn above_zero(text: &str) -> Result<f64, String> {

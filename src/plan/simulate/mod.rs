@@ -152,6 +152,9 @@ const MOST_SPLIT: u64 = 20_000_000;
 /// Ranks whose spans are kept, at most.
 pub(crate) const MOST_TRACED: usize = 512;
 
+/// Spans that are kept, at most: some hundred MB.
+const MOST_SPANS: f64 = 1e6;
+
 /// Runs a call.
 ///
 /// # Errors
@@ -178,6 +181,13 @@ pub(crate) fn simulate(call: &Call<'_>, network: &Network) -> Result<Report, Err
     };
     let grain = call.bytes / work.parts as f64 / programs.grains.max(1) as f64;
     let (tiles, in_flight) = tiles(call.tile, call.in_flight, &programs, grain)?;
+    let messages = programs.messages * tiles as f64;
+    if call.effort.traces && messages > MOST_SPANS {
+        return Err(Error::usage(format!(
+            "a trace of {messages:.0} messages: {MOST_SPANS:.0} are the most; longer tiles (--tile), fewer channels (--channels) or \
+             another algorithm (--algorithm) make them fewer"
+        )));
+    }
     let model = Model::new(&programs, &classes, &used.capacities, in_flight as f64);
     let setting = Setting {
         grain: grain / tiles as f64,
@@ -235,7 +245,7 @@ pub(crate) fn simulate(call: &Call<'_>, network: &Network) -> Result<Report, Err
         in_flight,
         threads: programs.threads.len() * in_flight,
         classes: model.threads.len(),
-        messages: programs.messages * tiles as f64,
+        messages,
         run: outcome.run,
         busiest: busiest(&used, network, grain, time),
         spans: spans(outcome.spans, &programs),

@@ -426,6 +426,12 @@ fn a_trace_has_all_messages() {
     let last = report.spans.iter().map(|span| span.end).max().unwrap();
     assert_eq!(seconds(last), report.time);
     assert!(simulate(&one, &flat(600)).is_err());
+    one.tile = 10.0;
+    let why = simulate(&one, &flat(4)).unwrap_err().to_string();
+    assert!(
+        why.contains("a trace of 2400000 messages: 1000000 are the most") && why.contains("--tile"),
+        "{why}"
+    );
 }
 
 #[test]
