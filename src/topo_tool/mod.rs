@@ -125,21 +125,24 @@ fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             let text = error.render().to_string();
             return match error.kind() {
-                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => print(&text, ExitCode::SUCCESS),
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => print(&text, ExitCode::SUCCESS, FAILED),
                 ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => complain(
                     "show, dump, diff, rings, simulate, draw, plan, explain or verify? --help tells more",
-                    2,
+                    MISTAKEN,
                 ),
-                _ => complain(&crate::perf::one_line(&text), 2),
+                _ => complain(&crate::perf::one_line(&text), MISTAKEN),
             };
         }
     };
     let (files, how) = args.command.files();
     if how.is_some_and(|how| how.root.is_some()) && !files.into_iter().any(is_live) {
-        return complain("--root says where live looks, which is not asked for", 2);
+        return complain("--root says where live looks, which is not asked for", MISTAKEN);
+    }
+    if let Err(line) = args.command.check() {
+        return complain(&line, MISTAKEN);
     }
     match obey(&args.command) {
-        Ok((text, code)) => print(&text, code),
+        Ok((text, code)) => print(&text, code, args.command.trouble()),
         Err(line) => complain(&line, args.command.trouble()),
     }
 }
@@ -159,14 +162,32 @@ impl Command {
         }
     }
 
+    /// Whether what is asked for goes together, as far as that is known before any file is read.
+    fn check(&self) -> Result<(), String> {
+        match self {
+            Command::Show { .. } | Command::Rings { .. } | Command::Dump { .. } | Command::Diff { .. } => {
+                Ok(())
+            }
+            Command::Simulate(simulate) => simulate.check(),
+            Command::Draw(draw) => draw.check(),
+            Command::Plan(plan) => plan.check(),
+            Command::Explain(explain) => explain.asked.check(),
+            Command::Verify(verify) => verify.check(),
+        }
+    }
+
     /// The status when something failed.
     fn trouble(&self) -> u8 {
         match self {
-            Command::Diff { .. } => 2,
-            _ => 1,
+            Command::Diff { .. } => MISTAKEN,
+            _ => FAILED,
         }
     }
 }
+
+/// The status when something failed; and for a mistake on the command line.
+const FAILED: u8 = 1;
+const MISTAKEN: u8 = 2;
 
 fn obey(command: &Command) -> Result<(String, ExitCode), String> {
     match command {
@@ -326,13 +347,14 @@ fn plain(text: &str) -> String {
     text.replace(strange, "\u{fffd}")
 }
 
-fn print(text: &str, code: ExitCode) -> ExitCode {
+/// `trouble`: the status if it cannot be written.
+fn print(text: &str, code: ExitCode, trouble: u8) -> ExitCode {
     let mut out = io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => code,
         // Who reads has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => code,
-        Err(error) => complain(&format!("standard output: {error}"), 2),
+        Err(error) => complain(&format!("standard output: {error}"), trouble),
     }
 }
 

@@ -47,6 +47,11 @@ impl Plan {
         &self.how
     }
 
+    /// Whether there is such a call.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.options.check(self.operation)
+    }
+
     pub(super) fn site(&self) -> Result<Site, String> {
         let graph = load(&self.file, &self.how)?.0.graph;
         let network = self.options.changed(Some(&graph))?;

@@ -221,6 +221,11 @@ impl Simulate {
         self.topo.iter().map(PathBuf::as_path)
     }
 
+    /// Whether there is such a call.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.options.check(self.operation)
+    }
+
     pub(super) fn run(&self) -> Result<(String, ExitCode), String> {
         let graph = match &self.topo {
             Some(file) => Some(load(file, &self.how)?.0.graph),
@@ -412,6 +417,11 @@ impl Options {
                 ..Constants::USUAL
             },
         })
+    }
+
+    /// Whether the algorithm that is asked for can do a collective.
+    pub(super) fn check(&self, operation: Collective) -> Result<(), String> {
+        self.algorithms(operation).map(drop)
     }
 
     fn has_changes(&self) -> bool {

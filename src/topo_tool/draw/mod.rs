@@ -66,13 +66,26 @@ impl Draw {
         std::iter::once(self.file.as_path())
     }
 
-    pub(super) fn run(&self) -> Result<(String, ExitCode), String> {
+    /// Whether what is asked for goes with what is drawn.
+    pub(super) fn check(&self) -> Result<(), String> {
         if self.what != What::Timeline && (self.op.is_some() || self.bytes.is_some()) {
             return Err("--op and --bytes are a timeline's: --what timeline".to_owned());
         }
         if self.what == What::Graph && self.options.hosts.is_some() {
             return Err("--hosts goes with --what rings, trees or timeline".to_owned());
         }
+        match self.what {
+            What::Timeline => self.options.check(self.operation()),
+            What::Graph | What::Rings | What::Trees => Ok(()),
+        }
+    }
+
+    /// Of a timeline.
+    fn operation(&self) -> Collective {
+        self.op.unwrap_or(Collective::AllReduce)
+    }
+
+    pub(super) fn run(&self) -> Result<(String, ExitCode), String> {
         let graph = load(&self.file, &self.how)?.0.graph;
         let name = self.name();
         let page = match self.what {
@@ -81,16 +94,13 @@ impl Draw {
                 let hosts = self.options.hosts.unwrap_or(1);
                 of_channels(&graph, &name, hosts, self.what == What::Trees)?
             }
-            What::Timeline => {
-                let operation = self.op.unwrap_or(Collective::AllReduce);
-                timeline::draw(
-                    &graph,
-                    &name,
-                    operation,
-                    self.bytes.unwrap_or(1 << 20),
-                    &self.options,
-                )?
-            }
+            What::Timeline => timeline::draw(
+                &graph,
+                &name,
+                self.operation(),
+                self.bytes.unwrap_or(1 << 20),
+                &self.options,
+            )?,
         };
         let what = match self.what {
             What::Graph => "graph",

@@ -35,18 +35,39 @@ pub(super) struct Verify {
 }
 
 impl Verify {
+    /// Whether there are such schedules, as far as that is known before a file is read.
+    pub(super) fn check(&self) -> Result<(), String> {
+        match self.own()? {
+            Some(asked) => asked.algorithms().map(drop),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn run(&self) -> Result<(String, ExitCode), String> {
+        if let Some(asked) = self.own()? {
+            return asked.tell();
+        }
+        msccl::Asked {
+            file: Path::new(&self.what),
+            root: self.root,
+            slots: self.slots.map(usize::from),
+            bytes: self.bytes,
+        }
+        .tell()
+    }
+
+    /// The library's schedules that are asked for; none if it is a file.
+    fn own(&self) -> Result<Option<own::Asked>, String> {
         let named = self.what.to_str().map(collective);
         match (named, self.ranks) {
             (Some(Ok(operation)), Some(ranks)) => {
                 let ranks = ranks as usize;
-                let asked = own::Asked {
+                Ok(Some(own::Asked {
                     operation: rooted(operation, self.root, ranks)?,
                     ranks,
                     algorithm: self.algorithm,
                     bytes: self.bytes,
-                };
-                asked.tell()
+                }))
             }
             (Some(Ok(operation)), None) => {
                 Err(format!("{} among how many ranks? --ranks N", operation.name()))
@@ -55,13 +76,7 @@ impl Verify {
                 "--ranks goes with a collective: {} is none, and a file says how many ranks it is for",
                 self.what.display()
             )),
-            (_, None) => msccl::Asked {
-                file: Path::new(&self.what),
-                root: self.root,
-                slots: self.slots.map(usize::from),
-                bytes: self.bytes,
-            }
-            .tell(),
+            (_, None) => Ok(None),
         }
     }
 }

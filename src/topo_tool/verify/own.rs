@@ -30,18 +30,7 @@ const MOST_GRAINS: usize = 1 << 23;
 impl Asked {
     /// Proves them. The status is 1 if there is a flaw.
     pub(super) fn tell(&self) -> Result<(String, ExitCode), String> {
-        let algorithms: Vec<_> = match self.algorithm {
-            Some(one) if !(one.fits)(self.operation) => {
-                let fitting: Vec<_> = algo::fitting(self.operation).map(|fits| fits.name).collect();
-                let (name, operation) = (one.name, self.operation.name());
-                return Err(format!(
-                    "{name} cannot {operation}: one of {}",
-                    fitting.join(", ")
-                ));
-            }
-            Some(one) => vec![one],
-            None => algo::fitting(self.operation).collect(),
-        };
+        let algorithms = self.algorithms()?;
         let verdicts: Vec<_> = algorithms.iter().map(|one| (*one, self.prove(one))).collect();
         if let [(one, Verdict::LeftOut(why))] = verdicts.as_slice() {
             return Err(format!("{} is not proved: {why}", one.name));
@@ -54,6 +43,26 @@ impl Asked {
             false => ExitCode::SUCCESS,
         };
         Ok((self.text(&verdicts), code))
+    }
+
+    /// Those whose schedules are proved.
+    ///
+    /// # Errors
+    /// If the one that is asked for cannot do the collective.
+    pub(super) fn algorithms(&self) -> Result<Vec<&'static Algorithm>, String> {
+        let fitting = || algo::fitting(self.operation);
+        match self.algorithm {
+            Some(one) if !(one.fits)(self.operation) => {
+                let fitting: Vec<_> = fitting().map(|fits| fits.name).collect();
+                let (name, operation) = (one.name, self.operation.name());
+                Err(format!(
+                    "{name} cannot {operation}: one of {}",
+                    fitting.join(", ")
+                ))
+            }
+            Some(one) => Ok(vec![one]),
+            None => Ok(fitting().collect()),
+        }
     }
 
     fn prove(&self, algorithm: &Algorithm) -> Verdict {
