@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 
 enum { COUNT = 1000 };
@@ -73,6 +74,28 @@ static void late_in_another_communicator(cclUniqueId id, int ranks, int rank) {
     if (rank != 0) {
         OK(cclCommDestroy(pair));
     }
+    OK(cclCommDestroy(comm));
+}
+
+/* Rank 1 has no descriptor left while rank 0 waits for it, and looks why; nobody needs another connection. */
+static void no_descriptors_for_a_while(cclUniqueId id, int ranks, int rank) {
+    cclComm_t comm = init(id, ranks, rank, 60000);
+    if (rank == 1) {
+        enum { MOST = 128 };
+        struct rlimit limit;
+        int taken[MOST], count = 0;
+        CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+        limit.rlim_cur = MOST;
+        CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+        while (count < MOST && (taken[count] = dup(0)) >= 0) {
+            count++;
+        }
+        sleep(7);
+        while (count > 0) {
+            CHECK(close(taken[--count]) == 0);
+        }
+    }
+    OK(cclAllReduce(data, data, COUNT, cclInt32, cclSum, comm, NULL));
     OK(cclCommDestroy(comm));
 }
 
@@ -248,6 +271,7 @@ int main(void) {
     stopped = arrived + 1;
     failed += run(3, abort_by_rank_1);
     failed += run(3, late_in_another_communicator);
+    failed += run(2, no_descriptors_for_a_while);
     failed += run(3, abort_from_another_thread);
     failed += run(2, calls_that_differ);
     failed += run(2, silent_rank);

@@ -502,8 +502,10 @@ impl EventLoop {
         for at in 0..self.listeners.len() {
             let fd = &self.listeners[at].fd;
             let accepted = match socket::accept(fd) {
-                // The system says so before it looks whether anybody is there.
-                Err(Errno::MFILE | Errno::NFILE) if !poll::wait(fd.as_fd(), Ready::Read, Duration::ZERO)? => {
+                // The system says so before it looks whether anybody is there. (It may refuse even to look.)
+                Err(Errno::MFILE | Errno::NFILE)
+                    if poll::wait(fd.as_fd(), Ready::Read, Duration::ZERO) == Ok(false) =>
+                {
                     None
                 }
                 Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => socket::accept(fd)?,
