@@ -174,6 +174,7 @@ impl TileBytes {
     /// Measured on 2 cores with ranks bound to them, medians of 3, with tiles of 16 to 32 KiB, four in flight, and with these, in us: 8
     /// ranks, all-reduce of 256 KiB 240 and 205, of 1 MiB 1020 and 810, of 4 MiB 3160 and 3050 (ring: 1140 and 3930 of 1 and 4);
     /// reduce-scatter of 1 MiB 603 and 498, all-gather 400 and 315; 4 ranks, all-reduce of 1 MiB 347 and 310, reduce-scatter 202 and 181.
+    /// (On a later processor longer ones are better still, see below.)
     pub(crate) const CROWDED: TileBytes = TileBytes {
         least: 16 << 10,
         most: 32 << 10,
@@ -182,13 +183,20 @@ impl TileBytes {
         in_flight: 1,
     };
 
-    /// The same of a broadcast, of which each tile is in one slot for all: 8 ranks, 256 KiB 98 and 18 us, 1 MiB 430 and 350; 4 ranks,
-    /// 64 KiB 8.6 and 4.3, 256 KiB 42 and 17.
-    pub(crate) const CROWDED_BROADCAST: TileBytes = TileBytes {
-        most: 64 << 10,
-        wanted: 1,
-        ..TileBytes::CROWDED
-    };
+    /// The same with tiles of up to `most` bytes, of which one is enough: a rank whose turn it is does more before the next has its.
+    ///
+    /// Of a broadcast, where each tile is in one slot for all, with 64 KiB, in us: 8 ranks, 256 KiB 98 and 18 us, 1 MiB 430 and 350; 4
+    /// ranks, 64 KiB 8.6 and 4.3, 256 KiB 42 and 17. On an AMD EPYC, 2 cores, medians of 6 and more, in us: all-gather with 256 KiB, 3
+    /// ranks, 200 KiB 34 and 22, 1 MiB 166 and 106; 4 ranks 27 and 21, 141 and 96; 8 ranks 57 and 57, 225 and 215; reduce-scatter with 128
+    /// KiB, 3 ranks, 200 KiB 32 and 18, 1 MiB 160 and 102; 4 ranks 30 and 19, 162 and 102; 8 ranks 75 and 61, 310 and 270; all-reduce of 4
+    /// ranks with 64 KiB, 700 KiB 180 and 146, 3 MiB 971 and 832, but of 8 ranks 2130 and 2510.
+    pub(crate) const fn crowded_up_to(most: usize) -> TileBytes {
+        TileBytes {
+            most,
+            wanted: 1,
+            ..TileBytes::CROWDED
+        }
+    }
 
     /// Of messages that are read where they lie: nothing of them is in slots, and each costs as much whatever its length.
     /// Half as many as elsewhere are in flight, so that what one rank writes and another reads stays in caches. Measured on 2

@@ -496,7 +496,9 @@ impl Machine {
         }
         let (bytes, streamed) = (load.bytes(), STREAMED as f64);
         match load.collective.plain() {
-            Collective::Broadcast { .. } => (bytes < streamed / 2.0).then_some(TileBytes::CROWDED_BROADCAST),
+            Collective::Broadcast { .. } => {
+                (bytes < streamed / 2.0).then_some(TileBytes::crowded_up_to(64 << 10))
+            }
             // What is shorter goes from rank to rank in caches, and no root has all the work.
             Collective::Reduce { .. } => (LONG_REDUCE..streamed)
                 .contains(&bytes)
@@ -509,11 +511,14 @@ impl Machine {
                     self.cache
                 };
                 let written = self.written_a_core(load.ranks, counts, self.tile.in_flight(), true);
-                (written > room).then_some(TileBytes::CROWDED)
+                let tile = match load.ranks <= 2 * self.cores {
+                    true => TileBytes::crowded_up_to(64 << 10),
+                    false => TileBytes::CROWDED,
+                };
+                (written > room).then_some(tile)
             }
-            Collective::ReduceScatter | Collective::AllGather => {
-                (bytes < streamed).then_some(TileBytes::CROWDED)
-            }
+            Collective::AllGather => (bytes < streamed).then_some(TileBytes::crowded_up_to(256 << 10)),
+            Collective::ReduceScatter => (bytes < streamed).then_some(TileBytes::crowded_up_to(128 << 10)),
             _ => None,
         }
     }
