@@ -65,9 +65,9 @@ impl FromStr for Spec {
     }
 }
 
-/// What a process may have more of, once its communicators are gone: descriptors for its control thread and its pool, and the
-/// pool's mapping.
-pub(crate) const MOST_MORE: [usize; 2] = [6, 1];
+/// What a process may have more of, once its communicators are gone: descriptors for its control thread, which has one in reserve, and
+/// its pool, and the pool's mapping.
+pub(crate) const MOST_MORE: [usize; 2] = [7, 1];
 
 /// Is that rank, to the end.
 pub(crate) fn run(spec: &Spec) {
