@@ -200,7 +200,8 @@ impl Membership {
     }
 
     /// Leaves in order: tells all others, with what it has called, if that is worth comparing, so that the end of this process is no
-    /// failure to them, and waits until they have heard, [`LEAVE_WAIT`] at most. From then on `wake` is not called any more, and peers get no welcome.
+    /// failure to them, and waits until they have heard, [`LEAVE_WAIT`] at most. From then on `wake` is not called any more, and peers
+    /// get no welcome.
     /// Later calls do nothing, nor does the call of a forked child.
     pub(crate) fn leave(&self, made: Option<Made>) {
         let shared = &self.health.0;

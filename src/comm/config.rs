@@ -130,7 +130,7 @@ impl Config {
         let transport_by_env = self.transport.is_none();
         self.transport = either(self.transport.take(), "CCL_TRANSPORT");
         self.algorithm = given(self.algorithm.take());
-        let by_env = self.algorithm.is_none();
+        let algorithm_by_env = self.algorithm.is_none();
         self.algorithm = either(self.algorithm.take(), "CCL_ALGO");
         self.plugin = match sys::library::has_others_rights() {
             true => given(self.plugin.take()),
@@ -150,10 +150,8 @@ impl Config {
                 }
             };
         }
-        self.check_transport().map_err(|error| match error {
-            Error::Usage { what } if transport_by_env => Error::usage(format!("CCL_TRANSPORT: {what}")),
-            other => other,
-        })?;
+        self.check_transport()
+            .map_err(|error| naming("CCL_TRANSPORT", transport_by_env, error))?;
         let is_protected = self.protection()? != Protection::Off;
         if let (Some(plugin), true) = (self.wanted_plugin(), is_protected) {
             return Err(Error::usage(format!(
@@ -174,10 +172,9 @@ impl Config {
         self.direct()?;
         self.explains()?;
         sys::tcp::set_limit(heartbeat(env::var("CCL_HEARTBEAT"))?);
-        let forced = self.forced().map_err(|error| match error {
-            Error::Usage { what } if by_env => Error::usage(format!("CCL_ALGO: {what}")),
-            other => other,
-        })?;
+        let forced = self
+            .forced()
+            .map_err(|error| naming("CCL_ALGO", algorithm_by_env, error))?;
         if let Some(names) = forced.out_of_order().filter(|_| self.reproducible) {
             let able = ALGORITHMS.iter().filter(|one| (one.in_order)(2, false));
             let able: Vec<&str> = able.map(|one| one.name).collect();
@@ -399,6 +396,14 @@ fn gpu_here() -> Option<CString> {
 #[cfg(not(feature = "cuda"))]
 fn gpu_here() -> Option<CString> {
     None
+}
+
+/// A wrong setting, with the variable's name where it came `by_env`.
+fn naming(variable: &str, by_env: bool, error: Error) -> Error {
+    match error {
+        Error::Usage { what } if by_env => Error::usage(format!("{variable}: {what}")),
+        other => other,
+    }
 }
 
 /// A number of `what` from 1 to `most`, as a program says, else the environment.

@@ -247,7 +247,8 @@ impl Round {
     /// The next address leads nowhere.
     ///
     /// Who speaks another version, or does not believe us, says so wherever it is. What this process lacks it lacks for all. Else where
-    /// nothing came back, or somebody was busy, one may be met yet. Else what the first address of the network says counts, and where there is none the Unix socket.
+    /// nothing came back, or somebody was busy, one may be met yet. Else what the first address of the network says counts, and where
+    /// there is none the Unix socket.
     pub(crate) fn failed(&mut self, address: Address, why: DialError) {
         let weight = |why: &DialError| match why {
             why if why.is_a_word() => 3,

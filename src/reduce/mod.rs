@@ -44,8 +44,8 @@ pub(crate) fn reduce(op: Op, dtype: DType, finish: Option<usize>, sources: &[Reg
 /// Reduces `sources` into `dst`, element by element, as `((s0 op s1) op s2) op …`, or as [`Manner::tree`] says.
 ///
 /// 16- and 8-bit floats are accumulated in float32 over all sources and rounded once, to nearest, ties to even. Integer
-/// sums and products wrap. How the program has this thread round changes nothing. NaN wins in max and min (which NaN comes out of an operation is not specified), and +0 is
-/// larger than −0.
+/// sums and products wrap. How the program has this thread round changes nothing. NaN wins in max and min (which NaN comes out of an
+/// operation is not specified), and +0 is larger than −0.
 ///
 /// `finish` is `Some(ranks)` when the result holds the contributions of all `ranks` ranks: an average is divided then,
 /// integers toward zero, 16- and 8-bit floats before they are rounded. It changes nothing for other operations. With

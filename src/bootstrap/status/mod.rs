@@ -279,6 +279,7 @@ const ALL_TOLD: usize = 16;
 mod tests {
     use super::*;
     use crate::{
+        bootstrap::messages::Elsewhere,
         record::{Record, State},
         transport::links::Way,
         types::{Call, Collective, DType, Op},
@@ -313,7 +314,7 @@ mod tests {
             waits_in: Some(call(60).into()),
             makes: false,
             still: Some(Duration::MAX),
-            elsewhere: Some(crate::bootstrap::messages::Elsewhere {
+            elsewhere: Some(Elsewhere {
                 communicator: "another".to_owned(),
                 waits_in: call(60).into(),
                 ranks: (0..8192).collect(),
