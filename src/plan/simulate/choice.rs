@@ -286,8 +286,8 @@ impl Weighing<'_, '_> {
     fn few(&mut self, forms: impl Iterator<Item = usize>) {
         let mut order = Vec::new();
         for at in forms {
-            match self.least(at) {
-                Ok(least) => order.push((least, at)),
+            match self.busiest(at) {
+                Ok(edge) => order.push((edge.map_or(0.0, |edge| edge.utilisation), at)),
                 Err(why) => self.reject(at, why),
             }
         }
@@ -348,27 +348,24 @@ impl Weighing<'_, '_> {
     }
 
     fn weighed(&self, at: usize) -> Result<Candidate, String> {
-        let least = self.least(at)?;
-        if least > self.best {
-            let edge = self
-                .planner
-                .course(at)?
-                .busiest(self.bytes, 1.0)
-                .swap_remove(0)
-                .name;
-            let (least, best) = (least * 1e6, self.best * 1e6);
+        if let Some(Busy {
+            name, utilisation, ..
+        }) = self.busiest(at)?
+            && utilisation > self.best
+        {
+            let (least, best) = (utilisation * 1e6, self.best * 1e6);
             return Err(format!(
-                "{edge} alone takes {least:.1} us, and the best {best:.1} us"
+                "{name} alone takes {least:.1} us, and the best {best:.1} us"
             ));
         }
         let candidate = self.planner.tiled(at, self.bytes);
         candidate.map_err(|error| error.to_string())
     }
 
-    /// Seconds that the busiest edge needs.
-    fn least(&self, at: usize) -> Result<f64, String> {
+    /// The busiest edge, if any carries something; its utilisation is the seconds that it needs.
+    fn busiest(&self, at: usize) -> Result<Option<Busy>, String> {
         let busiest = self.planner.course(at)?.busiest(self.bytes, 1.0);
-        Ok(busiest.first().map_or(0.0, |edge| edge.utilisation))
+        Ok(busiest.into_iter().next())
     }
 
     fn reject(&mut self, at: usize, why: String) {
