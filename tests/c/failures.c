@@ -99,6 +99,25 @@ static void no_descriptors_for_a_while(cclUniqueId id, int ranks, int rank) {
     OK(cclCommDestroy(comm));
 }
 
+/* Over TCP, where long messages need memory of the library's own: rank 1 can have no more. */
+static void no_memory(cclUniqueId id, int ranks, int rank) {
+    enum { LONG = 1 << 20 };
+    int32_t *many = calloc(LONG, sizeof *many);
+    CHECK(many != NULL && setenv("CCL_TRANSPORT", "tcp", 1) == 0);
+    cclComm_t comm = init(id, ranks, rank, 60000);
+    if (rank == 1) {
+        FILE *file = fopen("/proc/self/statm", "r");
+        long pages;
+        CHECK(file != NULL && fscanf(file, "%ld", &pages) == 1 && fclose(file) == 0);
+        struct rlimit limit = {(rlim_t)(pages * sysconf(_SC_PAGESIZE)), RLIM_INFINITY};
+        CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    }
+    REFUSED(cclRemoteError, "there is no memory for a message",
+            cclAllReduce(many, many, LONG, cclInt32, cclSum, comm, NULL));
+    closed(comm, cclRemoteError, "rank 1 failed");
+    free(many);
+}
+
 static void *reduce_alone(void *comm) {
     cclResult_t result = cclAllReduce(data, data, COUNT, cclInt32, cclSum, (cclComm_t)comm, NULL);
     /* The second if the thread came so late that the handle was gone already. */
@@ -272,6 +291,7 @@ int main(void) {
     failed += run(3, abort_by_rank_1);
     failed += run(3, late_in_another_communicator);
     failed += run(2, no_descriptors_for_a_while);
+    failed += run(2, no_memory);
     failed += run(3, abort_from_another_thread);
     failed += run(2, calls_that_differ);
     failed += run(2, silent_rank);

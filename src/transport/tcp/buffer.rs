@@ -1,8 +1,11 @@
 //! [`Slots`]: a lane's memory for messages on this side of the connection.
 
 use super::{DEPTH, frame::Head};
-use crate::{mem::Region, transport::MAX_MESSAGE};
-use std::cell::{Cell, OnceCell, UnsafeCell};
+use crate::{mem::Region, transport::MAX_MESSAGE, types::Error};
+use std::{
+    cell::{Cell, OnceCell, UnsafeCell},
+    io,
+};
 
 /// Room for [`DEPTH`] messages, of which the first that is free is used: it was used last, and is in a cache. What was allocated
 /// once stays: a region that is used too late shows wrong data, never somebody else's memory. A lane that carries short
@@ -37,15 +40,22 @@ const LENGTHS: [usize; 4] = [1 << 10, 32 << 10, 128 << 10, MAX_MESSAGE];
 
 impl Slots {
     /// A slot for one more message with a body of up to `len <= MAX_MESSAGE` bytes. There are [`DEPTH`] at most.
-    pub(super) fn take(&self, len: usize) -> Place {
+    ///
+    /// # Errors
+    /// [`Error::System`] where there is no memory for it.
+    pub(super) fn take(&self, len: usize) -> Result<Place, Error> {
         assert!(len <= MAX_MESSAGE, "a body of {len} bytes");
-        let class = LENGTHS.iter().take_while(|&&holds| holds < len).count() as u8;
+        let class = LENGTHS.iter().take_while(|&&holds| holds < len).count();
         let taken = self.taken.get();
         let first = taken.trailing_ones() as usize;
         assert!(first < DEPTH, "a message too many");
+        let block = &self.slots[first].0[class];
+        if block.get().is_none() {
+            let _ = block.set(Block::new(LENGTHS[class])?); // it has none
+        }
         self.taken.set(taken | 1 << first);
-        let slot = first as u8;
-        Place { slot, class }
+        let [slot, class] = [first, class].map(|number| number as u8);
+        Ok(Place { slot, class })
     }
 
     /// Has it free again.
@@ -83,14 +93,21 @@ impl Slots {
     fn block(&self, place: Place, len: usize) -> &Block {
         let class = usize::from(place.class);
         assert!(len <= LENGTHS[class], "a body of {len} bytes");
-        self.slots[usize::from(place.slot)].0[class].get_or_init(|| Block::new(LENGTHS[class]))
+        let block = self.slots[usize::from(place.slot)].0[class].get();
+        block.expect("it was made when the slot was taken")
     }
 }
 
 impl Block {
-    fn new(body: usize) -> Block {
-        let lines = 1 + body.div_ceil(LINE);
-        Block((0..lines).map(|_| Line(UnsafeCell::new([0; LINE]))).collect())
+    fn new(body: usize) -> Result<Block, Error> {
+        let count = 1 + body.div_ceil(LINE);
+        let mut lines = Vec::new();
+        lines.try_reserve_exact(count).map_err(|_| {
+            let what = format!("there is no memory for a message of up to {body} bytes");
+            Error::system(what, io::ErrorKind::OutOfMemory)
+        })?;
+        lines.extend((0..count).map(|_| Line(UnsafeCell::new([0; LINE]))));
+        Ok(Block(lines.into_boxed_slice()))
     }
 
     fn start(&self) -> *mut u8 {
@@ -110,7 +127,7 @@ mod tests {
         let slots = Slots::default();
         for len in LENGTHS {
             for _ in 0..3 {
-                let places: Vec<Place> = (0..DEPTH).map(|_| slots.take(len)).collect();
+                let places: Vec<Place> = (0..DEPTH).map(|_| slots.take(len).unwrap()).collect();
                 let mut starts: Vec<_> = (places.iter())
                     .map(|&place| slots.body(place, len).as_ptr())
                     .collect();
@@ -129,10 +146,10 @@ mod tests {
     #[test]
     fn the_slot_that_was_used_last_is_used_again() {
         let slots = Slots::default();
-        let [a, b] = [(); 2].map(|()| slots.take(5));
+        let [a, b] = [(); 2].map(|()| slots.take(5).unwrap());
         slots.give_back(a);
-        assert_eq!(slots.take(5), a);
+        assert_eq!(slots.take(5).unwrap(), a);
         slots.give_back(b);
-        assert_eq!(slots.take(5), b);
+        assert_eq!(slots.take(5).unwrap(), b);
     }
 }

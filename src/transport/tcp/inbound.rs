@@ -474,7 +474,7 @@ impl Inbound {
             have: 0,
             lies: match landing {
                 Some(landing) => Lies::Landed(landing.target),
-                None => Lies::Slot(state.slots.take(len)),
+                None => Lies::Slot(state.slots.take(len)?),
             },
             stays,
         })

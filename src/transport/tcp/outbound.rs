@@ -161,7 +161,7 @@ impl Outbound {
                 if let Some((place, _)) = before {
                     state.slots.give_back(place);
                 }
-                state.slots.take(len)
+                state.slots.take(len)?
             }
         };
         state.reserved.set(Some((place, len as u32)));
