@@ -263,6 +263,30 @@ fn calls_that_differ_where_nobody_sends_are_found() {
     );
 }
 
+/// One rank is with a message from another that has gone on to a longer call than all the rest: these have that rank's part of the
+/// call before them, but wait for the first one.
+#[test]
+fn calls_that_differ_are_found_where_another_rank_is_waited_for() {
+    for ranks in [4, 8] {
+        for (first, other) in [(0, ranks - 1), (ranks - 1, 0), (1, 2), (2, 1)] {
+            let errors = with_ranks(ranks, &config(), |comm| {
+                let result = match comm.rank() {
+                    rank if rank == first => comm.recv(&mut [0i32; 9], other),
+                    rank if rank == other => comm.all_reduce_in_place(&mut [1i32; 101], Op::Max),
+                    _ => comm.all_reduce_in_place(&mut [1i32], Op::Max),
+                };
+                result.unwrap_err().to_string()
+            });
+            let called = |what: &str| errors.iter().all(|error| error.contains(what));
+            let theirs = format!("rank {other} made call #0 allreduce(101 x int32, max)");
+            assert!(
+                called(&theirs) && called("made call #0 allreduce(1 x int32, max)"),
+                "{errors:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn ranks_that_wait_for_the_silent_one_are_not_blamed() {
     // In a ring only one rank waits for the silent one; the others wait for those that wait.

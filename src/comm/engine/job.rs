@@ -303,6 +303,13 @@ impl Collecting {
         Ok(progress)
     }
 
+    /// Finds that a rank sends something else.
+    pub(super) fn check<W: Wires>(&mut self, wires: &W) -> Result<(), Fault> {
+        let Some(run) = &self.run else { return Ok(()) };
+        let memory = [self.memory[0].region(), self.memory[1].region()];
+        run.check_all(&self.placed.work(memory, &mut self.scratch), wires)
+    }
+
     /// The ranks that it waits for, and since when, if it stands still.
     pub(super) fn waits(&self) -> Option<(Vec<usize>, Instant)> {
         Some((self.run.as_ref()?.waits_for(), self.since?))

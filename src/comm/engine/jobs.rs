@@ -104,6 +104,17 @@ impl Jobs {
         Ok((moved, ended))
     }
 
+    /// Finds that a rank sends something else than belongs to a call.
+    pub(super) fn check<W: Wires>(&mut self, wires: &W) -> Result<(), Box<Met>> {
+        self.calls.iter_mut().try_for_each(|job| match &mut job.what {
+            What::Collective(call) => {
+                let operation = call.placed.call.into();
+                call.check(wires).map_err(met(Some(operation)))
+            }
+            What::Send(..) | What::Receive(_) => Ok(()),
+        })
+    }
+
     /// Sends or receives a message at once, if that can be done; see [`Transfers::briefly`].
     #[inline]
     pub(super) fn briefly<W: Wires>(&mut self, message: &mut Message<'_>, wires: &W) -> Result<Brief, Fault> {

@@ -253,6 +253,16 @@ impl Engine {
         polled.map_err(|fault| self.cause_of(fault, Some(own.call.into())))
     }
 
+    /// Looks whether a rank sends something else than belongs to the calls that are under way.
+    fn check(&self, floor: &mut Floor, own: Option<&Own<'_>>) -> Result<(), Cause> {
+        if let Some(own) = own {
+            let checked = own.run.check_all(own.work, &floor.links);
+            checked.map_err(|fault| self.cause_of(fault, Some(own.call.into())))?;
+        }
+        let checked = floor.jobs.check(&floor.links);
+        checked.map_err(|met| self.cause_of(met.0, met.1))
+    }
+
     /// Polls everything once.
     fn round(
         &self,
@@ -394,6 +404,9 @@ impl Engine {
         let all = stuck(floor, own.as_ref(), waited);
         let longest = all.iter().map(|one| one.waited).max().unwrap_or_default();
         let asks = floor.may_ask(longest, ask);
+        if asks {
+            self.check(floor, own.as_ref())?;
+        }
         let mut outcome = Progress::Blocked;
         for (i, one) in all.into_iter().enumerate() {
             let ask = asks && one.waited >= FIRST_QUESTION;

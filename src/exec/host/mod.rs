@@ -241,6 +241,20 @@ impl Run {
         Ok(link.peek(track.lane).map_err(wire)?.is_none())
     }
 
+    /// Finds that a rank sends something else, be it one that is not waited for: where one of several messages of a step is missing,
+    /// the others are not looked at until it comes.
+    pub(crate) fn check_all<W: Wires>(&self, work: &Work<'_>, wires: &W) -> Result<(), Fault> {
+        let lanes = self.tracks.iter().map(|track| track.lane);
+        for (lane, peer) in lanes.flat_map(|lane| (0..work.ranks()).map(move |peer| (lane, peer))) {
+            match self.check_crossing(work, wires, peer, lane) {
+                // Who needs a link finds what is wrong with it.
+                Ok(()) | Err(Fault::Wire { .. }) => {}
+                Err(differs) => return Err(differs),
+            }
+        }
+        Ok(())
+    }
+
     /// Finds that `peer`, which gives no room, sends something else: two ranks that only send to each other, in calls that
     /// differ, would both wait for ever. What belongs to a later call may well be there already.
     fn check_crossing<W: Wires>(
