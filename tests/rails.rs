@@ -432,3 +432,31 @@ fn a_cable_that_is_pulled_ends_a_run() {
 fn a_host_that_vanishes_is_noticed() {
     ends_on_both_sides("unshare --pid --fork");
 }
+
+/// As where a switch starts anew: calls go on when it is over.
+#[test]
+fn an_outage_that_is_shorter_than_the_heartbeat_ends_nothing() {
+    let script = "if [ $RANK = 2 ]; then (sleep 2; ip link set wire0 down; sleep 7; ip link set wire0 up) & fi\n\
+                  exec $PERF allreduce -b 64K -e 64K -n 8000 -w 1 --out-of-place";
+    let Some(ran) = run("--hosts 2 --ranks 2", script) else {
+        return;
+    };
+    ran.check();
+}
+
+/// Two hosts cannot reach each other, and both reach all others: one of their ranks is named by all, though all wait for one another.
+#[test]
+fn of_two_hosts_that_are_cut_off_from_each_other_one_is_named() {
+    let script = "for h in 1 2; do if [ $HOST = $h ]; then\n\
+                  (sleep 3; ip neigh replace 10.88.0.$((4 - h)) lladdr 02:00:00:00:00:99 dev wire0 nud permanent) & fi; done\n\
+                  exec $PERF allreduce -b 8 -e 8 -n 10000000 -w 1 --algo ring --timeout 4";
+    let Some(ran) = run("--hosts 4 --ranks 2", script) else {
+        return;
+    };
+    assert_eq!(ran.status, Some(1), "{}\n{}", ran.out, ran.err);
+    for rank in 0..8 {
+        let err = ran.errors_of(rank);
+        let is_named = |cut_off: u32| err.contains(&format!("rank {cut_off} stayed silent"));
+        assert!((2..6).any(is_named), "{err}");
+    }
+}

@@ -345,7 +345,7 @@ impl Membership {
 
     /// Who is to blame when this rank has waited too long in `during` for `ranks`: those that wait themselves are asked whom for,
     /// and so on, until there are some that do not wait or whose processes do not answer. All of `ranks` if there are none, as
-    /// they wait in a circle; with what they wait in.
+    /// they wait in a circle; with what they wait in. Then others are given time to find who does not answer them.
     pub(crate) fn late(&self, ranks: &[usize], during: Option<Operation>) -> (Vec<u32>, Vec<Whereabouts>) {
         let ranks: Vec<u32> = ranks.iter().map(|&rank| rank as u32).collect();
         let end = Instant::now() + ASK_ALL;
@@ -375,11 +375,21 @@ impl Membership {
             }
         }
         if late.is_empty() {
+            // Who has asked one in vain has found more, and needs longer.
+            self.await_verdict(2 * ASK + SLACK);
             waiting.retain(|one| ranks.contains(&one.rank));
             return (ranks, waiting);
         }
         late.sort_unstable_by_key(|one| one.rank);
         (late.iter().map(|one| one.rank).collect(), late)
+    }
+
+    /// Gives ranks that know more about a failure so long to say so.
+    pub(crate) fn await_verdict(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        while self.verdict().is_none() && Instant::now() < until {
+            thread::sleep(LOOK);
+        }
     }
 
     /// As [`Membership::ask`]; a process that does not answer, but is not stopped as far as can be seen, is asked twice.
@@ -552,6 +562,9 @@ const LEAVE_WAIT: Duration = Duration::from_secs(1);
 /// How long a process may take to say whom its rank waits for, and all those asked together.
 pub(super) const ASK: Duration = Duration::from_millis(500);
 const ASK_ALL: Duration = Duration::from_secs(2);
+/// What a word takes to go round, and how often it is looked for.
+const SLACK: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_millis(5);
 /// How long, and how often, to wait for word of a peer that closes connections or does not listen.
 const RETRY: Duration = Duration::from_millis(10);
 const LAST_BREATHS: u32 = 20;

@@ -10,9 +10,9 @@ use rustix::{
     },
 };
 use std::{
-    io::{IoSlice, IoSliceMut},
+    io::{self, IoSlice, IoSliceMut},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    os::fd::AsFd,
+    os::fd::{AsFd, AsRawFd},
     sync::atomic::{AtomicU32, Ordering::Relaxed},
     time::Duration,
 };
@@ -83,7 +83,11 @@ pub(crate) fn tune(stream: impl AsFd) -> Result<(), Errno> {
     sockopt::set_tcp_keepidle(&stream, heartbeat.silence)?;
     sockopt::set_tcp_keepintvl(&stream, heartbeat.probe)?;
     sockopt::set_tcp_keepcnt(&stream, heartbeat.probes)?;
-    let unanswered = heartbeat.silence + heartbeat.probe * heartbeat.probes;
+    let unanswered = match try_again_within(&stream, heartbeat.retry()) {
+        Ok(()) => heartbeat.end(),
+        // Each try waits twice as long as the one before: after an outage the next comes when that has lasted as long again.
+        Err(_) => heartbeat.end() * 2,
+    };
     sockopt::set_tcp_user_timeout(&stream, unanswered.as_millis() as u32)?;
     if let (Ok(peer), Ok(own)) = (peer_address(&stream), local_address(&stream))
         && peer.ip() == own.ip()
@@ -94,9 +98,34 @@ pub(crate) fn tune(stream: impl AsFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// After how many seconds the connections that are tuned from now on give up a host that has vanished, at most.
+/// Has what is lost on its way sent again and again, with so long between two tries at most (Linux 6.15).
+fn try_again_within(stream: impl AsFd, most: Duration) -> Result<(), Errno> {
+    let millis = most.as_millis() as libc::c_int;
+    // SAFETY: it reads an integer of so many bytes.
+    let result = unsafe {
+        libc::setsockopt(
+            stream.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            TCP_RTO_MAX_MS,
+            (&raw const millis).cast(),
+            size_of_val(&millis) as libc::socklen_t,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
+    }
+}
+
+/// For how many seconds the other end of connections that are tuned from now on may be cut off; after at most half as many more
+/// it is given up.
 pub(crate) fn set_limit(seconds: u32) {
     LIMIT.store(seconds.clamp(LEAST_LIMIT, MOST_LIMIT), Relaxed);
+}
+
+/// How long the other end of such a connection is not heard until it is given up.
+pub(crate) fn given_up_after() -> Duration {
+    Heartbeat::within(LIMIT.load(Relaxed)).end()
 }
 
 /// When a silent connection is probed.
@@ -110,16 +139,25 @@ struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// A third of the time is silence, and the rest but for a second is probes, seven at most.
+    /// The silence may be over when the other end is cut off, and the last probe is lost if that lasts until then: both come on top.
     fn within(limit: u32) -> Heartbeat {
-        let silence = (limit / 3).max(1);
-        let left = limit.saturating_sub(silence + 1).max(1);
-        let probe = left.div_ceil(7).max(1);
+        let (silence, probe) = ((limit / 5).max(1), (limit / 8).max(1));
         Heartbeat {
             silence: Duration::from_secs(silence.into()),
             probe: Duration::from_secs(probe.into()),
-            probes: left / probe,
+            probes: limit.div_ceil(probe) + 1,
         }
+    }
+
+    /// How long after it was last heard the other end is given up.
+    fn end(&self) -> Duration {
+        self.silence + self.probe * self.probes
+    }
+
+    /// How long what was sent may be without an answer before it is sent again. As the kernel gives a connection up that has no limit
+    /// of its own when 15 tries were in vain (`tcp_retries2`), they last longer than [`Heartbeat::end`].
+    fn retry(&self) -> Duration {
+        (self.end() / 10).clamp(Duration::from_secs(1), MOST_RETRY)
     }
 }
 
@@ -210,9 +248,13 @@ pub(crate) fn pair() -> (ProcessFd, ProcessFd) {
 
 /// Connections that may wait to be accepted; the kernel lowers it to its own limit.
 const BACKLOG: i32 = 4096;
-/// Seconds after which a host that has vanished is given up.
+/// For how many seconds a host may be cut off.
 static LIMIT: AtomicU32 = AtomicU32::new(DEFAULT_LIMIT);
 pub(crate) const DEFAULT_LIMIT: u32 = 10;
+/// The most that the kernel waits until it sends something again, and what it takes at most as a limit for that.
+const MOST_RETRY: Duration = Duration::from_secs(120);
+/// Linux's.
+const TCP_RTO_MAX_MS: libc::c_int = 44;
 /// With less a lost probe or two would be enough, as the kernel counts in seconds.
 pub(crate) const LEAST_LIMIT: u32 = 5;
 pub(crate) const MOST_LIMIT: u32 = 3600;
@@ -228,25 +270,32 @@ mod tests {
     };
 
     #[test]
-    fn hosts_are_given_up_within_the_limit_after_some_probes() {
+    fn an_outage_of_the_limit_ends_nothing_and_one_half_as_long_again_does() {
         let usual = Heartbeat::within(DEFAULT_LIMIT);
         let seconds = Duration::from_secs;
         let wanted = Heartbeat {
-            silence: seconds(3),
+            silence: seconds(2),
             probe: seconds(1),
-            probes: 6,
+            probes: 11,
         };
         assert_eq!(usual, wanted);
         for limit in LEAST_LIMIT..=MOST_LIMIT {
-            let Heartbeat {
-                silence,
-                probe,
-                probes,
-            } = Heartbeat::within(limit);
-            let all = silence + probe * probes;
-            assert!(all < seconds(limit.into()), "{limit}: {all:?}");
-            assert!(2 * all >= seconds(limit.into()), "{limit}: {all:?}");
-            assert!(probes >= 3, "{limit}: {probes}");
+            let heartbeat = Heartbeat::within(limit);
+            let limit = seconds(limit.into());
+            // It begins when all was silent for as long as that goes without a probe, or just after something was heard.
+            let last_probe = heartbeat.end() - heartbeat.probe;
+            assert!(
+                last_probe - heartbeat.silence >= limit,
+                "{limit:?}: {heartbeat:?}"
+            );
+            assert!(heartbeat.end() <= limit * 3 / 2, "{limit:?}: {heartbeat:?}");
+            assert!(heartbeat.probes <= 127, "{limit:?}: {heartbeat:?}");
+            let (first, tries) = (Duration::from_millis(200), 15);
+            let waits = (0..tries).map(|k| (first * (1 << k)).min(heartbeat.retry()));
+            assert!(
+                waits.sum::<Duration>() > heartbeat.end() || heartbeat.retry() == MOST_RETRY,
+                "{limit:?}: {heartbeat:?}"
+            );
         }
     }
 

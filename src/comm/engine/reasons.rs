@@ -7,7 +7,7 @@ use crate::{
     transport::{Wires, links::Links},
     types::{Call, Cause, Error, Operation, Transfer},
 };
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Something that stands still.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,14 +161,6 @@ pub(super) fn late(membership: &Membership, stuck: &Stuck, after: Duration) -> C
     }
 }
 
-/// Gives ranks that know more about a failure some time to say so.
-fn await_verdict(membership: &Membership) {
-    let until = Instant::now() + GRACE;
-    while membership.verdict().is_none() && Instant::now() < until {
-        std::thread::sleep(GRACE / 50);
-    }
-}
-
 /// The loss of a rank that was seen some time ago. Until then what it had sent may be all that a call needs of it, even
 /// one that has not begun here.
 pub(super) fn long_dead(membership: &Membership, during: Option<Operation>) -> Option<Cause> {
@@ -197,7 +189,7 @@ pub(super) fn raise(membership: &Membership, cause: Cause) -> Cause {
     } = &cause
         && ours.seq != theirs.seq
     {
-        await_verdict(membership);
+        membership.await_verdict(GRACE);
     }
     membership.raise(cause)
 }

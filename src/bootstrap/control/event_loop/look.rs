@@ -22,6 +22,7 @@ use crate::{
 };
 use std::{
     collections::{HashMap, HashSet},
+    io,
     net::IpAddr,
     time::Instant,
 };
@@ -337,7 +338,7 @@ impl EventLoop {
                     member.view.lose(peer, ALTERED.to_owned());
                 } else if !member.watched.contains(&peer) {
                     let ended = member.ending(peer);
-                    let how = ended.unwrap_or_else(|| "its control connection ended".to_owned());
+                    let how = ended.unwrap_or_else(|| how_ended(&why));
                     member.view.lose(peer, how);
                 } else if member.view.wants() != Some(peer) {
                     // To a parent we go ourselves, and see what is there.
@@ -364,6 +365,17 @@ impl EventLoop {
         }
         self.sources.limit(wire.token, Instant::now() + PATIENCE);
         Some(Source::Closing(wire))
+    }
+}
+
+/// How a control connection ended.
+fn how_ended(why: &FrameError) -> String {
+    match why {
+        FrameError::Io(e) if e.kind() == io::ErrorKind::TimedOut => {
+            format!("its host did not answer for {:.0?}", tcp::given_up_after())
+        }
+        FrameError::Io(e) => format!("its control connection ended: {e}"),
+        _ => "its control connection ended".to_owned(),
     }
 }
 
