@@ -3,7 +3,7 @@
  *
  * Names and arguments follow NCCL's. Every function may be called from any thread; those that return cclResult_t tell
  * by cclGetLastError what went wrong. Handles that were destroyed, or that never were handles, are refused, never
- * dereferenced. A thread must not be cancelled (pthread_cancel) amid a call: the process may be aborted then.
+ * dereferenced. A thread must not be cancelled (pthread_cancel) amid a call: the process may be aborted then. It needs 64 KiB of stack.
  *
  * Written by `cargo xtask header`; changes belong into src/ffi/ and cbindgen.toml.
  *
@@ -28,7 +28,10 @@ enum {
     cclSuccess = 0,
     /** A CUDA call failed. */
     cclUnhandledCudaError = 1,
-    /** The operating system refused something. */
+    /**
+     * The operating system refused something. An operation was not begun then, and the communicator is as good as before, unless
+     * cclCommGetAsyncError says otherwise; the other ranks wait for this one's call.
+     */
     cclSystemError = 2,
     /** The library is at fault. */
     cclInternalError = 3,

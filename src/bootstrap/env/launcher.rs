@@ -3,6 +3,7 @@
 use super::{carrier::Carrier, master::MasterPort, slurm, variables::Variables};
 use crate::types::{Error, Result};
 use std::{fmt, net::IpAddr};
+use tracing::warn;
 
 /// Who started the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +73,13 @@ impl Launch {
             let rank = variables.first(&[names.rank]);
             let ranks = variables.first(names.ranks);
             match (rank, ranks) {
-                (Some(_), Some(ranks)) => return names.launch(variables, &ranks.name).map(Some),
+                (Some(_), Some(ranks)) => {
+                    let launch = names.launch(variables, &ranks.name)?;
+                    if let Some(other) = launch.contradiction(variables) {
+                        warn!(rank = launch.rank, ranks = launch.ranks, "init: {other}");
+                    }
+                    return Ok(Some(launch));
+                }
                 (None, None) => {}
                 (Some(set), None) => half = half.or(Some((set, names.ranks[0]))),
                 (None, Some(set)) => half = half.or(Some((set, names.rank))),
@@ -84,6 +91,32 @@ impl Launch {
                 "{set} is set but {missing} is not: set both, or none to do without a launcher"
             ))),
         }
+    }
+
+    /// What another launcher says that has started this process, where variables that somebody has set say something else: they may
+    /// have been left over. Those of torchrun itself were not.
+    fn contradiction(&self, variables: &Variables<'_>) -> Option<String> {
+        if self.launcher != Launcher::Torchrun || variables.text("TORCHELASTIC_RUN_ID").is_some() {
+            return None;
+        }
+        // A pod may have several ranks.
+        let is_other = |names: &&Names| !matches!(names.launcher, Launcher::Torchrun | Launcher::Kubernetes);
+        let others = LAUNCHERS.iter().filter(is_other);
+        others
+            .filter(|names| (names.applies)(variables))
+            .find_map(|names| {
+                let (rank, ranks) = (variables.first(&[names.rank])?, variables.first(names.ranks)?);
+                let ours = [self.rank, self.ranks].map(|number| number.to_string());
+                let theirs = [&rank, &ranks].map(|variable| variable.value.trim().to_owned());
+                (ours != theirs).then(|| {
+                    let [ours, all] = ours;
+                    format!(
+                        "RANK={ours} and WORLD_SIZE={all} count, and {} has set {rank} and {ranks}: unset RANK and WORLD_SIZE if \
+                         they were left over",
+                        names.launcher
+                    )
+                })
+            })
     }
 
     /// Where the ranks are.
@@ -320,6 +353,32 @@ mod tests {
         assert_eq!(bracketed.master.as_deref(), Some("fd00::1"));
         assert_eq!(launch.master_port.number().unwrap(), 29501);
         assert_eq!((launch.spread(), launch.ranks_here()), (Spread::SeveralHosts, 4));
+    }
+
+    #[test]
+    fn variables_that_were_left_over_are_told() {
+        let told = |more: &[(&str, &str)]| {
+            let mpi = [("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "3")];
+            let all = [&mpi, more].concat();
+            let look_up = |name: &str| {
+                let found = all.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            let variables = Variables::of(&look_up);
+            let launch = Launch::read(&variables).unwrap().unwrap();
+            launch.contradiction(&variables)
+        };
+        assert_eq!(told(&[]), None);
+        assert_eq!(told(&[("RANK", "2"), ("WORLD_SIZE", "3")]), None);
+        let left = [("RANK", "0"), ("WORLD_SIZE", "1")];
+        assert_eq!(
+            told(&left).as_deref(),
+            Some(
+                "RANK=0 and WORLD_SIZE=1 count, and Open MPI has set OMPI_COMM_WORLD_RANK=2 and OMPI_COMM_WORLD_SIZE=3: unset RANK \
+                 and WORLD_SIZE if they were left over"
+            )
+        );
+        assert_eq!(told(&[&left[..], &[("TORCHELASTIC_RUN_ID", "7")]].concat()), None);
     }
 
     #[test]
