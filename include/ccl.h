@@ -3,7 +3,8 @@
  *
  * Names and arguments follow NCCL's. Every function may be called from any thread; those that return cclResult_t tell
  * by cclGetLastError what went wrong. Handles that were destroyed, or that never were handles, are refused, never
- * dereferenced. A thread must not be cancelled (pthread_cancel) amid a call: the process may be aborted then. It needs 64 KiB of stack.
+ * dereferenced. A thread must not be cancelled (pthread_cancel) amid a call: the process may be aborted then. Calls
+ * need 64 KiB of their thread's stack.
  *
  * Written by `cargo xtask header`; changes belong into src/ffi/ and cbindgen.toml.
  *
