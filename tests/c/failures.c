@@ -77,9 +77,17 @@ static void late_in_another_communicator(cclUniqueId id, int ranks, int rank) {
     OK(cclCommDestroy(comm));
 }
 
-/* Rank 1 has no descriptor left while rank 0 waits for it, and looks why; nobody needs another connection. */
+/* Rank 1 has no descriptor left while rank 0 waits for it, and looks why; nobody needs another connection, and memory that
+   rank 1 could hand over is copied. */
 static void no_descriptors_for_a_while(cclUniqueId id, int ranks, int rank) {
+    enum { LONG = 1 << 20 };
     cclComm_t comm = init(id, ranks, rank, 60000);
+    static uint8_t longer[LONG];
+    void *memory = longer;
+    if (rank == 1) {
+        OK(cclMemAlloc(&memory, LONG));
+        memset(memory, 0, LONG);
+    }
     if (rank == 1) {
         enum { MOST = 128 };
         struct rlimit limit;
@@ -91,9 +99,13 @@ static void no_descriptors_for_a_while(cclUniqueId id, int ranks, int rank) {
             count++;
         }
         sleep(7);
+        OK(cclAllReduce(memory, memory, LONG, cclUint8, cclSum, comm, NULL));
         while (count > 0) {
             CHECK(close(taken[--count]) == 0);
         }
+        OK(cclMemFree(memory));
+    } else {
+        OK(cclAllReduce(memory, memory, LONG, cclUint8, cclSum, comm, NULL));
     }
     OK(cclAllReduce(data, data, COUNT, cclInt32, cclSum, comm, NULL));
     OK(cclCommDestroy(comm));

@@ -15,6 +15,7 @@ use crate::{
     sys::area::Area,
     types::Error,
 };
+use rustix::io::Errno;
 use std::{
     cell::RefCell,
     io,
@@ -47,7 +48,8 @@ impl Handed {
         })
     }
 
-    /// Finds a place for `memory` and says what to hand over. `None` if it has one, or there is none: then it is copied.
+    /// Finds a place for `memory` and says what to hand over. `None` if it has one, or there is none, or no descriptor is left: then it is
+    /// copied.
     pub(super) fn add(&self, segment: &Segment, memory: &Arc<Allocation>) -> io::Result<Option<Parcel>> {
         let mut all = self.0.borrow_mut();
         let here = |(mapping, one): (usize, &Option<Arc<Allocation>>)| match one {
@@ -66,12 +68,23 @@ impl Handed {
         let Some(mapping) = all.iter().enumerate().position(here) else {
             return Ok(None);
         };
-        let Some(fd) = memory.descriptor()? else {
-            return Ok(None);
+        let fd = match memory.descriptor() {
+            Ok(Some(fd)) => fd,
+            Ok(None) => return Ok(None),
+            Err(e) if lacks_descriptors(&e) => return Ok(None),
+            Err(e) => return Err(e),
         };
+        // The connection by which it goes takes another one.
+        if fd.try_clone().is_err_and(|e| lacks_descriptors(&e)) {
+            return Ok(None);
+        }
         all[mapping] = Some(memory.clone());
         Ok(Some(parcel(mapping, memory, fd)))
     }
+}
+
+fn lacks_descriptors(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 fn is_mapped(segment: &Segment, mapping: usize, allocation: &Allocation) -> bool {
