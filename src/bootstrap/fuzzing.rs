@@ -3,7 +3,7 @@
 use super::{
     UniqueId,
     meeting::Meeting,
-    messages::{Answer, Join, Waits, Word},
+    messages::{Answer, Comes, Join, Waits, Word},
     view::View,
 };
 use crate::fuzzing::part;
@@ -34,7 +34,7 @@ pub(crate) fn messages(bytes: &[u8]) {
         return;
     };
     match kind % 4 {
-        0 => drop(read::<Join>(bytes)),
+        0 => drop(read::<Comes>(bytes)),
         1 => {
             if let Some(Answer::Table(table)) = read(bytes) {
                 let ranks = table.seats.len();

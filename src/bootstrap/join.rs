@@ -6,7 +6,7 @@ use super::{
     derive::Child,
     health::{Shared, Wake},
     membership::Membership,
-    messages::{Answer, Join},
+    messages::{Answer, Comes, Join},
     rails::Roads,
     seat::{Host, Seat, Table},
     unique_id::Owner,
@@ -108,7 +108,7 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
             port = Some(control.listen_tcp(joining.presence.ports.as_ref())?);
             tell_interfaces(rank, ranks, &there, &ways);
         }
-        Ok(Join {
+        Ok(Box::new(Join {
             ranks,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             knobs: joining.knobs,
@@ -124,7 +124,7 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
             told: joining.told,
             timeout,
             left: timeout,
-        })
+        }))
     };
     debug!(
         rank,
@@ -132,8 +132,11 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
         "init: going to the meeting of the ranks at {}",
         id.places()
     );
-    match request()
-        .and_then(|request| meet(id, joining.child, &shared, joining.protection, deadline, request))
+    let request = request().inspect_err(|why| {
+        let whom = (rank as usize, ranks as usize);
+        excuse(id, joining.child, whom, joining.protection, why);
+    });
+    match request.and_then(|request| meet(id, joining.child, &shared, joining.protection, deadline, request))
     {
         Ok((table, [found, met])) => {
             let all = began.elapsed();
@@ -162,6 +165,35 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
     }
 }
 
+/// Tells the meeting that a rank, this one of so many, will not come, and why, if it can be told soon: the others hear that at once, and
+/// not at their deadline that it never came.
+pub(crate) fn excuse(
+    id: &UniqueId,
+    child: Option<&Child<'_>>,
+    (rank, ranks): (usize, usize),
+    protection: Protection,
+    why: &Error,
+) {
+    let Ok((rank, ranks)) = numbers(rank, ranks) else {
+        return;
+    };
+    let stop = || child.is_some_and(Child::hopeless);
+    let patience = Patience::new(Instant::now() + EXCUSE, &stop);
+    let key = Key { comm: id.comm, rank };
+    let tell = |mut channel: Channel| {
+        let what = format!("rank {rank} on {} cannot join: {why}", host::name());
+        patience.send(&mut channel, Packed::message(&Comes::Fails(what))?)?;
+        patience.receive(&mut channel).map(drop)
+    };
+    let told = go_there((id, child.is_some()), key, protection, &patience).and_then(tell);
+    if let Err(failure) = told {
+        debug!(
+            rank,
+            ranks, "init: the others do not hear why this rank fails: {failure}"
+        );
+    }
+}
+
 fn numbers(rank: usize, ranks: usize) -> Result<(u32, u32), Error> {
     check_ranks(ranks)?;
     if rank >= ranks {
@@ -181,7 +213,7 @@ fn meet(
     shared: &Shared,
     protection: Protection,
     deadline: Instant,
-    mut request: Join,
+    mut request: Box<Join>,
 ) -> Result<(Table, [Instant; 2]), Error> {
     let stop = || shared.barred.get().is_some() || child.is_some_and(Child::hopeless);
     let patience = Patience::new(deadline + GRACE, &stop);
@@ -204,7 +236,7 @@ fn meet(
     }
     // It is the meeting place that says who is missing.
     request.left = deadline.saturating_duration_since(found);
-    let packed = Packed::message(&request).map_err(|e| explain(e.into()))?;
+    let packed = Packed::message(&Comes::Joins(request)).map_err(|e| explain(e.into()))?;
     patience.send(&mut channel, packed).map_err(explain)?;
     let frame = patience.receive(&mut channel).map_err(explain)?;
     let met = Instant::now();
@@ -359,6 +391,8 @@ fn tell_interfaces(rank: u32, ranks: u32, there: &[interfaces::Interface], ways:
 
 /// How much longer than its deadline a rank waits for the meeting place to say who is missing.
 const GRACE: Duration = Duration::from_millis(500);
+/// How long a rank that cannot join tries to say so.
+const EXCUSE: Duration = Duration::from_secs(2);
 /// How long to leave a place alone where nobody listens yet: at first, and in the end.
 const FIRST_RETRY: Duration = Duration::from_micros(500);
 const RETRY: Duration = Duration::from_millis(20);

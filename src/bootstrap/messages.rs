@@ -10,7 +10,16 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A rank to the meeting place: here I am. Its number is in the handshake.
+/// A rank to the meeting place. Its number is in the handshake.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Comes {
+    /// Here it is.
+    Joins(Box<Join>),
+    /// It will not come, because of that.
+    Fails(String),
+}
+
+/// What a rank brings that joins.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Join {
     /// How many ranks it expects.

@@ -48,6 +48,7 @@ use crate::{
     bootstrap::{self, Child, Joining, Membership, Network, UniqueId},
     exec::{Completion, Outcome},
     log,
+    net::Protection,
     plan::{
         calibration::{CrowdsTake, Tuning},
         cost::{Load, Machine},
@@ -73,6 +74,7 @@ use collectives::check_call;
 use config::Direct;
 use engine::Engine;
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     fmt,
     num::NonZero,
@@ -134,6 +136,31 @@ impl Communicator {
         config: &Config,
         parent: Option<(&Child<'_>, &Helpers, &Tuning)>,
     ) -> Result<Communicator> {
+        let went = Cell::new(false);
+        Communicator::join_or_fail((ranks, id, rank), config, parent, &went).inspect_err(|why| {
+            // An argument that is wrong the caller may put right.
+            if !went.get() && !matches!(why, Error::Invalid { .. }) {
+                let mut config = config.clone();
+                let _ = config.check(); // it may be what is wrong
+                let protection = config.protection().unwrap_or(Protection::Off);
+                bootstrap::excuse(
+                    id,
+                    parent.map(|(child, ..)| child),
+                    (rank, ranks),
+                    protection,
+                    why,
+                );
+            }
+        })
+    }
+
+    /// The same; `went` tells whether it came so far as to meet the others, who hear then what becomes of it.
+    fn join_or_fail(
+        (ranks, id, rank): (usize, &UniqueId, usize),
+        config: &Config,
+        parent: Option<(&Child<'_>, &Helpers, &Tuning)>,
+        went: &Cell<bool>,
+    ) -> Result<Communicator> {
         let began = Instant::now();
         let mut config = config.clone();
         let deadlines = config.check()?;
@@ -158,7 +185,7 @@ impl Communicator {
         };
         let outside = Outside::open(&config, choice, rank, ranks);
         let ready = began.elapsed();
-        let membership = Arc::new(bootstrap::join(Joining {
+        let joining = Joining {
             id,
             child: parent.map(|(child, ..)| child),
             ranks,
@@ -177,7 +204,9 @@ impl Communicator {
             protection: config.protection()?,
             rails: config.rails()?,
             wake: Arc::new(move || wake.wake()),
-        })?);
+        };
+        went.set(true);
+        let membership = Arc::new(bootstrap::join(joining)?);
         let joined = began.elapsed();
         if let (Choice::Shm, Some([one, other])) = (choice, membership.on_two_hosts()) {
             return Err(Error::usage(format!(

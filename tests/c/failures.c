@@ -289,6 +289,38 @@ static void missing_rank(cclUniqueId id, int ranks, int rank) {
     CHECK(comm == NULL && strstr(cclGetLastError(NULL), "1") != NULL);
 }
 
+/* Rank 1 fails by itself, long before the deadline: the others hear why, also one that comes later. */
+static void rank_that_cannot_join(cclUniqueId id, int ranks, int rank) {
+    cclComm_t comm;
+    CHECK(setenv("CCL_TRANSPORT", "tcp", 1) == 0);
+    if (rank == 1) {
+        CHECK(setenv("CCL_SOCKET_IFNAME", "=nothing", 1) == 0);
+        REFUSED(cclInvalidUsage, "CCL_SOCKET_IFNAME", cclCommInitRank(&comm, ranks, id, rank));
+        return;
+    }
+    usleep(rank * 100 * 1000);
+    REFUSED(cclRemoteError, " cannot join: ", cclCommInitRank(&comm, ranks, id, rank));
+    CHECK(strstr(cclGetLastError(NULL), "rank 1 on ") && strstr(cclGetLastError(NULL), "CCL_SOCKET_IFNAME"));
+}
+
+/* Here it can make no shared memory. */
+static void rank_that_cannot_split(cclUniqueId id, int ranks, int rank) {
+    cclComm_t comm = init(id, ranks, rank, 60000), part = NULL;
+    if (rank == 1) {
+        struct rlimit none = {0, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
+        CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR && setrlimit(RLIMIT_FSIZE, &none) == 0);
+        REFUSED(cclSystemError, "shared memory", cclCommSplit(comm, 0, rank, &part, NULL));
+        CHECK(setrlimit(RLIMIT_FSIZE, &all) == 0);
+    } else {
+        usleep(rank * 50 * 1000);
+        REFUSED(cclRemoteError, "rank 1 on ", cclCommSplit(comm, 0, rank, &part, NULL));
+        CHECK(strstr(cclGetLastError(comm), "shared memory") != NULL);
+    }
+    CHECK(part == NULL);
+    OK(cclAllReduce(data, data, COUNT, cclInt32, cclSum, comm, NULL));
+    OK(cclCommDestroy(comm));
+}
+
 static int run(int ranks, void (*work)(cclUniqueId id, int ranks, int rank)) {
     atomic_store(arrived, 0);
     return run_ranks(ranks, work);
@@ -313,5 +345,7 @@ int main(void) {
     failed += run(5, stopped_rank_2);
     failed += run(2, end_after_the_last_call);
     failed += run(2, missing_rank);
+    failed += run(3, rank_that_cannot_join);
+    failed += run(3, rank_that_cannot_split);
     return failed != 0;
 }

@@ -10,7 +10,7 @@ use crate::{
             poller::{Token, Wire},
             source::Source,
         },
-        messages::{Answer, Elsewhere, Join, Word},
+        messages::{Answer, Comes, Elsewhere, Word},
         status,
     },
     net::{
@@ -228,7 +228,7 @@ impl EventLoop {
         mut wire: Wire,
     ) -> Option<Source> {
         let read = wire.read();
-        let join = read.and_then(|frames| frames.first().map(Frame::message::<Join>).transpose());
+        let comes = read.and_then(|frames| frames.first().map(Frame::message::<Comes>).transpose());
         let state = &mut self.places.get_mut(&comm)?.state;
         if let State::Failed { heard, .. } = state {
             heard.insert(rank, Heard::Why);
@@ -240,21 +240,23 @@ impl EventLoop {
                 return self.finish(wire, answer);
             }
         };
-        let answer = match join {
-            Err(FrameError::Altered) => {
-                joiners.retain(|&token| token != wire.token);
-                let answer = Answer::Refused {
-                    late: false,
-                    what: format!("rank {rank} could not join: {ALTERED}"),
-                };
-                self.answers.push((comm, answer.clone()));
-                return self.finish(wire, Packed::message(&answer).ok()?);
-            }
+        let fails = match &comes {
+            Err(FrameError::Altered) => Some(format!("rank {rank} could not join: {ALTERED}")),
+            Ok(Some(Comes::Fails(what))) if !introduced => Some(what.clone()),
+            _ => None,
+        };
+        if let Some(what) = fails {
+            joiners.retain(|&token| token != wire.token);
+            let answer = Answer::Refused { late: false, what };
+            self.answers.push((comm, answer.clone()));
+            return self.finish(wire, Packed::message(&answer).ok()?);
+        }
+        let answer = match comes {
             Ok(None) => None,
-            Ok(Some(join)) if !introduced => {
+            Ok(Some(Comes::Joins(join))) if !introduced => {
                 self.sources.unlimit(wire.token);
                 joiners.push(wire.token);
-                meeting.arrive(rank, join, here(&wire.channel), Instant::now())
+                meeting.arrive(rank, *join, here(&wire.channel), Instant::now())
             }
             // It has gone, or speaks out of turn.
             _ => {
