@@ -222,6 +222,39 @@ fn a_survivor_that_dies_meanwhile_is_named() {
     assert!(log.contains("rank 2 of the parent was lost"), "{log}");
 }
 
+/// The one that goes on has left it out from the beginning, so that the other looks in vain for the meeting of all three.
+#[test]
+fn a_rank_that_leaves_while_others_shrink_is_left_out() {
+    for aborts in [false, true] {
+        let id = UniqueId::new().unwrap();
+        let (id, has_left) = (&id, &Barrier::new(2));
+        let shrunk = |comm: Communicator| {
+            let some = comm.shrink(&[], None).unwrap();
+            assert_eq!((some.rank(), some.ranks()), (comm.rank(), 2));
+            assert_eq!(sum(&some, 1), 2);
+        };
+        thread::scope(|scope| {
+            let init = |rank| Communicator::init(3, id, rank, &config()).unwrap();
+            scope.spawn(move || {
+                let comm = init(0);
+                has_left.wait();
+                shrunk(comm);
+            });
+            scope.spawn(move || shrunk(init(1)));
+            scope.spawn(move || {
+                let comm = init(2);
+                // Rank 1 is on its way by then; if it is not, there is less to see.
+                thread::sleep(Duration::from_millis(300));
+                if aborts {
+                    comm.abort();
+                }
+                drop(comm);
+                has_left.wait();
+            });
+        });
+    }
+}
+
 #[test]
 fn it_grows_and_shrinks_and_grows() {
     let ids = std::sync::Mutex::new(Vec::<(UniqueId, usize)>::new());

@@ -12,7 +12,7 @@ use crate::{
 };
 use std::{
     sync::{
-        OnceLock,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -40,7 +40,9 @@ pub(crate) struct Child<'p> {
     /// Its ranks, by the numbers that they have in the parent.
     members: &'p [usize],
     /// Since when it has been hopeless, as far as this rank knows.
-    hopeless_since: OnceLock<Instant>,
+    hopeless_since: Mutex<Option<Instant>>,
+    /// Whether this rank has come to the meeting, so that it is told there.
+    has_come: AtomicBool,
     made: AtomicBool,
 }
 
@@ -60,7 +62,8 @@ impl<'p> Child<'p> {
             descent,
             parent,
             members,
-            hopeless_since: OnceLock::new(),
+            hopeless_since: Mutex::new(None),
+            has_come: AtomicBool::new(false),
             made: AtomicBool::new(false),
         };
         if child.holds_the_meeting() {
@@ -74,6 +77,12 @@ impl<'p> Child<'p> {
     /// By what its ranks join.
     pub(crate) fn id(&self) -> &UniqueId {
         &self.id
+    }
+
+    /// Takes note that this rank has come to the meeting. What there is to say of a rank that is gone it hears there from now on.
+    pub(super) fn note_come(&self) {
+        self.has_come.store(true, Relaxed);
+        *self.hopeless_since() = None;
     }
 
     /// Takes note that it was made, whether this rank gets into it or not.
@@ -105,16 +114,12 @@ impl<'p> Child<'p> {
                 Peer::Alive | Peer::Left { .. } => None,
             })
         };
-        // Who does not hold the meeting is told of the others there, unless who holds it has left the dead out already.
-        let shrinks = matches!(self.descent, Descent::Shrink { .. });
-        let concerns = |rank: usize| self.holds_the_meeting() || rank == self.members[0];
-        let is_gone = |rank: usize| match parent.peer(rank) {
-            Peer::Alive => false,
-            Peer::Left { .. } => concerns(rank),
-            Peer::Dead { .. } => shrinks || concerns(rank),
-        };
+        // Who does not hold the meeting is told of the others there. Who is still on its way to a shrink may look for it in vain: who
+        // holds it may have left them out already, and wait at another one.
+        let on_its_way = matches!(self.descent, Descent::Shrink { .. }) && !self.has_come.load(Relaxed);
+        let concerns = |rank: usize| on_its_way || self.holds_the_meeting() || rank == self.members[0];
         let mut others = self.members.iter().copied().filter(|&rank| rank != parent.rank());
-        let gone = others.find(|&rank| is_gone(rank));
+        let gone = others.find(|&rank| concerns(rank) && parent.peer(rank) != Peer::Alive);
         match (gone, verdict()) {
             (Some(rank), _) => {
                 Some(lost().unwrap_or_else(|| format!("rank {rank} of the parent left it {before}")))
@@ -131,16 +136,18 @@ impl<'p> Child<'p> {
     /// Who holds the meeting ends it, so that all are answered alike. The others give that some time: an answer may be under
     /// way of a rank that got it, too, and has left the parent since.
     pub(super) fn hopeless(&self) -> bool {
-        if let Some(since) = self.hopeless_since.get() {
-            return since.elapsed() >= ANSWER_WAIT;
+        let Some(why) = self.obstacle() else {
+            return false;
+        };
+        let mut since = self.hopeless_since();
+        if since.is_none() && self.holds_the_meeting() {
+            self.adjourn(why);
         }
-        if let Some(why) = self.obstacle() {
-            self.hopeless_since.get_or_init(Instant::now);
-            if self.holds_the_meeting() {
-                self.adjourn(why);
-            }
-        }
-        false
+        since.get_or_insert_with(Instant::now).elapsed() >= ANSWER_WAIT
+    }
+
+    fn hopeless_since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.hopeless_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn holds_the_meeting(&self) -> bool {

@@ -238,6 +238,9 @@ fn meet(
     request.left = deadline.saturating_duration_since(found);
     let packed = Packed::message(&Comes::Joins(request)).map_err(|e| explain(e.into()))?;
     patience.send(&mut channel, packed).map_err(explain)?;
+    if let Some(child) = child {
+        child.note_come();
+    }
     let frame = patience.receive(&mut channel).map_err(explain)?;
     let met = Instant::now();
     let answer = frame.message().map_err(|e| explain(e.into()))?;

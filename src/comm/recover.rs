@@ -33,7 +33,7 @@ impl Communicator {
     ///
     /// It works after a failure, too, and needs nothing of the ranks that failed. This communicator stays as it is.
     /// Without `config` the new one has this one's settings and its present timeout. The ranks wait for one another as long as for init, and
-    /// anew where others than those that were known have died.
+    /// anew where others than those that were known have died or left.
     ///
     /// # Errors
     /// [`Error::Invalid`] for ranks that there are not, and for this one; [`Error::Usage`] for settings that do not exist;
