@@ -97,6 +97,11 @@ impl Sources {
         self.limits.insert(token, until);
     }
 
+    /// Puts a limit off, if there is one.
+    pub(super) fn renew(&mut self, token: Token, until: Instant) {
+        self.limits.entry(token).and_modify(|limit| *limit = until);
+    }
+
     pub(super) fn unlimit(&mut self, token: Token) {
         self.limits.remove(&token);
     }

@@ -2,9 +2,14 @@
 
 use super::*;
 use crate::{
-    bootstrap::Peer,
-    sys::host::usable_cpus,
-    topo::share::Crowd,
+    bootstrap::{
+        Peer, control,
+        messages::{Answer, Join},
+        seat::{Host, Seat},
+    },
+    net::{MEETING, Packed, Patience, Role, Target},
+    sys::host::{self, usable_cpus},
+    topo::share::{Allowance, Crowd},
     transport::links::Opener,
     types::{Cause, Error},
 };
@@ -168,4 +173,68 @@ fn communicators_of_one_process_do_not_mix() {
     drop(a);
     b[0].open(2, Parcel::default()).unwrap();
     assert!(b.iter().all(|m| !m.trouble()));
+}
+
+/// Joins as a rank that stands still after it has proved itself, and before it takes the answer, which is a long one.
+fn join_slowly(stands_still: [Duration; 2]) -> Answer {
+    let id = UniqueId::new().unwrap();
+    let first = Joining {
+        told: vec![1; 1 << 20],
+        ..joining(&id, 2, 0)
+    };
+    let target = Target {
+        addresses: id.addresses.clone(),
+        role: Role::Join,
+        from: 1,
+        to: MEETING,
+        comm: id.comm,
+        secret: id.secret.clone(),
+        protection: Protection::Off,
+    };
+    let request = Join {
+        ranks: 2,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        knobs: first.knobs.clone(),
+        has_wire: false,
+        seat: Seat {
+            unix: control::start().unwrap().address(),
+            port: None,
+            pid: host::pid(),
+            pid_namespace: host::pid_namespace(),
+        },
+        host: Host::here(Vec::new()),
+        allowance: Allowance::here(),
+        told: Vec::new(),
+        timeout: LONG,
+        left: LONG,
+    };
+    thread::scope(|s| {
+        let other = s.spawn(|| join(first).map(drop));
+        let patience = Patience::new(Instant::now() + LONG, &|| false);
+        let mut channel = patience.dial(&target).unwrap();
+        thread::sleep(stands_still[0]);
+        patience
+            .send(&mut channel, Packed::message(&request).unwrap())
+            .unwrap();
+        thread::sleep(stands_still[1]);
+        let answer = patience.receive(&mut channel).unwrap().message().unwrap();
+        other.join().unwrap().unwrap();
+        answer
+    })
+}
+
+/// Longer than a stranger may.
+#[test]
+fn a_rank_may_stand_still_on_its_way_into_a_communicator() {
+    let still = Duration::from_millis(5500);
+    thread::scope(|s| {
+        let ways = [[still, Duration::ZERO], [Duration::ZERO, still]];
+        for way in ways.map(|way| s.spawn(move || join_slowly(way))) {
+            let answer = way.join().unwrap();
+            assert!(
+                matches!(&answer, Answer::Table(table) if table.told.len() == 1 << 20),
+                "{answer:?}"
+            );
+        }
+    });
 }

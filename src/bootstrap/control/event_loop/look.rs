@@ -91,13 +91,17 @@ impl EventLoop {
         let (comm, from) = (hello.comm, hello.from);
         let key = Key { comm, rank: hello.to };
         Some(match hello.role {
-            // These three still have to speak within the limit that they came with.
-            Role::Join => Source::Joiner {
-                comm,
-                rank: from,
-                introduced: false,
-                wire,
-            },
+            // It has a deadline of its own, and does not come again: it may have been stopped, or this process, or wait for a processor.
+            Role::Join => {
+                self.sources.unlimit(token);
+                Source::Joiner {
+                    comm,
+                    rank: from,
+                    introduced: false,
+                    wire,
+                }
+            }
+            // These two still have to speak within the limit that they came with: they come again.
             Role::Link => Source::Link { key, from, wire },
             Role::Stream => Source::Stream { key, from, wire },
             Role::Control => self.connected(key, from, wire),
@@ -254,7 +258,6 @@ impl EventLoop {
         let answer = match comes {
             Ok(None) => None,
             Ok(Some(Comes::Joins(join))) if !introduced => {
-                self.sources.unlimit(wire.token);
                 joiners.push(wire.token);
                 meeting.arrive(rank, *join, here(&wire.channel), Instant::now())
             }
@@ -358,14 +361,14 @@ impl EventLoop {
         wire.channel.unsent().then_some(Source::Closing(wire))
     }
 
-    /// Sends the last message of a connection; what does not go at once must have gone soon.
+    /// Sends the last message of a connection. What does not go at once must have gone soon, if the connection has a limit.
     pub(super) fn finish(&mut self, mut wire: Wire, last: Packed) -> Option<Source> {
         wire.channel.post(last);
         wire.pump(&self.poller).ok()?;
         if !wire.channel.unsent() {
             return None; // what was sent stays readable after the close
         }
-        self.sources.limit(wire.token, Instant::now() + PATIENCE);
+        self.sources.renew(wire.token, Instant::now() + PATIENCE);
         Some(Source::Closing(wire))
     }
 }

@@ -543,7 +543,8 @@ fn flushed(member: &Member, sources: &Sources) -> bool {
 
 /// Connections that have not proved themselves, at most.
 const MAX_STRANGERS: usize = 64;
-/// How long a connection may take to prove itself, to say its first word, or to take our last one.
+/// How long a connection may take to prove itself. How long one that did may take to say its first word, or to take our last one,
+/// where it is not a rank's at a meeting.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a stranger may stay when there is no room for others.
 const CROWDED: Duration = Duration::from_millis(250);
