@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     bootstrap::{
         Peer, control,
-        messages::{Answer, Join},
+        messages::{Answer, Comes, Join},
         seat::{Host, Seat},
     },
     net::{MEETING, Packed, Patience, Role, Target},
@@ -214,7 +214,10 @@ fn join_slowly(stands_still: [Duration; 2]) -> Answer {
         let mut channel = patience.dial(&target).unwrap();
         thread::sleep(stands_still[0]);
         patience
-            .send(&mut channel, Packed::message(&request).unwrap())
+            .send(
+                &mut channel,
+                Packed::message(&Comes::Joins(Box::new(request))).unwrap(),
+            )
             .unwrap();
         thread::sleep(stands_still[1]);
         let answer = patience.receive(&mut channel).unwrap().message().unwrap();
