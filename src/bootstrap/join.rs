@@ -21,6 +21,7 @@ use crate::{
     types::{Error, check_ranks},
 };
 use std::{
+    cell::Cell,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -76,6 +77,22 @@ pub(crate) enum Network {
 /// missing; [`Error::Init`] when the ranks do not fit together, one died, or the process of the meeting place is gone;
 /// [`Error::System`].
 pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
+    let Joining {
+        id,
+        child,
+        protection,
+        ..
+    } = joining;
+    let (whom, went) = ((joining.rank, joining.ranks), Cell::new(false));
+    join_or_fail(joining, &went).inspect_err(|why| {
+        if !went.get() {
+            excuse(id, child, whom, protection, why);
+        }
+    })
+}
+
+/// The same; `went` tells whether it came so far as to meet the others, who hear then what becomes of it.
+fn join_or_fail(joining: Joining<'_>, went: &Cell<bool>) -> Result<Membership, Error> {
     let (rank, ranks) = numbers(joining.rank, joining.ranks)?;
     let timeout = joining.timeout.min(MAX_TIMEOUT);
     let (began, first) = (Instant::now(), clock::now());
@@ -132,12 +149,11 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
         "init: going to the meeting of the ranks at {}",
         id.places()
     );
-    let request = request().inspect_err(|why| {
-        let whom = (rank as usize, ranks as usize);
-        excuse(id, joining.child, whom, joining.protection, why);
+    let came = request().and_then(|request| {
+        went.set(true);
+        meet(id, joining.child, &shared, joining.protection, deadline, request)
     });
-    match request.and_then(|request| meet(id, joining.child, &shared, joining.protection, deadline, request))
-    {
+    match came {
         Ok((table, [found, met])) => {
             let all = began.elapsed();
             info!(
@@ -394,7 +410,7 @@ fn tell_interfaces(rank: u32, ranks: u32, there: &[interfaces::Interface], ways:
 
 /// How much longer than its deadline a rank waits for the meeting place to say who is missing.
 const GRACE: Duration = Duration::from_millis(500);
-/// How long a rank that cannot join tries to say so.
+/// How long a rank that cannot join tries to say so, where nobody answers.
 const EXCUSE: Duration = Duration::from_secs(2);
 /// How long to leave a place alone where nobody listens yet: at first, and in the end.
 const FIRST_RETRY: Duration = Duration::from_micros(500);

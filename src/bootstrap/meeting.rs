@@ -28,6 +28,8 @@ pub(super) struct Meeting {
     all_local: bool,
     /// The address of this host at which a rank of another one reached the meeting place.
     reached_at: Option<IpAddr>,
+    /// Who has said that it will not come, and why.
+    fails: Option<u32>,
     /// The last who came without the secret, or in another version of the protocol: what there is to say of it.
     turned_away: Option<String>,
 }
@@ -40,6 +42,7 @@ impl Default for Meeting {
             deadline: None,
             all_local: true,
             reached_at: None,
+            fails: None,
             turned_away: None,
         }
     }
@@ -51,9 +54,14 @@ impl Meeting {
         self.deadline.map(|(at, _)| at)
     }
 
-    /// Who has come.
+    /// Who has come, or has said that it will not, and why.
     pub(super) fn ranks(&self) -> impl Iterator<Item = u32> {
-        self.come.keys().copied()
+        self.come.keys().copied().chain(self.fails)
+    }
+
+    /// `rank` has said so.
+    pub(super) fn fail(&mut self, rank: u32) {
+        self.fails = Some(rank);
     }
 
     /// `rank` comes; `here` is this host's address on its connection, if it came from another host.

@@ -138,10 +138,15 @@ impl Communicator {
     ) -> Result<Communicator> {
         let went = Cell::new(false);
         Communicator::join_or_fail((ranks, id, rank), config, parent, &went).inspect_err(|why| {
-            // An argument that is wrong the caller may put right.
-            if !went.get() && !matches!(why, Error::Invalid { .. }) {
+            // Arguments and a configuration that are wrong the caller may put right, and come again; not so the environment.
+            let may_come = match why {
+                Error::Invalid { .. } => true,
+                Error::Usage { .. } => Config::default().check().is_ok(),
+                _ => false,
+            };
+            if !went.get() && !may_come {
                 let mut config = config.clone();
-                let _ = config.check(); // it may be what is wrong
+                let _ = config.check(); // it fills in what it can
                 let protection = config.protection().unwrap_or(Protection::Off);
                 bootstrap::excuse(
                     id,
@@ -154,7 +159,7 @@ impl Communicator {
         })
     }
 
-    /// The same; `went` tells whether it came so far as to meet the others, who hear then what becomes of it.
+    /// The same; `went` tells whether it came so far as to go to the others, who hear then what becomes of it.
     fn join_or_fail(
         (ranks, id, rank): (usize, &UniqueId, usize),
         config: &Config,

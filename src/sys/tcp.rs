@@ -10,10 +10,14 @@ use rustix::{
     },
 };
 use std::{
+    fs,
     io::{self, IoSlice, IoSliceMut},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::fd::{AsFd, AsRawFd},
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -83,12 +87,11 @@ pub(crate) fn tune(stream: impl AsFd) -> Result<(), Errno> {
     sockopt::set_tcp_keepidle(&stream, heartbeat.silence)?;
     sockopt::set_tcp_keepintvl(&stream, heartbeat.probe)?;
     sockopt::set_tcp_keepcnt(&stream, heartbeat.probes)?;
-    let unanswered = match try_again_within(&stream, heartbeat.retry()) {
-        Ok(()) => heartbeat.end(),
-        // Each try waits twice as long as the one before: after an outage the next comes when that has lasted as long again.
-        Err(_) => heartbeat.end() * 2,
-    };
-    sockopt::set_tcp_user_timeout(&stream, unanswered.as_millis() as u32)?;
+    if let Some(retry) = heartbeat.retry(retries()) {
+        // Else each try waits twice as long as the one before, and the next after an outage comes when that has lasted as long again.
+        let _ = try_again_within(&stream, retry);
+    }
+    sockopt::set_tcp_user_timeout(&stream, heartbeat.end().as_millis() as u32)?;
     if let (Ok(peer), Ok(own)) = (peer_address(&stream), local_address(&stream))
         && peer.ip() == own.ip()
     {
@@ -154,11 +157,26 @@ impl Heartbeat {
         self.silence + self.probe * self.probes
     }
 
-    /// How long what was sent may be without an answer before it is sent again. As the kernel gives a connection up that has no limit
-    /// of its own when 15 tries were in vain (`tcp_retries2`), they last longer than [`Heartbeat::end`].
-    fn retry(&self) -> Duration {
-        (self.end() / 10).clamp(Duration::from_secs(1), MOST_RETRY)
+    /// How long what was sent may be without an answer before it is sent again: short, but not so that a connection without a limit of
+    /// its own is given up before [`Heartbeat::end`], as the kernel does that when so many `tries` were in vain. `None`: it would be.
+    fn retry(&self, tries: u32) -> Option<Duration> {
+        let lasts = |most: &Duration| {
+            // As the kernel reckons: each waits twice as long as the one before, until that is the most.
+            let doubled = (most.as_millis() / FIRST_RETRY.as_millis()).ilog2().min(tries);
+            FIRST_RETRY * ((2 << doubled) - 1) + *most * (tries - doubled)
+        };
+        let mut all = (1..=MOST_RETRY.as_secs()).map(Duration::from_secs);
+        all.find(|most| lasts(most) > self.end())
     }
+}
+
+/// How many times the system sends something again in vain before it gives a connection up.
+fn retries() -> u32 {
+    static RETRIES: OnceLock<u32> = OnceLock::new();
+    *RETRIES.get_or_init(|| {
+        let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_retries2").ok();
+        text.and_then(|text| text.trim().parse().ok()).unwrap_or(15)
+    })
 }
 
 /// Has a connection use this congestion control.
@@ -251,7 +269,8 @@ const BACKLOG: i32 = 4096;
 /// For how many seconds a host may be cut off.
 static LIMIT: AtomicU32 = AtomicU32::new(DEFAULT_LIMIT);
 pub(crate) const DEFAULT_LIMIT: u32 = 10;
-/// The most that the kernel waits until it sends something again, and what it takes at most as a limit for that.
+/// How long the kernel waits until it sends something again: at first, at least, and at the most, unless it is told.
+const FIRST_RETRY: Duration = Duration::from_millis(200);
 const MOST_RETRY: Duration = Duration::from_secs(120);
 /// Linux's.
 const TCP_RTO_MAX_MS: libc::c_int = 44;
@@ -290,13 +309,16 @@ mod tests {
             );
             assert!(heartbeat.end() <= limit * 3 / 2, "{limit:?}: {heartbeat:?}");
             assert!(heartbeat.probes <= 127, "{limit:?}: {heartbeat:?}");
-            let (first, tries) = (Duration::from_millis(200), 15);
-            let waits = (0..tries).map(|k| (first * (1 << k)).min(heartbeat.retry()));
-            assert!(
-                waits.sum::<Duration>() > heartbeat.end() || heartbeat.retry() == MOST_RETRY,
-                "{limit:?}: {heartbeat:?}"
-            );
         }
+        let of = |limit, tries| Heartbeat::within(limit).retry(tries).map(|retry| retry.as_secs());
+        assert_eq!(of(5, 15), Some(1));
+        assert_eq!(of(10, 15), Some(1));
+        assert_eq!(of(60, 15), Some(7));
+        // With fewer tries each must wait longer, and in the end they are over before.
+        assert_eq!(of(10, 8), Some(3));
+        assert_eq!(of(10, 6), Some(4));
+        assert_eq!(of(10, 5), None);
+        assert_eq!(of(3600, 15), None);
     }
 
     #[test]

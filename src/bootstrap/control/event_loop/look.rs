@@ -251,6 +251,7 @@ impl EventLoop {
         };
         if let Some(what) = fails {
             joiners.retain(|&token| token != wire.token);
+            meeting.fail(rank);
             let answer = Answer::Refused { late: false, what };
             self.answers.push((comm, answer.clone()));
             return self.finish(wire, Packed::message(&answer).ok()?);
