@@ -182,7 +182,7 @@ fn join_or_fail(joining: Joining<'_>, went: &Cell<bool>) -> Result<Membership, E
 }
 
 /// Tells the meeting that a rank, this one of so many, will not come, and why, if it can be told soon: the others hear that at once, and
-/// not at their deadline that it never came.
+/// not at their deadline that it never came. What is wrong with arguments and settings its caller may put right, and come again.
 pub(crate) fn excuse(
     id: &UniqueId,
     child: Option<&Child<'_>>,
@@ -190,7 +190,8 @@ pub(crate) fn excuse(
     protection: Protection,
     why: &Error,
 ) {
-    let Ok((rank, ranks)) = numbers(rank, ranks) else {
+    let may_come = matches!(why, Error::Invalid { .. } | Error::Usage { .. });
+    let (Ok((rank, ranks)), false) = (numbers(rank, ranks), may_come) else {
         return;
     };
     let stop = || child.is_some_and(Child::hopeless);

@@ -138,13 +138,7 @@ impl Communicator {
     ) -> Result<Communicator> {
         let went = Cell::new(false);
         Communicator::join_or_fail((ranks, id, rank), config, parent, &went).inspect_err(|why| {
-            // Arguments and a configuration that are wrong the caller may put right, and come again; not so the environment.
-            let may_come = match why {
-                Error::Invalid { .. } => true,
-                Error::Usage { .. } => Config::default().check().is_ok(),
-                _ => false,
-            };
-            if !went.get() && !may_come {
+            if !went.get() {
                 let mut config = config.clone();
                 let _ = config.check(); // it fills in what it can
                 let protection = config.protection().unwrap_or(Protection::Off);
