@@ -21,8 +21,10 @@ use crate::{
     types::{Error, check_ranks},
 };
 use std::{
-    cell::Cell,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -57,6 +59,8 @@ pub(crate) struct Joining<'a> {
     pub(crate) rails: Option<usize>,
     /// Called on the control thread when something has changed. Must not block.
     pub(crate) wake: Wake,
+    /// Becomes true when it goes to the others, who hear from then on what becomes of it. Who fails before [excuses](excuse) itself.
+    pub(crate) went: &'a AtomicBool,
 }
 
 /// Whether a rank listens by TCP.
@@ -77,22 +81,6 @@ pub(crate) enum Network {
 /// missing; [`Error::Init`] when the ranks do not fit together, one died, or the process of the meeting place is gone;
 /// [`Error::System`].
 pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
-    let Joining {
-        id,
-        child,
-        protection,
-        ..
-    } = joining;
-    let (whom, went) = ((joining.rank, joining.ranks), Cell::new(false));
-    join_or_fail(joining, &went).inspect_err(|why| {
-        if !went.get() {
-            excuse(id, child, whom, protection, why);
-        }
-    })
-}
-
-/// The same; `went` tells whether it came so far as to meet the others, who hear then what becomes of it.
-fn join_or_fail(joining: Joining<'_>, went: &Cell<bool>) -> Result<Membership, Error> {
     let (rank, ranks) = numbers(joining.rank, joining.ranks)?;
     let timeout = joining.timeout.min(MAX_TIMEOUT);
     let (began, first) = (Instant::now(), clock::now());
@@ -150,7 +138,7 @@ fn join_or_fail(joining: Joining<'_>, went: &Cell<bool>) -> Result<Membership, E
         id.places()
     );
     let came = request().and_then(|request| {
-        went.set(true);
+        joining.went.store(true, Relaxed);
         meet(id, joining.child, &shared, joining.protection, deadline, request)
     });
     match came {

@@ -74,12 +74,14 @@ use collectives::check_call;
 use config::Direct;
 use engine::Engine;
 use std::{
-    cell::Cell,
     collections::BTreeMap,
     fmt,
     num::NonZero,
     path::Path,
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -136,9 +138,9 @@ impl Communicator {
         config: &Config,
         parent: Option<(&Child<'_>, &Helpers, &Tuning)>,
     ) -> Result<Communicator> {
-        let went = Cell::new(false);
+        let went = AtomicBool::new(false);
         Communicator::join_or_fail((ranks, id, rank), config, parent, &went).inspect_err(|why| {
-            if !went.get() {
+            if !went.load(Relaxed) {
                 let mut config = config.clone();
                 let _ = config.check(); // it fills in what it can
                 let protection = config.protection().unwrap_or(Protection::Off);
@@ -153,12 +155,12 @@ impl Communicator {
         })
     }
 
-    /// The same; `went` tells whether it came so far as to go to the others, who hear then what becomes of it.
+    /// The same; `went` is [`Joining::went`].
     fn join_or_fail(
         (ranks, id, rank): (usize, &UniqueId, usize),
         config: &Config,
         parent: Option<(&Child<'_>, &Helpers, &Tuning)>,
-        went: &Cell<bool>,
+        went: &AtomicBool,
     ) -> Result<Communicator> {
         let began = Instant::now();
         let mut config = config.clone();
@@ -184,7 +186,7 @@ impl Communicator {
         };
         let outside = Outside::open(&config, choice, rank, ranks);
         let ready = began.elapsed();
-        let joining = Joining {
+        let membership = Arc::new(bootstrap::join(Joining {
             id,
             child: parent.map(|(child, ..)| child),
             ranks,
@@ -203,9 +205,8 @@ impl Communicator {
             protection: config.protection()?,
             rails: config.rails()?,
             wake: Arc::new(move || wake.wake()),
-        };
-        went.set(true);
-        let membership = Arc::new(bootstrap::join(joining)?);
+            went,
+        })?);
         let joined = began.elapsed();
         if let (Choice::Shm, Some([one, other])) = (choice, membership.on_two_hosts()) {
             return Err(Error::usage(format!(

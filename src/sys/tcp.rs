@@ -11,7 +11,7 @@ use rustix::{
 };
 use std::{
     fs,
-    io::{self, IoSlice, IoSliceMut},
+    io::{IoSlice, IoSliceMut},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::fd::{AsFd, AsRawFd},
     sync::{
@@ -88,8 +88,7 @@ pub(crate) fn tune(stream: impl AsFd) -> Result<(), Errno> {
     sockopt::set_tcp_keepintvl(&stream, heartbeat.probe)?;
     sockopt::set_tcp_keepcnt(&stream, heartbeat.probes)?;
     if let Some(retry) = heartbeat.retry(retries()) {
-        // Else each try waits twice as long as the one before, and the next after an outage comes when that has lasted as long again.
-        let _ = try_again_within(&stream, retry);
+        try_again_within(&stream, retry);
     }
     sockopt::set_tcp_user_timeout(&stream, heartbeat.end().as_millis() as u32)?;
     if let (Ok(peer), Ok(own)) = (peer_address(&stream), local_address(&stream))
@@ -101,11 +100,12 @@ pub(crate) fn tune(stream: impl AsFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Has what is lost on its way sent again and again, with so long between two tries at most (Linux 6.15).
-fn try_again_within(stream: impl AsFd, most: Duration) -> Result<(), Errno> {
+/// Has what is lost on its way sent again and again, with so long between two tries at most. Before Linux 6.15, which does not know
+/// it, each waits twice as long as the one before, and the next after an outage comes when that has lasted as long again.
+fn try_again_within(stream: impl AsFd, most: Duration) {
     let millis = most.as_millis() as libc::c_int;
     // SAFETY: it reads an integer of so many bytes.
-    let result = unsafe {
+    let _ = unsafe {
         libc::setsockopt(
             stream.as_fd().as_raw_fd(),
             libc::IPPROTO_TCP,
@@ -114,10 +114,6 @@ fn try_again_within(stream: impl AsFd, most: Duration) -> Result<(), Errno> {
             size_of_val(&millis) as libc::socklen_t,
         )
     };
-    match result {
-        0 => Ok(()),
-        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
-    }
 }
 
 /// For how many seconds the other end of connections that are tuned from now on may be cut off; after at most half as many more

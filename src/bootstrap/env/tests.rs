@@ -9,7 +9,10 @@ use crate::{
 use rustix::io::Errno;
 use std::{
     io::IoSlice,
-    sync::{Arc, atomic::AtomicU32},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32},
+    },
     thread,
 };
 
@@ -53,6 +56,7 @@ fn arrive(launch: &Launch, turn: Turn, timeout: Duration) -> Result<Membership> 
             protection: Protection::Off,
             rails: None,
             wake: Arc::new(|| ()),
+            went: &AtomicBool::new(false),
         })
     })
 }

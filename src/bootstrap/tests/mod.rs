@@ -14,7 +14,7 @@ use crate::{
     types::Error,
 };
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     thread,
     time::{Duration, Instant},
 };
@@ -42,8 +42,12 @@ fn joining(id: &UniqueId, ranks: usize, rank: usize) -> Joining<'_> {
         protection: Protection::Off,
         rails: None,
         wake: Arc::new(|| ()),
+        went: &WENT,
     }
 }
+
+/// Who fails here excuses itself to nobody.
+static WENT: AtomicBool = AtomicBool::new(false);
 
 /// What each rank got that a thread of its own joined.
 fn join_all(joinings: Vec<Joining<'_>>) -> Vec<Result<Membership, Error>> {
