@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     net::{VERSION, Way},
-    topo::share::{Allowance, Crowd, share},
+    topo::share::{Allowance, Crowd, Share, share},
     types::MAX_RANKS,
 };
 use std::{
@@ -172,14 +172,19 @@ impl Meeting {
             });
             on.push(at);
         }
-        let (cores, crowds) = self.cores();
+        let Share {
+            cores,
+            crowds,
+            starts,
+        } = self.share();
         let nodes: Option<Vec<u16>> = self.come.values().map(|join| join.allowance.node).collect();
         Answer::Table(Table {
             seats,
             on,
             hosts,
-            cores,
+            cores: u32::try_from(cores).unwrap_or(u32::MAX),
             crowds,
+            starts,
             nodes: nodes.filter(|_| self.all_local).unwrap_or_default(),
             told: self.come.get(&0).map_or_else(Vec::new, |join| join.told.clone()),
             one_host: self.all_local,
@@ -191,25 +196,29 @@ impl Meeting {
         })
     }
 
-    /// The cores for all ranks, were each machine as short of them as the one that has the fewest for each of its own; and
-    /// which ranks have none for themselves.
-    fn cores(&self) -> (u32, Vec<Crowd>) {
+    /// How the ranks share their machines; the cores for all are those that there would be, were each machine as short of them as the
+    /// one that has the fewest for each of its own.
+    fn share(&self) -> Share {
         let mut machines: BTreeMap<[u8; 16], (Vec<usize>, Vec<&Allowance>)> = BTreeMap::new();
         for (i, join) in self.come.values().enumerate() {
             let (ranks, allowances) = machines.entry(join.host.boot).or_default();
             ranks.push(i);
             allowances.push(&join.allowance);
         }
-        let mut crowds = vec![Crowd::Alone; self.come.len()];
+        let (mut crowds, mut starts) = (vec![Crowd::Alone; self.come.len()], vec![None; self.come.len()]);
         let cores = machines.values().map(|(ranks, allowances)| {
             let share = share(allowances);
-            for (&rank, crowd) in ranks.iter().zip(share.crowds) {
-                crowds[rank] = crowd;
+            for (i, &rank) in ranks.iter().enumerate() {
+                (crowds[rank], starts[rank]) = (share.crowds[i], share.starts[i]);
             }
             self.come.len() * share.cores / ranks.len()
         });
         let cores = cores.min().unwrap_or(1).max(1);
-        (u32::try_from(cores).unwrap_or(u32::MAX), crowds)
+        Share {
+            cores,
+            crowds,
+            starts,
+        }
     }
 }
 
@@ -340,6 +349,7 @@ mod tests {
                 // Two ranks share processor 0 of the second machine.
                 assert!(table.cores == 1 && !table.one_host);
                 assert_eq!(table.crowds, [Crowd::Alone, Crowd::Processor, Crowd::Processor]);
+                assert_eq!(table.starts, [None, Some(0), Some(0)]);
                 assert_eq!(table.on, [0, 1, 1]);
                 let ips: Vec<_> = table
                     .hosts

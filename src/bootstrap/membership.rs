@@ -135,6 +135,12 @@ impl Membership {
         crowd.copied().unwrap_or(Crowd::Alone)
     }
 
+    /// The processor that this rank begins on, where it shares some.
+    pub(crate) fn start(&self) -> Option<usize> {
+        let start = self.table.starts.get(self.rank()).copied();
+        start.flatten().map(usize::from)
+    }
+
     /// The cores for all ranks: as many as on the host that has the fewest for each of its own. Fewer than ranks where some
     /// are not alone ([`Membership::crowd`]). The same on all ranks.
     pub(crate) fn cores(&self) -> usize {

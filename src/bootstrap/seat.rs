@@ -93,6 +93,8 @@ pub(super) struct Table {
     pub(super) cores: u32,
     /// By rank, whether it has to share a processor, or has less than one's time.
     pub(super) crowds: Vec<Crowd>,
+    /// By rank, the processor that it begins on, where it shares some.
+    pub(super) starts: Vec<Option<u16>>,
     /// By rank, its NUMA node: where all ranks are on one host and bound to nodes, else of none.
     pub(super) nodes: Vec<u16>,
     /// What rank 0 tells all.
@@ -106,7 +108,12 @@ pub(super) struct Table {
 impl Table {
     /// Whether it is one of `ranks` ranks, and whole.
     pub(super) fn fits(&self, ranks: usize) -> bool {
-        [self.seats.len(), self.on.len(), self.crowds.len()] == [ranks; 3]
+        [
+            self.seats.len(),
+            self.on.len(),
+            self.crowds.len(),
+            self.starts.len(),
+        ] == [ranks; 4]
             && [0, ranks].contains(&self.nodes.len())
             && self.on.iter().all(|&at| usize::from(at) < self.hosts.len())
             && self.cores > 0

@@ -1,6 +1,11 @@
 //! Small facts about this process and its host.
 
-use rustix::{fs::stat, process::getpid, system::uname, thread::sched_getaffinity};
+use rustix::{
+    fs::stat,
+    process::getpid,
+    system::uname,
+    thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity},
+};
 use std::thread::available_parallelism;
 
 /// This process's number in its own namespace.
@@ -84,6 +89,25 @@ pub(crate) fn usable_cpus() -> Vec<u8> {
     mask
 }
 
+/// Moves this thread to a processor, if it may run there. It may go on to all that it might use before: the kernel leaves it
+/// where it is as long as no processor has more to do than another.
+pub(crate) fn move_to(cpu: usize) {
+    if sched_getcpu() == cpu {
+        return;
+    }
+    let Ok(all) = sched_getaffinity(None) else {
+        return;
+    };
+    if cpu < CpuSet::MAX_CPU && all.is_set(cpu) && all.count() > 1 {
+        let mut one = CpuSet::new();
+        one.set(cpu);
+        // Where it is not allowed it stays where it is.
+        if sched_setaffinity(None, &one).is_ok() {
+            _ = sched_setaffinity(None, &all);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +117,19 @@ mod tests {
         assert_eq!(pid(), std::process::id());
         let cpus: u32 = usable_cpus().iter().map(|b| b.count_ones()).sum();
         assert!(cpus >= 1);
+    }
+
+    #[test]
+    fn a_thread_that_moves_may_run_where_it_might_before() {
+        let before = usable_cpus();
+        let cpus = (0..8 * before.len()).filter(|cpu| before[cpu / 8] >> (cpu % 8) & 1 == 1);
+        for cpu in cpus.take(2) {
+            move_to(cpu);
+            assert_eq!(usable_cpus(), before);
+        }
+        move_to(before.len() * 8 + 1);
+        move_to(usize::MAX);
+        assert_eq!(usable_cpus(), before);
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub(crate) struct Share {
     pub(crate) cores: usize,
     /// Of each rank, whether there is no way to give it a processor of its own, all the time, without taking that of another.
     pub(crate) crowds: Vec<Crowd>,
+    /// Of each rank that shares processors, on which of them it begins: each has as many ranks, and neighbours are together.
+    pub(crate) starts: Vec<Option<u16>>,
 }
 
 /// How these ranks share their machine.
@@ -81,8 +83,38 @@ pub(crate) fn share(ranks: &[&Allowance]) -> Share {
     };
     Share {
         cores: cores.max(1),
+        starts: spread(ranks, &crowds),
         crowds,
     }
+}
+
+/// A processor for each rank that shares some.
+fn spread(ranks: &[&Allowance], crowds: &[Crowd]) -> Vec<Option<u16>> {
+    let mut starts = vec![None; ranks.len()];
+    for (cpus, ranks) in kinds(ranks) {
+        for (i, &rank) in ranks.iter().enumerate() {
+            if crowds[rank] == Crowd::Processor {
+                let cpu = cpus.get(i * cpus.len() / ranks.len());
+                starts[rank] = cpu.and_then(|&cpu| u16::try_from(cpu).ok());
+            }
+        }
+    }
+    starts
+}
+
+/// Each set of processors that ranks may use, and these ranks.
+fn kinds(ranks: &[&Allowance]) -> Vec<(Vec<usize>, Vec<usize>)> {
+    let mut kinds: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
+    for (rank, allowance) in ranks.iter().enumerate() {
+        kinds.entry(&allowance.cpus).or_default().push(rank);
+    }
+    kinds
+        .into_iter()
+        .map(|(mask, ranks)| {
+            let cpus = (0..8 * mask.len()).filter(|cpu| mask[cpu / 8] >> (cpu % 8) & 1 == 1);
+            (cpus.collect(), ranks)
+        })
+        .collect()
 }
 
 /// How many ranks can have a processor of their own at once. Marks those that share: a rank that finds no way to a free
@@ -90,17 +122,7 @@ pub(crate) fn share(ranks: &[&Allowance]) -> Share {
 ///
 /// Source: bipartite matching by augmenting paths (Kuhn 1955), between processors and ranks of equal masks.
 fn seat(ranks: &[&Allowance], crowded: &mut [bool]) -> usize {
-    let mut kinds: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
-    for (rank, allowance) in ranks.iter().enumerate() {
-        kinds.entry(&allowance.cpus).or_default().push(rank);
-    }
-    let kinds: Vec<(Vec<usize>, Vec<usize>)> = kinds
-        .into_iter()
-        .map(|(mask, ranks)| {
-            let cpus = (0..8 * mask.len()).filter(|cpu| mask[cpu / 8] >> (cpu % 8) & 1 == 1);
-            (cpus.collect(), ranks)
-        })
-        .collect();
+    let kinds = kinds(ranks);
     let most = kinds.iter().filter_map(|(cpus, _)| cpus.last()).max();
     let mut holders: Vec<Option<usize>> = vec![None; most.map_or(0, |last| last + 1)];
     let mut seated = 0;
@@ -367,7 +389,20 @@ mod tests {
             turned.rotate_left(turn);
             let mut again = share(&turned);
             again.crowds.rotate_right(turn);
-            prop_assert_eq!(found, again);
+            prop_assert_eq!((found.cores, &found.crowds), (again.cores, &again.crowds));
+            // Of those that may use the same processors each has as many, one more or less.
+            for (cpus, kind) in kinds(&all) {
+                let on = |cpu| kind.iter().filter(|&&rank| found.starts[rank] == Some(cpu as u16)).count();
+                let counts: Vec<usize> = cpus.iter().map(|&cpu| on(cpu)).collect();
+                let crowded = kind.iter().all(|&rank| found.crowds[rank] == Crowd::Processor);
+                if crowded {
+                    prop_assert_eq!(counts.iter().sum::<usize>(), kind.len());
+                    prop_assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1);
+                }
+                for &rank in &kind {
+                    prop_assert_eq!(found.starts[rank].is_some(), found.crowds[rank] == Crowd::Processor);
+                }
+            }
         }
     }
 }

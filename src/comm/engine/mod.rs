@@ -146,7 +146,8 @@ impl Engine {
     ) -> Self {
         let plans = Plans::new(helpers, links.takes_all());
         let jobs = Jobs::new(membership.rank(), membership.ranks());
-        let floor = Floor::new(links, Patience::new(membership.crowd()), jobs);
+        let patience = Patience::new(membership.crowd()).starting_on(membership.start());
+        let floor = Floor::new(links, patience, jobs);
         // Other words were refused before.
         let explains = membership.rank() == 0 && config.explains().unwrap_or(false);
         let desk = Desk {
