@@ -11,9 +11,9 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 /// Measures collectives and messages between processes and checks their results.
 ///
 /// Starts one process per rank on this machine (or a thread: --threads), runs the operation at every size from MIN to MAX and prints a line
-/// for each: the time of one call (median and p99 over samples; a sample is a batch of calls of at least 50 us, of
-/// 1 ms where the operation has a root, and counts as the slowest rank had it), algorithm bandwidth (bytes / time), bus bandwidth (what a rank must at least
-/// move / time) and the number of wrong elements. Bandwidths are in 1e9 bytes per second.
+/// for each: the time of one call (median and p99 over samples; a sample is a batch of 8 calls or more of at least 50 us, or as many
+/// as last 1 ms, as always where the operation has a root, and counts as the slowest rank had it), algorithm bandwidth (bytes /
+/// time), bus bandwidth (what a rank must at least move / time) and the number of wrong elements. Bandwidths are in 1e9 bytes per second.
 ///
 /// A size is that of the largest buffer a rank has. In allgather and gather (the receive buffer), scatter and
 /// reducescatter (the send buffer) and alltoall (each) it has a block for each rank, size / ranks rounded down to whole

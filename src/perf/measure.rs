@@ -7,6 +7,11 @@ use crate::{
 };
 use std::time::{Duration, Instant};
 
+/// The fewest calls of a sample that does not last [`LONG_SAMPLE`]: of one call alone the slowest rank's time has in it how long the others
+/// were ahead, over again in each sample.
+const FEWEST_CALLS: u64 = 8;
+const LONG_SAMPLE: Duration = Duration::from_millis(1);
+
 /// The most calls that a sample is made of.
 const LARGEST_BATCH: u64 = 1 << 14;
 
@@ -82,7 +87,7 @@ pub(super) fn time(
     Ok(Stats::of(&mut samples, batch * what.at_once))
 }
 
-/// The smallest power of two of calls that lasts as long as a sample should, and how many nanoseconds that is: the least of a few,
+/// The smallest power of two of calls that makes a sample as long as it should be, and how many nanoseconds that is: the least of a few,
 /// as one may have waited for a core.
 fn find_batch(
     team: &Team,
@@ -100,7 +105,8 @@ fn find_batch(
                 break;
             }
         }
-        if Duration::from_nanos(least) >= shortest || batch >= LARGEST_BATCH {
+        let lasts = Duration::from_nanos(least);
+        if lasts >= shortest && (batch >= FEWEST_CALLS || lasts >= LONG_SAMPLE) || batch >= LARGEST_BATCH {
             return Ok((batch, least));
         }
         batch *= 2;

@@ -71,7 +71,9 @@ fn samples(job: &Job) -> String {
     let shortest = job.runs.iter().map(|run| run.operation.shortest_sample());
     let shortest = shortest.min().unwrap_or_default();
     let shortest = shortest.as_micros();
-    format!("{count} per size, each a batch of calls of at least {shortest} us; {what}")
+    format!(
+        "{count} per size, each a batch of calls of at least {shortest} us, and 8 or more within 1 ms; {what}"
+    )
 }
 
 fn column_names(overlap: bool) -> [String; 3] {
