@@ -3,6 +3,7 @@
 use super::{Communicator, Config, config::Deadlines};
 use crate::{
     bootstrap::env::{self, Launch, Turn},
+    log,
     types::Result,
 };
 
@@ -13,7 +14,8 @@ impl Communicator {
     ///
     /// # Who is in it
     ///
-    /// The first of these whose variables are set says the rank and the number of ranks:
+    /// The first of these whose variables are set says the rank and the number of ranks; of the launchers that run in each other the one
+    /// whose process is the nearest ancestor of this one:
     ///
     /// | launcher | rank, ranks | on this host | the job |
     /// | --- | --- | --- | --- |
@@ -58,6 +60,7 @@ impl Communicator {
 
     /// [`Communicator::init_env`], for who has to take the turn before something that may fail.
     pub(crate) fn init_turn(turn: Turn, config: &Config) -> Result<Communicator> {
+        log::begin();
         let deadlines = config.clone().check()?;
         Communicator::init_launched(&env::launch()?, turn, config, deadlines)
     }

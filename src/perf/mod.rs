@@ -37,7 +37,7 @@ mod tune;
 
 use crate::{
     algorithms,
-    bootstrap::env::{Launch, Variables},
+    bootstrap::env::Launch,
     topo::host::Host,
     types::{DType, Op},
 };
@@ -74,7 +74,7 @@ pub fn main() -> ExitCode {
     {
         return tune::main(std::env::args_os().skip(2));
     }
-    let launch = Launch::read(&Variables::of_this_process());
+    let launch = Launch::of_this_process();
     let first = !matches!(&launch, Ok(Some(launch)) if launch.rank > 0);
     let args = match Args::read(std::env::args_os()) {
         Ok(args) => args,

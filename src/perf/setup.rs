@@ -526,7 +526,9 @@ mod tests {
                 "OMPI_COMM_WORLD_LOCAL_SIZE" => Some(here.to_string()),
                 _ => None,
             };
-            let launch = Launch::read(&Variables::of(&look_up)).unwrap().unwrap();
+            let launch = Launch::read(&Variables::of(&look_up), std::iter::empty())
+                .unwrap()
+                .unwrap();
             Setup::launched(args, &host, &launch)
         };
         for line in ["allreduce", "allreduce --ranks 16"] {

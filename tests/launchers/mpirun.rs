@@ -192,3 +192,22 @@ fn programs_may_have_an_mpi_of_their_own() {
         }
     }
 }
+
+/// Variables of an outer launcher are there, too: the inner one is believed, whichever it is.
+#[test]
+fn of_launchers_in_each_other_the_inner_one_counts() {
+    let launchers = [(OPEN_MPI, "Open MPI"), (MPICH, "MPICH (PMI)")];
+    if !there_are(&launchers.map(|(launcher, _)| launcher)) {
+        return;
+    }
+    let line = format!("-n 3 {CCL_PERF} allreduce {SWEEP}");
+    for (outer, inner, name) in [(OPEN_MPI, MPICH, "MPICH (PMI)"), (MPICH, OPEN_MPI, "Open MPI")] {
+        let inner = match inner == OPEN_MPI {
+            true => format!("{} --oversubscribe {line}", inner.0),
+            false => format!("{} {line}", inner.0),
+        };
+        let output = bounded(outer.0, "-n 1 bash -c").arg(inner).output().unwrap();
+        check_table(&output, &format!("# ranks      3, started by {name}"), "shm");
+        assert_eq!(text(&output.stderr), "");
+    }
+}

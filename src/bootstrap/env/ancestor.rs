@@ -1,12 +1,13 @@
-//! The process that started this host's ranks, for launchers whose variables do not name the job.
+//! The processes that this one descends from: by them launchers are known whose variables do not name the job, or do not tell which
+//! of several has started it.
 
 use rustix::process::getppid;
-use std::fs;
+use std::{fs, iter};
 
 /// Names the process of the launcher that all ranks of a job on this host descend from: the nearest ancestor that is
 /// MPICH's proxy, else the parent. The time of its start tells it from another one that had the number before.
 pub(super) fn launcher() -> String {
-    let parent = getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let parent = parent();
     let found = nearest(parent, stat).or_else(|| stat(parent).map(|stat| (parent, stat)));
     found.map_or_else(
         || format!("process {parent}"),
@@ -14,16 +15,31 @@ pub(super) fn launcher() -> String {
     )
 }
 
+/// The names of this process's ancestors, from its parent on, as far as this process sees them.
+pub(super) fn names() -> impl Iterator<Item = String> {
+    line(parent(), stat).map(|(_, stat)| stat.name)
+}
+
 /// The nearest of `pid` and its ancestors that is MPICH's proxy.
-fn nearest(mut pid: i32, stat: impl Fn(i32) -> Option<Stat>) -> Option<(i32, Stat)> {
-    for _ in 0..MOST_ANCESTORS {
+fn nearest(pid: i32, stat: impl Fn(i32) -> Option<Stat>) -> Option<(i32, Stat)> {
+    line(pid, stat).find(|(_, stat)| stat.name == PROXY)
+}
+
+/// `pid` and its ancestors.
+fn line(pid: i32, stat: impl Fn(i32) -> Option<Stat>) -> impl Iterator<Item = (i32, Stat)> {
+    let mut next = pid;
+    let up = iter::from_fn(move || {
+        let pid = next;
         let found = stat(pid)?;
-        if found.name == PROXY {
-            return Some((pid, found));
-        }
-        pid = found.parent;
-    }
-    None
+        next = found.parent;
+        Some((pid, found))
+    });
+    up.take(MOST_ANCESTORS)
+}
+
+/// 0 if this process does not see it.
+fn parent() -> i32 {
+    getppid().map_or(0, |pid| pid.as_raw_nonzero().get())
 }
 
 /// What the kernel says of a process.
@@ -51,9 +67,10 @@ fn parse(line: &str) -> Option<Stat> {
     })
 }
 
-const PROXY: &str = "hydra_pmi_proxy";
+/// MPICH's process on each host.
+pub(super) const PROXY: &str = "hydra_pmi_proxy";
 /// More than any chain of wrappers has.
-const MOST_ANCESTORS: u32 = 64;
+const MOST_ANCESTORS: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -101,5 +118,6 @@ mod tests {
     #[test]
     fn this_process_was_started_by_somebody() {
         assert!(launcher().starts_with("process "));
+        assert!(names().next().is_some_and(|name| !name.is_empty()));
     }
 }

@@ -4,6 +4,7 @@ use super::{
     Launch, Turn,
     carrier::{self, Card, Delivery},
     launcher::Launcher,
+    once_free,
     secret::{self, UserSecret},
 };
 use crate::{
@@ -119,7 +120,9 @@ pub(super) fn between_hosts(appointment: Appointment, deadline: Instant) -> Resu
         secret,
     } = appointment;
     match (place, rank) {
-        (Place::Named { port, .. }, 0) => UniqueId::agreed_here(port, comm, secret),
+        (Place::Named { port, .. }, 0) => {
+            once_free(deadline, || UniqueId::agreed_here(port, comm, secret.clone()))
+        }
         (Place::Carried(at), 0) => UniqueId::agreed_at(&at, comm, secret),
         (Place::Carried(at), _) => Ok(UniqueId::agreed(&at, comm, secret)),
         (Place::Named { host, port }, _) => {

@@ -15,7 +15,9 @@ pub(crate) fn launch(bytes: &[u8]) {
         let mut pairs = text.lines().filter_map(|line| line.split_once('='));
         pairs.find_map(|(name, value)| (name == wanted).then(|| value.to_owned()))
     };
-    match Launch::read(&Variables::of(&look_up)) {
+    // The last line may be an ancestor's name.
+    let ancestors = text.lines().last().map(str::to_owned).into_iter();
+    match Launch::read(&Variables::of(&look_up), ancestors) {
         Ok(Some(launch)) => {
             assert!(launch.rank < launch.ranks);
             assert!(

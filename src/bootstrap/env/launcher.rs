@@ -1,6 +1,12 @@
 //! [`Launch`]: what a launcher told this process by environment variables, as a function of the variables.
 
-use super::{carrier::Carrier, master::MasterPort, slurm, variables::Variables};
+use super::{
+    ancestor,
+    carrier::Carrier,
+    master::MasterPort,
+    slurm,
+    variables::{Set, Variables},
+};
 use crate::types::{Error, Result};
 use std::{fmt, net::IpAddr};
 use tracing::warn;
@@ -59,64 +65,44 @@ pub(super) enum Spread {
 }
 
 impl Launch {
-    /// What the variables say, or `None` if no launcher has set any. `RANK` and `WORLD_SIZE` come first, because who
-    /// sets them under another launcher means them; then the launchers that may run inside another one's job.
+    /// What a launcher told this process, or `None` if none has.
     ///
     /// # Errors
-    /// [`Error::Usage`] that names the variable, its value and what was wanted.
-    pub(crate) fn read(variables: &Variables<'_>) -> Result<Option<Launch>> {
-        let mut half = None;
-        for names in &LAUNCHERS {
-            if !(names.applies)(variables) {
-                continue;
-            }
-            let rank = variables.first(&[names.rank]);
-            let ranks = variables.first(names.ranks);
-            match (rank, ranks) {
-                (Some(_), Some(ranks)) => {
-                    let launch = names.launch(variables, &ranks.name)?;
-                    if let Some(other) = launch.contradiction(variables) {
-                        warn!(rank = launch.rank, ranks = launch.ranks, "init: {other}");
-                    }
-                    return Ok(Some(launch));
-                }
-                (None, None) => {}
-                (Some(set), None) => half = half.or(Some((set, names.ranks[0]))),
-                (None, Some(set)) => half = half.or(Some((set, names.rank))),
-            }
-        }
-        match half {
-            None => Ok(None),
-            Some((set, missing)) => Err(Error::usage(format!(
-                "{set} is set but {missing} is not: set both, or none to do without a launcher"
-            ))),
-        }
+    /// As [`Launch::read`].
+    pub(crate) fn of_this_process() -> Result<Option<Launch>> {
+        Launch::read(&Variables::of_this_process(), ancestor::names())
     }
 
-    /// What another launcher says that has started this process, where variables that somebody has set say something else: they may
-    /// have been left over. Those of torchrun itself were not.
-    fn contradiction(&self, variables: &Variables<'_>) -> Option<String> {
-        if self.launcher != Launcher::Torchrun || variables.text("TORCHELASTIC_RUN_ID").is_some() {
-            return None;
+    /// What the variables say, or `None` if no launcher has set any. `RANK` and `WORLD_SIZE` come first, because who
+    /// sets them under another launcher means them. Of several launchers, one inside another's job, the nearest among
+    /// `ancestors` counts, the names of this process's ancestors from its parent on; where they do not tell, the one that may
+    /// run inside another one's job.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] that names the variable, its value and what was wanted; or two launchers, when nothing tells which of them has
+    /// started this process.
+    pub(crate) fn read(
+        variables: &Variables<'_>,
+        ancestors: impl Iterator<Item = String>,
+    ) -> Result<Option<Launch>> {
+        let (claims, half) = claims(variables);
+        let Some(chosen) = chosen(&claims, ancestors) else {
+            return match half {
+                None => Ok(None),
+                Some((set, missing)) => Err(Error::usage(format!(
+                    "{set} is set but {missing} is not: set both, or none to do without a launcher"
+                ))),
+            };
+        };
+        let launch = chosen.claim.names.launch(variables, &chosen.claim.ranks.name)?;
+        if let Some(other) = chosen.contradiction(&claims, variables) {
+            // Ranks that are alone would go on without each other.
+            if launch.ranks == 1 && launch.launcher != Launcher::Torchrun {
+                return Err(Error::usage(other));
+            }
+            warn!(rank = launch.rank, ranks = launch.ranks, "init: {other}");
         }
-        // A pod may have several ranks.
-        let is_other = |names: &&Names| !matches!(names.launcher, Launcher::Torchrun | Launcher::Kubernetes);
-        let others = LAUNCHERS.iter().filter(is_other);
-        others
-            .filter(|names| (names.applies)(variables))
-            .find_map(|names| {
-                let (rank, ranks) = (variables.first(&[names.rank])?, variables.first(names.ranks)?);
-                let ours = [self.rank, self.ranks].map(|number| number.to_string());
-                let theirs = [&rank, &ranks].map(|variable| variable.value.trim().to_owned());
-                (ours != theirs).then(|| {
-                    let [ours, all] = ours;
-                    format!(
-                        "RANK={ours} and WORLD_SIZE={all} count, and {} has set {rank} and {ranks}: unset RANK and WORLD_SIZE if \
-                         they were left over",
-                        names.launcher
-                    )
-                })
-            })
+        Ok(Some(launch))
     }
 
     /// Where the ranks are.
@@ -147,6 +133,79 @@ impl Launch {
     }
 }
 
+/// What a launcher says of this process.
+struct Claim {
+    names: &'static Names,
+    rank: Set,
+    ranks: Set,
+}
+
+/// The claim that counts.
+struct Chosen<'a> {
+    claim: &'a Claim,
+    /// Whether its launcher is known to have started this process, and no other one after it.
+    is_nearest: bool,
+}
+
+/// All of them, in the order of [`LAUNCHERS`]; and the first variable that is set without the other one of its pair, with that.
+fn claims(variables: &Variables<'_>) -> (Vec<Claim>, Option<(Set, &'static str)>) {
+    let (mut claims, mut half) = (Vec::new(), None);
+    for names in LAUNCHERS.iter().filter(|names| (names.applies)(variables)) {
+        match (variables.first(&[names.rank]), variables.first(names.ranks)) {
+            (Some(rank), Some(ranks)) => claims.push(Claim { names, rank, ranks }),
+            (None, None) => {}
+            (Some(set), None) => half = half.or(Some((set, names.ranks[0]))),
+            (None, Some(set)) => half = half.or(Some((set, names.rank))),
+        }
+    }
+    (claims, half)
+}
+
+/// `None` of none.
+fn chosen(claims: &[Claim], ancestors: impl Iterator<Item = String>) -> Option<Chosen<'_>> {
+    let first = claims.first()?;
+    let is_mpi = |claim: &&Claim| !claim.names.processes.is_empty();
+    let nearest = || {
+        let mut ancestors = ancestors;
+        ancestors.find_map(|name| claims.iter().find(|claim| claim.names.has_process(&name)))
+    };
+    // Nobody asks the system where there is nothing to choose.
+    let is_one_of_several = is_mpi(&first) && claims.iter().filter(is_mpi).count() > 1;
+    let nearest = is_one_of_several.then(nearest).flatten();
+    Some(Chosen {
+        claim: nearest.unwrap_or(first),
+        is_nearest: nearest.is_some(),
+    })
+}
+
+impl Chosen<'_> {
+    /// What another launcher says, where it may be the one that has started this process: either one's variables may have been left
+    /// over. Those of torchrun itself were not.
+    fn contradiction(&self, claims: &[Claim], variables: &Variables<'_>) -> Option<String> {
+        let by_hand = self.claim.names.launcher == Launcher::Torchrun;
+        if self.is_nearest || by_hand && variables.text("TORCHELASTIC_RUN_ID").is_some() {
+            return None;
+        }
+        let numbers = |claim: &Claim| [&claim.rank, &claim.ranks].map(|set| set.value.trim().to_owned());
+        // A pod may have several ranks.
+        let mut others = claims.iter().filter(|claim| !claim.names.processes.is_empty());
+        let other = others.find(|other| numbers(other) != numbers(self.claim))?;
+        let Claim { rank, ranks, .. } = self.claim;
+        let (mine, its) = (self.claim.names.launcher, other.names.launcher);
+        Some(match by_hand {
+            true => format!(
+                "{rank} and {ranks} count, and {its} has set {} and {}: unset {} and {} if they were left over",
+                other.rank, other.ranks, rank.name, ranks.name
+            ),
+            false => format!(
+                "{rank} and {ranks} of {mine} count, and {its} has set {} and {}: unset those that were left over, or set RANK and \
+                 WORLD_SIZE",
+                other.rank, other.ranks
+            ),
+        })
+    }
+}
+
 /// A launcher's variables.
 struct Names {
     launcher: Launcher,
@@ -155,18 +214,21 @@ struct Names {
     rank: &'static str,
     /// The first that is set counts.
     ranks: &'static [&'static str],
+    /// Its processes among the ancestors of the ranks: as such names begin.
+    processes: &'static [&'static str],
     local_rank: &'static str,
     local_ranks: Option<&'static str>,
     /// What names the job.
     job: &'static [&'static str],
 }
 
-const LAUNCHERS: [Names; 5] = [
+static LAUNCHERS: [Names; 5] = [
     Names {
         launcher: Launcher::Torchrun,
         applies: |_| true,
         rank: "RANK",
         ranks: &["WORLD_SIZE"],
+        processes: &[],
         local_rank: "LOCAL_RANK",
         local_ranks: Some("LOCAL_WORLD_SIZE"),
         job: &["TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"],
@@ -176,6 +238,9 @@ const LAUNCHERS: [Names; 5] = [
         applies: |_| true,
         rank: "OMPI_COMM_WORLD_RANK",
         ranks: &["OMPI_COMM_WORLD_SIZE"],
+        processes: &[
+            "mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "prte",
+        ],
         local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
         local_ranks: Some("OMPI_COMM_WORLD_LOCAL_SIZE"),
         job: &["PMIX_NAMESPACE"],
@@ -185,6 +250,7 @@ const LAUNCHERS: [Names; 5] = [
         applies: |variables| !slurm::speaks_pmi(variables),
         rank: "PMI_RANK",
         ranks: &["PMI_SIZE"],
+        processes: &[ancestor::PROXY],
         local_rank: "MPI_LOCALRANKID",
         local_ranks: Some("MPI_LOCALNRANKS"),
         job: &["PMIX_NAMESPACE"],
@@ -194,6 +260,7 @@ const LAUNCHERS: [Names; 5] = [
         applies: slurm::in_a_step,
         rank: slurm::RANK,
         ranks: &slurm::RANKS,
+        processes: &["slurmstepd"],
         local_rank: "SLURM_LOCALID",
         local_ranks: None, // it gives a list of all nodes' numbers
         job: &["SLURM_JOB_ID", "SLURM_STEP_ID"],
@@ -204,6 +271,7 @@ const LAUNCHERS: [Names; 5] = [
         applies: |variables| variables.text("WORLD_SIZE").is_some(),
         rank: "JOB_COMPLETION_INDEX",
         ranks: &["WORLD_SIZE"],
+        processes: &[],
         local_rank: "LOCAL_RANK",
         local_ranks: Some("LOCAL_WORLD_SIZE"),
         job: &[],
@@ -214,6 +282,11 @@ const LAUNCHERS: [Names; 5] = [
 const MASTER: [&str; 4] = ["CCL_MASTER_ADDR", "CCL_MASTER_PORT", "MASTER_ADDR", "MASTER_PORT"];
 
 impl Names {
+    /// Whether a process of this name is one of the launcher's.
+    fn has_process(&self, name: &str) -> bool {
+        self.processes.iter().any(|start| name.starts_with(start))
+    }
+
     fn launch(&self, variables: &Variables<'_>, ranks_name: &str) -> Result<Launch> {
         let ranks = variables.number(ranks_name, "the number of ranks")?.unwrap_or(0);
         if ranks == 0 {
@@ -305,10 +378,16 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(variables: &[(&str, &str)]) -> Result<Option<Launch>> {
-        Launch::read(&Variables::of(&|wanted| {
+        read_below(variables, &[])
+    }
+
+    fn read_below(variables: &[(&str, &str)], ancestors: &[&str]) -> Result<Option<Launch>> {
+        let look_up = |wanted: &str| {
             let found = variables.iter().find(|(name, _)| *name == wanted);
             found.map(|(_, value)| (*value).to_owned())
-        }))
+        };
+        let ancestors = ancestors.iter().map(|name| (*name).to_owned());
+        Launch::read(&Variables::of(&look_up), ancestors)
     }
 
     fn launch(variables: &[(&str, &str)]) -> Launch {
@@ -365,8 +444,9 @@ mod tests {
                 found.map(|(_, value)| (*value).to_owned())
             };
             let variables = Variables::of(&look_up);
-            let launch = Launch::read(&variables).unwrap().unwrap();
-            launch.contradiction(&variables)
+            let claims = claims(&variables).0;
+            let chosen = chosen(&claims, std::iter::empty()).unwrap();
+            chosen.contradiction(&claims, &variables)
         };
         assert_eq!(told(&[]), None);
         assert_eq!(told(&[("RANK", "2"), ("WORLD_SIZE", "3")]), None);
@@ -475,6 +555,40 @@ mod tests {
         assert_eq!(all(&TORCHRUN), Launcher::Torchrun);
         // Half of one launcher's variables beside the whole of another's are somebody else's.
         assert_eq!(all(&[("WORLD_SIZE", "2")]), Launcher::Slurm);
+    }
+
+    #[test]
+    fn of_launchers_in_each_other_the_nearest_counts() {
+        let open = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")];
+        let mpich = [("PMI_RANK", "0"), ("PMI_SIZE", "3")];
+        let both = [open, mpich].concat();
+        let all = [&both[..], &STEP].concat();
+        let below = |variables: &[(&str, &str)], ancestors: &[&str]| {
+            let launch = read_below(variables, ancestors).unwrap().unwrap();
+            (launch.launcher, launch.ranks)
+        };
+        let (proxy, mpirun, step) = ("hydra_pmi_proxy", "mpirun.openmpi", "slurmstepd");
+        assert_eq!(
+            below(&both, &["python", proxy, "bash", mpirun]),
+            (Launcher::Mpich, 3)
+        );
+        assert_eq!(below(&both, &[mpirun, "bash", proxy]), (Launcher::OpenMpi, 1));
+        assert_eq!(below(&all, &["prted", "sh", step]), (Launcher::OpenMpi, 1));
+        assert_eq!(below(&all, &[proxy, step, mpirun]), (Launcher::Mpich, 3));
+        assert_eq!(below(&all, &[step, proxy]), (Launcher::Slurm, 4));
+        // One that has set nothing started nobody.
+        assert_eq!(below(&both, &[step, proxy]), (Launcher::Mpich, 3));
+        // Who sets these means them.
+        let by_hand = [&all[..], &[("RANK", "1"), ("WORLD_SIZE", "2")]].concat();
+        assert_eq!(below(&by_hand, &[step]), (Launcher::Torchrun, 2));
+        // Where the ancestors do not tell, nobody goes on alone.
+        let mistake = mistake(&both);
+        assert_eq!(
+            mistake,
+            "OMPI_COMM_WORLD_RANK=0 and OMPI_COMM_WORLD_SIZE=1 of Open MPI count, and MPICH (PMI) has set PMI_RANK=0 and \
+             PMI_SIZE=3: unset those that were left over, or set RANK and WORLD_SIZE"
+        );
+        assert_eq!(below(&[&mpich[..], &STEP].concat(), &[]), (Launcher::Mpich, 3));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! variables, launcher, slurm, master    what the variables say, as functions of them
-//! ancestor          names the launcher's process where no variable names the job
+//! ancestor          tells launchers by their processes where the variables do not
 //! door, knock       ranks on one host: rank 0 hands out the unique id at an abstract socket; words: what is said there
 //! carrier, pmi      ranks on several hosts: what the launcher carries from rank 0 to all, a secret and an address
 //! secret            the user's secret; between_hosts: what is made of these
@@ -27,6 +27,7 @@ mod words;
 mod tests;
 
 pub(crate) use launcher::Launch;
+#[cfg(all(test, feature = "cli"))]
 pub(crate) use variables::Variables;
 
 pub(in crate::bootstrap) use between_hosts::keys_for_looking;
@@ -43,6 +44,7 @@ use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
+    thread,
     time::{Duration, Instant},
 };
 use words::Hello;
@@ -68,7 +70,7 @@ static TURNS: AtomicU64 = AtomicU64::new(0);
 /// # Errors
 /// [`Error::Usage`] when they contradict each other, or when there are none.
 pub(crate) fn launch() -> Result<Launch> {
-    Launch::read(&Variables::of_this_process())?.ok_or_else(|| {
+    Launch::of_this_process()?.ok_or_else(|| {
         Error::usage(
             "no launcher has set this process's rank: start it by mpirun, torchrun or srun, or set RANK, WORLD_SIZE \
              and, the same for all ranks of a job, MASTER_PORT",
@@ -115,9 +117,12 @@ fn receive<T>(
     timeout: Duration,
     join: impl FnOnce(&UniqueId, Duration) -> Result<T>,
 ) -> Result<T> {
+    let deadline = Instant::now() + timeout.min(MAX_TIMEOUT);
     let id = UniqueId::local()?;
-    let door = Door::open(place, geteuid().as_raw(), &id, hello(launch))?;
-    let joined = join(&id, timeout);
+    let door = once_free(deadline, || {
+        Door::open(place, geteuid().as_raw(), &id, hello(launch))
+    })?;
+    let joined = join(&id, left(deadline));
     let turned_away = door.close();
     joined.map_err(|error| match error {
         Error::InitTimeout { what } if !turned_away.is_empty() => Error::InitTimeout {
@@ -198,4 +203,19 @@ fn hint(error: Error, unsure: bool, launch: &Launch) -> Error {
     }
 }
 
+/// Tries again for a while where the place of the meeting is taken: who has it may be about to end, as where a job is started anew
+/// just after its processes were killed.
+fn once_free<T>(deadline: Instant, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    let end = deadline.min(Instant::now() + TAKEN_FOR);
+    loop {
+        match attempt() {
+            Err(Error::Init { .. }) if Instant::now() < end => thread::sleep(RETRY),
+            done => return done,
+        }
+    }
+}
+
 const LEAST_TIME: Duration = Duration::from_millis(1);
+/// How long who is about to end may have the place of a meeting.
+const TAKEN_FOR: Duration = Duration::from_secs(2);
+const RETRY: Duration = Duration::from_millis(50);

@@ -35,7 +35,9 @@ fn rank_of(job: &str, rank: usize, ranks: usize) -> Launch {
         "TORCHELASTIC_RUN_ID" => Some(job.to_owned()),
         _ => None,
     };
-    Launch::read(&Variables::of(&look_up)).unwrap().expect("a launch")
+    Launch::read(&Variables::of(&look_up), std::iter::empty())
+        .unwrap()
+        .expect("a launch")
 }
 
 /// Does what init does.
@@ -304,6 +306,22 @@ fn another_user_is_not_believed() {
     assert_eq!(door.close(), Vec::<String>::new());
 }
 
+/// Rank 0 of a job that is started anew may come while the one before it is still ending.
+#[test]
+fn who_is_about_to_end_may_have_the_name() {
+    let launches = job(2);
+    let place = place(&launches[0], Turn(0));
+    let before = socket::listen(place.as_bytes()).unwrap();
+    thread::scope(|s| {
+        let zero = s.spawn(|| arrive(&launches[0], Turn(0), LONG));
+        thread::sleep(Duration::from_millis(300));
+        drop(before);
+        let one = s.spawn(|| arrive(&launches[1], Turn(0), LONG));
+        let ranks = [zero, one].map(|rank| rank.join().unwrap().unwrap());
+        assert_eq!(ranks.len(), 2);
+    });
+}
+
 #[test]
 fn several_hosts_need_what_the_error_says() {
     let look_up = |name: &str| match name {
@@ -312,7 +330,9 @@ fn several_hosts_need_what_the_error_says() {
         "MASTER_ADDR" => Some("10.0.0.1".to_owned()),
         _ => None,
     };
-    let launch = Launch::read(&Variables::of(&look_up)).unwrap().expect("a launch");
+    let launch = Launch::read(&Variables::of(&look_up), std::iter::empty())
+        .unwrap()
+        .expect("a launch");
     let text = text(arrive(&launch, Turn(0), LONG));
     for part in [
         "(umask 077 && head -c 32 /dev/urandom | base64 > ~/.ccl-secret)",
