@@ -91,7 +91,7 @@ pub(crate) fn meeting(bytes: &[u8]) {
             2 => meeting.depart(rank.into()),
             _ => {
                 meeting.deny(rank.into(), here);
-                meeting.expire()
+                meeting.expire(None)
             }
         };
         match answer {

@@ -136,17 +136,20 @@ impl Meeting {
         }
     }
 
-    /// The deadline has passed.
-    pub(super) fn expire(&self) -> Option<Answer> {
+    /// The deadline has passed; `closed` is why the process where the ranks meet lets nobody in, if that is so.
+    pub(super) fn expire(&self, closed: Option<&str>) -> Option<Answer> {
         let (_, waited) = self.deadline?;
         let ranks = self.come.values().next()?.ranks;
         let missing: Vec<u32> = (0..ranks).filter(|r| !self.come.contains_key(r)).collect();
         let turned_away = self.turned_away.as_ref();
         let turned_away = turned_away.map_or(String::new(), |what| format!("; {what}"));
+        let closed = closed.map_or(String::new(), |why| {
+            format!("; or came in vain to the process where the ranks meet: {why}")
+        });
         Some(Answer::Refused {
             late: true,
             what: format!(
-                "init timed out after {:.1} s: {} of {ranks} ranks never came: {}{turned_away}",
+                "init timed out after {:.1} s: {} of {ranks} ranks never came: {}{closed}{turned_away}",
                 waited.as_secs_f64(),
                 missing.len(),
                 list(&missing)
@@ -450,17 +453,21 @@ mod tests {
         meeting.arrive(2, hasty, None, now);
         assert_eq!(meeting.deadline(), Some(now + Duration::from_millis(1500)));
         assert_eq!(
-            what(meeting.expire()),
+            what(meeting.expire(None)),
             "init timed out after 1.5 s: 2 of 4 ranks never came: 1, 3"
+        );
+        assert!(
+            what(meeting.expire(Some("no room")))
+                .ends_with("came: 1, 3; or came in vain to the process where the ranks meet: no room")
         );
         meeting.deny(1, Some(IpAddr::from([10, 0, 0, 7])));
         assert!(
-            what(meeting.expire())
+            what(meeting.expire(None))
                 .ends_with("; one that said to be rank 1, on 10.0.0.7, did not hold the secret")
         );
         meeting.misunderstand(3, None);
         assert!(
-            what(meeting.expire())
+            what(meeting.expire(None))
                 .contains("; one on this host speaks version 3 of the protocol, this process version")
         );
         assert!(what(meeting.depart(2)).starts_with("rank 2 (process 11) ended before"));

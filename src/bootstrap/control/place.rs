@@ -145,12 +145,13 @@ impl Places {
             .min()
     }
 
-    /// The answers to the meetings that have run out of time.
-    pub(super) fn expired(&self, now: Instant) -> Vec<(CommId, Answer)> {
+    /// The answers to the meetings that have run out of time; `closed` is why this process lets nobody in, if that is so.
+    pub(super) fn expired(&self, now: Instant, closed: Option<&str>) -> Vec<(CommId, Answer)> {
         let late = self
             .meetings()
             .filter(|(_, m)| m.deadline().is_some_and(|d| d <= now));
-        late.filter_map(|(comm, m)| Some((*comm, m.expire()?))).collect()
+        late.filter_map(|(comm, m)| Some((*comm, m.expire(closed)?)))
+            .collect()
     }
 
     /// Those to which somebody has come.

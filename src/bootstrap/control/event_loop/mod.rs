@@ -57,7 +57,7 @@ pub(super) struct EventLoop {
     /// No descriptors were left: until when to leave the listener alone.
     rest_until: Option<Instant>,
     /// Since when the system has let no connection in.
-    refused_since: Option<Instant>,
+    refused: Option<(Instant, Errno)>,
     /// A descriptor in reserve for when the program has used up all others: so that who asks this rank what it does is answered, and
     /// word of it gets out.
     spare: Option<ProcessFd>,
@@ -107,7 +107,7 @@ impl EventLoop {
             }],
             listening: true,
             rest_until: None,
-            refused_since: None,
+            refused: None,
             spare: spare(),
             sources: Sources::default(),
             places: Places::default(),
@@ -297,7 +297,8 @@ impl EventLoop {
             }
             self.sources.close(token);
         }
-        self.answers.extend(self.places.expired(now));
+        self.answers
+            .extend(self.places.expired(now, self.closed().as_deref()));
         for (key, member) in &mut self.members {
             if member.redial_at.is_some_and(|at| at <= now) {
                 member.redial_at = None;
@@ -443,11 +444,11 @@ impl EventLoop {
             }
             match self.accept() {
                 Ok(None) => {
-                    self.refused_since = None;
+                    self.refused = None;
                     break;
                 }
                 Ok(Some((stream, kind))) => {
-                    self.refused_since = None;
+                    self.refused = None;
                     if let Some((token, _)) = oldest {
                         self.sources.close(token);
                     }
@@ -468,19 +469,11 @@ impl EventLoop {
 
     /// The system does not let a connection in. If that lasts, ranks that need one would wait in vain, and others be blamed.
     fn refused(&mut self, why: Errno, now: Instant) {
-        let since = *self.refused_since.get_or_insert(now);
-        if since + PATIENCE > now {
+        let since = self.refused.map_or(now, |(since, _)| since);
+        self.refused = Some((since, why));
+        let Some(what) = self.closed().filter(|_| since + PATIENCE <= now) else {
             return;
-        }
-        let hint = if why == Errno::MFILE {
-            " (see ulimit -n)"
-        } else {
-            ""
         };
-        let what = format!(
-            "it cannot take connections in: {}{hint}",
-            std::io::Error::from(why)
-        );
         for (key, member) in &mut self.members {
             let (rank, what) = (key.rank, what.clone());
             if member.table.is_some() {
@@ -495,6 +488,20 @@ impl EventLoop {
         let refusal = Answer::Refused { late: false, what };
         let open = self.places.under_way().map(|comm| (comm, refusal.clone()));
         self.answers.extend(open);
+    }
+
+    /// Why no connection is let in, if that is so.
+    fn closed(&self) -> Option<String> {
+        let (_, why) = self.refused?;
+        let hint = if why == Errno::MFILE {
+            " (see ulimit -n)"
+        } else {
+            ""
+        };
+        Some(format!(
+            "it cannot take connections in: {}{hint}",
+            std::io::Error::from(why)
+        ))
     }
 
     /// The next connection, of each listener in turn. Without descriptors one of them gets in by the spare one.
