@@ -6,7 +6,7 @@ use crate::{
     run::{follow, succeed},
     sanitize::{self, Sanitizer},
     tally::Tally,
-    tools::{self, MSRV, Need},
+    tools::{self, ARM, MSRV, Need},
     verbs,
 };
 use std::{
@@ -39,9 +39,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         fuzz::lint(root)
     });
     check("header", &[], &|| header::check(root));
-    check("library without features", &[], &|| {
-        cargo("check --lib --no-default-features")
-    });
+    check("library without features, for ARM", &[], &|| alone(root));
     check("oldest Rust", &[], &|| oldest_rust(root));
     check("dependencies", &[Need::CargoDeny], &|| dependencies(root));
     check("documentation", &[], &|| documentation(root));
@@ -66,6 +64,16 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     println!("\n== installing");
     tally.add(install::check(root));
     tally.report()
+}
+
+/// That the library compiles without features, and what it has for ARM where the standard library for it can be had.
+fn alone(root: &Path) -> Result<(), String> {
+    let check = "check --lib --no-default-features";
+    if !Need::ArmStd.is_there(root) {
+        println!("{} is not installed: nothing is compiled for ARM", Need::ArmStd);
+        return succeed(&mut command(root, check));
+    }
+    succeed(&mut command(root, &format!("{check} --target {ARM}")))
 }
 
 /// That the library and its programs compile with the version that Cargo.toml promises. In a folder of its own, so that

@@ -12,6 +12,8 @@ use std::{
 
 /// The oldest Rust that the project promises to compile with.
 pub(crate) const MSRV: &str = env!("CARGO_PKG_RUST_VERSION");
+/// The other kind of processor that it promises to compile for.
+pub(crate) const ARM: &str = "aarch64-unknown-linux-gnu";
 
 /// The version of cargo-deny that is installed where there is none.
 const CARGO_DENY: &str = "0.20.2";
@@ -23,6 +25,8 @@ pub(crate) enum Need {
     Component(&'static str),
     /// `rust-src`, the standard library's source.
     RustSource,
+    /// The standard library for [`ARM`].
+    ArmStd,
     /// The compiler of [`MSRV`].
     OldestRust,
     CargoDeny,
@@ -36,9 +40,10 @@ pub(crate) enum Need {
     Environment(&'static str, &'static str),
 }
 
-const COMPONENTS: [Need; 3] = [
+const COMPONENTS: [Need; 4] = [
     Need::Component("rustfmt"),
     Need::Component("clippy"),
+    Need::ArmStd,
     Need::OldestRust,
 ];
 
@@ -148,15 +153,8 @@ impl Need {
     pub(crate) fn is_there(&self, root: &Path) -> bool {
         match self {
             Need::Component(name) => answers("cargo", &[name.trim_start_matches("rust"), "--version"]),
-            Need::RustSource => {
-                let folder = Command::new("rustc").args(["--print", "sysroot"]).output();
-                let folder = folder.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-                folder.is_ok_and(|folder| {
-                    Path::new(&folder)
-                        .join("lib/rustlib/src/rust/library/std")
-                        .is_dir()
-                })
-            }
+            Need::RustSource => is_in_sysroot("src/rust/library/std"),
+            Need::ArmStd => is_in_sysroot(&format!("{ARM}/lib")),
             Need::OldestRust => answers("rustup", &["run", MSRV, "cargo", "--version"]),
             Need::CargoDeny => answers(&cargo_deny(root).to_string_lossy(), &["--version"]),
             Need::Python => answers("python3", &["-c", "import venv, ensurepip"]),
@@ -180,6 +178,7 @@ impl fmt::Display for Need {
         match self {
             Need::Component(name) | Need::Program(name, _) | Need::Library(name, _) => f.write_str(name),
             Need::RustSource => f.write_str("rust-src"),
+            Need::ArmStd => write!(f, "rust-std-{ARM}"),
             Need::OldestRust => write!(f, "Rust {MSRV}"),
             Need::CargoDeny => f.write_str("cargo-deny"),
             Need::Python => f.write_str("python3 with venv"),
@@ -194,6 +193,15 @@ fn install(program: &str, args: &[&str]) {
     if let Err(why) = succeed(command.args(args).env("DEBIAN_FRONTEND", "noninteractive")) {
         eprintln!("{program} {why}");
     }
+}
+
+/// Whether the compiler has a folder of this name below its `lib/rustlib`.
+fn is_in_sysroot(folder: &str) -> bool {
+    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output();
+    sysroot.is_ok_and(|output| {
+        let sysroot = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Path::new(&sysroot).join("lib/rustlib").join(folder).is_dir()
+    })
 }
 
 fn is_in_path(program: &str) -> bool {
