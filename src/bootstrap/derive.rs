@@ -174,7 +174,7 @@ impl Drop for Child<'_> {
 /// # Errors
 /// [`Error::Internal`].
 fn id(parent: &Membership, descent: Descent, members: &[usize]) -> Result<UniqueId> {
-    let (comm, secret) = keys(parent.secret(), &parent.comm(), descent, members)?;
+    let (comm, secret) = keys(&parent.secret_of_all()?, &parent.comm(), descent, members)?;
     let addresses = members.first().map(|&rank| parent.addresses(rank));
     Ok(UniqueId {
         addresses: addresses.ok_or_else(|| Error::internal("a communicator without ranks"))?,

@@ -8,7 +8,7 @@ use super::{
     membership::Membership,
     messages::{Answer, Comes, Join},
     rails::Roads,
-    seat::{Host, Seat, Table},
+    seat::{Host, Life, Seat, Table},
     unique_id::Owner,
 };
 use crate::{
@@ -92,9 +92,11 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
     let welcome =
         Packed::parcel(joining.welcome).map_err(|e| Error::internal(format!("the welcome parcel: {e}")))?;
     let shared = Arc::new(Shared::new(control.clone(), key, ranks, joining.wake));
+    let life = Life::draw()?;
     control.post(Command::Enlist {
         shared: shared.clone(),
         secret: id.secret.clone(),
+        own: life.secret(&id.secret)?,
         protection: joining.protection,
         welcome,
     })?;
@@ -123,6 +125,7 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
                 port,
                 pid: host::pid(),
                 pid_namespace: host::pid_namespace(),
+                life,
             },
             host: Host::here(ways),
             allowance: Allowance::here(),

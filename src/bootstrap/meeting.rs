@@ -276,7 +276,7 @@ fn list(ranks: &[u32]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::seat::Life, *};
     use crate::net::Address;
 
     fn join(ranks: u32, pid: u32) -> Join {
@@ -290,6 +290,7 @@ mod tests {
                 port: Some(pid as u16),
                 pid,
                 pid_namespace: 1,
+                life: Life::draw().unwrap(),
             },
             host: host(1, None),
             allowance: Allowance {

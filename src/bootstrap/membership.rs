@@ -80,13 +80,17 @@ impl Membership {
         name_of(&self.comm())
     }
 
-    /// The communicator's name, and its secret.
+    /// The communicator's name.
     pub(super) fn comm(&self) -> CommId {
         self.health.0.key.comm
     }
 
-    pub(super) fn secret(&self) -> &Secret {
-        &self.secret
+    /// Of what the secrets of communicators are made that come of this one.
+    ///
+    /// # Errors
+    /// [`Error::Internal`].
+    pub(super) fn secret_of_all(&self) -> Result<Secret, Error> {
+        self.table.secret_of_all(&self.secret)
     }
 
     /// Where the process of `rank`, which may be this one, can be reached from here, the best first.
@@ -259,7 +263,10 @@ impl Membership {
             from: key.rank,
             to: peer as u32,
             comm: key.comm,
-            secret: self.secret.clone(),
+            secret: seat
+                .life
+                .secret(&self.secret)
+                .map_err(|_| FrameError::Malformed)?,
             protection: self.protection,
         })
     }
@@ -302,7 +309,10 @@ impl Membership {
                     failures += 1;
                     thread::sleep(RETRY);
                 }
-                Failure::Dial(e @ (DialError::Nobody | DialError::Refused(Refused::Unknown))) => {
+                Failure::Dial(
+                    e @ (DialError::Nobody
+                    | DialError::Refused(Refused::Unknown | Refused::ProofRejected | Refused::WrongProof)),
+                ) => {
                     return Err(Error::Failed(self.unreachable(peer, &e, &patience.tried())));
                 }
                 Failure::Stopped => (),

@@ -9,12 +9,14 @@ use crate::{
         Address, Channel, Failure, LONGEST_SILENCE, Patience, Round, SILENCE, Target, Tried,
         interfaces::gigabits, tell_tried,
     },
+    sys::tcp,
     types::Error,
 };
 use std::{
     collections::BTreeSet,
     net::{IpAddr, SocketAddr},
     sync::{Mutex, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 use tracing::{info, warn};
@@ -57,7 +59,7 @@ impl Roads {
 impl Membership {
     /// Makes the connections of a link to `peer`: `wanted`, or one for each way that is used. All ways that are as good as the
     /// best are tried at once, and who does not answer soon is left out; if none does, all others are tried, for about half of
-    /// `timeout`.
+    /// `timeout`. Where the system says that there is no way, that is taken for an outage as long as one may last.
     pub(super) fn ride(
         &self,
         peer: usize,
@@ -67,7 +69,11 @@ impl Membership {
         timeout: Duration,
     ) -> Result<Vec<Channel>, Failure> {
         // Before others, who wait for this rank, find it silent.
-        let (end, mut longest) = (Instant::now() + timeout / 2, SILENCE);
+        let (began, mut longest) = (Instant::now(), SILENCE);
+        let (end, no_way) = (
+            began + timeout / 2,
+            began + tcp::given_up_after().min(timeout / 2),
+        );
         loop {
             let silence = end.saturating_duration_since(Instant::now()).min(longest);
             let mut round = Round::default();
@@ -83,9 +89,11 @@ impl Membership {
                 return more_of_them(met, wanted, target, patience);
             }
             match round.verdict() {
-                why if !why.is_silence() => return Err(why.into()),
-                why if Instant::now() >= end => return Err(why.into()),
-                _ => longest = LONGEST_SILENCE.min(2 * longest),
+                why if why.is_silence() && Instant::now() < end => longest = LONGEST_SILENCE.min(2 * longest),
+                why if why.is_of_the_way() && Instant::now() < no_way && !(patience.stop)() => {
+                    thread::sleep(PAUSE)
+                }
+                why => return Err(why.into()),
             }
         }
     }
@@ -206,5 +214,7 @@ fn ip(address: Address) -> Option<IpAddr> {
     address.tcp().map(SocketAddr::ip)
 }
 
+/// How long to leave ways alone that are closed.
+const PAUSE: Duration = Duration::from_millis(50);
 /// How many times slower than the fastest interface the ways may be before that is told.
 const SLOW: u32 = 4;

@@ -1,9 +1,10 @@
 //! [`Table`]: where all ranks are, and how they reach each other.
 
 use crate::{
-    net::{Address, Rail, Rails, Way, interfaces::gigabits},
+    net::{Address, Rail, Rails, Secret, Way, fill_random, interfaces::gigabits},
     sys::host,
     topo::share::Crowd,
+    types::{Error, Result},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -22,6 +23,37 @@ pub(super) struct Seat {
     pub(super) pid: u32,
     /// Its pid namespace; 0 when it does not know.
     pub(super) pid_namespace: u64,
+    pub(super) life: Life,
+}
+
+/// A number that a rank draws for one communicator. Where the name and the secret of that follow from what a user has set, a job that
+/// is started anew has them again, and its ranks may be at the same places: this tells them from those of the job's earlier life, of
+/// which some may still be there, cut off from the others or stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Life([u8; 16]);
+
+impl Life {
+    /// # Errors
+    /// [`Error::System`] when the system has no randomness to give.
+    pub(super) fn draw() -> Result<Life> {
+        let mut life = Life([0; 16]);
+        fill_random(&mut life.0)?;
+        Ok(life)
+    }
+
+    /// What others must hold who come to the rank that drew it, in a communicator of this secret.
+    ///
+    /// # Errors
+    /// [`Error::Internal`].
+    pub(super) fn secret(&self, communicator_s: &Secret) -> Result<Secret> {
+        derived(communicator_s, &[b"ccl rank 1 ", &self.0])
+    }
+}
+
+fn derived(secret: &Secret, info: &[&[u8]]) -> Result<Secret> {
+    let derived = secret.derive(info);
+    let derived = derived.ok_or_else(|| Error::internal("HMAC refused a key"))?;
+    Ok(Secret::new(&derived))
 }
 
 /// What ranks of the same host say of it.
@@ -123,6 +155,26 @@ impl Table {
     pub(super) fn place(&self, rank: u32) -> Option<(&Seat, &Host)> {
         let at = *self.on.get(rank as usize)?;
         Some((self.seats.get(rank as usize)?, self.hosts.get(usize::from(at))?))
+    }
+
+    /// What who comes to `rank` must hold, made of the communicator's secret: see [`Life`].
+    ///
+    /// # Errors
+    /// [`Error::Internal`].
+    pub(super) fn secret_of(&self, rank: u32, communicator_s: &Secret) -> Result<Secret> {
+        let seat = self.seats.get(rank as usize);
+        let seat = seat.ok_or_else(|| Error::internal(format!("there is no rank {rank}")))?;
+        seat.life.secret(communicator_s)
+    }
+
+    /// Of what the secrets of communicators are made that come of this one: of all its ranks' lives.
+    ///
+    /// # Errors
+    /// [`Error::Internal`].
+    pub(super) fn secret_of_all(&self, communicator_s: &Secret) -> Result<Secret> {
+        let lives = self.seats.iter().map(|seat| &seat.life.0[..]);
+        let info: Vec<&[u8]> = [&b"ccl ranks 1 "[..]].into_iter().chain(lives).collect();
+        derived(communicator_s, &info)
     }
 
     /// The processes of ranks, where their numbers are this process's, too. Each machine numbers its first pid namespace alike.

@@ -93,10 +93,9 @@ impl DialError {
 
     /// Whether it is the way that is closed, whoever is at its end.
     pub(crate) fn is_of_the_way(&self) -> bool {
-        use io::ErrorKind::{HostUnreachable, NetworkUnreachable};
         match self {
             DialError::Silent => true,
-            DialError::Io(e) => matches!(e.kind(), HostUnreachable | NetworkUnreachable),
+            DialError::Io(e) => Errno::from_io_error(e).is_some_and(|e| CLOSED_WAY.contains(&e)),
             DialError::Nobody | DialError::Busy | DialError::Refused(_) | DialError::Exhausted(_) => false,
         }
     }
@@ -115,6 +114,9 @@ impl DialError {
         match self {
             DialError::Nobody => "its process does not listen any more".to_owned(),
             DialError::Refused(Refused::Unknown) => "its process does not take part any more".to_owned(),
+            why if why.is_a_word() => {
+                format!("another process is where it was, as after the job was started anew: {why}")
+            }
             other => format!("its process could not be reached: {other}"),
         }
     }
@@ -270,6 +272,18 @@ impl Round {
         self.telling.map_or(DialError::Nobody, |(_, why)| why)
     }
 }
+
+/// What the kernel says where there is no way at the moment: by its routes, those into a black hole and forbidden ones included, its
+/// interfaces, or because nobody answers at the other end of the wire.
+const CLOSED_WAY: [Errno; 7] = [
+    Errno::NETUNREACH,
+    Errno::HOSTUNREACH,
+    Errno::NETDOWN,
+    Errno::HOSTDOWN,
+    Errno::ADDRNOTAVAIL,
+    Errno::INVAL,
+    Errno::ACCESS,
+];
 
 /// How long a connection may take to come about before other addresses are tried: longer than it takes to send what got lost
 /// once more.

@@ -17,7 +17,10 @@ use std::{
 /// A rank of this process, from its joining until all ranks of its communicator have left or died.
 pub(super) struct Member {
     pub(super) shared: Arc<Shared>,
+    /// The communicator's.
     pub(super) secret: Secret,
+    /// What those must hold who come to this rank.
+    pub(super) own: Secret,
     /// What its connections by TCP are to be like.
     pub(super) protection: Protection,
     /// `None` once it has left.
@@ -48,7 +51,7 @@ pub(super) struct Member {
 impl Member {
     pub(super) fn new(
         shared: Arc<Shared>,
-        secret: Secret,
+        [secret, own]: [Secret; 2],
         protection: Protection,
         welcome: Packed,
     ) -> Member {
@@ -56,6 +59,7 @@ impl Member {
             view: View::new(shared.key.rank, shared.ranks),
             shared,
             secret,
+            own,
             protection,
             welcome: Some(welcome),
             table: None,
@@ -109,7 +113,7 @@ impl Member {
 
     /// Whom to dial now, if anybody, and where.
     pub(super) fn to_dial(&self, now: Instant) -> Option<(Target, Address)> {
-        self.table.as_ref()?;
+        let table = self.table.as_ref()?;
         if self.dialing.is_some() || self.redial_at.is_some_and(|at| at > now) {
             return None;
         }
@@ -122,7 +126,7 @@ impl Member {
             from: self.shared.key.rank,
             to,
             comm: self.shared.key.comm,
-            secret: self.secret.clone(),
+            secret: table.secret_of(to, &self.secret).ok()?,
             protection: self.protection,
         };
         Some((target, address))

@@ -62,7 +62,9 @@ pub(super) enum Command {
     /// A rank of this process is about to join: let its early peers in.
     Enlist {
         shared: Arc<Shared>,
+        /// The communicator's, and what is made of it for those who come to this rank.
         secret: Secret,
+        own: Secret,
         protection: Protection,
         welcome: Packed,
     },

@@ -48,6 +48,8 @@ pub(crate) struct Launch {
     pub(crate) local_ranks: Option<usize>,
     /// What tells this job from others, as `NAME=value`: the same for all ranks on all hosts.
     pub(super) job: Vec<String>,
+    /// What tells it from itself before it was started anew, where all ranks are on one host: torchrun's agents count by themselves.
+    pub(super) life: Option<String>,
     /// The host of rank 0.
     pub(super) master: Option<String>,
     pub(super) master_port: MasterPort,
@@ -220,6 +222,8 @@ struct Names {
     local_ranks: Option<&'static str>,
     /// What names the job.
     job: &'static [&'static str],
+    /// How often it was started.
+    life: Option<&'static str>,
 }
 
 static LAUNCHERS: [Names; 5] = [
@@ -231,7 +235,8 @@ static LAUNCHERS: [Names; 5] = [
         processes: &[],
         local_rank: "LOCAL_RANK",
         local_ranks: Some("LOCAL_WORLD_SIZE"),
-        job: &["TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"],
+        job: &["TORCHELASTIC_RUN_ID"],
+        life: Some("TORCHELASTIC_RESTART_COUNT"),
     },
     Names {
         launcher: Launcher::OpenMpi,
@@ -244,6 +249,7 @@ static LAUNCHERS: [Names; 5] = [
         local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
         local_ranks: Some("OMPI_COMM_WORLD_LOCAL_SIZE"),
         job: &["PMIX_NAMESPACE"],
+        life: None,
     },
     Names {
         launcher: Launcher::Mpich,
@@ -254,6 +260,7 @@ static LAUNCHERS: [Names; 5] = [
         local_rank: "MPI_LOCALRANKID",
         local_ranks: Some("MPI_LOCALNRANKS"),
         job: &["PMIX_NAMESPACE"],
+        life: None,
     },
     Names {
         launcher: Launcher::Slurm,
@@ -264,6 +271,7 @@ static LAUNCHERS: [Names; 5] = [
         local_rank: "SLURM_LOCALID",
         local_ranks: None, // it gives a list of all nodes' numbers
         job: &["SLURM_JOB_ID", "SLURM_STEP_ID"],
+        life: None,
     },
     Names {
         launcher: Launcher::Kubernetes,
@@ -275,6 +283,7 @@ static LAUNCHERS: [Names; 5] = [
         local_rank: "LOCAL_RANK",
         local_ranks: Some("LOCAL_WORLD_SIZE"),
         job: &[],
+        life: None,
     },
 ];
 
@@ -337,6 +346,7 @@ impl Names {
             job: job
                 .filter_map(|name| Some(variables.first(&[name])?.to_string()))
                 .collect(),
+            life: (self.life).and_then(|name| Some(variables.first(&[name])?.to_string())),
             master: variables
                 .text("CCL_MASTER_ADDR")
                 .or_else(|| variables.text("MASTER_ADDR"))
@@ -422,11 +432,11 @@ mod tests {
             launch.job,
             [
                 "TORCHELASTIC_RUN_ID=run",
-                "TORCHELASTIC_RESTART_COUNT=2",
                 "MASTER_ADDR=10.0.0.7",
                 "MASTER_PORT=29500"
             ]
         );
+        assert_eq!(launch.life.as_deref(), Some("TORCHELASTIC_RESTART_COUNT=2"));
         assert_eq!(launch.master.as_deref(), Some("10.0.0.7"));
         let bracketed = self::launch(&[("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "[fd00::1]")]);
         assert_eq!(bracketed.master.as_deref(), Some("fd00::1"));

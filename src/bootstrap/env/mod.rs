@@ -177,7 +177,7 @@ fn place(launch: &Launch, turn: Turn) -> String {
     let mut hash = Sha256::new_with_prefix("ccl meeting on one host 1");
     hash.update(geteuid().as_raw().to_le_bytes());
     hash.update(turn.0.to_le_bytes());
-    for part in launch.job.iter().chain(&process) {
+    for part in launch.job.iter().chain(&launch.life).chain(&process) {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }

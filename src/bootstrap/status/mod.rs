@@ -199,13 +199,16 @@ fn group(mut ours: Vec<Inside>, until: Instant) -> Group {
 /// What the process of another rank says.
 fn elsewhere(asker: &Inside, table: &Table, rank: u32, until: Instant) -> Standing {
     let key = asker.shared.key;
+    let Ok(secret) = table.secret_of(rank, &asker.secret) else {
+        return Standing::Unasked;
+    };
     let target = Target {
         addresses: table.addresses(key.rank, rank),
         role: Role::Ask,
         from: key.rank,
         to: rank,
         comm: key.comm,
-        secret: asker.secret.clone(),
+        secret,
         protection: asker.protection,
     };
     match ask(&target, until.min(Instant::now() + ASK), &|| false) {

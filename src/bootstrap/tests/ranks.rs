@@ -5,7 +5,7 @@ use crate::{
     bootstrap::{
         Peer, control,
         messages::{Answer, Comes, Join},
-        seat::{Host, Seat},
+        seat::{Host, Life, Seat},
     },
     net::{MEETING, Packed, Patience, Role, Target},
     sys::host::{self, usable_cpus},
@@ -201,6 +201,7 @@ fn join_slowly(stands_still: [Duration; 2]) -> Answer {
             port: None,
             pid: host::pid(),
             pid_namespace: host::pid_namespace(),
+            life: Life::draw().unwrap(),
         },
         host: Host::here(Vec::new()),
         allowance: Allowance::here(),

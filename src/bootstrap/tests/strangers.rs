@@ -1,7 +1,12 @@
-//! Connections by processes that hold no secret.
+//! Connections by processes that hold no secret, or another one than they should.
 
 use super::*;
-use crate::{bootstrap::control, sys::socket, transport::links::Opener};
+use crate::{
+    bootstrap::{control, seat::Life},
+    net::{Patience, Role, Target},
+    sys::socket,
+    transport::links::Opener,
+};
 use std::{
     io::IoSlice,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -66,4 +71,36 @@ fn idle_strangers_do_not_lock_ranks_out() {
     until("the oldest to be dropped", || {
         socket::receive_bytes(&idle[0], &mut [0; 1]) == Ok(0)
     });
+}
+
+/// As a rank does that the job had before it was started anew, with the same secret: it was cut off, or stopped, and comes back to
+/// where its peer was. It does not know what the rank that is there now has drawn.
+#[test]
+fn a_rank_of_the_job_s_earlier_life_is_turned_away() {
+    let id = UniqueId::new().unwrap();
+    let members: Vec<Membership> = join_all(vec![joining(&id, 2, 0), joining(&id, 2, 1)])
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    for role in [Role::Link, Role::Control, Role::Ask, Role::Stream] {
+        let target = |secret| Target {
+            addresses: vec![control::start().unwrap().address()],
+            role,
+            from: 1,
+            to: 0,
+            comm: id.comm,
+            secret,
+            protection: Protection::Off,
+        };
+        let patience = Patience::new(Instant::now() + LONG, &|| false);
+        for secret in [
+            id.secret.clone(),
+            Life::draw().unwrap().secret(&id.secret).unwrap(),
+        ] {
+            let refused = patience.dial(&target(secret)).map(drop).unwrap_err().to_string();
+            assert!(refused.contains("secret"), "{refused}");
+        }
+    }
+    members[1].open(0, Parcel::default()).unwrap();
+    assert!(members.iter().all(|member| !member.trouble()));
 }

@@ -585,7 +585,7 @@ impl Engine {
             let decided = decided.and_then(|online| online.decided(&load, &self.forced));
             self.tell_plan(explained, &load, decided, dtype);
         }
-        let bytes = load.bytes() as u64;
+        let bytes = load.count.saturating_mul(load.element) as u64;
         let online = desk.online.as_mut();
         let tried = online.and_then(|online| online.count(&load, &self.machine, &self.forced));
         if let Some(algorithm) = tried {

@@ -424,7 +424,7 @@ fn secret_for(
         let (comm, rank) = (hello.comm, hello.to);
         let member = members.get(&Key { comm, rank }).ok_or(Refused::Unknown)?;
         let fits = hello.from < member.shared.ranks && hello.from != rank;
-        (fits.then(|| member.secret.clone()), member.protection)
+        (fits.then(|| member.own.clone()), member.protection)
     };
     let secret = secret.ok_or(Refused::Unknown)?;
     let wanted = match kind {

@@ -220,6 +220,7 @@ impl EventLoop {
                 Command::Enlist {
                     shared,
                     secret,
+                    own,
                     protection,
                     welcome,
                 } => {
@@ -227,7 +228,7 @@ impl EventLoop {
                     match self.members.entry(shared.key) {
                         Entry::Occupied(_) => _ = self.control.members.fetch_sub(1, Relaxed),
                         Entry::Vacant(place) => {
-                            place.insert(Member::new(shared, secret, protection, welcome));
+                            place.insert(Member::new(shared, [secret, own], protection, welcome));
                         }
                     }
                 }
