@@ -232,26 +232,40 @@ fn meet(
         (None, Some(what)) => Error::Init { what },
         (None, None) => explain(failure, id, key.rank, timeout, &patience.tried()),
     };
-    let mut channel = go_there((id, child.is_some()), key, protection, &patience).map_err(explain)?;
-    let found = Instant::now();
-    if request.seat.port.is_some()
-        && request.host.ways.is_empty()
-        && let Ok(ours) = tcp::local_address(&channel)
-    {
-        // Where the way from here to the meeting place begins is where others find the way back.
-        let way = Some(ours.ip()).filter(|ip| !ip.is_loopback()).map(Way::plain);
-        request.host.ways.extend(way);
-    }
-    // It is the meeting place that says who is missing.
-    request.left = deadline.saturating_duration_since(found);
-    let packed = Packed::message(&Comes::Joins(request)).map_err(|e| explain(e.into()))?;
-    patience.send(&mut channel, packed).map_err(explain)?;
-    if let Some(child) = child {
-        child.note_come();
-    }
-    let frame = patience.receive(&mut channel).map_err(explain)?;
-    let met = Instant::now();
-    let answer = frame.message().map_err(|e| explain(e.into()))?;
+    let began = Instant::now();
+    let (found, met, answer) = loop {
+        let mut channel = go_there((id, child.is_some()), key, protection, &patience).map_err(explain)?;
+        let found = Instant::now();
+        if request.seat.port.is_some()
+            && request.host.ways.is_empty()
+            && let Ok(ours) = tcp::local_address(&channel)
+        {
+            // Where the way from here to the meeting place begins is where others find the way back.
+            let way = Some(ours.ip()).filter(|ip| !ip.is_loopback()).map(Way::plain);
+            request.host.ways.extend(way);
+        }
+        // It is the meeting place that says who is missing.
+        request.left = deadline.saturating_duration_since(found);
+        let packed = Packed::message(&Comes::Joins(request.clone())).map_err(|e| explain(e.into()))?;
+        patience.send(&mut channel, packed).map_err(explain)?;
+        if let Some(child) = child {
+            child.note_come();
+        }
+        let frame = patience.receive(&mut channel).map_err(explain)?;
+        let met = Instant::now();
+        let answer = frame.message().map_err(|e| explain(e.into()))?;
+        match answer {
+            // A job that was started anew may still have the rank 0 of its earlier life there.
+            Answer::Spent
+                if id.owner == Owner::AppointedRank0
+                    && began.elapsed() < SPENT_FOR
+                    && Instant::now() < deadline =>
+            {
+                thread::sleep(RETRY)
+            }
+            answer => break (found, met, answer),
+        }
+    };
     if let (Some(child), Answer::Table(_) | Answer::Spent) = (child, &answer) {
         child.note_made();
     }
@@ -402,6 +416,8 @@ fn tell_interfaces(rank: u32, ranks: u32, there: &[interfaces::Interface], ways:
 
 /// How much longer than its deadline a rank waits for the meeting place to say who is missing.
 const GRACE: Duration = Duration::from_millis(500);
+/// How long a meeting of that name may be over before that is told: longer than the next rank 0 waits for the place.
+const SPENT_FOR: Duration = Duration::from_millis(2500);
 /// How long a rank that cannot join tries to say so, where nobody answers.
 const EXCUSE: Duration = Duration::from_secs(2);
 /// How long to leave a place alone where nobody listens yet: at first, and in the end.

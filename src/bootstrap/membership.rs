@@ -311,7 +311,12 @@ impl Membership {
                 }
                 Failure::Dial(
                     e @ (DialError::Nobody
-                    | DialError::Refused(Refused::Unknown | Refused::ProofRejected | Refused::WrongProof)),
+                    | DialError::Refused(
+                        Refused::Unknown
+                        | Refused::ProofRejected
+                        | Refused::WrongProof
+                        | Refused::Version { .. },
+                    )),
                 ) => {
                     return Err(Error::Failed(self.unreachable(peer, &e, &patience.tried())));
                 }

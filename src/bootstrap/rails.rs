@@ -90,9 +90,10 @@ impl Membership {
             }
             match round.verdict() {
                 why if why.is_silence() && Instant::now() < end => longest = LONGEST_SILENCE.min(2 * longest),
-                why if why.is_of_the_way() && Instant::now() < no_way && !(patience.stop)() => {
-                    thread::sleep(PAUSE)
-                }
+                why if why.is_of_the_way() && Instant::now() < no_way => match (patience.stop)() {
+                    true => return Err(Failure::Stopped),
+                    false => thread::sleep(PAUSE),
+                },
                 why => return Err(why.into()),
             }
         }

@@ -130,8 +130,8 @@ pub(super) unsafe fn init(
 /// All ranks call it; each further call makes another communicator of the same ranks, and a call counts also where it
 /// fails. The first of these pairs that is set says rank and ranks: RANK and WORLD_SIZE; OMPI_COMM_WORLD_RANK and
 /// OMPI_COMM_WORLD_SIZE; PMI_RANK and PMI_SIZE; in a Slurm step SLURM_PROCID and SLURM_STEP_NUM_TASKS; in a pod of an
-/// indexed Job JOB_COMPLETION_INDEX and WORLD_SIZE; of launchers that run in each other the nearest counts. On one host the ranks then find each other without more; jobs that
-/// are started by hand at the same time need each a MASTER_PORT of its own. Between hosts a launcher that offers PMIx
+/// indexed Job JOB_COMPLETION_INDEX and WORLD_SIZE; of launchers that run in each other the nearest counts. On one
+/// host the ranks then find each other without more; jobs that are started by hand at the same time need each a MASTER_PORT of its own. Between hosts a launcher that offers PMIx
 /// or PMI-1 carries what they need, PMI-1 only in a program that has loaded no MPI. Otherwise they need MASTER_ADDR,
 /// MASTER_PORT and a secret: a file of mode 0600 that CCL_SECRET_FILE names, or CCL_SECRET, which the first call
 /// takes out of the environment.

@@ -4,15 +4,23 @@
 use rustix::process::getppid;
 use std::{fs, iter};
 
-/// Names the process of the launcher that all ranks of a job on this host descend from: the nearest ancestor that is
-/// MPICH's proxy, else the parent. The time of its start tells it from another one that had the number before.
+/// Names the process of the launcher that all ranks of a job on this host descend from: MPICH's proxy, else the parent.
 pub(super) fn launcher() -> String {
     let parent = parent();
-    let found = nearest(parent, stat).or_else(|| stat(parent).map(|stat| (parent, stat)));
-    found.map_or_else(
-        || format!("process {parent}"),
-        |(pid, stat)| format!("process {pid} started at {}", stat.start),
-    )
+    let named = || stat(parent).map(|stat| named(parent, &stat));
+    proxy()
+        .or_else(named)
+        .unwrap_or_else(|| format!("process {parent}"))
+}
+
+/// Names the nearest ancestor that is MPICH's proxy.
+pub(super) fn proxy() -> Option<String> {
+    nearest(parent(), stat).map(|(pid, stat)| named(pid, &stat))
+}
+
+/// The time of its start tells it from another one that had the number before.
+fn named(pid: i32, stat: &Stat) -> String {
+    format!("process {pid} started at {}", stat.start)
 }
 
 /// The names of this process's ancestors, from its parent on, as far as this process sees them.

@@ -216,7 +216,7 @@ struct Names {
     rank: &'static str,
     /// The first that is set counts.
     ranks: &'static [&'static str],
-    /// Its processes among the ancestors of the ranks: as such names begin.
+    /// Its processes among the ancestors of the ranks.
     processes: &'static [&'static str],
     local_rank: &'static str,
     local_ranks: Option<&'static str>,
@@ -291,9 +291,10 @@ static LAUNCHERS: [Names; 5] = [
 const MASTER: [&str; 4] = ["CCL_MASTER_ADDR", "CCL_MASTER_PORT", "MASTER_ADDR", "MASTER_PORT"];
 
 impl Names {
-    /// Whether a process of this name is one of the launcher's.
+    /// Whether a process of this name is one of the launcher's; `mpirun.openmpi` is, where `mpirun` is.
     fn has_process(&self, name: &str) -> bool {
-        self.processes.iter().any(|start| name.starts_with(start))
+        let first = name.split('.').next().unwrap_or(name);
+        self.processes.contains(&first)
     }
 
     fn launch(&self, variables: &Variables<'_>, ranks_name: &str) -> Result<Launch> {

@@ -27,7 +27,7 @@ mod words;
 mod tests;
 
 pub(crate) use launcher::Launch;
-#[cfg(all(test, feature = "cli"))]
+#[cfg(test)]
 pub(crate) use variables::Variables;
 
 pub(in crate::bootstrap) use between_hosts::keys_for_looking;
@@ -39,7 +39,7 @@ use crate::{
 };
 use door::Door;
 use knock::knock;
-use launcher::Spread;
+use launcher::{Launcher, Spread};
 use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
 use std::{
@@ -173,7 +173,12 @@ fn hello(launch: &Launch) -> Hello {
 /// The abstract name where the ranks of a job meet in this turn: the same for all of them, and another one for
 /// everybody else. It is no secret: who may come in is decided by the user that the kernel names.
 fn place(launch: &Launch, turn: Turn) -> String {
-    let process = (!launch.is_named()).then(ancestor::launcher);
+    let process = match launch.launcher {
+        _ if !launch.is_named() => Some(ancestor::launcher()),
+        // What names it may be an outer job's, in which there are several.
+        Launcher::Mpich => ancestor::proxy(),
+        _ => None,
+    };
     let mut hash = Sha256::new_with_prefix("ccl meeting on one host 1");
     hash.update(geteuid().as_raw().to_le_bytes());
     hash.update(turn.0.to_le_bytes());

@@ -56,7 +56,7 @@ pub(super) struct EventLoop {
     listening: bool,
     /// No descriptors were left: until when to leave the listener alone.
     rest_until: Option<Instant>,
-    /// Since when the system has let no connection in.
+    /// Since when the system has let no connection in, and why, the last time.
     refused: Option<(Instant, Errno)>,
     /// A descriptor in reserve for when the program has used up all others: so that who asks this rank what it does is answered, and
     /// word of it gets out.
