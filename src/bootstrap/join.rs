@@ -112,7 +112,7 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
             let there = interfaces::here();
             ways = joining.presence.selection.ways(&there)?;
             fastest = interfaces::fastest(&there);
-            port = Some(control.listen_tcp(joining.presence.ports.as_ref())?);
+            port = Some(control.listen_tcp(joining.presence.ports.as_ref(), |port| id.is_appointed(port))?);
             tell_interfaces(rank, ranks, &there, &ways);
         }
         Ok(Box::new(Join {

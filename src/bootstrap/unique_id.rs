@@ -157,7 +157,7 @@ impl UniqueId {
             return Ok(at);
         }
         let ports = Presence::new(Said::default())?.ports;
-        let port = control::start()?.listen_tcp(ports.as_ref())?;
+        let port = control::start()?.listen_tcp(ports.as_ref(), |_| false)?;
         Ok(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))])
     }
 
@@ -168,7 +168,7 @@ impl UniqueId {
         if ways.is_empty() {
             return Ok(Vec::new());
         }
-        let port = control.listen_tcp(presence.ports.as_ref())?;
+        let port = control.listen_tcp(presence.ports.as_ref(), |_| false)?;
         let at = |way: &Way| SocketAddr::new(way.ip(), port);
         Ok(ways.iter().take(NETWORK).map(at).collect())
     }
@@ -181,6 +181,12 @@ impl UniqueId {
     pub(crate) fn adjourn(&self, why: String) -> Result<()> {
         let comm = self.comm;
         control::start()?.post(Command::Adjourn { comm, why })
+    }
+
+    /// Whether rank 0, another process, is to listen at this port.
+    pub(super) fn is_appointed(&self, port: u16) -> bool {
+        let tcp = self.addresses.iter().filter_map(Address::tcp);
+        self.owner == Owner::AppointedRank0 && tcp.map(SocketAddr::port).any(|at| at == port)
     }
 
     /// Whether ranks can come by TCP.

@@ -1,14 +1,17 @@
 //! Threads of the library's own, and the end of the process.
 
-use super::fork;
+use super::{fork, host, per_process::PerProcess};
+use rustix::thread::gettid;
 use std::{
+    collections::BTreeSet,
+    convert::Infallible,
     ffi::{CStr, c_void},
-    io,
+    fs, io,
     mem::{self, MaybeUninit},
     panic::{AssertUnwindSafe, catch_unwind},
-    ptr,
+    process, ptr,
     sync::{
-        OnceLock,
+        Mutex, OnceLock, PoisonError,
         atomic::{
             AtomicBool, AtomicPtr,
             Ordering::{Acquire, Relaxed, Release},
@@ -138,12 +141,53 @@ extern "C" fn start<T>(work: *mut c_void) -> *mut c_void {
     };
     // SAFETY: names this thread; the text ends with NUL.
     unsafe { libc::pthread_setname_np(libc::pthread_self(), name.as_ptr()) };
-    fork::gated(|| running.store(true, Relaxed)); // which makes what the gate keeps for this thread
+    fork::gated(|| {
+        at_work(|ids| ids.insert(own_id()));
+        running.store(true, Relaxed);
+    }); // which makes what the gate keeps for this thread
     // Whoever has to say something about a panic says it within `body`.
     let _ = catch_unwind(AssertUnwindSafe(|| body(state)));
+    fork::gated(|| at_work(|ids| ids.remove(&own_id())));
     // SAFETY: as above; nothing of it is used after this.
     unsafe { &(*work).kept.over }.store(true, Release);
     ptr::null_mut()
+}
+
+/// Whether all threads that the process has left are the library's: the program's have ended, `main`'s by `pthread_exit`.
+pub(crate) fn are_alone() -> bool {
+    let main = process::id().cast_signed();
+    if host::process_state(process::id()) != Some('Z') {
+        return false; // that of `main`'s thread
+    }
+    let Ok(threads) = fs::read_dir("/proc/self/task") else {
+        return false;
+    };
+    let ids: Option<Vec<i32>> = threads
+        .map(|thread| thread.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    let librarys = |at_work: &mut BTreeSet<i32>| {
+        ids.map(|ids| ids.iter().all(|&id| id == main || at_work.contains(&id)))
+    };
+    fork::gated(|| at_work(librarys)) == Some(true)
+}
+
+/// Ends the process as the C library does when the last thread of a program ends.
+///
+/// # Errors
+/// When the system has no room for the thread that does so.
+pub(crate) fn end_process() -> io::Result<()> {
+    spawn_quiet(c"ccl-exit", (), |()| process::exit(0))
+}
+
+fn own_id() -> i32 {
+    gettid().as_raw_nonzero().get()
+}
+
+/// Looks at the ids of the library's threads, each of which is there while it works. Only within [`fork::gated`].
+fn at_work<T>(look: impl FnOnce(&mut BTreeSet<i32>) -> T) -> T {
+    static THREADS: PerProcess<Mutex<BTreeSet<i32>>> = PerProcess::new();
+    let Ok(threads) = THREADS.get_or_try_init(|| Ok::<_, Infallible>(Mutex::default()));
+    look(&mut threads.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// The last [`Work`]'s.

@@ -424,6 +424,13 @@ impl Links {
                 .is_some_and(|link| link.may_bring_more())
     }
 
+    /// `peer` has left, with all that it wants of what it was sent: of a wire that tells when a message is there, word of the last ones
+    /// may never come. Whether some was still awaited.
+    pub(crate) fn let_go(&self, peer: usize) -> bool {
+        let link = self.peers.get(peer).and_then(|link| link.plugin.get());
+        link.is_some_and(|link| link.let_go())
+    }
+
     /// Makes the sending half of the link to `peer` and hands it over.
     #[cold]
     fn open(&self, peer: usize) -> Result<(), Error> {

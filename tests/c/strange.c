@@ -1,5 +1,5 @@
 /* Programs that a library must bear: without standard streams, with interval timers, with children that outlive a call,
-   with threads that destroy, abort and guess handles while others call. */
+   with threads that destroy, abort and guess handles while others call, without threads of their own. */
 #include "ranks.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -170,6 +170,20 @@ static void destroyed_in_a_call(cclUniqueId id, int ranks, int rank) {
     OK(cclCommDestroy(shared));
 }
 
+static void *call_late(void *nothing) {
+    sleep(6); /* longer than the library goes without looking whether the program has threads */
+    reduce(shared, 2, COUNT);
+    return nothing;
+}
+
+/* The thread of `main` ends, and then the last one: so does the process, though the library's threads take no signals. */
+static void no_threads_left(cclUniqueId id, int ranks, int rank) {
+    pthread_t thread;
+    shared = init(id, ranks, rank);
+    CHECK(pthread_create(&thread, NULL, call_late, NULL) == 0);
+    pthread_exit(NULL);
+}
+
 int main(void) {
     int failed = 0;
     failed += run_ranks(3, no_standard_streams);
@@ -177,5 +191,6 @@ int main(void) {
     failed += run_ranks(2, children);
     failed += run_ranks(3, guessers);
     failed += run_ranks(2, destroyed_in_a_call);
+    failed += run_ranks(2, no_threads_left);
     return failed != 0;
 }

@@ -160,12 +160,16 @@ impl Control {
         self.address
     }
 
-    /// The TCP port where this process listens from now on: one of `range`, or any. It is the same at each call, as long as
-    /// that asks for no other range.
+    /// The TCP port where this process listens from now on: one of `range` that is not `taken` by word of mouth, or any. It is the same
+    /// at each call, as long as that asks for no other range.
     ///
     /// # Errors
     /// [`Error::Usage`] when all of the range are in use; [`Error::System`] when the system has none to give.
-    pub(super) fn listen_tcp(&self, range: Option<&RangeInclusive<u16>>) -> Result<u16, Error> {
+    pub(super) fn listen_tcp(
+        &self,
+        range: Option<&RangeInclusive<u16>>,
+        taken: impl Fn(u16) -> bool,
+    ) -> Result<u16, Error> {
         let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |port: &&u16| range.is_none_or(|range| range.contains(port));
         if let Some(&port) = ports.own.iter().find(fits) {
@@ -174,7 +178,7 @@ impl Control {
         let failed = |e| Error::system("cannot listen by TCP", e);
         let (listener, port) = match range {
             None => tcp::listen(0).map_err(failed)?,
-            Some(range) => first_free(range)?,
+            Some(range) => first_free(range, taken)?,
         };
         self.post(Command::Listen(listener))?;
         ports.own.insert(port);
@@ -242,17 +246,17 @@ impl Control {
     }
 }
 
-/// Listens at the first port of a range that nobody else uses.
+/// Listens at the first port of a range that nobody else uses, and that is not `taken`.
 ///
 /// Two processes that begin to listen at one port at the same time may both be refused: the system tells each that the other has it. So
 /// ports are in use only when they are so again after a while, which differs between processes.
-fn first_free(range: &RangeInclusive<u16>) -> Result<(ProcessFd, u16), Error> {
+fn first_free(range: &RangeInclusive<u16>, taken: impl Fn(u16) -> bool) -> Result<(ProcessFd, u16), Error> {
     let (low, high) = (range.start(), range.end());
     for lap in 0..3 {
         if lap > 0 {
             std::thread::sleep(Duration::from_millis(u64::from(std::process::id() % 32) + 1));
         }
-        for port in range.clone() {
+        for port in range.clone().filter(|&port| !taken(port)) {
             match tcp::listen(port) {
                 Err(Errno::ADDRINUSE) => (),
                 other => return other.map_err(|e| Error::system(format!("cannot listen at port {port}"), e)),

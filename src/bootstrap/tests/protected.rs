@@ -28,7 +28,7 @@ enum Flip {
 impl Relay {
     /// In front of the meeting of `id`, which is in this process.
     fn before(id: &UniqueId, flip: Flip) -> Relay {
-        let port = control::start().unwrap().listen_tcp(None).unwrap();
+        let port = control::start().unwrap().listen_tcp(None, |_| false).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let id = UniqueId {
             addresses: vec![Address::Tcp(listener.local_addr().unwrap())],

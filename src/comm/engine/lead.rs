@@ -5,7 +5,7 @@ use super::{
     reasons::{self, FIRST_QUESTION, QUESTIONS_APART, Stuck, TROUBLED_NAP},
 };
 use crate::{
-    bootstrap::Membership,
+    bootstrap::{Membership, Peer},
     exec::{
         Completion, Fault, Progress, Run, Work,
         wait::{Patience, Pause},
@@ -401,6 +401,13 @@ impl Engine {
         ask: bool,
     ) -> Result<Progress, Cause> {
         let (membership, limit) = (&*self.membership, self.timeout());
+        if floor.links.unsent() {
+            let mut to = floor.links.unsent_to();
+            to.retain(|&rank| matches!(membership.peer(rank), Peer::Left { .. }) && floor.links.let_go(rank));
+            if !to.is_empty() {
+                return self.round(floor, own, until);
+            }
+        }
         let all = stuck(floor, own.as_ref(), waited);
         let longest = all.iter().map(|one| one.waited).max().unwrap_or_default();
         let asks = floor.may_ask(longest, ask);

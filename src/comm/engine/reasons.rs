@@ -76,10 +76,19 @@ pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> 
         let first = others.next()?;
         others.all(|ended| ended.is_some()).then_some(first?)
     };
+    // Who left may have done so because it saw another one's end.
+    let first = |cause: Cause| match cause {
+        Cause::Left { .. } => (0..membership.ranks())
+            .filter(|&rank| matches!(membership.peer(rank), Peer::Dead { .. }))
+            .find_map(|rank| gone(&rank))
+            .unwrap_or(cause),
+        cause => cause,
+    };
     waits_for
         .iter()
         .find_map(gone)
         .or_else(all_gone)
+        .map(first)
         .or_else(long_dead)
         .or_else(cut_off)
 }

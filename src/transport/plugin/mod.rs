@@ -372,6 +372,11 @@ impl Link {
         self.outbound.get().is_some_and(Outbound::unsent)
     }
 
+    /// The peer has left: nobody waits for what is still to be written. Whether there was anything.
+    pub(crate) fn let_go(&self) -> bool {
+        self.outbound.get().is_some_and(|half| half.let_go(&self.hub))
+    }
+
     /// Whether more may come: the peer has not closed, or what it wrote before has not been looked for since.
     pub(crate) fn may_bring_more(&self) -> bool {
         let Some(half) = self.inbound.get() else {

@@ -276,6 +276,7 @@ impl Outbound {
         let behind = state.sent.get().wrapping_sub(number);
         let ahead = number.wrapping_sub(state.written.get());
         match (behind, ahead) {
+            _ if self.lost.get() > 0 => true, // nothing reads it any more
             (1.., 0..32) if behind <= DEPTH as u32 => state.written_early.get() >> ahead & 1 == 1,
             _ => true, // it was written, or else no later one would have been sent
         }
@@ -286,9 +287,7 @@ impl Outbound {
         let lends = |state: &SendLane| state.lent.borrow().iter().any(Option::is_some);
         if self.lanes.iter().any(lends) {
             self.ends.close("what was to be sent was withdrawn", hub);
-            self.lanes
-                .iter()
-                .for_each(|state| *state.lent.borrow_mut() = Default::default());
+            self.forget_lent();
         }
         if self.ends.are_broken() {
             self.give_up(hub);
@@ -323,6 +322,23 @@ impl Outbound {
         }
         state.released.set(now);
         Ok(())
+    }
+
+    /// The receiver has left: it has all that it wants. What tells so of the last messages may be lost with its end of the connection,
+    /// so that nobody waits for that. Whether anything was still under way.
+    pub(super) fn let_go(&self, hub: &Hub) -> bool {
+        if !self.unsent() {
+            return false;
+        }
+        self.ends.close("the receiver has left", hub);
+        self.forget_lent();
+        self.give_up(hub);
+        true
+    }
+
+    fn forget_lent(&self) {
+        let forget = |state: &SendLane| *state.lent.borrow_mut() = Default::default();
+        self.lanes.iter().for_each(forget);
     }
 
     /// Nobody waits any more for what is under way. Until then a call whose messages were lost stands still, so that it is the one

@@ -63,10 +63,14 @@ fn tested() -> Plugin {
 
 /// Links of threads by a plugin: that of the examples, if no other one is named.
 pub(crate) fn links(ranks: usize, choice: Choice) -> Vec<Links> {
+    links_by(tested(), ranks, choice)
+}
+
+fn links_by(plugin: Plugin, ranks: usize, choice: Choice) -> Vec<Links> {
     let links = inproc::links(ranks).unwrap().into_iter().enumerate();
     links
         .map(|(rank, links)| {
-            let wire = Wire::open(tested(), rank, ranks, None).unwrap();
+            let wire = Wire::open(plugin, rank, ranks, None).unwrap();
             links
                 .with_transport(choice, tcp::Settings::default())
                 .with_wire(Some(wire))
@@ -130,6 +134,7 @@ const STRICT: &str = r#"
 #define REGISTERS 1
 #define JOINS 2
 #define CREATES 3
+#define WRITES 4 /* it never tells that a write is done */
 static int strict_register(ccl_net_context *context, uint32_t device, void *address, size_t len,
                            ccl_net_memory **memory, uint64_t *key, ccl_net_error *error) {
     if (FAULT == REGISTERS && context->memory && context->memory->next)
@@ -152,6 +157,15 @@ static int strict_join(ccl_net_connection *at, const unsigned char *bytes, size_
         abort();
     return FAULT == JOINS ? fail(error, "no way", 0) : loop_join(at, bytes, len, error);
 }
+static int strict_poll(ccl_net_context *context, ccl_net_event *events, uint32_t most, uint32_t *count, ccl_net_error *error) {
+    int done = loop_poll(context, events, most, count, error);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < *count; i++)
+        if (FAULT != WRITES || events[i].kind != CCL_NET_WRITTEN)
+            events[kept++] = events[i];
+    *count = kept;
+    return done;
+}
 static void strict_close(ccl_net_context *context) {
     if (context->connections || context->memory)
         abort();
@@ -164,6 +178,7 @@ const ccl_net_plugin *ccl_net_plugin_v1(void) {
     strict.deregister_memory = strict_deregister;
     strict.create = strict_create;
     strict.join = strict_join;
+    strict.poll = strict_poll;
     strict.close = strict_close;
     return &strict;
 }
@@ -259,6 +274,28 @@ fn what_cards_know_goes_from_where_it_lies_to_where_it_is_wanted() {
     assert!(into.peek(0).unwrap().is_none() && to.addresses() != from.addresses());
     ranks[0].withdraw();
     assert!(lost.is_none() || ranks[0].trouble(1).is_some());
+}
+
+#[test]
+fn nobody_waits_for_word_of_what_one_who_left_was_sent() {
+    let (_kept, plugin) = strict("WRITES");
+    let ranks = links_by(plugin, 2, Choice::Plugin);
+    let progress = || ranks.iter().for_each(|rank| rank.progress().unwrap());
+    let (out, into) = connect(&ranks[0], &ranks[1]);
+    let len = 100_000;
+    let mut memory = SharedMemory::<u8>::new(len).unwrap();
+    let (header, body) = sample(3, 0, len);
+    memory.copy_from_slice(&body);
+    let ticket = out
+        .offer(0, header, Region::of_mut(&mut memory))
+        .unwrap()
+        .unwrap();
+    let came = (0..100_000).any(|_| (progress(), into.peek(0).unwrap().is_some()).1);
+    assert!(came && ranks[0].unsent() && !out.taken(0, ticket));
+    into.release(0);
+    assert!(ranks[0].let_go(1) && !ranks[0].let_go(1));
+    assert!(!ranks[0].unsent() && ranks[0].unsent_to().is_empty() && out.taken(0, ticket));
+    assert!(!ranks[1].let_go(0), "it has sent nothing");
 }
 
 #[test]

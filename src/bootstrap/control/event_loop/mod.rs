@@ -22,7 +22,7 @@ use crate::{
     sys::{
         fork::{self, ProcessFd},
         poll::{self, Ready},
-        socket,
+        socket, thread,
     },
     types::{Cause, Error},
 };
@@ -137,11 +137,11 @@ impl EventLoop {
     }
 
     fn serve(&mut self) -> Result<Infallible, Error> {
+        let mut heed_program = Instant::now() + HEED_PROGRAM;
         loop {
-            let limit = self
-                .next_wakeup()
-                .map(|at| at.saturating_duration_since(Instant::now()));
-            let waited = self.poller.wait(limit, &mut self.ready);
+            let wakeup = self.next_wakeup().map_or(heed_program, |at| at.min(heed_program));
+            let limit = wakeup.saturating_duration_since(Instant::now());
+            let waited = self.poller.wait(Some(limit), &mut self.ready);
             waited.map_err(|e| Error::system("epoll failed", e))?;
             // A child that was forked in the middle would have what only this thread's stack knows, as a leak, and the
             // locks that it held, such as those of memory allocators that know nothing of forks.
@@ -149,6 +149,14 @@ impl EventLoop {
             // Asking others takes a while, and this thread does not wait. A thread is not begun within the gate: it has to pass it.
             for (connection, insides) in mem::take(&mut self.looked_at) {
                 status::answer(connection, insides);
+            }
+            if Instant::now() >= heed_program {
+                heed_program = Instant::now() + HEED_PROGRAM;
+                // This thread takes no signals: without an end of its own such a process would be there for ever.
+                if thread::are_alone() {
+                    info!("all threads of the program have ended, and so does the process");
+                    let _ = thread::end_process(); // or the next time
+                }
             }
         }
     }
@@ -566,5 +574,7 @@ const RETURN: Duration = Duration::from_millis(500);
 const LAST_BREATHS: u32 = 10;
 /// For how long all ways to a parent must be closed before it counts as lost.
 const CLOSED: Duration = Duration::from_secs(20);
+/// How often to see whether the program still has threads.
+const HEED_PROGRAM: Duration = Duration::from_secs(5);
 /// How long to leave the listener alone when there are no descriptors.
 const REST: Duration = Duration::from_millis(100);
