@@ -42,6 +42,8 @@ pub(crate) struct Work<'m> {
     pub(crate) scratch: Region<'m>,
     /// Whether the output goes past the caches: it is long, and not read again.
     pub(crate) streams: bool,
+    /// Whether the same goes for what is written for other ranks to read, however near they are.
+    pub(crate) past: bool,
     /// Which sends may be left where they lie until the peer takes them; `None`: none, all are copied.
     pub(crate) lend: Option<Lend<'m>>,
     /// Who takes parts of what is copied and reduced, if that pays.

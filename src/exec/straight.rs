@@ -268,7 +268,7 @@ impl Leg {
             first = first.or(Some(link));
         }
         let mut stores: SmallVec<[Region<'_>; 2]> = self.stores.iter().map(|&at| place(at)).collect();
-        let far = is_far(wires, self.sends.iter().copied());
+        let far = work.past || is_far(wires, self.sends.iter().copied());
         let sends_first = self.how == How::Copy && !self.sends.is_empty() && sends_first(bytes);
         let later = match sends_first {
             true => std::mem::take(&mut stores),

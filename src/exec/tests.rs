@@ -159,6 +159,7 @@ impl Trial<'_> {
                 output,
                 scratch: Region::of_mut(scratch),
                 streams: seed.is_multiple_of(3),
+                past: seed.is_multiple_of(4),
                 lend: self.proof.map(|proof| Lend {
                     proof,
                     rank: r,
@@ -437,6 +438,7 @@ fn a_message_that_is_not_to_be_had_any_more_is_waited_for() {
             output,
             scratch: Region::empty(),
             streams: false,
+            past: false,
             lend: Some(Lend {
                 proof: &proof,
                 rank,

@@ -4,7 +4,7 @@
 //! ranks share cores, that of all ranks' work divided by the cores, if it is more.
 //!
 //! ```text
-//! time = call + rounds·α·s² + lead·β + max(work of the busiest rank, work of all ranks / cores) + links·λ
+//! time = call + rounds·α·s² + (lead + moved·s)·β + max(work of the busiest rank, work of all ranks / cores) + links·λ
 //! work = messages·o + (bytes − those spared)·β + bytes reduced·γ
 //! ```
 //!
@@ -117,6 +117,9 @@ pub(crate) struct Counts {
     pub(crate) message: f64,
     /// Bytes that go one after the other from rank to rank before the last has work: a pipeline's first tile.
     pub(crate) lead: f64,
+    /// Bytes that a rank of an all-to-all copies into scratch memory or out of it, neither received nor sent by that step. What other
+    /// collectives copy so is little beside their messages, and not counted.
+    pub(crate) moved: f64,
     /// Whether it is done by the general executor: it has several channels, or messages whose bytes do not lie in one piece.
     pub(crate) general: bool,
     /// What the busiest rank does.
@@ -146,6 +149,7 @@ impl Counts {
         peers: 0.0,
         message: 0.0,
         lead: 0.0,
+        moved: 0.0,
         general: false,
         busiest: Work::NONE,
         all: Work::NONE,
@@ -489,8 +493,7 @@ impl Machine {
     /// flight, a rank whose turn it is writes as many as it may, and what others are to read has left the cache before their turn.
     /// Where messages go from rank to rank one after the other, several in flight let all be at work.
     fn crowded_tile(&self, load: &Load, counts: &Counts) -> Option<TileBytes> {
-        let is_crowd =
-            self.tile == TileBytes::SHARED_MEMORY && self.groups.is_none() && load.ranks > self.cores;
+        let is_crowd = self.shares_memory() && self.groups.is_none() && load.ranks > self.cores;
         if !is_crowd || counts.rounds > 2.0 || counts.lead > 0.0 {
             return None;
         }
@@ -531,6 +534,11 @@ impl Machine {
 
     pub(crate) fn cores(&self) -> usize {
         self.cores
+    }
+
+    /// Whether all messages go through shared memory.
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.tile == TileBytes::SHARED_MEMORY
     }
 
     /// What ranks that share cores most likely take from each other's memory.
@@ -587,7 +595,12 @@ impl Machine {
         let tiles = self
             .crowded_tile(load, counts)
             .map_or(self.tile.most * choose::IN_FLIGHT, TileBytes::in_flight);
-        let in_flight = self.written_a_core(ranks, counts, tiles, costs.shares);
+        // Between hosts that is nothing beside what is sent.
+        let moved = match self.shares_memory() {
+            true => counts.moved * ranks_a_core,
+            false => 0.0,
+        };
+        let in_flight = self.written_a_core(ranks, counts, tiles, costs.shares) + moved;
         let cold = if in_flight > self.cache { self.cold } else { 1.0 };
         let far = match load.bytes() * ranks_a_core > self.cache {
             true => self.far,
@@ -629,7 +642,7 @@ impl Machine {
         Parts {
             latency: counts.rounds * costs.round * turns,
             messages: work.messages + links,
-            bytes: work.bytes + counts.lead * byte,
+            bytes: work.bytes + (counts.lead + moved) * byte,
             reduction: work.reduction,
         }
     }
@@ -714,17 +727,17 @@ mod tests {
     use crate::plan::{
         algo::{ALGORITHMS, Algorithm, Request, fitting},
         layout::Layout,
-        schedule::{How, Item, LoopVars, Schedule, Source, Step},
+        schedule::{Buffer, How, Item, LoopVars, Schedule, Slice, Source, Step},
     };
 
-    /// What a rank's schedule does with a vector.
-    fn work(schedule: &Schedule, load: &Load) -> Work {
+    /// What a rank's schedule does with a vector, and the bytes that it moves.
+    fn work(schedule: &Schedule, load: &Load) -> (Work, f64) {
         let layout = Layout {
             count: load.count,
             blocks: schedule.blocks as usize,
             grains: schedule.grains as usize,
         };
-        let mut work = Work::NONE;
+        let (mut work, mut moved) = (Work::NONE, 0.0);
         let mut step = |step: &Step, vars: &LoopVars| {
             let grain = |k| step.shape().unwrap().position(k, vars, schedule.total_grains());
             let grains = 0..step.shape().unwrap().grains();
@@ -743,6 +756,14 @@ mod tests {
                 work.reduced += (step.sources.len() - 1) as f64 * bytes;
             }
             assert!(step.how != How::Copy || step.sources.len() == 1);
+            let is_scratch = |slice: &Slice| slice.buffer == Buffer::Scratch;
+            let moves = match &step.sources[..] {
+                [Source::Slice(from)] if step.sends.is_empty() => {
+                    is_scratch(from) || step.stores.iter().any(is_scratch)
+                }
+                _ => false,
+            };
+            moved += if moves { bytes } else { 0.0 };
         };
         for item in schedule.channels.iter().flatten() {
             match item {
@@ -759,7 +780,7 @@ mod tests {
                 }
             }
         }
-        work
+        (work, moved)
     }
 
     fn has_channels(algorithm: &Algorithm, load: &Load) -> bool {
@@ -771,7 +792,7 @@ mod tests {
         load.ranks > 1 && (algorithm.build)(&request).channels.len() > 1
     }
 
-    fn each_work(algorithm: &Algorithm, load: &Load) -> Vec<Work> {
+    fn each_work(algorithm: &Algorithm, load: &Load) -> Vec<(Work, f64)> {
         let request = |rank| Request {
             collective: load.collective,
             ranks: load.ranks,
@@ -792,7 +813,11 @@ mod tests {
                     for algorithm in fitting(collective) {
                         let counts = (algorithm.counts)(&load);
                         let what = format!("{} {load:?}", algorithm.name);
-                        let works = each_work(algorithm, &load);
+                        let (works, moved): (Vec<Work>, Vec<f64>) =
+                            each_work(algorithm, &load).into_iter().unzip();
+                        if collective == Collective::AlltoAll {
+                            assert_eq!(counts.moved, moved.into_iter().fold(0.0, f64::max), "{what}");
+                        }
                         assert!(counts.general || !has_channels(algorithm, &load), "{what}");
                         let total = |of: fn(&Work) -> f64| works.iter().map(of).sum::<f64>();
                         let numbers: [fn(&Work) -> f64; 4] =

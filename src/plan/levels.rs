@@ -27,6 +27,7 @@ impl Counts {
         let mut sum = self.beside(next);
         sum.rounds = self.rounds + next.rounds;
         sum.lead = self.lead + next.lead;
+        sum.moved = self.moved + next.moved;
         sum.busiest = self.busiest;
         sum.busiest.add(&next.busiest);
         sum
@@ -39,6 +40,7 @@ impl Counts {
             peers: self.peers.max(other.peers),
             message: self.message.max(other.message),
             lead: self.lead.max(other.lead),
+            moved: self.moved.max(other.moved),
             general: self.general || other.general,
             ..*self
         };

@@ -233,6 +233,7 @@ impl Placed {
             output,
             scratch: Region::of_mut(scratch),
             streams: output.len() >= plan.streamed && !is_at_hand,
+            past: plan.past,
             lend,
             helpers: plan.helpers.as_ref(),
         }

@@ -118,7 +118,7 @@ impl Run {
             let route = route(wires, peer, lane, bytes, offer)?;
             let sent = match (route, wires.to(peer)) {
                 (Route::Room(room), Ok(Some(link))) => {
-                    self.refill(work, i, step, &room, link.is_far());
+                    self.refill(work, i, step, &room, work.past || link.is_far());
                     link.commit(lane, header);
                     true
                 }

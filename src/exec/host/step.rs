@@ -93,7 +93,7 @@ impl Run {
         let landing = landing(work, step, track, &routes);
         let brought = bring(wires, lane, messages, landing, &mut fetched)?;
         let lost = brought.and_then(|bodies| {
-            let far = is_far(wires, self.tracks[i].sends(step, work.ranks()));
+            let far = work.past || is_far(wires, self.tracks[i].sends(step, work.ranks()));
             self.compute(work, i, step, &bodies, &routes, (bytes, far));
             bodies.end()
         });

@@ -245,6 +245,7 @@ impl Trial<'_> {
                 output: received.part(held.output.start * size, held.output.len() * size),
                 scratch: Region::of_mut(scratch),
                 streams: false,
+                past: false,
                 lend: None,
                 helpers: None,
             });

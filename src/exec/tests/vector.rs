@@ -116,6 +116,7 @@ impl<'a> Trial<'a> {
                 output,
                 scratch: Region::empty(),
                 streams: false,
+                past: false,
                 lend: self.of.proof.map(|proof| Lend {
                     proof,
                     rank,

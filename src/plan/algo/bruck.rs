@@ -84,6 +84,7 @@ fn all_gather_counts(load: &Load) -> Counts {
         peers: rounds,
         message: block * (ranks / 2.0).ceil(),
         lead: 0.0,
+        moved: 0.0,
         general: !super::is_paired(load.ranks),
         busiest: each,
         all: Work {
@@ -189,6 +190,7 @@ fn all_to_all_counts(load: &Load) -> Counts {
         peers: distances(load.ranks).count() as f64,
         message: block * longest as f64,
         lead: 0.0,
+        moved: 2.0 * (ranks - 1.0) * block,
         general: true,
         busiest: each,
         all: Work {

@@ -83,6 +83,7 @@ fn counts(load: &Load) -> Counts {
         peers: 1.0,
         message: bytes,
         lead,
+        moved: 0.0,
         general: false,
         busiest: Work {
             messages,

@@ -165,6 +165,7 @@ fn counts(load: &Load) -> Counts {
         peers: others,
         message,
         lead: 0.0,
+        moved: 0.0,
         general: false,
         busiest: Work {
             messages,
@@ -213,6 +214,7 @@ fn two_shot_counts(load: &Load) -> Counts {
         peers: others,
         message: block,
         lead: 0.0,
+        moved: 0.0,
         general: false,
         busiest: Work {
             messages,

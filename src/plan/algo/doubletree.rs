@@ -226,6 +226,7 @@ fn counts(load: &Load) -> Counts {
         message: (half * load.element) as f64,
         // Each rank on the way receives it once and sends it twice.
         lead: 3.0 * (rounds - 1.0) * tile,
+        moved: 0.0,
         general: true,
         busiest,
         all,

@@ -134,6 +134,7 @@ fn counts(load: &Load) -> Counts {
         peers: rounds + folds,
         message: bytes,
         lead: 0.0,
+        moved: 0.0,
         general: false,
         busiest: work(rounds + folds, rounds + folds),
         all: work(exchanges + 2.0 * pairs, exchanges + pairs),

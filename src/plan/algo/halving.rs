@@ -148,6 +148,7 @@ fn counts(load: &Load) -> Counts {
         peers: rounds + folds,
         message: if core.pairs > 0 { whole } else { whole / 2.0 },
         lead: 0.0,
+        moved: 0.0,
         general: false,
         busiest,
         all,

@@ -51,6 +51,7 @@ fn counts(load: &Load) -> Counts {
         peers: others,
         message: bytes,
         lead: 0.0,
+        moved: 0.0,
         general: false,
         busiest: work(1.0),
         all: work(ranks),

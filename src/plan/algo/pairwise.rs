@@ -117,6 +117,7 @@ fn counts(load: &Load) -> Counts {
         peers: others,
         message: block,
         lead: 0.0,
+        moved: 0.0,
         general: false,
         busiest: work(1.0),
         all: work(ranks),

@@ -139,6 +139,7 @@ fn counts(load: &Load) -> Counts {
         peers: rounds,
         message: block * (load.ranks / 2) as f64,
         lead: 0.0,
+        moved: 0.0,
         general: true,
         busiest: each,
         all: each.times(ranks),

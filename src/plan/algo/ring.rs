@@ -124,6 +124,7 @@ fn counts(load: &Load) -> Counts {
         peers: 1.0,
         message: block,
         lead: 0.0,
+        moved: 0.0,
         general: false,
         busiest: Work {
             messages,

@@ -247,6 +247,7 @@ fn counts(load: &Load, radix: usize) -> Counts {
             peers: children,
             message: block * longest.unwrap_or(0) as f64,
             lead: block * others / (radix as f64 - 1.0),
+            moved: 0.0,
             general: false,
             busiest: busiest_of_blocks(tree, block),
             all: Work {
@@ -267,6 +268,7 @@ fn counts(load: &Load, radix: usize) -> Counts {
         peers: children,
         message: bytes,
         lead: 0.0,
+        moved: 0.0,
         general: false,
         busiest: Work {
             messages: children,
