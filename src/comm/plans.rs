@@ -62,8 +62,8 @@ pub(super) struct Prepared {
     pub(super) straight: Option<Straight>,
     /// Bytes of the shortest output that goes past the caches; none does that is read again.
     pub(super) streamed: usize,
-    /// Whether what is written for other ranks goes past the caches.
-    pub(super) past: bool,
+    /// Bytes of the shortest vector, that is of the longer buffer, of which what is written for other ranks does.
+    pub(super) past: usize,
     /// Which messages may be left where they lie, if some are long enough.
     pub(super) lends: Option<Lends>,
     /// Who takes parts of what is copied and reduced, if it is so much that it pays.
@@ -248,7 +248,7 @@ impl Plans {
                 channels: extent.channels,
                 straight,
                 streamed,
-                past: goes_past(&load, machine),
+                past: past_from(&load, machine),
                 lends,
                 helpers,
             };
@@ -326,36 +326,28 @@ fn share_of(bytes: usize, load: &Load, machine: &Machine) -> usize {
     bytes / load.ranks.div_ceil(machine.cores()).max(1)
 }
 
-/// Whether what is written for other ranks goes past the caches, however near they are ([`Work::past`](crate::exec::Work::past)).
+/// Bytes of the shortest vector, as long as the longer of a rank's two buffers, of which a rank writes what others are to read past the
+/// caches, however near they are ([`Work::past`](crate::exec::Work::past)).
 ///
 /// Where cores keep what they have read, it takes long to write there again what several have read, or what left this core's cache
 /// before others had their turn. Measured on an AMD EPYC (family 25, model 17) with 2 cores near each other, medians of 3 and ranges of
 /// two or three times, past the caches to plain: broadcast of 2 ranks, 256 KiB 0.97 to 1, 1 and 4 MiB 0.77 to 0.85; of 4 ranks, 64 KiB
-/// to 4 MiB 0.64 to 0.76; of 8 0.78 to 1. All-to-all of 8 ranks, 256 KiB 0.94 to 1.15, 512 KiB 0.73 and 0.93, 1 MiB 0.68 to 0.78, 4 MiB 0.76
+/// to 4 MiB 0.64 to 0.76; of 8 0.78 to 1. All-to-all of 8 ranks, 256 KiB 0.94 to 1.2, 512 KiB 0.73 and 0.93, 1 MiB 0.68 to 0.78, 4 MiB 0.76
 /// to 0.93; but of 2 and 4 ranks 1 to 1.6, of 5 and 6 0.65 to 1.4. Scatter of 2 and 4 ranks, 1 MiB 0.63 to 0.68, 4 MiB 0.82 to 0.99; but
 /// 256 KiB 1 to 1.5, and of 8 ranks 1. Gather, and all that reduces, 1 to 2.6.
-fn goes_past(load: &Load, machine: &Machine) -> bool {
+fn past_from(load: &Load, machine: &Machine) -> usize {
     if cache::keeps_what_it_reads().is_none() || !machine.shares_memory() {
-        return false;
+        return usize::MAX;
     }
-    let (bytes, ranks_a_core) = (load.bytes() as usize, load.ranks.div_ceil(machine.cores()));
+    let ranks_a_core = load.ranks.div_ceil(machine.cores());
     match load.collective.plain() {
-        Collective::Broadcast { .. } if ranks_a_core > 1 => bytes >= BROADCAST_PAST,
-        Collective::Broadcast { .. } => (LONG_PAST..STREAMED).contains(&bytes),
-        Collective::Scatter { .. } => ranks_a_core <= 2 && bytes / load.ranks >= BLOCK_PAST,
-        Collective::AlltoAll => ranks_a_core >= 4 && bytes.saturating_mul(ranks_a_core) >= EXCHANGE_PAST,
-        _ => false,
+        Collective::Broadcast { .. } if ranks_a_core > 1 => 64 << 10,
+        Collective::Broadcast { .. } => 1 << 20,
+        Collective::Scatter { .. } if ranks_a_core <= 2 => load.ranks * (256 << 10),
+        Collective::AlltoAll if ranks_a_core >= 4 => (2 << 20) / ranks_a_core,
+        _ => usize::MAX,
     }
 }
-
-/// Bytes of a vector that goes past the caches so, where ranks share cores.
-const BROADCAST_PAST: usize = 64 << 10;
-/// And where each has one.
-const LONG_PAST: usize = 1 << 20;
-/// Bytes of a block that does.
-const BLOCK_PAST: usize = 256 << 10;
-/// Bytes that the ranks of a core send of an all-to-all that does.
-const EXCHANGE_PAST: usize = 2 << 20;
 
 /// Bytes of an all-to-all's block from which on it is better taken where ranks share cores. Between 8 ranks, copied twice -> once,
 /// blocks of 8 KiB took 42 -> 92 us, of 32 KiB 222 -> 182; between 4 ranks, of 16 KiB 16.5 -> 17.6 us.

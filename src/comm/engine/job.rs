@@ -233,7 +233,7 @@ impl Placed {
             output,
             scratch: Region::of_mut(scratch),
             streams: output.len() >= plan.streamed && !is_at_hand,
-            past: plan.past,
+            past: vector >= plan.past,
             lend,
             helpers: plan.helpers.as_ref(),
         }
