@@ -248,8 +248,8 @@ fn ports_are_taken_from_a_range_until_there_are_none() {
         return;
     };
     ran.check();
-    // The port where rank 0 will listen is left to it, though others come first.
-    let script = format!("export CCL_PORT_RANGE=29500-29502\n[ $RANK != 0 ] || sleep 1\n{SHORT}");
+    // The port where rank 0 will listen, one above MASTER_PORT, is left to it, though others come first.
+    let script = format!("export CCL_PORT_RANGE=29501-29503\n[ $RANK != 0 ] || sleep 1\n{SHORT}");
     let Some(ran) = run("--hosts 2 --ranks 2", &script) else {
         return;
     };

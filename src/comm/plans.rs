@@ -331,7 +331,7 @@ fn share_of(bytes: usize, load: &Load, machine: &Machine) -> usize {
 ///
 /// Where cores keep what they have read, it takes long to write there again what several have read, or what left this core's cache
 /// before others had their turn. Measured on an AMD EPYC (family 25, model 17) with 2 cores near each other, medians of 3 and ranges of
-/// two or three times, past the caches to plain: broadcast of 2 ranks, 256 KiB 0.97 to 1, 1 and 4 MiB 0.77 to 0.85; of 4 ranks, 64 KiB
+/// two or three times, past the caches to plain: broadcast of 2 ranks, 256 KiB 0.97 to 1, 1 to 64 MiB 0.67 to 0.92; of 4 ranks, 64 KiB
 /// to 4 MiB 0.64 to 0.76; of 8 0.78 to 1. All-to-all of 8 ranks, 256 KiB 0.94 to 1.2, 512 KiB 0.73 and 0.93, 1 MiB 0.68 to 0.78, 4 MiB 0.76
 /// to 0.93; but of 2 and 4 ranks 1 to 1.6, of 5 and 6 0.65 to 1.4. Scatter of 2 and 4 ranks, 1 MiB 0.63 to 0.68, 4 MiB 0.82 to 0.99; but
 /// 256 KiB 1 to 1.5, and of 8 ranks 1. Gather, and all that reduces, 1 to 2.6.

@@ -3,7 +3,7 @@
 use super::engine::{Engine, Gate, Start};
 use crate::{
     exec::{Completion, Outcome},
-    sys::thread::spawn_quiet,
+    sys::thread::{self, spawn_quiet},
     types::{Cause, Error, Result},
 };
 use std::{
@@ -286,6 +286,7 @@ fn callback_thread() -> Result<Sender<Call>> {
     let (sender, calls) = channel::<Call>();
     // Taken by the thread, which drops it: what a thread is given is not dropped.
     spawn_quiet(c"ccl-callbacks", Some(calls), |calls| {
+        thread::is_the_programs();
         for call in calls.take().into_iter().flatten() {
             let outcome = call.failure.map_or(Ok(()), |cause| Err(Error::Failed(cause)));
             // What it throws is its own affair; the stream goes on.

@@ -536,7 +536,7 @@ impl Machine {
         self.cores
     }
 
-    /// Whether all messages go through shared memory.
+    /// Whether its constants are those of messages through shared memory, between ranks that are processes.
     pub(crate) fn shares_memory(&self) -> bool {
         self.tile == TileBytes::SHARED_MEMORY
     }
@@ -596,9 +596,11 @@ impl Machine {
             .crowded_tile(load, counts)
             .map_or(self.tile.most * choose::IN_FLIGHT, TileBytes::in_flight);
         // Between hosts that is nothing beside what is sent.
-        let moved = match self.shares_memory() {
-            true => counts.moved * ranks_a_core,
-            false => 0.0,
+        let is_one_host = [TileBytes::SHARED_MEMORY, TileBytes::READ].contains(&self.tile);
+        let moved = if is_one_host {
+            counts.moved * ranks_a_core
+        } else {
+            0.0
         };
         let in_flight = self.written_a_core(ranks, counts, tiles, costs.shares) + moved;
         let cold = if in_flight > self.cache { self.cold } else { 1.0 };

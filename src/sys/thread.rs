@@ -171,6 +171,11 @@ pub(crate) fn are_alone() -> bool {
     fork::gated(|| at_work(librarys)) == Some(true)
 }
 
+/// From here on this thread, one of [`spawn_quiet`]'s, runs the program's code, and counts as the program's.
+pub(crate) fn is_the_programs() {
+    fork::gated(|| at_work(|ids| ids.remove(&own_id())));
+}
+
 /// Ends the process as the C library does when the last thread of a program ends.
 ///
 /// # Errors

@@ -160,8 +160,8 @@ impl Control {
         self.address
     }
 
-    /// The TCP port where this process listens from now on: one of `range` that is not `taken` by word of mouth, or any. It is the same
-    /// at each call, as long as that asks for no other range.
+    /// The TCP port where this process listens from now on: one of `range`, if possible none that another one is to have (`taken`), or any.
+    /// It is the same at each call, as long as that asks for no other range.
     ///
     /// # Errors
     /// [`Error::Usage`] when all of the range are in use; [`Error::System`] when the system has none to give.
@@ -246,17 +246,18 @@ impl Control {
     }
 }
 
-/// Listens at the first port of a range that nobody else uses, and that is not `taken`.
+/// Listens at the first port of a range that nobody else uses; at one that is `taken` only if all others are in use.
 ///
 /// Two processes that begin to listen at one port at the same time may both be refused: the system tells each that the other has it. So
 /// ports are in use only when they are so again after a while, which differs between processes.
 fn first_free(range: &RangeInclusive<u16>, taken: impl Fn(u16) -> bool) -> Result<(ProcessFd, u16), Error> {
     let (low, high) = (range.start(), range.end());
+    let others = || range.clone().filter(|&port| !taken(port));
     for lap in 0..3 {
         if lap > 0 {
             std::thread::sleep(Duration::from_millis(u64::from(std::process::id() % 32) + 1));
         }
-        for port in range.clone().filter(|&port| !taken(port)) {
+        for port in others().chain(range.clone().filter(|&port| taken(port))) {
             match tcp::listen(port) {
                 Err(Errno::ADDRINUSE) => (),
                 other => return other.map_err(|e| Error::system(format!("cannot listen at port {port}"), e)),

@@ -463,7 +463,7 @@ impl Engine {
                     && other.waited >= one.waited
             };
             if still.iter().any(same) && !reasons::under_way(membership, &floor.links, &cause) {
-                return Err(reasons::raise(membership, cause));
+                return Err(reasons::raise(membership, reasons::first_of(membership, cause)));
             }
             match progress {
                 Progress::Done => return Ok(progress),

@@ -76,21 +76,29 @@ pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> 
         let first = others.next()?;
         others.all(|ended| ended.is_some()).then_some(first?)
     };
-    // Who left may have done so because it saw another one's end.
-    let first = |cause: Cause| match cause {
-        Cause::Left { .. } => (0..membership.ranks())
-            .filter(|&rank| matches!(membership.peer(rank), Peer::Dead { .. }))
-            .find_map(|rank| gone(&rank))
-            .unwrap_or(cause),
-        cause => cause,
-    };
     waits_for
         .iter()
         .find_map(gone)
         .or_else(all_gone)
-        .map(first)
         .or_else(long_dead)
         .or_else(cut_off)
+}
+
+/// What is told of `cause`, for which something is given up: who left may have done so because it saw another one's end.
+pub(super) fn first_of(membership: &Membership, cause: Cause) -> Cause {
+    let Cause::Left { seen_by, during, .. } = cause else {
+        return cause;
+    };
+    let lost = |rank: usize| match membership.peer(rank) {
+        Peer::Dead { how, .. } => Some(Cause::Lost {
+            rank: rank as u32,
+            how,
+            seen_by,
+            during,
+        }),
+        Peer::Alive | Peer::Left { .. } => None,
+    };
+    (0..membership.ranks()).find_map(lost).unwrap_or(cause)
 }
 
 /// Whether what the rank that `cause` is about had sent may still come: by TCP it may be overtaken by word of its end. The

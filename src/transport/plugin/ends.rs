@@ -204,6 +204,7 @@ impl Ends {
     /// Destroys them: from here on nothing is read or written by them.
     pub(super) fn close(&self, why: &str, hub: &Hub) {
         self.ends.iter().for_each(End::close);
+        self.waiting.iter().for_each(|line| line.borrow_mut().clear());
         self.fail(why.to_owned(), hub);
     }
 

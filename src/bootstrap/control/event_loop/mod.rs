@@ -137,11 +137,11 @@ impl EventLoop {
     }
 
     fn serve(&mut self) -> Result<Infallible, Error> {
-        let mut heed_program = Instant::now() + HEED_PROGRAM;
+        let mut heed_program = Some(Instant::now() + HEED_PROGRAM);
         loop {
-            let wakeup = self.next_wakeup().map_or(heed_program, |at| at.min(heed_program));
-            let limit = wakeup.saturating_duration_since(Instant::now());
-            let waited = self.poller.wait(Some(limit), &mut self.ready);
+            let wakeup = self.next_wakeup().into_iter().chain(heed_program).min();
+            let limit = wakeup.map(|at| at.saturating_duration_since(Instant::now()));
+            let waited = self.poller.wait(limit, &mut self.ready);
             waited.map_err(|e| Error::system("epoll failed", e))?;
             // A child that was forked in the middle would have what only this thread's stack knows, as a leak, and the
             // locks that it held, such as those of memory allocators that know nothing of forks.
@@ -150,12 +150,12 @@ impl EventLoop {
             for (connection, insides) in mem::take(&mut self.looked_at) {
                 status::answer(connection, insides);
             }
-            if Instant::now() >= heed_program {
-                heed_program = Instant::now() + HEED_PROGRAM;
+            if heed_program.is_some_and(|at| Instant::now() >= at) {
+                heed_program = Some(Instant::now() + HEED_PROGRAM);
                 // This thread takes no signals: without an end of its own such a process would be there for ever.
-                if thread::are_alone() {
+                if fork::gated(thread::are_alone) && thread::end_process().is_ok() {
                     info!("all threads of the program have ended, and so does the process");
-                    let _ = thread::end_process(); // or the next time
+                    heed_program = None;
                 }
             }
         }
