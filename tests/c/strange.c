@@ -176,6 +176,11 @@ static void *call_late(void *nothing) {
     return nothing;
 }
 
+/* For the leak sanitizer, where that is: in a forked process it does not find the memory of `main`'s thread, and takes what the C library
+   keeps there for lost where another thread ends the process. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void) { return "leak:__cxa_thread_atexit_impl\n"; }
+
 /* The thread of `main` ends, and then the last one: so does the process, though the library's threads take no signals. */
 static void no_threads_left(cclUniqueId id, int ranks, int rank) {
     pthread_t thread;
