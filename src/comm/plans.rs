@@ -344,7 +344,7 @@ fn past_from(load: &Load, machine: &Machine) -> usize {
         Collective::Broadcast { .. } if ranks_a_core > 1 => 64 << 10,
         Collective::Broadcast { .. } => 1 << 20,
         Collective::Scatter { .. } if ranks_a_core <= 2 => load.ranks * (256 << 10),
-        Collective::AlltoAll if ranks_a_core >= 4 => (2 << 20) / ranks_a_core,
+        Collective::AlltoAll if ranks_a_core >= 4 => share_of(2 << 20, load, machine),
         _ => usize::MAX,
     }
 }

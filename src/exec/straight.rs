@@ -268,7 +268,7 @@ impl Leg {
             first = first.or(Some(link));
         }
         let mut stores: SmallVec<[Region<'_>; 2]> = self.stores.iter().map(|&at| place(at)).collect();
-        let far = work.past || is_far(wires, self.sends.iter().copied());
+        let far = goes_past(work, wires, self.sends.iter().copied());
         let sends_first = self.how == How::Copy && !self.sends.is_empty() && sends_first(bytes);
         let later = match sends_first {
             true => std::mem::take(&mut stores),
@@ -336,10 +336,14 @@ fn body<'l, L: Link>(
     Ok(message.body.here().filter(|_| is_right).ok_or(Ran::Strange))
 }
 
-/// Whether one of these peers is far away, for which what is written had better go past the caches.
+/// Whether what is written for these peers had better go past the caches: the call says so, or one of them is far away.
 #[inline]
-pub(super) fn is_far<W: Wires>(wires: &W, mut peers: impl Iterator<Item = usize>) -> bool {
-    peers.any(|peer| wires.made_to(peer).is_some_and(Link::is_far))
+pub(super) fn goes_past<W: Wires>(
+    work: &Work<'_>,
+    wires: &W,
+    mut peers: impl Iterator<Item = usize>,
+) -> bool {
+    work.past || peers.any(|peer| wires.made_to(peer).is_some_and(Link::is_far))
 }
 
 /// Where `slice` lies, and how many elements it has, if each tile's part of it is in one piece.

@@ -153,10 +153,11 @@ extern "C" fn start<T>(work: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Whether all threads that the process has left are the library's: the program's have ended, `main`'s by `pthread_exit`.
+/// Whether all threads that the process has left are the library's: the program's have ended, `main`'s by `pthread_exit`. Only within
+/// [`fork::gated`].
 pub(crate) fn are_alone() -> bool {
-    let main = process::id().cast_signed();
-    if host::process_state(process::id()) != Some('Z') {
+    let main = process::id();
+    if host::process_state(main) != Some('Z') {
         return false; // that of `main`'s thread
     }
     let Ok(threads) = fs::read_dir("/proc/self/task") else {
@@ -166,9 +167,12 @@ pub(crate) fn are_alone() -> bool {
         .map(|thread| thread.ok()?.file_name().to_str()?.parse().ok())
         .collect();
     let librarys = |at_work: &mut BTreeSet<i32>| {
-        ids.map(|ids| ids.iter().all(|&id| id == main || at_work.contains(&id)))
+        ids.map(|ids| {
+            ids.iter()
+                .all(|&id| id.cast_unsigned() == main || at_work.contains(&id))
+        })
     };
-    fork::gated(|| at_work(librarys)) == Some(true)
+    at_work(librarys) == Some(true)
 }
 
 /// From here on this thread, one of [`spawn_quiet`]'s, runs the program's code, and counts as the program's.

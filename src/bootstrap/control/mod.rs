@@ -252,12 +252,13 @@ impl Control {
 /// ports are in use only when they are so again after a while, which differs between processes.
 fn first_free(range: &RangeInclusive<u16>, taken: impl Fn(u16) -> bool) -> Result<(ProcessFd, u16), Error> {
     let (low, high) = (range.start(), range.end());
-    let others = || range.clone().filter(|&port| !taken(port));
+    let mut ports: Vec<u16> = range.clone().collect();
+    ports.sort_by_key(|&port| taken(port)); // stable: in their order, with these behind the others
     for lap in 0..3 {
         if lap > 0 {
             std::thread::sleep(Duration::from_millis(u64::from(std::process::id() % 32) + 1));
         }
-        for port in others().chain(range.clone().filter(|&port| taken(port))) {
+        for &port in &ports {
             match tcp::listen(port) {
                 Err(Errno::ADDRINUSE) => (),
                 other => return other.map_err(|e| Error::system(format!("cannot listen at port {port}"), e)),

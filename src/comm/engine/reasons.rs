@@ -86,19 +86,10 @@ pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> 
 
 /// What is told of `cause`, for which something is given up: who left may have done so because it saw another one's end.
 pub(super) fn first_of(membership: &Membership, cause: Cause) -> Cause {
-    let Cause::Left { seen_by, during, .. } = cause else {
-        return cause;
-    };
-    let lost = |rank: usize| match membership.peer(rank) {
-        Peer::Dead { how, .. } => Some(Cause::Lost {
-            rank: rank as u32,
-            how,
-            seen_by,
-            during,
-        }),
-        Peer::Alive | Peer::Left { .. } => None,
-    };
-    (0..membership.ranks()).find_map(lost).unwrap_or(cause)
+    match cause {
+        Cause::Left { during, .. } => dead_for(Duration::ZERO, membership, during).unwrap_or(cause),
+        cause => cause,
+    }
 }
 
 /// Whether what the rank that `cause` is about had sent may still come: by TCP it may be overtaken by word of its end. The
@@ -181,8 +172,13 @@ pub(super) fn late(membership: &Membership, stuck: &Stuck, after: Duration) -> C
 /// The loss of a rank that was seen some time ago. Until then what it had sent may be all that a call needs of it, even
 /// one that has not begun here.
 pub(super) fn long_dead(membership: &Membership, during: Option<Operation>) -> Option<Cause> {
+    dead_for(GRACE, membership, during)
+}
+
+/// The loss of a rank that was seen so long ago or longer.
+fn dead_for(least: Duration, membership: &Membership, during: Option<Operation>) -> Option<Cause> {
     (0..membership.ranks()).find_map(|rank| match membership.peer(rank) {
-        Peer::Dead { how, since } if since.elapsed() >= GRACE => {
+        Peer::Dead { how, since } if since.elapsed() >= least => {
             let seen_by = membership.rank() as u32;
             Some(Cause::Lost {
                 rank: rank as u32,

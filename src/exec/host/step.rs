@@ -9,7 +9,7 @@ use crate::{
     exec::{
         bodies::{Bodies, bring},
         memory::Work,
-        straight::is_far,
+        straight::goes_past,
         track::{Track, Wait},
     },
     mem::Region,
@@ -93,7 +93,7 @@ impl Run {
         let landing = landing(work, step, track, &routes);
         let brought = bring(wires, lane, messages, landing, &mut fetched)?;
         let lost = brought.and_then(|bodies| {
-            let far = work.past || is_far(wires, self.tracks[i].sends(step, work.ranks()));
+            let far = goes_past(work, wires, self.tracks[i].sends(step, work.ranks()));
             self.compute(work, i, step, &bodies, &routes, (bytes, far));
             bodies.end()
         });
