@@ -126,6 +126,12 @@ impl View {
         self.parent.filter(|p| !self.connected.contains(p))
     }
 
+    /// The ranks that should make a connection to this one, and have not yet.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = u32> {
+        let children = self.children.iter().copied();
+        children.filter(|child| !self.connected.contains(child))
+    }
+
     /// Whether everybody has heard of all departures that this rank knows of, its own included, as far as it can
     /// tell: its process may then end.
     pub(super) fn settled(&self) -> bool {

@@ -32,8 +32,10 @@ pub(super) struct Member {
     pub(super) view: View,
     /// Its connections in the control tree, by peer.
     pub(super) edges: HashMap<u32, Token>,
-    /// The connection to its parent that is being made.
+    /// The connection to its parent that is being made, or to a child that does not come.
     pub(super) dialing: Option<Token>,
+    /// When to see whether a child that is awaited is there at all, and how long that is after the last time.
+    pub(super) look_after: Option<(Instant, Duration)>,
     /// When to try that again, after it has failed.
     pub(super) redial_at: Option<Instant>,
     /// What came of that since the last success.
@@ -66,6 +68,7 @@ impl Member {
             seated: None,
             edges: HashMap::new(),
             dialing: None,
+            look_after: None,
             redial_at: None,
             attempts: Attempts::default(),
             missed: HashMap::new(),
@@ -111,18 +114,42 @@ impl Member {
         (host::is_ending(pid) || pidfd::has_ended(pid)).then(|| ended(pid))
     }
 
+    /// A child that has made no connection yet, and whose process is not seen ending: of one that died before it did, nothing tells.
+    fn unseen_child(&self) -> Option<u32> {
+        self.table.as_ref()?;
+        self.view.awaited().find(|child| !self.watched.contains(child))
+    }
+
+    /// Keeps in mind when to look after children, ever more rarely while the same is there.
+    pub(super) fn heed_children(&mut self, now: Instant) {
+        self.look_after = match self.unseen_child() {
+            None => None,
+            Some(_) => self.look_after.or(Some((now + CHILD_COMES, CHILD_COMES))),
+        };
+    }
+
     /// Whom to dial now, if anybody, and where.
-    pub(super) fn to_dial(&self, now: Instant) -> Option<(Target, Address)> {
-        let table = self.table.as_ref()?;
+    pub(super) fn whom_to_dial(&mut self, now: Instant) -> Option<(Target, Address)> {
         if self.dialing.is_some() || self.redial_at.is_some_and(|at| at > now) {
             return None;
         }
-        let to = self.view.wants()?;
+        let to = match (self.view.wants(), self.look_after) {
+            (Some(parent), _) => parent,
+            (None, Some((at, gap))) if at <= now => {
+                self.look_after = Some((now + 2 * gap, 2 * gap));
+                self.unseen_child()?
+            }
+            _ => return None,
+        };
+        let table = self.table.as_ref()?;
         let addresses = self.addresses(to);
         let address = *addresses.get(self.attempts.next(to))?;
         let target = Target {
             addresses,
-            role: Role::Control,
+            role: match self.view.wants() {
+                Some(_) => Role::Control,
+                None => Role::Ask,
+            },
             from: self.shared.key.rank,
             to,
             comm: self.shared.key.comm,
@@ -198,6 +225,9 @@ pub(super) struct Attempts {
     /// How often somebody was busy.
     busy: u32,
 }
+
+/// How long a child may take to make its connection before its parent looks whether it is there.
+const CHILD_COMES: Duration = Duration::from_secs(2);
 
 /// How often somebody may be busy before another address is tried.
 const BUSY: u32 = 200;

@@ -7,7 +7,7 @@ use crate::{
         messages::{Answer, Comes, Join},
         seat::{Host, Life, Seat},
     },
-    net::{MEETING, Packed, Patience, Role, Target},
+    net::{Address, MEETING, Packed, Patience, Role, Target},
     sys::host::{self, usable_cpus},
     topo::share::{Allowance, Crowd},
     transport::links::Opener,
@@ -175,8 +175,13 @@ fn communicators_of_one_process_do_not_mix() {
     assert!(b.iter().all(|m| !m.trouble()));
 }
 
-/// Joins as a rank that stands still after it has proved itself, and before it takes the answer, which is a long one.
-fn join_slowly(stands_still: [Duration; 2]) -> Answer {
+/// Joins as rank 1 of 2, which stands still after it has proved itself, and before it takes the answer, a long one, and then does nothing
+/// more. `change` has its seat, and `look` rank 0.
+fn join_by_hand(
+    stands_still: [Duration; 2],
+    change: impl FnOnce(&mut Seat),
+    look: impl FnOnce(Membership) + Send,
+) -> Answer {
     let id = UniqueId::new().unwrap();
     let first = Joining {
         told: vec![1; 1 << 20],
@@ -191,18 +196,20 @@ fn join_slowly(stands_still: [Duration; 2]) -> Answer {
         secret: id.secret.clone(),
         protection: Protection::Off,
     };
+    let mut seat = Seat {
+        unix: control::start().unwrap().address(),
+        port: None,
+        pid: host::pid(),
+        pid_namespace: host::pid_namespace(),
+        life: Life::draw().unwrap(),
+    };
+    change(&mut seat);
     let request = Join {
         ranks: 2,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         knobs: first.knobs.clone(),
         has_wire: false,
-        seat: Seat {
-            unix: control::start().unwrap().address(),
-            port: None,
-            pid: host::pid(),
-            pid_namespace: host::pid_namespace(),
-            life: Life::draw().unwrap(),
-        },
+        seat,
         host: Host::here(Vec::new()),
         allowance: Allowance::here(),
         told: Vec::new(),
@@ -210,7 +217,7 @@ fn join_slowly(stands_still: [Duration; 2]) -> Answer {
         left: LONG,
     };
     thread::scope(|s| {
-        let other = s.spawn(|| join(first).map(drop));
+        let other = s.spawn(|| join(first).map(look));
         let patience = Patience::new(Instant::now() + LONG, &|| false);
         let mut channel = patience.dial(&target).unwrap();
         thread::sleep(stands_still[0]);
@@ -233,12 +240,37 @@ fn a_rank_may_stand_still_on_its_way_into_a_communicator() {
     let still = Duration::from_millis(5500);
     thread::scope(|s| {
         let ways = [[still, Duration::ZERO], [Duration::ZERO, still]];
-        for way in ways.map(|way| s.spawn(move || join_slowly(way))) {
+        for way in ways.map(|way| s.spawn(move || join_by_hand(way, |_| (), drop))) {
             let answer = way.join().unwrap();
             assert!(
                 matches!(&answer, Answer::Table(table) if table.told.len() == 1 << 20),
                 "{answer:?}"
             );
         }
+    });
+}
+
+/// It has made no connection whose end would tell of its own, and its process is not seen.
+#[test]
+fn a_rank_that_dies_right_after_init_is_found() {
+    let (address, listener) = Address::listen().unwrap();
+    drop(listener);
+    let elsewhere = |seat: &mut Seat| (seat.unix, seat.pid_namespace) = (address, 0);
+    join_by_hand([Duration::ZERO; 2], elsewhere, |member| {
+        until("word of its end", || member.trouble());
+        assert!(matches!(member.peer(1), Peer::Dead { how, .. } if how.contains("does not listen")));
+    });
+}
+
+/// While it takes no connections in nothing is made of that.
+#[test]
+fn a_rank_that_stands_still_right_after_init_is_left_alone() {
+    let (address, listener) = Address::listen().unwrap();
+    let elsewhere = |seat: &mut Seat| (seat.unix, seat.pid_namespace) = (address, 0);
+    join_by_hand([Duration::ZERO; 2], elsewhere, |member| {
+        thread::sleep(Duration::from_secs(8)); // it is looked for after 2 seconds, and takes 5 to answer
+        assert!(!member.trouble());
+        drop(listener);
+        until("word of its end", || member.trouble());
     });
 }

@@ -147,7 +147,17 @@ impl EventLoop {
                 }
                 Some(Source::Dialing { key, peer, dialer })
             }
-            Ok(Dialing::Met(channel)) => Some(self.connected(key, peer, Wire::new(channel, token))),
+            Ok(Dialing::Met(channel)) => match self.members.get_mut(&key)? {
+                member if member.view.wants() == Some(peer) => {
+                    Some(self.connected(key, peer, Wire::new(channel, token)))
+                }
+                // A child is there, and comes when it can.
+                member => {
+                    member.dialing = None;
+                    member.attempts = Attempts::default();
+                    None
+                }
+            },
             Err(e) => {
                 self.not_connected(key, peer, address, e);
                 None
@@ -176,7 +186,8 @@ impl EventLoop {
         Source::Edge { key, peer, wire }
     }
 
-    /// An edge did not come about at this address. Once none is left to try that says something of the peer.
+    /// Who was dialled did not answer at this address. Once none is left to try that says something of the peer; of a child, only if nobody
+    /// is there at all: it is for the child to find a way.
     pub(super) fn not_connected(&mut self, key: Key, peer: u32, address: Address, why: DialError) {
         let now = Instant::now();
         self.stir(key, |member| {
@@ -194,7 +205,9 @@ impl EventLoop {
             let ending = matches!(verdict, DialError::Nobody)
                 && member.watched.contains(&peer)
                 && member.attempts.refusals < LAST_BREATHS;
+            let is_parent = member.view.wants() == Some(peer);
             if let DialError::Exhausted(what) = &verdict
+                && is_parent
                 && member.attempts.exhausted_for(PATIENCE, now)
             {
                 let what = format!("it cannot connect to rank {peer}: {what}");
@@ -206,7 +219,7 @@ impl EventLoop {
             let closed = match verdict {
                 DialError::Nobody | DialError::Refused(_) => !ending,
                 DialError::Busy | DialError::Exhausted(_) => false,
-                DialError::Silent | DialError::Io(_) => member.attempts.last_for(CLOSED, now),
+                DialError::Silent | DialError::Io(_) => is_parent && member.attempts.last_for(CLOSED, now),
             };
             let pause = match verdict {
                 DialError::Silent | DialError::Io(_) | DialError::Exhausted(_) => REDIAL_CLOSED,

@@ -197,12 +197,15 @@ impl EventLoop {
             .map(|(_, since)| since + CROWDED);
         let redial = self.members.values().filter_map(|m| m.redial_at).min();
         let missed = self.members.values().flat_map(|m| m.missed.values()).min();
+        let idle = self.members.values().filter(|m| m.dialing.is_none());
+        let look_after = idle.filter_map(|m| Some(m.look_after?.0)).min();
         let times = [
             self.sources.next_limit(),
             self.places.next_deadline(),
             self.rest_until,
             crowded,
             redial,
+            look_after,
             missed.copied(),
         ];
         times.into_iter().flatten().min()
@@ -313,6 +316,9 @@ impl EventLoop {
                 member.redial_at = None;
                 self.stirred.push(*key);
             }
+            if member.look_after.is_some_and(|(at, _)| at <= now) {
+                self.stirred.push(*key);
+            }
             if member.lose_missed(now) {
                 self.stirred.push(*key);
             }
@@ -389,9 +395,10 @@ impl EventLoop {
         if member.leaving && member.view.settled() && flushed {
             member.shared.settled();
         }
+        member.heed_children(now);
         if member.view.finished() && flushed {
             self.dismiss(key);
-        } else if let Some((target, address)) = member.to_dial(now) {
+        } else if let Some((target, address)) = member.whom_to_dial(now) {
             self.dial(key, &target, address);
         }
     }
