@@ -6,6 +6,9 @@
  * dereferenced. A thread must not be cancelled (pthread_cancel) amid a call: the process may be aborted then. Calls
  * need 64 KiB of their thread's stack.
  *
+ * A process that ends (exit, return from main) leaves its communicators: what atexit registered before the first call of ccl, and
+ * global objects' destructors, come after that, and can give handles back but not communicate.
+ *
  * Written by `cargo xtask header`; changes belong into src/ffi/ and cbindgen.toml.
  *
  * SPDX-License-Identifier: Apache-2.0 OR MIT

@@ -26,7 +26,7 @@ use std::time::Duration;
 use std::{
     cell::RefCell,
     ffi::c_void,
-    mem,
+    mem::{self, ManuallyDrop},
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
     sync::Arc,
@@ -60,9 +60,9 @@ pub(super) fn when(stream: cclStream_t, buffers: Named<'_>) -> Result<When> {
     if !stream.is_null() {
         return Ok(When::Later(Some(Arc::clone(&*STREAMS.get(stream)?))));
     }
-    Ok(match GROUP.try_with(|group| group.borrow().depth).unwrap_or(0) {
-        0 => When::Now,
-        _ => When::Later(None),
+    Ok(match is_in_group() {
+        false => When::Now,
+        true => When::Later(None),
     })
 }
 
@@ -94,8 +94,7 @@ const HANDLES: usize = 1 << 56;
 /// Whether that is [`When::Now`] where there are no buffers.
 #[inline]
 pub(super) fn is_blocking(stream: cclStream_t) -> bool {
-    // A thread that is ending is in no group any more.
-    stream.is_null() && GROUP.try_with(|group| group.borrow().depth).unwrap_or(0) == 0
+    stream.is_null() && !is_in_group()
 }
 
 /// Whether that is [`When::Now`].
@@ -177,7 +176,6 @@ struct Place(*mut cclComm_t);
 unsafe impl Send for Place {}
 
 /// The calls of this thread since the outermost cclGroupStart.
-#[derive(Default)]
 struct Group {
     depth: u32,
     deferred: Vec<Deferred>,
@@ -187,7 +185,36 @@ struct Group {
 }
 
 thread_local! {
-    static GROUP: RefCell<Group> = RefCell::default();
+    /// There also in handlers of atexit and in destructors of C++ objects of the thread, which run after those of Rust.
+    static GROUP: ManuallyDrop<RefCell<Group>> = const { ManuallyDrop::new(RefCell::new(Group::NONE)) };
+    /// Drops what a thread that ends amid a group leaves there.
+    static ENDING: Ending = const { Ending };
+}
+
+struct Ending;
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        drop(grouped(mem::take));
+    }
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Group::NONE
+    }
+}
+
+/// Does something with this thread's group.
+#[inline]
+fn grouped<R>(act: impl FnOnce(&mut Group) -> R) -> R {
+    GROUP.with(|group| act(&mut group.borrow_mut()))
+}
+
+/// Whether this thread is in a group.
+#[inline]
+fn is_in_group() -> bool {
+    GROUP.with(|group| group.borrow().depth > 0)
 }
 
 /// Has `begin` begin an operation: now in its stream, or at the end of the group.
@@ -229,7 +256,7 @@ fn defer(entry: &Arc<Entry>, how: How) -> Result<()> {
         entry: Arc::clone(entry),
         how,
     };
-    let now = GROUP.with_borrow_mut(|group| match group.depth {
+    let now = grouped(|group| match group.depth {
         0 => Some(deferred),
         _ => {
             group.deferred.push(deferred);
@@ -259,7 +286,7 @@ pub(super) unsafe fn make(
     blocking: bool,
     make: impl FnOnce() -> Result<Option<Communicator>> + Send + 'static,
 ) -> Result<bool> {
-    if !blocking && GROUP.with_borrow(|group| group.depth) == 0 {
+    if !blocking && !is_in_group() {
         // SAFETY: the caller's promise.
         return unsafe { begin_making(place, make) }.map(|()| true);
     }
@@ -268,7 +295,7 @@ pub(super) unsafe fn make(
         origin,
         make: Box::new(make),
     };
-    let now = GROUP.with_borrow_mut(|group| match group.depth {
+    let now = grouped(|group| match group.depth {
         0 => Some(making),
         _ => {
             group.makings.push(making);
@@ -314,8 +341,7 @@ unsafe fn begin_making(
 
 /// Keeps in mind that a call of this group was refused: then none of its calls is carried out.
 pub(super) fn refused(error: &Error) {
-    let _ = GROUP.try_with(|group| {
-        let mut group = group.borrow_mut();
+    grouped(|group| {
         if group.depth > 0 && group.refused.is_none() {
             let what = format!("a call of the group was refused, so that none was carried out: {error}");
             group.refused = Some(match error {
@@ -420,6 +446,13 @@ impl Batches {
 }
 
 impl Group {
+    const NONE: Group = Group {
+        depth: 0,
+        deferred: Vec::new(),
+        makings: Vec::new(),
+        refused: None,
+    };
+
     /// Carries out all its calls.
     fn run(self) -> Result<()> {
         if let Some(error) = self.refused {
@@ -599,7 +632,8 @@ fn make_together(makings: Vec<Making>) -> Result<()> {
 #[unsafe(no_mangle)]
 pub extern "C" fn cclGroupStart() -> cclResult_t {
     guard(|| {
-        GROUP.with_borrow_mut(|group| group.depth += 1);
+        let _ = ENDING.try_with(|_| ()); // drops it from now on, unless that is over
+        grouped(|group| group.depth += 1);
         Ok(())
     })
 }
@@ -611,7 +645,7 @@ pub extern "C" fn cclGroupStart() -> cclResult_t {
 #[unsafe(no_mangle)]
 pub extern "C" fn cclGroupEnd() -> cclResult_t {
     guard(|| {
-        let group = GROUP.with_borrow_mut(|group| match group.depth {
+        let group = grouped(|group| match group.depth {
             0 => Err(Error::usage(
                 "cclGroupEnd without cclGroupStart on this thread: each ends one",
             )),

@@ -4,14 +4,30 @@ use super::{COMMUNICATORS, guard, types::cclComm_t, types::cclResult_t};
 use std::{
     cell::RefCell,
     ffi::{CStr, CString, c_char},
+    mem::ManuallyDrop,
     thread::LocalKey,
 };
 
+/// A text, or none: there also in handlers of atexit and in destructors of C++ objects of the thread, which run after those of Rust.
+type Kept = ManuallyDrop<RefCell<Option<CString>>>;
+
 thread_local! {
     /// What went wrong last on this thread.
-    static LAST: RefCell<CString> = RefCell::default();
+    static LAST: Kept = const { ManuallyDrop::new(RefCell::new(None)) };
     /// What the thread was last told about a communicator.
-    static TOLD: RefCell<CString> = RefCell::default();
+    static TOLD: Kept = const { ManuallyDrop::new(RefCell::new(None)) };
+    /// Drops both when the thread ends; a text of later than that is lost with it.
+    static ENDING: Ending = const { Ending };
+}
+
+struct Ending;
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        for place in [&LAST, &TOLD] {
+            place.with(|place| place.take());
+        }
+    }
 }
 
 /// Keeps `text` as the thread's last error.
@@ -64,15 +80,13 @@ pub extern "C" fn cclGetLastError(comm: cclComm_t) -> *const c_char {
     shown(&TOLD)
 }
 
-fn keep(place: &'static LocalKey<RefCell<CString>>, text: &str) {
+fn keep(place: &'static LocalKey<Kept>, text: &str) {
+    let _ = ENDING.try_with(|_| ());
     // There is no interior NUL left that could make this fail.
     let text = CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default();
-    // A thread that is past its end (a destructor calls ccl) has nowhere to keep a text.
-    let _ = place.try_with(|place| *place.borrow_mut() = text);
+    place.with(|place| place.replace(Some(text)));
 }
 
-fn shown(place: &'static LocalKey<RefCell<CString>>) -> *const c_char {
-    place
-        .try_with(|place| place.borrow().as_ptr())
-        .unwrap_or(c"".as_ptr())
+fn shown(place: &'static LocalKey<Kept>) -> *const c_char {
+    place.with(|place| place.borrow().as_ref().map_or(c"".as_ptr(), |text| text.as_ptr()))
 }

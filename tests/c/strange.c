@@ -1,5 +1,5 @@
 /* Programs that a library must bear: without standard streams, with interval timers, with children that outlive a call,
-   with threads that destroy, abort and guess handles while others call, without threads of their own. */
+   with threads that destroy, abort and guess handles while others call, that call as they end, without threads of their own. */
 #include "ranks.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -200,13 +200,49 @@ static void no_threads_left(cclUniqueId id, int ranks, int rank) {
     pthread_exit(NULL);
 }
 
+/* What was registered after the first call of ccl comes before the process leaves its communicators: all goes as ever, though what C++
+   has of a thread is gone by then. */
+static void before_it_leaves(void) {
+    cclComm_t copy;
+    float sum = 1;
+    OK(cclGroupStart());
+    OK(cclAllReduce(&sum, &sum, 1, cclFloat, cclSum, shared, NULL));
+    OK(cclGroupEnd());
+    CHECK(sum == 2);
+    OK(cclCommDup(shared, &copy, NULL));
+    reduce(copy, 2, COUNT);
+    OK(cclCommDestroy(copy));
+}
+
+static int calls_at_the_end;
+
+/* What was registered before comes after, and is told what this process has done, and not that others have left. */
+static void after_it_left(void) {
+    float sum = 1;
+    if (calls_at_the_end) { /* one of two, so that the other has surely left */
+        if (cclAllReduce(&sum, &sum, 1, cclFloat, cclSum, shared, NULL) != cclRemoteError ||
+            strstr(cclGetLastError(NULL), "its process is ending") == NULL || cclCommDestroy(shared) != cclSuccess) {
+            fprintf(stderr, "after it left: %s\n", cclGetLastError(NULL));
+            _exit(1);
+        }
+    }
+}
+
+static void at_the_end(cclUniqueId id, int ranks, int rank) {
+    shared = init(id, ranks, rank);
+    calls_at_the_end = rank == 0;
+    CHECK(atexit(before_it_leaves) == 0);
+}
+
 int main(void) {
     int failed = 0;
+    CHECK(atexit(after_it_left) == 0);
     failed += run_ranks(3, no_standard_streams);
     failed += run_ranks(3, signals);
     failed += run_ranks(2, children);
     failed += run_ranks(3, guessers);
     failed += run_ranks(2, destroyed_in_a_call);
+    failed += run_ranks(2, at_the_end);
     failed += run_ranks(2, no_threads_left);
     return failed != 0;
 }

@@ -31,6 +31,12 @@ pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> 
         return Some(verdict);
     }
     let (seen_by, during) = (membership.rank() as u32, *operation);
+    if operation.is_some() && matches!(membership.peer(membership.rank()), Peer::Left { .. }) {
+        return Some(Cause::Broken {
+            rank: seen_by,
+            what: ENDS.to_owned(),
+        });
+    }
     let gone = |&rank: &usize| match membership.peer(rank) {
         Peer::Alive => None,
         Peer::Left { .. } => Some(Cause::Left {
@@ -267,6 +273,10 @@ pub(super) const FIRST_QUESTION: Duration = Duration::from_millis(50);
 pub(super) const QUESTIONS_APART: u32 = 4;
 /// Of how many late ranks an error tells where they are.
 const MOST_TOLD: usize = 8;
+/// Of a rank whose process has left its communicators, as it ends, and still calls.
+const ENDS: &str = "its process is ending and has left its communicators: what atexit registered before the first call of ccl, and global \
+                    objects' destructors, can only destroy them";
+
 /// How many ranks are asked each time.
 const MOST_ASKED: usize = 4;
 
