@@ -4,7 +4,7 @@
 //!
 //! - A link has [`LANES`] lanes in each direction. A lane is a first-in first-out queue of messages with credits of
 //!   its own: [`Link::reserve`] gives room only when the receiver has room in that lane, so no lane ever waits for
-//!   another.
+//!   another. A sender hears of releases when there are half as many as a lane holds, or sooner.
 //! - Messages of a lane arrive complete, once, unchanged and in order. A message carries a [`Header`] of 16 bytes
 //!   that mean nothing to the transport, and a body of at most [`Caps::max_message`] bytes.
 //! - Nothing blocks, except the making of a link. Nothing here waits, retries for ever or reads a clock; that is the

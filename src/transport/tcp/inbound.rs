@@ -68,7 +68,8 @@ pub(super) struct Inbound {
     peer: usize,
     hub: Arc<Hub>,
     streams: Vec<Stream>,
-    lanes: [RecvLane; LANES],
+    /// [`LANES`], made one by one: who sends for the first time may have little stack.
+    lanes: Box<[RecvLane]>,
     trouble: OnceCell<(String, Instant)>,
 }
 
@@ -156,7 +157,7 @@ impl Inbound {
             peer,
             hub: hub.clone(),
             streams: arrivals.into_iter().map(stream).collect::<Result<_, Error>>()?,
-            lanes: Default::default(),
+            lanes: (0..LANES).map(|_| RecvLane::default()).collect(),
             trouble: OnceCell::new(),
         })
     }
@@ -247,17 +248,16 @@ impl Inbound {
         state.released.set(number.wrapping_add(1));
     }
 
-    /// Whether the peer should hear of what was released on `lane`: when it has no credit left, or half of it would come
-    /// back at once; and of what has come and stays with it.
+    /// Whether the peer should hear of what was released on `lane`: when half of its credit would come back at once; and of what has
+    /// come and stays with it. Who has no credit left may send the sooner for one, but waits for the next then, message by
+    /// message, and each costs both sides a call of the system.
     pub(super) fn owes(&self, lane: usize) -> bool {
         let state = &self.lanes[lane];
         if state.stayed != state.heard {
             return true;
         }
-        let returned = state.returned.get();
-        let to_return = state.released.get().wrapping_sub(returned) as usize;
-        let known = state.arrived.get().wrapping_sub(returned) as usize;
-        to_return >= DEPTH / 2 || to_return > 0 && known == DEPTH
+        let to_return = state.released.get().wrapping_sub(state.returned.get()) as usize;
+        to_return >= DEPTH / 2
     }
 
     /// How many messages of `lane` were released, for the peer to hear along with one that goes to it.

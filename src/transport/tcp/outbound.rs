@@ -27,7 +27,8 @@ pub(crate) struct Outbound {
     peer: usize,
     hub: Arc<Hub>,
     streams: Vec<Stream>,
-    lanes: [SendLane; LANES],
+    /// [`LANES`], made one by one: who sends for the first time may have little stack.
+    lanes: Box<[SendLane]>,
     /// Whether the system copies all that is sent.
     copies: bool,
     trouble: OnceCell<(String, Instant)>,
@@ -142,7 +143,7 @@ impl Outbound {
             peer,
             hub: hub.clone(),
             streams: streams.into_iter().map(stream).collect::<Result<_, Error>>()?,
-            lanes: Default::default(),
+            lanes: (0..LANES).map(|_| SendLane::default()).collect(),
             copies: settings.copies,
             trouble: OnceCell::new(),
         })
