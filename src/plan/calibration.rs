@@ -107,7 +107,8 @@ impl Calibration {
     /// is from direct and ring with 1 MiB among 16 ranks of another machine (6.1 and 5.1 ms).
     ///
     /// TCP: rounded from what `ccl-perf tune --transport tcp --ranks 2,3,4,8` fitted on 2 cores of an AMD EPYC 9005, over the loopback
-    /// interface, where whoever sends does the receiver's work as well. A byte is as dear with a core for each rank, as there may be a
+    /// interface, where whoever sends does the receiver's work as well; but `cold`, which was 1.4, and with which k-nomial trees would
+    /// be chosen for what 8 ranks reduce (256 KiB 780 us, a chain 184). A byte is as dear with a core for each rank, as there may be a
     /// network then. `call` and `cache` are as above.
     pub(crate) const DEFAULT: Calibration = Calibration {
         shm: Constants::of(
@@ -136,7 +137,7 @@ impl Calibration {
                 byte: 0.135,
                 general: 3000.0,
             },
-            cold: 1.4,
+            cold: 1.8,
             ..Constants::of(
                 110.0,
                 Prices {
