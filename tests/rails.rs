@@ -87,7 +87,8 @@ impl Ran {
 }
 
 const LONG: &str = "exec $PERF allreduce -b 16M -e 16M -n 2 -w 1";
-const SHORT: &str = "exec $PERF allreduce -b 8 -e 8 -n 1 -w 0";
+/// In which each rank sends to each other.
+const SHORT: &str = "CCL_ALGO=oneshot exec $PERF allreduce -b 8 -e 8 -n 1 -w 0";
 
 /// Has what host 0 sends by its second interface, and answers there, vanish without a word.
 const SWALLOW: &str = "if [ $HOST = 0 ]; then for h in 2 3 4; do \
