@@ -6,8 +6,8 @@
  * dereferenced. A thread must not be cancelled (pthread_cancel) amid a call: the process may be aborted then. Calls
  * need 64 KiB of their thread's stack.
  *
- * A process that ends (exit, return from main) leaves its communicators: what atexit registered before the first call of ccl, and
- * global objects' destructors, come after that, and can give handles back but not communicate.
+ * A process that ends (exit, return from main) leaves its communicators: handlers of atexit that were registered before it first had to
+ * do with one (or with an id), and global objects' destructors, come after that, and can give handles back but not communicate.
  *
  * Written by `cargo xtask header`; changes belong into src/ffi/ and cbindgen.toml.
  *

@@ -345,6 +345,7 @@ impl Machine {
         Machine {
             inner: Some([inside.costs, inside.crowded]),
             reduced: inside.reduced,
+            root_waits: 0.0,
             tile: TileBytes::HOSTS,
             exchanged_tile: TileBytes::HOSTS,
             ..Machine::of_tcp(cores, calibration).with_groups(groups)

@@ -219,7 +219,7 @@ static int calls_at_the_end;
 /* What was registered before comes after, and is told what this process has done, and not that others have left. */
 static void after_it_left(void) {
     float sum = 1;
-    if (calls_at_the_end) { /* one of two, so that the other has surely left */
+    if (calls_at_the_end) {
         if (cclAllReduce(&sum, &sum, 1, cclFloat, cclSum, shared, NULL) != cclRemoteError ||
             strstr(cclGetLastError(NULL), "its process is ending") == NULL || cclCommDestroy(shared) != cclSuccess) {
             fprintf(stderr, "after it left: %s\n", cclGetLastError(NULL));

@@ -32,11 +32,11 @@ pub(super) struct Member {
     pub(super) view: View,
     /// Its connections in the control tree, by peer.
     pub(super) edges: HashMap<u32, Token>,
-    /// The connection to its parent that is being made, or to a child that does not come.
+    /// The connection to its parent that is being made.
     pub(super) dialing: Option<Token>,
-    /// When to see whether a child that is awaited is there at all, and how long that is after the last time.
-    pub(super) look_after: Option<(Instant, Duration)>,
-    /// When to try that again, after it has failed.
+    /// The child that is looked for, if one has made no connection.
+    pub(super) look: Option<Look>,
+    /// When to try to reach the parent again, after it has failed.
     pub(super) redial_at: Option<Instant>,
     /// What came of that since the last success.
     pub(super) attempts: Attempts,
@@ -68,7 +68,7 @@ impl Member {
             seated: None,
             edges: HashMap::new(),
             dialing: None,
-            look_after: None,
+            look: None,
             redial_at: None,
             attempts: Attempts::default(),
             missed: HashMap::new(),
@@ -114,42 +114,87 @@ impl Member {
         (host::is_ending(pid) || pidfd::has_ended(pid)).then(|| ended(pid))
     }
 
-    /// A child that has made no connection yet, and whose process is not seen ending: of one that died before it did, nothing tells.
-    fn unseen_child(&self) -> Option<u32> {
-        self.table.as_ref()?;
-        self.view.awaited().find(|child| !self.watched.contains(child))
-    }
-
-    /// Keeps in mind when to look after children, ever more rarely while the same is there.
-    pub(super) fn heed_children(&mut self, now: Instant) {
-        self.look_after = match self.unseen_child() {
-            None => None,
-            Some(_) => self.look_after.or(Some((now + CHILD_COMES, CHILD_COMES))),
-        };
-    }
-
-    /// Whom to dial now, if anybody, and where.
-    pub(super) fn whom_to_dial(&mut self, now: Instant) -> Option<(Target, Address)> {
+    /// Whether the parent is to be dialled now, and where.
+    pub(super) fn to_dial(&self, now: Instant) -> Option<(Target, Address)> {
         if self.dialing.is_some() || self.redial_at.is_some_and(|at| at > now) {
             return None;
         }
-        let to = match (self.view.wants(), self.look_after) {
-            (Some(parent), _) => parent,
-            (None, Some((at, gap))) if at <= now => {
-                self.look_after = Some((now + 2 * gap, 2 * gap));
-                self.unseen_child()?
-            }
-            _ => return None,
+        let parent = self.view.wants()?;
+        self.target(parent, Role::Control, &self.attempts)
+    }
+
+    /// Whether a child is to be looked for now, and where.
+    pub(super) fn whom_to_look_for(&mut self, now: Instant) -> Option<(Target, Address)> {
+        let look = self.look.as_ref().filter(|look| look.is_due(now))?;
+        let target = self.target(look.child, Role::Ask, &look.attempts);
+        if target.is_none() {
+            self.look = None; // it begins anew
+        }
+        target
+    }
+
+    /// Children that have made no connection yet, and whose processes are not seen ending: of one that died before it did, nothing tells.
+    fn unseen(&self) -> impl Iterator<Item = u32> {
+        let seated = self.table.is_some();
+        let awaited = self.view.awaited();
+        awaited.filter(move |child| seated && !self.watched.contains(child))
+    }
+
+    /// Sees whether a child is to be looked for, and which.
+    pub(super) fn heed_children(&mut self, now: Instant) {
+        let child = match &self.look {
+            Some(look) if look.dialing.is_some() || self.unseen().any(|child| child == look.child) => return,
+            _ => self.unseen().next(),
         };
+        let (at, gap) = self
+            .look
+            .take()
+            .map_or((now + CHILD_COMES, CHILD_COMES), |look| (look.at, look.gap));
+        self.look = child.map(|child| Look::new(child, at, gap));
+    }
+
+    /// The child that was looked for is there, or nothing tells whether it is: the next one's turn, or once all had theirs, the first
+    /// one's again, ever more rarely.
+    pub(super) fn look_for_next(&mut self, now: Instant) {
+        let Some(look) = self.look.take() else { return };
+        let (next, first) = (
+            self.unseen().find(|&child| child > look.child),
+            self.unseen().next(),
+        );
+        let gap = 2 * look.gap;
+        self.look = match next {
+            Some(child) => Some(Look::new(child, now, look.gap)),
+            None => first.map(|child| Look::new(child, now + gap, gap)),
+        };
+    }
+
+    /// The child that is looked for did not answer at this address. That nobody is there at any says that it has gone; a way may be closed
+    /// that is open for the child.
+    pub(super) fn not_found(&mut self, child: u32, address: Address, why: DialError, now: Instant) {
+        let addresses = self.addresses(child).len();
+        let Some(look) = self.look.as_mut().filter(|look| look.child == child) else {
+            return;
+        };
+        look.dialing = None;
+        let Some(verdict) = look.attempts.failed((child, addresses), address, why, now) else {
+            return; // the next address
+        };
+        let says_gone = matches!(verdict, DialError::Nobody | DialError::Refused(_));
+        let told = look.attempts.tell(&verdict);
+        match says_gone && self.unseen().any(|unseen| unseen == child) {
+            true => self.view.lose(child, self.ending(child).unwrap_or(told)),
+            false => self.look_for_next(now),
+        }
+    }
+
+    /// A rank to be dialled, and where.
+    fn target(&self, to: u32, role: Role, attempts: &Attempts) -> Option<(Target, Address)> {
         let table = self.table.as_ref()?;
         let addresses = self.addresses(to);
-        let address = *addresses.get(self.attempts.next(to))?;
+        let address = *addresses.get(attempts.next(to))?;
         let target = Target {
             addresses,
-            role: match self.view.wants() {
-                Some(_) => Role::Control,
-                None => Role::Ask,
-            },
+            role,
             from: self.shared.key.rank,
             to,
             comm: self.shared.key.comm,
@@ -208,7 +253,37 @@ const REPLACED: &str = "its control connection ended, and its process goes on: i
 /// So many peers of one machine are all watched: the end of each of n processes then wakes n − 1 others.
 const ALL_WATCHED: usize = 64;
 
-/// What came of dialing a parent, since the last success.
+/// A child that has made no connection, and is looked for.
+pub(super) struct Look {
+    pub(super) child: u32,
+    /// When, and how long that is after the last time.
+    pub(super) at: Instant,
+    gap: Duration,
+    /// The connection that is being made for that.
+    pub(super) dialing: Option<Token>,
+    attempts: Attempts,
+}
+
+impl Look {
+    fn new(child: u32, at: Instant, gap: Duration) -> Look {
+        Look {
+            child,
+            at,
+            gap,
+            dialing: None,
+            attempts: Attempts::default(),
+        }
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.dialing.is_none() && self.at <= now
+    }
+}
+
+/// How long a child may take to make its connection before its parent looks whether it is there.
+const CHILD_COMES: Duration = Duration::from_secs(2);
+
+/// What came of dialing a rank, since the last success.
 #[derive(Default)]
 pub(super) struct Attempts {
     peer: Option<u32>,
@@ -225,9 +300,6 @@ pub(super) struct Attempts {
     /// How often somebody was busy.
     busy: u32,
 }
-
-/// How long a child may take to make its connection before its parent looks whether it is there.
-const CHILD_COMES: Duration = Duration::from_secs(2);
 
 /// How often somebody may be busy before another address is tried.
 const BUSY: u32 = 200;

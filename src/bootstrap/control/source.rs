@@ -13,12 +13,19 @@ use std::{
     time::Instant,
 };
 
+/// Whom a rank dials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Near {
+    Parent(u32),
+    Child(u32),
+}
+
 /// Something registered with the poller.
 pub(super) enum Source {
     /// A connection that has come in and has not proved itself.
     Stranger(Greeter),
-    /// A connection of ours to the parent of a rank in the control tree, in the making.
-    Dialing { key: Key, peer: u32, dialer: Dialer },
+    /// A connection in the making of one of our ranks, to its parent in the control tree, or to see whether a child is there.
+    Dialing { key: Key, to: Near, dialer: Dialer },
     /// A rank at the meeting place of `comm`, which has introduced itself or not yet.
     Joiner {
         comm: CommId,

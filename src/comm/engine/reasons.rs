@@ -31,14 +31,13 @@ pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> 
         return Some(verdict);
     }
     let (seen_by, during) = (membership.rank() as u32, *operation);
-    if operation.is_some() && matches!(membership.peer(membership.rank()), Peer::Left { .. }) {
-        return Some(Cause::Broken {
-            rank: seen_by,
-            what: ENDS.to_owned(),
-        });
-    }
+    let ends = || operation.is_some() && matches!(membership.peer(membership.rank()), Peer::Left { .. });
     let gone = |&rank: &usize| match membership.peer(rank) {
         Peer::Alive => None,
+        Peer::Left { .. } if ends() => Some(Cause::Broken {
+            rank: seen_by,
+            what: ENDS.to_owned(),
+        }),
         Peer::Left { .. } => Some(Cause::Left {
             rank: rank as u32,
             seen_by,
@@ -274,8 +273,8 @@ pub(super) const QUESTIONS_APART: u32 = 4;
 /// Of how many late ranks an error tells where they are.
 const MOST_TOLD: usize = 8;
 /// Of a rank whose process has left its communicators, as it ends, and still calls.
-const ENDS: &str = "its process is ending and has left its communicators: what atexit registered before the first call of ccl, and global \
-                    objects' destructors, can only destroy them";
+const ENDS: &str = "its process is ending and has left its communicators: what runs after that, early handlers of atexit and destructors \
+                    of global objects, can only destroy them";
 
 /// How many ranks are asked each time.
 const MOST_ASKED: usize = 4;

@@ -128,7 +128,7 @@ impl Link {
             Event::In { stream, .. } => {
                 if let Some(half) = self.inbound.get() {
                     half.progress(stream, self.outbound.get())?;
-                    // What came may have taken the peer's last credits, while it has a right to more.
+                    // Of what has come and stays with the peer it is to hear at once.
                     (0..LANES).for_each(|lane| self.settle(half, lane));
                 }
                 Ok(())

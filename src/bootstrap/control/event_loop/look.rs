@@ -8,7 +8,7 @@ use crate::{
             member::{Attempts, Member, ended},
             place::{Heard, Places, State},
             poller::{Token, Wire},
-            source::Source,
+            source::{Near, Source},
         },
         messages::{Answer, Comes, Elsewhere, Word},
         status,
@@ -34,7 +34,7 @@ impl EventLoop {
         let next = match self.sources.take(token) {
             None => return, // closed since
             Some(Source::Stranger(greeter)) => self.look_at_stranger(token, greeter),
-            Some(Source::Dialing { key, peer, dialer }) => self.look_at_dialing(token, key, peer, dialer),
+            Some(Source::Dialing { key, to, dialer }) => self.look_at_dialing(token, key, to, dialer),
             Some(Source::Joiner {
                 comm,
                 rank,
@@ -133,33 +133,29 @@ impl EventLoop {
         waits.max_by_key(|waits| waits.still)
     }
 
-    fn look_at_dialing(&mut self, token: Token, key: Key, peer: u32, dialer: Dialer) -> Option<Source> {
+    fn look_at_dialing(&mut self, token: Token, key: Key, to: Near, dialer: Dialer) -> Option<Source> {
         let (address, was_connecting) = (dialer.address(), dialer.is_connecting());
         match dialer.advance() {
             Ok(Dialing::Waiting(dialer)) => {
                 let writes = dialer.waits_for() == Ready::Write;
                 if let Err(e) = self.poller.set(&dialer, token, !writes, writes) {
-                    self.not_connected(key, peer, address, DialError::Io(e.into()));
+                    self.not_connected(key, to, address, DialError::Io(e.into()));
                     return None;
                 }
                 if was_connecting && !dialer.is_connecting() {
                     self.sources.limit(token, Instant::now() + PATIENCE);
                 }
-                Some(Source::Dialing { key, peer, dialer })
+                Some(Source::Dialing { key, to, dialer })
             }
-            Ok(Dialing::Met(channel)) => match self.members.get_mut(&key)? {
-                member if member.view.wants() == Some(peer) => {
-                    Some(self.connected(key, peer, Wire::new(channel, token)))
-                }
-                // A child is there, and comes when it can.
-                member => {
-                    member.dialing = None;
-                    member.attempts = Attempts::default();
+            Ok(Dialing::Met(channel)) => match to {
+                Near::Parent(parent) => Some(self.connected(key, parent, Wire::new(channel, token))),
+                Near::Child(_) => {
+                    self.stir(key, |member| member.look_for_next(Instant::now()));
                     None
                 }
             },
             Err(e) => {
-                self.not_connected(key, peer, address, e);
+                self.not_connected(key, to, address, e);
                 None
             }
         }
@@ -186,17 +182,20 @@ impl EventLoop {
         Source::Edge { key, peer, wire }
     }
 
-    /// Who was dialled did not answer at this address. Once none is left to try that says something of the peer; of a child, only if nobody
-    /// is there at all: it is for the child to find a way.
-    pub(super) fn not_connected(&mut self, key: Key, peer: u32, address: Address, why: DialError) {
+    /// Who was dialled did not answer at this address. Once none is left to try that says something of that rank.
+    pub(super) fn not_connected(&mut self, key: Key, to: Near, address: Address, why: DialError) {
         let now = Instant::now();
         self.stir(key, |member| {
-            member.dialing = None;
             let (rank, ranks) = (key.rank, member.shared.ranks);
+            let (Near::Parent(peer) | Near::Child(peer)) = to;
             debug!(
                 rank,
                 ranks, "control: no connection to rank {peer} at {address}: {why}"
             );
+            if let Near::Child(child) = to {
+                return member.not_found(child, address, why, now);
+            }
+            member.dialing = None;
             let peer_of = (peer, member.addresses(peer).len());
             let Some(verdict) = member.attempts.failed(peer_of, address, why, now) else {
                 return;
@@ -205,9 +204,7 @@ impl EventLoop {
             let ending = matches!(verdict, DialError::Nobody)
                 && member.watched.contains(&peer)
                 && member.attempts.refusals < LAST_BREATHS;
-            let is_parent = member.view.wants() == Some(peer);
             if let DialError::Exhausted(what) = &verdict
-                && is_parent
                 && member.attempts.exhausted_for(PATIENCE, now)
             {
                 let what = format!("it cannot connect to rank {peer}: {what}");
@@ -219,7 +216,7 @@ impl EventLoop {
             let closed = match verdict {
                 DialError::Nobody | DialError::Refused(_) => !ending,
                 DialError::Busy | DialError::Exhausted(_) => false,
-                DialError::Silent | DialError::Io(_) => is_parent && member.attempts.last_for(CLOSED, now),
+                DialError::Silent | DialError::Io(_) => member.attempts.last_for(CLOSED, now),
             };
             let pause = match verdict {
                 DialError::Silent | DialError::Io(_) | DialError::Exhausted(_) => REDIAL_CLOSED,

@@ -14,7 +14,7 @@ use super::{
     place::Places,
     poller::{AT_ONCE, Poller, Token},
     ring,
-    source::{Source, Sources},
+    source::{Near, Source, Sources},
     watch::{Watched, Watches},
 };
 use crate::{
@@ -197,15 +197,15 @@ impl EventLoop {
             .map(|(_, since)| since + CROWDED);
         let redial = self.members.values().filter_map(|m| m.redial_at).min();
         let missed = self.members.values().flat_map(|m| m.missed.values()).min();
-        let idle = self.members.values().filter(|m| m.dialing.is_none());
-        let look_after = idle.filter_map(|m| Some(m.look_after?.0)).min();
+        let looks = self.members.values().filter_map(|m| m.look.as_ref());
+        let look = looks.filter(|look| look.dialing.is_none()).map(|look| look.at);
         let times = [
             self.sources.next_limit(),
             self.places.next_deadline(),
             self.rest_until,
             crowded,
             redial,
-            look_after,
+            look.min(),
             missed.copied(),
         ];
         times.into_iter().flatten().min()
@@ -300,12 +300,12 @@ impl EventLoop {
     /// Sees to everything whose time has come.
     fn keep_time(&mut self, now: Instant) {
         for token in self.sources.late(now) {
-            if let Some(Source::Dialing { key, peer, dialer }) = self.sources.take(token) {
+            if let Some(Source::Dialing { key, to, dialer }) = self.sources.take(token) {
                 let why = match dialer.is_connecting() {
                     true => DialError::Silent,
                     false => DialError::Busy,
                 };
-                self.not_connected(key, peer, dialer.address(), why);
+                self.not_connected(key, to, dialer.address(), why);
             }
             self.sources.close(token);
         }
@@ -316,7 +316,7 @@ impl EventLoop {
                 member.redial_at = None;
                 self.stirred.push(*key);
             }
-            if member.look_after.is_some_and(|(at, _)| at <= now) {
+            if member.look.as_ref().is_some_and(|look| look.is_due(now)) {
                 self.stirred.push(*key);
             }
             if member.lose_missed(now) {
@@ -397,14 +397,18 @@ impl EventLoop {
         }
         member.heed_children(now);
         if member.view.finished() && flushed {
-            self.dismiss(key);
-        } else if let Some((target, address)) = member.whom_to_dial(now) {
-            self.dial(key, &target, address);
+            return self.dismiss(key);
+        }
+        let (parent, child) = (member.to_dial(now), member.whom_to_look_for(now));
+        if let Some((target, address)) = parent {
+            self.dial(key, Near::Parent(target.to), &target, address);
+        }
+        if let Some((target, address)) = child {
+            self.dial(key, Near::Child(target.to), &target, address);
         }
     }
 
-    fn dial(&mut self, key: Key, target: &Target, address: Address) {
-        let peer = target.to;
+    fn dial(&mut self, key: Key, to: Near, target: &Target, address: Address) {
         let begun = match Dialer::begin(target, address, None) {
             Err(DialError::Exhausted(_)) if self.spare.take().is_some() => {
                 Dialer::begin(target, address, None)
@@ -419,10 +423,14 @@ impl EventLoop {
             Ok((dialer, token)) => {
                 let patience = if dialer.is_connecting() { SILENCE } else { PATIENCE };
                 self.sources.limit(token, Instant::now() + patience);
-                self.sources.put(token, Source::Dialing { key, peer, dialer });
-                self.stir(key, |member| member.dialing = Some(token));
+                self.sources.put(token, Source::Dialing { key, to, dialer });
+                self.stir(key, |member| match (to, &mut member.look) {
+                    (Near::Parent(_), _) => member.dialing = Some(token),
+                    (Near::Child(_), Some(look)) => look.dialing = Some(token),
+                    (Near::Child(_), None) => {}
+                });
             }
-            Err(e) => self.not_connected(key, peer, address, e),
+            Err(e) => self.not_connected(key, to, address, e),
         }
     }
 
@@ -430,7 +438,9 @@ impl EventLoop {
     fn dismiss(&mut self, key: Key) {
         if let Some(member) = self.members.remove(&key) {
             self.control.members.fetch_sub(1, Relaxed);
-            let tokens = member.edges.values().chain(&member.dialing).chain(&member.alarm);
+            let looks = member.look.iter().flat_map(|look| &look.dialing);
+            let dialing = member.dialing.iter().chain(looks);
+            let tokens = member.edges.values().chain(dialing).chain(&member.alarm);
             tokens.for_each(|&token| self.sources.close(token));
             self.watches.forget(key, &mut self.sources);
         }
