@@ -1,7 +1,9 @@
 //! Operations that go on by themselves: those of streams, and those of groups, which begin when the group ends.
 
 use super::{
-    COMMUNICATORS, Entry, guard,
+    COMMUNICATORS, Entry,
+    ending::{self, at_first},
+    guard,
     memory::put,
     panicked,
     stream::STREAMS,
@@ -185,18 +187,12 @@ struct Group {
 }
 
 thread_local! {
-    /// There also in handlers of atexit and in destructors of C++ objects of the thread, which run after those of Rust.
-    static GROUP: ManuallyDrop<RefCell<Group>> = const { ManuallyDrop::new(RefCell::new(Group::NONE)) };
-    /// Drops what a thread that ends amid a group leaves there.
-    static ENDING: Ending = const { Ending };
+    static GROUP: ManuallyDrop<RefCell<Group>> = const { at_first(Group::NONE) };
 }
 
-struct Ending;
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        drop(grouped(mem::take));
-    }
+/// Drops the group that this thread is in, if it is in one.
+pub(super) fn forget() {
+    drop(grouped(mem::take));
 }
 
 impl Default for Group {
@@ -632,7 +628,7 @@ fn make_together(makings: Vec<Making>) -> Result<()> {
 #[unsafe(no_mangle)]
 pub extern "C" fn cclGroupStart() -> cclResult_t {
     guard(|| {
-        let _ = ENDING.try_with(|_| ()); // drops it from now on, unless that is over
+        ending::heed();
         grouped(|group| group.depth += 1);
         Ok(())
     })

@@ -15,6 +15,7 @@
 mod collectives;
 mod communicator;
 mod config;
+mod ending;
 mod handle;
 mod later;
 mod memory;

@@ -1,32 +1,30 @@
 //! The texts that C gets: they live in the thread until its next call.
 
-use super::{COMMUNICATORS, guard, types::cclComm_t, types::cclResult_t};
+use super::{
+    COMMUNICATORS,
+    ending::{self, OfThread, at_first},
+    guard,
+    types::{cclComm_t, cclResult_t},
+};
 use std::{
     cell::RefCell,
     ffi::{CStr, CString, c_char},
     mem::ManuallyDrop,
-    thread::LocalKey,
 };
 
-/// A text, or none: there also in handlers of atexit and in destructors of C++ objects of the thread, which run after those of Rust.
 type Kept = ManuallyDrop<RefCell<Option<CString>>>;
 
 thread_local! {
     /// What went wrong last on this thread.
-    static LAST: Kept = const { ManuallyDrop::new(RefCell::new(None)) };
+    static LAST: Kept = const { at_first(None) };
     /// What the thread was last told about a communicator.
-    static TOLD: Kept = const { ManuallyDrop::new(RefCell::new(None)) };
-    /// Drops both when the thread ends; a text of later than that is lost with it.
-    static ENDING: Ending = const { Ending };
+    static TOLD: Kept = const { at_first(None) };
 }
 
-struct Ending;
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        for place in [&LAST, &TOLD] {
-            place.with(|place| place.take());
-        }
+/// Drops this thread's texts.
+pub(super) fn forget() {
+    for place in [&LAST, &TOLD] {
+        place.with(|place| place.take());
     }
 }
 
@@ -80,13 +78,13 @@ pub extern "C" fn cclGetLastError(comm: cclComm_t) -> *const c_char {
     shown(&TOLD)
 }
 
-fn keep(place: &'static LocalKey<Kept>, text: &str) {
-    let _ = ENDING.try_with(|_| ());
+fn keep(place: &'static OfThread<Option<CString>>, text: &str) {
+    ending::heed();
     // There is no interior NUL left that could make this fail.
     let text = CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default();
     place.with(|place| place.replace(Some(text)));
 }
 
-fn shown(place: &'static LocalKey<Kept>) -> *const c_char {
+fn shown(place: &'static OfThread<Option<CString>>) -> *const c_char {
     place.with(|place| place.borrow().as_ref().map_or(c"".as_ptr(), |text| text.as_ptr()))
 }

@@ -272,12 +272,12 @@ pub(super) const FIRST_QUESTION: Duration = Duration::from_millis(50);
 pub(super) const QUESTIONS_APART: u32 = 4;
 /// Of how many late ranks an error tells where they are.
 const MOST_TOLD: usize = 8;
+/// How many ranks are asked each time.
+const MOST_ASKED: usize = 4;
+
 /// Of a rank whose process has left its communicators, as it ends, and still calls.
 const ENDS: &str = "its process is ending and has left its communicators: what runs after that, early handlers of atexit and destructors \
                     of global objects, can only destroy them";
-
-/// How many ranks are asked each time.
-const MOST_ASKED: usize = 4;
 
 /// How long those that know of a failure only indirectly leave it to the others: after a rank's death the ranks that do
 /// not wait for it, and after a difference of calls those that see only its consequences.

@@ -1,0 +1,145 @@
+//! How long the tiles of a call are.
+
+use super::{Counts, Load, Machine, STREAMED};
+use crate::{
+    plan::{calibration::CrowdsTake, choose::TileBytes},
+    types::Collective,
+};
+
+impl Machine {
+    /// How long the tiles of a call are.
+    pub(crate) fn tile(&self, load: &Load, counts: &Counts) -> TileBytes {
+        if let Some(tile) = self.crowded_tile(load, counts) {
+            return tile;
+        }
+        if self.tile == TileBytes::TCP {
+            return self.tile.with_peers((load.ranks - 1).div_ceil(4));
+        }
+        if let (TileBytes::HOSTS, Some(groups)) = (self.tile, &self.groups) {
+            let between_few = TileBytes::FEW_HOSTS.with_peers((groups.count() - 1).div_ceil(4));
+            let gains = matches!(
+                load.collective,
+                Collective::Broadcast { .. } | Collective::Reduce { .. }
+            );
+            return match gains && between_few.most > self.tile.most {
+                true => between_few,
+                false => self.tile,
+            };
+        }
+        match load.collective.plain() {
+            Collective::Gather { .. } => self.exchanged_tile,
+            Collective::AllGather | Collective::AlltoAll | Collective::Scatter { .. } => {
+                match load.ranks <= self.cores {
+                    true => self.exchanged_tile.with_peers(load.ranks - 1),
+                    false if self.is_taken_by_crowd(load) => self.exchanged_tile.with_peers(1),
+                    false => self.exchanged_tile,
+                }
+            }
+            _ => self.tile,
+        }
+    }
+
+    /// Whether ranks that share cores take the long messages of a call from each other's memory, so that none lies in slots and
+    /// the longest are the best.
+    ///
+    /// Measured on 2 cores, all-to-all, medians of 3, with tiles of 64 and of 256 KiB: 4 ranks, 1 MiB 243 and 185 us, 4 MiB 920 and
+    /// 810; 8 ranks 628 and 551, 2160 and 1960; but from slots 4 MiB of 8 ranks 2400 and 3850. Scatter: 4 ranks, 512 KiB 20 and 15, 1 MiB
+    /// 38 and 23, 4 MiB 285 and 224; 8 ranks, 1 MiB 58 and 41, 4 MiB 293 and 255.
+    fn is_taken_by_crowd(&self, load: &Load) -> bool {
+        let least = match load.collective.plain() {
+            Collective::Scatter { .. } => CrowdsTake::Scattered,
+            Collective::AlltoAll => CrowdsTake::Exchanged,
+            _ => return false,
+        };
+        self.crowds_take >= least && load.bytes() < STREAMED as f64
+    }
+
+    /// The tiles of a call whose ranks share cores, and exchange messages with all others in a round or two. Where several are in
+    /// flight, a rank whose turn it is writes as many as it may, and what others are to read has left the cache before their turn.
+    /// Where messages go from rank to rank one after the other, several in flight let all be at work.
+    pub(super) fn crowded_tile(&self, load: &Load, counts: &Counts) -> Option<TileBytes> {
+        let is_crowd = self.shares_memory() && self.groups.is_none() && load.ranks > self.cores;
+        if !is_crowd || counts.rounds > 2.0 || counts.lead > 0.0 {
+            return None;
+        }
+        let (bytes, streamed) = (load.bytes(), STREAMED as f64);
+        match load.collective.plain() {
+            Collective::Broadcast { .. } => {
+                (bytes < streamed / 2.0).then_some(TileBytes::crowded_up_to(64 << 10))
+            }
+            // What is shorter goes from rank to rank in caches, and no root has all the work.
+            Collective::Reduce { .. } => (LONG_REDUCE..streamed)
+                .contains(&bytes)
+                .then_some(TileBytes::CROWDED),
+            Collective::AllReduce => {
+                // The ranks' own vectors, if not too long for that, are to have half of the cache.
+                let room = if bytes < streamed {
+                    self.cache / 2.0
+                } else {
+                    self.cache
+                };
+                let written = self.written_a_core(load.ranks, counts, self.tile.in_flight(), true);
+                let tile = match load.ranks <= 2 * self.cores {
+                    true => TileBytes::crowded_up_to(64 << 10),
+                    false => TileBytes::CROWDED,
+                };
+                (written > room).then_some(tile)
+            }
+            Collective::AllGather => (bytes < streamed).then_some(TileBytes::crowded_up_to(256 << 10)),
+            Collective::ReduceScatter => (bytes < streamed).then_some(TileBytes::crowded_up_to(128 << 10)),
+            _ => None,
+        }
+    }
+
+    /// Bytes that the ranks of a core write before others read them, with so many bytes of each message in flight.
+    pub(super) fn written_a_core(
+        &self,
+        ranks: usize,
+        counts: &Counts,
+        in_flight: usize,
+        shares: bool,
+    ) -> f64 {
+        let ranks_a_core = (ranks as f64 / self.cores as f64).max(1.0);
+        counts.written(shares) * ranks_a_core * counts.message.min(in_flight as f64)
+    }
+}
+
+/// Bytes of a vector whose reduction among ranks that share cores is better left to few rounds. Measured on 2 cores, chain and these,
+/// in us: 8 ranks, 256 KiB 30 and 120, 512 KiB 380 and 235; 4 ranks 21 and 35, 152 and 82.
+const LONG_REDUCE: f64 = 524_288.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::DType;
+
+    /// Only an all-to-all and a scatter among ranks that share cores, and shorter than what goes past the caches, has longer tiles where memory
+    /// of others may be read.
+    #[test]
+    fn crowds_that_take_messages_have_longer_tiles() {
+        let longest = |cores, takes, collective, ranks, bytes: usize| {
+            let machine = Machine::shared_memory(cores).with_crowds_taking(takes);
+            let load = Load::new(collective, ranks, bytes / ranks, DType::Int8);
+            machine.tile(&load, &Counts::ALONE).most
+        };
+        use CrowdsTake::{Exchanged, Nothing, Scattered};
+        for (gains, least, less) in [
+            (Collective::AlltoAll, Exchanged, Scattered),
+            (Collective::Scatter { root: 1 }, Scattered, Nothing),
+        ] {
+            assert_eq!(longest(2, least, gains, 4, 1 << 20), 256 << 10);
+            assert_eq!(longest(2, less, gains, 4, 1 << 20), 64 << 10);
+            assert_eq!(longest(2, least, gains, 4, STREAMED), 64 << 10);
+            assert_eq!(
+                longest(4, least, gains, 4, 1 << 20),
+                longest(4, less, gains, 4, 1 << 20)
+            );
+        }
+        for collective in [Collective::AllGather, Collective::AllReduce] {
+            assert_eq!(
+                longest(2, Exchanged, collective, 4, 1 << 20),
+                longest(2, Nothing, collective, 4, 1 << 20)
+            );
+        }
+    }
+}
