@@ -5,13 +5,14 @@ use super::{
     Body, CALL_LANES, Caps, Expected, Header, LANES, Link, MAX_MESSAGE, Message, Pinned, Reach, Ticket,
     Wires, inproc,
     links::{Attach, Choice, Links},
-    plugin, sim, tcp,
+    plugin, shm, sim, tcp,
 };
 use crate::{
     mem::{Region, shared::SharedMemory},
     net::Protection,
     types::Error,
 };
+use std::thread;
 
 /// More looks than any message, credit or link of a working transport takes in a test.
 const PATIENCE: usize = 10_000;
@@ -489,12 +490,19 @@ fn shm_conforms() {
         (Attach::Off, true),
         (Attach::Auto, true),
     ] {
-        let ranks = inproc::links(2).unwrap();
-        let ranks: Vec<Links> = (ranks.into_iter())
-            .map(|links| links.with_attach(attach).with_direct(direct, 1))
-            .collect();
-        let answered = conforms([&ranks[0], &ranks[1]], [super::shm::DEPTH as u32, 1]);
-        assert!(answered > 0 || crate::sys::cache::keeps_what_it_reads().is_some());
+        for depth in [shm::SHALLOW, shm::DEEP] {
+            let ranks = inproc::links(2).unwrap();
+            let ranks: Vec<Links> = (ranks.into_iter())
+                .map(|links| links.with_attach(attach).with_direct(direct, 1))
+                // Each the first of its thread.
+                .map(|links| match depth {
+                    shm::DEEP => thread::spawn(|| links.of_processor(false)).join().unwrap(),
+                    _ => links,
+                })
+                .collect();
+            let answered = conforms([&ranks[0], &ranks[1]], [depth.messages() as u32, 1]);
+            assert!(answered > 0 || crate::sys::cache::keeps_what_it_reads().is_some());
+        }
     }
 }
 

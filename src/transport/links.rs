@@ -516,7 +516,8 @@ impl Links {
 
     /// Whether memory could be shared with `peer`.
     fn open_shm(&self, peer: usize) -> Result<bool, Error> {
-        let (opening, parcel) = shm::Opening::new(&self.bell, self.ways(self.rank, peer))?;
+        let (opening, parcel) =
+            shm::Opening::new(&self.bell, self.ways(self.rank, peer), self.lease.depth())?;
         let Some(welcome) = self.opener.open(peer, parcel)? else {
             return Ok(false);
         };

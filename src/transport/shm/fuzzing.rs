@@ -2,7 +2,7 @@
 
 use super::{
     Bell, Inbound, Lease, Link, Mapping, Opening, Ways,
-    layout::{DEPTH, MAX_MESSAGE, flag},
+    layout::{MAX_MESSAGE, SHALLOW, flag},
 };
 use crate::{
     fuzzing::part,
@@ -32,7 +32,7 @@ struct Ends {
 impl Ends {
     fn new() -> Ends {
         let [ours, theirs] = [(); 2].map(|()| Bell::new().expect("a bell"));
-        let (opening, parcel) = Opening::new(&ours, WAYS).expect("a segment");
+        let (opening, parcel) = Opening::new(&ours, WAYS, SHALLOW).expect("a segment");
         let inbound = Inbound::attach(0, &parcel, &theirs, WAYS).expect("a segment of ours");
         let welcome = theirs.welcome().expect("a welcome");
         let lease: Arc<Lease> = Arc::default();
@@ -52,7 +52,7 @@ impl Ends {
     fn write(&self, lane: usize, word: u32, body: &[u8]) {
         let number = self.written[lane].get();
         let segment = &self.sends.outbound().segment;
-        let entry = &segment.entries[lane][number as usize % DEPTH];
+        let entry = segment.entry(lane, number, SHALLOW);
         let words = body.chunks(4).map(|bytes| {
             let mut word = [0; 4];
             word[..bytes.len()].copy_from_slice(bytes);
@@ -96,7 +96,7 @@ pub(crate) fn segment(bytes: &[u8]) {
 /// Descriptors of the right kind, and beside them whatever somebody says; and counts that a receiver never had.
 pub(crate) fn parcel(bytes: &[u8]) {
     let bell = Bell::new().expect("a bell");
-    let (opening, mut parcel) = Opening::new(&bell, WAYS).expect("a segment");
+    let (opening, mut parcel) = Opening::new(&bell, WAYS, SHALLOW).expect("a segment");
     let Some((&kind, said)) = bytes.split_first() else {
         return;
     };

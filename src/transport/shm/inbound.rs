@@ -5,7 +5,7 @@ use super::{
     bell::{Bell, Ringer},
     broken,
     handed::Mapping,
-    layout::{self, DEPTH, Entry, INLINE, MAPPINGS, MAX_MESSAGE, Segment},
+    layout::{self, DEEP, Depth, Entry, INLINE, MAPPINGS, MAX_MESSAGE, SHALLOW, Segment},
     neighbour::Token,
     outbound::Outbound,
     pair::{self, Pair, Side},
@@ -31,6 +31,7 @@ use std::{
 /// The receiving half of a link. What the peer wrote is read once and checked before it is used.
 pub(crate) struct Inbound {
     pub(super) segment: Shared<Segment>,
+    depth: Depth,
     /// Whether the line that both ranks write is the one in this segment.
     is_guest: bool,
     /// Where long bodies lie.
@@ -64,8 +65,9 @@ impl Inbound {
             let [segment, bell, pool] = &parcel.fds[..] else {
                 return Err(strange());
             };
-            let said = parcel.bytes.strip_prefix(&layout::hello()[..]);
-            let said = said.and_then(|said| said.split_first_chunk::<{ Token::BYTES }>());
+            let after = |depth| Some((depth, parcel.bytes.strip_prefix(&layout::hello(depth)[..])?));
+            let (depth, said) = [SHALLOW, DEEP].into_iter().find_map(after).ok_or_else(strange)?;
+            let said = said.split_first_chunk::<{ Token::BYTES }>();
             let (token, holder) = match said {
                 None => return Err(strange()),
                 Some((token, [])) => (token, None),
@@ -73,13 +75,14 @@ impl Inbound {
             };
             Ok((
                 Shared::<Segment>::open(segment)?,
+                depth,
                 Ringer::open(bell, ours)?,
                 pool::open(pool)?,
                 holder.map(Holder::from_bytes),
                 ways.direct && Token::is_ours(token, ways.link),
             ))
         };
-        let (segment, bell, pool, holder, is_same) = open().map_err(|err| refused(peer, err))?;
+        let (segment, depth, bell, pool, holder, is_same) = open().map_err(|err| refused(peer, err))?;
         let is_guest = ways.sender_is_host();
         let sender = match is_same {
             true => Err("it is a thread of this process".to_owned()),
@@ -102,6 +105,7 @@ impl Inbound {
         });
         Ok(Inbound {
             segment,
+            depth,
             is_guest,
             pool,
             lanes,
@@ -144,7 +148,7 @@ impl Inbound {
         ours: Option<&'l Outbound>,
     ) -> Result<Option<(Message<'l>, u32)>, Error> {
         let number = self.lanes[lane].released.get();
-        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        let entry = self.segment.entry(lane, number, self.depth);
         // Pairs with the Release in `Outbound::commit`.
         if entry.flag.load(Acquire) != layout::flag(number) {
             return Ok(None);
@@ -180,7 +184,7 @@ impl Inbound {
         ours: Option<&'l Outbound>,
     ) -> (Expected<'l>, u32) {
         let number = self.lanes[lane].released.get();
-        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        let entry = self.segment.entry(lane, number, self.depth);
         // Pairs with the Release in `Outbound::commit`.
         if entry.flag.load(Acquire) != layout::flag(number) {
             return (Expected::Nothing, 0);
@@ -224,14 +228,14 @@ impl Inbound {
     #[inline]
     pub(super) fn has_come(&self, lane: usize) -> bool {
         let number = self.lanes[lane].released.get();
-        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        let entry = self.segment.entry(lane, number, self.depth);
         entry.flag.load(Relaxed) == layout::flag(number)
     }
 
     #[inline]
     pub(super) fn foresee(&self, lane: usize, len: usize) {
         let number = self.lanes[lane].released.get();
-        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        let entry = self.segment.entry(lane, number, self.depth);
         layout::lines(entry, len).for_each(prefetch_to_read);
     }
 
@@ -264,7 +268,7 @@ impl Inbound {
     #[inline]
     pub(super) fn open(&self, lane: usize, len: usize) -> Option<Region<'_>> {
         let number = self.lanes[lane].released.get();
-        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        let entry = self.segment.entry(lane, number, self.depth);
         // Pairs with the Release in `Outbound::commit`.
         let is_here = entry.flag.load(Acquire) == layout::flag(number);
         let word = entry.len.load(Relaxed);
@@ -314,7 +318,7 @@ impl Inbound {
     /// Begins to read the body of the message that is lent on `lane`, which was `len` bytes long a moment ago.
     pub(super) fn pin(&self, lane: usize, len: usize) -> Result<Option<Pinned<'_>>, Error> {
         let number = self.lanes[lane].released.get();
-        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        let entry = self.segment.entry(lane, number, self.depth);
         let body = || match self.is_same {
             true => {
                 let at = ptr::with_exposed_provenance_mut(entry.address() as usize);
@@ -350,7 +354,7 @@ impl Inbound {
             broken(self.peer, format!("{what}: {why}"))
         })?;
         let number = self.lanes[lane].released.get();
-        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        let entry = self.segment.entry(lane, number, self.depth);
         let read = sender.read(entry.address(), target);
         // If what was read is what the sender's caller wrote after the withdrawal, then that is seen now; pairs with the
         // fence in `Outbound::withdraw`.

@@ -1,7 +1,7 @@
 //! The memory that two ranks of one machine share: one [`Segment`] for each direction in which they talk.
 //!
-//! The segment of the direction r -> s is made by r. Its lanes are rings of [`DEPTH`] entries; message number k of a
-//! lane has entry k modulo [`DEPTH`]. A body that is too long for its entry lies in the pool of the sender's process
+//! The segment of the direction r -> s is made by r. Its lanes are rings of entries, [`SHALLOW`] or [`DEEP`] ones; message number k of a
+//! lane has entry k modulo so many. A body that is too long for its entry lies in the pool of the sender's process
 //! (`pool.rs`), or in one of the lane's slots here, as the entry says; that of an offered message stays in the sender's memory, and
 //! the entry has its address there, or its place in memory that the receiver has mapped. The sender writes the entries and the
 //! bodies, the receiver the counts of released messages and what it says of the sender's memory, and no cache line is written by
@@ -11,7 +11,10 @@
 use crate::{
     mem::Region,
     sys::memfd::Layout,
-    transport::{CALL_LANES, Header, LANES, shm::pair::Pair},
+    transport::{
+        CALL_LANES, Header, LANES,
+        shm::{pair::Pair, room::PAGE},
+    },
 };
 use std::{
     cell::UnsafeCell,
@@ -19,9 +22,40 @@ use std::{
     sync::atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-/// Messages that a lane holds. A sender that runs ahead is stopped by the receiver's word coming back, a trip of
-/// two cache lines; with four messages in flight neither side of a pipeline waits for that.
-pub(crate) const DEPTH: usize = 4;
+/// Messages that a lane holds, as its direction's sender says: [`SHALLOW`] or [`DEEP`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Depth(u32);
+
+/// A sender that runs ahead is stopped by the receiver's word coming back, a trip of two cache lines; with four messages in flight
+/// neither side of a pipeline waits for that. Of bodies longer than a page no lane has more in flight, so that the caches hold them.
+pub(crate) const SHALLOW: Depth = Depth(4);
+
+/// Where ranks share cores, that word comes when the receiver has had its turn: a sender of short messages does the more in a turn of
+/// its own. What that takes is beyond what each of many communicators may have.
+pub(crate) const DEEP: Depth = Depth(16);
+
+impl Depth {
+    #[inline]
+    pub(crate) const fn messages(self) -> usize {
+        self.0 as usize
+    }
+
+    /// How many messages with bodies of `len` bytes a lane has in flight.
+    #[inline]
+    pub(super) fn window(self, len: usize) -> usize {
+        if len <= PAGE {
+            self.messages()
+        } else {
+            SHALLOW.messages()
+        }
+    }
+
+    /// Where in a lane message `number` lies.
+    #[inline]
+    pub(super) fn place(self, number: u32) -> usize {
+        (number % self.0) as usize
+    }
+}
 
 pub(crate) use crate::transport::MAX_MESSAGE;
 
@@ -35,7 +69,6 @@ pub(crate) const FIRST_LINE: usize = 64 - ENTRY_HEAD;
 /// One direction of a link.
 #[repr(C)]
 pub(crate) struct Segment {
-    pub(super) entries: [[Entry; DEPTH]; LANES],
     /// How many messages of each lane the receiver has released, modulo 2^32. The sender sets where the count begins. All in
     /// one line, so that a sender that looks for one of them knows them all.
     pub(super) released: Counts,
@@ -52,12 +85,22 @@ pub(crate) struct Segment {
     pub(super) withdrawn: Alone,
     /// Of the two segments of a link, that of the rank with the lower number has the line that both ranks write.
     pub(super) pair: Pair,
+    /// All lanes' first ones, all their second ones, and so on: of a shallow one all lie in the segment's first two pages.
+    entries: [[Entry; LANES]; DEEP.0 as usize],
     pub(super) bodies: Bodies,
     pub(super) open: Open,
 }
 
 // SAFETY: repr(C) all the way down; only atomics of integers and `UnsafeCell`s of bytes; aligned to 128.
 unsafe impl Layout for Segment {}
+
+impl Segment {
+    /// The entry of message `number` of `lane`, where lanes are so deep.
+    #[inline]
+    pub(super) fn entry(&self, lane: usize, number: u32, depth: Depth) -> &Entry {
+        &self.entries[depth.place(number)][lane]
+    }
+}
 
 /// What says that a message is there. Two cache lines, as processors fetch lines in pairs: a receiver that waits for
 /// one entry does not pull at the next.
@@ -252,23 +295,34 @@ pub(super) fn len_of(word: u32) -> usize {
 pub(super) const LEN_BITS: u32 = 22;
 
 /// What a sender says of its segment when it hands it over: the receiver goes on only if it would say the same.
-pub(super) fn hello() -> Vec<u8> {
-    let facts = [VERSION, LANES, DEPTH, INLINE, MAX_MESSAGE, size_of::<Segment>()];
+pub(super) fn hello(depth: Depth) -> Vec<u8> {
+    let facts = [
+        VERSION,
+        LANES,
+        depth.messages(),
+        INLINE,
+        MAX_MESSAGE,
+        size_of::<Segment>(),
+    ];
     let numbers = facts.iter().flat_map(|&fact| (fact as u64).to_le_bytes());
     b"ccl-shm\0".iter().copied().chain(numbers).collect()
 }
 
 /// Changes whenever the meaning of the memory does, be it with the same sizes.
-const VERSION: usize = 5;
+const VERSION: usize = 6;
 
 /// Bytes before the body of an entry.
 const ENTRY_HEAD: usize = 24;
 
 const _: () = {
     assert!(
-        DEPTH.is_power_of_two(),
+        SHALLOW.0.is_power_of_two() && DEEP.0.is_power_of_two() && SHALLOW.0 <= DEEP.0,
         "numbers wrap at 2^32 and must keep their entry"
     );
+    let shallow = std::mem::offset_of!(Segment, entries) + SHALLOW.0 as usize * LANES * size_of::<Entry>();
+    assert!(shallow <= 2 * 4096, "what each further communicator takes");
     assert!(size_of::<Entry>() == 128 && std::mem::offset_of!(Entry, body) == ENTRY_HEAD);
-    assert!(MAX_MESSAGE.is_multiple_of(128) && DEPTH < 1 << (32 - LEN_BITS) && MAX_MESSAGE < MAPPED as usize);
+    assert!(
+        MAX_MESSAGE.is_multiple_of(128) && DEEP.0 < 1 << (32 - LEN_BITS) && MAX_MESSAGE < MAPPED as usize
+    );
 };

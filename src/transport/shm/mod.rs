@@ -25,7 +25,7 @@ pub(crate) use bell::Bell;
 pub(crate) use handed::Mapping;
 pub(crate) use inbound::Inbound;
 #[cfg(test)]
-pub(crate) use layout::DEPTH;
+pub(crate) use layout::{DEEP, SHALLOW};
 pub(crate) use outbound::{Opening, Outbound};
 pub(crate) use pair::MAX_SHOWN;
 pub(crate) use pool::Lease;

@@ -6,7 +6,7 @@ use super::{
     broken,
     distance::Distance,
     handed::Handed,
-    layout::{self, DEPTH, INLINE, LEN_BITS, MAX_MESSAGE, Segment},
+    layout::{self, DEEP, Depth, INLINE, LEN_BITS, MAX_MESSAGE, Segment},
     neighbour::Token,
     pace::Pace,
     pair::{self, Pair, Side},
@@ -34,6 +34,7 @@ use std::{
 /// A segment that was made and whose receiver has not answered yet.
 pub(crate) struct Opening {
     segment: Shared<Segment>,
+    depth: Depth,
     start: u32,
     is_host: bool,
     seal: Option<Seal>,
@@ -43,12 +44,17 @@ pub(crate) struct Opening {
 impl Opening {
     /// Makes the segment. The parcel is for the receiver, which gets at this process's memory in the `ways` that are allowed;
     /// its welcome is for [`Opening::connected`].
-    pub(crate) fn new(ours: &Bell, ways: Ways) -> Result<(Opening, Parcel), Error> {
-        Self::starting_at(0, ours, ways)
+    pub(crate) fn new(ours: &Bell, ways: Ways, depth: Depth) -> Result<(Opening, Parcel), Error> {
+        Self::starting_at(0, ours, ways, depth)
     }
 
     /// The same with messages numbered from `start`.
-    pub(super) fn starting_at(start: u32, ours: &Bell, ways: Ways) -> Result<(Opening, Parcel), Error> {
+    pub(super) fn starting_at(
+        start: u32,
+        ours: &Bell,
+        ways: Ways,
+        depth: Depth,
+    ) -> Result<(Opening, Parcel), Error> {
         let (segment, fd) = Shared::<Segment>::create("ccl-shm")
             .map_err(|err| Error::system("the shared memory of a link could not be made", err))?;
         for count in &segment.released.0 {
@@ -62,7 +68,7 @@ impl Opening {
             .then(|| Token::new(ways.link))
             .transpose()
             .map_err(no_random)?;
-        let mut bytes = layout::hello();
+        let mut bytes = layout::hello(depth);
         bytes.extend(token.as_ref().map_or(Token::NONE, Token::bytes));
         bytes.extend(seal.iter().flat_map(|seal| seal.holder().to_bytes()));
         let pool = pool::descriptor()
@@ -74,6 +80,7 @@ impl Opening {
         };
         let opening = Opening {
             segment,
+            depth,
             start,
             is_host: ways.sender_is_host(),
             seal,
@@ -102,6 +109,7 @@ impl Opening {
         Ok(Outbound {
             lanes: std::array::from_fn(|_| lane()),
             segment: self.segment,
+            depth: self.depth,
             is_host: self.is_host,
             lease: Arc::clone(lease),
             handed: Handed::default(),
@@ -121,6 +129,7 @@ impl Opening {
 /// reads the counts of released messages, and checks them.
 pub(crate) struct Outbound {
     pub(super) segment: Shared<Segment>,
+    depth: Depth,
     /// Whether the line that both ranks write is the one in this segment.
     is_host: bool,
     lanes: [SendLane; LANES],
@@ -144,14 +153,14 @@ pub(crate) struct Outbound {
 struct SendLane {
     /// Messages sent, modulo 2^32: the number of the next one.
     sent: Cell<u32>,
-    /// Messages that the receiver is known to have released: at most [`DEPTH`] behind `sent`.
+    /// Messages that the receiver is known to have released: at most as many as a lane holds behind `sent`.
     released: Cell<u32>,
     /// Bytes of the reserved body, or [`NOTHING`].
     reserved: Cell<u32>,
     /// When it was reserved, if that is of interest; else 0.
     began: Cell<u64>,
     /// Where the bodies of messages that are in flight lie, and that of a reserved one, if not in their entries.
-    rooms: [Cell<Option<Place>>; DEPTH],
+    rooms: [Cell<Option<Place>>; DEEP.messages()],
 }
 
 const NOTHING: u32 = u32::MAX;
@@ -180,13 +189,13 @@ impl Outbound {
         if len > MAX_MESSAGE {
             return Err(too_long(len));
         }
-        if !self.has_room(lane)? {
+        if !self.has_room(lane, len)? {
             return Ok(None);
         }
         let state = &self.lanes[lane];
         state.began.set(0);
         let number = state.sent.get();
-        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        let entry = self.segment.entry(lane, number, self.depth);
         let body = if len <= INLINE {
             entry.inline()
         } else {
@@ -219,7 +228,7 @@ impl Outbound {
     /// finds no pages and has nothing else there has a slot of its own: so no lane waits for another.
     fn room(&self, lane: usize, len: usize) -> Result<Option<Place>, Error> {
         let state = &self.lanes[lane];
-        let next = &state.rooms[state.sent.get() as usize % DEPTH];
+        let next = &state.rooms[self.depth.place(state.sent.get())];
         match next.get() {
             Some(Place::Pool(room)) if !room.holds(len) => {
                 self.lease.give(room);
@@ -231,7 +240,7 @@ impl Outbound {
         let take = || self.lease.take(len).map(Place::Pool);
         let mut room = take();
         if room.is_none() {
-            self.has_credit(lane)?;
+            self.look(lane)?;
             let has_own = state.rooms.iter().any(|room| room.get() == Some(Place::Own));
             room = take().or((!has_own).then_some(Place::Own));
         }
@@ -245,13 +254,13 @@ impl Outbound {
             return;
         }
         // Nonsense of the peer's is found by `reserve`.
-        let _ = self.has_credit(0);
+        let _ = self.look(0);
         for (lane, state) in self.lanes.iter().enumerate() {
             state.reserved.set(NOTHING);
             let sent = state.sent.get();
             for k in 1..=in_flight(sent, state.released.get()) {
                 let number = sent.wrapping_sub(k as u32);
-                if let Some(Place::Pool(room)) = state.rooms[number as usize % DEPTH].get() {
+                if let Some(Place::Pool(room)) = state.rooms[self.depth.place(number)].get() {
                     let segment = self.segment.clone();
                     self.lease.leave(
                         room,
@@ -278,12 +287,13 @@ impl Outbound {
         let may = len > INLINE && !self.lease.watches() && !self.lease.is_short();
         let room = layout::open(&self.segment, lane, len).filter(|_| may)?;
         let state = &self.lanes[lane];
-        if !self.has_room(lane).ok()? {
+        if !self.has_room(lane, len).ok()? {
             return None;
         }
-        let is_taken = || state.rooms.iter().any(|place| place.get() == Some(Place::Open));
+        let rooms = &state.rooms[..self.depth.messages()];
+        let is_taken = || rooms.iter().any(|place| place.get() == Some(Place::Open));
         // Nonsense of the peer's is found by `reserve`.
-        if is_taken() && (self.has_credit(lane).is_err() || is_taken()) {
+        if is_taken() && (self.look(lane).is_err() || is_taken()) {
             return None;
         }
         self.reserve_in(state, Place::Open, len);
@@ -293,7 +303,7 @@ impl Outbound {
     /// Reserves for a message of `len` bytes the room where what it answers lies; `false` if the lane has no credit.
     #[inline]
     pub(super) fn reserve_answer(&self, lane: usize, len: usize) -> bool {
-        let has_room = self.has_room(lane).unwrap_or(false);
+        let has_room = self.has_room(lane, len).unwrap_or(false);
         if has_room {
             self.reserve_in(&self.lanes[lane], Place::Answer, len);
         }
@@ -302,7 +312,7 @@ impl Outbound {
 
     /// Has the next message lie at `place`.
     fn reserve_in(&self, state: &SendLane, place: Place, len: usize) {
-        let next = &state.rooms[state.sent.get() as usize % DEPTH];
+        let next = &state.rooms[self.depth.place(state.sent.get())];
         if let Some(Place::Pool(before)) = next.replace(Some(place)) {
             self.lease.give(before);
         }
@@ -322,18 +332,18 @@ impl Outbound {
     #[inline]
     pub(super) fn reserve_with(&self, first: &Outbound, lane: usize) -> Result<Option<bool>, Error> {
         let other = &first.lanes[lane];
-        let Some(Place::Pool(room)) = other.rooms[other.sent.get() as usize % DEPTH].get() else {
+        let Some(Place::Pool(room)) = other.rooms[first.depth.place(other.sent.get())].get() else {
             return Ok(Some(false));
         };
         let len = other.reserved.get();
         if len == NOTHING || len as usize <= INLINE {
             return Ok(Some(false));
         }
-        if !self.has_room(lane)? {
+        if !self.has_room(lane, len as usize)? {
             return Ok(None);
         }
         let state = &self.lanes[lane];
-        let next = &state.rooms[state.sent.get() as usize % DEPTH];
+        let next = &state.rooms[self.depth.place(state.sent.get())];
         let found = next.get();
         if found != Some(Place::Pool(room)) {
             if !self.lease.share(room) {
@@ -391,14 +401,14 @@ impl Outbound {
         if body.len() > INLINE {
             return self.send_long(lane, header, body, received);
         }
-        if !self.has_room(lane).ok()? {
+        if !self.has_room(lane, body.len()).ok()? {
             return Some(false);
         }
         let state = &self.lanes[lane];
         // What was reserved before is not sent.
         state.reserved.set(NOTHING);
         state.began.set(0);
-        let entry = &self.segment.entries[lane][state.sent.get() as usize % DEPTH];
+        let entry = self.segment.entry(lane, state.sent.get(), self.depth);
         // SAFETY: an entry has room for so many bytes, in an `UnsafeCell` of the mapping, which `self` keeps. The receiver
         // leaves them alone: it has released the message that lay there before, which the credit proved.
         unsafe { Region::from_raw(entry.inline(), body.len()) }.copy_few_from(body);
@@ -441,11 +451,11 @@ impl Outbound {
         let state = &self.lanes[lane];
         // What was reserved before is not sent.
         state.reserved.set(NOTHING);
-        if !self.has_room(lane)? {
+        if !self.has_room(lane, body.len())? {
             return Ok(None);
         }
         let number = state.sent.get();
-        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        let entry = self.segment.entry(lane, number, self.depth);
         let mut word = body.len() as u32 | layout::ELSEWHERE;
         self.tally.add(match place {
             Some(_) => Long::Mapped,
@@ -510,7 +520,7 @@ impl Outbound {
         let is_known =
             || in_flight(state.sent.get(), number) > in_flight(state.sent.get(), state.released.get());
         // Nonsense of the peer's is found by `reserve`.
-        is_known() || self.has_credit(lane).is_ok() && is_known()
+        is_known() || self.look(lane).is_ok() && is_known()
     }
 
     /// Withdraws all that was offered and is not released: the receiver takes nothing any more of what is in this rank's
@@ -533,7 +543,7 @@ impl Outbound {
     fn post(&self, lane: usize, len: u32, header: Header, received: u32, pair: Option<(&Pair, Side)>) {
         let state = &self.lanes[lane];
         let number = state.sent.get();
-        let entry = &self.segment.entries[lane][number as usize % DEPTH];
+        let (entry, body) = (self.segment.entry(lane, number, self.depth), layout::len_of(len));
         // First, as it is what the receiver looks at.
         if let Some((pair, side)) = pair.filter(|_| pair::may_show(lane, len as usize)) {
             let tag = pair::tag(number, lane, &header, len as usize);
@@ -541,7 +551,7 @@ impl Outbound {
         }
         if !layout::is_elsewhere(len)
             && len as usize > INLINE
-            && let Some(place) = state.rooms[number as usize % DEPTH].get()
+            && let Some(place) = state.rooms[self.depth.place(number)].get()
         {
             self.tally.add(Long::Copied);
             entry.set_at(match place {
@@ -559,14 +569,13 @@ impl Outbound {
         state.sent.set(sent);
         self.bell.ring();
         // The peer, which waits for the next entry only when it has taken this one, is not reading it yet.
-        layout::lines(&self.segment.entries[lane][sent as usize % DEPTH], len as usize)
-            .for_each(prefetch_to_write);
+        layout::lines(self.segment.entry(lane, sent, self.depth), len as usize).for_each(prefetch_to_write);
         // A long body in so many has the way of a line timed.
         let is_timed = len as usize > INLINE && self.lease.watches() && self.distance.passes();
-        if is_timed || in_flight(sent, state.released.get()) == DEPTH {
+        if is_timed || in_flight(sent, state.released.get()) == self.depth.window(body) {
             // The last credit is spent. Looking for more now costs nothing where the next thing to do is to wait for an
             // answer anyway; in `reserve` the miss would delay the next message. Nonsense is found there.
-            let _ = self.has_credit(lane);
+            let _ = self.look(lane);
         }
     }
 
@@ -585,16 +594,20 @@ impl Outbound {
         }
     }
 
-    /// Whether the lane has a credit.
+    /// Whether the lane has a credit for a message with a body of `len` bytes.
     #[inline]
-    fn has_room(&self, lane: usize) -> Result<bool, Error> {
+    fn has_room(&self, lane: usize, len: usize) -> Result<bool, Error> {
         let state = &self.lanes[lane];
-        Ok(in_flight(state.sent.get(), state.released.get()) < DEPTH || self.has_credit(lane)?)
+        let has = || in_flight(state.sent.get(), state.released.get()) < self.depth.window(len);
+        Ok(has() || {
+            self.look(lane)?;
+            has()
+        })
     }
 
-    /// Looks how far the receiver is; whether that left room in the lane. The counts of the other lanes came along with the
+    /// Looks how far the receiver is, which `lane` wants to know. The counts of the other lanes came along with the
     /// line: they are taken note of.
-    pub(super) fn has_credit(&self, lane: usize) -> Result<bool, Error> {
+    pub(super) fn look(&self, lane: usize) -> Result<(), Error> {
         let released = self.released();
         for (other, now) in released.into_iter().enumerate() {
             let state = &self.lanes[other];
@@ -615,8 +628,7 @@ impl Outbound {
                 ));
             }
         }
-        let state = &self.lanes[lane];
-        Ok(in_flight(state.sent.get(), state.released.get()) < DEPTH)
+        Ok(())
     }
 
     /// How many messages of each lane the receiver says that it has released.
@@ -652,7 +664,7 @@ impl Outbound {
     fn settle(&self, state: &SendLane, released: u32) {
         let mut number = state.released.replace(released);
         while number != released {
-            if let Some(Place::Pool(room)) = state.rooms[number as usize % DEPTH].take() {
+            if let Some(Place::Pool(room)) = state.rooms[self.depth.place(number)].take() {
                 self.lease.give(room);
             }
             number = number.wrapping_add(1);

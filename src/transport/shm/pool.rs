@@ -6,7 +6,7 @@
 //! bounded, however many communicators it has, and the caches hold the same few pages for all.
 
 use super::{
-    layout::Segment,
+    layout::{DEEP, Depth, SHALLOW, Segment},
     pace::Pace,
     room::{CHUNK, PAGE, PAGES, Pages, Row},
 };
@@ -22,6 +22,7 @@ use crate::{
     },
 };
 use std::{
+    cell::RefCell,
     io,
     os::fd::{AsFd, OwnedFd},
     sync::{
@@ -258,6 +259,8 @@ pub(crate) struct Lease {
     /// Where the next room may begin, in pages of the round.
     next: AtomicU32,
     pace: Pace,
+    /// [`FIRST`], if it is the one that has it.
+    deep: Option<Arc<()>>,
     /// What is said of unread messages while chunks are given back.
     unread: Mutex<Vec<(usize, Unread)>>,
 }
@@ -296,9 +299,29 @@ impl Default for Lease {
             watches: false,
             next: AtomicU32::new(0),
             pace: Pace::default(),
+            deep: None,
             unread: Mutex::default(),
         }
     }
+}
+
+thread_local! {
+    /// What the first lease has of those that this thread has made and that still are: a program makes most of its calls in its first
+    /// communicator, and others are many.
+    static FIRST: RefCell<Weak<()>> = const { RefCell::new(Weak::new()) };
+}
+
+/// [`FIRST`], if no lease has it.
+fn first() -> Option<Arc<()>> {
+    FIRST
+        .try_with(|first| {
+            let mut first = first.borrow_mut();
+            let it = Arc::new(());
+            (first.strong_count() == 0).then(|| *first = Arc::downgrade(&it))?;
+            Some(it)
+        })
+        .ok()
+        .flatten()
 }
 
 impl Lease {
@@ -306,6 +329,7 @@ impl Lease {
     /// ranks have cores of their own, rooms go round.
     pub(crate) fn of_processor(has_own_cores: bool) -> Self {
         let mut lease = Lease::default();
+        lease.deep = (!has_own_cores).then(first).flatten();
         if let Some(kept) = cache::keeps_what_it_reads() {
             lease.watches = true;
             lease.round = match has_own_cores {
@@ -321,6 +345,19 @@ impl Lease {
     pub(super) fn round_of(chunks: usize) -> Self {
         let mut lease = Lease::default();
         (lease.watches, lease.round) = (chunks > 0, chunks);
+        lease
+    }
+
+    /// How deep its links' lanes are.
+    pub(crate) fn depth(&self) -> Depth {
+        self.deep.as_ref().map_or(SHALLOW, |_| DEEP)
+    }
+
+    /// One whose links have deep lanes.
+    #[cfg(test)]
+    pub(super) fn deep() -> Self {
+        let mut lease = Lease::default();
+        lease.deep = Some(Arc::default());
         lease
     }
 

@@ -55,7 +55,7 @@ fn who_withdraws_waits_for_those_who_read() {
 /// As between two processes: a rank knows no thread of its own process by this token.
 fn strangers() -> (super::Link, super::Link) {
     pair_by(0, DIRECT, &Arc::default(), |parcel| {
-        parcel.bytes[hello().len()] ^= 1
+        parcel.bytes[hello(SHALLOW).len()] ^= 1
     })
 }
 
@@ -198,7 +198,7 @@ fn a_message_outside_of_what_was_handed_over_is_refused() {
         let (out, mut into) = strangers();
         assert!(hand_over(&out, &mut into, &memory));
         out.offer(0, [0; 4], Region::of(&memory[..100])).unwrap().unwrap();
-        let entry = &out.outbound().segment.entries[0][0];
+        let entry = out.outbound().segment.entry(0, 0, SHALLOW);
         entry.set_address(at);
         entry.set_mapping(place, number);
         let (rank, what) = blamed(into.pin(0, 100).map(|_| ()));

@@ -53,7 +53,7 @@ fn pair_by(
     change: impl FnOnce(&mut Parcel),
 ) -> (super::Link, super::Link) {
     let bells = [Bell::new().unwrap(), Bell::new().unwrap()];
-    let (opening, mut parcel) = Opening::starting_at(start, &bells[0], ways).unwrap();
+    let (opening, mut parcel) = Opening::starting_at(start, &bells[0], ways, lease.depth()).unwrap();
     change(&mut parcel);
     let (sends, receives) = (super::Link::default(), super::Link::default());
     assert!(receives.set_inbound(Inbound::attach(0, &parcel, &bells[1], ways).unwrap()));
@@ -80,26 +80,52 @@ fn take(into: &super::Link, len: usize) -> Option<Vec<u8>> {
 
 #[test]
 fn numbers_wrap() {
-    // The flags come round at 2^31, the counts at 2^32; neither start is a multiple of the depth.
-    for start in [u32::MAX - 9, (1 << 31) - 7, u32::MAX, 1 << 31] {
-        let (out, into) = pair(start);
-        for lane in 0..LANES {
-            assert!(into.peek(lane).unwrap().is_none());
-            for turn in 0..20 {
-                for number in 0..DEPTH as u32 {
-                    let (header, body) = sample(lane, turn + number, 200 * number as usize);
-                    send(&out, lane, header, &body);
-                }
-                assert!(!try_send(&out, lane, [0; 4], &[]));
-                for number in 0..DEPTH as u32 {
-                    assert_eq!(
-                        recv(&into, lane),
-                        sample(lane, turn + number, 200 * number as usize)
-                    );
-                }
+    for lease in [Lease::default(), Lease::deep()].map(Arc::new) {
+        let depth = lease.depth().messages() as u32;
+        // The flags come round at 2^31, the counts at 2^32; neither start is a multiple of the depth.
+        for start in [u32::MAX - 9, (1 << 31) - 7, u32::MAX, 1 << 31] {
+            let (out, into) = pair_with(start, &lease);
+            for lane in 0..LANES {
                 assert!(into.peek(lane).unwrap().is_none());
+                for turn in 0..20 {
+                    for number in 0..depth {
+                        let (header, body) = sample(lane, turn + number, 200 * number as usize);
+                        send(&out, lane, header, &body);
+                    }
+                    assert!(!try_send(&out, lane, [0; 4], &[]));
+                    for number in 0..depth {
+                        let sent = sample(lane, turn + number, 200 * number as usize);
+                        assert_eq!(recv(&into, lane), sent);
+                    }
+                    assert!(into.peek(lane).unwrap().is_none());
+                }
             }
         }
+    }
+}
+
+/// Deep lanes hold no more long messages than others, and short ones behind those.
+#[test]
+fn long_messages_have_few_in_flight() {
+    let (out, into) = pair_with(7, &Arc::new(Lease::deep()));
+    let [shallow, deep] = [SHALLOW, DEEP].map(Depth::messages);
+    let long = |number: usize| sample(0, number as u32, 5000);
+    for turn in 0..3 * deep {
+        let sent = (0..deep).take_while(|&k| {
+            let (header, body) = long(turn + k);
+            try_send(&out, 0, header, &body)
+        });
+        assert_eq!(sent.count(), shallow);
+        for _ in shallow..deep {
+            send(&out, 0, [1; 4], &[2; 300]);
+        }
+        assert!(!try_send(&out, 0, [0; 4], &[]));
+        for k in 0..shallow {
+            assert_eq!(recv(&into, 0), long(turn + k));
+        }
+        let (header, body) = long(0);
+        assert!(!try_send(&out, 0, header, &body));
+        (shallow..deep).for_each(|_| assert_eq!(recv(&into, 0), ([1; 4], vec![2; 300])));
     }
 }
 
@@ -107,11 +133,12 @@ fn numbers_wrap() {
 fn small_messages_take_one_line_and_lie_apart() {
     let (out, _into) = pair(0);
     let at = |lane, len| out.reserve(lane, len).unwrap().unwrap().as_ptr().addr();
-    let entry = |lane: usize| &raw const out.outbound().segment.entries[lane][0] as usize;
+    let entry = |lane: usize| &raw const *out.outbound().segment.entry(lane, 0, SHALLOW) as usize;
     for lane in 0..LANES {
         assert_eq!(at(lane, FIRST_LINE) + FIRST_LINE, entry(lane) + 64);
         assert_eq!(at(lane, INLINE) + INLINE, entry(lane) + 128);
-        assert!(!(entry(0)..entry(LANES - 1) + 128 * DEPTH).contains(&at(lane, INLINE + 1)));
+        let entries = entry(0)..entry(0) + 128 * LANES * SHALLOW.messages();
+        assert!(!entries.contains(&at(lane, INLINE + 1)));
     }
 }
 
@@ -191,7 +218,7 @@ fn a_length_that_does_not_fit_is_refused() {
         let (out, into) = pair(0);
         send(&out, 3, [0; 4], &[1, 2, 3]);
         assert!(into.peek(3).unwrap().is_some());
-        out.outbound().segment.entries[3][0].len.store(len, SeqCst);
+        out.outbound().segment.entry(3, 0, SHALLOW).len.store(len, SeqCst);
         let (rank, what) = blamed(into.peek(3));
         assert_eq!(rank, 0);
         assert!(what.contains(&len.to_string()), "{what}");
@@ -200,7 +227,9 @@ fn a_length_that_does_not_fit_is_refused() {
     // A length that fits gives wrong bytes, never a fault.
     let (out, into) = pair(0);
     send(&out, 7, [0; 4], &[1]);
-    out.outbound().segment.entries[7][0]
+    out.outbound()
+        .segment
+        .entry(7, 0, SHALLOW)
         .len
         .store(MAX_MESSAGE as u32, SeqCst);
     assert_eq!(recv(&into, 7).1.len(), MAX_MESSAGE);
@@ -212,7 +241,7 @@ fn acknowledgements_travel_with_messages() {
     let bells = [Bell::new().unwrap(), Bell::new().unwrap()];
     let links = [super::Link::default(), super::Link::default()];
     for (from, to) in [(0, 1), (1, 0)] {
-        let (opening, parcel) = Opening::new(&bells[from], NO_WAY).unwrap();
+        let (opening, parcel) = Opening::new(&bells[from], NO_WAY, SHALLOW).unwrap();
         assert!(links[to].set_inbound(Inbound::attach(from, &parcel, &bells[to], NO_WAY).unwrap()));
         let welcome = bells[to].welcome().unwrap();
         assert!(
@@ -226,11 +255,11 @@ fn acknowledgements_travel_with_messages() {
     let [one, other] = &links;
     // Not on the lanes of messages between two ranks, where one may lie unread while the count comes round.
     for lane in 0..LANES {
-        for k in 0..DEPTH as u32 {
+        for k in 0..SHALLOW.messages() as u32 {
             send(one, lane, [k; 4], &[1; 300]);
         }
         assert!(!try_send(one, lane, [0; 4], &[]));
-        (0..DEPTH).for_each(|_| drop(recv(other, lane)));
+        (0..SHALLOW.messages()).for_each(|_| drop(recv(other, lane)));
         send(other, lane, [9; 4], &[]);
         // As if the count had not come yet.
         other.inbound().segment.released.0[lane].store(0, SeqCst);
@@ -244,7 +273,11 @@ fn acknowledgements_travel_with_messages() {
 fn a_flag_that_is_not_due_is_no_message() {
     let (out, into) = pair(0);
     for flag in [0, 2, 3, 9, u32::MAX] {
-        out.outbound().segment.entries[0][0].flag.store(flag, SeqCst);
+        out.outbound()
+            .segment
+            .entry(0, 0, SHALLOW)
+            .flag
+            .store(flag, SeqCst);
         assert!(into.peek(0).unwrap().is_none());
     }
 }
@@ -253,7 +286,7 @@ fn a_flag_that_is_not_due_is_no_message() {
 fn credits_that_were_not_earned_are_refused() {
     for claimed in [5, 6, 1000, u32::MAX, 1 << 31] {
         let (out, into) = pair(0);
-        for number in 0..DEPTH as u32 {
+        for number in 0..SHALLOW.messages() as u32 {
             send(&out, 0, [number; 4], &[]);
         }
         into.inbound().segment.released.0[0].store(claimed, SeqCst);
@@ -267,7 +300,7 @@ fn credits_that_were_not_earned_are_refused() {
     }
     // Nor may they go back.
     let (out, into) = pair(0);
-    for number in 0..DEPTH as u32 + 2 {
+    for number in 0..SHALLOW.messages() as u32 + 2 {
         send(&out, 0, [number; 4], &[]);
         recv(&into, 0);
     }
@@ -276,7 +309,7 @@ fn credits_that_were_not_earned_are_refused() {
     }
     into.inbound().segment.released.0[0].store(1, SeqCst);
     assert_eq!(
-        blamed((0..DEPTH).try_for_each(|_| {
+        blamed((0..SHALLOW.messages()).try_for_each(|_| {
             if out.reserve(0, 1)?.is_some() {
                 out.commit(0, [0; 4]);
             }
@@ -291,7 +324,7 @@ fn credits_that_were_not_earned_are_refused() {
 fn a_strange_segment_is_refused() {
     let ours = Bell::new().unwrap();
     let refuse = |change: &dyn Fn(&mut Parcel)| {
-        let (_opening, mut parcel) = Opening::new(&ours, ATTACHED).unwrap();
+        let (_opening, mut parcel) = Opening::new(&ours, ATTACHED, SHALLOW).unwrap();
         change(&mut parcel);
         let (rank, what) = blamed(Inbound::attach(5, &parcel, &ours, ATTACHED));
         assert_eq!(rank, 5);
@@ -300,7 +333,7 @@ fn a_strange_segment_is_refused() {
     let other_layout: [&dyn Fn(&mut Parcel); 7] = [
         &|parcel| parcel.bytes.clear(),
         &|parcel| parcel.bytes.push(0),
-        &|parcel| parcel.bytes.truncate(hello().len() + 7),
+        &|parcel| parcel.bytes.truncate(hello(SHALLOW).len() + 7),
         &|parcel| parcel.bytes[8] += 1,
         &|parcel| parcel.fds.clear(),
         &|parcel| drop(parcel.fds.pop()),
@@ -313,7 +346,7 @@ fn a_strange_segment_is_refused() {
     let file = rustix::fs::memfd_create("ccl-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, size_of::<Segment>() as u64).unwrap();
     assert!(refuse(&|parcel| parcel.fds[0] = file.try_clone().unwrap()).contains("seals"));
-    let (opening, _parcel) = Opening::new(&ours, ATTACHED).unwrap();
+    let (opening, _parcel) = Opening::new(&ours, ATTACHED, SHALLOW).unwrap();
     assert_eq!(
         blamed(opening.connected(6, &Parcel::default(), &ours, &Arc::default())).0,
         6
@@ -336,7 +369,7 @@ impl Opener for Given {
 #[test]
 fn links_come_once_and_from_peers_only() {
     let bell = Bell::new().unwrap();
-    let segment = || Opening::new(&bell, DIRECT).unwrap().1;
+    let segment = || Opening::new(&bell, DIRECT, SHALLOW).unwrap().1;
     let links = |parcels| {
         Links::new(
             1,

@@ -22,7 +22,7 @@ fn offers_go_on_when_numbers_wrap() {
             let (header, mut body) = sample(0, number, 5000);
             let body = Region::of_mut(&mut body);
             let offer = || out.offer(0, header, body).unwrap();
-            let tickets: Vec<_> = (0..DEPTH).map(|_| offer().unwrap()).collect();
+            let tickets: Vec<_> = (0..SHALLOW.messages()).map(|_| offer().unwrap()).collect();
             assert!(offer().is_none(), "a credit too many");
             for &ticket in &tickets {
                 assert!(!out.taken(0, ticket));
@@ -68,7 +68,7 @@ fn memory_that_cannot_be_read_is_not_offered() {
     let bells = [Bell::new().unwrap(), Bell::new().unwrap()];
     let connected = |lends: bool, may: bool, spoil: bool| {
         let ways = |attach| Ways { attach, ..NO_WAY };
-        let (opening, mut parcel) = Opening::new(&bells[0], ways(lends)).unwrap();
+        let (opening, mut parcel) = Opening::new(&bells[0], ways(lends), SHALLOW).unwrap();
         if spoil {
             *parcel.bytes.last_mut().unwrap() ^= 1;
         }
@@ -94,7 +94,7 @@ fn memory_that_cannot_be_read_is_not_offered() {
         assert_eq!(recv(&into, 0), ([1; 4], vec![2; 5000]));
         // A peer that offers all the same.
         send(&out, 0, [1; 4], &[3; 50]);
-        let entry = &out.outbound().segment.entries[0][1];
+        let entry = out.outbound().segment.entry(0, 1, SHALLOW);
         entry.len.store(ELSEWHERE | 50, SeqCst);
         let (rank, what) = blamed(into.take(0, &Region::of_mut(&mut [0u8; 50])));
         assert!(rank == 0 && what.contains("cannot be read"), "{what}");
@@ -103,7 +103,9 @@ fn memory_that_cannot_be_read_is_not_offered() {
     let (out, into, _) = connected(true, true, false);
     if attaches(&out) {
         send(&out, 0, [1; 4], &[0; 50]);
-        out.outbound().segment.entries[0][0]
+        out.outbound()
+            .segment
+            .entry(0, 0, SHALLOW)
             .len
             .store(ELSEWHERE | 50, SeqCst);
         let (rank, what) = blamed(into.take(0, &Region::of_mut(&mut [0u8; 50])));

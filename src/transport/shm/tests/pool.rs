@@ -14,7 +14,7 @@ fn a_place_that_does_not_fit_is_refused() {
     for at in [BYTES as u32 - 499, OWN - 1, u32::MAX] {
         let (out, into) = pair(0);
         send(&out, 1, [0; 4], &[7; 500]);
-        out.outbound().segment.entries[1][0].set_at(at);
+        out.outbound().segment.entry(1, 0, SHALLOW).set_at(at);
         let (rank, what) = blamed(into.peek(1));
         assert_eq!(rank, 0);
         assert!(what.contains(&format!("500 bytes at {at}")), "{what}");
@@ -65,7 +65,11 @@ fn each_lane_sends(lease: Arc<Lease>) {
     for turn in 0..20 {
         let body = |lane: usize, k: u32| sample(lane, 10 * turn + k, MAX_MESSAGE - lane);
         let mut sent = [0; LANES];
-        for lane in (0..LANES).cycle().skip(turn as usize).take(LANES * DEPTH) {
+        for lane in (0..LANES)
+            .cycle()
+            .skip(turn as usize)
+            .take(LANES * SHALLOW.messages())
+        {
             let (header, body) = body(lane, sent[lane]);
             sent[lane] += u32::from(try_send(&out, lane, header, &body));
         }
@@ -109,7 +113,7 @@ fn one_body_for_several_receivers() {
             let (out, into) = &links[k];
             assert_eq!(recv(into, lane), (header, body.clone()));
             // It knows at once, and uses the room again if it may.
-            (0..LANES).for_each(|lane| drop(out.outbound().has_credit(lane)));
+            (0..LANES).for_each(|lane| drop(out.outbound().look(lane)));
             let (header, other) = sample(lane, turn + 1000, len);
             send(out, lane, header, &other);
             assert_eq!(recv(into, lane), (header, other));

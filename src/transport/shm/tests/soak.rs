@@ -93,7 +93,7 @@ fn soak(links: &Links, me: usize, seed: u64) {
 
 #[test]
 fn two_threads() {
-    for seed in 0..4 {
+    for seed in 0..5 {
         // With fences on both sides, on one, and as bells are made.
         let bells = match seed {
             0 => [Bell::with(false), Bell::with(false)],
@@ -106,7 +106,15 @@ fn two_threads() {
         );
         thread::scope(|scope| {
             for (rank, links) in links.into_iter().enumerate() {
-                scope.spawn(move || soak(&links, rank, seed));
+                scope.spawn(move || {
+                    // With deep lanes, and with shallow ones.
+                    let links = if seed % 2 == 0 {
+                        links.of_processor(false)
+                    } else {
+                        links
+                    };
+                    soak(&links, rank, seed);
+                });
             }
         });
     }
