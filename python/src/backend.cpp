@@ -650,9 +650,9 @@ struct Posted {
     } else if (receives) {
       failure = take();
     }
+    group->message_over(receives);
     auto future = operation->complete(failure);
     if (future) operation->tell(future);
-    group->give_stream(stream, receives, result != cclSuccess);
   }
 
   std::exception_ptr take() {
@@ -673,7 +673,11 @@ struct Posted {
   static void ended(void* data, cclResult_t result) {
     Group::is_waited_for();
     std::unique_ptr<Posted> posted(static_cast<Posted*>(data));
+    auto group = posted->group;
+    auto stream = posted->stream;
     posted->finish(result);
+    posted.reset();  // tensors with it, which may take the interpreter
+    group->give_stream(stream, result != cclSuccess);
   }
 };
 
@@ -706,7 +710,8 @@ WorkPtr CclBackend::post(const char* title, OpType type, Tensors& tensors, int p
   if (result != cclSuccess) {
     // Where the callback was refused the operation may still be under way: its memory is left to it.
     auto failure = group_->failure(name, result);
-    group_->give_stream(posted->stream, receives, true);
+    group_->message_over(receives);
+    group_->give_stream(posted->stream, true);
     if (result != cclSystemError) delete posted;
     std::rethrow_exception(failure);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
+#include <system_error>
 #include <thread>
 
 #include <unistd.h>
@@ -136,9 +137,11 @@ void Group::join(const cclUniqueId& id) {
 
 void Group::submit(const c10::intrusive_ptr<Operation>& operation) {
   check_process();
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
   waiting_.push_back(operation);
-  if (!turn_taken_) wake();
+  if (turn_taken_ || wake()) return;
+  lock.unlock();
+  help(*operation);
 }
 
 void Group::run(const c10::intrusive_ptr<Operation>& operation) {
@@ -182,14 +185,20 @@ void Group::take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_p
   lock.lock();
 }
 
-/// Has a thread look for the next operation. The lock is held.
-void Group::wake() {
+/// Has a thread look for the next operation; false if the system has no room for one. Then who waits for an operation carries it
+/// out. The lock is held.
+bool Group::wake() {
   if (idle_ > 0) {
     work_there_.notify_one();
-    return;
+    return true;
   }
-  std::thread([self = shared_from_this()] { self->work(); }).detach();
+  try {
+    std::thread([self = shared_from_this()] { self->work(); }).detach();
+  } catch (const std::system_error&) {
+    return false;
+  }
   ++threads_;
+  return true;
 }
 
 void Group::work() {
@@ -220,6 +229,7 @@ void Group::shut_down() {
   // The last messages, and what other ranks still do, come to their end meanwhile.
   less_to_do_.wait_for(lock, receive_patience, [this] { return receives_ == 0; });
   leave(lock);
+  less_to_do_.wait_for(lock, exit_patience, [this] { return callbacks_ == 0; });
   lock.unlock();
   stay_if_over();
 }
@@ -232,7 +242,7 @@ void Group::leave() {
   if (!is_ours()) return;
   std::unique_lock<std::mutex> lock(mutex_);
   leave(lock);
-  less_to_do_.wait_for(lock, exit_patience, [this] { return threads_ == 0 && !has_messages(); });
+  less_to_do_.wait_for(lock, exit_patience, [this] { return threads_ == 0 && callbacks_ == 0; });
 }
 
 /// Ends what is under way: an operation would keep the communicator otherwise.
@@ -268,17 +278,28 @@ cclStream_t Group::take_stream(bool receives) {
   check_process();
   std::lock_guard<std::mutex> lock(mutex_);
   cclStream_t stream = nullptr;
-  if (streams_.empty()) {
+  // One is given back by the callback that is the last thing in it. Until that has returned, a message would begin later there than
+  // the next one in another stream.
+  auto over = [](cclStream_t stream) { return ccl().StreamQuery(stream) == cclSuccess; };
+  auto found = std::find_if(streams_.rbegin(), streams_.rend(), over);
+  if (found == streams_.rend()) {
     check("stream", ccl().StreamCreate(&stream));
   } else {
-    stream = streams_.back();
-    streams_.pop_back();
+    stream = *found;
+    streams_.erase(std::next(found).base());
   }
   ++(receives ? receives_ : sends_);
+  ++callbacks_;
   return stream;
 }
 
-void Group::give_stream(cclStream_t stream, bool receives, bool failed) {
+void Group::message_over(bool receives) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  --(receives ? receives_ : sends_);
+  less_to_do_.notify_all();
+}
+
+void Group::give_stream(cclStream_t stream, bool failed) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (failed || closed_ || streams_.size() >= streams_kept) {
     // A stream tells of its first failure for ever.
@@ -286,12 +307,14 @@ void Group::give_stream(cclStream_t stream, bool receives, bool failed) {
   } else {
     streams_.push_back(stream);
   }
-  --(receives ? receives_ : sends_);
+  --callbacks_;
   less_to_do_.notify_all();
 }
 
 void Group::set_deadline(Milliseconds timeout) {
   int wanted = milliseconds(timeout.count() < 0 ? timeout_ms.load() : timeout.count());
+  if (deadline_ms_ == wanted) return;
+  std::lock_guard<std::mutex> lock(mutex_);
   if (deadline_ms_.exchange(wanted) != wanted) ccl().CommSetTimeout(comm, wanted);
 }
 

@@ -71,9 +71,12 @@ class Group : public std::enable_shared_from_this<Group> {
   bool is_ours() const;
   /// Throws if it did not.
   void check_process() const;
-  /// A stream that nothing is in, to be given back, for a send or a receive.
+  /// A stream that nothing is in, for a send or a receive.
   cclStream_t take_stream(bool receives);
-  void give_stream(cclStream_t stream, bool receives, bool failed);
+  /// The message is over, as who waits for it is told next.
+  void message_over(bool receives);
+  /// Takes back the stream of a message that is over, of which nothing is left to be done.
+  void give_stream(cclStream_t stream, bool failed);
 
   /// Sets the deadline of the operations that follow.
   void set_deadline(Milliseconds timeout);
@@ -98,7 +101,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void join(const cclUniqueId& id);
   void leave(std::unique_lock<std::mutex>& lock);
   bool has_messages() const { return sends_ > 0 || receives_ > 0; }
-  void wake();
+  bool wake();
   void work();
   void take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_ptr<Operation>& operation, bool stays);
 
@@ -120,6 +123,8 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Sends and receives under way.
   int sends_ = 0;
   int receives_ = 0;
+  /// Those, and such as are over whose callback still has something to do.
+  int callbacks_ = 0;
   std::vector<cclStream_t> streams_;
   std::atomic<int64_t> deadline_ms_{0};
   std::atomic<bool> gone_{false};

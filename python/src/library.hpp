@@ -37,6 +37,7 @@ namespace ccl_torch {
   X(GroupEnd)                  \
   X(StreamCreate)              \
   X(StreamDestroy)             \
+  X(StreamQuery)               \
   X(StreamAddCallback)
 
 /// A pointer for each, without the prefix: `ccl().AllReduce` is cclAllReduce.

@@ -1,5 +1,8 @@
 #include "tensors.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
@@ -85,6 +88,9 @@ Blocks::Blocks(const std::vector<at::Tensor>& tensors, Use use) {
     buffers_.emplace_back(tensor, use);
     counts_.push_back(buffers_.back().count());
   }
+  // Who has no use for some of the outputs may pass the same one for them.
+  if (use != Use::read && lie_over_each_other())
+    for (Buffer& buffer : buffers_) buffer.copy();
   type_ = buffers_[0].type();
   place();
 }
@@ -118,6 +124,16 @@ void Blocks::place() {
     // All begin at a multiple of the element's size.
     displs_.push_back(static_cast<size_t>(distance) / buffer.element());
   }
+}
+
+bool Blocks::lie_over_each_other() const {
+  std::vector<std::pair<const char*, size_t>> places;
+  for (const Buffer& buffer : buffers_)
+    if (buffer.bytes() > 0) places.emplace_back(static_cast<const char*>(buffer.data()), buffer.bytes());
+  std::sort(places.begin(), places.end());
+  for (size_t i = 1; i < places.size(); ++i)
+    if (places[i].first < places[i - 1].first + places[i - 1].second) return true;
+  return false;
 }
 
 void Blocks::copy() {

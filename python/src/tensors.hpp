@@ -73,6 +73,7 @@ class Blocks {
 
  private:
   void place();
+  bool lie_over_each_other() const;
 
   std::vector<Buffer> buffers_;
   void* base_ = nullptr;

@@ -150,6 +150,9 @@ def moves(rank, n, dtype, view):
     outputs = [view(torch.zeros(LENGTH, dtype=dtype)) for _ in range(n)]
     dist.all_gather(outputs, mine)
     same(torch.cat([output.reshape(-1) for output in outputs]), together, f"all_gather, {what}")
+    discarded = view(torch.zeros(LENGTH, dtype=dtype))
+    dist.all_gather([discarded] * n, mine)
+    same(discarded, wide(all_[-1]), f"all_gather into one output, {what}")
     output = view(torch.zeros(LENGTH * n, dtype=dtype))
     dist.all_gather_into_tensor(output, mine)
     same(output, together, f"all_gather_into_tensor, {what}")

@@ -85,6 +85,26 @@ def dropped(rank, n):
     assert kept[0][0] == n * (n - 1) / 2 + 19 * n
 
 
+def many_in_flight(rank, n):
+    """Messages of one tag come in the order in which they were sent, to receives in theirs, though streams go round."""
+    right, left = (rank + 1) % n, (rank - 1) % n
+    under_way = []
+    for i in range(2000):
+        got = torch.zeros(4)
+        under_way.append((i, got, dist.irecv(got, left), dist.isend(torch.full((4,), float(i)), right)))
+        if len(under_way) > 5:
+            settle(*under_way.pop(0))
+    for one in under_way:
+        settle(*one)
+    dist.barrier()
+
+
+def settle(i, got, received, sent):
+    received.wait()
+    sent.wait()
+    assert torch.equal(got, torch.full((4,), float(i))), f"message {i} is {got[0]}"
+
+
 def futures(rank, n):
     """Callbacks run without the caller, and may wait for more."""
     tensor = torch.ones(10)
@@ -446,7 +466,7 @@ def _make(body, counts):
     return test
 
 
-for _body in (in_order, returns_at_once, dropped, futures, late_rank, mismatch, wrong_length):
+for _body in (in_order, returns_at_once, dropped, many_in_flight, futures, late_rank, mismatch, wrong_length):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
 for _body in (monitored, monitored_and_aborted, aborted, unanswered):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
