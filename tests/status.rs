@@ -11,7 +11,7 @@ use std::{
     collections::BTreeSet,
     env,
     fs::{self, Permissions},
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     os::{
         linux::net::SocketAddrExt,
         unix::{
@@ -21,8 +21,8 @@ use std::{
         },
     },
     path::Path,
-    process::{Command, Output},
-    thread::sleep,
+    process::{Command, Output, Stdio},
+    thread::{self, sleep},
     time::{Duration, Instant},
 };
 
@@ -34,6 +34,9 @@ const SOON: Duration = Duration::from_secs(60);
 fn roles() {
     if let Ok(name) = env::var("CCL_TEST_KNOCK") {
         return say(knock(&name));
+    }
+    if let Ok(name) = env::var("CCL_TEST_FLOOD") {
+        return flood(&name);
     }
     let Some((role, id, ranks, rank)) = role() else {
         return;
@@ -282,6 +285,21 @@ fn knock(name: &str) -> usize {
     stream.read(&mut [0; 72]).unwrap_or(0)
 }
 
+/// Connects, and says nothing, as often as it can, until somebody ends it.
+fn flood(name: &str) {
+    say("floods");
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                loop {
+                    drop(UnixStream::connect_addr(&address));
+                }
+            });
+        }
+    });
+}
+
 /// Somebody else's process tells nothing, neither by its files nor at its socket, which anybody may find.
 #[test]
 fn another_user_is_refused() {
@@ -320,6 +338,19 @@ fn another_user_is_refused() {
         .unwrap();
     let said = text(&output.stdout);
     assert!(said.contains("says: 0\n"), "{said} {output:?}");
+    // Nor does it keep others from being heard.
+    let mut flood = nobody(&test)
+        .args(["--exact", "roles", "--nocapture"])
+        .env("CCL_TEST_FLOOD", &name)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(flood.stdout.take().unwrap()).lines();
+    assert!(lines.by_ref().map_while(Result::ok).any(|line| line.ends_with("floods")));
+    let heard: Vec<usize> = (0..20).map(|_| knock(&name)).collect();
+    flood.kill().unwrap();
+    flood.wait().unwrap();
+    assert_eq!(heard, [72; 20]);
 }
 
 #[test]

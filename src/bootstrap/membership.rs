@@ -571,7 +571,7 @@ pub(super) fn ask(target: &Target, deadline: Instant, stop: &dyn Fn() -> bool) -
         true => patience.dial(target)?,
         false => {
             let all: Vec<_> = target.addresses.iter().map(|&address| (address, None)).collect();
-            let met = patience.dial_all(target, &all, ASK / 4)?;
+            let met = patience.dial_all(target, &all, ASK / 4, false)?;
             met.into_iter().find_map(Result::ok).ok_or(Failure::Late)?
         }
     };

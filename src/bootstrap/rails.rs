@@ -78,9 +78,11 @@ impl Membership {
             let silence = end.saturating_duration_since(Instant::now()).min(longest);
             let mut round = Round::default();
             let (together, else_one) = self.spots(peer, wanted);
-            let (mut met, mut closed) = meet(&together, target, patience, silence, &mut round)?;
+            // Where somebody answers and says nothing that may be the peer, which is waited for to the end, or something else.
+            let others = !else_one.is_empty() && Instant::now() < end;
+            let (mut met, mut closed) = meet(&together, target, patience, (silence, others), &mut round)?;
             if met.is_empty() {
-                let (others, more) = meet(&else_one, target, patience, silence, &mut round)?;
+                let (others, more) = meet(&else_one, target, patience, (silence, others), &mut round)?;
                 closed.extend(more);
                 met.extend(others.into_iter().take(1));
             }
@@ -89,7 +91,9 @@ impl Membership {
                 return more_of_them(met, wanted, target, patience);
             }
             match round.verdict() {
-                why if why.is_silence() && Instant::now() < end => longest = LONGEST_SILENCE.min(2 * longest),
+                why if why.may_pass() && (others || Instant::now() < end) => {
+                    longest = LONGEST_SILENCE.min(2 * longest);
+                }
                 why if why.is_of_the_way() && Instant::now() < no_way => match (patience.stop)() {
                     true => return Err(Failure::Stopped),
                     false => thread::sleep(PAUSE),
@@ -170,16 +174,17 @@ impl Membership {
     }
 }
 
-/// What came of connecting to all of `spots` at once: those that are there, and the ways that are closed.
+/// What came of connecting to all of `spots` at once: those that are there, and the ways that are closed. `others`: whether there are
+/// others to try.
 fn meet(
     spots: &[Spot],
     target: &Target,
     patience: &Patience<'_>,
-    silence: Duration,
+    (silence, others): (Duration, bool),
     round: &mut Round,
 ) -> Result<(Vec<Met>, Vec<Tried>), Failure> {
     let ends: Vec<_> = spots.iter().map(|spot| (spot.address, spot.source)).collect();
-    let outcomes = patience.dial_all(target, &ends, silence)?;
+    let outcomes = patience.dial_all(target, &ends, silence, others)?;
     let (mut met, mut closed) = (Vec::new(), Vec::new());
     for (spot, outcome) in spots.iter().zip(outcomes) {
         match outcome {
@@ -205,7 +210,7 @@ fn more_of_them(
     let (spots, mut channels): (Vec<Spot>, Vec<Channel>) = met.into_iter().unzip();
     let count = wanted.unwrap_or(spots.len());
     for spot in spots.iter().cycle().take(count).skip(spots.len()) {
-        let one = patience.dial_all(target, &[(spot.address, spot.source)], LONGEST_SILENCE)?;
+        let one = patience.dial_all(target, &[(spot.address, spot.source)], LONGEST_SILENCE, false)?;
         channels.extend(one.into_iter().collect::<Result<Vec<_>, _>>()?);
     }
     Ok(channels)

@@ -86,9 +86,9 @@ impl DialError {
         }
     }
 
-    /// Whether nothing came back.
-    pub(crate) fn is_silence(&self) -> bool {
-        matches!(self, DialError::Silent)
+    /// Whether nothing came back, or somebody is there who does not speak yet.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, DialError::Silent | DialError::Busy)
     }
 
     /// Whether it is the way that is closed, whoever is at its end.

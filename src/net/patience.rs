@@ -58,7 +58,7 @@ impl<'a> Patience<'a> {
             let mut round = Round::default();
             for &address in &target.addresses {
                 let others = target.addresses.len() > 1;
-                let one = self.dial_each(target, &[(address, None)], silence, others)?;
+                let one = self.dial_all(target, &[(address, None)], silence, others)?;
                 match one.into_iter().next() {
                     Some(Ok(channel)) => return Ok(channel),
                     Some(Err(why)) => round.failed(address, why),
@@ -66,28 +66,19 @@ impl<'a> Patience<'a> {
                 }
             }
             match round.verdict() {
-                DialError::Silent | DialError::Busy => silence = LONGEST_SILENCE.min(2 * silence),
+                why if why.may_pass() => silence = LONGEST_SILENCE.min(2 * silence),
                 why => return Err(why.into()),
             }
         }
     }
 
     /// Connects to all these addresses, from those of our own, at once, trying again while the other side is busy. What becomes
-    /// of each: `silence` is how long one may take to come about, and, once another one is there, to get on.
+    /// of each: `silence` is how long one may take to come about, and, once another one is there, to get on. `others`: whether there
+    /// are others to try where all of these are busy or mute for long.
     ///
     /// # Errors
     /// When it is of no use to go on.
     pub(crate) fn dial_all(
-        &self,
-        target: &Target,
-        spots: &[(Address, Option<IpAddr>)],
-        silence: Duration,
-    ) -> Result<Vec<Result<Channel, DialError>>, Failure> {
-        self.dial_each(target, spots, silence, false)
-    }
-
-    /// The same. `others`: whether there are others to try where somebody is busy or mute for long.
-    fn dial_each(
         &self,
         target: &Target,
         spots: &[(Address, Option<IpAddr>)],

@@ -297,12 +297,12 @@ pub(super) struct Attempts {
     since: Option<Instant>,
     /// Since when this process has had nothing to try it with.
     exhausted_since: Option<Instant>,
-    /// How often somebody was busy.
-    busy: u32,
+    /// Since when somebody at this address is busy, or says nothing.
+    busy_since: Option<Instant>,
 }
 
-/// How often somebody may be busy before another address is tried.
-const BUSY: u32 = 200;
+/// How long somebody may be busy before another address is tried.
+const BUSY: Duration = Duration::from_secs(4);
 
 impl Attempts {
     /// Which of `peer`'s addresses to try next.
@@ -325,12 +325,13 @@ impl Attempts {
         if matches!(why, DialError::Busy) {
             self.refusals += 1;
             self.since = None;
-            self.busy += 1;
-            if self.busy.is_multiple_of(BUSY) {
+            if *self.busy_since.get_or_insert(now) + BUSY <= now {
+                self.busy_since = None;
                 self.next = (self.next + 1) % addresses.max(1); // what answers there may be something else
             }
             return Some(why); // somebody is there: the same once more
         }
+        self.busy_since = None;
         self.since.get_or_insert(now);
         self.exhausted_since = match why {
             DialError::Exhausted(_) => self.exhausted_since.or(Some(now)),

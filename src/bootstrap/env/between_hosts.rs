@@ -10,12 +10,15 @@ use super::{
 use crate::{
     bootstrap::UniqueId,
     net::{CommId, Secret},
+    sys::thread::spawn_quiet,
     types::{Error, Result},
 };
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::{
-    net::{SocketAddr, ToSocketAddrs},
+    io,
+    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
@@ -127,29 +130,65 @@ pub(super) fn between_hosts(appointment: Appointment, deadline: Instant) -> Resu
         (Place::Carried(at), _) => Ok(UniqueId::agreed(&at, comm, secret)),
         (Place::Named { host, port }, _) => {
             let patience = host_may_be_late.then_some(deadline);
-            let at = addresses(&host, port, patience).map_err(|why| {
-                Error::usage(format!(
-                    "rank {rank} does not know the host of rank 0: MASTER_ADDR (or CCL_MASTER_ADDR) is {host}: {why}"
-                ))
+            let at = addresses(&host, port, patience, deadline).map_err(|unknown| {
+                let tell = |why: String| {
+                    format!("rank {rank} does not know the host of rank 0: MASTER_ADDR (or CCL_MASTER_ADDR) is {host}: {why}")
+                };
+                match unknown {
+                    Unknown::Told(why) => Error::usage(tell(why)),
+                    Unknown::Late => Error::InitTimeout {
+                        what: tell("what looks names up here did not answer in time".to_owned()),
+                    },
+                }
             })?;
             Ok(UniqueId::agreed(&at, comm, secret))
         }
     }
 }
 
-/// The addresses of `host`, which may come to be known until `patience` ends.
-fn addresses(host: &str, port: u16, patience: Option<Instant>) -> Result<Vec<SocketAddr>, String> {
+/// Why a host's addresses are not known.
+#[derive(Debug)]
+enum Unknown {
+    Told(String),
+    /// Nobody said anything in time.
+    Late,
+}
+
+/// The addresses of `host`, which may come to be known until `patience` ends. Takes no longer than to `deadline`.
+fn addresses(
+    host: &str,
+    port: u16,
+    patience: Option<Instant>,
+    deadline: Instant,
+) -> Result<Vec<SocketAddr>, Unknown> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
     loop {
-        let why = match (host, port).to_socket_addrs().map(Vec::from_iter) {
+        let why = match look_up(host, port, deadline)? {
             Ok(at) if !at.is_empty() => return Ok(at),
             Ok(_) => "it has no address".to_owned(),
             Err(error) => error.to_string(),
         };
         if patience.is_none_or(|end| Instant::now() >= end) {
-            return Err(why);
+            return Err(Unknown::Told(why));
         }
         thread::sleep(RETRY);
     }
+}
+
+/// Asks the system for the addresses of a name, on a thread of its own: servers that do not answer keep who asks for minutes.
+fn look_up(host: &str, port: u16, deadline: Instant) -> Result<io::Result<Vec<SocketAddr>>, Unknown> {
+    let (done, outcome) = mpsc::channel();
+    spawn_quiet(c"ccl-names", Some((host.to_owned(), port, done)), |work| {
+        if let Some((host, port, done)) = work.take() {
+            // Nobody listens any more when it was late.
+            let _ = done.send((host.as_str(), port).to_socket_addrs().map(Vec::from_iter));
+        }
+    })
+    .map_err(|e| Unknown::Told(format!("cannot start a thread to look it up: {e}")))?;
+    let left = deadline.saturating_duration_since(Instant::now());
+    outcome.recv_timeout(left).map_err(|_| Unknown::Late)
 }
 
 /// How long to leave a name server alone that does not know a host yet.
@@ -193,10 +232,17 @@ mod tests {
     fn a_host_may_come_to_be_known() {
         let start = Instant::now();
         let nowhere = "nowhere.invalid";
-        assert!(addresses(nowhere, 1, None).is_err());
-        assert!(addresses(nowhere, 1, Some(start + RETRY)).is_err());
+        let deadline = start + Duration::from_secs(60);
+        let found = |host, patience| addresses(host, 7, patience, deadline);
+        assert!(matches!(found(nowhere, None), Err(Unknown::Told(_))));
+        assert!(matches!(
+            found(nowhere, Some(start + RETRY)),
+            Err(Unknown::Told(_))
+        ));
         assert!(start.elapsed() >= RETRY);
-        assert_eq!(addresses("127.0.0.1", 7, None).unwrap().len(), 1);
+        for host in ["127.0.0.1", "localhost"] {
+            assert!(!found(host, None).unwrap().is_empty());
+        }
     }
 
     #[test]

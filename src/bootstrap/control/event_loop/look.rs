@@ -395,11 +395,12 @@ fn how_ended(why: &FrameError) -> String {
     }
 }
 
-/// This host's address on a connection that came from another host.
+/// This host's address on a connection that came from another host. Who goes to an address of the loopback's, be it one that is
+/// not his own (127.0.1.1), comes from this host.
 fn here(channel: &Channel) -> Option<IpAddr> {
     let ours = tcp::local_address(channel).ok()?.ip();
     let theirs = tcp::peer_address(channel).ok()?.ip();
-    (ours != theirs).then_some(ours)
+    (ours != theirs && !ours.is_loopback()).then_some(ours)
 }
 
 /// The secret that a stranger must prove to hold who wants to know how the communicators are doing. Who comes by the Unix socket is

@@ -457,11 +457,14 @@ impl EventLoop {
     }
 
     /// Lets connections in, as long as there is room for strangers. When there is none, the oldest stranger has to go
-    /// once it has had [`CROWDED`]; until then the others wait in the listeners' queues.
+    /// once it has had [`CROWDED`]; until then the others wait in the listeners' queues. So do those for whom there is no end.
     fn admit(&mut self, now: Instant) {
         self.rest_until = self.rest_until.filter(|&until| until > now);
         let mut crowded = false;
-        while self.rest_until.is_none() {
+        for _ in 0..MAX_STRANGERS {
+            if self.rest_until.is_some() {
+                break;
+            }
             let oldest = self.sources.oldest_stranger();
             let oldest = oldest.filter(|_| self.sources.strangers() >= MAX_STRANGERS);
             crowded = oldest.is_some_and(|(_, since)| since + CROWDED > now);
