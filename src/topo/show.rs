@@ -7,7 +7,7 @@ use super::{
     words::short,
 };
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     fmt::{Display, Write},
 };
 
@@ -60,9 +60,16 @@ pub fn tree(graph: &Graph) -> String {
         .map(|node| (node, 0))
         .collect();
     stack.reverse();
+    // Looked for among the edges of what has many children, each would take long.
+    let mut ups = HashMap::new();
+    for (id, edge) in graph.edge_ids().zip(graph.edges()) {
+        if graph.parent(edge.to) == Some(edge.from) {
+            ups.entry(edge.to).or_insert(id);
+        }
+    }
     while let Some((node, depth)) = stack.pop() {
         let indent = "  ".repeat(depth.min(DEEPEST));
-        let _ = writeln!(text, "{indent}{}", line(graph, node)); // Writing to a string does not fail.
+        let _ = writeln!(text, "{indent}{}", line(graph, node, ups.get(&node).copied())); // Writing to a string does not fail.
         let children: Vec<NodeId> = graph.children(node).collect();
         stack.extend(children.into_iter().rev().map(|child| (child, depth + 1)));
     }
@@ -72,7 +79,8 @@ pub fn tree(graph: &Graph) -> String {
 /// Levels that are indented.
 const DEEPEST: usize = 40;
 
-fn line(graph: &Graph, node: NodeId) -> String {
+/// `up` is its edge from what it lies in.
+fn line(graph: &Graph, node: NodeId, up: Option<EdgeId>) -> String {
     let mut line = format!("{}  {}", short(graph.name(node)), kind(graph.kind(node)));
     for key in [
         "dev",
@@ -90,7 +98,7 @@ fn line(graph: &Graph, node: NodeId) -> String {
         }
     }
     let parent = graph.parent(node);
-    if let Some(up) = parent.and_then(|parent| graph.edge_between(parent, node)) {
+    if let Some(up) = up {
         let _ = write!(line, "  {}", speed(graph, up));
     }
     let mut seen = BTreeSet::new();

@@ -13,6 +13,8 @@ pub(super) fn write(graph: &Graph) -> Written {
         graph,
         text: String::new(),
         depth: 0,
+        several: graph.of_kind(NodeKind::Host).nth(1).is_some(),
+        parts: graph.nodes().any(|node| graph.get(node, words::PART).is_some()),
         written: vec![false; graph.len()],
         left_out: Vec::new(),
     };
@@ -32,6 +34,9 @@ struct Writer<'g> {
     graph: &'g Graph,
     text: String,
     depth: usize,
+    /// Whether there are several hosts, and nodes that are parts of one device.
+    several: bool,
+    parts: bool,
     /// Nodes that are in the text.
     written: Vec<bool>,
     left_out: Vec<String>,
@@ -110,8 +115,7 @@ impl Writer<'_> {
         self.written[numa.at()] = true;
         let host = graph.within(numa, NodeKind::Host);
         let hash = host.and_then(|host| graph.get(host, words::HOST));
-        let several = graph.of_kind(NodeKind::Host).nth(1).is_some();
-        let hash = hash.or_else(|| host.filter(|_| several).map(|host| graph.name(host)));
+        let hash = hash.or_else(|| host.filter(|_| self.several).map(|host| graph.name(host)));
         let mut all: Vec<(&str, &str)> = hash.map(|hash| (words::HOST, hash)).into_iter().collect();
         let number = graph.get(numa, "numaid");
         all.push((
@@ -176,6 +180,7 @@ impl Writer<'_> {
                 self.gpu(node);
                 let beside = graph
                     .parent(node)
+                    .filter(|_| self.parts)
                     .into_iter()
                     .flat_map(|parent| graph.children(parent));
                 let parts = beside.skip_while(|other| *other != node).skip(1).filter(|other| {

@@ -358,6 +358,11 @@ impl Reader<'_> {
                 CLOCKS,
                 "steps times thread blocks of a rank",
             ),
+            (
+                blocks.saturating_mul(most),
+                CLOCKS,
+                "thread blocks times those of a rank",
+            ),
         ];
         match all.into_iter().find(|(found, most, _)| found > most) {
             Some((found, most, what)) => {
