@@ -379,6 +379,26 @@ fn a_pending_operation_goes_on_while_nobody_waits() {
     });
 }
 
+/// A communicator is left once what goes on by itself is over, wherever the thread that leads it is just then.
+#[test]
+fn a_communicator_that_is_dropped_ends_what_is_in_its_streams() {
+    let base = Communicator::init_all(2).unwrap();
+    thread::scope(|scope| {
+        for comm in base {
+            scope.spawn(move || {
+                for k in 0..300 {
+                    let (one, stream) = (comm.duplicate(None).unwrap(), Stream::new());
+                    let mine = vec![k; 1 << (k % 15)];
+                    let sum = one.begin().on(&stream).all_reduce(mine, Op::Sum).unwrap();
+                    drop(one);
+                    stream.synchronize().unwrap();
+                    assert!(sum.wait().unwrap().iter().all(|&x| x == 2 * k));
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn a_stream_keeps_its_order_across_communicators() {
     let (first, second) = (UniqueId::new().unwrap(), UniqueId::new().unwrap());

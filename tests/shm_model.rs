@@ -18,7 +18,7 @@ use loom::{
 };
 use std::cell::Cell;
 
-/// Entries of the ring: `layout::DEPTH` is 4.
+/// Entries of the ring: `layout::SHALLOW` are 4, `layout::DEEP` 16.
 const DEPTH: usize = 2;
 
 /// Shared pages for bodies that do not fit their entry. One less than entries, so that a lane has to find credits for them.
@@ -39,7 +39,7 @@ struct Orders {
     peek: Ordering,
     /// `Inbound::release` stores the count of released messages.
     release: Ordering,
-    /// `Outbound::has_credit` loads it.
+    /// `Outbound::look` loads it.
     credit: Ordering,
 }
 
@@ -125,7 +125,7 @@ impl Outbound {
 
     /// `reserve`, the filling of what was reserved, and `commit`: `false` where there is no room.
     fn send(&self, received: u32) -> bool {
-        if self.in_flight() == DEPTH && !self.has_credit() {
+        if self.in_flight() == DEPTH && !self.look() {
             return false;
         }
         let number = self.sent.get();
@@ -146,7 +146,7 @@ impl Outbound {
     fn room(&self, number: u32) -> Option<usize> {
         let take = || (0..PAGES).find(|&page| !self.used[page].replace(true));
         let page = take().or_else(|| {
-            self.has_credit();
+            self.look();
             take()
         });
         self.rooms[number as usize % DEPTH].set(page);
@@ -163,7 +163,7 @@ impl Outbound {
         entry.flag.store(flag(number), self.orders.post);
         self.sent.set(number.wrapping_add(1));
         if self.in_flight() == DEPTH {
-            self.has_credit();
+            self.look();
         }
     }
 
@@ -175,7 +175,7 @@ impl Outbound {
         }
     }
 
-    fn has_credit(&self) -> bool {
+    fn look(&self) -> bool {
         if self.looks && self.in_flight() > 0 {
             let now = self.segment.released.load(self.orders.credit);
             let in_flight = self.sent.get().wrapping_sub(now) as usize;

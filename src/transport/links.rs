@@ -219,12 +219,17 @@ impl Links {
         }
     }
 
-    /// Gets ready for a call of long messages: takes in memory that peers have handed over, and hands over that in which
-    /// `buffers` lie, on the links that are there. Each peer is given each memory once, which may block as [`Wires::to`] does.
+    /// Gets ready for long messages: takes in memory that peers have handed over, and hands over that in which `buffers` lie, on the
+    /// links that are there: to all peers, or the one to which the messages go. Each is given each memory once, which may block as
+    /// [`Wires::to`] does.
     ///
     /// # Errors
     /// About the link to the rank beside it.
-    pub(crate) fn get_ready(&mut self, buffers: [&Region<'_>; 2]) -> Result<(), (usize, Error)> {
+    pub(crate) fn get_ready(
+        &mut self,
+        buffers: [&Region<'_>; 2],
+        to: Option<usize>,
+    ) -> Result<(), (usize, Error)> {
         self.attach_all()?;
         for (peer, mapping) in self.handed.get_mut().drain(..) {
             let what = mapping.what();
@@ -245,8 +250,10 @@ impl Links {
             return Ok(());
         }
         let found = buffers.map(shared::find);
+        let peers = to.map_or(0..self.peers.len(), |to| to..to + 1);
         for memory in found.iter().flatten() {
-            (0..self.peers.len()).try_for_each(|peer| self.hand_over(peer, memory).map_err(|e| (peer, e)))?;
+            let mut peers = peers.clone();
+            peers.try_for_each(|peer| self.hand_over(peer, memory).map_err(|e| (peer, e)))?;
         }
         Ok(())
     }

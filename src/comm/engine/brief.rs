@@ -109,8 +109,8 @@ impl Engine {
         jobs: SmallVec<[Job; 2]>,
         messages: &[(&Message<'_>, Arc<Completion>)],
     ) {
-        let ready = jobs.iter().filter_map(Job::lent).try_for_each(|[input, output]| {
-            let ready = floor.links.get_ready([&input, &output]);
+        let ready = jobs.iter().filter_map(Job::lent).try_for_each(|(memory, to)| {
+            let ready = floor.links.get_ready(memory.each_ref(), to);
             ready.map_err(|(peer, error)| Fault::Wire { peer, error })
         });
         floor.jobs.extend(jobs.into_iter());

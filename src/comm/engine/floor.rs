@@ -25,7 +25,7 @@ pub(super) struct Floor {
     /// When the leader last looked at the clock.
     looked: Option<Instant>,
     lost: Lost,
-    /// Rounds with something under way, whoever led.
+    /// Rounds, whoever led.
     rounds: u32,
     /// When others were last asked about what stood still.
     asked: Option<Instant>,
@@ -73,9 +73,6 @@ impl Floor {
     /// Before each round: whether it is time to look if something stands still, though something else moves. Leaders that come and go
     /// get no further than this between them.
     pub(super) fn is_due(&mut self) -> bool {
-        if self.is_idle() {
-            return false;
-        }
         self.rounds = self.rounds.wrapping_add(1);
         self.rounds.is_multiple_of(LOOK_EVERY)
     }

@@ -92,7 +92,10 @@ impl Engine {
         };
         let Floor { links, patience, .. } = floor;
         patience.refresh();
-        let reached = straight.run(work, links, |looks| self.may_wait(links, patience, looks));
+        let reached = straight.run(work, links, |looks| {
+            // Who goes on looks what the trouble is.
+            !self.membership.trouble() && self.may_wait(links, patience, looks)
+        });
         match reached {
             Ok(Some(reached)) => Ok(Some(Run::after(work, &reached))),
             Ok(None) if links.unsent() => Ok(Some(Run::over(work))),
@@ -116,7 +119,7 @@ impl Engine {
         memory: [&Region<'_>; 2],
         taken: usize,
     ) -> Result<bool, Cause> {
-        match floor.links.get_ready(memory) {
+        match floor.links.get_ready(memory, None) {
             Ok(()) => Ok(floor.links.lend(memory, taken != usize::MAX)),
             Err((peer, error)) => Err(self.fall_by(floor, Fault::Wire { peer, error }, Some(call.into()))),
         }
@@ -155,7 +158,12 @@ impl Engine {
         }
         let (mut asleep, mut ask_after) = (false, FIRST_QUESTION);
         loop {
-            if floor.is_due() {
+            let is_due = floor.is_due();
+            // However well all goes.
+            if is_due && let Some(cause) = self.called_off() {
+                return Err(cause);
+            }
+            if is_due && !floor.is_idle() {
                 floor.look();
                 if self.give_up(floor, own, until, Duration::ZERO, false)? == Progress::Done {
                     break;
@@ -217,6 +225,12 @@ impl Engine {
             membership.set_waits(&[], None);
         }
         Ok(())
+    }
+
+    /// The word of a rank that has ended all that is under way, if one has.
+    fn called_off(&self) -> Option<Cause> {
+        let verdict = self.membership.verdict();
+        verdict.filter(|cause| matches!(cause, Cause::Aborted { .. } | Cause::Revoked { .. }))
     }
 
     /// Why the communicator fails by what an operation, if it was one, met.
@@ -319,7 +333,7 @@ impl Engine {
         drop(desk);
         let mut lent = jobs.iter().filter_map(Job::lent);
         let ready = match self.closed.get() {
-            None => lent.try_for_each(|[input, output]| floor.links.get_ready([&input, &output])),
+            None => lent.try_for_each(|(memory, to)| floor.links.get_ready(memory.each_ref(), to)),
             Some(_) => Ok(()),
         };
         let is_call = |job: &&Job| matches!(job.what, What::Collective(_));
@@ -339,9 +353,12 @@ impl Engine {
         let progress = match floor.links.arm() {
             Ok(()) => self.round(floor, own, until),
             Err(error) => {
-                let cause = Cause::Broken {
-                    rank: self.membership.rank() as u32,
-                    what: format!("it cannot sleep: {error}"),
+                let cause = match error {
+                    Error::Failed(cause) => cause,
+                    error => Cause::Broken {
+                        rank: self.membership.rank() as u32,
+                        what: format!("it cannot sleep: {error}"),
+                    },
                 };
                 Err(reasons::raise(&self.membership, cause))
             }

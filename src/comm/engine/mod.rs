@@ -457,9 +457,7 @@ impl Engine {
 
     /// Waits until nothing is under way.
     pub(super) fn drain(&self) {
-        if self.turns().left.load(SeqCst) {
-            self.wait_until(Until::Idle);
-        }
+        self.wait_until(Until::Idle);
     }
 
     fn open_desk(&self) -> Result<MutexGuard<'_, Desk>> {
@@ -520,7 +518,7 @@ impl Engine {
             if let Some(cause) = self.closed.get() {
                 return Err(Error::Closed(cause.clone()));
             }
-            let made_known = floor.links.get_ready([memory, &Region::empty()]);
+            let made_known = floor.links.get_ready([memory, &Region::empty()], None);
             made_known.map_err(|(peer, error)| {
                 Error::Failed(self.fall_by(floor, Fault::Wire { peer, error }, None))
             })

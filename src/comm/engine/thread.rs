@@ -81,9 +81,11 @@ impl Engine {
     /// Gives up the floor, for whoever waits for it or for the thread.
     pub(super) fn step_back(&self, floor: Held<'_>) {
         let turns = self.turns();
-        if turns.left.load(SeqCst) {
+        if turns.left.load(SeqCst) && floor.is_idle() {
+            // Under the lock of turns: who asks whether something is left does so there, and never finds it gone for a moment.
+            let _turn = turns.turn();
             turns.left.store(false, SeqCst);
-            if !floor.is_idle() || self.mail.load(SeqCst) {
+            if self.mail.load(SeqCst) {
                 turns.left.store(true, SeqCst);
             }
         }

@@ -392,7 +392,7 @@ impl Inbound {
         let state = &self.lanes[lane];
         let released = state.released.get().wrapping_add(1);
         state.released.set(released);
-        // After all reads of the body; pairs with the Acquire in `Outbound::has_credit`.
+        // After all reads of the body; pairs with the Acquire in `Outbound::look`.
         self.segment.released.0[lane].store(released, Release);
         self.bell.ring();
     }
