@@ -472,7 +472,8 @@ cclResult_t cclCommCount(cclComm_t comm, int *count);
 cclResult_t cclCommUserRank(cclComm_t comm, int *rank);
 
 /**
- * Changes how long each later operation may wait for other ranks: at least 1 millisecond. The same on all ranks.
+ * Changes how long operations may wait for other ranks, from now on, those under way included: at least 1 millisecond. The same
+ * on all ranks.
  */
 cclResult_t cclCommSetTimeout(cclComm_t comm,
                               int milliseconds);
@@ -943,8 +944,10 @@ cclResult_t cclRedOpDestroy(cclRedOp_t op,
 /**
  * Sends the `count` elements of `sendbuff` to rank `peer`, which calls cclRecv with the same count and type.
  *
- * Messages to one rank arrive in the order of the calls. It may return before the message was received: up to 8 KiB travel ahead, 32
- * messages or more, once the receiver is in a call. To itself a rank sends only in a group or a stream, and there receives, too.
+ * Messages to one rank arrive in the order in which they begin: in that of the calls, but in a stream not before what is in it ahead
+ * of them, so that those of different streams may pass each other. It may return before the message was received: up to 8 KiB travel
+ * ahead, 32 messages or more, once the receiver is in a call. To itself a rank sends in a group, and there receives, too, or in
+ * another stream than that in which it receives.
  *
  * @param count Elements, not bytes. May be 0; then `sendbuff` may be NULL.
  * @param stream NULL: the call returns when `sendbuff` may be changed. A CUDA stream waits for no receiver.
@@ -994,7 +997,7 @@ cclResult_t cclRecv(void *recvbuff,
 /**
  * Receives a message of at most `count` elements, from rank `peer` or CCL_ANY_SOURCE, with tag `tag` or CCL_ANY_TAG.
  *
- * A message goes to the first receive, in the order of the calls, that takes its sender and its tag.
+ * A message goes to the first receive, in the order in which they begin (see cclSend), that takes its sender and its tag.
  *
  * @param count Elements that `recvbuff` has room for. A longer message is a call that differs.
  * @param info What came: sender, tag and count. May be NULL. It is written when the operation is over.

@@ -143,20 +143,25 @@ pub(super) unsafe fn init(
 /// variables.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cclCommInitEnv(comm: *mut cclComm_t, config: *mut cclConfig_t) -> cclResult_t {
-    making(|| {
-        // Before anything can fail, so that the ranks' calls stay in step.
-        let turn = Turn::take();
-        // SAFETY: the caller's promise about `comm`.
-        unsafe { put("comm", comm, ptr::null_mut())? };
-        // SAFETY: the caller's promise about `config`.
-        let (config, blocking) = unsafe { (read(config)?, blocks(config)?) };
-        // SAFETY: the caller's promise about `comm`.
-        unsafe {
-            make(comm, Origin::Launcher, blocking, move || {
-                Communicator::init_turn(turn, &config).map(Some)
-            })
-        }
-    })
+    // SAFETY: the caller's promise.
+    making(|| unsafe { init_env(comm, config) }.inspect_err(refused))
+}
+
+/// # Safety
+/// As cclCommInitEnv.
+unsafe fn init_env(comm: *mut cclComm_t, config: *const cclConfig_t) -> Result<bool> {
+    // Before anything can fail, so that the ranks' calls stay in step.
+    let turn = Turn::take();
+    // SAFETY: the caller's promise about `comm`.
+    unsafe { put("comm", comm, ptr::null_mut())? };
+    // SAFETY: the caller's promise about `config`.
+    let (config, blocking) = unsafe { (read(config)?, blocks(config)?) };
+    // SAFETY: the caller's promise about `comm`.
+    unsafe {
+        make(comm, Origin::Launcher, blocking, move || {
+            Communicator::init_turn(turn, &config).map(Some)
+        })
+    }
 }
 
 /// Ends the work on a communicator in order. The handle stays, for questions and for cclCommDestroy.
@@ -246,7 +251,8 @@ pub unsafe extern "C" fn cclCommUserRank(comm: cclComm_t, rank: *mut c_int) -> c
     on(comm, |comm| unsafe { put("rank", rank, number(comm.rank())?) })
 }
 
-/// Changes how long each later operation may wait for other ranks: at least 1 millisecond. The same on all ranks.
+/// Changes how long operations may wait for other ranks, from now on, those under way included: at least 1 millisecond. The same
+/// on all ranks.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclCommSetTimeout(comm: cclComm_t, milliseconds: c_int) -> cclResult_t {
     on(comm, |comm| {

@@ -12,7 +12,7 @@ use crate::{comm::Stream, types::Error};
 use std::{ffi::c_void, ptr};
 
 /// The live streams of this process.
-pub(super) static STREAMS: Table<Stream> = Table::new(0xc5, "a live stream, or NULL for a call that blocks");
+pub(super) static STREAMS: Table<Stream> = Table::new(0xc5, "a live stream");
 
 /// A function of C's that a stream calls.
 #[allow(non_camel_case_types)]

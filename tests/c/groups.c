@@ -106,7 +106,16 @@ static void refusals(void) {
     OK(cclStreamSynchronize(stream));
     OK(cclStreamDestroy(stream));
     REFUSED(cclInvalidArgument, "stream", cclStreamQuery(stream));
-    REFUSED(cclInvalidArgument, "stream", cclStreamDestroy(NULL));
+    REFUSED(cclInvalidArgument, "must be a live stream", cclStreamDestroy(NULL));
+    REFUSED(cclInvalidArgument, "must be a live stream", cclStreamSynchronize(NULL));
+    /* What makes a communicator is a call as others. */
+    cclConfig_t config = CCL_CONFIG_INITIALIZER;
+    cclComm_t made;
+    config.timeout = -5;
+    OK(cclGroupStart());
+    OK(cclBarrier(comm, NULL));
+    REFUSED(cclInvalidArgument, "timeout", cclCommInitEnv(&made, &config));
+    REFUSED(cclInvalidArgument, "none was carried out", cclGroupEnd());
     REFUSED(cclInvalidArgument, "NULL", cclStreamCreate(NULL));
     OK(cclBarrier(comm, NULL));
 }
