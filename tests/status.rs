@@ -346,7 +346,12 @@ fn another_user_is_refused() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(flood.stdout.take().unwrap()).lines();
-    assert!(lines.by_ref().map_while(Result::ok).any(|line| line.ends_with("floods")));
+    assert!(
+        lines
+            .by_ref()
+            .map_while(Result::ok)
+            .any(|line| line.ends_with("floods"))
+    );
     let heard: Vec<usize> = (0..20).map(|_| knock(&name)).collect();
     flood.kill().unwrap();
     flood.wait().unwrap();
