@@ -305,8 +305,8 @@ pub(crate) trait Link {
     }
 
     /// Sends `body` without copying it: it must stay mapped and unchanged until [`Link::taken`] says so, or all offers have
-    /// been withdrawn ([`links::Links::withdraw`]). `None` as long as the lane has no credit. Only what the peer can
-    /// [`reach`](Link::reach). What was reserved on the lane and not committed is given up.
+    /// been withdrawn ([`links::Links::withdraw`]). `None` as long as the lane has no credit, or
+    /// where the peer can no longer [`reach`](Link::reach) it. Only what it can. What was reserved on the lane and not committed is given up.
     fn offer(&self, lane: usize, header: Header, body: Region<'_>) -> Result<Option<Ticket>, Error>;
 
     /// [`Link::offer`] of a long body, for whoever would rather wait until all of it has come than have the system copy it on this

@@ -225,7 +225,7 @@ impl Connection {
             traffic_class: settings.traffic_class,
             dlid: u16::from_le_bytes([bytes[12], bytes[13]]),
             sl: settings.service_level,
-            is_global: u8::from(!device.infiniband),
+            is_global: u8::from(device.needs_global || dgid[..8] != device.gid[..8]),
             port_num: device.port,
             ..Ah::default()
         };

@@ -30,6 +30,8 @@ pub(crate) struct Context {
     counts: Cell<Counts>,
     /// Writes so far, where a test has one of them go wrong.
     writes: Cell<u64>,
+    /// A device that has died with connections.
+    dead: Cell<Option<u32>>,
     /// What the last poll found: room for the next one.
     found: RefCell<Vec<Event>>,
 }
@@ -56,7 +58,7 @@ impl Context {
         let settings = Settings::of_environment()?;
         // SAFETY: the caller's promise.
         let near = Nearness::to(unsafe { Host::gpu(host) }.as_deref());
-        let devices = device::all(&settings, &near)?;
+        let (devices, others) = device::all(&settings, &near)?;
         // SAFETY: no demands.
         let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if epoll < 0 {
@@ -73,6 +75,7 @@ impl Context {
             idle: Cell::new(0),
             counts: Cell::default(),
             writes: Cell::new(0),
+            dead: Cell::new(None),
             found: RefCell::default(),
         });
         for device in &context.devices {
@@ -89,6 +92,9 @@ impl Context {
             }
             let (index, reason, mtu) = (device.gid_index, device.reason, 128 << device.mtu);
             context.log(2, &format!("{device}: address {index} ({reason}), MTU {mtu}"));
+        }
+        for why in others {
+            context.log(2, &format!("not used: {why}"));
         }
         let far = |device: &Device| format!("{device} ({})", near.far(&device.name, device.numa_node));
         let order: Vec<String> = context.devices.iter().map(far).collect();
@@ -176,6 +182,14 @@ impl Context {
                 // SAFETY: the library's texts are constants.
                 let text = unsafe { CStr::from_ptr((self.verbs.ibv_event_type_str)(event.kind)) };
                 let text = text.to_string_lossy().into_owned();
+                // A card with several ports tells each of all.
+                let port = event.element.addr() as u32;
+                let is_other = OF_A_PORT.contains(&event.kind) && port != u32::from(device.port);
+                if is_other {
+                    // SAFETY: it came from there.
+                    unsafe { (self.verbs.ibv_ack_async_event)(&mut event) };
+                    continue;
+                }
                 self.log(
                     if BENIGN.contains(&event.kind) { 3 } else { 1 },
                     &format!("{device}: {text}"),
@@ -191,11 +205,24 @@ impl Context {
                     // SAFETY: connections that are not destroyed yet.
                     let at = unsafe { &*at };
                     let own = OF_A_CONNECTION.contains(&event.kind) && at.is_about(element);
-                    if own || (event.kind == DEVICE_FATAL && at.setup.device as usize == index) {
+                    let is_dead = event.kind == DEVICE_FATAL && at.setup.device as usize == index;
+                    if is_dead {
+                        // No peer's fault.
+                        self.dead.set(Some(index as u32));
+                    }
+                    if own || is_dead {
                         at.break_off(&format!("{text} (event {})", event.kind));
                     }
                 }
             }
+        }
+    }
+
+    /// That a device has died here, if one has.
+    pub(crate) fn failure(&self) -> Result<(), String> {
+        match self.dead.get().and_then(|index| self.device(index).ok()) {
+            None => Ok(()),
+            Some(device) => Err(format!("{device} has died")),
         }
     }
 
@@ -251,6 +278,8 @@ const IDLE: u32 = 4096;
 const DEVICE_FATAL: u32 = 8;
 const PORT_ACTIVE: u32 = 9;
 const PORT_ERROR: u32 = 10;
+/// What tells of a port, by its number: active, error, LID, keys, subnet manager, names, addresses.
+const OF_A_PORT: [u32; 7] = [9, 10, 11, 12, 13, 17, 18];
 /// Errors of a completion queue or a queue pair.
 const OF_A_CONNECTION: [u32; 4] = [0, 1, 2, 3];
 /// What is no reason to warn: established, drained, path migrated, port active, LID, keys, subnet manager, names, addresses.

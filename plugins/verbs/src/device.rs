@@ -10,6 +10,8 @@ use std::{cell::RefCell, cmp::Reverse, ffi::CStr, ffi::c_void, fs, io, ptr};
 
 const ACTIVE: u32 = 4;
 const INFINIBAND: u8 = 1;
+/// `IBV_QPF_GRH_REQUIRED` of a port's flags.
+const NEEDS_GLOBAL: u8 = 1;
 
 /// An open port: its device's context, and a protection domain and a channel for completions of its own.
 pub(crate) struct Device {
@@ -27,6 +29,8 @@ pub(crate) struct Device {
     pub(crate) mtu: u32,
     pub(crate) lid: u16,
     pub(crate) infiniband: bool,
+    /// Whether packets must have the head with which they find their way between subnets, InfiniBand or not.
+    pub(crate) needs_global: bool,
     pub(crate) gid: [u8; 16],
     pub(crate) gid_index: u8,
     /// Why this address was chosen.
@@ -41,7 +45,9 @@ pub(crate) struct Device {
 ///
 /// # Errors
 /// Why there is none.
-pub(crate) fn all(settings: &Settings, near: &Nearness) -> Result<Vec<Device>, String> {
+/// Where it does not say, only such as are as fast as the fastest, and of the same kind: links use all alike. Beside them, why others
+/// are left out.
+pub(crate) fn all(settings: &Settings, near: &Nearness) -> Result<(Vec<Device>, Vec<String>), String> {
     let (verbs, choice) = (verbs::verbs()?, &settings.choice);
     let mut count = 0;
     // SAFETY: the library counts the list's devices.
@@ -82,7 +88,15 @@ pub(crate) fn all(settings: &Settings, near: &Nearness) -> Result<Vec<Device>, S
             found.sort_by_cached_key(|device| {
                 (Reverse(device.megabits), near.far(&device.name, device.numa_node))
             });
-            Ok(found)
+            if choice.is_default() {
+                let (megabits, infiniband) = (found[0].megabits, found[0].infiniband);
+                let others = found.extract_if(.., |device| {
+                    device.megabits != megabits || device.infiniband != infiniband
+                });
+                let slower = |device: Device| format!("{device}: others are faster or of another kind");
+                refused.extend(others.map(slower));
+            }
+            Ok((found, refused))
         }
         (true, false) => Err(refused.join("; ")),
         (true, true) => Err(format!(
@@ -118,6 +132,10 @@ impl Device {
             return Err(failed("ibv_open_device"));
         }
         let mut device = Device::closed(verbs, raw, name, port);
+        // Others, as of iWARP, make their connections in other ways.
+        if let Some(kind) = sysfs(name, "node_type").filter(|kind| !kind.starts_with("1:")) {
+            return Err(format!("it is no adapter of InfiniBand or RoCE but {kind:?}"));
+        }
         // What has been opened is closed by `drop` where one of these fails.
         let mut state = Port::default();
         // SAFETY: all bytes zero are a value of it.
@@ -140,6 +158,7 @@ impl Device {
             return Err(format!("the port is not active but {text:?}"));
         }
         device.infiniband = state.link_layer == INFINIBAND;
+        device.needs_global = !device.infiniband || state.flags & NEEDS_GLOBAL != 0;
         device.lid = state.lid;
         device.mtu = settings
             .mtu
@@ -191,6 +210,7 @@ impl Device {
             mtu: 0,
             lid: 0,
             infiniband: false,
+            needs_global: false,
             gid: [0; 16],
             gid_index: 0,
             reason: "",

@@ -210,10 +210,13 @@ unsafe extern "C" fn poll(
     events: *mut Event,
     most: u32,
     count: *mut u32,
-    _: *mut ErrorText,
+    error: *mut ErrorText,
 ) -> c_int {
     // SAFETY: the contract, above.
     unsafe {
+        if let Err(why) = (*context).failure() {
+            return answer(Err(why), error);
+        }
         let found = (*context).poll(most as usize);
         events.copy_from_nonoverlapping(found.as_ptr(), found.len());
         *count = found.len() as u32;

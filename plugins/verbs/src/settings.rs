@@ -97,6 +97,11 @@ impl Choice {
         })
     }
 
+    /// Whether nothing was said.
+    pub(crate) fn is_default(&self) -> bool {
+        self.names.is_empty()
+    }
+
     pub(crate) fn takes(&self, name: &str, port: u8) -> bool {
         let fits = |(said, at): &(String, Option<u8>)| {
             let same = if self.whole {

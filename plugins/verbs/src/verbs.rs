@@ -180,6 +180,7 @@ pub(crate) struct Port {
     pub(crate) sm_lid: u16,
     pub(crate) small: [u8; 8],
     pub(crate) link_layer: u8,
+    pub(crate) flags: u8,
     pub(crate) rest: [u32; 16],
 }
 

@@ -388,7 +388,10 @@ impl Engine {
             } else {
                 nap
             };
-            floor.links.sleep(nap);
+            // What had come before the bell was armed, and was more than a look takes in, rings none.
+            if !floor.links.may_have_more() {
+                floor.links.sleep(nap);
+            }
         }
         floor.links.disarm();
         heard.and(progress)

@@ -270,14 +270,15 @@ impl Outbound {
         Ok(())
     }
 
-    /// Whether the message that was offered so has been written.
+    /// Whether the message that was offered so has been written, and all of its lane before it: who offers the parts of something keeps
+    /// the last one's ticket, and other connections may be slower.
     pub(super) fn has_gone(&self, lane: usize, Ticket(number): Ticket) -> bool {
         let state = &self.lanes[lane];
         let behind = state.sent.get().wrapping_sub(number);
         let ahead = number.wrapping_sub(state.written.get());
         match (behind, ahead) {
             _ if self.lost.get() > 0 => true, // nothing reads it any more
-            (1.., 0..32) if behind <= DEPTH as u32 => state.written_early.get() >> ahead & 1 == 1,
+            (1.., 0..32) if behind <= DEPTH as u32 => false,
             _ => true, // it was written, or else no later one would have been sent
         }
     }
@@ -302,8 +303,9 @@ impl Outbound {
         Region::of_mut(&mut said).copy_from(&self.desk.region().part(at, Wanted::ROOM));
         let wanted = Wanted::decode(&said, self.ends.count());
         state.patience.set((PATIENCE, hub.sleeps()));
-        // One that comes too late is of no use: the message is on its way into the ring.
-        if wanted.number == state.sent.get() {
+        // One that comes too late is of no use: the message is on its way into the ring. Of a later one that lies in its place already
+        // what tells comes later, too.
+        if wanted.number == state.sent.get() && wanted.number as u16 == number {
             state.wanted.replace(Some(wanted));
         }
     }

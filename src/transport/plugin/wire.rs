@@ -137,7 +137,7 @@ impl Wire {
                 }),
             }
         };
-        (0..count.min(super::MAX_ENDS as u32)).map(one).collect()
+        (0..count.min(MAX_DEVICES)).map(one).collect()
     }
 
     pub(super) fn devices(&self) -> usize {
@@ -372,9 +372,10 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Zeroed pages for these devices.
+    /// Zeroed pages for these devices, of which nobody else has any: they may be kept from forked children.
     pub(super) fn new(wire: &Arc<Wire>, devices: &[usize], len: usize) -> Result<Memory, String> {
-        let layout = Layout::from_size_align(len, PAGE).map_err(|e| e.to_string())?;
+        let page = rustix::param::page_size();
+        let layout = Layout::from_size_align(len.next_multiple_of(page), page).map_err(|e| e.to_string())?;
         // SAFETY: it is not of no bytes.
         let base = unsafe { alloc_zeroed(layout) };
         if base.is_null() {
@@ -490,7 +491,8 @@ impl Part {
     }
 }
 
-const PAGE: usize = 4096;
+/// Devices that are made use of. A link has fewer, but the receiver's may be any of them.
+const MAX_DEVICES: u32 = 64;
 /// Bytes of a write that a device must take: the longest message with its head.
 const LEAST_WRITE: u64 = 257 << 10;
 const _: () = assert!(super::ring::LINE + crate::transport::MAX_MESSAGE <= LEAST_WRITE as usize);
