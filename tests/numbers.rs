@@ -206,12 +206,8 @@ fn check_roundings<T: Float>(comm: &Communicator) {
             let sum = match T::DTYPE {
                 DType::Float64 => (0..n).map(product).reduce(|a, b| a + b),
                 _ => {
-                    let owner = (0..n).find(|q| at < (q + 1) * data.len() / n).unwrap();
                     // The product of two float32 is exact in float64, and then rounded as a product of float32 is.
-                    let part = |rank| match rank == owner {
-                        true => product(rank) as f32,
-                        false => T::of(product(rank)).value() as f32,
-                    };
+                    let part = |rank| T::of(f64::from(product(rank) as f32)).value() as f32;
                     (0..n).map(part).reduce(|a, b| a + b).map(f64::from)
                 }
             };
@@ -219,6 +215,30 @@ fn check_roundings<T: Float>(comm: &Communicator) {
         })
         .collect();
     assert_eq!(data, wanted, "{}", T::DTYPE);
+}
+
+/// Whichever way a pre-multiplied sum goes, all ranks have the same bits.
+#[test]
+fn all_ranks_have_the_bits_of_a_pre_multiplied_sum() {
+    for ranks in [2, 3, 4, 7] {
+        for (algorithm, _) in ccl::algorithms(ccl::Collective::AllReduce) {
+            with_ranks(ranks, &with_algorithm(algorithm), |comm| {
+                every_float!(check_alike, comm)
+            });
+        }
+    }
+}
+
+fn check_alike<T: Float>(comm: &Communicator) {
+    let me = comm.rank() as f64;
+    let mut data: Vec<T> = (0..60)
+        .map(|at| T::of(1.0 + 0.0078125 * f64::from(at) - 0.01 * me))
+        .collect();
+    comm.all_reduce_in_place(&mut data, PreMulSum(T::of(1.0078125 - 0.1 * me)))
+        .unwrap();
+    let mut first = data.clone();
+    comm.broadcast_in_place(&mut first, 0).unwrap();
+    assert_eq!(data, first, "{}", T::DTYPE);
 }
 
 /// The configuration for results that depend on inputs and ranks alone.

@@ -88,8 +88,8 @@ fn unknown(op: cclRedOp_t) -> Error {
 /// Makes a reduction that multiplies this rank's elements by `*scalar` when they are read, and adds what the ranks have.
 ///
 /// Each rank makes its own, at any time, and may have another scalar. `*op` may be passed to calls on `comm` with elements
-/// of type `datatype`, until cclRedOpDestroy; a call that was made keeps what it needs. 16- and 8-bit floats are multiplied
-/// in float32, and rounded when they leave the rank; integers wrap.
+/// of type `datatype`, until cclRedOpDestroy; a call that was made keeps what it needs. Products of 16- and 8-bit floats
+/// are rounded before they are added; integers wrap.
 ///
 /// @param scalar An element of type `datatype`, of any alignment. It is read during the call.
 /// @param residence cclScalarHostImmediate. cclScalarDevice is not supported yet.

@@ -359,7 +359,7 @@ fn sums<T: Number<Wide: Arithmetic>, const N: usize, const TREE: bool, I: Instru
         Op::PreMulSum => match pass.manner.scaled {
             Some((source, scalar)) => {
                 let scalar = element::<T>(scalar);
-                go::<T, _, N, TREE, _>(has, Scaled::<T, TREE> { source, scalar }, pass);
+                go::<T, _, N, TREE, _>(has, Scaled { source, scalar }, pass);
             }
             None => go::<T, _, N, TREE, _>(has, Sum, pass),
         },

@@ -28,10 +28,9 @@ use std::num::NonZero;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Manner {
     /// Whether the sources of floats are combined by the tree that splits [a, b) at a plus the largest power of two below
-    /// b − a, what is multiplied is rounded as it would be on its way to another rank, and NaN comes out as one and the
-    /// same: then the bits of a result do not depend on where its parts were combined. Of integers no order changes them.
+    /// b − a, and NaN comes out as one and the same: then the bits of a result do not depend on where its parts were combined. Of integers no order changes them.
     pub(crate) tree: bool,
-    /// Of a [`Op::PreMulSum`]: the source whose elements are multiplied as they are read, and by what: the element that lies
+    /// Of a [`Op::PreMulSum`]: the source whose elements are multiplied as they are read, and rounded, and by what: the element that lies
     /// at the lowest address of these bytes.
     pub(crate) scaled: Option<(usize, u64)>,
 }

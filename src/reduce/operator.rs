@@ -115,25 +115,21 @@ impl<W: Arithmetic, O: Operator<W>> Operator<W> for Canonical<O> {
     }
 }
 
-/// Addition, with the contributions of one source multiplied by a scalar first, and rounded to elements or not.
+/// Addition, with the contributions of one source multiplied by a scalar first, and rounded to elements: several ranks may reduce the same
+/// ones, some where they are multiplied and some where they come to.
 #[derive(Clone, Copy)]
-pub(super) struct Scaled<T, const ROUNDED: bool> {
+pub(super) struct Scaled<T> {
     pub(super) source: usize,
     pub(super) scalar: T,
 }
 
-impl<T: Number<Wide: Arithmetic>, const ROUNDED: bool> Operator<T::Wide> for Scaled<T, ROUNDED> {
+impl<T: Number<Wide: Arithmetic>> Operator<T::Wide> for Scaled<T> {
     #[inline(always)]
     fn read(self, source: usize, value: T::Wide) -> T::Wide {
         if source != self.source {
             return value;
         }
-        let product = value.times(self.scalar.widen());
-        if ROUNDED {
-            T::narrow(product).widen()
-        } else {
-            product
-        }
+        T::narrow(value.times(self.scalar.widen())).widen()
     }
 
     #[inline(always)]

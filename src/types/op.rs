@@ -91,8 +91,8 @@ impl fmt::Display for Op {
 
 /// The sum of elements that are multiplied by this scalar when they are read. Each rank may have another.
 ///
-/// 16- and 8-bit floats are multiplied in `f32` and rounded when they leave the rank; what a rank adds to others right away is
-/// not rounded in between, unless results are to be [reproducible](crate::Config). Integers wrap.
+/// The products of 16- and 8-bit floats are rounded before they are added, as products of elements are: so all ranks have the same bits.
+/// Integers wrap.
 ///
 /// ```no_run
 /// # fn weigh(comm: &ccl::Communicator, gradients: &mut [f32], weight: f32) -> ccl::Result<()> {

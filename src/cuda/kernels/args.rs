@@ -186,7 +186,7 @@ pub(crate) struct Reducing<'s> {
     pub(crate) dtype: DType,
     /// The number of all ranks, where the result holds the contributions of all: an average is divided then.
     pub(crate) finish: Option<NonZero<u32>>,
-    /// Whether floats are combined by the tree of [`Manner`](crate::reduce::Manner), and products rounded.
+    /// Whether floats are combined by the tree of [`Manner`](crate::reduce::Manner).
     pub(crate) tree: bool,
     /// Of a pre-multiplied sum: sources, and by what each is multiplied: the element at the lowest address of these
     /// bytes.
@@ -268,7 +268,7 @@ impl ReduceArgs {
             m: destinations.len() as u32,
             scaled: 0,
             ranks: ranks.map_or(0, NonZero::get),
-            rounded: how.tree.into(),
+            rounded: 1,
             rows: 1,
             sources_apart: 0,
             destinations_apart: 0,

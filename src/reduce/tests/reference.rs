@@ -36,10 +36,8 @@ pub(super) fn expected(
         _ => {
             let mut numbers: Vec<f32> = elements.iter().map(|&bits| to_f32(dtype, bits)).collect();
             if let Some((source, scalar)) = manner.scaled {
-                numbers[source] *= to_f32(dtype, scalar);
-                if manner.tree {
-                    numbers[source] = to_f32(dtype, from_f32(dtype, numbers[source]));
-                }
+                let product = numbers[source] * to_f32(dtype, scalar);
+                numbers[source] = to_f32(dtype, from_f32(dtype, product));
             }
             let total = fold_f32(op, manner.tree, &numbers);
             value_of(dtype, from_f32(dtype, ranks.map_or(total, |n| total / n as f32)))
