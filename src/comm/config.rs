@@ -1,7 +1,7 @@
 //! What a user may set for a communicator.
 
 #[cfg(feature = "cuda")]
-use crate::cuda::driver::Driver;
+use crate::cuda::driver::{Context, Driver};
 use crate::{
     net::{Presence, Protection, Said, Way, interfaces, setting},
     plan::{algo::ALGORITHMS, choose, forced::Forced},
@@ -86,6 +86,9 @@ pub struct Config {
     pub threads: Option<usize>,
     /// The PCI address of the GPU that the rank works with, as sysfs has it. `None`: that of the thread that calls init.
     pub(crate) gpu: Option<CString>,
+    /// The CUDA context that the rank works in. `None`: that of the thread that calls init.
+    #[cfg(feature = "cuda")]
+    pub(crate) context: Option<Context>,
     /// Whether it is one of the two ranks by which init measures the machine.
     pub(crate) is_probe: bool,
 }
@@ -118,6 +121,8 @@ impl Config {
     pub(crate) fn of_this_thread() -> Config {
         Config {
             gpu: gpu_here(),
+            #[cfg(feature = "cuda")]
+            context: context_here(),
             ..Config::default()
         }
     }
@@ -391,6 +396,12 @@ fn gpu_here() -> Option<CString> {
         debug!("init: which GPU this thread works with is not known: {why}");
         None
     })
+}
+
+/// The context that is this thread's current one, if it has one.
+#[cfg(feature = "cuda")]
+fn context_here() -> Option<Context> {
+    Driver::in_use()?.ok()?.current().ok()?
 }
 
 #[cfg(not(feature = "cuda"))]

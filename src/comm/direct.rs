@@ -70,7 +70,7 @@ impl Windows {
             _ if ranks > MOST_RANKS => Err(format!("there are more than {MOST_RANKS} ranks")),
             false => Err("the ranks are on several hosts".to_owned()),
             true if comm.config.algorithm.is_some() => Err("an algorithm is forced".to_owned()),
-            true => Window::new(),
+            true => Window::new(comm.config.context),
         };
         let carded = window.and_then(|window| Ok((window.card()?, window)));
         let mut cards = vec![0; CARD * ranks];

@@ -59,6 +59,11 @@ impl Communicator {
             ..self.config.clone()
         });
         config.gpu = config.gpu.or_else(|| self.config.gpu.clone());
+        #[cfg(feature = "cuda")]
+        {
+            let own = || self.windows.as_ref().map(|windows| windows.window.context());
+            config.context = config.context.or(self.config.context).or_else(own);
+        }
         config.check()?;
         Ok(config)
     }

@@ -47,9 +47,13 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// A context as the calling thread's current one. The one before it is current again afterwards.
+/// A context as the calling thread's current one. The one before it is current again afterwards. Meanwhile calls that could not be
+/// captured, as such that pin memory, neither fail nor spoil a capture that another thread has begun.
 pub(crate) struct Current<'d> {
     driver: &'d Driver,
+    context: Context,
+    /// How this thread's calls concerned captures before.
+    mode: Option<c_int>,
     /// It is this thread's.
     thread: PhantomData<*mut ()>,
 }
@@ -201,25 +205,35 @@ impl Driver {
         }
     }
 
-    /// Checks that all `len` bytes at `at` belong to one allocation, and remembers that it was device memory.
+    /// Checks that all `len` bytes at `at` are device memory, be it of several parts that were mapped one after the other, and remembers
+    /// that it was.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if they do not.
+    /// [`Error::Invalid`] if they are not.
     pub(crate) fn check_range(&self, name: &str, at: *const u8, len: usize) -> Result<()> {
-        let (mut base, mut size) = (0, 0);
         let at = at.addr() as Address;
-        // SAFETY: it writes the two.
-        let result = unsafe { (self.symbols.address_range)(&raw mut base, &raw mut size, at) };
-        if result != SUCCESS {
-            return Ok(()); // an allocation of several parts; the copy tells
+        let (mut from, until) = (at, at.saturating_add(len as u64));
+        while from < until {
+            let (mut base, mut size) = (0, 0);
+            // SAFETY: it writes the two.
+            let result = unsafe { (self.symbols.address_range)(&raw mut base, &raw mut size, from) };
+            let end = base.saturating_add(size as u64);
+            if from == at && result != SUCCESS {
+                return Ok(()); // the copy tells
+            }
+            if result != SUCCESS || end <= from {
+                return Err(Error::invalid(format!(
+                    "{name} has {len} bytes from {at:#x} on, but the device memory there ends after {}",
+                    from - at
+                )));
+            }
+            self.remember(base, end);
+            from = end;
         }
-        let end = base.saturating_add(size as u64);
-        if at.saturating_add(len as u64) > end {
-            return Err(Error::invalid(format!(
-                "{name} has {len} bytes from {at:#x} on, but the device memory there ends after {}",
-                end.saturating_sub(at)
-            )));
-        }
+        Ok(())
+    }
+
+    fn remember(&self, base: u64, end: u64) {
         let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         if !lately.contains(&(base, end)) {
             if lately.len() == REMEMBERED {
@@ -227,7 +241,6 @@ impl Driver {
             }
             lately.push((base, end));
         }
-        Ok(())
     }
 
     /// Whether `at`, which the driver does not know now, lies where device memory lay: it was freed.
@@ -269,7 +282,7 @@ impl Driver {
     }
 
     /// This thread's current context.
-    fn current(&self) -> Result<Option<Context>> {
+    pub(crate) fn current(&self) -> Result<Option<Context>> {
         let mut raw = ptr::null_mut();
         // SAFETY: it writes the context.
         let result = unsafe { (self.symbols.current)(&raw mut raw) };
@@ -354,8 +367,17 @@ impl Driver {
         self.checked("cuCtxPushCurrent", result)?;
         Ok(Current {
             driver: self,
+            context,
+            mode: self.set_mode(RELAXED),
             thread: PhantomData,
         })
+    }
+
+    /// Has this thread's calls concern captures of others so far: what it was before, where the driver knows that.
+    fn set_mode(&self, mut mode: c_int) -> Option<c_int> {
+        let exchange = self.symbols.exchange_mode?;
+        // SAFETY: it reads the mode, and writes another one there.
+        (unsafe { exchange(&raw mut mode) } == SUCCESS).then_some(mode)
     }
 
     /// # Errors
@@ -387,6 +409,14 @@ impl Driver {
 }
 
 impl Current<'_> {
+    /// A number that no other context of this process has, nor one that is made where this one was destroyed.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(super) fn id(&self) -> Result<u64> {
+        self.driver.id_of(self.context)
+    }
+
     /// What work given to `stream` is captured into, if it is not done.
     ///
     /// # Errors
@@ -454,14 +484,17 @@ impl Current<'_> {
         self.driver.checked("cuStreamGetId", result).map(|()| id)
     }
 
-    /// Checks that `stream` goes on, or is through.
+    /// Checks that `stream` goes on, or is through. One that its caller has destroyed meanwhile does, and so does one of which
+    /// nothing can be said while it is captured.
     ///
     /// # Errors
     /// [`Error::Cuda`] if it never will.
     pub(crate) fn check_stream(&self, stream: Stream) -> Result<()> {
         // SAFETY: it takes a stream that is one.
         match unsafe { (self.driver.symbols.stream_query)(stream.0) } {
-            NOT_READY => Ok(()),
+            NOT_READY | INVALID_HANDLE | CAPTURE_UNSUPPORTED | CAPTURE_INVALIDATED | CAPTURE_IMPLICIT => {
+                Ok(())
+            }
             result => self.driver.checked("cuStreamQuery", result),
         }
     }
@@ -610,6 +643,9 @@ impl Current<'_> {
 
 impl Drop for Current<'_> {
     fn drop(&mut self) {
+        if let Some(mode) = self.mode {
+            self.driver.set_mode(mode);
+        }
         let mut raw = ptr::null_mut();
         // SAFETY: it takes the context off that `enter` has put on, on this thread. What else can be done if it fails?
         let _ = unsafe { (self.driver.symbols.pop)(&raw mut raw) };
@@ -702,6 +738,12 @@ fn in_sysfs(address: &str) -> Option<CString> {
 
 const SUCCESS: c_int = 0;
 const NOT_READY: c_int = 600;
+const INVALID_HANDLE: c_int = 400;
+const CAPTURE_UNSUPPORTED: c_int = 900;
+const CAPTURE_INVALIDATED: c_int = 901;
+const CAPTURE_IMPLICIT: c_int = 906;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const RELAXED: c_int = 2;
 const MEMORY_TYPE: c_int = 2;
 const DEVICE_ORDINAL: c_int = 9;
 const DEVICE_MEMORY: c_int = 2;

@@ -41,7 +41,7 @@ use std::{
     fmt,
     os::fd::{AsFd, OwnedFd},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{
             AtomicU32, AtomicU64, AtomicUsize,
             Ordering::{Acquire, Relaxed, Release},
@@ -66,6 +66,12 @@ pub(crate) struct Flags {
     address: u64,
     rank: usize,
     ranks: usize,
+    uses: Arc<Uses>,
+}
+
+/// Of flags, what streams may still do with them.
+#[derive(Default)]
+struct Uses {
     /// The number of the last call that was given to a stream and not captured.
     given: AtomicU32,
     /// Captured calls in graphs that are there.
@@ -122,8 +128,9 @@ impl Flags {
         board: Option<OwnedFd>,
     ) -> Result<(Self, OwnedFd)> {
         assert!(ranks <= MOST_RANKS, "more ranks than there are slots for");
-        for board in retired().drain(..) {
-            current.unpin(all(&board));
+        if nothing_waits() {
+            let boards = std::mem::take(&mut *retired());
+            boards.iter().for_each(|board| current.unpin(all(board)));
         }
         let made = match board {
             None => Shared::create("ccl-flags"),
@@ -137,9 +144,9 @@ impl Flags {
             address,
             rank,
             ranks,
-            given: AtomicU32::new(0),
-            captured: AtomicUsize::new(0),
+            uses: Arc::default(),
         };
+        live().push((Arc::downgrade(&flags.uses), flags.board.clone(), rank));
         Ok((flags, fd))
     }
 
@@ -199,7 +206,7 @@ impl Flags {
 
     /// The next call's number. Calls are given to streams in the order of their numbers.
     pub(crate) fn give(&self) -> u32 {
-        self.given.fetch_add(1, Relaxed).wrapping_add(1)
+        self.uses.given.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
     /// Has `stream` say that it has come to the call with this number.
@@ -236,13 +243,12 @@ impl Flags {
 
     /// Whether streams are through with all calls that were not captured.
     pub(crate) fn are_over(&self) -> bool {
-        self.has_ended(self.given.load(Relaxed))
+        self.has_ended(self.uses.given.load(Relaxed))
     }
 
     /// Numbers go around.
     fn is_at(&self, point: Point, call: u32) -> bool {
-        let last = self.point(point).load(Acquire); // what the stream did before is there
-        last.wrapping_sub(call).cast_signed() >= 0
+        is_at(self.point(point), call)
     }
 
     /// Has the flags stay for as long as there is a graph of this capture's.
@@ -250,13 +256,13 @@ impl Flags {
     /// # Errors
     /// [`Error::Cuda`].
     pub(crate) fn keep_for(self: &Arc<Self>, current: &Current<'_>, capture: Capture) -> Result<()> {
-        self.captured.fetch_add(1, Relaxed);
+        self.uses.captured.fetch_add(1, Relaxed);
         current.keep(capture, Box::new(Captured(Arc::clone(self))))
     }
 
     /// Whether there are graphs that may still be launched.
     pub(crate) fn are_captured(&self) -> bool {
-        self.captured.load(Acquire) > 0 // pairs with the Release in `drop` of `Captured`
+        self.uses.captured.load(Acquire) > 0 // pairs with the Release in `drop` of `Captured`
     }
 
     /// Says to all ranks that this one lets its stream go.
@@ -327,7 +333,7 @@ struct Captured(Arc<Flags>);
 
 impl Drop for Captured {
     fn drop(&mut self) {
-        self.0.captured.fetch_sub(1, Release);
+        self.0.uses.captured.fetch_sub(1, Release);
     }
 }
 
@@ -374,6 +380,33 @@ fn all(board: &Shared<Board>) -> Region<'_> {
     // SAFETY: one mapping of so many bytes, all of them atomics.
     unsafe { Region::from_raw((&raw const **board).cast_mut().cast(), size_of::<Board>()) }
 }
+
+fn is_at(point: &AtomicU32, call: u32) -> bool {
+    let last = point.load(Acquire); // what the stream did before is there
+    last.wrapping_sub(call).cast_signed() >= 0
+}
+
+/// Whether no stream of this process waits for a flag, and no graph that is there can: while one does the driver unpins no memory, and
+/// neither does who asks for that go on.
+pub(crate) fn nothing_waits() -> bool {
+    let mut live = live();
+    live.retain(|(uses, ..)| uses.strong_count() > 0);
+    live.iter().all(|(uses, board, rank)| {
+        let is_over = |uses: Arc<Uses>| {
+            let ended = &board.calls[*rank].0[Point::Ended as usize];
+            uses.captured.load(Acquire) == 0 && is_at(ended, uses.given.load(Relaxed))
+        };
+        uses.upgrade().is_none_or(is_over)
+    })
+}
+
+fn live() -> MutexGuard<'static, Vec<Live>> {
+    static LIVE: Mutex<Vec<Live>> = Mutex::new(Vec::new());
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Flags that are there, their board, and the rank whose they are.
+type Live = (Weak<Uses>, Shared<Board>, usize);
 
 fn retired() -> MutexGuard<'static, Vec<Shared<Board>>> {
     RETIRED.lock().unwrap_or_else(PoisonError::into_inner)

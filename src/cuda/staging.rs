@@ -9,7 +9,10 @@
 //! No host thread calls the driver for what a stream waits for. Memory is kept for later operations, and used again when both the
 //! host is through with it and its stream has written FREE.
 
-use super::driver::{Current, Stream};
+use super::{
+    driver::{Current, Stream},
+    flags,
+};
 use crate::{
     mem::Region,
     sys::area::Area,
@@ -33,6 +36,8 @@ pub(crate) struct Staging(Option<Memory>);
 struct Memory {
     area: Area,
     address: u64,
+    /// The id of the context in which it is pinned.
+    context: u64,
     turn: u32,
 }
 
@@ -74,11 +79,12 @@ impl Staging {
     pub(crate) fn take(current: &Current<'_>, len: usize) -> Result<Self> {
         let bytes =
             size(len).ok_or_else(|| Error::invalid(format!("{len} bytes are too many to be staged")))?;
+        let context = current.id()?;
         let mut kept = kept();
-        let idle = kept.find(current, bytes);
+        let idle = kept.find(current, context, bytes);
         kept.taken += 1;
         drop(kept);
-        let memory = idle.map_or_else(|| Memory::new(current, bytes), Ok);
+        let memory = idle.map_or_else(|| Memory::new(current, context, bytes), Ok);
         let mut memory = memory.inspect_err(|_| self::kept().taken -= 1)?;
         memory.turn = memory.turn.wrapping_add(1);
         Ok(Staging(Some(memory)))
@@ -189,9 +195,11 @@ impl fmt::Debug for Staging {
 }
 
 impl Kept {
-    /// The least of what is idle and has so many bytes. If there is none, and much else, gives that back.
-    fn find(&mut self, current: &Current<'_>, bytes: usize) -> Option<Memory> {
-        let fits = |memory: &Memory| (bytes..=bytes.saturating_mul(4)).contains(&memory.len());
+    /// The least of what is idle in a context and has so many bytes. If there is none, and much else, gives that back.
+    fn find(&mut self, current: &Current<'_>, context: u64, bytes: usize) -> Option<Memory> {
+        let is_here = |memory: &Memory| memory.context == context;
+        let fits =
+            |memory: &Memory| is_here(memory) && (bytes..=bytes.saturating_mul(4)).contains(&memory.len());
         let fitting = self
             .idle
             .iter()
@@ -200,14 +208,17 @@ impl Kept {
         if let Some((at, _)) = fitting.min_by_key(|(_, memory)| memory.len()) {
             return Some(self.idle.swap_remove(at));
         }
-        let mut bytes = bytes + self.idle.iter().map(Memory::len).sum::<usize>();
+        let here = self.idle.iter().filter(|memory| is_here(memory));
+        let mut bytes = bytes + here.map(Memory::len).sum::<usize>();
         // The driver unpins no memory before all streams of a context are through, those of other ranks of this process too, which may
         // wait for this operation.
-        let nothing_waits = self.taken == 0 && self.idle.iter().all(Memory::is_free);
+        let is_quiet = |memory: &Memory| !is_here(memory) || memory.is_free();
+        let nothing_waits = self.taken == 0 && self.idle.iter().all(is_quiet) && flags::nothing_waits();
         while nothing_waits
             && bytes > MOST_KEPT
-            && let Some(memory) = self.idle.pop()
+            && let Some(at) = self.idle.iter().rposition(is_here)
         {
+            let memory = self.idle.swap_remove(at);
             bytes -= memory.len();
             current.unpin(memory.area.region());
         }
@@ -216,7 +227,7 @@ impl Kept {
 }
 
 impl Memory {
-    fn new(current: &Current<'_>, bytes: usize) -> Result<Self> {
+    fn new(current: &Current<'_>, context: u64, bytes: usize) -> Result<Self> {
         let (area, _) = Area::create("ccl-staging", PAGE + bytes)
             .map_err(|e| Error::system(format!("no memory to stage {bytes} bytes"), e))?;
         // SAFETY: it stays mapped until `forget` has unpinned it.
@@ -224,6 +235,7 @@ impl Memory {
         Ok(Memory {
             area,
             address,
+            context,
             turn: 0,
         })
     }

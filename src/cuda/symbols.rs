@@ -158,6 +158,7 @@ symbols! {
     }
     newer: {
         load_function = "cuFuncLoad"(RawFunction);
+        exchange_mode = "cuThreadExchangeStreamCaptureMode"(*mut c_int);
     }
 }
 

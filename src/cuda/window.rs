@@ -90,13 +90,14 @@ pub(crate) struct Order {
 static IDLE: Mutex<Vec<Own>> = Mutex::new(Vec::new());
 
 impl Window {
-    /// A window on the device of the calling thread's current context, or on device 0.
+    /// A window in `context`, else on the device of the calling thread's current one, or on device 0.
     ///
     /// # Errors
     /// Why there is none, in a line.
-    pub(crate) fn new() -> Result<Self, String> {
+    pub(crate) fn new(context: Option<Context>) -> Result<Self, String> {
         let driver = Driver::in_use().ok_or("nothing has loaded the CUDA driver")??;
-        let made = driver.context(Stream::DEFAULT, None).and_then(|context| {
+        let context = context.map_or_else(|| driver.context(Stream::DEFAULT, None), Ok);
+        let made = context.and_then(|context| {
             let current = driver.enter(context)?;
             let (id, mut idle) = (driver.id_of(context)?, idle());
             let own = match idle.iter().position(|own| own.context == id) {

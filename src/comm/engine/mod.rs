@@ -585,7 +585,7 @@ impl Engine {
         }
         let bytes = load.count.saturating_mul(load.element) as u64;
         let online = desk.online.as_mut();
-        let tried = online.and_then(|online| online.count(&load, &self.machine, &self.forced));
+        let tried = online.and_then(|online| usual(|| online.count(&load, &self.machine, &self.forced)));
         if let Some(algorithm) = tried {
             desk.plans.forget_others(&load, algorithm);
         }
