@@ -80,7 +80,7 @@ typedef struct ccl_net_host {
     const char *gpu;
 } ccl_net_host;
 
-/* A device: a port of a card. Lanes of a link are spread over all devices that a context has. */
+/* A device: a port of a card. Lanes of a link are spread over the devices that a context has, the first 8 of them on the sending side. */
 typedef struct ccl_net_device {
     char name[64];         /* with a zero at the end */
     uint32_t port;         /* its number, if there are several */

@@ -285,17 +285,13 @@ fn knock(name: &str) -> usize {
     stream.read(&mut [0; 72]).unwrap_or(0)
 }
 
-/// Connects, and says nothing, as often as it can, until somebody ends it.
+/// Connects, and says nothing, as often as it can, as long as somebody is there.
 fn flood(name: &str) {
     say("floods");
     let address = SocketAddr::from_abstract_name(name).unwrap();
     thread::scope(|scope| {
         for _ in 0..3 {
-            scope.spawn(|| {
-                loop {
-                    drop(UnixStream::connect_addr(&address));
-                }
-            });
+            scope.spawn(|| while UnixStream::connect_addr(&address).is_ok() {});
         }
     });
 }

@@ -176,17 +176,23 @@ void Group::take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_p
   lock.lock();
   turn_taken_ = false;
   auto future = operation->complete();
-  if (!waiting_.empty() && (future || !stays)) wake();
+  bool alone = !waiting_.empty() && (future || !stays) && !wake();
   less_to_do_.notify_all();
-  if (!future) return;
-  lock.unlock();
-  stay_if_over();
-  operation->tell(future);
-  lock.lock();
+  if (future) {
+    lock.unlock();
+    stay_if_over();
+    operation->tell(future);
+    lock.lock();
+  }
+  while (alone && !turn_taken_ && !waiting_.empty()) {
+    auto next = std::move(waiting_.front());
+    waiting_.pop_front();
+    take_turn(lock, next, true);
+  }
 }
 
-/// Has a thread look for the next operation; false if the system has no room for one. Then who waits for an operation carries it
-/// out. The lock is held.
+/// Has a thread look for the next operation; false if the system has no room for one. Then who has the turn, or waits for an
+/// operation, carries it out. The lock is held.
 bool Group::wake() {
   if (idle_ > 0) {
     work_there_.notify_one();

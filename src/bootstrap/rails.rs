@@ -75,7 +75,12 @@ impl Membership {
             began + tcp::given_up_after().min(timeout / 2),
         );
         loop {
-            let silence = end.saturating_duration_since(Instant::now()).min(longest);
+            let left = end.saturating_duration_since(Instant::now());
+            let silence = if left.is_zero() {
+                LONGEST_SILENCE
+            } else {
+                left.min(longest)
+            };
             let mut round = Round::default();
             let (together, else_one) = self.spots(peer, wanted);
             // Where somebody answers and says nothing that may be the peer, which is waited for to the end, or something else.

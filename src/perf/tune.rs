@@ -12,6 +12,7 @@ use super::{
     skew::Skew,
 };
 use crate::{
+    bootstrap::env::Launch,
     comm::tuning::{self, Tuned},
     plan::{
         self,
@@ -103,6 +104,12 @@ pub(super) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
     };
     if args.min == 0 || args.min > args.max {
         return complain("-b is more than -e, or 0", 2);
+    }
+    if matches!(Launch::of_this_process(), Ok(Some(launch)) if launch.ranks > 1) {
+        return complain(
+            "it starts the ranks itself: run it once on a machine, and by no launcher",
+            2,
+        );
     }
     match tune(&args) {
         Ok((text, is_good)) => match (show(&text, true), is_good) {

@@ -218,14 +218,22 @@ impl Connection {
         }
         let mut dgid = [0; 16];
         dgid.copy_from_slice(&bytes[14..]);
+        let is_elsewhere = dgid[..8] != device.gid[..8];
+        let lid = u16::from_le_bytes([bytes[12], bytes[13]]);
+        // To another subnet of InfiniBand a router's, which the address names.
+        let router = u16::from_be_bytes([dgid[4], dgid[5]]);
+        let dlid = match device.infiniband && is_elsewhere && router != 0 {
+            true => router,
+            false => lid,
+        };
         let ah = Ah {
             dgid,
             sgid_index: device.gid_index,
             hop_limit: 255,
             traffic_class: settings.traffic_class,
-            dlid: u16::from_le_bytes([bytes[12], bytes[13]]),
+            dlid,
             sl: settings.service_level,
-            is_global: u8::from(device.needs_global || dgid[..8] != device.gid[..8]),
+            is_global: u8::from(device.needs_global || is_elsewhere),
             port_num: device.port,
             ..Ah::default()
         };

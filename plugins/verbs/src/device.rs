@@ -43,10 +43,11 @@ pub(crate) struct Device {
 
 /// All ports that `CCL_IB_HCA` allows and that are up, the fastest first, and of equals the nearest.
 ///
-/// # Errors
-/// Why there is none.
 /// Where it does not say, only such as are as fast as the fastest, and of the same kind: links use all alike. Beside them, why others
 /// are left out.
+///
+/// # Errors
+/// Why there is none.
 pub(crate) fn all(settings: &Settings, near: &Nearness) -> Result<(Vec<Device>, Vec<String>), String> {
     let (verbs, choice) = (verbs::verbs()?, &settings.choice);
     let mut count = 0;
@@ -89,7 +90,11 @@ pub(crate) fn all(settings: &Settings, near: &Nearness) -> Result<(Vec<Device>, 
                 (Reverse(device.megabits), near.far(&device.name, device.numa_node))
             });
             if choice.is_default() {
-                let (megabits, infiniband) = (found[0].megabits, found[0].infiniband);
+                let megabits = found[0].megabits;
+                // The same for all ranks of a host, whichever ports are near them.
+                let infiniband = found
+                    .iter()
+                    .any(|device| device.megabits == megabits && device.infiniband);
                 let others = found.extract_if(.., |device| {
                     device.megabits != megabits || device.infiniband != infiniband
                 });

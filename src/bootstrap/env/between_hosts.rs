@@ -170,7 +170,7 @@ fn addresses(
             Ok(_) => "it has no address".to_owned(),
             Err(error) => error.to_string(),
         };
-        if patience.is_none_or(|end| Instant::now() >= end) {
+        if patience.is_none_or(|end| Instant::now() + RETRY >= end) {
             return Err(Unknown::Told(why));
         }
         thread::sleep(RETRY);
@@ -236,10 +236,16 @@ mod tests {
         let found = |host, patience| addresses(host, 7, patience, deadline);
         assert!(matches!(found(nowhere, None), Err(Unknown::Told(_))));
         assert!(matches!(
-            found(nowhere, Some(start + RETRY)),
+            found(nowhere, Some(start + 2 * RETRY)),
             Err(Unknown::Told(_))
         ));
         assert!(start.elapsed() >= RETRY);
+        // What was said last counts, though there be no time for more.
+        let soon = Instant::now() + 2 * RETRY;
+        assert!(matches!(
+            addresses(nowhere, 7, Some(soon), soon),
+            Err(Unknown::Told(_))
+        ));
         for host in ["127.0.0.1", "localhost"] {
             assert!(!found(host, None).unwrap().is_empty());
         }

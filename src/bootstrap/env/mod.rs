@@ -35,6 +35,7 @@ pub(in crate::bootstrap) use between_hosts::keys_for_looking;
 use super::{MAX_TIMEOUT, UniqueId, unique_id::Owner};
 use crate::{
     net::{VERSION, hex},
+    sys::environment,
     types::{Error, Result},
 };
 use door::Door;
@@ -177,6 +178,8 @@ fn place(launch: &Launch, turn: Turn) -> String {
         _ if !launch.is_named() => Some(ancestor::launcher()),
         // What names it may be an outer job's, in which there are several.
         Launcher::Mpich => ancestor::proxy(),
+        // Its name is made of mpirun's host and process id, which are those of another job's in another container.
+        Launcher::OpenMpi => PMIX_SERVERS.into_iter().find_map(environment::text),
         _ => None,
     };
     let mut hash = Sha256::new_with_prefix("ccl meeting on one host 1");
@@ -188,6 +191,15 @@ fn place(launch: &Launch, turn: Turn) -> String {
     }
     format!("ccl-env-{}", hex(&hash.finalize()[..16]))
 }
+
+/// Where a host's processes of Open MPI reach their PMIx server, by the versions of its protocol: the same for all of them.
+const PMIX_SERVERS: [&str; 5] = [
+    "PMIX_SERVER_URI41",
+    "PMIX_SERVER_URI4",
+    "PMIX_SERVER_URI3",
+    "PMIX_SERVER_URI21",
+    "PMIX_SERVER_URI2",
+];
 
 /// The job's variables, for messages.
 fn job(launch: &Launch) -> String {

@@ -259,8 +259,8 @@ pub(crate) struct Lease {
     /// Where the next room may begin, in pages of the round.
     next: AtomicU32,
     pace: Pace,
-    /// [`FIRST`], if it is the one that has it.
-    deep: Option<Arc<()>>,
+    /// [`FIRST`] and [`DEEP_ONES`], if it is one of those that have them.
+    deep: Option<[Arc<()>; 2]>,
     /// What is said of unread messages while chunks are given back.
     unread: Mutex<Vec<(usize, Unread)>>,
 }
@@ -308,20 +308,35 @@ impl Default for Lease {
 thread_local! {
     /// What the first lease has of those that this thread has made and that still are: a program makes most of its calls in its first
     /// communicator, and others are many.
-    static FIRST: RefCell<Weak<()>> = const { RefCell::new(Weak::new()) };
+    /// Beside it, of which process that is: a forked child's first one is its own.
+    static FIRST: RefCell<(u32, Weak<()>)> = const { RefCell::new((0, Weak::new())) };
 }
 
-/// [`FIRST`], if no lease has it.
-fn first() -> Option<Arc<()>> {
-    FIRST
-        .try_with(|first| {
-            let mut first = first.borrow_mut();
-            let it = Arc::new(());
-            (first.strong_count() == 0).then(|| *first = Arc::downgrade(&it))?;
-            Some(it)
-        })
-        .ok()
-        .flatten()
+/// What all leases of a process have whose links are deep. Communicators that are made in the background are each the first of a thread.
+static DEEP_ONES: PerProcess<Arc<()>> = PerProcess::new();
+
+/// How many there may be: one for each rank, where ranks are threads.
+const MOST_DEEP: usize = 16;
+
+/// [`FIRST`], if no lease has it, and [`DEEP_ONES`].
+fn first() -> Option<[Arc<()>; 2]> {
+    let all = DEEP_ONES
+        .get_or_try_init(|| Ok::<_, io::Error>(Arc::default()))
+        .ok()?;
+    // One is that of the static.
+    if Arc::strong_count(all) > MOST_DEEP {
+        return None;
+    }
+    let take = |first: &RefCell<(u32, Weak<()>)>| {
+        let mut first = first.borrow_mut();
+        let (generation, it) = (fork::generation(), Arc::new(()));
+        if first.0 == generation && first.1.strong_count() > 0 {
+            return None;
+        }
+        *first = (generation, Arc::downgrade(&it));
+        Some([it, Arc::clone(all)])
+    };
+    FIRST.try_with(take).ok().flatten()
 }
 
 impl Lease {
@@ -357,7 +372,7 @@ impl Lease {
     #[cfg(test)]
     pub(super) fn deep() -> Self {
         let mut lease = Lease::default();
-        lease.deep = Some(Arc::default());
+        lease.deep = Some(Default::default());
         lease
     }
 
