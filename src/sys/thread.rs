@@ -16,9 +16,29 @@ use std::{
             AtomicBool, AtomicPtr,
             Ordering::{Acquire, Relaxed, Release},
         },
+        mpsc,
     },
     thread,
 };
+
+/// Has `work` done on a thread of its own, for who will not wait for it longer than it likes: what comes of it is received, unless
+/// nobody listens any more.
+///
+/// # Errors
+/// When the system has no room for a thread.
+pub(crate) fn aside<S: Send + 'static, R: Send + 'static>(
+    name: &'static CStr,
+    state: S,
+    work: fn(S) -> R,
+) -> io::Result<mpsc::Receiver<R>> {
+    let (done, outcome) = mpsc::channel();
+    spawn_quiet(name, Some((state, work, done)), |it| {
+        if let Some((state, work, done)) = it.take() {
+            let _ = done.send(work(state));
+        }
+    })?;
+    Ok(outcome)
+}
 
 /// Starts a detached thread that works on `state` and takes no signals, so that the program's handlers run on the
 /// program's threads.

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     bootstrap::UniqueId,
     net::{CommId, Secret},
-    sys::thread::spawn_quiet,
+    sys::thread::aside,
     types::{Error, Result},
 };
 use hmac::{Hmac, KeyInit, Mac};
@@ -18,7 +18,6 @@ use sha2::Sha256;
 use std::{
     io,
     net::{IpAddr, SocketAddr, ToSocketAddrs},
-    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
@@ -179,14 +178,9 @@ fn addresses(
 
 /// Asks the system for the addresses of a name, on a thread of its own: servers that do not answer keep who asks for minutes.
 fn look_up(host: &str, port: u16, deadline: Instant) -> Result<io::Result<Vec<SocketAddr>>, Unknown> {
-    let (done, outcome) = mpsc::channel();
-    spawn_quiet(c"ccl-names", Some((host.to_owned(), port, done)), |work| {
-        if let Some((host, port, done)) = work.take() {
-            // Nobody listens any more when it was late.
-            let _ = done.send((host.as_str(), port).to_socket_addrs().map(Vec::from_iter));
-        }
-    })
-    .map_err(|e| Unknown::Told(format!("cannot start a thread to look it up: {e}")))?;
+    let find = |(host, port): (String, u16)| (host.as_str(), port).to_socket_addrs().map(Vec::from_iter);
+    let outcome = aside(c"ccl-names", (host.to_owned(), port), find)
+        .map_err(|e| Unknown::Told(format!("cannot start a thread to look it up: {e}")))?;
     let left = deadline.saturating_duration_since(Instant::now());
     outcome.recv_timeout(left).map_err(|_| Unknown::Late)
 }

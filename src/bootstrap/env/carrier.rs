@@ -123,14 +123,11 @@ fn share_by_pmix(
     timeout: Duration,
 ) -> Result<Zeroizing<String>, Trouble> {
     let rank = u32::try_from(rank).unwrap_or(u32::MAX);
-    let (done, outcome) = mpsc::channel();
-    thread::spawn_quiet(c"ccl-pmix", Some((rank, mine, done)), |work| {
-        if let Some((rank, mine, done)) = work.take() {
-            // Nobody listens any more when it was late.
-            let _ = done.send(pmix::share(KEY, rank, mine.as_ref().map(|text| text.as_str())));
-        }
-    })
-    .map_err(|e| Trouble::Unable(format!("cannot start a thread: {e}")))?;
+    let share = |(rank, mine): (u32, Option<Zeroizing<String>>)| {
+        pmix::share(KEY, rank, mine.as_ref().map(|text| text.as_str()))
+    };
+    let outcome = thread::aside(c"ccl-pmix", (rank, mine), share)
+        .map_err(|e| Trouble::Unable(format!("cannot start a thread: {e}")))?;
     match outcome.recv_timeout(timeout) {
         Ok(outcome) => outcome.map_err(Trouble::Unable),
         Err(mpsc::RecvTimeoutError::Timeout) => Err(Trouble::Late),
