@@ -186,7 +186,7 @@ impl Communicator {
         self.vector_in_place(Collective::ScatterV { root }, data, blocks, Op::Sum.into())
     }
 
-    fn vector(
+    pub(crate) fn vector(
         &self,
         collective: Collective,
         sides: [Side<'_>; 2],

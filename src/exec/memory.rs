@@ -75,6 +75,12 @@ impl Lend<'_> {
     }
 }
 
+/// `header` with `count` in the place of the call's count.
+#[inline]
+pub(super) fn telling([first, second, ..]: Header, count: usize) -> Header {
+    [first, second, count as u32, (count >> 32) as u32]
+}
+
 impl<'m> Work<'m> {
     /// Bytes of scratch that a schedule needs.
     pub(crate) fn scratch_bytes(schedule: &Schedule, tiling: &Tiling, copies: usize, dtype: DType) -> usize {
@@ -138,7 +144,7 @@ impl<'m> Work<'m> {
                 .len()
         };
         let count = (0..slice.grains()).map(len).sum::<usize>();
-        [self.header[0], self.header[1], count as u32, (count >> 32) as u32]
+        telling(self.header, count)
     }
 
     /// Whether a message of no elements is sent in tile `tile`. It is in the first one of given blocks, so that a rank that

@@ -1,4 +1,4 @@
-//! [`Straight`]: the way of a call whose steps are known, worked out when it is planned.
+//! [`Straight`]: the way of a call whose steps are known, worked out when it is planned; of given blocks, when it is made.
 //!
 //! Of the time of a call of a few bytes, and of each tile of a longer one, much would go into finding out what to do: which
 //! step is next, where its grains lie, what of them is in which tile. Where a call has one channel, and pieces that lie in
@@ -11,7 +11,7 @@
 use super::{
     cursor::Cursor,
     host::Fault,
-    memory::Work,
+    memory::{Work, telling},
     short::{reserve, sends_first},
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
         layout::{Grains, Tiling},
         schedule::{Buffer, How, LoopVars, Schedule, Slice, Source, Step},
     },
-    transport::{CALL_LANES, Link, Wires},
+    transport::{CALL_LANES, Header, Link, Wires},
     types::Error,
 };
 use smallvec::SmallVec;
@@ -35,6 +35,8 @@ pub(crate) struct Straight {
     element: usize,
     /// Elements of the scratch memory of a copy of the program.
     scratch: usize,
+    /// Whether its messages tell their lengths in the place of the call's count, as [`Work::header_of`] says.
+    tells: bool,
 }
 
 /// A step with everything in its place.
@@ -115,7 +117,25 @@ impl Straight {
             tiling: *tiling,
             element,
             scratch: schedule.scratch as usize * tiling.elements,
+            tells: grains.are_told(),
         })
+    }
+
+    /// That of `work`, if its blocks are given: it may be another in each call, and is not planned. All-to-all-v on an AMD EPYC with 2 cores,
+    /// medians of 5, by the general executor and straight, in us: 4 ranks 1 MiB 167 and 134, 4 MiB 871 and 731; 8 ranks 64 KiB 50 and 41,
+    /// 1 MiB 753 and 646, 4 MiB 2896 and 2629; 2 ranks as much.
+    pub(crate) fn of_given(work: &Work<'_>) -> Option<Straight> {
+        let Work {
+            schedule,
+            grains: grains @ Grains::Given { .. },
+            tiling,
+            dtype,
+            ..
+        } = work
+        else {
+            return None;
+        };
+        Straight::new(schedule, grains, tiling, dtype.size())
     }
 
     /// Runs `work`; `None` if that was all of it, else how far each copy of the program is: the general executor goes on from
@@ -179,12 +199,16 @@ impl Straight {
             1 => leg.elements,
             _ => self.tiling.elements.min(leg.elements.saturating_sub(at)),
         };
-        if elements == 0 {
+        if elements == 0 && !work.sends_empty(tile) {
             return Ok(Ran::Done);
         }
         let bytes = elements * self.element;
         let lane = (work.first_lane + copy * work.channels) % CALL_LANES;
-        leg.run(work, wires, (lane, bytes), |place| {
+        let header = match self.tells {
+            true => telling(work.header, leg.elements),
+            false => work.header,
+        };
+        leg.run(work, wires, (lane, header, bytes), |place| {
             let (buffer, at) = match place.buffer {
                 Buffer::Input => (work.input, place.at + at),
                 Buffer::Output => (work.output, place.at + at),
@@ -229,13 +253,13 @@ impl Leg {
         })
     }
 
-    /// See [`Straight::step`]: on `lane`, with messages of `bytes` bytes, and `place` finds the places.
+    /// See [`Straight::step`]: on `lane`, with messages of `bytes` bytes that carry `header`, and `place` finds the places.
     #[inline]
     fn run<'m, W: Wires>(
         &self,
         work: &Work<'m>,
         wires: &W,
-        (lane, bytes): (usize, usize),
+        (lane, header, bytes): (usize, Header, usize),
         place: impl Fn(Place) -> Region<'m>,
     ) -> Result<Ran, Fault> {
         let mut sources = SmallVec::<[Region<'_>; 4]>::new();
@@ -247,7 +271,7 @@ impl Leg {
                     let Some(link) = wires.from(peer).map_err(wire)? else {
                         return Ok(Ran::Waits);
                     };
-                    match body(work, link, (lane, bytes)).map_err(wire)? {
+                    match body(link, (lane, header, bytes)).map_err(wire)? {
                         Ok(body) => body,
                         Err(ran) => return Ok(ran),
                     }
@@ -278,7 +302,7 @@ impl Leg {
         // The links are there, as they were above.
         for &peer in &self.sends {
             if let Some(link) = wires.to(peer).map_err(|error| Fault::Wire { peer, error })? {
-                link.commit(lane, work.header);
+                link.commit(lane, header);
             }
         }
         if !later.is_empty() {
@@ -324,15 +348,14 @@ pub(super) fn find_answers<'l>(legs: impl Iterator<Item = (&'l [From], &'l [usiz
 
 /// The body of the message that is to come by `link`, if it is there, is what it must be, and can be read where it lies.
 #[inline]
-fn body<'l, L: Link>(
-    work: &Work<'_>,
-    link: &'l L,
-    (lane, bytes): (usize, usize),
-) -> Result<std::result::Result<Region<'l>, Ran>, Error> {
+fn body<L: Link>(
+    link: &L,
+    (lane, header, bytes): (usize, Header, usize),
+) -> Result<std::result::Result<Region<'_>, Ran>, Error> {
     let Some(message) = link.peek(lane)? else {
         return Ok(Err(Ran::Waits));
     };
-    let is_right = message.header == work.header && message.body.len() == bytes;
+    let is_right = message.header == header && message.body.len() == bytes;
     Ok(message.body.here().filter(|_| is_right).ok_or(Ran::Strange))
 }
 

@@ -245,9 +245,6 @@ impl<'m> Ranks<'m> {
                 None => Run::over(work),
             });
         }
-        if matches!(work.grains, Grains::Given { .. }) {
-            return Ok(Run::new(work));
-        }
         match Straight::new(work.schedule, &work.grains, &work.tiling, work.dtype.size()) {
             Some(straight) => {
                 let reached = straight.run(work, &world.wires(rank), |looks| looks < 3);

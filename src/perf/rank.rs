@@ -413,10 +413,10 @@ impl Session<'_> {
         };
         let [input, output] = buffers.memory(layout);
         if collective.has_given_blocks() {
-            let blocks = (self.comm).given(collective, sides(layout, self.job.ranks), T::DTYPE)?;
+            let sides = sides(layout, self.job.ranks);
             return self
                 .comm
-                .run_given(collective, blocks, [input, output], T::DTYPE, run.op.into());
+                .vector(collective, sides, [input, output], T::DTYPE, run.op.into());
         }
         // Not every operation in place has a function of its own; this is what those that have one do.
         self.comm

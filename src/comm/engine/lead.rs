@@ -7,7 +7,7 @@ use super::{
 use crate::{
     bootstrap::{Membership, Peer},
     exec::{
-        Completion, Fault, Progress, Run, Work,
+        Completion, Fault, Progress, Run, Straight, Work,
         wait::{Patience, Pause},
     },
     mem::Region,
@@ -87,7 +87,16 @@ impl Engine {
             None => false,
         };
         let is_best = work.scalar.is_none() && !lends;
-        let Some(straight) = placed.plan.straight.as_ref().filter(|_| is_best) else {
+        let of_given;
+        let straight = match &placed.plan.straight {
+            _ if !is_best => None,
+            None => {
+                of_given = Straight::of_given(work);
+                of_given.as_ref()
+            }
+            planned => planned.as_ref(),
+        };
+        let Some(straight) = straight else {
             return Ok(Some(Run::new(work)));
         };
         let Floor { links, patience, .. } = floor;
