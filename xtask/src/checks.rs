@@ -12,6 +12,8 @@ use crate::{
 use std::{
     path::Path,
     process::{Command, ExitCode},
+    sync::LazyLock,
+    time::Instant,
 };
 
 /// Runs them and prints the counts.
@@ -19,7 +21,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     tools::prepare(root);
     let mut tally = Tally::default();
     let mut check = |name: &str, needs: &[Need], check: &dyn Fn() -> Result<(), String>| {
-        println!("\n== {name}");
+        heading(name);
         match needs.iter().find(|need| !need.is_there(root)) {
             Some(missing) => tally.skipped.push(format!("{name}: {missing} is not installed")),
             None => tally.count(name, check()),
@@ -54,16 +56,23 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     check("address sanitizer", &[], &|| {
         sanitize::run(root, &[Sanitizer::Address])
     });
-    println!("\n== tests");
+    heading("tests");
     tally.add(tests(root));
-    println!("\n== README and other texts with examples");
+    heading("README and other texts with examples");
     tally.add(readme::check(root));
-    println!("\n== PyTorch");
+    heading("PyTorch");
     tally.add(pytorch::check(root));
     tally.add(verbs::check(root, false));
-    println!("\n== installing");
+    heading("installing");
     tally.add(install::check(root));
     tally.report()
+}
+
+/// Begins the output of a check: also when, so that a long run tells what takes its time.
+pub(crate) fn heading(name: &str) {
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let minutes = BEGAN.elapsed().as_secs_f64() / 60.0;
+    println!("\n== {name} (after {minutes:.1} min)");
 }
 
 /// That the library compiles without features, and what it has for ARM where the standard library for it can be had.
@@ -116,7 +125,7 @@ fn tests(root: &Path) -> Tally {
     const TEST: &str = "test --workspace --exclude ccl-fuzz --no-fail-fast";
     const SHOW: &str = "--show-output";
     let mut tally = test(|| command(root, &format!("{TEST} -- {SHOW}")), "cargo test");
-    println!("\n== tests over TCP");
+    heading("tests over TCP");
     // Cargo would compile the library again for these two alone.
     let built = test_programs(command(
         root,
@@ -151,7 +160,7 @@ fn tests(root: &Path) -> Tally {
 fn test(command: impl Fn() -> Command, name: &str) -> Tally {
     let all = test_once(&mut command(), name);
     once_more(all, |test| {
-        println!("\n== once more: {test}");
+        heading(&format!("once more: {test}"));
         test_once(command().args(["--exact", test]), test)
     })
 }
