@@ -115,7 +115,7 @@ impl Health {
         all.filter_map(|(rank, peer)| Some((rank, made(peer)?))).collect()
     }
 
-    /// What stopped the communicator, once all ranks are being told. It never changes again.
+    /// What stopped the communicator, once all ranks are being told, or this one has [ended](Health::end) it. It never changes again.
     pub(crate) fn verdict(&self) -> Option<Cause> {
         if self.0.check().is_err() || !self.trouble() {
             return None;
@@ -186,6 +186,14 @@ impl Health {
         shared
             .wait(RAISE_WAIT, |inner| inner.verdict.clone())
             .unwrap_or(cause)
+    }
+
+    /// The same, and at least on this rank whatever the others do: who would have to decide or to pass it on may be stopped.
+    pub(crate) fn end(&self, cause: Cause) {
+        let cause = self.raise(cause);
+        if self.0.check().is_ok() && self.verdict().is_none() {
+            self.0.end(cause);
+        }
     }
 }
 
@@ -302,6 +310,11 @@ impl Shared {
             ranks = self.ranks,
             "control: all ranks are told: {cause}"
         );
+        self.end(cause);
+    }
+
+    /// Stops the communicator on this rank, unless something has.
+    fn end(&self, cause: Cause) {
         self.tell(TROUBLE, |inner| {
             inner.verdict.get_or_insert(cause);
         });

@@ -377,7 +377,7 @@ impl Communicator {
 
     /// Makes every rank's running or next call fail, now, and closes the communicator. Never waits for a running call.
     pub fn abort(&self) {
-        self.engine.membership.raise(Cause::Aborted {
+        self.engine.membership.end(Cause::Aborted {
             rank: self.rank() as u32,
         });
     }

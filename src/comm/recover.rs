@@ -22,7 +22,7 @@ impl Communicator {
     /// refused, as after any failure. Never waits for a running call. The communicator is still good for
     /// [`Communicator::shrink`].
     pub fn revoke(&self) {
-        self.engine.membership.raise(Cause::Revoked {
+        self.engine.membership.end(Cause::Revoked {
             rank: self.rank() as u32,
         });
     }

@@ -216,6 +216,41 @@ static void stopped_leader(cclUniqueId id, int ranks, int rank) {
     CHECK(kill(atomic_load(stopped), SIGCONT) == 0);
 }
 
+static void *reduce_until_revoked(void *comm) {
+    REFUSED(cclRemoteError, "rank 1 revoked", cclAllReduce(data, data, COUNT, cclInt32, cclSum, comm, NULL));
+    return NULL;
+}
+
+/* Rank 0, which would tell all ranks, is stopped: rank 1 ends its own call all the same, and what it has in a stream. */
+static void revoke_beside_a_stopped_leader(cclUniqueId id, int ranks, int rank) {
+    cclComm_t comm = init(id, ranks, rank, 60000);
+    pthread_t caller;
+    if (rank == 0) {
+        atomic_store(stopped, (int)getpid());
+        CHECK(raise(SIGSTOP) == 0);
+        /* What rank 1 sent before it gave up is good. */
+        while (cclAllReduce(data, data, COUNT, cclInt32, cclSum, comm, NULL) == cclSuccess) {
+        }
+        closed(comm, cclRemoteError, "rank 1 revoked");
+        return;
+    }
+    while (atomic_load(stopped) == 0) {
+        usleep(100);
+    }
+    static int32_t other[COUNT];
+    cclStream_t stream;
+    OK(cclStreamCreate(&stream));
+    OK(cclAllReduce(other, other, COUNT, cclInt32, cclSum, comm, stream));
+    CHECK(pthread_create(&caller, NULL, reduce_until_revoked, comm) == 0);
+    usleep(50000);
+    OK(cclCommRevoke(comm, 0));
+    closed(comm, cclRemoteError, "rank 1 revoked");
+    CHECK(pthread_join(caller, NULL) == 0);
+    REFUSED(cclRemoteError, "rank 1 revoked", cclStreamSynchronize(stream));
+    OK(cclStreamDestroy(stream));
+    CHECK(kill(atomic_load(stopped), SIGCONT) == 0);
+}
+
 static void killed_rank(cclUniqueId id, int ranks, int rank) {
     cclComm_t comm = init(id, ranks, rank, 60000);
     if (rank == 1) {
@@ -334,6 +369,7 @@ static void rank_that_cannot_split(cclUniqueId id, int ranks, int rank) {
 
 static int run(int ranks, void (*work)(cclUniqueId id, int ranks, int rank)) {
     atomic_store(arrived, 0);
+    atomic_store(stopped, 0);
     return run_ranks(ranks, work);
 }
 
@@ -351,6 +387,7 @@ int main(void) {
     failed += run(2, calls_that_differ);
     failed += run(2, silent_rank);
     failed += run(2, stopped_leader);
+    failed += run(2, revoke_beside_a_stopped_leader);
     failed += run(2, killed_rank);
     failed += run(4, stopped_rank_0);
     failed += run(5, stopped_rank_2);
