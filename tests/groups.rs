@@ -238,6 +238,23 @@ fn who_sent_may_leave_before_all_is_received() {
     });
 }
 
+/// Who receives has never sent to who leaves, and does not ask for a way to it only to say what it has handed on.
+#[test]
+fn a_sender_that_leaves_at_once_is_heard_to_the_end() {
+    for messages in [16, 17, 20, 31, 33, 50] {
+        with_ranks(2, &config(), |comm| {
+            if comm.rank() == 0 {
+                (0..messages).for_each(|k| comm.send(&message(0, k, 1), 1).unwrap());
+                return;
+            }
+            let mut got = vec![[0]; messages];
+            let received = comm.scope(|scope| got.iter_mut().try_for_each(|one| scope.recv(one, 0)));
+            received.unwrap();
+            assert!((0..messages).all(|k| got[k].to_vec() == message(0, k, 1)));
+        });
+    }
+}
+
 #[test]
 fn a_receive_from_any_ends_when_all_others_have_left() {
     with_ranks(3, &config(), |comm| {

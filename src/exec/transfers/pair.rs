@@ -73,12 +73,25 @@ pub(super) struct Pair {
 impl Pair {
     /// Whether something here needs the other rank to go on.
     pub(super) fn is_open(&self) -> bool {
+        self.has_begun() || !self.posted.is_empty()
+    }
+
+    /// Whether that is more than receives that nothing has come for.
+    fn has_begun(&self) -> bool {
         !(self.unsaid.is_empty()
             && self.announced.is_empty()
             && self.flowing.is_empty()
             && self.lent.is_empty()
-            && self.posted.is_empty()
             && self.coming.is_empty())
+    }
+
+    /// Whether all that is to be said to it is that short messages were handed on, of which it does not lack room yet: it announces one
+    /// then. No link is made for that, as its end may be near, or it may be stopped.
+    fn can_wait(&self) -> bool {
+        let lacks_room = |arrival: &Arrival| matches!(arrival.data, Kept::There(_));
+        !self.has_begun()
+            && (self.answers.iter()).all(|word| matches!(word, Word::Taken { .. }))
+            && !self.arrived.iter().any(lacks_room)
     }
 
     /// Whether the other rank keeps another short message, as far as is known.
@@ -176,9 +189,13 @@ impl Pair {
         {
             return Ok(false);
         }
+        if wires.made_to(peer).is_none() && self.can_wait() {
+            return Ok(false);
+        }
         let wire = |error| Fault::Wire { peer, error };
         let link = match wires.to(peer) {
-            Err(error) if !self.is_open() && error.is_end_of(peer) => {
+            // Whether what is waited for has come before the end is looked at by who looks for what has no hope.
+            Err(error) if !self.has_begun() && error.is_end_of(peer) => {
                 self.answers.clear(); // nobody is left to be told
                 return Ok(false);
             }
