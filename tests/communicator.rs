@@ -354,6 +354,24 @@ fn a_rank_that_left_is_named() {
     );
 }
 
+/// It had nothing to wait for in its call, and left without comparing.
+#[test]
+fn a_rank_that_left_after_another_call_is_a_mismatch() {
+    with_ranks(2, &config(), |comm| {
+        comm.barrier().unwrap();
+        if comm.rank() == 0 {
+            return comm.all_reduce_in_place::<u32>(&mut [], Op::Sum).unwrap();
+        }
+        let error = comm.all_reduce_in_place(&mut [1u32; 5], Op::Sum).unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, Error::Failed(Cause::Mismatch { .. })), "{text}");
+        assert!(
+            text.contains("rank 0") && text.contains("allreduce(0 x"),
+            "{text}"
+        );
+    });
+}
+
 #[test]
 fn abort_ends_a_running_call() {
     let ready = Barrier::new(2);

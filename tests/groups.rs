@@ -670,3 +670,23 @@ fn a_revoked_communicator_takes_no_messages() {
         assert!(refused.to_string().contains("revoked"), "{refused}");
     });
 }
+
+/// Adds a callback that does so again, before the stream has come to its end.
+fn go_on(stream: &Arc<Stream>, is_over: &Arc<AtomicBool>) {
+    let (next, until) = (Arc::clone(stream), Arc::clone(is_over));
+    let callback = move |_| {
+        thread::sleep(Duration::from_millis(1));
+        if !until.load(SeqCst) {
+            go_on(&next, &until);
+        }
+    };
+    stream.add_callback(callback).unwrap();
+}
+
+#[test]
+fn what_is_added_meanwhile_is_not_waited_for() {
+    let (stream, is_over) = (Arc::new(Stream::new()), Arc::new(AtomicBool::new(false)));
+    go_on(&stream, &is_over);
+    stream.synchronize().unwrap();
+    is_over.store(true, SeqCst);
+}

@@ -99,13 +99,14 @@ impl Stream {
         }))
     }
 
-    /// Waits until all that is in the stream is over.
+    /// Waits until all that is in the stream now is over, whatever others add meanwhile.
     ///
     /// # Errors
     /// The first failure of an operation in the stream, from then on each time.
     pub fn synchronize(&self) -> Result<()> {
         let mut queue = self.0.queue();
-        while !queue.entries.is_empty() {
+        let end = queue.next;
+        while queue.entries.front().is_some_and(|first| first.number < end) {
             queue = self.0.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
         queue.outcome()
@@ -249,10 +250,10 @@ impl Shared {
     fn advance(self: &Arc<Self>, queue: &mut Queue) {
         while queue.entries.front().is_some_and(|entry| entry.left == 0) {
             queue.entries.pop_front();
+            self.changed.notify_all();
         }
         let failure = queue.failure.clone();
         let Some(entry) = queue.entries.front_mut() else {
-            self.changed.notify_all();
             return;
         };
         match std::mem::replace(&mut entry.what, What::Begun) {

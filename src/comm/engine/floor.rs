@@ -74,7 +74,9 @@ impl Floor {
     /// get no further than this between them.
     pub(super) fn is_due(&mut self) -> bool {
         self.rounds = self.rounds.wrapping_add(1);
-        self.rounds.is_multiple_of(LOOK_EVERY)
+        // Rounds that move much take long: time between two looks is not to be taken for one in which nobody looked.
+        let is_long = || self.looked.is_some_and(|looked| looked.elapsed() >= GAP / 4);
+        self.rounds.is_multiple_of(LOOK_EVERY) || self.rounds.is_multiple_of(GLANCE_EVERY) && is_long()
     }
 
     /// Whether others may be asked about what has stood still, of which the longest has done so for `longest`: after a while, and then
@@ -136,8 +138,9 @@ const MOST_LOST: usize = 32;
 /// The most that counts as waiting between two looks.
 const GAP: Duration = Duration::from_secs(1);
 
-/// Rounds after which it is looked whether something stands still.
+/// Rounds after which it is looked whether something stands still, and those after which it is if they have taken long.
 const LOOK_EVERY: u32 = 4096;
+const GLANCE_EVERY: u32 = 64;
 
 /// The floor, which this thread has: it leads.
 pub(super) type Held<'e> = Guard<'e, Floor, Turns>;

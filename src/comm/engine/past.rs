@@ -113,6 +113,18 @@ fn with_left(
     })
 }
 
+/// That `peer`, which has left with so many calls made, made another one in the place of `ours`.
+pub(super) fn other_at_last(
+    membership: &Membership,
+    ours: Call,
+    (peer, made): (usize, Made),
+) -> Option<Cause> {
+    let theirs = made
+        .last
+        .filter(|theirs| theirs.seq == ours.seq && !theirs.agrees_with(&ours))?;
+    Some(mismatch(membership, ours, (peer, theirs)))
+}
+
 /// The first call that `peer` has made beyond this rank's, which has ended its work with so many.
 fn one_more(membership: &Membership, calls: u32, (peer, answer): (usize, &Waits)) -> Option<Cause> {
     let theirs = answer.made(calls).or_else(|| answer.newest())?;

@@ -38,11 +38,19 @@ pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> 
             rank: seen_by,
             what: ENDS.to_owned(),
         }),
-        Peer::Left { .. } => Some(Cause::Left {
-            rank: rank as u32,
-            seen_by,
-            during,
-        }),
+        Peer::Left { made, .. } => {
+            let differs = match (during, made) {
+                (Some(Operation::Collective(ours)), Some(made)) => {
+                    past::other_at_last(membership, ours, (rank, made))
+                }
+                _ => None,
+            };
+            Some(differs.unwrap_or(Cause::Left {
+                rank: rank as u32,
+                seen_by,
+                during,
+            }))
+        }
         Peer::Dead { how, .. } => Some(Cause::Lost {
             rank: rank as u32,
             how,
@@ -74,12 +82,19 @@ pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> 
         Some(Operation::Transfer(Transfer::Recv { from: None, .. }))
     );
     let all_gone = || {
-        let mut others = (0..membership.ranks())
-            .filter(|&rank| is_any && waits_for.is_empty() && rank != membership.rank())
-            .map(|rank| gone(&rank));
-        // One that has not ended makes it none.
-        let first = others.next()?;
-        others.all(|ended| ended.is_some()).then_some(first?)
+        if !is_any || !waits_for.is_empty() {
+            return None;
+        }
+        let mut last = None;
+        for rank in (0..membership.ranks()).filter(|&rank| rank != membership.rank()) {
+            match membership.peer(rank) {
+                // One that has not ended makes it none.
+                Peer::Alive => return None,
+                // What the last one had sent may still be on its way.
+                Peer::Left { since, .. } | Peer::Dead { since, .. } => last = last.max(Some((since, rank))),
+            }
+        }
+        gone(&last?.1)
     };
     waits_for
         .iter()
