@@ -27,9 +27,12 @@ static inline void check(int is_so, const char *otherwise) {
     }
 }
 
-/* Whether a launcher started this process as one of its ranks. */
+/* Whether a launcher started this process as one of its ranks. Slurm's shells are steps, too, of numbers that no other step has. */
 static inline int launched(void) {
-    return getenv("RANK") || getenv("OMPI_COMM_WORLD_RANK") || getenv("PMI_RANK") || getenv("SLURM_STEP_NUM_TASKS");
+    const char *step = getenv("SLURM_STEP_ID");
+    if (getenv("SLURM_STEP_NUM_TASKS") && step && strtoul(step, NULL, 10) < 0xfffffff0) return 1;
+    if (getenv("JOB_COMPLETION_INDEX") && getenv("WORLD_SIZE")) return 1;
+    return getenv("RANK") || getenv("OMPI_COMM_WORLD_RANK") || getenv("PMI_RANK");
 }
 
 /*

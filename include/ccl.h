@@ -90,7 +90,11 @@ enum {
     cclMax = 2,
     /** NaN wins. */
     cclMin = 3,
-    /** The sum, divided once by the number of ranks; integers toward zero. */
+    /**
+     * The sum, divided once by the number of ranks; integers toward zero. The sum of integers wraps, and sums on their way from rank to
+     * rank are of the data type: those of 16- and 8-bit floats may be too large where their average is not. cclRedOpCreatePreMulSum with 1/n
+     * divides first.
+     */
     cclAvg = 4,
     /** Integers only, as the next two. */
     cclBitAnd = 5,
@@ -317,7 +321,7 @@ typedef void (*cclStreamCallback_t)(void*, cclResult_t);
 
 #ifdef __cplusplus
 extern "C" {
-#endif // __cplusplus
+#endif
 
 /**
  * Names a result in a few words.
@@ -583,7 +587,7 @@ cclResult_t cclCommGrow(cclComm_t comm,
  *
  * All ranks pass the same count, type and operation. In place where sendbuff == recvbuff; any other overlap is an
  * invalid argument. Buffers are memory of the host or of a CUDA device, of any alignment; with a count of 0 they may be NULL.
- * The result has the same bits on every rank.
+ * The result has the same bits on every rank; of a NaN the sign and the payload may differ.
  *
  * Device memory, which the CUDA driver knows, takes a CUDA stream (NULL is its default one): the call returns at once, and the
  * operation is carried out in the order of the stream, through pinned host memory. When it fails the stream goes on, `recvbuff`
@@ -606,7 +610,8 @@ cclResult_t cclCommGrow(cclComm_t comm,
  * @param stream Of host memory: NULL, the call returns when `recvbuff` is complete; or a stream of cclStreamCreate.
  * @return cclSuccess; cclInvalidArgument before anything moved, with the communicator as good as before; cclRemoteError
  * when a rank was lost, left or aborted, cclTimeout when one stayed silent past the deadline, cclInvalidUsage when the
- * ranks' calls differ. After these three the communicator is closed and `recvbuff` holds anything.
+ * ranks' calls differ. After these three the communicator is closed, as cclCommGetAsyncError tells, and `recvbuff` holds anything. A
+ * cclInvalidUsage of another kind, e.g. after cclCommFinalize, leaves all as it was.
  *
  * # Safety
  * The buffers hold `count` elements each, which nobody else changes, nor in `recvbuff` reads, during the call.
@@ -946,7 +951,7 @@ cclResult_t cclRedOpDestroy(cclRedOp_t op,
  *
  * Messages to one rank arrive in the order in which they begin: in that of the calls, but in a stream not before what is in it ahead
  * of them, so that those of different streams may pass each other. It may return before the message was received: up to 8 KiB travel
- * ahead, 32 messages or more, once the receiver is in a call. To itself a rank sends in a group, and there receives, too, or in
+ * ahead, 32 messages or more, once the receiver is in a call of this communicator. To itself a rank sends in a group, and there receives, too, or in
  * another stream than that in which it receives.
  *
  * @param count Elements, not bytes. May be 0; then `sendbuff` may be NULL.
@@ -1129,6 +1134,6 @@ cclResult_t cclCommDeregister(cclComm_t comm, void *handle);
 
 #ifdef __cplusplus
 }  // extern "C"
-#endif  // __cplusplus
+#endif
 
 #endif  /* CCL_H */

@@ -457,6 +457,7 @@ fn ccl_debug_file_takes_the_lines() {
 #[test]
 fn the_header_stands_alone() {
     for (compiler, standard, language) in [
+        ("cc", "-std=c90", "c"),
         ("cc", "-std=c11", "c"),
         ("c++", "-std=c++17", "c++"),
         ("cc", "-std=c17", "c"),

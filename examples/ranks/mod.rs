@@ -5,8 +5,7 @@ use std::{env, panic::resume_unwind, thread};
 
 /// Runs `work` as each of `ranks` ranks, or as the one that mpirun, torchrun or srun started this process as.
 pub(crate) fn run(ranks: usize, work: impl Fn(&Communicator) -> Result<()> + Sync) -> Result<()> {
-    const LAUNCHED: [&str; 4] = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_STEP_NUM_TASKS"];
-    if LAUNCHED.iter().any(|name| env::var_os(name).is_some()) {
+    if launched() {
         return work(&Communicator::init_env(&Config::default())?);
     }
     let work = &work;
@@ -19,6 +18,17 @@ pub(crate) fn run(ranks: usize, work: impl Fn(&Communicator) -> Result<()> + Syn
         Ok::<_, Error>(ends.collect())
     })?;
     outcomes.into_iter().collect()
+}
+
+/// Whether a launcher started this process as one of its ranks. Slurm's shells are steps, too, of numbers that no other step has.
+fn launched() -> bool {
+    let has = |name| env::var_os(name).is_some();
+    let step = env::var("SLURM_STEP_ID")
+        .ok()
+        .and_then(|step| step.parse::<u32>().ok());
+    ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"].into_iter().any(has)
+        || has("SLURM_STEP_NUM_TASKS") && step.is_some_and(|step| step < 0xffff_fff0)
+        || has("JOB_COMPLETION_INDEX") && has("WORLD_SIZE")
 }
 
 /// `count` numbers from -1 to 1 for each seed: they look random, and are the same on all ranks.

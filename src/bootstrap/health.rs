@@ -189,11 +189,12 @@ impl Health {
     }
 
     /// The same, and at least on this rank whatever the others do: who would have to decide or to pass it on may be stopped.
-    pub(crate) fn end(&self, cause: Cause) {
+    pub(crate) fn end(&self, cause: Cause) -> Cause {
         let cause = self.raise(cause);
         if self.0.check().is_ok() && self.verdict().is_none() {
-            self.0.end(cause);
+            self.0.end(cause.clone());
         }
+        cause
     }
 }
 

@@ -587,7 +587,7 @@ impl Communicator {
     /// Ends all that is under way if a stream of a device will never come to an operation that the other ranks count on.
     pub(super) fn check_streams(&self) {
         if let Some(error) = self.in_streams.failure() {
-            self.engine.membership.raise(Cause::Broken {
+            self.engine.membership.end(Cause::Broken {
                 rank: self.rank() as u32,
                 what: error.to_string(),
             });

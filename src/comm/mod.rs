@@ -261,9 +261,11 @@ impl Communicator {
             rank,
             ranks, "init: {most} threads at most copy and reduce in long calls"
         );
+        // What rank 0 has decided is waited for before a call. A thread that begins calls of several ranks would wait for itself.
+        let is_online = tuning.online && !membership.one_process();
         let engine = Engine::new(
             membership,
-            (machine, config.forced()?, tuning.online),
+            (machine, config.forced()?, is_online),
             &config,
             timeout,
             links,

@@ -322,6 +322,7 @@ impl<'c> Begin<'c> {
         begin: impl FnOnce(Start) -> Result<()>,
         back: impl FnOnce(Option<Received>) -> Option<B> + Send + 'static,
     ) -> Result<Pending<B>> {
+        self.comm.engine.membership.check()?;
         let _order = self.stream.map(Stream::in_order);
         let start = match self.stream {
             Some(stream) => stream.enter(&self.comm.engine, |_| ()),

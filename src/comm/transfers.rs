@@ -12,7 +12,8 @@ use smallvec::SmallVec;
 ///
 /// One rank sends and another receives, without the others. A message goes to the first of the receiver's calls, in their
 /// order, that takes its sender and its tag; messages of one rank with one tag arrive in the order in which they were
-/// sent. A send may return before its message was received: up to 8 KiB travel ahead, 32 messages or more.
+/// sent. A send may return before its message was received: up to 8 KiB travel ahead, 32 messages or
+/// more, once the receiver is in a call of this communicator.
 ///
 /// Both sides must give the same type, and [`Communicator::recv`] as many elements as were sent; otherwise all ranks fail
 /// with a [`Cause::Mismatch`](crate::Cause::Mismatch) that names both calls.

@@ -150,7 +150,7 @@ unsafe fn run_checked(
 ///
 /// All ranks pass the same count, type and operation. In place where sendbuff == recvbuff; any other overlap is an
 /// invalid argument. Buffers are memory of the host or of a CUDA device, of any alignment; with a count of 0 they may be NULL.
-/// The result has the same bits on every rank.
+/// The result has the same bits on every rank; of a NaN the sign and the payload may differ.
 ///
 /// Device memory, which the CUDA driver knows, takes a CUDA stream (NULL is its default one): the call returns at once, and the
 /// operation is carried out in the order of the stream, through pinned host memory. When it fails the stream goes on, `recvbuff`
@@ -173,7 +173,8 @@ unsafe fn run_checked(
 /// @param stream Of host memory: NULL, the call returns when `recvbuff` is complete; or a stream of cclStreamCreate.
 /// @return cclSuccess; cclInvalidArgument before anything moved, with the communicator as good as before; cclRemoteError
 /// when a rank was lost, left or aborted, cclTimeout when one stayed silent past the deadline, cclInvalidUsage when the
-/// ranks' calls differ. After these three the communicator is closed and `recvbuff` holds anything.
+/// ranks' calls differ. After these three the communicator is closed, as cclCommGetAsyncError tells, and `recvbuff` holds anything. A
+/// cclInvalidUsage of another kind, e.g. after cclCommFinalize, leaves all as it was.
 ///
 /// # Safety
 /// The buffers hold `count` elements each, which nobody else changes, nor in `recvbuff` reads, during the call.

@@ -57,5 +57,9 @@ fn generate(root: &Path) -> Result<String, String> {
     let bindings = builder.generate().map_err(|error| format!("cbindgen: {error}"))?;
     let mut header = Vec::new();
     bindings.write(&mut header);
-    String::from_utf8(header).map_err(|error| format!("cbindgen: {error}"))
+    let header = String::from_utf8(header).map_err(|error| format!("cbindgen: {error}"))?;
+    // C90 has no such comments.
+    Ok(header
+        .replace("  // __cplusplus", "")
+        .replace(" // __cplusplus", ""))
 }

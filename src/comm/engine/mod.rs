@@ -395,6 +395,7 @@ impl Engine {
 
     /// The desk for something that goes on by itself. The thread that leads it is there before it gets its place.
     fn open_desk_for(self: &Arc<Self>, start: &Start) -> Result<MutexGuard<'_, Desk>> {
+        self.membership.check()?; // a forked child has no such thread, and locks that nobody gives back
         if !start.attended {
             self.need_thread()?;
         }
@@ -621,11 +622,10 @@ impl Engine {
         })
     }
 
-    /// Closes the communicator because of what went wrong here, and tells all ranks. Whoever then looks finds it closed, even
-    /// if those who should tell all are slow.
+    /// Ends the communicator because of what went wrong here, on this rank even if those who should tell all are slow.
     #[cfg(feature = "cuda")]
     pub(super) fn fail(&self, cause: Cause) {
-        self.close(reasons::raise(&self.membership, cause));
+        self.close(self.membership.end(cause));
     }
 
     /// What has ended the communicator, or, if it `is_used`, will: a rank that died.
