@@ -10,6 +10,7 @@ use crate::sys::{
     host,
     per_process::PerProcess,
     poll::{self, Ready},
+    quiet::quietly,
 };
 use rustix::{
     fs::{FileType, Mode, OFlags, fstat},
@@ -105,7 +106,7 @@ pub(crate) fn explain(text: &str) {
 fn to_stderr(line: &str) {
     static STUCK: AtomicBool = AtomicBool::new(false);
     let Some(pipe) = stderr_pipe() else {
-        let _ = io::write(stdio::stderr(), line.as_bytes());
+        let _ = quietly(|| io::write(stdio::stderr(), line.as_bytes()));
         return;
     };
     let patience = match STUCK.load(Relaxed) {
@@ -115,7 +116,7 @@ fn to_stderr(line: &str) {
     let deadline = Instant::now() + patience;
     loop {
         // Whole or not at all, as long as it is no longer than a page.
-        let stuck = io::write(&pipe, line.as_bytes()) == Err(io::Errno::AGAIN);
+        let stuck = quietly(|| io::write(&pipe, line.as_bytes())) == Err(io::Errno::AGAIN);
         let left = deadline.saturating_duration_since(Instant::now());
         if !stuck || left.is_zero() {
             STUCK.store(stuck, Relaxed);
@@ -154,7 +155,7 @@ impl Log {
     fn write(&self, line: &str) {
         match self.file() {
             Some(file) => {
-                let _ = io::write(file, line.as_bytes());
+                let _ = quietly(|| io::write(file, line.as_bytes()));
             }
             None => to_stderr(line),
         }

@@ -3,7 +3,7 @@
 use super::Record;
 use crate::{
     log,
-    sys::{fork, host},
+    sys::{fork, host, quiet::quietly},
 };
 use rustix::fs::{Mode, OFlags};
 use std::{env, fmt::Write, io, path::PathBuf, time::SystemTime};
@@ -31,7 +31,8 @@ pub(crate) fn write(
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let open = || rustix::fs::open(&path, flags | OFlags::NOCTTY, Mode::RUSR | Mode::WUSR);
     // Closed again before any fork; one write, so that ranks which share the file do not mix.
-    let written = fork::gated(|| open().and_then(|file| rustix::io::write(&file, text.as_bytes())));
+    let written =
+        fork::gated(|| open().and_then(|file| quietly(|| rustix::io::write(&file, text.as_bytes()))));
     match written {
         Ok(_) => Ok(Some(path)),
         Err(e) => Err((path, e.into())),

@@ -10,6 +10,7 @@ use crate::{
         fork::{self, ProcessFd},
         host,
         per_process::PerProcess,
+        quiet::quietly,
         thread,
     },
     types::{Operation, Transfer},
@@ -187,7 +188,7 @@ impl Inner {
         self.text.push_str(END);
         let (mut at, mut rest) = (self.at, self.text.as_bytes());
         while !rest.is_empty() {
-            match rustix::io::pwrite(file, rest, at) {
+            match quietly(|| rustix::io::pwrite(file, rest, at)) {
                 Ok(0) => break,
                 Ok(n) => (at, rest) = (at + n as u64, &rest[n..]),
                 Err(rustix::io::Errno::INTR) => (),
@@ -204,7 +205,7 @@ impl Inner {
                 0 => 0,
                 at => at + END.len() as u64,
             };
-            let _ = rustix::io::pwrite(file, END.as_bytes(), self.at);
+            let _ = quietly(|| rustix::io::pwrite(file, END.as_bytes(), self.at));
             let _ = rustix::fs::ftruncate(file, whole);
         }
         self.at += (self.text.len() - END.len()) as u64;

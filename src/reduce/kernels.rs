@@ -357,11 +357,13 @@ fn sums<T: Number<Wide: Arithmetic>, const N: usize, const TREE: bool, I: Instru
 ) {
     match pass.op {
         Op::PreMulSum => match pass.manner.scaled {
+            // Another source is multiplied on each rank, so that what the compiler makes of the two additions is not the same: of two
+            // NaNs another one would win.
             Some((source, scalar)) => {
                 let scalar = element::<T>(scalar);
-                go::<T, _, N, TREE, _>(has, Scaled { source, scalar }, pass);
+                has.walk::<T, _, N, TREE>(Canonical(Scaled { source, scalar }), pass);
             }
-            None => go::<T, _, N, TREE, _>(has, Sum, pass),
+            None => has.walk::<T, _, N, TREE>(Canonical(Sum), pass),
         },
         Op::Sum | Op::Avg => go::<T, _, N, TREE, _>(has, Sum, pass),
         Op::Prod => go::<T, _, N, TREE, _>(has, Prod, pass),

@@ -10,7 +10,7 @@
 use crate::mem::Region;
 use rustix::{
     io::Errno,
-    process::{self, PTracer},
+    process::{self, DumpableBehavior, PTracer},
     thread::CapabilitySet,
 };
 use std::{array, io};
@@ -51,6 +51,11 @@ impl Seal {
             seal: *self.0,
         }
     }
+}
+
+/// Whether others may still read this process's memory, as far as it knows: who changes its user or group is no longer dumpable.
+pub(crate) fn is_dumpable() -> bool {
+    !matches!(process::dumpable_behavior(), Ok(DumpableBehavior::NotDumpable))
 }
 
 impl Holder {

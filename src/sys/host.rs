@@ -101,8 +101,9 @@ pub(crate) fn move_to(cpu: usize) {
     if cpu < CpuSet::MAX_CPU && all.is_set(cpu) && all.count() > 1 {
         let mut one = CpuSet::new();
         one.set(cpu);
-        // Where it is not allowed it stays where it is.
-        if sched_setaffinity(None, &one).is_ok() {
+        // Where it is not allowed it stays where it is. What others have set meanwhile is theirs.
+        let is_bound = sched_setaffinity(None, &one).is_ok();
+        if is_bound && sched_getaffinity(None).is_ok_and(|now| now == one) {
             _ = sched_setaffinity(None, &all);
         }
     }

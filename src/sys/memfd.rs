@@ -8,7 +8,6 @@ use rustix::{
     fs::{self, MemfdFlags, SealFlags},
     io::Errno,
     mm::{self, Advice, MapFlags, ProtFlags},
-    process::{Resource, getrlimit},
 };
 use std::{
     ffi::c_void,
@@ -151,7 +150,7 @@ pub(super) fn sealed(name: &str, size: usize) -> io::Result<OwnedFd> {
 
 /// A memfd of `size` bytes, all zero, without seals.
 pub(super) fn sized(name: &str, size: usize) -> io::Result<OwnedFd> {
-    let limit = getrlimit(Resource::Fsize).current;
+    let limit = longest_file();
     // Past the limit the kernel does not only refuse: it ends the process by SIGXFSZ.
     if let Some(limit) = limit.filter(|&limit| limit < size as u64) {
         let what = format!(
@@ -163,6 +162,17 @@ pub(super) fn sized(name: &str, size: usize) -> io::Result<OwnedFd> {
     let fd = memfd(name)?;
     fs::ftruncate(&fd, size as u64)?;
     Ok(fd)
+}
+
+/// Bytes of the longest file that this process may make, if it is told of one.
+fn longest_file() -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: a place for the limit. Where the call is refused it stays as it is, which `rustix`'s does not promise.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// Checks that a descriptor which came from another process is a memfd of `size` bytes with these seals.

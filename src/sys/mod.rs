@@ -25,6 +25,7 @@ pub(crate) mod per_process;
 pub(crate) mod pidfd;
 pub(crate) mod pmix;
 pub(crate) mod poll;
+pub(crate) mod quiet;
 pub(crate) mod socket;
 pub(crate) mod splice;
 pub(crate) mod tcp;
