@@ -64,6 +64,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         parts: HashMap::new(),
         gpus: HashMap::new(),
         c2c: HashSet::new(),
+        linked: HashMap::new(),
         rows: HashMap::new(),
         bus: HashMap::new(),
         slots: HashMap::new(),
@@ -116,6 +117,8 @@ struct Reader<'r> {
     gpus: HashMap<(NodeId, Option<String>), NodeId>,
     /// GPUs with a link to their processor.
     c2c: HashSet<NodeId>,
+    /// The first element of a GPU that has links.
+    linked: HashMap<NodeId, roxmltree::NodeId>,
     /// What is kept of links that are no edges, by GPU and key.
     rows: HashMap<(NodeId, String), String>,
     /// Functions of a host by bus id.
@@ -169,12 +172,14 @@ impl Reader<'_> {
             ("gpu", "pci", Some(parent)) => self.gpu(element, parent),
             ("nic", "cpu" | "pci", Some(parent)) => Some(self.nic(element, parent)),
             ("net", "nic", Some(parent)) => Some(self.net(element, parent)),
-            ("nvlink" | "xgmi", "gpu", Some(gpu)) => {
-                self.row(element, gpu);
-                None
-            }
-            ("c2c", "gpu", Some(gpu)) => {
-                self.c2c(element, gpu);
+            ("nvlink" | "xgmi" | "c2c", "gpu", Some(gpu)) => {
+                // A GPU of several ranks is several elements, each of which may tell its links.
+                let holder = element.parent().map_or(element.id(), |holder| holder.id());
+                match *self.linked.entry(gpu).or_insert(holder) == holder {
+                    true if name == "c2c" => self.c2c(element, gpu),
+                    true => self.row(element, gpu),
+                    false => {}
+                }
                 None
             }
             _ => {

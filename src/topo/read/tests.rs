@@ -254,6 +254,23 @@ fn nvlinks_to_switches_that_are_no_nodes_are_one_switch_of_the_host() {
 }
 
 #[test]
+fn a_gpu_of_several_ranks_has_its_links_once() {
+    let links =
+        "<nvlink target=\"0000:1a:00.0\" count=\"18\" tclass=\"0x068000\"/><c2c bw=\"45000\" count=\"10\"/>";
+    let (graph, repairs) = one_cpu(&format!(
+        "<pci busid=\"0000:0f:00.0\" class=\"0x030200\"><gpu dev=\"0\" sm=\"90\" rank=\"0\"/>\n\
+         <gpu dev=\"0\" sm=\"90\" rank=\"1\">{links}</gpu><gpu dev=\"0\" sm=\"90\" rank=\"2\">{links}</gpu></pci>"
+    ));
+    assert_eq!((repairs, graph.of_kind(NodeKind::Rank).count()), (vec![], 3));
+    let gpu = named(&graph, NodeKind::Gpu, "0000:0f:00.0");
+    let switch = named(&graph, NodeKind::NvSwitch, "NVSwitch");
+    for (from, to) in [(gpu, switch), (switch, gpu)] {
+        let link = link(&graph, from, to);
+        assert_eq!((link.wires, link.bytes_per_second), (18, 370_800_000_000));
+    }
+}
+
+#[test]
 fn a_fabric_joins_hosts() {
     let host = |hash: &str| {
         format!(
