@@ -3,9 +3,9 @@
 //! Machines, packages and NUMA nodes, the outermost caches, GPUs and network adapters with the bridges above them, and the
 //! bandwidths of NVLinks and xGMI links that hwloc calls distances. Other devices are left out.
 
-use super::{Flaw, Format, Reading, nccl_words, page::Page, xml};
+use super::{Flaw, Format, Reading, nccl_words, nvswitches, page::Page, xml};
 use crate::topo::{
-    graph::{Confidence, Link, LinkKind, NodeId, NodeKind, Origin},
+    graph::{Confidence, EdgeId, Graph, Link, LinkKind, NodeId, NodeKind, Origin},
     pci, speeds,
     words::short,
 };
@@ -542,7 +542,7 @@ impl Reader<'_> {
         name: &str,
         kind: LinkKind,
         word: impl Fn(&str) -> Option<&'w str>,
-    ) -> (NodeId, [crate::topo::graph::EdgeId; 2]) {
+    ) -> (NodeId, [EdgeId; 2]) {
         let origin = self.origin(object);
         let node = self
             .page
@@ -648,6 +648,7 @@ impl Reader<'_> {
                 format!("{name} of {}, which is not in the file: left out", indexes[place]),
             );
         }
+        let mut links = Vec::new();
         for (one, row) in values.chunks(indexes.len().max(1)).enumerate() {
             let Some(from) = nodes[one] else {
                 continue;
@@ -660,13 +661,36 @@ impl Reader<'_> {
             for (other, value) in row.iter().enumerate().filter(|(other, _)| *other != one) {
                 let megabytes = value.parse::<u64>().unwrap_or(0);
                 if let (Some(to), 1..) = (nodes[other], megabytes) {
-                    let (to, origin) = (self.end(to), self.origin(matrix));
-                    if from != to {
-                        let bytes = megabytes.saturating_mul(speeds::MB);
-                        let link = Link::new(kind, origin).speed(bytes, Confidence::Declared);
-                        self.page.graph.add_edge(from, to, link);
-                    }
+                    links.push((from, self.end(to), megabytes.saturating_mul(speeds::MB)));
                 }
+            }
+        }
+        self.join_gpus(&links, Link::new(kind, self.origin(matrix)));
+    }
+
+    /// Links with their bytes a second; those of a GPU to switches that are one to it are one edge.
+    fn join_gpus(&mut self, links: &[(NodeId, NodeId, u64)], link: Link) {
+        let is_switch = |graph: &Graph, node: NodeId| graph.kind(node) == NodeKind::NvSwitch;
+        let graph = &self.page.graph;
+        let shared: Vec<(NodeId, NodeId)> = (links.iter())
+            .filter(|(from, to, _)| !is_switch(graph, *from) && is_switch(graph, *to))
+            .map(|(from, to, _)| (*from, *to))
+            .collect();
+        let graph = &mut self.page.graph;
+        let firsts = nvswitches::firsts(&shared);
+        let mut edges: HashMap<(NodeId, NodeId), EdgeId> = HashMap::new();
+        for &(from, to, bytes) in links {
+            let [from, to] = [from, to].map(|node| firsts.get(&node).copied().unwrap_or(node));
+            let link = link.speed(bytes, Confidence::Declared);
+            let of_switch = is_switch(graph, from) || is_switch(graph, to);
+            match edges.get(&(from, to)).copied() {
+                _ if from == to => {}
+                Some(edge) if of_switch => {
+                    let known = graph.link_mut(edge);
+                    known.wires = known.wires.saturating_add(1);
+                    known.bytes_per_second = known.bytes_per_second.saturating_add(bytes);
+                }
+                _ => _ = edges.insert((from, to), graph.add_edge(from, to, link)),
             }
         }
     }

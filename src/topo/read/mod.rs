@@ -19,6 +19,7 @@ mod matrix;
 mod nccl_graph;
 mod nccl_xml;
 mod netq;
+mod nvswitches;
 mod page;
 mod repairs;
 mod slurm;

@@ -2,12 +2,13 @@
 //!
 //! `system` holds `cpu`s, which are NUMA nodes and may be of several hosts; these hold trees of `pci`, whose leaves may hold
 //! `gpu`s with links, or a `nic` with `net`s. A `pci` and the `gpu` or `nic` in it are one node here. A GPU's links to switches
-//! that are no nodes of the file lead to one [`NodeKind::NvSwitch`] of the host: hardware spreads data over all of them.
+//! lead to the first of them, or, where these are no nodes of the file, to one [`NodeKind::NvSwitch`] of the host: hardware spreads
+//! data over all of them.
 //!
 //! What is written is kept as attributes of nodes ([`words`]), also what is repaired on the edges, so that the writer
 //! gives the file again.
 
-use super::{Flaw, Format, Lines, Position, Reading, repairs::Repairs, xml};
+use super::{Flaw, Format, Lines, Position, Reading, nvswitches, repairs::Repairs, xml};
 use crate::topo::{
     graph::{Confidence, EdgeId, Graph, Group, Link, LinkKind, NodeId, NodeKind, Origin, SourceId},
     pci, speeds,
@@ -495,6 +496,12 @@ impl Reader<'_> {
     /// Links between GPUs, and from GPUs to switches.
     fn join_gpus(&mut self) {
         let mut rows = std::mem::take(&mut self.links);
+        let seen = |row: &Row| self.bus.get(&(row.host, row.target.clone())).copied();
+        let is_switch = |node| matches!(self.graph.kind(node), NodeKind::NvSwitch | NodeKind::PciFunction);
+        let shared: Vec<(NodeId, NodeId)> = (rows.iter())
+            .filter_map(|row| Some((row.gpu, seen(row).filter(|node| is_switch(*node))?)))
+            .collect();
+        let firsts = nvswitches::firsts(&shared);
         let mut switches: HashMap<Option<NodeId>, NodeId> = HashMap::new();
         let mut pairs: HashMap<(NodeId, NodeId), EdgeId> = HashMap::new();
         for row in rows.drain(..) {
@@ -506,7 +513,7 @@ impl Reader<'_> {
             let fabric = row.target.starts_with("fffffff");
             let target = self.bus.get(&(row.host, row.target.clone())).copied();
             let target = match target.filter(|_| !fabric) {
-                Some(target) => Some(target),
+                Some(target) => Some(firsts.get(&target).copied().unwrap_or(target)),
                 None if fabric || row.class.is_some_and(|class| class == 0x06_8000) => {
                     self.keep_row(&row);
                     let within = (!fabric).then_some(row.host);

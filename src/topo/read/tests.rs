@@ -254,6 +254,40 @@ fn nvlinks_to_switches_that_are_no_nodes_are_one_switch_of_the_host() {
 }
 
 #[test]
+fn nvlinks_to_switches_of_the_file_lead_to_the_first() {
+    let gpu = |bus: u32, switches: &[u32]| {
+        let rows: String = switches
+            .iter()
+            .map(|to| format!("<nvlink target=\"0000:{to}:00.0\" count=\"2\" tclass=\"0x068000\"/>"))
+            .collect();
+        format!(
+            "<pci busid=\"0000:{bus}:00.0\" class=\"0x030200\"><gpu dev=\"{bus}\" sm=\"80\">{rows}</gpu></pci>\n"
+        )
+    };
+    let switches: String = (50..54)
+        .map(|bus| format!("<pci busid=\"0000:{bus}:00.0\" class=\"0x068000\"/>\n"))
+        .collect();
+    // Two boards: one of the first's GPUs has a switch less.
+    let gpus = [gpu(10, &[51, 50, 52]), gpu(11, &[51, 52]), gpu(12, &[53])].concat();
+    let (graph, repairs) = one_cpu(&(gpus + &switches));
+    assert_eq!(repairs, [""; 0]);
+    let [one, two, three] = [10, 11, 12].map(|bus| named(&graph, NodeKind::Gpu, &format!("0000:{bus}:00.0")));
+    let switch = |bus: u32| named(&graph, NodeKind::NvSwitch, &format!("0000:{bus}:00.0"));
+    for (gpu, switch, wires) in [(one, switch(50), 6), (two, switch(50), 4), (three, switch(53), 2)] {
+        for (from, to) in [(gpu, switch), (switch, gpu)] {
+            let link = link(&graph, from, to);
+            assert_eq!(
+                (link.wires, link.bytes_per_second),
+                (wires, u64::from(wires) * 20_000_000_000)
+            );
+        }
+    }
+    let paths = super::super::paths::Paths::from(&graph, one);
+    assert_eq!(paths.to(two).unwrap().bytes_per_second, 80_000_000_000);
+    assert_ne!(paths.to(three).unwrap().way.name(), "NVL");
+}
+
+#[test]
 fn a_gpu_of_several_ranks_has_its_links_once() {
     let links =
         "<nvlink target=\"0000:1a:00.0\" count=\"18\" tclass=\"0x068000\"/><c2c bw=\"45000\" count=\"10\"/>";

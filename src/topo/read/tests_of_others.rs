@@ -153,15 +153,17 @@ fn hwloc_has_links_of_gpus() {
         repairs,
         ["164:19: 0000:66:00.0 has no ids: known by its subtype or its name in the system"]
     );
-    for gpu in graph.of_kind(Gpu) {
+    for (place, gpu) in graph.of_kind(Gpu).enumerate() {
         let links = graph
             .edges_from(gpu)
             .map(|edge| graph.edge(edge))
             .filter(|edge| edge.link.kind == LinkKind::NvLink);
         let links: Vec<_> = links
-            .map(|edge| (graph.kind(edge.to), edge.link.bytes_per_second))
+            .map(|edge| (graph.name(edge.to), edge.link.wires, edge.link.bytes_per_second))
             .collect();
-        assert_eq!(links, [(NvSwitch, 25_000_000_000); 6], "{}", graph.name(gpu));
+        // Each board's six switches are one to its GPUs.
+        let first = ["0000:61:00.0", "0000:c1:00.0"][place / 8];
+        assert_eq!(links, [(first, 6, 150_000_000_000)], "{}", graph.name(gpu));
     }
     let first = graph.of_kind(Gpu).next().unwrap();
     assert_eq!(
@@ -178,6 +180,8 @@ fn hwloc_has_links_of_gpus() {
         ways.collect::<Vec<_>>(),
         [vec!["NVL"; 7], vec!["SYS"; 8]].concat()
     );
+    let second = graph.of_kind(Gpu).nth(1).unwrap();
+    assert_eq!(paths.to(second).unwrap().bytes_per_second, 150_000_000_000);
 
     let (graph, repairs) = self::graph("hwloc/power8gpudistances.xml");
     assert_eq!(repairs, [""; 0]);
