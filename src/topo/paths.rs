@@ -211,7 +211,7 @@ fn of_edge(graph: &Graph, from: NodeId, to: NodeId, link: &Link) -> Way {
         LinkKind::NvLink | LinkKind::XGmi | LinkKind::Hccs => Way::NvLink,
         LinkKind::C2c => Way::C2c,
         LinkKind::Pcie if ends.iter().any(|kind| is_processor(*kind)) => Way::HostBridge,
-        LinkKind::Pcie if ends == [NodeKind::PciSwitch; 2] => Way::Switches,
+        LinkKind::Pcie if ends == [NodeKind::PciSwitch; 2] && !is_inside(graph, from, to) => Way::Switches,
         LinkKind::Pcie => Way::Switch,
         LinkKind::Memory | LinkKind::Shm => Way::HostBridge,
         LinkKind::Socket => Way::Socket,
@@ -223,6 +223,28 @@ fn of_edge(graph: &Graph, from: NodeId, to: NodeId, link: &Link) -> Way {
         }
     }
 }
+
+/// Whether an edge between bridges leads from one port of a switch to another of it. Below a root complex there are in turn a root's
+/// port, then each switch's upstream port and its downstream ports. Where no root is told a switch is one node.
+fn is_inside(graph: &Graph, from: NodeId, to: NodeId) -> bool {
+    let lower = match (graph.parent(from), graph.parent(to)) {
+        (Some(above), _) if above == to => from,
+        (_, Some(above)) if above == from => to,
+        _ => return false,
+    };
+    let mut depth = 0;
+    for above in graph.ancestors(lower).take(BUSES) {
+        match graph.kind(above) {
+            NodeKind::PciSwitch => depth += 1,
+            NodeKind::RootComplex => return depth >= 2 && depth % 2 == 0,
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// Bridges within one another, at most: each has a bus of its own.
+const BUSES: usize = 256;
 
 fn is_processor(kind: NodeKind) -> bool {
     use NodeKind::*;
@@ -288,6 +310,31 @@ mod tests {
         assert_eq!(way(&graph, gpu, bridge), None);
         assert_eq!(way(&graph, bridge, gpu), None);
         assert_eq!(way(&graph, nvswitch, bridge), Some(("PIX", 12)));
+    }
+
+    #[test]
+    fn ports_of_a_switch_are_one_switch() {
+        let mut graph = Graph::new();
+        let root = graph.add_node(NodeKind::RootComplex, "root", None, Origin::ASSUMED);
+        let mut below = |kind, parent| {
+            let node = graph.add_node(kind, "", Some(parent), Origin::ASSUMED);
+            graph.join(parent, node, link(LinkKind::Pcie, 12));
+            node
+        };
+        let port = below(NodeKind::PciSwitch, root);
+        let mut switch = |parent: NodeId| {
+            let up = below(NodeKind::PciSwitch, parent);
+            [(); 3].map(|()| below(NodeKind::PciSwitch, up))
+        };
+        // One switch below the root's port, and another below one of its ports.
+        let [one, two, three] = switch(port);
+        let [inner, other, _] = switch(three);
+        let mut gpu = |port| below(NodeKind::Gpu, port);
+        let gpus = [one, two, inner, other].map(&mut gpu);
+        let ways = [1, 2, 3].map(|to: usize| way(&graph, gpus[0], gpus[to]).unwrap().0);
+        assert_eq!(ways, ["PIX", "PXB", "PXB"]);
+        assert_eq!(way(&graph, gpus[2], gpus[3]), Some(("PIX", 12)));
+        assert_eq!(way(&graph, gpus[2], root), Some(("PHB", 12)));
     }
 
     #[test]
