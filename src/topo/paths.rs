@@ -170,10 +170,12 @@ fn longer(graph: &Graph, node: NodeId, from: NodeId, label: &Label, id: EdgeId) 
     }
     let way = of_edge(graph, node, edge.to, &edge.link);
     let own = graph.kind(from) == NodeKind::Rank && label.edges == 1 && label.way == Way::Local;
-    // A host that got it from the network does not send it on there.
-    let on = label.way == Way::Network && way == Way::Network;
+    // A host that got it from the network does not send it on there, of whatever kind the links are.
+    let before = label.last.map(|last| graph.edge(last).from);
+    let on = label.way == Way::Network && way == Way::Network
+        || before.is_some_and(|before| is_network(graph, before) && is_network(graph, edge.to));
     let way = match graph.kind(node) {
-        NodeKind::Host | NodeKind::NicPort if on => return None,
+        NodeKind::Host | NodeKind::Nic | NodeKind::NicPort if on => return None,
         // A switch of NVLinks is a PCI function for those that manage it: no data goes from one to the other.
         NodeKind::NvSwitch if node != from && leaves_pcie(graph, label, &edge.link) => return None,
         _ if node == from || own => way,
@@ -197,6 +199,16 @@ fn longer(graph: &Graph, node: NodeId, from: NodeId, label: &Label, id: EdgeId) 
         },
         last: Some(id),
     })
+}
+
+/// Whether a node is a part of a network, not of a host: of unknown ones those that lie in nothing.
+fn is_network(graph: &Graph, node: NodeId) -> bool {
+    use NodeKind::*;
+    match graph.kind(node) {
+        Leaf | Spine | CoreSwitch | Wan => true,
+        Opaque => graph.parent(node).is_none(),
+        _ => false,
+    }
 }
 
 fn leaves_pcie(graph: &Graph, label: &Label, next: &Link) -> bool {
@@ -392,6 +404,50 @@ mod tests {
         assert_eq!(way(&graph, hosts[0][0], hosts[1][0]), Some(("NET", 24)));
         assert_eq!(way(&graph, hosts[0][0], hosts[3][0]), Some(("NET", 24)));
         assert_eq!(way(&graph, hosts[0][0], hosts[2][0]), None);
+    }
+
+    #[test]
+    fn hosts_and_adapters_pass_nothing_on_between_switches() {
+        let mut graph = Graph::new();
+        let mut add = |kind, parent| graph.add_node(kind, "", parent, Origin::ASSUMED);
+        let leaves = [(); 2].map(|()| add(NodeKind::Leaf, None));
+        let between = add(NodeKind::Opaque, None);
+        let hosts = [(); 3].map(|()| add(NodeKind::Host, None));
+        let nic = add(NodeKind::Nic, Some(hosts[1]));
+        // Something of which no more is known, in a host.
+        let bus = add(NodeKind::Opaque, Some(hosts[0]));
+        let [one, other] = [(); 2].map(|()| add(NodeKind::Numa, Some(hosts[0])));
+        let opaque = link(LinkKind::Opaque, 1);
+        for (leaf, ends) in [
+            (leaves[0], [hosts[0], hosts[1]]),
+            (leaves[1], [hosts[1], hosts[2]]),
+        ] {
+            for end in ends {
+                graph.join(leaf, end, opaque);
+            }
+        }
+        assert_eq!(way(&graph, hosts[0], hosts[1]), Some(("UNK", 1)));
+        assert_eq!(way(&graph, hosts[0], hosts[2]), None, "two networks");
+        for leaf in leaves {
+            graph.join(leaf, nic, link(LinkKind::Roce, 1));
+        }
+        assert_eq!(way(&graph, hosts[0], hosts[2]), None, "an adapter in both");
+        for (inner, to) in [(one, bus), (other, bus), (one, hosts[0]), (bus, hosts[0])] {
+            graph.join(inner, to, opaque);
+        }
+        assert_eq!(way(&graph, other, hosts[0]), Some(("UNK", 1)));
+        assert_eq!(way(&graph, other, hosts[1]), Some(("UNK", 1)));
+        assert_eq!(way(&graph, other, hosts[2]), None);
+        graph.join(between, hosts[1], opaque);
+        assert_eq!(
+            way(&graph, between, hosts[2]),
+            None,
+            "a network of which no more is known"
+        );
+        for leaf in leaves {
+            graph.join(leaf, between, opaque);
+        }
+        assert_eq!(way(&graph, hosts[0], hosts[2]), Some(("UNK", 1)));
     }
 
     #[test]

@@ -402,6 +402,14 @@ fn slurm_counts_are_those_of_the_text() {
 }
 
 #[test]
+fn a_host_in_two_networks_joins_them_for_nobody() {
+    let (graph, _) = of("SwitchName=a Nodes=h1,h2\nSwitchName=b Nodes=h2,h3\n");
+    let hosts = ["h1", "h2", "h3"].map(|name| named(&graph, Host, name));
+    let paths = Paths::from(&graph, hosts[0]);
+    assert_eq!(hosts.map(|host| paths.to(host).is_some()), [true, true, false]);
+}
+
+#[test]
 fn slurm_is_repaired_aloud_or_has_a_flaw() {
     let (graph, repairs) =
         of("SwitchName=a Switches=b,c\nSwitchName=b Nodes=x[1-2],x1\nswitchname=a nodes=x1 Comment=y\n");
