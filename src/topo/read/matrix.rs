@@ -61,12 +61,18 @@ fn heading(text: &str) -> Option<(usize, &str)> {
     })
 }
 
+/// Whether a word is a device's for sure; adapters' drivers name theirs as they like.
 fn is_device(word: &str) -> bool {
-    let digits = ["GPU", "NIC"].iter().find_map(|prefix| word.strip_prefix(prefix));
-    digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+    is_numbered(word, "GPU")
+        || is_numbered(word, "NIC")
         || ["mlx5_", "mlx4_", "irdma", "bnxt_re", "efa_", "rdmap"]
             .iter()
             .any(|prefix| word.starts_with(prefix))
+}
+
+fn is_numbered(word: &str, prefix: &str) -> bool {
+    let digits = word.strip_prefix(prefix).unwrap_or("");
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Bytes of a terminal escape, at most.
@@ -108,9 +114,10 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         return Err(page.flaw(0, "no heading", "a line with GPU0"));
     };
     let head = plain(head);
+    // Devices are all up to "CPU Affinity", "NUMA Affinity" and "GPU NUMA ID".
     let columns: Vec<&str> = head
         .split_whitespace()
-        .take_while(|word| is_device(word))
+        .take_while(|word| !["CPU", "NUMA", "GPU"].contains(word))
         .collect();
     if columns.len() > DEVICES {
         return Err(page.flaw(
@@ -273,8 +280,11 @@ fn build(page: &mut Page, devices: &[Device], names: &BTreeMap<String, String>) 
                 }
             };
         }
-        let gpu = device.name.starts_with("GPU");
-        let kind = if gpu { NodeKind::Gpu } else { NodeKind::Nic };
+        let kind = if is_numbered(device.name, "GPU") {
+            NodeKind::Gpu
+        } else {
+            NodeKind::Nic
+        };
         let node = page.graph.add_node(kind, device.name, Some(parent), origin);
         if let Some(name) = names.get(device.name) {
             page.graph.set(node, "name", name);

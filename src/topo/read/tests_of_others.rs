@@ -363,6 +363,28 @@ fn matrices_know_numa_nodes_links_and_names() {
     assert!(flaw(&text("matrix/2gpu-2nic-threadripper.lspci.txt")).starts_with("t:2:1: lspci -tv"));
 }
 
+#[test]
+fn matrices_have_adapters_of_any_name() {
+    let names = ["GPU0", "hfi1_0", "rocep1s0", "ibp12s0", "qedr0"];
+    let heading = format!(
+        "\t{}\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n",
+        names.join("\t")
+    );
+    let rows: String = (0..names.len())
+        .map(|row| {
+            let cells = (0..names.len()).map(|at| if at == row { " X " } else { "PHB" });
+            let near = if row == 0 { "\t32-63,96-127\t1\t\tN/A" } else { "" };
+            format!("{}\t{}{near}\n", names[row], cells.collect::<Vec<_>>().join("\t"))
+        })
+        .collect();
+    let (graph, repairs) = of(&(heading + &rows));
+    assert_eq!(repairs, [""; 0]);
+    let nics: Vec<&str> = graph.of_kind(Nic).map(|nic| graph.name(nic)).collect();
+    assert_eq!((&nics[..], count(&graph, Gpu)), (&names[1..], 1));
+    let numa = named(&graph, Numa, "NUMA 1");
+    assert_eq!(graph.get(numa, "cpulist"), Some("32-63,96-127"));
+}
+
 /// By the ends of ranges.
 #[test]
 fn slurm_counts_are_those_of_the_text() {
