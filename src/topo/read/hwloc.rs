@@ -68,6 +68,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
             .page
             .flaw(at, "a topology without a machine", "an <object type=\"Machine\">"));
     }
+    reader.whole(root);
     for object in &objects {
         reader.cache(*object);
     }
@@ -192,6 +193,23 @@ impl Reader<'_> {
                 self.numas.push(Numa { node, host });
             }
             _ => {}
+        }
+    }
+
+    /// Version 3 has what it says of the whole beside the machine, which is one.
+    fn whole(&mut self, root: Node) {
+        let graph = &mut self.page.graph;
+        let Some(host) = graph.of_kind(NodeKind::Host).next() else {
+            return;
+        };
+        let name = info(root, "HostName").filter(|_| graph.get(host, "HostName").is_none());
+        if let Some(name) = name {
+            graph.set_name(host, name);
+        }
+        for (key, value) in infos(root) {
+            if graph.get(host, key).is_none() {
+                graph.set(host, key, value);
+            }
         }
     }
 

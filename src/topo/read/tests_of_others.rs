@@ -238,6 +238,15 @@ fn hwloc_of_the_first_version() {
 }
 
 #[test]
+fn hwloc_of_the_third_version_tells_of_the_whole_beside_the_machine() {
+    let (graph, _) = graph("hwloc/nvidia-dgx-gb10.xml");
+    let host = graph.of_kind(Host).next().unwrap();
+    let words = ["OSName", "DMIProductName"].map(|key| graph.get(host, key));
+    assert_eq!(graph.name(host), "cfarm107");
+    assert_eq!(words, [Some("Linux"), Some("NVIDIA_DGX_Spark")]);
+}
+
+#[test]
 fn hwloc_is_repaired_aloud() {
     let (_, repairs) = graph("hwloc/40intel64-2g2n4c+pcilocality.xml");
     assert_eq!(
