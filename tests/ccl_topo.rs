@@ -160,6 +160,14 @@ fn texts_come_in_the_encodings_that_people_have() {
     ] {
         assert_eq!(prints(&["diff", &plain, &write(name, bytes)]), "", "{name}");
     }
+    let from = [
+        "diff",
+        &plain,
+        &write("marked", marked.as_bytes()),
+        "--from",
+        "slurm",
+    ];
+    assert_eq!(prints(&from), "");
     let latin = write("latin", b"SwitchName=s Nodes=\xe9\n");
     let output = ccl_topo(&["diff", &plain, &latin]);
     assert_eq!(

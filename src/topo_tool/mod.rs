@@ -247,7 +247,7 @@ fn load(file: &Path, how: &How) -> Result<(Reading, String), String> {
     }
     let (text, name) = text(file, MOST_BYTES, "description of a machine")?;
     let read = match how.from {
-        Some(format) => (format.read)(&text, &name).map(|reading| (reading, format)),
+        Some(format) => read::read_as(format, &text, &name).map(|reading| (reading, format)),
         None => read::read(&text, &name),
     };
     let (reading, format) = read.map_err(|flaw| plain(&flaw.to_string()))?;

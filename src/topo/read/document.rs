@@ -325,14 +325,13 @@ pub(super) fn yaml(page: &Page) -> Result<Value, Flaw> {
 
 /// Whether a text may be JSON, perhaps behind comments, that has one of these keys.
 pub(super) fn is_json_with(text: &str, keys: &[&str]) -> bool {
-    let text = text.trim_start_matches('\u{feff}').trim_start();
+    let text = text.trim_start();
     (text.starts_with(['{', '[']) || text.starts_with("//") || text.starts_with("/*"))
         && keys.iter().any(|key| text.contains(&format!("\"{key}\"")))
 }
 
 /// Whether a text has a line that begins with one of these keys of YAML.
 pub(super) fn is_yaml_with(text: &str, keys: &[&str]) -> bool {
-    let text = text.trim_start_matches('\u{feff}');
     let starts = |line: &str| {
         keys.iter().any(|key| {
             line.strip_prefix(key)

@@ -17,7 +17,7 @@ pub(super) const FORMAT: Format = Format {
     name: "json",
     about: "this library's own",
     sniff: |text| {
-        let start = text.trim_start_matches('\u{feff}').trim_start();
+        let start = text.trim_start();
         start.starts_with('{')
             && start
                 .get(1..)
@@ -130,7 +130,6 @@ fn yes() -> bool {
 }
 
 fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
-    let text = text.trim_start_matches('\u{feff}');
     let mut reader = Reader {
         text,
         name: source,

@@ -103,7 +103,7 @@ pub const FORMATS: &[Format] = &[
 ///
 /// A text that no reader knows, or whose reader finds a flaw.
 pub fn read(text: &str, source: &str) -> Result<(Reading, &'static Format), Flaw> {
-    let format = FORMATS.iter().find(|format| (format.sniff)(text));
+    let format = FORMATS.iter().find(|format| (format.sniff)(unmarked(text)));
     let format = format.ok_or_else(|| Flaw {
         source_name: source.to_owned(),
         at: Position::FIRST,
@@ -117,7 +117,21 @@ pub fn read(text: &str, source: &str) -> Result<(Reading, &'static Format), Flaw
                 .join(", ")
         ),
     })?;
-    Ok(((format.read)(text, source)?, format))
+    Ok((read_as(format, text, source)?, format))
+}
+
+/// Reads a text in a format, whatever its content looks like.
+///
+/// # Errors
+///
+/// A flaw in it.
+pub fn read_as(format: &Format, text: &str, source: &str) -> Result<Reading, Flaw> {
+    (format.read)(unmarked(text), source)
+}
+
+/// A text without the mark by which some editors begin UTF-8.
+fn unmarked(text: &str) -> &str {
+    text.trim_start_matches('\u{feff}')
 }
 
 /// The format of a name.

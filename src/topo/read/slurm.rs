@@ -13,7 +13,6 @@ pub(super) const FORMAT: Format = Format {
     name: "slurm",
     about: "Slurm's topology.conf, tree or block",
     sniff: |text| {
-        let text = text.trim_start_matches('\u{feff}');
         let first = text
             .lines()
             .map(str::trim)
@@ -33,7 +32,6 @@ pub(super) const FORMAT: Format = Format {
 };
 
 fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
-    let text = text.trim_start_matches('\u{feff}');
     let mut page = Page::new(text, source);
     let (mut switches, mut blocks) = (Vec::new(), Vec::new());
     let mut left = Left::new();

@@ -98,6 +98,20 @@ fn each_file_has_its_format() {
     }
 }
 
+#[test]
+fn a_mark_before_a_text_is_no_part_of_it() {
+    for (name, text) in files() {
+        let marked = format!("\u{feff}{text}");
+        match (read(&text, "t"), read(&marked, "t")) {
+            (Ok((plain, format)), Ok((marked, same))) => {
+                assert_eq!(format.name, same.name, "{name}");
+                assert!(plain.graph == marked.graph, "{name}");
+            }
+            (plain, marked) => assert_eq!(plain.unwrap_err(), marked.unwrap_err(), "{name}"),
+        }
+    }
+}
+
 /// By the text's objects, one a line.
 #[test]
 fn hwloc_counts_are_those_of_the_text() {

@@ -137,7 +137,7 @@ impl Tag {
 
 /// Whether the first element of a text has one of these names.
 pub(super) fn begins(text: &str, names: &[&str]) -> bool {
-    let mut rest = text.trim_start_matches('\u{feff}');
+    let mut rest = text;
     loop {
         rest = rest.trim_start();
         let Some(tag) = rest.strip_prefix('<') else {
