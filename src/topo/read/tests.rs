@@ -510,6 +510,21 @@ fn several_ranks_and_parts_of_a_gpu() {
 }
 
 #[test]
+fn parts_are_written_with_their_own_function() {
+    let function = |dev: u32| {
+        format!(
+            "<pci busid=\"0000:0c:00.0\" class=\"0x030200\"><gpu dev=\"{dev}\"/><gpu dev=\"{}\"/></pci>\n",
+            dev + 1
+        )
+    };
+    // Two functions of one bus id, which was told.
+    let (graph, repairs) = one_cpu(&(function(0) + &function(2)));
+    assert_eq!(repairs.len(), 1, "{repairs:?}");
+    let written = (write::writer("nccl-xml").unwrap().write)(&graph).text;
+    assert_eq!(written.matches("<gpu ").count(), 4, "{written}");
+}
+
+#[test]
 fn numa_nodes_hosts_and_what_is_unknown() {
     let (graph, repairs) = of("<system version=\"3\" mode=\"x\">\n\
          <cpu numaid=\"-1\" arch=\"x86_64\" vendor=\"AMD\" familyid=\"143\" modelid=\"49\" affinity=\"f\" news=\"1\"/>\n\

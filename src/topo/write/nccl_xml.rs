@@ -2,11 +2,11 @@
 
 use super::Written;
 use crate::topo::{
-    graph::{Confidence, Graph, LinkKind, NodeId, NodeKind},
+    graph::{Confidence, Graph, Link, LinkKind, NodeId, NodeKind},
     read::nccl_words as words,
     speeds,
 };
-use std::fmt::Write;
+use std::{collections::HashMap, fmt::Write};
 
 pub(super) fn write(graph: &Graph) -> Written {
     let mut writer = Writer {
@@ -14,7 +14,7 @@ pub(super) fn write(graph: &Graph) -> Written {
         text: String::new(),
         depth: 0,
         several: graph.of_kind(NodeKind::Host).nth(1).is_some(),
-        parts: graph.nodes().any(|node| graph.get(node, words::PART).is_some()),
+        parts: parts(graph),
         written: vec![false; graph.len()],
         left_out: Vec::new(),
     };
@@ -34,9 +34,10 @@ struct Writer<'g> {
     graph: &'g Graph,
     text: String,
     depth: usize,
-    /// Whether there are several hosts, and nodes that are parts of one device.
+    /// Whether there are several hosts.
     several: bool,
-    parts: bool,
+    /// Further GPUs of a function.
+    parts: HashMap<NodeId, Vec<NodeId>>,
     /// Nodes that are in the text.
     written: Vec<bool>,
     left_out: Vec<String>,
@@ -51,6 +52,21 @@ enum Task {
 /// Whether a node is a PCI function, and so can be an element with others inside.
 fn is_function(graph: &Graph, node: NodeId) -> bool {
     graph.get(node, "busid").is_some()
+}
+
+/// The further GPUs of functions, each of the last one before it that has its name.
+fn parts(graph: &Graph) -> HashMap<NodeId, Vec<NodeId>> {
+    let mut parts: HashMap<NodeId, Vec<NodeId>> = HashMap::new();
+    let mut functions: HashMap<(Option<NodeId>, &str), NodeId> = HashMap::new();
+    for node in graph.of_kind(NodeKind::Gpu) {
+        let place = (graph.parent(node), graph.name(node));
+        match (graph.get(node, words::PART), functions.get(&place)) {
+            (Some(_), Some(function)) => parts.entry(*function).or_default().push(node),
+            (Some(_), None) => {}
+            (None, _) => _ = functions.insert(place, node),
+        }
+    }
+    parts
 }
 
 impl Writer<'_> {
@@ -178,15 +194,7 @@ impl Writer<'_> {
         match graph.kind(node) {
             NodeKind::Gpu => {
                 self.gpu(node);
-                let beside = graph
-                    .parent(node)
-                    .filter(|_| self.parts)
-                    .into_iter()
-                    .flat_map(|parent| graph.children(parent));
-                let parts = beside.skip_while(|other| *other != node).skip(1).filter(|other| {
-                    graph.get(*other, words::PART).is_some() && graph.name(*other) == graph.name(node)
-                });
-                for part in parts {
+                for part in self.parts.remove(&node).unwrap_or_default() {
                     self.gpu(part);
                 }
             }
@@ -322,15 +330,20 @@ impl Writer<'_> {
             return self.empty("nic", &all);
         }
         self.open("nic", &all);
+        let mut links: HashMap<NodeId, Link> = HashMap::new();
+        for edge in graph.edges_from(node).map(|edge| graph.edge(edge)) {
+            links.entry(edge.to).or_insert(edge.link);
+        }
         for port in ports {
             self.written[port.at()] = true;
             let mut net: Vec<(&str, &str)> = graph.attributes(port).collect();
             if graph.get(port, "name").is_none() {
                 net.push(("name", graph.name(port)));
             }
-            let link = graph.edge_between(node, port).map(|edge| graph.edge(edge).link);
             // What was assumed where the file said nothing is assumed again.
-            let known = link.filter(|link| link.confidence > Confidence::Assumed);
+            let known = links
+                .get(&port)
+                .filter(|link| link.confidence > Confidence::Assumed);
             let speed = known.map(|link| (link.bytes_per_second / (speeds::MB / 8)).to_string());
             if let (None, Some(speed)) = (graph.get(port, "speed"), &speed) {
                 net.push(("speed", speed));

@@ -3,7 +3,7 @@
 use super::page::{Letters, clean};
 use super::view::Shown;
 use crate::topo::{
-    graph::{Graph, NodeId, NodeKind},
+    graph::{Graph, Link, NodeId, NodeKind},
     search::Task,
     show::{giga, kind},
 };
@@ -94,9 +94,13 @@ fn told(graph: &Graph, node: NodeId) -> Vec<String> {
     }
     let ports: Vec<NodeId> = of(NodeKind::NicPort).collect();
     if !ports.is_empty() {
+        let mut links: HashMap<NodeId, Link> = HashMap::new();
+        for edge in graph.edges_from(node).map(|edge| graph.edge(edge)) {
+            links.entry(edge.to).or_insert(edge.link);
+        }
         let speed = |port: &NodeId| {
-            let edge = graph.edge(graph.edge_between(node, *port)?);
-            edge.link.reachable.then_some(edge.link.bytes_per_second)
+            let link = links.get(port).filter(|link| link.reachable);
+            link.map(|link| link.bytes_per_second)
         };
         let sum: u64 = ports.iter().filter_map(speed).fold(0, u64::saturating_add);
         let times = if ports.len() > 1 {
