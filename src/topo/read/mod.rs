@@ -28,7 +28,7 @@ mod topograph;
 pub(crate) mod xml;
 
 pub use lines::{Lines, Position};
-pub(super) use nccl_xml::words as nccl_words;
+pub(super) use nccl_xml::{reckon as nccl_reckon, words as nccl_words};
 
 use super::graph::Graph;
 use std::fmt;

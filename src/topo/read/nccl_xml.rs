@@ -49,6 +49,56 @@ pub(crate) mod words {
     pub(crate) const HOST: &str = "host_hash";
 }
 
+/// What links of a file are taken to carry, in bytes a second.
+pub(crate) mod reckon {
+    use crate::topo::{
+        graph::{Graph, LinkKind, NodeId, NodeKind},
+        pci, speeds,
+    };
+
+    /// The link of a function, and what of its words cannot be; `fastest`: of its ports, in megabits.
+    pub(crate) fn pci(
+        kind: NodeKind,
+        speed: Option<&str>,
+        width: Option<&str>,
+        fastest: Option<u64>,
+    ) -> (u64, Option<String>) {
+        let slow = pci::link(speed, width, false).0;
+        let busy = match kind {
+            NodeKind::Gpu | NodeKind::Npu | NodeKind::NvSwitch => true,
+            // Many adapters can do more than their slot, but none is put where it can do almost nothing.
+            _ => fastest.is_some_and(|fastest| speeds::network(fastest) / 4 > slow),
+        };
+        pci::link(speed, width, busy)
+    }
+
+    /// One of a GPU's links to others.
+    pub(crate) fn wire(graph: &Graph, gpu: NodeId, kind: LinkKind) -> u64 {
+        match kind {
+            LinkKind::XGmi => speeds::xgmi(graph.get(gpu, "gcn").unwrap_or("")),
+            _ => speeds::nvlink(graph.get(gpu, "sm").and_then(pci::number)),
+        }
+    }
+
+    /// A NUMA node's link to others of its host, of which the slower counts. `word`: its attributes.
+    pub(crate) fn socket<'w>(word: impl Fn(&str) -> Option<&'w str>) -> u64 {
+        let number = |key| word(key).and_then(pci::number).unwrap_or(0);
+        let words = |key| word(key).unwrap_or("");
+        speeds::socket(
+            words("arch"),
+            words("vendor"),
+            number("familyid"),
+            number("modelid"),
+        )
+    }
+
+    /// Of a port the megabits a second, if it tells any.
+    pub(crate) fn megabits(speed: Option<&str>) -> Option<u64> {
+        let speed = speed?.trim().parse::<i64>().ok()?;
+        u64::try_from(speed).ok().filter(|speed| *speed > 0)
+    }
+}
+
 fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let lines = Lines::new(text);
     let document = xml::parse(text, source, &lines)?;
@@ -218,15 +268,7 @@ impl Reader<'_> {
             .add_node(NodeKind::Numa, &name, Some(host), self.origin(cpu));
         self.graph.set(numa, "numaid", word);
         self.keep(numa, cpu, "", &[words::HOST]);
-        let number = |key| cpu.attribute(key).and_then(pci::number).unwrap_or(0);
-        let words = |key| cpu.attribute(key).unwrap_or("");
-        let speed = speeds::socket(
-            words("arch"),
-            words("vendor"),
-            number("familyid"),
-            number("modelid"),
-        );
-        self.numas.push((numa, speed));
+        self.numas.push((numa, reckon::socket(|key| cpu.attribute(key))));
         numa
     }
 
@@ -294,13 +336,7 @@ impl Reader<'_> {
             .filter(|net| net.has_tag_name("net"))
             .filter_map(|net| net.attribute("speed")?.trim().parse::<u64>().ok())
             .max();
-        let slow = pci::link(speed, width, false).0;
-        let busy = match kind {
-            NodeKind::Gpu | NodeKind::Npu | NodeKind::NvSwitch => true,
-            // Many adapters can do more than their slot, but none is put where it can do almost nothing.
-            _ => fastest.is_some_and(|fastest| speeds::network(fastest) / 4 > slow),
-        };
-        let (bytes, odd) = pci::link(speed, width, busy);
+        let (bytes, odd) = reckon::pci(kind, speed, width, fastest);
         let confidence = match (speed, width, &odd) {
             (Some(_), Some(_), None) => Confidence::Declared,
             _ => Confidence::Assumed,
@@ -412,12 +448,9 @@ impl Reader<'_> {
         let port = self.graph.add_node(NodeKind::NicPort, &name, Some(nic), origin);
         self.graph.set(port, "name", &name);
         self.keep(port, net, "", &[]);
-        let megabits = net
-            .attribute("speed")
-            .and_then(|speed| speed.trim().parse::<i64>().ok());
-        let (megabits, confidence) = match megabits.and_then(|speed| u64::try_from(speed).ok()) {
-            Some(speed @ 1..) => (speed, Confidence::Declared),
-            _ => {
+        let (megabits, confidence) = match reckon::megabits(net.attribute("speed")) {
+            Some(speed) => (speed, Confidence::Declared),
+            None => {
                 let speed = net.attribute("speed").unwrap_or("");
                 self.tell(net, format!("{name} has speed \"{speed}\": taken as 10 Gb/s"));
                 (speeds::NETWORK_MEGABITS, Confidence::Assumed)
@@ -635,11 +668,7 @@ impl Reader<'_> {
     }
 
     fn link_speed(&self, gpu: NodeId, kind: LinkKind, count: u32) -> u64 {
-        let one = match kind {
-            LinkKind::XGmi => speeds::xgmi(self.graph.get(gpu, "gcn").unwrap_or("")),
-            _ => speeds::nvlink(self.graph.get(gpu, "sm").and_then(pci::number)),
-        };
-        one.saturating_mul(count.into())
+        reckon::wire(&self.graph, gpu, kind).saturating_mul(count.into())
     }
 
     /// All NUMA nodes of a host talk with one another; of very many, through a node in the middle.

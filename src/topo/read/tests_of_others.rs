@@ -912,10 +912,12 @@ fn what_hwloc_says_of_devices_is_not_taken_for_nccls() {
     assert_eq!(words, [Some("0x030200"), Some("0x10de"), None, Some("8.000000")]);
     let written = (crate::topo::write::writer("nccl-xml").unwrap().write)(&graph).text;
     assert!(
-        written.contains("busid=\"0000:02:00.0\" class=\"0x030200\" vendor=\"0x10de\">"),
-        "{written}"
+        written.contains(
+            "busid=\"0000:02:00.0\" class=\"0x030200\" vendor=\"0x10de\" link_speed=\"5.0 GT/s PCIe\" link_width=\"16\">"
+        ),
+        "the same bandwidth: {written}"
     );
-    for word in ["link_speed", "bridge_pci", "hwloc", "Backend", "cuda"] {
+    for word in ["pci_link_speed", "bridge_pci", "hwloc", "Backend", "cuda"] {
         assert!(!written.contains(word), "{word} in {written}");
     }
 }

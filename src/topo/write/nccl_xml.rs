@@ -1,9 +1,13 @@
 //! NCCL's description of a system; RCCL's, where a GPU has xGMI links.
+//!
+//! The file has no bandwidths of PCI links and of GPUs' links, only what the reader reckons them from: where that would be others,
+//! words are chosen that give those of the graph, and where there are none that is told.
 
 use super::Written;
 use crate::topo::{
     graph::{Confidence, Graph, Link, LinkKind, NodeId, NodeKind},
-    read::nccl_words as words,
+    pci,
+    read::{nccl_reckon as reckon, nccl_words as words},
     speeds,
 };
 use std::{collections::HashMap, fmt::Write};
@@ -16,6 +20,7 @@ pub(super) fn write(graph: &Graph) -> Written {
         several: graph.of_kind(NodeKind::Host).nth(1).is_some(),
         parts: parts(graph),
         written: vec![false; graph.len()],
+        untrue: [0; KINDS.len()],
         left_out: Vec::new(),
     };
     let version = graph.get_whole("version").unwrap_or("1");
@@ -40,8 +45,22 @@ struct Writer<'g> {
     parts: HashMap<NodeId, Vec<NodeId>>,
     /// Nodes that are in the text.
     written: Vec<bool>,
+    /// Of how many links of each kind a reader reckons another bandwidth.
+    untrue: [usize; KINDS.len()],
     left_out: Vec<String>,
 }
+
+/// What bandwidths are of, in the order of the constants.
+const KINDS: [&str; 4] = [
+    "PCI links, for which the nearest are written",
+    "links of GPUs, for which those of their count are written",
+    "network ports, for which whole megabits are written",
+    "pairs of NUMA nodes",
+];
+const PCI: usize = 0;
+const GPU: usize = 1;
+const PORT: usize = 2;
+const SOCKET: usize = 3;
 
 /// What is still to be written, the last first.
 enum Task {
@@ -124,6 +143,21 @@ impl Writer<'_> {
             self.left_out
                 .push(format!("{links} links of GPUs or NPUs, each way counted"));
         }
+        let socket = |numa| reckon::socket(|key| graph.get(numa, key));
+        let sockets = graph.edges().filter(|edge| {
+            let ends = [edge.from, edge.to];
+            edge.link.kind == LinkKind::Socket
+                && edge.link.bytes_per_second > 0
+                && edge.from < edge.to
+                && ends.iter().all(|end| graph.kind(*end) == NodeKind::Numa)
+                && socket(edge.from).min(socket(edge.to)) != edge.link.bytes_per_second
+        });
+        self.untrue[SOCKET] = sockets.count();
+        for (count, what) in self.untrue.into_iter().zip(KINDS) {
+            if count > 0 {
+                self.left_out.push(format!("the bandwidths of {count} {what}"));
+            }
+        }
     }
 
     fn cpu(&mut self, numa: NodeId) {
@@ -158,7 +192,8 @@ impl Writer<'_> {
             match graph.kind(node) {
                 _ if graph.get(node, words::PART).is_some() => {}
                 NodeKind::Nic if !is_function(graph, node) => {
-                    self.nic(node);
+                    let nets = self.nets(node);
+                    self.nic(node, &nets);
                 }
                 _ if is_function(graph, node) => {
                     self.pci(node);
@@ -183,9 +218,17 @@ impl Writer<'_> {
     fn pci(&mut self, node: NodeId) {
         let graph = self.graph;
         self.written[node.at()] = true;
-        let known = words::PCI
-            .iter()
-            .filter_map(|key| Some((*key, graph.get(node, key)?)));
+        let is_nic = graph.kind(node) == NodeKind::Nic;
+        let nets = if is_nic { self.nets(node) } else { Vec::new() };
+        let chosen = self.lanes(node, &nets);
+        let known = words::PCI.iter().filter_map(|key| {
+            let chosen = chosen.as_ref().and_then(|chosen| match *key {
+                "link_speed" => Some(&*chosen[0]),
+                "link_width" => Some(&*chosen[1]),
+                _ => None,
+            });
+            Some((*key, chosen.or_else(|| graph.get(node, key))?))
+        });
         let more = graph
             .attributes(node)
             .filter_map(|(key, value)| Some((key.strip_prefix(words::PCI_PREFIX)?, value)));
@@ -198,9 +241,48 @@ impl Writer<'_> {
                     self.gpu(part);
                 }
             }
-            NodeKind::Nic => self.nic(node),
+            NodeKind::Nic => self.nic(node, &nets),
             _ => {}
         }
+    }
+
+    /// Other words for a function's link than its own, where these are of another bandwidth: a speed and a width.
+    fn lanes(&mut self, node: NodeId, nets: &[Net]) -> Option<[String; 2]> {
+        let graph = self.graph;
+        let mut links = graph.edges_from(node).map(|edge| graph.edge(edge));
+        let up =
+            links.find(|edge| edge.link.kind == LinkKind::Pcie && Some(edge.to) == graph.parent(node))?;
+        let bytes = up.link.bytes_per_second;
+        let speeds = nets.iter().flatten().filter(|(key, _)| key == "speed");
+        let fastest = speeds
+            .filter_map(|(_, speed)| speed.trim().parse::<u64>().ok())
+            .max();
+        let reckoned =
+            |speed: Option<&str>, width: Option<&str>| reckon::pci(graph.kind(node), speed, width, fastest);
+        let own = ["link_speed", "link_width"].map(|key| graph.get(node, key));
+        if bytes == 0 || reckoned(own[0], own[1]).0 == bytes {
+            return None;
+        }
+        let mut near: Vec<(u64, usize, u32, u32)> = Vec::new();
+        for tenths in SPEEDS {
+            for (place, lanes) in LANES.into_iter().enumerate() {
+                let carries = speeds::pcie(tenths, lanes).unwrap_or(0);
+                near.push((carries.abs_diff(bytes), place, tenths, lanes));
+            }
+        }
+        near.sort_unstable();
+        for (off, _, tenths, lanes) in near {
+            let words = [
+                format!("{}.{} GT/s PCIe", tenths / 10, tenths % 10),
+                lanes.to_string(),
+            ];
+            // Some are not believed of a device in use.
+            if reckoned(Some(&words[0]), Some(&words[1])).1.is_none() {
+                self.untrue[PCI] += usize::from(off > 0);
+                return Some(words);
+            }
+        }
+        None
     }
 
     /// A GPU once for each of its ranks; its links with the first.
@@ -256,10 +338,12 @@ impl Writer<'_> {
         }
     }
 
-    fn links(&self, node: NodeId) -> Vec<Row> {
+    fn links(&mut self, node: NodeId) -> Vec<Row> {
         let graph = self.graph;
         let mut rows = Vec::new();
         let mut kept = false;
+        // Of rows that are kept as they were, and of the edges that these are.
+        let mut sums = [0_u64; 2];
         for (key, value) in graph.attributes(node) {
             let Some((name, target)) = key
                 .strip_prefix(words::LINK_PREFIX)
@@ -271,6 +355,20 @@ impl Writer<'_> {
             let name = if name == "xgmi" { "xgmi" } else { "nvlink" };
             for one in value.split("; ") {
                 let others = one.split(' ').filter_map(|word| word.split_once('='));
+                let number = |key| {
+                    let mut words = others.clone();
+                    pci::number(words.find(|(word, _)| *word == key)?.1)
+                };
+                if target.starts_with("fffffff") || matches!(number("tclass"), Some(0x06_8000 | 0x06_8001)) {
+                    let kind = if name == "xgmi" {
+                        LinkKind::XGmi
+                    } else {
+                        LinkKind::NvLink
+                    };
+                    let all =
+                        reckon::wire(graph, node, kind).saturating_mul(number("count").unwrap_or(1).into());
+                    sums[0] = sums[0].saturating_add(all);
+                }
                 let others = others.map(|(key, value)| (key.to_owned(), value.to_owned()));
                 rows.push((
                     name,
@@ -285,10 +383,19 @@ impl Writer<'_> {
                 LinkKind::NvLink => "nvlink",
                 LinkKind::XGmi => "xgmi",
                 LinkKind::C2c => {
-                    let one = edge.link.bytes_per_second / speeds::MB / u64::from(edge.link.wires.max(1));
+                    let bytes = edge.link.bytes_per_second;
+                    let wires = Some(edge.link.wires.max(1)).filter(|wires| {
+                        let each = speeds::MB * u64::from(*wires);
+                        bytes % each == 0
+                    });
+                    let count = wires.unwrap_or(1);
+                    self.untrue[GPU] += usize::from(bytes % speeds::MB > 0);
                     let words = [
-                        ("bw".to_owned(), one.to_string()),
-                        ("count".to_owned(), edge.link.wires.to_string()),
+                        (
+                            "bw".to_owned(),
+                            (bytes / speeds::MB / u64::from(count)).to_string(),
+                        ),
+                        ("count".to_owned(), count.to_string()),
                     ];
                     rows.push(("c2c", words.to_vec()));
                     continue;
@@ -300,53 +407,68 @@ impl Writer<'_> {
                 None if graph.kind(edge.to) == NodeKind::NvSwitch && !kept => {
                     ("fffffff:ff:ff.0", Some("0x068000"))
                 }
-                None => continue,
+                None => {
+                    if matches!(graph.kind(edge.to), NodeKind::NvSwitch | NodeKind::Numa) {
+                        sums[1] = sums[1].saturating_add(edge.link.bytes_per_second);
+                    }
+                    continue;
+                }
             };
+            let count = self.count(node, &edge.link);
             let mut words = vec![
                 ("target".to_owned(), target.to_owned()),
-                ("count".to_owned(), edge.link.wires.to_string()),
+                ("count".to_owned(), count.to_string()),
             ];
             words.extend(class.map(|class| ("tclass".to_owned(), class.to_owned())));
             rows.push((name, words));
         }
+        self.untrue[GPU] += usize::from(kept && sums[1] > 0 && sums[0] != sums[1]);
         rows
     }
 
-    fn nic(&mut self, node: NodeId) {
+    /// How many of a GPU's links carry what an edge does: its own wires, if no number does.
+    fn count(&mut self, gpu: NodeId, link: &Link) -> u32 {
+        let (bytes, one) = (link.bytes_per_second, reckon::wire(self.graph, gpu, link.kind));
+        if bytes == 0 || one.saturating_mul(link.wires.into()) == bytes {
+            return link.wires;
+        }
+        let count = u32::try_from(bytes / one).ok().filter(|_| bytes % one == 0);
+        self.untrue[GPU] += usize::from(count.is_none());
+        count.unwrap_or(link.wires)
+    }
+
+    /// The ports of an adapter with their attributes.
+    fn nets(&mut self, node: NodeId) -> Vec<Net> {
         let graph = self.graph;
-        self.written[node.at()] = true;
-        let all = graph
-            .attributes(node)
-            .filter_map(|(key, value)| Some((key.strip_prefix(words::NIC_PREFIX)?, value)));
-        let all: Vec<(&str, &str)> = all.collect();
-        let ports: Vec<NodeId> = graph
-            .children(node)
-            .filter(|port| graph.kind(*port) == NodeKind::NicPort)
-            .collect();
-        if is_function(graph, node) && all.is_empty() && ports.is_empty() {
-            return;
-        }
-        if ports.is_empty() {
-            return self.empty("nic", &all);
-        }
-        self.open("nic", &all);
         let mut links: HashMap<NodeId, Link> = HashMap::new();
         for edge in graph.edges_from(node).map(|edge| graph.edge(edge)) {
             links.entry(edge.to).or_insert(edge.link);
         }
+        let ports = graph
+            .children(node)
+            .filter(|port| graph.kind(*port) == NodeKind::NicPort);
+        let mut nets = Vec::new();
         for port in ports {
             self.written[port.at()] = true;
-            let mut net: Vec<(&str, &str)> = graph.attributes(port).collect();
+            let mut net: Net = graph
+                .attributes(port)
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect();
             if graph.get(port, "name").is_none() {
-                net.push(("name", graph.name(port)));
+                net.push(("name".to_owned(), graph.name(port).to_owned()));
             }
+            let own = graph.get(port, "speed");
+            let reckoned = speeds::network(reckon::megabits(own).unwrap_or(speeds::NETWORK_MEGABITS));
             // What was assumed where the file said nothing is assumed again.
-            let known = links
-                .get(&port)
-                .filter(|link| link.confidence > Confidence::Assumed);
-            let speed = known.map(|link| (link.bytes_per_second / (speeds::MB / 8)).to_string());
-            if let (None, Some(speed)) = (graph.get(port, "speed"), &speed) {
-                net.push(("speed", speed));
+            let other = links.get(&port).filter(|link| {
+                let is_said = link.confidence > Confidence::Assumed && own.is_none();
+                link.bytes_per_second > 0 && (is_said || link.bytes_per_second != reckoned)
+            });
+            if let Some(link) = other {
+                let megabits = (link.bytes_per_second / speeds::network(1)).max(1);
+                self.untrue[PORT] += usize::from(speeds::network(megabits) != link.bytes_per_second);
+                net.retain(|(key, _)| key != "speed");
+                net.push(("speed".to_owned(), megabits.to_string()));
             }
             net.sort_by_key(|(key, _)| {
                 ["name", "dev", "speed", "port"]
@@ -354,6 +476,27 @@ impl Writer<'_> {
                     .position(|first| first == key)
                     .unwrap_or(4)
             });
+            nets.push(net);
+        }
+        nets
+    }
+
+    fn nic(&mut self, node: NodeId, nets: &[Net]) {
+        let graph = self.graph;
+        self.written[node.at()] = true;
+        let all = graph
+            .attributes(node)
+            .filter_map(|(key, value)| Some((key.strip_prefix(words::NIC_PREFIX)?, value)));
+        let all: Vec<(&str, &str)> = all.collect();
+        if is_function(graph, node) && all.is_empty() && nets.is_empty() {
+            return;
+        }
+        if nets.is_empty() {
+            return self.empty("nic", &all);
+        }
+        self.open("nic", &all);
+        for net in nets {
+            let net: Vec<(&str, &str)> = net.iter().map(|(key, value)| (&**key, &**value)).collect();
             self.empty("net", &net);
         }
         self.close("nic");
@@ -402,6 +545,13 @@ impl Writer<'_> {
 /// An element of a GPU, with its attributes.
 type Row = (&'static str, Vec<(String, String)>);
 
+/// The attributes of a port.
+type Net = Vec<(String, String)>;
+
+/// Tenths of GT/s a lane of PCI Express; numbers of lanes, the usual first.
+const SPEEDS: [u32; 6] = [25, 50, 80, 160, 320, 640];
+const LANES: [u32; 7] = [16, 8, 4, 2, 1, 32, 12];
+
 /// Whether XML can have an attribute of that name.
 fn is_name(key: &str) -> bool {
     let begins = key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
@@ -425,5 +575,91 @@ fn escape(value: &str, text: &mut String) {
             '\0'..' ' | '\u{fffe}' | '\u{ffff}' => text.push('?'),
             c => text.push(c),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topo::{
+        graph::{Graph, Origin},
+        read::read,
+    };
+
+    /// Links of a file that its words have no bandwidths for.
+    #[test]
+    fn bandwidths_are_those_of_the_graph_or_told() {
+        let link = |kind, bytes| Link::new(kind, Origin::ASSUMED).speed(bytes, Confidence::Declared);
+        let mut graph = Graph::new();
+        let host = graph.add_node(NodeKind::Host, "host", None, Origin::ASSUMED);
+        let numas = ["0", "1"].map(|name| {
+            let numa = graph.add_node(NodeKind::Numa, "NUMA", Some(host), Origin::ASSUMED);
+            graph.set(numa, "numaid", name);
+            numa
+        });
+        graph.join(numas[0], numas[1], link(LinkKind::Socket, 7_000_000_000));
+        let mut function = |bus: &str, kind, class: &str, bytes| {
+            let node = graph.add_node(kind, bus, Some(numas[0]), Origin::ASSUMED);
+            graph.set(node, "busid", bus);
+            graph.set(node, "class", class);
+            graph.join(numas[0], node, link(LinkKind::Pcie, bytes));
+            node
+        };
+        let gpus = [
+            ("01", 24_000_000_000),
+            ("02", 11_815_384_500),
+            ("03", 750_000_000),
+        ];
+        let gpus =
+            gpus.map(|(bus, bytes)| function(&format!("0000:{bus}:00.0"), NodeKind::Gpu, "0x030200", bytes));
+        let nic = function("0000:04:00.0", NodeKind::Nic, "0x020000", 6_000_000_000);
+        // The port of a link that is not trained, and what its words say is another speed.
+        graph.set(nic, "link_speed", "32.0 GT/s PCIe");
+        graph.set(nic, "link_width", "16");
+        for (name, bytes) in [("eth0", 25_000_000_000), ("eth1", 100_000)] {
+            let port = graph.add_node(NodeKind::NicPort, name, Some(nic), Origin::ASSUMED);
+            graph.set(port, "speed", "10000");
+            graph.join(nic, port, link(LinkKind::Tcp, bytes));
+        }
+        // Without its compute capability a GPU's NVLink is taken for one of 20 GB/s.
+        graph.join(gpus[0], gpus[1], link(LinkKind::NvLink, 80_000_000_000));
+        graph.join(gpus[0], gpus[2], link(LinkKind::NvLink, 25_000_000_000));
+        graph.join(
+            gpus[2],
+            numas[0],
+            Link {
+                wires: 2,
+                ..link(LinkKind::C2c, 45_001_000_000)
+            },
+        );
+        let written = write(&graph);
+        let again = read(&written.text, "again").unwrap().0.graph;
+        let of = |name: &str| again.nodes().find(|node| again.name(*node) == name).unwrap();
+        let bytes = |from: NodeId, to: NodeId| {
+            let edges = again.edges_from(from).map(|edge| again.edge(edge));
+            let edges = edges
+                .filter(|edge| edge.to == to)
+                .map(|edge| edge.link.bytes_per_second);
+            edges.collect::<Vec<_>>()
+        };
+        let [one, two, three, nic] = ["01", "02", "03", "04"].map(|bus| of(&format!("0000:{bus}:00.0")));
+        let up = |node| bytes(node, again.parent(node).unwrap());
+        assert_eq!(up(one), [24_000_000_000]);
+        assert_eq!(up(two), [12_000_000_000]);
+        // A single lane is not believed of a GPU: two of half the speed are.
+        assert_eq!(up(three), [750_000_000, 45_001_000_000]);
+        assert_eq!(up(nic), [6_000_000_000]);
+        assert_eq!(bytes(one, two), [80_000_000_000]);
+        assert_eq!(bytes(one, three), [20_000_000_000]);
+        assert_eq!(bytes(nic, of("eth0")), [25_000_000_000]);
+        assert_eq!(
+            written.left_out,
+            [
+                "the bandwidths of 1 PCI links, for which the nearest are written",
+                "the bandwidths of 2 links of GPUs, for which those of their count are written",
+                "the bandwidths of 1 network ports, for which whole megabits are written",
+                "the bandwidths of 1 pairs of NUMA nodes",
+            ]
+        );
     }
 }
