@@ -323,8 +323,11 @@ impl Reader<'_> {
             }
         }
         let ends = self.join_pci(function, kind, parent, node);
-        let slot = pci::slot(&bus_id).to_owned();
-        self.slots.entry((parent, slot)).or_default().push(ends);
+        // Ports of a root or a switch have lanes of their own, though they may be functions of one device.
+        if kind != NodeKind::PciSwitch && !bus_id.is_empty() {
+            let slot = pci::slot(&bus_id).to_owned();
+            self.slots.entry((parent, slot)).or_default().push(ends);
+        }
         node
     }
 
@@ -411,8 +414,10 @@ impl Reader<'_> {
         let up = self.graph.edges_from(function).next();
         if let Some(link) = up.map(|edge| self.graph.edge(edge).link) {
             let ends = self.graph.join(parent, node, link);
-            let slot = pci::slot(&name).to_owned();
-            self.slots.entry((parent, slot)).or_default().push(ends);
+            if !name.is_empty() {
+                let slot = pci::slot(&name).to_owned();
+                self.slots.entry((parent, slot)).or_default().push(ends);
+            }
         }
         node
     }

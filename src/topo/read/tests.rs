@@ -510,6 +510,23 @@ fn several_ranks_and_parts_of_a_gpu() {
 }
 
 #[test]
+fn only_functions_of_one_device_share_its_lanes() {
+    let (graph, _) = one_cpu(
+        "<pci busid=\"0000:40:01.1\" class=\"0x060400\"/><pci busid=\"0000:40:01.2\" class=\"0x060400\"/>\n\
+         <pci class=\"0x030200\"/><pci class=\"0x030200\"/>\n\
+         <pci busid=\"0000:41:00.0\" class=\"0x020000\"/><pci busid=\"0000:41:00.1\" class=\"0x020000\"/>",
+    );
+    let numa = named(&graph, NodeKind::Numa, "NUMA 0");
+    let groups = graph
+        .edges_from(numa)
+        .map(|edge| graph.edge(edge).link.group.is_some());
+    assert_eq!(
+        groups.collect::<Vec<_>>(),
+        [false, false, false, false, true, true]
+    );
+}
+
+#[test]
 fn parts_are_written_with_their_own_function() {
     let function = |dev: u32| {
         format!(

@@ -581,10 +581,7 @@ fn escape(value: &str, text: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topo::{
-        graph::{Graph, Origin},
-        read::read,
-    };
+    use crate::topo::{graph::Origin, read::read};
 
     /// Links of a file that its words have no bandwidths for.
     #[test]
