@@ -39,7 +39,8 @@ pub(crate) mod words {
     pub(crate) const PCI_PREFIX: &str = "pci.";
     /// Those of a `nic`.
     pub(crate) const NIC_PREFIX: &str = "nic.";
-    /// A link of a GPU that is no edge to another GPU: its kind, then its target. The value is its other attributes.
+    /// A link of a GPU that is no edge to another GPU, or of a PCI switch to another: its kind, then its target. The value is its
+    /// other attributes.
     pub(crate) const LINK_PREFIX: &str = "link:";
     /// A further GPU of a function, which lies beside the first, has its number.
     pub(crate) const PART: &str = "part";
@@ -120,6 +121,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         bus: HashMap::new(),
         slots: HashMap::new(),
         links: Vec::new(),
+        pci_links: Vec::new(),
         ranks: HashSet::new(),
     };
     reader.system(root);
@@ -135,6 +137,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
             nodes.insert(element.id(), node);
         }
     }
+    reader.join_switches();
     reader.join_gpus();
     reader.join_sockets();
     reader.share_slots();
@@ -178,6 +181,8 @@ struct Reader<'r> {
     slots: HashMap<(NodeId, String), Vec<[EdgeId; 2]>>,
     /// Links of GPUs, for when all GPUs are known.
     links: Vec<Row>,
+    /// Links of PCI switches to others, and where they are written.
+    pci_links: Vec<(usize, NodeId, String)>,
     ranks: HashSet<String>,
 }
 
@@ -223,6 +228,10 @@ impl Reader<'_> {
             ("gpu", "pci", Some(parent)) => self.gpu(element, parent),
             ("nic", "cpu" | "pci", Some(parent)) => Some(self.nic(element, parent)),
             ("net", "nic", Some(parent)) => Some(self.net(element, parent)),
+            ("pcilink", "pci", Some(switch)) if self.graph.kind(switch) == NodeKind::PciSwitch => {
+                self.pci_link(element, switch);
+                None
+            }
             ("nvlink" | "xgmi" | "c2c", "gpu", Some(gpu)) => {
                 // A GPU of several ranks is several elements, each of which may tell its links.
                 let holder = element.parent().map_or(element.id(), |holder| holder.id());
@@ -514,6 +523,34 @@ impl Reader<'_> {
             class: row.attribute("tclass").and_then(pci::number),
             words: words.collect::<Vec<_>>().join(" "),
         });
+    }
+
+    /// Switches that a vendor's hardware joins beside the tree.
+    fn pci_link(&mut self, link: Node, switch: NodeId) {
+        let target = pci::bus_id(link.attribute("target").unwrap_or(""));
+        let others = link.attributes().filter(|attribute| attribute.name() != "target");
+        let words = others.map(|attribute| format!("{}={}", attribute.name(), attribute.value()));
+        let key = format!("{}pcilink {target}", words::LINK_PREFIX);
+        self.graph.set(switch, &key, &words.collect::<Vec<_>>().join(" "));
+        self.pci_links.push((link.range().start, switch, target));
+    }
+
+    /// Pairs of switches, of which each may name the other.
+    fn join_switches(&mut self) {
+        let mut joined: HashSet<[NodeId; 2]> = HashSet::new();
+        for (at, switch, target) in std::mem::take(&mut self.pci_links) {
+            let other = self.bus.get(&(self.host_of(switch), target.clone())).copied();
+            let other = other.filter(|other| self.graph.kind(*other) == NodeKind::PciSwitch);
+            let Some(other) = other.filter(|other| *other != switch) else {
+                let told = format!("a pcilink to {target}, which is no other switch of the file: not used");
+                self.repairs.tell(self.lines.position(at), told);
+                continue;
+            };
+            if joined.insert([switch.min(other), switch.max(other)]) {
+                let origin = Origin::line(self.source, self.lines.line(at));
+                self.graph.join(switch, other, Link::new(LinkKind::Local, origin));
+            }
+        }
     }
 
     fn c2c(&mut self, c2c: Node, gpu: NodeId) {

@@ -527,6 +527,38 @@ fn only_functions_of_one_device_share_its_lanes() {
 }
 
 #[test]
+fn switches_that_are_joined_beside_the_tree_are_near() {
+    let switch = |bus: u32, targets: &[u32]| {
+        let links: String = targets
+            .iter()
+            .map(|to| format!("<pcilink target=\"0000:{to}:00.0\"/>"))
+            .collect();
+        format!(
+            "<pci busid=\"0000:{bus}:00.0\" class=\"0x060400\" link_speed=\"16 GT/s\" link_width=\"16\">{links}\
+             <pci busid=\"0000:{}:00.0\" class=\"0x030200\" link_speed=\"16 GT/s\" link_width=\"16\"/></pci>\n",
+            bus + 10
+        )
+    };
+    let (graph, repairs) = one_cpu(&(switch(10, &[11]) + &switch(11, &[10]) + &switch(12, &[99])));
+    assert_eq!(
+        repairs,
+        ["5:81: a pcilink to 0000:99:00.0, which is no other switch of the file: not used"]
+    );
+    let [one, two, three] = [20, 21, 22].map(|bus| named(&graph, NodeKind::Gpu, &format!("0000:{bus}:00.0")));
+    let paths = super::super::paths::Paths::from(&graph, one);
+    let way = |to| {
+        let label = paths.to(to).unwrap();
+        (label.way.name(), label.edges)
+    };
+    assert_eq!([way(two), way(three)], [("PIX", 3), ("PHB", 4)]);
+    let written = (write::writer("nccl-xml").unwrap().write)(&graph).text;
+    for bus in [10, 11, 99] {
+        let row = format!("<pcilink target=\"0000:{bus}:00.0\"/>");
+        assert_eq!(written.matches(&row).count(), 1, "{written}");
+    }
+}
+
+#[test]
 fn parts_are_written_with_their_own_function() {
     let function = |dev: u32| {
         format!(

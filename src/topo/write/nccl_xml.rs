@@ -242,7 +242,21 @@ impl Writer<'_> {
                 }
             }
             NodeKind::Nic => self.nic(node, &nets),
+            NodeKind::PciSwitch => self.pci_links(node),
             _ => {}
+        }
+    }
+
+    /// A switch's links to others, as they were.
+    fn pci_links(&mut self, node: NodeId) {
+        for (key, value) in self.graph.attributes(node) {
+            let key = key.strip_prefix(words::LINK_PREFIX);
+            let Some(target) = key.and_then(|key| key.strip_prefix("pcilink ")) else {
+                continue;
+            };
+            let others = value.split(' ').filter_map(|word| word.split_once('='));
+            let all: Vec<(&str, &str)> = std::iter::once(("target", target)).chain(others).collect();
+            self.empty("pcilink", &all);
         }
     }
 
