@@ -25,6 +25,20 @@ pub(super) const DEVICES: i32 = 1000;
 const APART: i32 = 1001;
 const MACHINES: i32 = -1;
 
+/// How wide boxes can be made at least, so that all go into a room: those that are wider stay so.
+fn widest(mut room: f64, boxes: impl Iterator<Item = f64>) -> f64 {
+    let mut widths: Vec<f64> = boxes.collect();
+    widths.sort_by(|one, other| other.total_cmp(one));
+    for (place, width) in widths.iter().enumerate() {
+        let each = room / (widths.len() - place) as f64;
+        if *width <= each {
+            return each;
+        }
+        room -= width;
+    }
+    0.0
+}
+
 impl Layout {
     pub(super) fn new(view: &View, wires: &[Wire]) -> Layout {
         let count = view.boxes.len();
@@ -98,7 +112,8 @@ impl Layout {
                 continue;
             }
             // NVSwitches are as wide as there is room for: they are joined with all.
-            let wide = (needs[at] - 2.0 * FRAME) * 0.9 / shown.apart.len().max(1) as f64 - GAP;
+            let room = (needs[at] - 2.0 * FRAME) * 0.9 - GAP * shown.apart.len() as f64;
+            let wide = widest(room, shown.apart.iter().map(|&apart| needs[apart]));
             for &apart in &shown.apart {
                 needs[apart] = needs[apart].max(wide);
                 self.at[apart].width = needs[apart];

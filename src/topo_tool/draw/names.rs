@@ -102,13 +102,16 @@ fn told(graph: &Graph, node: NodeId) -> Vec<String> {
             let link = links.get(port).filter(|link| link.reachable);
             link.map(|link| link.bytes_per_second)
         };
-        let sum: u64 = ports.iter().filter_map(speed).fold(0, u64::saturating_add);
-        let times = if ports.len() > 1 {
-            format!("{} × ", ports.len())
+        let used: Vec<u64> = ports.iter().filter_map(speed).collect();
+        let sum: u64 = used.iter().copied().fold(0, u64::saturating_add);
+        // Where none can be used it is told that they are there.
+        let count = if used.is_empty() { ports.len() } else { used.len() };
+        let times = if count > 1 {
+            format!("{count} × ")
         } else {
             String::new()
         };
-        lines.push(match sum / ports.len() as u64 {
+        lines.push(match sum / count as u64 {
             0 => format!("{times}port"),
             each => format!("{times}{} GB/s", giga(each)),
         });

@@ -200,6 +200,53 @@ fn equal_subtrees_become_one_box() {
 }
 
 #[test]
+fn a_row_of_nvswitches_stays_in_its_machine() {
+    let mut graph = Graph::new();
+    let host = graph.add_node(NodeKind::Host, "host", None, Origin::ASSUMED);
+    let mut inside = |kind, name: &str| graph.add_node(kind, name, Some(host), Origin::ASSUMED);
+    let gpus: Vec<_> = (0..8)
+        .map(|at| inside(NodeKind::Gpu, &format!("0000:{at}0:00.0")))
+        .collect();
+    let long = "n".repeat(40);
+    let names = ["a", "b", "c", "d", "e", &long, &long, &long];
+    let switches = names.map(|name| inside(NodeKind::NvSwitch, name));
+    for gpu in gpus {
+        for switch in switches {
+            graph.join(gpu, switch, Link::new(LinkKind::NvLink, Origin::ASSUMED));
+        }
+    }
+    let drawn = Drawn::new(&graph, &[], false);
+    check_boxes(&drawn, "long names");
+    let widths: Vec<f64> = (0..drawn.view.boxes.len())
+        .filter(|at| drawn.view.is_apart(*at))
+        .map(|at| drawn.layout.at[at].width)
+        .collect();
+    assert_eq!(widths.len(), 8);
+    assert!(widths[0] == widths[4] && widths[4] < widths[5], "{widths:?}");
+    check_labels(&drawn.end(Vec::new()), "long names");
+}
+
+#[test]
+fn only_ports_that_can_be_used_are_told() {
+    let told = |reachable: [bool; 2]| {
+        let mut graph = Graph::new();
+        let host = graph.add_node(NodeKind::Host, "host", None, Origin::ASSUMED);
+        let nic = graph.add_node(NodeKind::Nic, "nic", Some(host), Origin::ASSUMED);
+        for (name, reachable) in ["up", "down"].into_iter().zip(reachable) {
+            let port = graph.add_node(NodeKind::NicPort, name, Some(nic), Origin::ASSUMED);
+            let link = Link::new(LinkKind::Ib, Origin::ASSUMED).speed(25_000_000_000, Confidence::Declared);
+            graph.join(nic, port, Link { reachable, ..link });
+        }
+        let drawn = Drawn::new(&graph, &[], false);
+        let shown = drawn.view.boxes.iter().find(|shown| shown.node == nic).unwrap();
+        shown.lines.last().cloned().unwrap()
+    };
+    assert_eq!(told([true, true]), "2 × 25 GB/s");
+    assert_eq!(told([true, false]), "25 GB/s");
+    assert_eq!(told([false, false]), "2 × port");
+}
+
+#[test]
 fn what_is_too_much_is_left_out_and_told() {
     // Unlike hosts, and switches in one another.
     let mut graph = Graph::new();
