@@ -5,10 +5,7 @@
 //! two NVLinks, too, which is somebody's work and so a way of its own.
 
 use super::graph::{EdgeId, Graph, Link, LinkKind, NodeId, NodeKind};
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, VecDeque},
-};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
 /// What a way leads over, the better first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,8 +67,9 @@ impl Way {
 /// The best ways from one node.
 #[derive(Debug)]
 pub struct Paths {
-    from: NodeId,
-    labels: Vec<Option<Label>>,
+    /// Where the labels of nodes are.
+    best: Vec<u32>,
+    labels: Vec<Label>,
 }
 
 /// How a node is reached.
@@ -85,9 +83,13 @@ pub struct Label {
     pub edges: u32,
     /// Wires of its first edge.
     pub wires: u32,
-    /// Its last edge; none where it begins.
+    /// Its last edge, and the label before it; none where it begins.
     last: Option<EdgeId>,
+    before: u32,
 }
+
+/// No label.
+const NONE: u32 = u32::MAX;
 
 impl Paths {
     /// Finds the best way from a node to each that can be reached.
@@ -100,61 +102,88 @@ impl Paths {
         Paths::find(graph, from, false)
     }
 
+    /// A way that is worse but wider than a node's best one is no way to it, but may be part of a better one to what is behind, where
+    /// all ways are so bad: such labels go on, too. Each is wider than all better ones of its node, so there are few.
     fn find(graph: &Graph, from: NodeId, relays: bool) -> Self {
-        let mut labels: Vec<Option<Label>> = vec![None; graph.len()];
-        let mut done = vec![false; graph.len()];
-        let start = Label {
+        let mut best = vec![NONE; graph.len()];
+        // By node, the widest label that is done, and the best of those that are not, while there is one.
+        let mut widest: Vec<u64> = vec![0; graph.len()];
+        let mut open = vec![NONE; graph.len()];
+        let mut labels = vec![Label {
             way: Way::Local,
             bytes_per_second: u64::MAX,
             edges: 0,
             wires: 0,
             last: None,
-        };
-        labels[from.at()] = Some(start);
-        let mut heap = BinaryHeap::from([Reverse((key(&start), from))]);
-        while let Some(Reverse((_, node))) = heap.pop() {
-            if std::mem::replace(&mut done[node.at()], true) {
+            before: NONE,
+        }];
+        let mut heap = BinaryHeap::from([Reverse((key(&labels[0]), from, 0_u32))]);
+        while let Some(Reverse((_, node, place))) = heap.pop() {
+            let label = labels[place as usize];
+            if open[node.at()] == place {
+                open[node.at()] = NONE;
+            }
+            if label.bytes_per_second <= widest[node.at()] {
                 continue;
             }
-            let Some(label) = labels[node.at()] else {
-                continue;
-            };
+            widest[node.at()] = label.bytes_per_second;
+            if best[node.at()] == NONE {
+                best[node.at()] = place;
+            }
             for id in graph.edges_from(node) {
-                let edge = graph.edge(id);
+                let to = graph.edge(id).to.at();
                 let Some(longer) = longer(graph, node, from, &label, id) else {
                     continue;
                 };
-                if longer.way == Way::NvLinkRelay && !relays {
+                let is_relay = longer.way == Way::NvLinkRelay && !relays;
+                if is_relay || longer.bytes_per_second <= widest[to] {
                     continue;
                 }
-                let known = &mut labels[edge.to.at()];
-                if !done[edge.to.at()] && known.as_ref().is_none_or(|known| key(&longer) < key(known)) {
-                    *known = Some(longer);
-                    heap.push(Reverse((key(&longer), edge.to)));
+                let rival = labels.get(open[to] as usize);
+                if rival.is_some_and(|rival| is_as_good(rival, &longer)) {
+                    continue;
                 }
+                let new =
+                    u32::try_from(labels.len()).expect("fewer than 2^32: each takes more than 32 bytes");
+                if rival.is_none_or(|rival| key(&longer) < key(rival)) {
+                    open[to] = new;
+                }
+                heap.push(Reverse((key(&longer), graph.edge(id).to, new)));
+                labels.push(Label {
+                    before: place,
+                    ..longer
+                });
             }
         }
-        Paths { from, labels }
+        Paths { best, labels }
     }
 
     /// The best way to a node, if there is one.
     pub fn to(&self, node: NodeId) -> Option<&Label> {
-        self.labels[node.at()].as_ref()
+        self.labels.get(self.best[node.at()] as usize)
     }
 
     /// Its edges, from the first to the last.
-    pub fn edges(&self, graph: &Graph, to: NodeId) -> Vec<EdgeId> {
-        let mut edges = VecDeque::new();
-        let mut node = to;
-        while node != self.from {
-            let Some(last) = self.to(node).and_then(|label| label.last) else {
-                break;
-            };
-            edges.push_front(last);
-            node = graph.edge(last).from;
+    pub fn edges(&self, to: NodeId) -> Vec<EdgeId> {
+        let mut edges = Vec::new();
+        let mut label = self.to(to);
+        while let Some(&Label {
+            last: Some(last),
+            before,
+            ..
+        }) = label
+        {
+            edges.push(last);
+            label = self.labels.get(before as usize);
         }
-        edges.into()
+        edges.reverse();
+        edges
     }
+}
+
+/// Whether nothing that goes on from one label is better than what goes on from another.
+fn is_as_good(one: &Label, other: &Label) -> bool {
+    one.way <= other.way && one.bytes_per_second >= other.bytes_per_second && one.edges <= other.edges
 }
 
 /// What is less is better.
@@ -198,6 +227,7 @@ fn longer(graph: &Graph, node: NodeId, from: NodeId, label: &Label, id: EdgeId) 
             label.wires
         },
         last: Some(id),
+        before: NONE,
     })
 }
 
@@ -275,7 +305,7 @@ mod tests {
     fn way(graph: &Graph, from: NodeId, to: NodeId) -> Option<(&'static str, u64)> {
         let paths = Paths::from(graph, from);
         let label = *paths.to(to)?;
-        let edges = paths.edges(graph, to);
+        let edges = paths.edges(to);
         assert_eq!(edges.len(), label.edges as usize);
         assert_eq!(edges.last().map(|edge| graph.edge(*edge).to), Some(to));
         Some((label.way.name(), label.bytes_per_second / 1_000_000_000))
@@ -362,6 +392,20 @@ mod tests {
     }
 
     #[test]
+    fn a_worse_but_wider_part_is_taken_where_the_whole_is_as_bad() {
+        let mut graph = Graph::new();
+        let mut numa = |name| graph.add_node(NodeKind::Numa, name, None, Origin::ASSUMED);
+        let [s, x, t, far] = ["s", "x", "t", "far"].map(&mut numa);
+        graph.join(s, x, link(LinkKind::NvLink, 1));
+        graph.join(s, x, link(LinkKind::Pcie, 100));
+        graph.join(x, t, link(LinkKind::Socket, 100));
+        graph.join(t, far, link(LinkKind::Socket, 50));
+        assert_eq!(way(&graph, s, x), Some(("NVL", 1)));
+        assert_eq!(way(&graph, s, t), Some(("SYS", 100)));
+        assert_eq!(way(&graph, s, far), Some(("SYS", 50)));
+    }
+
+    #[test]
     fn what_must_not_be_used_is_not() {
         let mut graph = Graph::new();
         let mut numa = |name| graph.add_node(NodeKind::Numa, name, None, Origin::ASSUMED);
@@ -379,7 +423,7 @@ mod tests {
         assert_eq!(way(&graph, a, b), Some(("SYS", 10)));
         assert_eq!(way(&graph, b, a), None, "one way only");
         let paths = Paths::from(&graph, a);
-        assert_eq!((paths.to(a).unwrap().edges, paths.edges(&graph, a).len()), (0, 0));
+        assert_eq!((paths.to(a).unwrap().edges, paths.edges(a).len()), (0, 0));
     }
 
     #[test]

@@ -471,7 +471,7 @@ impl Edges<'_> {
         let Edges(graph, _) = self;
         paths.to(to)?;
         let mut way = Way::default();
-        for id in paths.edges(graph, to) {
+        for id in paths.edges(to) {
             let link = &graph.edge(id).link;
             let latency = link
                 .latency_ns

@@ -139,7 +139,7 @@ impl Numbers {
         let way = paths.to(to)?.way;
         let mut uses = Vec::new();
         let mut relays = Vec::new();
-        for id in paths.edges(graph, to) {
+        for id in paths.edges(to) {
             let edge = graph.edge(id);
             uses.push(self.number(Shared::Edge(id), width(graph, edge)));
             if let Some(group) = edge
