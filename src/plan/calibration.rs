@@ -106,29 +106,32 @@ impl Calibration {
     /// level's; `cold_message` is rough, from one-shot with 8 bytes among 128 ranks (100 ms on cores that were not quiet); `cold`
     /// is from direct and ring with 1 MiB among 16 ranks of another machine (6.1 and 5.1 ms).
     ///
+    /// `general` of ranks that share cores, of calls that go one way, is from the double tree, on an AMD EPYC with 2 cores, beside the
+    /// best: reduce among 7 and 8 ranks, 128 KiB 50 and 28 us, 61 and 29; broadcast among 6 ranks, 3 KB 12 and 1, 30 KB 20 and 7.
+    ///
     /// TCP: rounded from what `ccl-perf tune --transport tcp --ranks 2,3,4,8` fitted on 2 cores of an AMD EPYC 9005, over the loopback
     /// interface, where whoever sends does the receiver's work as well; but `cold`, which was 1.4, and with which k-nomial trees would
     /// be chosen for what 8 ranks reduce (256 KiB 780 us, a chain 184). A byte is as dear with a core for each rank, as there may be a
     /// network then. `call` and `cache` are as above.
     pub(crate) const DEFAULT: Calibration = Calibration {
-        shm: Constants::of(
-            110.0,
-            Prices {
-                round: 70.0,
-                message: 25.0,
-                cold_message: 25.0,
-                byte: 0.015,
-                general: 1.0,
+        shm: Constants {
+            crowded_one_way: Prices {
+                general: 3000.0,
+                ..CROWDED
             },
-            Prices {
-                round: 500.0,
-                message: 120.0,
-                cold_message: 1000.0,
-                byte: 0.03,
-                general: 1.0,
-            },
-            0.014,
-        ),
+            ..Constants::of(
+                110.0,
+                Prices {
+                    round: 70.0,
+                    message: 25.0,
+                    cold_message: 25.0,
+                    byte: 0.015,
+                    general: 1.0,
+                },
+                CROWDED,
+                0.014,
+            )
+        },
         tcp: Constants {
             crowded_one_way: Prices {
                 round: 100.0,
@@ -167,6 +170,15 @@ impl Calibration {
         }
     }
 }
+
+/// Shared memory among ranks that share cores.
+const CROWDED: Prices = Prices {
+    round: 500.0,
+    message: 120.0,
+    cold_message: 1000.0,
+    byte: 0.03,
+    general: 1.0,
+};
 
 impl Default for Calibration {
     fn default() -> Self {

@@ -483,7 +483,11 @@ mod tests {
         let (ranks, collective) = (4096, Collective::AllReduce);
         let groups = Groups::Rows { ranks, size: 8 };
         assert_eq!(rails(collective, &groups), None);
-        verify_all(collective, &schedules(collective, &groups, ranks, Between::Rounds)).unwrap();
+        verify_all(
+            collective,
+            &schedules(collective, &groups, ranks, Between::Rounds),
+        )
+        .unwrap();
     }
 
     #[test]
