@@ -113,6 +113,14 @@ impl Collective {
         }
     }
 
+    /// The same with another root, if it has one.
+    pub(crate) fn at_root(self, root: impl FnOnce(u32) -> u32) -> Collective {
+        let moved = self
+            .root()
+            .and_then(|old| Collective::of_kind(self.kind(), root(old)));
+        moved.unwrap_or(self)
+    }
+
     /// Whether there is a vector of the caller's; a barrier passes a byte of the library's own around.
     pub fn has_vector(self) -> bool {
         !matches!(self, Collective::Barrier)

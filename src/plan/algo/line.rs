@@ -13,15 +13,7 @@ use crate::types::Collective;
 /// peers stay the same in all turns.
 pub(super) fn along(request: &Request, ranks: &[usize], build: fn(&Request) -> Schedule) -> Schedule {
     let place = |rank: usize| ranks.iter().position(|&other| other == rank).unwrap_or(rank);
-    let collective = match request.collective {
-        Collective::Broadcast { root } => Collective::Broadcast {
-            root: place(root as usize) as u32,
-        },
-        Collective::Reduce { root } => Collective::Reduce {
-            root: place(root as usize) as u32,
-        },
-        other => other,
-    };
+    let collective = request.collective.at_root(|root| place(root as usize) as u32);
     let schedule = build(&Request {
         collective,
         rank: place(request.rank),

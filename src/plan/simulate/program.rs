@@ -99,7 +99,8 @@ impl Programs {
                 let turn = Turn::new(network, part);
                 let schedule = work.algorithm.schedule(
                     &Request {
-                        collective: work.collective,
+                        // Its root stands elsewhere as well.
+                        collective: work.collective.at_root(|root| turn.place(root as usize) as u32),
                         ranks: network.ranks(),
                         rank: turn.place(rank),
                     },

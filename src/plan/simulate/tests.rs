@@ -467,6 +467,43 @@ fn what_is_too_much_is_refused() {
 }
 
 #[test]
+fn all_channels_have_the_same_root() {
+    let network = tree(3, 4, 1.0);
+    let root = 4;
+    let ends = |collective, name, at: fn(&program::Lane) -> u32| {
+        let work = Work {
+            groups: None,
+            collective,
+            algorithm: algorithm(name),
+            parts: 3,
+        };
+        let programs = Programs::new(&work, &network).unwrap();
+        let ranks = programs
+            .lanes
+            .iter()
+            .map(|lane| programs.threads[at(lane) as usize].rank);
+        let mut ranks: Vec<_> = ranks.collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
+    };
+    assert_eq!(
+        ends(Collective::Gather { root }, "direct", |lane| lane.to),
+        [root]
+    );
+    assert_eq!(
+        ends(Collective::Scatter { root }, "direct", |lane| lane.from),
+        [root]
+    );
+    // Along a chain nobody sends to its root, in any channel.
+    let receivers = ends(Collective::Broadcast { root }, "chain", |lane| lane.to);
+    assert!(
+        receivers.len() == 11 && !receivers.contains(&root),
+        "{receivers:?}"
+    );
+}
+
+#[test]
 fn channels_whose_ranks_stand_elsewhere_are_run_once() {
     let network = tree(4, 64, 1.0);
     let run = |channels, effort| {
