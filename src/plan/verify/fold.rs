@@ -37,10 +37,14 @@ pub(super) fn symmetry(
     if total == 0 || first.ranks as usize != ranks {
         return None; // a flaw, for the machine to tell
     }
-    let mut shifts = vec![0];
+    let mut shifts = Vec::new();
     // Positions can move with the rank where that keeps scratch grains as long as the block's.
     if first.blocks as usize == ranks && (first.scratch as usize).is_multiple_of(total) {
-        shifts.insert(0, first.grains as usize);
+        shifts.push(first.grains as usize);
+    }
+    // They can stay where all ranks have the same input and want the same output, so that what rank 0 ends with is what all want.
+    if matches!(collective, Collective::AllReduce | Collective::Barrier) {
+        shifts.push(0);
     }
     let sample = sample(ranks, size(&first));
     let alike = |shift: usize| {

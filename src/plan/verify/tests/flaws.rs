@@ -33,6 +33,40 @@ fn the_exchange_is_right() {
     assert_eq!(verify_all(SUM, &[]).unwrap().steps, 0);
 }
 
+/// Turned copies of each other whose results are rank 0's alone.
+#[test]
+fn all_ranks_store_the_block_of_one() {
+    let gets_all = |how: fn(usize) -> Vec<Step>| {
+        let items = move |me| how(me).into_iter().map(Item::Step).collect();
+        move |me| Schedule::plain(3, 3, items(me))
+    };
+    let sums = gets_all(|me| {
+        let peers = [(me + 1) % 3, (me + 2) % 3];
+        vec![
+            Step::copy(input(0)).send(to(peers[0])).send(to(peers[1])),
+            sum([input(0), recv(peers[0]), recv(peers[1])]).store(output(0)),
+        ]
+    });
+    for collective in [Collective::ReduceScatter, Collective::ReduceScatterV] {
+        let flaw = verify(collective, 3, &sums).expect_err("nobody sums block 1");
+        assert!(flaw.to_string().contains("this rank's has none of it"), "{flaw}");
+    }
+    let spreads = gets_all(|me| {
+        let peers = [(me + 1) % 3, (me + 2) % 3];
+        let mut steps = vec![
+            Step::copy(input(0))
+                .send(to(peers[0]))
+                .send(to(peers[1]))
+                .store(output(me)),
+        ];
+        steps.extend(peers.map(|peer| Step::copy(recv(peer)).store(output(peer))));
+        steps
+    });
+    for collective in [Collective::AlltoAll, Collective::AlltoAllV] {
+        verify(collective, 3, &spreads).expect_err("all ranks get block 0");
+    }
+}
+
 #[test]
 fn schedules_that_disagree() {
     let mut schedules = exchange();
