@@ -270,7 +270,6 @@ fn candidate(algorithm: &Algorithm, load: &Load, machine: &Machine) -> Candidate
         bytes,
         reduction,
     } = parts;
-    let time = |nanos: f64| Duration::from_secs_f64(nanos * 1e-9);
     let Counts { rounds, busiest, .. } = counts;
     let bounds = Bounds::of(load.collective, load.ranks);
     Candidate {
@@ -287,6 +286,11 @@ fn candidate(algorithm: &Algorithm, load: &Load, machine: &Machine) -> Candidate
         times_least_bytes: bounds.times_passed(busiest.bytes, load.bytes()),
         times_least_rounds: bounds.times_rounds(counts.rounds_one_by_one(load.collective)),
     }
+}
+
+/// The longest time there is for one that is longer: a calibration may say anything.
+fn time(nanos: f64) -> Duration {
+    Duration::try_from_secs_f64(nanos * 1e-9).unwrap_or(Duration::MAX)
 }
 
 #[cfg(test)]
@@ -317,6 +321,14 @@ mod tests {
             text.contains("1.71 times the least bytes, 1.00 times the fewest rounds"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_time_that_no_clock_shows_is_the_longest() {
+        assert_eq!(time(1.5e9), Duration::from_millis(1500));
+        for nanos in [1e30, f64::INFINITY, f64::NAN] {
+            assert_eq!(time(nanos), Duration::MAX);
+        }
     }
 
     #[test]
