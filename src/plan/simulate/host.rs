@@ -190,18 +190,18 @@ impl Host {
     fn find_ways(&mut self) {
         let (graph, limits, ranks) = (&self.graph, &self.limits, self.ranks());
         let edges = Edges(graph, limits);
-        let from: Vec<Paths> = self
-            .devices
-            .iter()
-            .map(|&device| Paths::from(graph, device))
-            .collect();
+        // Of the devices that ranks run on: a file may have many more.
+        let mut from: Vec<Option<Paths>> = self.devices.iter().map(|_| None).collect();
+        for &seat in &self.seats {
+            from[seat].get_or_insert_with(|| Paths::from(graph, self.devices[seat]));
+        }
         let memory = |device: usize| Way {
             edges: vec![(graph.edges().len() + graph.groups().len() + device) as u32],
             latency: femtoseconds(100.0),
         };
         let way = |from_device: usize, to: usize| match from_device == to {
             true => Some(memory(to)),
-            false => edges.way(&from[from_device], self.devices[to]),
+            false => edges.way(from[from_device].as_ref()?, self.devices[to]),
         };
         let mut between = Vec::with_capacity(ranks * ranks);
         for &one in &self.seats {
@@ -209,7 +209,11 @@ impl Host {
         }
         let mut used = vec![0; self.adapters.len()];
         let mut nearest = Vec::new();
-        for (device, paths) in from.iter().enumerate() {
+        for paths in &from {
+            let Some(paths) = paths else {
+                nearest.push(None);
+                continue;
+            };
             let label = |at: &usize| {
                 let adapter = &self.adapters[*at];
                 let Some(node) = adapter.node else {
@@ -227,7 +231,7 @@ impl Host {
             let best = (0..self.adapters.len())
                 .filter(|at| label(at).is_some())
                 .min_by_key(label);
-            if let Some(best) = best.filter(|_| self.seats.contains(&device)) {
+            if let Some(best) = best {
                 used[best] += 1;
             }
             nearest.push(best);
@@ -238,7 +242,7 @@ impl Host {
                 None => Some((adapter, Way::default(), Way::default())),
                 Some(node) => {
                     let back = edges.way(&Paths::from(graph, node), self.devices[seat])?;
-                    Some((adapter, edges.way(&from[seat], node)?, back))
+                    Some((adapter, edges.way(from[seat].as_ref()?, node)?, back))
                 }
             }
         };
