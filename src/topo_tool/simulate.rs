@@ -4,7 +4,7 @@ use super::{How, load, plain};
 use crate::plan::algo::{ALGORITHMS, Algorithm, fitting};
 use crate::plan::simulate::choice::Question;
 use crate::plan::simulate::host::{Host, Limits};
-use crate::plan::simulate::network::{Fabric, Network};
+use crate::plan::simulate::network::{Fabric, MOST_RANKS, Network};
 use crate::plan::simulate::{Call, Constants, Effort, Report, simulate};
 use crate::topo::graph::{Graph, NodeKind};
 use crate::types::Collective;
@@ -453,7 +453,8 @@ impl Options {
                 .or(devices.map(|devices| devices.div_ceil(joined)))
                 .unwrap_or(1);
             let hosts = self.hosts.map(|hosts| hosts.saturating_add(more));
-            return Network::whole(graph.clone(), hosts, ranks, limits).map_err(|error| error.to_string());
+            let network = Network::whole(graph.clone(), hosts, ranks, limits).and_then(Network::numbered);
+            return network.map_err(|error| error.to_string());
         }
         let ranks = self.ranks_per_host.or(devices).unwrap_or(8);
         if ranks > Host::MOST_RANKS {
@@ -463,9 +464,9 @@ impl Options {
             ));
         }
         let hosts = self.hosts.unwrap_or(2).saturating_add(more);
-        if ranks.saturating_mul(hosts) > 1 << 24 {
+        if ranks.saturating_mul(hosts) > MOST_RANKS {
             return Err(format!(
-                "{hosts} hosts of {ranks} ranks are more than 16777216 ranks"
+                "{hosts} hosts of {ranks} ranks are more than {MOST_RANKS} ranks"
             ));
         }
         let host = match graph {
@@ -477,7 +478,8 @@ impl Options {
             latency_ns: self.link_latency,
             ..self.fabric
         };
-        Ok(Network::cluster(host, hosts, fabric))
+        let network = Network::cluster(host, hosts, fabric).numbered();
+        network.map_err(|error| error.to_string())
     }
 
     /// The network after all changes.

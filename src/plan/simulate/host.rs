@@ -61,7 +61,7 @@ impl Host {
             graph.add_node(NodeKind::Host, "host", None, Origin::ASSUMED);
         }
         let adapters = adapters(&graph, &limits);
-        let devices = devices(&graph, None);
+        let devices = devices(&graph);
         let mut host = Host {
             seats: seats(ranks, devices.len()),
             graph,
@@ -251,19 +251,40 @@ impl Host {
     }
 }
 
-/// What ranks run on, in a host or anywhere: accelerators, NUMA nodes, or whole hosts.
-pub(super) fn devices(graph: &Graph, host: Option<NodeId>) -> Vec<NodeId> {
-    let is_there = |node: &NodeId| host.is_none_or(|host| graph.ancestors(*node).any(|above| above == host));
-    for kinds in [&[NodeKind::Gpu, NodeKind::Npu][..], &[NodeKind::Numa]] {
+/// What ranks run on: of the first kind that there is.
+const KINDS: [&[NodeKind]; 2] = [&[NodeKind::Gpu, NodeKind::Npu], &[NodeKind::Numa]];
+
+/// What the ranks of a machine run on: its accelerators, its NUMA nodes, or the whole of it.
+fn devices(graph: &Graph) -> Vec<NodeId> {
+    for kinds in KINDS {
         let of_kind = graph.nodes().filter(|node| kinds.contains(&graph.kind(*node)));
-        let found: Vec<_> = of_kind.filter(is_there).collect();
+        let found: Vec<_> = of_kind.collect();
         if !found.is_empty() {
             return found;
         }
     }
-    host.into_iter()
-        .chain(graph.nodes().take(usize::from(host.is_none())))
-        .collect()
+    graph.nodes().take(1).collect()
+}
+
+/// What the ranks of each of these hosts run on: its accelerators, its NUMA nodes, or itself. All in one pass over the graph.
+pub(super) fn devices_of(graph: &Graph, hosts: &[NodeId]) -> Vec<Vec<NodeId>> {
+    let mut place = vec![None; graph.len()];
+    for (at, host) in hosts.iter().enumerate() {
+        place[host.at()] = Some(at);
+    }
+    let mut found: Vec<[Vec<NodeId>; 2]> = vec![Default::default(); hosts.len()];
+    for node in graph.nodes() {
+        let kind = KINDS.iter().position(|kinds| kinds.contains(&graph.kind(node)));
+        let Some(kind) = kind else { continue };
+        for host in graph.ancestors(node).filter_map(|above| place[above.at()]) {
+            found[host][kind].push(node);
+        }
+    }
+    let of_host = |(host, found): (&NodeId, [Vec<NodeId>; 2])| {
+        let first = found.into_iter().find(|devices| !devices.is_empty());
+        first.unwrap_or_else(|| vec![*host])
+    };
+    hosts.iter().zip(found).map(of_host).collect()
 }
 
 /// The device of each rank: the first ones if there are enough, else all with about as many each.

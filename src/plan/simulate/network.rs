@@ -3,7 +3,7 @@
 //! Hosts that are alike under a fabric of switches are never written out: an edge's number and a message's way follow from the
 //! numbers of the ranks, so that 100,000 ranks take no memory.
 
-use super::host::{Host, Limits, devices, no_way, seats};
+use super::host::{Host, Limits, devices_of, no_way, seats};
 use crate::plan::groups::Groups;
 use crate::topo::graph::{Graph, LinkKind, NodeId, NodeKind, Origin};
 use crate::topo::paths::Paths;
@@ -79,6 +79,16 @@ struct Whole {
     last: RefCell<Option<(NodeId, Paths)>>,
 }
 
+/// Ranks of a network at most.
+pub(crate) const MOST_RANKS: usize = 1 << 24;
+
+/// Edges at most: their numbers are to fit 32 bits, and there is a table of them.
+const MOST_EDGES: usize = 1 << 30;
+
+/// Nodes and edges of a file that the ways from all ranks are looked for among, at most: some seconds for an algorithm, and about a
+/// minute for all.
+const MOST_LOOKS: usize = 1 << 28;
+
 impl Network {
     /// `hosts` hosts like `host`.
     pub(crate) fn cluster(host: Host, hosts: usize, fabric: Fabric) -> Network {
@@ -94,7 +104,7 @@ impl Network {
     /// The first `hosts` hosts of a file that says how they are joined, with so many ranks each.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it has no two hosts, or not so many.
+    /// [`Error::Usage`] if it has no two hosts, or not so many; or so many ranks that to find their ways would take long.
     pub(crate) fn whole(
         graph: Graph,
         hosts: Option<usize>,
@@ -109,14 +119,26 @@ impl Network {
                 "{wanted} hosts of a file that joins {there}"
             )));
         }
-        let mut ranks = Vec::with_capacity(wanted * per_host);
-        for &host in &there[..wanted] {
-            let devices = devices(&graph, Some(host));
-            ranks.extend(
-                seats(per_host, devices.len())
-                    .into_iter()
-                    .map(|seat| devices[seat]),
-            );
+        let all = wanted.saturating_mul(per_host);
+        if all > MOST_RANKS {
+            return Err(Error::usage(format!(
+                "{wanted} hosts of {per_host} ranks are more than {MOST_RANKS} ranks: --hosts or --ranks-per-host makes them fewer"
+            )));
+        }
+        let (mut ranks, mut sources) = (Vec::with_capacity(all), 0);
+        for devices in devices_of(&graph, &there[..wanted]) {
+            let seats = seats(per_host, devices.len());
+            ranks.extend(seats.into_iter().map(|seat| devices[seat]));
+            sources += per_host.min(devices.len());
+        }
+        let each = graph.len() + graph.edges().len();
+        if sources.saturating_mul(each) > MOST_LOOKS {
+            let most = MOST_LOOKS / each / sources.div_ceil(wanted).max(1);
+            return Err(Error::usage(format!(
+                "the ways of {wanted} hosts through a file of {each} nodes and edges take too long to find: simulate fewer, \
+                 --hosts {} at most",
+                most.max(1)
+            )));
         }
         Ok(Network::of(Kind::Whole(Box::new(Whole {
             graph,
@@ -125,6 +147,20 @@ impl Network {
             per_host,
             last: RefCell::new(None),
         }))))
+    }
+
+    /// The same network, if it is not too large.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if its edges are more than can be numbered.
+    pub(crate) fn numbered(self) -> Result<Network, Error> {
+        let edges = self.edges();
+        match edges > MOST_EDGES {
+            true => Err(Error::usage(format!(
+                "the hosts have {edges} edges and {MOST_EDGES} are the most: simulate fewer hosts (--hosts)"
+            ))),
+            false => Ok(self),
+        }
     }
 
     fn of(kind: Kind) -> Network {

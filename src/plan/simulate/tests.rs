@@ -4,6 +4,7 @@ use super::host::{Host, Limits};
 use super::network::Fabric;
 use super::*;
 use crate::plan::algo::ALGORITHMS;
+use crate::topo::graph::Graph;
 use crate::topo::read;
 
 const LINK: f64 = 50e9;
@@ -409,6 +410,39 @@ fn a_file_of_switches_and_hosts_is_a_network() {
         same(time(&one, &network), all, 1e-9, name);
     }
     assert!(Network::whole(graph, Some(1000), 1, Limits::USUAL).is_err());
+}
+
+#[test]
+fn a_file_of_too_many_hosts_is_refused() {
+    let graph = |hosts: usize| {
+        let text = format!("SwitchName=s Nodes=n[1-{hosts}]\n");
+        read::read(&text, "slurm").unwrap().0.graph
+    };
+    let why = |graph: &Graph, hosts, ranks| {
+        let network = Network::whole(graph.clone(), hosts, ranks, Limits::USUAL);
+        network.unwrap_err().to_string()
+    };
+    let many = graph(1 << 18);
+    let said = why(&many, None, 1);
+    assert!(
+        said.contains("take too long to find") && said.contains("--hosts 341 at most"),
+        "{said}"
+    );
+    assert!(Network::whole(many, Some(341), 1, Limits::USUAL).is_ok());
+    let said = why(&graph(4), None, 1 << 23);
+    assert!(
+        said.contains("4 hosts of 8388608 ranks are more than 16777216 ranks"),
+        "{said}"
+    );
+}
+
+#[test]
+fn edges_that_have_no_numbers_are_refused() {
+    let host = || Host::uniform(8, 400e9, 400, Limits::USUAL);
+    let hosts = |hosts| Network::cluster(host(), hosts, Fabric::switch(500.0)).numbered();
+    let said = hosts(1 << 24).unwrap_err().to_string();
+    assert!(said.contains("1073741824 are the most"), "{said}");
+    assert!(hosts(1 << 16).is_ok());
 }
 
 #[test]
