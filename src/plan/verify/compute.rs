@@ -59,10 +59,12 @@ impl<'j, D: Domain> Machine<'j, D> {
             return is_same_part;
         }
         if collective == Collective::AlltoAllV {
-            // Two ranks know what goes between them: a block of the one's input, of the other's output.
+            // Two ranks know what goes between them: a block of the one's input, of the other's output. Which of the two a place
+            // in scratch memory is as long as depends on the counts (see `Blocks`).
             let (from, block) = match buffer {
                 Buffer::Output => (position / grains, rank),
-                Buffer::Input | Buffer::Scratch => (rank, position / grains),
+                Buffer::Input => (rank, position / grains),
+                Buffer::Scratch => return false,
             };
             return is_same_part && grain / grains == block && value.ranks == self.job.domain.one(from);
         }
