@@ -185,7 +185,7 @@ impl<'j, D: Domain> Machine<'j, D> {
         if slice.buffer == Buffer::Input && self.job.collective.reduces() && place.1.is_some_and(stored) {
             return Err(self.flaw_at_grain(id, place.0, Kind::ReadsResult));
         }
-        match memory.read(self.job.domain, rank, place) {
+        match memory.read(self.job.domain, rank, slice.buffer, place) {
             Some(value) => Ok(Some(value)),
             None => {
                 let kind = Kind::Unwritten { buffer: slice.buffer };

@@ -6,8 +6,10 @@ use std::ops::Range;
 
 /// What a rank's output and scratch hold, and which of their grains are lent to peers.
 ///
-/// Out of place the input needs no memory: nothing is ever stored there. In place it is the output.
+/// Out of place the input needs no memory: nothing is ever stored there. In place it is the output. Of a vector of a block for each
+/// rank a rank may have its own block only, and there are no cells for what its buffers have not.
 pub(super) struct Memory<S> {
+    /// Those of the grains in `held`, then those of the scratch.
     cells: Vec<Option<Value<S>>>,
     /// The thread and operation that wrote each cell last.
     writers: Vec<Option<(u32, u32)>>,
@@ -18,6 +20,8 @@ pub(super) struct Memory<S> {
     /// Those that the rank's input has, and its output.
     input: Range<usize>,
     output: Range<usize>,
+    /// The grains of the vector that have cells: of the output, and in place of the input.
+    held: Range<usize>,
     scratch: usize,
     in_place: bool,
 }
@@ -32,10 +36,14 @@ impl<S: Clone> Memory<S> {
         in_place: bool,
     ) -> Self {
         let (total, scratch) = (schedule.total_grains(), schedule.scratch as usize);
-        let mut cells = vec![None; total + scratch];
+        let held = match in_place {
+            true => around(&input, &output),
+            false => output.clone(),
+        };
+        let mut cells = vec![None; held.len() + scratch];
         if in_place {
             for grain in input.clone() {
-                cells[grain] = Some(given(domain, rank, grain));
+                cells[grain - held.start] = Some(given(domain, rank, grain));
             }
         }
         Memory {
@@ -45,6 +53,7 @@ impl<S: Clone> Memory<S> {
             writers: vec![None; cells.len()],
             cells,
             total,
+            held,
             scratch,
             in_place,
         }
@@ -55,17 +64,22 @@ impl<S: Clone> Memory<S> {
         match slice.buffer {
             Buffer::Scratch => {
                 let position = slice.position(k, vars, self.scratch);
-                (position, Some(self.total + position))
+                (position, Some(self.held.len() + position))
             }
             Buffer::Output => {
                 let position = slice.position(k, vars, self.total);
-                (position, Some(position))
+                (position, self.cell(position))
             }
             Buffer::Input => {
                 let position = slice.position(k, vars, self.total);
-                (position, self.in_place.then_some(position))
+                (position, self.cell(position).filter(|_| self.in_place))
             }
         }
+    }
+
+    /// The cell of a grain of the vector, if there is one.
+    pub(super) fn cell(&self, grain: usize) -> Option<usize> {
+        self.held.contains(&grain).then(|| grain - self.held.start)
     }
 
     /// What a grain of the input, the output or the scratch holds, if it was written.
@@ -73,11 +87,13 @@ impl<S: Clone> Memory<S> {
         &self,
         domain: &D,
         rank: usize,
+        buffer: Buffer,
         (position, cell): (usize, Option<usize>),
     ) -> Option<Value<S>> {
-        match cell {
-            Some(cell) => self.cells[cell].clone(),
-            None => self.has_input(position).then(|| given(domain, rank, position)),
+        match (cell, buffer) {
+            (Some(cell), _) => self.cells[cell].clone(),
+            (None, Buffer::Input) => self.has_input(position).then(|| given(domain, rank, position)),
+            (None, Buffer::Output | Buffer::Scratch) => None,
         }
     }
 
@@ -96,14 +112,14 @@ impl<S: Clone> Memory<S> {
         self.writers[cell] = Some(writer);
     }
 
-    /// The thread and operation that stored what a grain of the output holds.
-    pub(super) fn writer(&self, grain: usize) -> Option<(usize, usize)> {
-        self.writers[grain].map(|(thread, pc)| (thread as usize, pc as usize))
+    /// The thread and operation that stored what a cell holds.
+    pub(super) fn writer(&self, cell: usize) -> Option<(usize, usize)> {
+        self.writers[cell].map(|(thread, pc)| (thread as usize, pc as usize))
     }
 
-    /// What a grain of the output holds.
-    pub(super) fn output(&self, grain: usize) -> Option<&Value<S>> {
-        self.cells[grain].as_ref()
+    /// What a cell holds.
+    pub(super) fn held(&self, cell: usize) -> Option<&Value<S>> {
+        self.cells[cell].as_ref()
     }
 
     /// Whether a message still lies in one of the slice's grains.
@@ -130,11 +146,46 @@ impl<S: Clone> Memory<S> {
     }
 }
 
+/// The grains of both, and what lies between them.
+fn around(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
+    match (one.is_empty(), other.is_empty()) {
+        (true, _) => other.clone(),
+        (_, true) => one.clone(),
+        _ => one.start.min(other.start)..one.end.max(other.end),
+    }
+}
+
 /// What the collective finds at `grain` of `rank`'s input.
 fn given<D: Domain>(domain: &D, rank: usize, grain: usize) -> Value<D::Sum> {
     Value {
         grain: grain as u32,
         finished: false,
         ranks: domain.one(rank),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::value::Exact;
+    use super::*;
+    use crate::plan::schedule::Affine;
+
+    #[test]
+    fn a_rank_has_cells_for_what_its_buffers_have() {
+        let domain = Exact::new(100);
+        let mut schedule = Schedule::plain(100, 100, vec![]);
+        schedule.scratch = 3;
+        // Of a gather, at another rank than the root.
+        for (in_place, cells) in [(false, 3), (true, 4)] {
+            let memory = Memory::new(&domain, 7, &schedule, [7..8, 0..0], in_place);
+            assert_eq!(memory.cells.len(), cells);
+            let read = |buffer, at| {
+                let place = memory.locate(&Slice::grain(buffer, Affine::fixed(at)), 0, &[0; 2]);
+                memory.read(&domain, 7, buffer, place).map(|value| value.grain)
+            };
+            assert_eq!([6, 7].map(|at| read(Buffer::Input, at)), [None, Some(7)]);
+            assert_eq!([6, 2].map(|at| read(Buffer::Output, at)), [None, None]);
+            assert_eq!(read(Buffer::Scratch, 2), None);
+        }
     }
 }

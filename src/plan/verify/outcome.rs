@@ -26,11 +26,12 @@ impl<D: Domain> Machine<'_, D> {
         for (rank, schedule) in self.job.team.schedules.iter().enumerate() {
             for grain in 0..schedule.total_grains() {
                 let Grain { block, part } = self.grain(grain);
-                if !self.memories[rank].has_output(grain) {
+                let memory = &self.memories[rank];
+                let Some(cell) = memory.cell(grain).filter(|_| memory.has_output(grain)) else {
                     continue;
-                }
+                };
                 let wanted = definition::wanted(self.job.collective, rank, block);
-                let held = self.memories[rank].output(grain);
+                let held = memory.held(cell);
                 if held == Some(&self.value_of(wanted, part)) {
                     continue;
                 }
@@ -40,7 +41,7 @@ impl<D: Domain> Machine<'_, D> {
                 };
                 return Err(Flaw {
                     rank,
-                    at: self.memories[rank].writer(grain).map(|(id, pc)| {
+                    at: memory.writer(cell).map(|(id, pc)| {
                         Box::new(At {
                             channel: self.job.team.threads[id].1 as u32,
                             item: self.job.team.programs[id].path(pc).into(),
