@@ -822,8 +822,11 @@ class Monitored {
 void CclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
   // PyTorch passes its default where the caller names no timeout.
   bool named = opts.timeout.count() >= 0 && opts.timeout != kBackendDefaultTimeout;
+  auto timeout = named ? opts.timeout : options_->timeout;
+  // The caller's timeout is rank 0's, as in Gloo: a rank that gave up before rank 0 would blame it, and be missed itself.
+  if (rank_ != 0) timeout = std::max(timeout, options_->timeout);
   auto store = store_->clone();
-  Monitored barrier(*group_, *store, ++monitored_, named ? opts.timeout : options_->timeout);
+  Monitored barrier(*group_, *store, ++monitored_, timeout);
   rank_ == 0 ? barrier.call(wait_all_ranks) : barrier.arrive();
 }
 

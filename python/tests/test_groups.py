@@ -201,6 +201,20 @@ def monitored_and_aborted(rank, n):
     dist.barrier()
 
 
+def monitored_and_late(rank, n):
+    """Only rank 0's timeout ends a barrier: the others, which come before it, wait for it as long as the group would."""
+    if rank == 0:
+        time.sleep(1)
+        dist.monitored_barrier(timeout=SECOND * PATIENCE)
+    else:
+        dist.monitored_barrier(timeout=SECOND / 20)
+    group = dist.new_group()
+    dist.distributed_c10d._set_pg_timeout(SECOND, group)
+    if rank != 0:
+        fails(lambda: dist.monitored_barrier(group, timeout=SECOND / 20), "heard nothing from rank 0", "in 1000 ms")
+    dist.barrier()
+
+
 def monitored_again(rank, n, file):
     """A group that follows another one by the same store takes no word of the other's for its own."""
     store = dist.FileStore(file, n)
@@ -468,7 +482,7 @@ def _make(body, counts):
 
 for _body in (in_order, returns_at_once, dropped, many_in_flight, futures, late_rank, mismatch, wrong_length):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
-for _body in (monitored, monitored_and_aborted, aborted, unanswered):
+for _body in (monitored, monitored_and_aborted, monitored_and_late, aborted, unanswered):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
 for _body in (groups_come_and_go, threads_by_a_hash_store, children):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2,)))
