@@ -258,6 +258,15 @@ Tensor gather_rows(Group& group, const Tensor& own, const std::vector<SparseHead
   return whole;
 }
 
+/// What the library's averages are divided by, and how: integers toward zero, whose type may not hold the number of ranks.
+void divide(Tensor sums, int ranks) {
+  if (at::isIntegralType(sums.scalar_type(), false)) {
+    sums.copy_(sums.to(at::kLong).div_(ranks, "trunc"));
+  } else {
+    sums.div_(ranks);
+  }
+}
+
 }  // namespace
 
 /// Gathers the indices and values of all, and adds up what has the same place.
@@ -270,6 +279,8 @@ WorkPtr CclBackend::sparse(Tensor tensor, const c10d::AllreduceOptions& opts) {
       tensor.dim() <= most_dims, "ccl all_reduce: a sparse tensor has ", tensor.dim(), " dimensions: ", most_dims,
       " are the most");
   bool average = op == c10d::ReduceOp::AVG;
+  TORCH_CHECK_VALUE(
+      !average || tensor.scalar_type() != at::kBool, "ccl all_reduce: there is no average of bool: use SUM");
   auto body = [group = group_, tensor, average]() mutable {
     auto mine = tensor.coalesce();
     auto headers = sparse_headers(*group, mine);
@@ -277,9 +288,10 @@ WorkPtr CclBackend::sparse(Tensor tensor, const c10d::AllreduceOptions& opts) {
     auto values = gather_rows(*group, mine._values().contiguous(), headers);
     // A tensor made without checks may name places outside of it, at which the sum would write.
     at::_validate_sparse_coo_tensor_args(indices, values, tensor.sizes());
-    if (average) values.div_(group->size);
-    auto sum = at::sparse_coo_tensor(indices, values, tensor.sizes(), values.options().layout(at::kSparse));
-    tensor.copy_(sum.coalesce());
+    auto sum =
+        at::sparse_coo_tensor(indices, values, tensor.sizes(), values.options().layout(at::kSparse)).coalesce();
+    if (average) divide(sum._values(), group->size);
+    tensor.copy_(sum);
   };
   return begin(what("ccl:all_reduce", OpType::_ALLREDUCE_SPARSE, opts), {tensor}, {tensor}, body);
 }

@@ -376,6 +376,14 @@ def sparse(rank, n):
     tensor = mine.clone()
     dist.all_reduce(tensor, dist.ReduceOp.AVG)
     same(tensor.to_dense(), wide(want / n), "sparse all_reduce, averages")
+    for dtype in INTEGERS[:3] + [torch.int32, torch.int64]:  # PyTorch adds up no sparse tensors of the others
+        dense = torch.tensor([rank * rank + 5, 0, rank, 100], dtype=dtype) * (1 if dtype == torch.uint8 else -1)
+        tensor = dense.to_sparse()
+        dist.all_reduce(tensor, dist.ReduceOp.AVG)
+        dist.all_reduce(dense, dist.ReduceOp.AVG)
+        same(tensor.to_dense(), wide(dense), f"sparse all_reduce, averages of {dtype}")
+    truths = torch.tensor([True, False]).to_sparse()
+    refused(ValueError, "no average of bool", lambda: dist.all_reduce(truths, dist.ReduceOp.AVG))
     refused(ValueError, "SUM and AVG", lambda: dist.all_reduce(mine, dist.ReduceOp.MAX))
     refused(ValueError, "to_dense", lambda: _direct().broadcast([mine], dist.BroadcastOptions()))
 
