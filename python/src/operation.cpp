@@ -55,7 +55,12 @@ void Operation::abort() { group_->abort(); }
 
 int Operation::sourceRank() const { return source; }
 
-std::vector<at::Tensor> Operation::result() { return outputs_; }
+std::vector<at::Tensor> Operation::result() {
+  // In Gloo's words.
+  TORCH_CHECK(
+      isCompleted(), "Work needs to be completed before calling result(). Should call wait() before result().");
+  return outputs_;
+}
 
 c10::intrusive_ptr<c10::ivalue::Future> Operation::getFuture() {
   std::unique_lock<std::mutex> lock(mutex_);

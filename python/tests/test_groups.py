@@ -53,9 +53,12 @@ def returns_at_once(rank, n):
         sent = dist.isend(torch.full((70_000,), 5.0), 1)
         assert not reduced.is_completed() and not message.is_completed() and not sent.is_completed()
         fails(lambda: reduced.wait(datetime.timedelta(milliseconds=50)), "50 ms", "goes on")
+        for work in (reduced, message):
+            fails(work.result, "Should call wait() before result()")
         go.touch()
         assert reduced.wait() and message.wait() and sent.wait()
         assert tensor[-1] == n and other[0] == 7
+        assert reduced.result()[0] is tensor and message.result()[0] is other
     else:
         while not go.exists():
             time.sleep(0.01)
