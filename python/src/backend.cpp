@@ -663,8 +663,7 @@ struct Posted {
       failure = take();
     }
     group->message_over(receives);
-    auto future = operation->complete(failure);
-    if (future) operation->tell(future);
+    if (operation->complete(failure)) operation->tell();
   }
 
   std::exception_ptr take() {

@@ -52,6 +52,13 @@ const char* text_of(const std::exception& error) {
   return own != nullptr ? own->what_without_backtrace() : error.what();
 }
 
+/// The first of a queue, which is not empty.
+c10::intrusive_ptr<Operation> taken(std::deque<c10::intrusive_ptr<Operation>>& queue) {
+  auto first = std::move(queue.front());
+  queue.pop_front();
+  return first;
+}
+
 int milliseconds(int64_t ms) { return static_cast<int>(std::clamp<int64_t>(ms, 1, INT_MAX)); }
 
 }  // namespace
@@ -139,9 +146,7 @@ void Group::submit(const c10::intrusive_ptr<Operation>& operation) {
   check_process();
   std::unique_lock<std::mutex> lock(mutex_);
   waiting_.push_back(operation);
-  if (turn_taken_ || wake()) return;
-  lock.unlock();
-  help(*operation);
+  hand_over(lock);
 }
 
 void Group::run(const c10::intrusive_ptr<Operation>& operation) {
@@ -149,12 +154,12 @@ void Group::run(const c10::intrusive_ptr<Operation>& operation) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (turn_taken_ || !waiting_.empty()) {
     waiting_.push_back(operation);
-    if (!turn_taken_) wake();
     lock.unlock();
     operation->wait(kNoTimeout);
     return;
   }
-  take_turn(lock, operation, false);
+  take_turn(lock, operation);
+  hand_over(lock);
   lock.unlock();
   stay_if_over();
 }
@@ -162,66 +167,79 @@ void Group::run(const c10::intrusive_ptr<Operation>& operation) {
 void Group::help(Operation& operation) {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!turn_taken_ && !waiting_.empty() && !operation.isCompleted()) {
-    auto next = std::move(waiting_.front());
-    waiting_.pop_front();
-    take_turn(lock, next, false);
+    take_turn(lock, taken(waiting_));
+    // It goes on with operations by itself, as long as it has to.
+    if (!futures_.empty() || operation.isCompleted()) hand_over(lock);
   }
 }
 
-/// Carries out one operation. A thread that `stays` goes on with the next by itself.
-void Group::take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_ptr<Operation>& operation, bool stays) {
+void Group::hand_over() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  hand_over(lock);
+}
+
+void Group::hand_over(std::unique_lock<std::mutex>& lock) {
+  while (has_work() && !wake()) do_next(lock);
+}
+
+/// Completes a future, or carries out an operation. The lock is off meanwhile.
+void Group::do_next(std::unique_lock<std::mutex>& lock) {
+  if (futures_.empty()) {
+    take_turn(lock, taken(waiting_));
+    return;
+  }
+  auto operation = taken(futures_);
+  if (has_work()) wake();
+  lock.unlock();
+  stay_if_over();
+  operation->tell();
+  lock.lock();
+}
+
+/// Carries out one operation.
+void Group::take_turn(std::unique_lock<std::mutex>& lock, c10::intrusive_ptr<Operation> operation) {
   turn_taken_ = true;
   lock.unlock();
   operation->carry_out();
   lock.lock();
   turn_taken_ = false;
-  auto future = operation->complete();
-  bool alone = !waiting_.empty() && (future || !stays) && !wake();
+  bool has_future = operation->complete();
   less_to_do_.notify_all();
-  if (future) {
-    lock.unlock();
-    stay_if_over();
-    operation->tell(future);
-    lock.lock();
-  }
-  while (alone && !turn_taken_ && !waiting_.empty()) {
-    auto next = std::move(waiting_.front());
-    waiting_.pop_front();
-    take_turn(lock, next, true);
-  }
+  if (has_future) futures_.push_back(std::move(operation));
 }
 
-/// Has a thread look for the next operation; false if the system has no room for one. Then who has the turn, or waits for an
-/// operation, carries it out. The lock is held.
+/// Has a thread look for what there is to do; false if the system has no room for one. The lock is held.
 bool Group::wake() {
+  if (comes_) return true;
   if (idle_ > 0) {
     work_there_.notify_one();
-    return true;
+  } else {
+    try {
+      std::thread([self = shared_from_this()] { self->work(); }).detach();
+    } catch (const std::system_error&) {
+      return false;
+    }
+    ++threads_;
   }
-  try {
-    std::thread([self = shared_from_this()] { self->work(); }).detach();
-  } catch (const std::system_error&) {
-    return false;
-  }
-  ++threads_;
+  comes_ = true;
   return true;
 }
 
 void Group::work() {
   is_waited_for();
   std::unique_lock<std::mutex> lock(mutex_);
+  comes_ = false;
   while (true) {
-    if (!turn_taken_ && !waiting_.empty()) {
-      auto next = std::move(waiting_.front());
-      waiting_.pop_front();
-      take_turn(lock, next, true);
+    if (has_work()) {
+      do_next(lock);
     } else if (closed_ || idle_ > 0) {
       break;  // one that waits is enough
     } else {
       ++idle_;
       auto why = work_there_.wait_for(lock, idle_patience);
       --idle_;
-      if (why == std::cv_status::timeout && waiting_.empty()) break;
+      comes_ = false;
+      if (why == std::cv_status::timeout && !has_work()) break;
     }
   }
   --threads_;

@@ -27,8 +27,9 @@ void forget(c10d::Store& store, const std::string& key);
 /// One rank's place in a process group.
 ///
 /// Collectives are carried out one after the other in the order in which they were submitted, by whoever has the
-/// *turn*: the caller itself where it waits anyway and nothing is ahead of it, else a thread that is made on first need.
-/// A thread that goes to complete a future gives the turn away first, because callbacks may wait for later operations.
+/// *turn*: the caller itself where it waits anyway, else a thread that is made on first need. Futures are completed by such
+/// threads alone: a caller may hold locks that callbacks take. A thread that goes to complete one sees to it first that another does
+/// what else there is, because callbacks may wait for later operations. Where no thread can be made the caller does all.
 /// Sends and receives have no order with these: each is in a stream of the library's.
 class Group : public std::enable_shared_from_this<Group> {
  public:
@@ -50,6 +51,8 @@ class Group : public std::enable_shared_from_this<Group> {
   void run(const c10::intrusive_ptr<Operation>& operation);
   /// Carries out what waits as long as nobody else does and `operation` is not over.
   void help(Operation& operation);
+  /// Has a thread do what there is to do. Does it itself if there can be none.
+  void hand_over();
 
   /// Waits until nothing is under way, and leaves. A receive may be one that nobody answers: it has a moment, then the
   /// group is aborted.
@@ -101,9 +104,12 @@ class Group : public std::enable_shared_from_this<Group> {
   void join(const cclUniqueId& id);
   void leave(std::unique_lock<std::mutex>& lock);
   bool has_messages() const { return sends_ > 0 || receives_ > 0; }
+  bool has_work() const { return !futures_.empty() || (!turn_taken_ && !waiting_.empty()); }
   bool wake();
   void work();
-  void take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_ptr<Operation>& operation, bool stays);
+  void hand_over(std::unique_lock<std::mutex>& lock);
+  void do_next(std::unique_lock<std::mutex>& lock);
+  void take_turn(std::unique_lock<std::mutex>& lock, c10::intrusive_ptr<Operation> operation);
 
   const std::string name_;
   std::string meeting_;
@@ -116,10 +122,14 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Something is over.
   std::condition_variable less_to_do_;
   std::deque<c10::intrusive_ptr<Operation>> waiting_;
+  /// Those that are over, and whose futures are to be completed.
+  std::deque<c10::intrusive_ptr<Operation>> futures_;
   bool turn_taken_ = false;
   bool closed_ = false;
   int threads_ = 0;
   int idle_ = 0;
+  /// A thread has been woken, or made, and has not looked yet.
+  bool comes_ = false;
   /// Sends and receives under way.
   int sends_ = 0;
   int receives_ = 0;

@@ -40,12 +40,18 @@ bool Operation::wait(Milliseconds timeout) {
   } else {
     is_over = cv_.wait_for(lock, timeout, over);
   }
+  auto future = is_over ? future_ : nullptr;
   lock.unlock();
   Group::stay_if_over();
   if (!is_over) {
     C10_THROW_ERROR(
         DistBackendError,
         c10::str("ccl ", name_, ": not over after the ", timeout.count(), " ms of this wait; the operation goes on"));
+  }
+  // Who has waited finds the future completed, too; its callbacks may go on.
+  if (future && !future->completed() && group_->is_ours()) {
+    group_->hand_over();
+    future->wait();
   }
   if (exception_) std::rethrow_exception(exception_);
   return true;
@@ -67,10 +73,8 @@ c10::intrusive_ptr<c10::ivalue::Future> Operation::getFuture() {
   if (!future_) {
     future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
     if (settled_) {
-      auto future = future_;
       lock.unlock();
-      tell(future);
-      return future;
+      tell();
     }
   }
   return future_;
@@ -86,24 +90,24 @@ void Operation::carry_out() {
   }
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> Operation::complete(std::exception_ptr failure) {
-  c10::intrusive_ptr<c10::ivalue::Future> future;
+bool Operation::complete(std::exception_ptr failure) {
+  bool has_future;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     failure_ = failure;
     settled_ = true;
-    future = future_;
+    has_future = future_ != nullptr;
   }
   finish(std::move(failure));
-  return future;
+  return has_future;
 }
 
-void Operation::tell(const c10::intrusive_ptr<c10::ivalue::Future>& future) {
+void Operation::tell() {
   try {
     if (failure_) {
-      future->setError(failure_);
+      future_->setError(failure_);
     } else {
-      future->markCompleted(c10::IValue(outputs_));
+      future_->markCompleted(c10::IValue(outputs_));
     }
   } catch (const std::exception& error) {
     LOG(ERROR) << "ccl " << name_ << ": a callback of its future failed: " << error.what();

@@ -37,11 +37,11 @@ class Operation : public c10d::Work {
 
   /// Runs the body and keeps what it threw. Only who has the turn calls it.
   void carry_out();
-  /// It is over: wakes who waits. Returns the future that is to be completed, if somebody has asked for one.
-  c10::intrusive_ptr<c10::ivalue::Future> complete(std::exception_ptr failure);
-  c10::intrusive_ptr<c10::ivalue::Future> complete() { return complete(failure_); }
+  /// It is over: wakes who waits. Whether there is a future to `tell`, as somebody has asked for one.
+  bool complete(std::exception_ptr failure);
+  bool complete() { return complete(failure_); }
   /// Completes the future, which runs its callbacks on this thread.
-  void tell(const c10::intrusive_ptr<c10::ivalue::Future>& future);
+  void tell();
 
   const char* name() const { return name_; }
 

@@ -5,6 +5,7 @@ import gc
 import importlib.util
 import os
 import pathlib
+import queue
 import signal
 import subprocess
 import sys
@@ -127,6 +128,44 @@ def futures(rank, n):
     assert done.wait(PATIENCE)
     work.wait()
     assert work.get_future().value() == []
+
+
+def callbacks_of_others(rank, n):
+    """Who waits runs no callback, though it may carry out the operation: it may hold a lock that the callback takes."""
+
+    def once():
+        lock, release, said = threading.Lock(), threading.Event(), queue.Queue()
+        added, went_on = [], []
+
+        def calls_back(blocks):
+            def callback(future):
+                ok = True
+                if added:  # else the operation was over already, and this may be the caller
+                    ok = blocks()
+                    went_on.append(blocks)
+                said.put(ok)
+
+            return callback
+
+        if rank != 0:
+            time.sleep(0.02)
+        with lock:
+            tensor = torch.ones(3)
+            other, work = dist.all_reduce(torch.ones(3), async_op=True), dist.all_reduce(tensor, async_op=True)
+            other.get_future().add_done_callback(calls_back(lambda: release.wait(PATIENCE / 2)))
+            future = work.get_future()
+            future.add_done_callback(calls_back(lambda: lock.acquire(timeout=PATIENCE / 2)))
+            added.append(True)
+            work.wait()
+            assert future.done() and future.value()[0] is tensor and tensor[0] == n
+            assert not went_on, "the wait took as long as callbacks"
+        release.set()
+        for _ in range(2):
+            assert said.get(timeout=PATIENCE / 2), "a callback waited in vain"
+
+    for _ in range(20):
+        once()
+    dist.barrier()
 
 
 # Failures.
@@ -485,6 +524,7 @@ def _make(body, counts):
 
 for _body in (in_order, returns_at_once, dropped, many_in_flight, futures, late_rank, mismatch, wrong_length):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
+Groups.test_callbacks_of_others = _make(callbacks_of_others, (2, 3))
 for _body in (monitored, monitored_and_aborted, monitored_and_late, aborted, unanswered):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
 for _body in (groups_come_and_go, threads_by_a_hash_store, children):
