@@ -193,10 +193,11 @@ void Group::do_next(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   stay_if_over();
   operation->tell();
+  operation.reset();
   lock.lock();
 }
 
-/// Carries out one operation.
+/// Carries out one operation. Its tensors go with the lock off, as they may take the interpreter.
 void Group::take_turn(std::unique_lock<std::mutex>& lock, c10::intrusive_ptr<Operation> operation) {
   turn_taken_ = true;
   lock.unlock();
@@ -205,7 +206,13 @@ void Group::take_turn(std::unique_lock<std::mutex>& lock, c10::intrusive_ptr<Ope
   turn_taken_ = false;
   bool has_future = operation->complete();
   less_to_do_.notify_all();
-  if (has_future) futures_.push_back(std::move(operation));
+  if (has_future) {
+    futures_.push_back(std::move(operation));
+    return;
+  }
+  lock.unlock();
+  operation.reset();
+  lock.lock();
 }
 
 /// Has a thread look for what there is to do; false if the system has no room for one. The lock is held.

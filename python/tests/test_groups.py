@@ -13,7 +13,9 @@ import tempfile
 import threading
 import time
 import unittest
+import weakref
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -165,6 +167,21 @@ def callbacks_of_others(rank, n):
 
     for _ in range(20):
         once()
+    dist.barrier()
+
+
+def dropped_by_the_group(rank, n):
+    """The end of a tensor of which the group had the last may call the group."""
+    for i in range(4):
+        array, done = np.ones(1000), threading.Event()
+        weakref.finalize(array, lambda: (dist.barrier(async_op=True), done.set()))
+        if rank != 0:
+            time.sleep(0.05)
+        work = dist.all_reduce(torch.from_numpy(array), async_op=True)
+        if i % 2 == 1:
+            work.get_future().add_done_callback(lambda future: None)
+        del array, work
+        assert done.wait(PATIENCE / 2), "the tensor has not ended"
     dist.barrier()
 
 
@@ -524,7 +541,8 @@ def _make(body, counts):
 
 for _body in (in_order, returns_at_once, dropped, many_in_flight, futures, late_rank, mismatch, wrong_length):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
-Groups.test_callbacks_of_others = _make(callbacks_of_others, (2, 3))
+for _body in (callbacks_of_others, dropped_by_the_group):
+    setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
 for _body in (monitored, monitored_and_aborted, monitored_and_late, aborted, unanswered):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
 for _body in (groups_come_and_go, threads_by_a_hash_store, children):
