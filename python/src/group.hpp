@@ -81,7 +81,8 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Takes back the stream of a message that is over, of which nothing is left to be done.
   void give_stream(cclStream_t stream, bool failed);
 
-  /// Sets the deadline of the operations that follow.
+  /// Sets the deadline for an operation that is about to begin: who calls has the turn, or a message's stream. It is that of all
+  /// that is under way, so that as long as there is something else it only becomes longer.
   void set_deadline(Milliseconds timeout);
   /// Throws what went wrong in `operation`, if something did.
   void check(const char* operation, cclResult_t result) const;

@@ -215,6 +215,40 @@ def late_rank(rank, n):
     dist.barrier()
 
 
+def timeout_of_one(rank, n):
+    """A timeout that is named for one operation is not that of a message under way; alone the operation has it."""
+
+    def barrier(timeout):
+        options = dist.BarrierOptions()
+        options.timeout = timeout
+        dist.group.WORLD.barrier(options).wait()
+
+    def wait_for(file):
+        while not file.exists():
+            time.sleep(0.01)
+
+    go, over = (pathlib.Path(os.environ["CCL_TEST_FOLDER"]) / f"timeout{n}.{what}" for what in ("go", "over"))
+    tensor = torch.zeros(3)
+    message = dist.irecv(tensor, 1) if rank == 0 else None
+    barrier(SECOND / 2 if rank == 0 else SECOND * PATIENCE)
+    if rank == 0:
+        time.sleep(1)
+        assert not message.is_completed()
+        go.touch()
+        message.wait()
+        assert tensor[0] == 5
+    else:
+        wait_for(go)
+        if rank == 1:
+            dist.send(torch.full((3,), 5.0), 0)
+    dist.barrier()
+    if rank == 0:
+        fails(lambda: barrier(SECOND / 2), "Timed out", error=dist.DistBackendError)
+        over.touch()
+    else:
+        wait_for(over)
+
+
 def mismatch(rank, n):
     group = dist.new_group()
     count = 10 if rank == 0 else 11
@@ -539,11 +573,11 @@ def _make(body, counts):
     return test
 
 
-for _body in (in_order, returns_at_once, dropped, many_in_flight, futures, late_rank, mismatch, wrong_length):
+for _body in (in_order, returns_at_once, dropped, many_in_flight, futures, late_rank, timeout_of_one):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
 for _body in (callbacks_of_others, dropped_by_the_group):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
-for _body in (monitored, monitored_and_aborted, monitored_and_late, aborted, unanswered):
+for _body in (mismatch, wrong_length, monitored, monitored_and_aborted, monitored_and_late, aborted, unanswered):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
 for _body in (groups_come_and_go, threads_by_a_hash_store, children):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2,)))
