@@ -20,6 +20,9 @@ namespace {
 
 /// Where the id of the communicator lies in the store.
 const char* const id_key = "ccl/id";
+/// Where rank 0 says why it could not make the group. It is not in the id's place: by the same store ranks may meet again, and one that
+/// comes before rank 0 must wait for it then.
+const char* const failure_key = "ccl/failure";
 /// Streams that are kept for the next sends and receives.
 constexpr size_t streams_kept = 8;
 /// How long a thread without anything to do keeps its group.
@@ -71,6 +74,29 @@ void forget(c10d::Store& store, const std::string& key) {
   }
 }
 
+namespace {
+
+/// Leaves word for ranks that come later.
+void leave_word(c10d::Store& store, const std::exception& failure) {
+  try {
+    store.set(failure_key, std::string(text_of(failure)));
+  } catch (const std::exception&) {
+    // Who loses the store finds out by itself.
+  }
+}
+
+/// Why rank 0, which does not come, went, if it left word.
+std::string word_left(c10d::Store& store) {
+  try {
+    if (store.check({failure_key})) return ", or came earlier and failed: " + store.get_to_str(failure_key);
+  } catch (const std::exception&) {
+    // The store itself is gone, as is told.
+  }
+  return "";
+}
+
+}  // namespace
+
 Group::Group(int rank, int size, Milliseconds timeout, std::string name, std::vector<int64_t> global_ranks)
     : rank(rank),
       size(size),
@@ -97,29 +123,34 @@ std::shared_ptr<Group> Group::meet(
   std::shared_ptr<Group> group(new Group(rank, size, timeout, std::move(name), std::move(global_ranks)));
   cclUniqueId id;
   if (rank == 0) {
-    group->check("init", ccl().GetUniqueId(&id));
-    store.set(id_key, std::vector<uint8_t>(id.internal, id.internal + sizeof id.internal));
+    forget(store, failure_key);
+    // The id holds the secret of the communicator and is used once: it goes as soon as all have it, and before any rank
+    // can come again by the same store.
+    try {
+      group->check("init", ccl().GetUniqueId(&id));
+      store.set(id_key, std::vector<uint8_t>(id.internal, id.internal + sizeof id.internal));
+      group->join(id);
+    } catch (const std::exception& error) {
+      leave_word(store, error);
+      forget(store, id_key);
+      throw;
+    }
+    forget(store, id_key);
   } else {
+    std::vector<uint8_t> bytes;
     try {
       store.wait({id_key}, timeout);
+      bytes = store.get(id_key);
     } catch (const std::exception& error) {
       C10_THROW_ERROR(
           DistBackendError,
-          c10::str("ccl init: rank 0 did not come within ", timeout.count(), " ms: ", text_of(error)));
+          c10::str(
+              "ccl init: rank 0 did not come within ", timeout.count(), " ms", word_left(store), ": ", text_of(error)));
     }
-    std::vector<uint8_t> bytes = store.get(id_key);
     TORCH_CHECK(bytes.size() == sizeof id.internal, "ccl init: the store holds no id of ccl's under ", id_key);
     std::memcpy(id.internal, bytes.data(), sizeof id.internal);
-  }
-  // The id holds the secret of the communicator and is used once: it goes as soon as all have it, and before any rank
-  // can come again by the same store.
-  try {
     group->join(id);
-  } catch (...) {
-    if (rank == 0) forget(store, id_key);
-    throw;
   }
-  if (rank == 0) forget(store, id_key);
   group->check("init", ccl().Barrier(group->comm, nullptr));
   auto& known = groups();
   std::lock_guard<std::mutex> lock(known.mutex);

@@ -493,6 +493,35 @@ def children(rank, n):
     assert tensor[0] == n
 
 
+def late_and_again(rank, n, file):
+    """Who comes when rank 0 has failed for lack of it is told why; ranks that meet again by the same store wait for rank 0."""
+    store, folder = dist.FileStore(file, n), pathlib.Path(file).parent
+
+    def meet(seconds):
+        return ccl_torch._C.create(store, rank, n, SECOND * seconds, "late", [])
+
+    def wait_for(what):
+        while not (folder / what).exists():
+            time.sleep(0.01)
+
+    if rank == 0:
+        fails(lambda: meet(1), "never came")
+        (folder / "failed").touch()
+        wait_for("told")
+        time.sleep(0.5)
+    else:
+        wait_for("failed")
+    if rank == n - 1:
+        fails(lambda: meet(1), "rank 0 did not come within 1000 ms, or came earlier and failed", "never came")
+        (folder / "told").touch()
+    group = meet(PATIENCE)
+    tensor = torch.ones(3)
+    group.allreduce([tensor]).wait()
+    assert tensor[0] == n
+    assert not store.check(["ccl/failure"])
+    group.shutdown()
+
+
 def without_an_end(rank, n, file):
     """Groups that nobody ends go, with their threads and descriptors, when they are not used any more."""
     store = dist.FileStore(file, n)
@@ -557,6 +586,9 @@ class Groups(unittest.TestCase):
 
     def test_monitored_barriers_by_the_same_store(self):
         run(3, monitored_again, init=False)
+
+    def test_a_late_rank_is_told_why_rank_0_failed(self):
+        run(3, late_and_again, init=False)
 
     def test_without_an_end(self):
         run(2, without_an_end, init=False)
