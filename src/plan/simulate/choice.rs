@@ -4,7 +4,7 @@
 //! its schedules. So does a time that it cannot take less than. Candidates with few pairs are reckoned first; of the others only
 //! those that may be faster than these, and none with so many pairs that it would take long, unless nothing else can do the call.
 
-use super::network::Network;
+use super::network::{Network, femtoseconds};
 use super::rounds::{Causes, Course, Cut, Spent};
 use super::{Busy, Constants, seconds};
 use crate::plan::algo::{Algorithm, Request};
@@ -251,8 +251,8 @@ impl<'n> Planner<'n> {
         }
     }
 
-    /// As many rounds as there must be over the nearest neighbour's way; and what some rank has to send, over all the edges that
-    /// leave it.
+    /// To bring something from one rank to all, or to one, each message over the nearest neighbour's way; and what some rank has to
+    /// send, over all the edges that leave it.
     fn bounds(&self, bytes: f64) -> Least {
         let ranks = self.network.ranks();
         let least = Bounds::of(self.question.collective, ranks);
@@ -263,10 +263,15 @@ impl<'n> Planner<'n> {
             };
         }
         let Reach { nearest, widest } = self.reach;
-        let rounds = least.rounds as f64;
+        let overhead = femtoseconds(self.question.constants.overhead_ns);
+        let latency = match self.question.collective.plain() {
+            // The root takes messages from all at once.
+            Collective::Reduce { .. } | Collective::Gather { .. } => overhead.saturating_add(nearest),
+            _ => broadcast(ranks as u64, overhead, nearest),
+        };
         let sent = carried(self.question.collective, bytes) * least.sent as f64 / ranks as f64;
         Least {
-            latency: rounds * (seconds(nearest) + self.question.constants.overhead_ns * 1e-9),
+            latency: seconds(latency),
             bandwidth: if widest > 0.0 { sent / widest } else { 0.0 },
         }
     }
@@ -463,6 +468,27 @@ impl Reach {
     }
 }
 
+/// Femtoseconds after which all of so many ranks can know what one knew: whoever knows it sends it on, a message each `overhead`, which
+/// comes `latency` later. No schedule is faster, since no message is in vain. Source: R. Karp et al., "Optimal broadcast and
+/// summation in the LogP model", 1993.
+fn broadcast(ranks: u64, overhead: u64, latency: u64) -> u64 {
+    // How many ranks are free to send, by when.
+    let mut free = BTreeMap::from([(0_u64, 1_u64)]);
+    let (mut informed, mut last) = (1, 0_u64);
+    while informed < ranks {
+        let Some((now, senders)) = free.pop_first() else {
+            break;
+        };
+        let sent = now.saturating_add(overhead);
+        let comes = sent.saturating_add(latency);
+        last = last.max(comes);
+        informed += senders;
+        *free.entry(sent).or_default() += senders;
+        *free.entry(comes).or_default() += senders;
+    }
+    last
+}
+
 /// A barrier has no bytes.
 fn carried(collective: Collective, bytes: f64) -> f64 {
     match collective {
@@ -520,10 +546,26 @@ mod tests {
                         let floor = planner.floor(form, bytes);
                         let form = (form.algorithm.name, form.channels);
                         assert!(floor <= time, "{form:?} {collective:?} {what}: {floor} {time}");
+                        let least = planner.bounds(bytes);
+                        let least = least.latency.max(least.bandwidth) * (1.0 - ROUNDING);
+                        assert!(least <= time, "{form:?} {collective:?} {what}: {least} {time}");
                     }
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_last_rank_knows_it_after_as_long_as_the_best_tree_takes() {
+        // With no latency every rank sends in each round; with no overhead one sends to all.
+        assert_eq!(
+            [1, 2, 3, 8, 9].map(|ranks| broadcast(ranks, 5, 0)),
+            [0, 5, 10, 15, 20]
+        );
+        assert_eq!([1, 2, 1000].map(|ranks| broadcast(ranks, 0, 7)), [0, 7, 7]);
+        // Figure 3 of the LogP paper: among eight ranks, a message every 4, which has come 2 + 6 + 2 after it was begun.
+        assert_eq!(broadcast(8, 4, 6), 24);
+        assert_eq!(broadcast(1 << 10, 1, u64::MAX), u64::MAX);
     }
 
     #[test]
