@@ -48,7 +48,7 @@ fn all_ranks_store_the_block_of_one() {
         ]
     });
     for collective in [Collective::ReduceScatter, Collective::ReduceScatterV] {
-        let flaw = verify(collective, 3, &sums).expect_err("nobody sums block 1");
+        let flaw = verify(collective, 3, sums).expect_err("nobody sums block 1");
         assert!(flaw.to_string().contains("this rank's has none of it"), "{flaw}");
     }
     let spreads = gets_all(|me| {
@@ -63,7 +63,7 @@ fn all_ranks_store_the_block_of_one() {
         steps
     });
     for collective in [Collective::AlltoAll, Collective::AlltoAllV] {
-        verify(collective, 3, &spreads).expect_err("all ranks get block 0");
+        verify(collective, 3, spreads).expect_err("all ranks get block 0");
     }
 }
 
