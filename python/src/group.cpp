@@ -198,9 +198,15 @@ void Group::run(const c10::intrusive_ptr<Operation>& operation) {
 void Group::help(Operation& operation) {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!turn_taken_ && !waiting_.empty() && !operation.isCompleted()) {
-    take_turn(lock, taken(waiting_));
+    auto next = taken(waiting_);
+    take_turn(lock, next);
+    bool is_over = next.get() == &operation;
     // It goes on with operations by itself, as long as it has to.
-    if (!futures_.empty() || operation.isCompleted()) hand_over(lock);
+    if (is_over || !futures_.empty()) hand_over(lock);
+    if (is_over) return;
+    lock.unlock();
+    next.reset();
+    lock.lock();
   }
 }
 
@@ -215,35 +221,30 @@ void Group::hand_over(std::unique_lock<std::mutex>& lock) {
 
 /// Completes a future, or carries out an operation. The lock is off meanwhile.
 void Group::do_next(std::unique_lock<std::mutex>& lock) {
-  if (futures_.empty()) {
-    take_turn(lock, taken(waiting_));
-    return;
+  bool tells = !futures_.empty();
+  auto operation = taken(tells ? futures_ : waiting_);
+  if (tells) {
+    if (has_work()) wake();
+    lock.unlock();
+    stay_if_over();
+    operation->tell();
+  } else {
+    take_turn(lock, operation);
+    lock.unlock();
   }
-  auto operation = taken(futures_);
-  if (has_work()) wake();
-  lock.unlock();
-  stay_if_over();
-  operation->tell();
+  // Its tensors go with the lock off, as they may take the interpreter.
   operation.reset();
   lock.lock();
 }
 
-/// Carries out one operation. Its tensors go with the lock off, as they may take the interpreter.
-void Group::take_turn(std::unique_lock<std::mutex>& lock, c10::intrusive_ptr<Operation> operation) {
+void Group::take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_ptr<Operation>& operation) {
   turn_taken_ = true;
   lock.unlock();
   operation->carry_out();
   lock.lock();
   turn_taken_ = false;
-  bool has_future = operation->complete();
+  if (operation->complete()) futures_.push_back(operation);
   less_to_do_.notify_all();
-  if (has_future) {
-    futures_.push_back(std::move(operation));
-    return;
-  }
-  lock.unlock();
-  operation.reset();
-  lock.lock();
 }
 
 /// Has a thread look for what there is to do; false if the system has no room for one. The lock is held.

@@ -110,7 +110,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void work();
   void hand_over(std::unique_lock<std::mutex>& lock);
   void do_next(std::unique_lock<std::mutex>& lock);
-  void take_turn(std::unique_lock<std::mutex>& lock, c10::intrusive_ptr<Operation> operation);
+  void take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_ptr<Operation>& operation);
 
   const std::string name_;
   std::string meeting_;

@@ -87,7 +87,7 @@ const MOST_EDGES: usize = 1 << 30;
 
 /// Nodes and edges of a file that the ways from all ranks are looked for among, at most: some seconds for an algorithm, and about a
 /// minute for all.
-const MOST_LOOKS: usize = 1 << 28;
+const MOST_LOOKS: usize = 1 << 29;
 
 impl Network {
     /// `hosts` hosts like `host`.

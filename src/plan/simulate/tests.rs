@@ -425,10 +425,10 @@ fn a_file_of_too_many_hosts_is_refused() {
     let many = graph(1 << 18);
     let said = why(&many, None, 1);
     assert!(
-        said.contains("take too long to find") && said.contains("--hosts 341 at most"),
+        said.contains("take too long to find") && said.contains("--hosts 682 at most"),
         "{said}"
     );
-    assert!(Network::whole(many, Some(341), 1, Limits::USUAL).is_ok());
+    assert!(Network::whole(many, Some(682), 1, Limits::USUAL).is_ok());
     let said = why(&graph(4), None, 1 << 23);
     assert!(
         said.contains("4 hosts of 8388608 ranks are more than 16777216 ranks"),
