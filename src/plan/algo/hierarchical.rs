@@ -105,15 +105,11 @@ fn line(ranks: usize) -> &'static Algorithm {
     if ranks <= CHAINED { &CHAIN } else { &TREE }
 }
 
-/// The number of ranks of each group, if the collective is done in rails: where each process has proved that soon, as all ranks'
-/// schedules differ then and have nearly as many grains as there are ranks. (On an AMD EPYC 512 ranks took 0.5 s, 1024 1.9, 2048 7.1.)
+/// The number of ranks of each group, if the collective is done in rails.
 fn rails(collective: Collective, groups: &Groups) -> Option<usize> {
     let size = groups.even().filter(|&size| size > 1 && groups.count() > 1);
-    size.filter(|size| collective == Collective::AllReduce && size * groups.count() <= RAILED)
+    size.filter(|_| collective == Collective::AllReduce)
 }
-
-/// The most ranks that go in rails.
-const RAILED: usize = 1024;
 
 /// A rank's schedule with these groups.
 pub(super) fn among(request: &Request, groups: &Groups, between: Between) -> Schedule {
@@ -476,18 +472,6 @@ mod tests {
                 );
             }
         }
-    }
-
-    #[test]
-    fn thousands_of_ranks_go_by_their_leaders_and_are_proved_soon() {
-        let (ranks, collective) = (4096, Collective::AllReduce);
-        let groups = Groups::Rows { ranks, size: 8 };
-        assert_eq!(rails(collective, &groups), None);
-        verify_all(
-            collective,
-            &schedules(collective, &groups, ranks, Between::Rounds),
-        )
-        .unwrap();
     }
 
     #[test]
