@@ -1,7 +1,7 @@
 //! [`Paths`]: how data gets from a node to all others, and how good the way is.
 //!
-//! A way is as bad as the worst part of it ([`Way`], in NCCL's words); among equals the one with the most bandwidth, then with
-//! the fewest edges is taken. It goes only over edges that are reachable, and through nodes that forward; through one GPU between
+//! A way is as bad as the worst part of it ([`Way`], in NCCL's words); among equals the one with the most bandwidth, then, as far as
+//! they are told apart on the way, with the fewest edges is taken. It goes only over edges that are reachable, and through nodes that forward; through one GPU between
 //! two NVLinks, too, which is somebody's work and so a way of its own.
 
 use super::graph::{EdgeId, Graph, Link, LinkKind, NodeId, NodeKind};
@@ -83,9 +83,19 @@ pub struct Label {
     pub edges: u32,
     /// Wires of its first edge.
     pub wires: u32,
+    /// Whether it has led through a network, and out of it.
+    abroad: Abroad,
     /// Its last edge, and the label before it; none where it begins.
     last: Option<EdgeId>,
     before: u32,
+}
+
+/// How far a way has been in a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Abroad {
+    Never,
+    Now,
+    Been,
 }
 
 /// No label.
@@ -114,6 +124,7 @@ impl Paths {
             bytes_per_second: u64::MAX,
             edges: 0,
             wires: 0,
+            abroad: Abroad::Never,
             last: None,
             before: NONE,
         }];
@@ -199,10 +210,16 @@ fn longer(graph: &Graph, node: NodeId, from: NodeId, label: &Label, id: EdgeId) 
     }
     let way = of_edge(graph, node, edge.to, &edge.link);
     let own = graph.kind(from) == NodeKind::Rank && label.edges == 1 && label.way == Way::Local;
-    // A host that got it from the network does not send it on there, of whatever kind the links are.
-    let before = label.last.map(|last| graph.edge(last).from);
-    let on = label.way == Way::Network && way == Way::Network
-        || before.is_some_and(|before| is_network(graph, before) && is_network(graph, edge.to));
+    // A host that got it from the network does not send it on there, of whatever kind the links are, and however many of its parts lie
+    // in between.
+    let (here, there) = (is_network(graph, node), is_network(graph, edge.to));
+    let goes_abroad = way == Way::Network || here || there;
+    let on = goes_abroad && label.abroad != Abroad::Never;
+    let abroad = match label.abroad {
+        _ if goes_abroad => Abroad::Now,
+        Abroad::Never => Abroad::Never,
+        Abroad::Now | Abroad::Been => Abroad::Been,
+    };
     let way = match graph.kind(node) {
         NodeKind::Host | NodeKind::Nic | NodeKind::NicPort if on => return None,
         // A switch of NVLinks is a PCI function for those that manage it: no data goes from one to the other.
@@ -226,6 +243,7 @@ fn longer(graph: &Graph, node: NodeId, from: NodeId, label: &Label, id: EdgeId) 
         } else {
             label.wires
         },
+        abroad,
         last: Some(id),
         before: NONE,
     })
@@ -236,7 +254,7 @@ fn is_network(graph: &Graph, node: NodeId) -> bool {
     use NodeKind::*;
     match graph.kind(node) {
         Leaf | Spine | CoreSwitch | Wan => true,
-        Opaque => graph.parent(node).is_none(),
+        Opaque | NvSwitch => graph.parent(node).is_none(),
         _ => false,
     }
 }
@@ -249,6 +267,8 @@ fn leaves_pcie(graph: &Graph, label: &Label, next: &Link) -> bool {
 fn of_edge(graph: &Graph, from: NodeId, to: NodeId, link: &Link) -> Way {
     let ends = [graph.kind(from), graph.kind(to)];
     match link.kind {
+        // Switches that are joined beside the tree: for NCCL, too, two are several.
+        LinkKind::Local if ends == [NodeKind::PciSwitch; 2] => Way::Switches,
         LinkKind::Local => Way::Local,
         LinkKind::NvLink | LinkKind::XGmi | LinkKind::Hccs => Way::NvLink,
         LinkKind::C2c => Way::C2c,

@@ -125,20 +125,21 @@ impl Network {
                 "{wanted} hosts of {per_host} ranks are more than {MOST_RANKS} ranks: --hosts or --ranks-per-host makes them fewer"
             )));
         }
-        let (mut ranks, mut sources) = (Vec::with_capacity(all), 0);
-        for devices in devices_of(&graph, &there[..wanted]) {
+        let each = graph.len() + graph.edges().len();
+        let (mut ranks, mut looks) = (Vec::with_capacity(all), 0_usize);
+        for (before, devices) in devices_of(&graph, &there[..wanted]).into_iter().enumerate() {
             let seats = seats(per_host, devices.len());
             ranks.extend(seats.into_iter().map(|seat| devices[seat]));
-            sources += per_host.min(devices.len());
-        }
-        let each = graph.len() + graph.edges().len();
-        if sources.saturating_mul(each) > MOST_LOOKS {
-            let most = MOST_LOOKS / each / sources.div_ceil(wanted).max(1);
-            return Err(Error::usage(format!(
-                "the ways of {wanted} hosts through a file of {each} nodes and edges take too long to find: simulate fewer, \
-                 --hosts {} at most",
-                most.max(1)
-            )));
+            looks = looks.saturating_add(each.saturating_mul(per_host.min(devices.len())));
+            if looks > MOST_LOOKS {
+                let fewer = match before {
+                    0 | 1 => String::new(),
+                    most => format!(": simulate fewer, --hosts {most} at most"),
+                };
+                return Err(Error::usage(format!(
+                    "the ways of {wanted} hosts through a file of {each} nodes and edges take too long to find{fewer}"
+                )));
+            }
         }
         Ok(Network::of(Kind::Whole(Box::new(Whole {
             graph,

@@ -550,7 +550,7 @@ fn switches_that_are_joined_beside_the_tree_are_near() {
         let label = paths.to(to).unwrap();
         (label.way.name(), label.edges)
     };
-    assert_eq!([way(two), way(three)], [("PIX", 3), ("PHB", 4)]);
+    assert_eq!([way(two), way(three)], [("PXB", 3), ("PHB", 4)]);
     let written = (write::writer("nccl-xml").unwrap().write)(&graph).text;
     for bus in [10, 11, 99] {
         let row = format!("<pcilink target=\"0000:{bus}:00.0\"/>");
