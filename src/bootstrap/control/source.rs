@@ -96,6 +96,14 @@ impl Sources {
         }
     }
 
+    /// The rank that waits at a meeting place by this connection.
+    pub(super) fn joiner(&self, token: Token) -> Option<Key> {
+        match self.all.get(&token) {
+            Some(&Source::Joiner { comm, rank, .. }) => Some(Key { comm, rank }),
+            _ => None,
+        }
+    }
+
     pub(super) fn is_process(&self, token: Token) -> bool {
         matches!(self.all.get(&token), Some(Source::Process { .. }))
     }

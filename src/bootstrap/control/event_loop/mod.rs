@@ -328,9 +328,12 @@ impl EventLoop {
     /// Ends the meetings to which there is an answer.
     fn answer(&mut self) {
         while let Some((comm, answer)) = self.answers.pop() {
-            let Some((packed, joiners)) = self.places.close(comm, &answer) else {
+            let Some((packed, mut joiners)) = self.places.close(comm, &answer) else {
                 continue;
             };
+            // This process's own ranks last: with their error it may end, and the others would be told no more than that.
+            let is_own = |key: Key| self.members.contains_key(&key);
+            joiners.sort_by_key(|&token| self.sources.joiner(token).is_some_and(is_own));
             for token in joiners {
                 if let Some(Source::Joiner { wire, .. }) = self.sources.take(token)
                     && let Some(source) = self.finish(wire, packed.clone())
