@@ -1050,7 +1050,7 @@ cclResult_t cclGroupEnd(void);
 cclResult_t cclStreamCreate(cclStream_t *stream);
 
 /**
- * Waits until all that is in the stream is over.
+ * Waits until all that is in the stream now is over, whatever others add meanwhile.
  *
  * @return cclSuccess, or the first failure of an operation in the stream, from then on each time.
  */

@@ -178,6 +178,13 @@ impl Membership {
         self.table.without_wire.map(|rank| rank as usize)
     }
 
+    /// Whether a process has several ranks. The same on all ranks.
+    pub(crate) fn has_ranks_in_one_process(&self) -> bool {
+        let mut seats: Vec<_> = self.table.seats.iter().map(|seat| &seat.unix).collect();
+        seats.sort_unstable();
+        seats.windows(2).any(|two| two[0] == two[1])
+    }
+
     /// Whether all ranks are threads of one process. The same on all ranks.
     pub(crate) fn one_process(&self) -> bool {
         let mut seats = self.table.seats.iter();

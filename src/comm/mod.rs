@@ -261,8 +261,8 @@ impl Communicator {
             rank,
             ranks, "init: {most} threads at most copy and reduce in long calls"
         );
-        // What rank 0 has decided is waited for before a call. A thread that begins calls of several ranks would wait for itself.
-        let is_online = tuning.online && !membership.one_process();
+        // What rank 0 has decided is waited for before a call: a thread that begins calls of several ranks would wait for itself.
+        let is_online = tuning.online && !membership.has_ranks_in_one_process();
         let engine = Engine::new(
             membership,
             (machine, config.forced()?, is_online),

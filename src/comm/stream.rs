@@ -44,6 +44,8 @@ struct Queue {
     entries: VecDeque<Entry>,
     /// The number of the next entry.
     next: u64,
+    /// The least of the numbers up to which somebody waits for all to be over.
+    awaited: Option<u64>,
     /// The first failure of an operation in the stream.
     failure: Option<Cause>,
     /// Takes callbacks to the thread that runs them.
@@ -106,7 +108,8 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         let mut queue = self.0.queue();
         let end = queue.next;
-        while queue.entries.front().is_some_and(|first| first.number < end) {
+        while queue.is_before(end) {
+            queue.awaited = Some(queue.awaited.map_or(end, |other| other.min(end)));
             queue = self.0.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
         queue.outcome()
@@ -225,6 +228,11 @@ impl Queue {
         self.entries.get_mut(usize::try_from(at).ok()?)
     }
 
+    /// Whether something before the entry `end` is not over.
+    fn is_before(&self, end: u64) -> bool {
+        self.entries.front().is_some_and(|first| first.number < end)
+    }
+
     fn outcome(&self) -> Result<()> {
         match &self.failure {
             None => Ok(()),
@@ -250,6 +258,9 @@ impl Shared {
     fn advance(self: &Arc<Self>, queue: &mut Queue) {
         while queue.entries.front().is_some_and(|entry| entry.left == 0) {
             queue.entries.pop_front();
+        }
+        if queue.awaited.is_some_and(|end| !queue.is_before(end)) {
+            queue.awaited = None;
             self.changed.notify_all();
         }
         let failure = queue.failure.clone();

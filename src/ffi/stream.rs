@@ -36,7 +36,7 @@ pub unsafe extern "C" fn cclStreamCreate(stream: *mut cclStream_t) -> cclResult_
     })
 }
 
-/// Waits until all that is in the stream is over.
+/// Waits until all that is in the stream now is over, whatever others add meanwhile.
 ///
 /// @return cclSuccess, or the first failure of an operation in the stream, from then on each time.
 #[unsafe(no_mangle)]

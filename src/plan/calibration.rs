@@ -255,8 +255,14 @@ impl Constants {
     /// The same, where what was measured of calls both ways is all that is known of those one way.
     pub(crate) fn one_way_as_both(self) -> Constants {
         Constants {
-            alone_one_way: self.alone,
-            crowded_one_way: self.crowded,
+            alone_one_way: Prices {
+                general: self.alone_one_way.general,
+                ..self.alone
+            },
+            crowded_one_way: Prices {
+                general: self.crowded_one_way.general,
+                ..self.crowded
+            },
             ..self
         }
     }

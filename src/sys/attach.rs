@@ -53,9 +53,14 @@ impl Seal {
     }
 }
 
-/// Whether others may still read this process's memory, as far as it knows: who changes its user or group is no longer dumpable.
+/// Whether others may still read this process's memory, as far as it knows: who changes its user or group is no longer dumpable,
+/// or by root alone, as `fs.suid_dumpable` says.
 pub(crate) fn is_dumpable() -> bool {
-    !matches!(process::dumpable_behavior(), Ok(DumpableBehavior::NotDumpable))
+    use DumpableBehavior::{DumpableReadableOnlyByRoot, NotDumpable};
+    !matches!(
+        process::dumpable_behavior(),
+        Ok(NotDumpable | DumpableReadableOnlyByRoot)
+    )
 }
 
 impl Holder {

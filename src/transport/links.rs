@@ -330,6 +330,7 @@ impl Links {
     /// Whether a peer reads messages that lie in `memory` there, or sends some that lie with itself; or takes them, if that
     /// counts as well.
     pub(crate) fn lend(&self, memory: [&Region<'_>; 2], by_taking: bool) -> bool {
+        let by_taking = by_taking && sys::attach::is_dumpable();
         let is_lent = |link: &AnyLink, body: &Region<'_>| match link.reach(body) {
             Reach::No => false,
             Reach::Taking => by_taking,

@@ -7,7 +7,7 @@ use crate::{
     transport::{Wires, links::Links},
     types::{Call, Cause, Error, Operation, Transfer},
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Something that stands still.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,15 +86,18 @@ pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> 
             return None;
         }
         let mut last = None;
+        let may_bring_more = |rank, since: Instant| links.may_bring_more(rank) && since.elapsed() < UNDER_WAY;
         for rank in (0..membership.ranks()).filter(|&rank| rank != membership.rank()) {
             match membership.peer(rank) {
                 // One that has not ended makes it none.
                 Peer::Alive => return None,
-                // What the last one had sent may still be on its way.
-                Peer::Left { since, .. } | Peer::Dead { since, .. } => last = last.max(Some((since, rank))),
+                // What one had sent may still be on its way: then that is the one to be told of.
+                Peer::Left { since, .. } | Peer::Dead { since, .. } => {
+                    last = last.max(Some((may_bring_more(rank, since), since, rank)));
+                }
             }
         }
-        gone(&last?.1)
+        gone(&last?.2)
     };
     waits_for
         .iter()

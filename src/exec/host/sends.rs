@@ -11,6 +11,7 @@ use crate::{
         schedule::{Slice, Step},
         verify::SendSite,
     },
+    sys::attach::is_dumpable,
     transport::{Header, Link, Reach, Ticket, Wires},
     types::Error,
 };
@@ -260,7 +261,7 @@ pub(super) fn route<'l, 'm, W: Wires>(
     if let Some((body, [may_be_taken, may_be_read])) = offer {
         let is_offered = match link.reach(&body) {
             Reach::No => false,
-            Reach::Taking => may_be_taken,
+            Reach::Taking => may_be_taken && is_dumpable(),
             Reach::Sending => true,
             Reach::Reading => may_be_read,
         };

@@ -21,7 +21,8 @@ const DATA: usize = CALL_LANES + 1;
 pub(super) const SHORT: usize = 8 << 10;
 /// Short messages that a rank may keep of another.
 pub(super) const KEPT: u32 = 64;
-/// After so many that it has handed on it tells the other, which goes on counting those before: 32 travel ahead whatever was told.
+/// After so many that it has handed on it tells the other, which goes on counting those before: 32 travel ahead whatever was told. (Where
+/// a link would have to be made for that, after twice as many.)
 const TOLD: u32 = 16;
 const _: () = assert!(KEPT - TOLD >= 32, "what `Communicator::send` promises");
 /// Bytes of a piece of a longer message.
@@ -85,13 +86,13 @@ impl Pair {
             && self.coming.is_empty())
     }
 
-    /// Whether all that is to be said to it is that short messages were handed on, of which it does not lack room yet: it announces one
-    /// then. No link is made for that, as its end may be near, or it may be stopped.
+    /// Whether all that is to be said to it is that some short messages were handed on, so few that 32 more travel ahead. No link is
+    /// made for that, as its end may be near, or it may be stopped.
     fn can_wait(&self) -> bool {
-        let lacks_room = |arrival: &Arrival| matches!(arrival.data, Kept::There(_));
+        let untold = self.answers.len() as u32 * TOLD;
         !self.has_begun()
             && (self.answers.iter()).all(|word| matches!(word, Word::Taken { .. }))
-            && !self.arrived.iter().any(lacks_room)
+            && untold + TOLD + 32 <= KEPT
     }
 
     /// Whether the other rank keeps another short message, as far as is known.

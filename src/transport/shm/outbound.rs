@@ -17,12 +17,7 @@ use super::{
 use crate::{
     mem::{Region, shared::Allocation},
     net::Parcel,
-    sys::{
-        attach::{Seal, is_dumpable},
-        cache::prefetch_to_write,
-        clock,
-        memfd::Shared,
-    },
+    sys::{attach::Seal, cache::prefetch_to_write, clock, memfd::Shared},
     transport::{Header, LANES, Reach, Ticket},
     types::Error,
 };
@@ -484,7 +479,7 @@ impl Outbound {
     pub(super) fn reach(&self, body: &Region<'_>) -> Reach {
         if self.reaches() & layout::SAME != 0 || self.handed.place(&self.segment, body).is_some() {
             Reach::Reading
-        } else if self.attaches() && self.is_better_taken() && is_dumpable() {
+        } else if self.attaches() && self.is_better_taken() {
             Reach::Taking
         } else {
             Reach::No
