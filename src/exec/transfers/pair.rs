@@ -24,7 +24,9 @@ pub(super) const KEPT: u32 = 64;
 /// After so many that it has handed on it tells the other, which goes on counting those before: 32 travel ahead whatever was told. (Where
 /// a link would have to be made for that, after twice as many.)
 const TOLD: u32 = 16;
-const _: () = assert!(KEPT - TOLD >= 32, "what `Communicator::send` promises");
+/// Short messages that travel ahead at least, as `Communicator::send` promises.
+const AHEAD: u32 = 32;
+const _: () = assert!(KEPT - TOLD >= AHEAD);
 /// Bytes of a piece of a longer message.
 const PIECE: usize = 32 << 10;
 /// The same where the receiver reads it where it lies, or it is sent from there.
@@ -86,13 +88,13 @@ impl Pair {
             && self.coming.is_empty())
     }
 
-    /// Whether all that is to be said to it is that some short messages were handed on, so few that 32 more travel ahead. No link is
+    /// Whether all that is to be said to it is that some short messages were handed on, so few that [`AHEAD`] more travel ahead. No link is
     /// made for that, as its end may be near, or it may be stopped.
     fn can_wait(&self) -> bool {
         let untold = self.answers.len() as u32 * TOLD;
         !self.has_begun()
             && (self.answers.iter()).all(|word| matches!(word, Word::Taken { .. }))
-            && untold + TOLD + 32 <= KEPT
+            && untold + TOLD + AHEAD <= KEPT
     }
 
     /// Whether the other rank keeps another short message, as far as is known.
