@@ -224,7 +224,7 @@ impl Plans {
                 rank,
                 read,
                 taken,
-                paged: paged_from(&load),
+                paged: paged_from(&load, machine),
             });
             let straight = begins.and_then(|begins| {
                 let grains = Grains::Cut { layout, begins };
@@ -384,15 +384,20 @@ const READ: usize = 16 << 10;
 /// Bytes of the shortest message of a call that goes by TCP without a copy in its sender's system.
 ///
 /// What the sender is spared makes the receiver's copy slower, which reads pages that it has not seen, and the sender waits until
-/// it hears that they came. So that is done where the sender has the most to do, and where all both send and receive as long as
-/// the buffers stay in the caches; never where the receiver has to add. Measured on 2 cores over the loopback interface, medians
-/// of 3, copied twice -> once, in us: broadcast of 2 ranks, 64 KiB 18 -> 22, 128 KiB 30 -> 30, 256 KiB 56 -> 43, 1 MiB 222 -> 141; all-gather of 512 KiB
-/// 183 -> 81, 16 MiB 3.2 -> 4.1 ms; all-to-all 256 KiB 40 -> 52, 1 MiB 175 -> 115, 16 MiB 3.5 -> 4.0 ms; reduce 64 KiB 17 -> 30, 16 MiB 3.6 -> 6.0 ms.
-fn paged_from(load: &Load) -> usize {
+/// it hears that they came: where ranks take turns on cores, and so little is under way that they could run ahead of each other from
+/// call to call, that costs more.
+///
+/// Measured on 2 cores of an AMD EPYC over the loopback interface, medians of 3, copied twice -> once, in us, with the cores near
+/// each other unless it says far: broadcast of 2 ranks, 256 KiB 57 -> 43, 1 MiB 574 -> 144; gather of 256 KiB 27 -> 31, far 75 -> 44, of 4
+/// MiB 354 -> 275; all-gather of 1 MiB 127 -> 117, 16 MiB 2400 -> 2100; reduce, far, 256 KiB 94 -> 58, 4 MiB 1530 -> 790; 4 ranks 1 MiB 1185 ->
+/// 458; reduce-scatter of 4 ranks, 512 KiB 476 -> 265, 2 MiB 2920 -> 930; all-reduce 3610 -> 2770; all-to-all 16 MiB of 2 and 4 ranks 0.98. Among 8
+/// ranks reduce of 128 KiB 88 -> 252, 256 KiB 212 -> 463, 512 KiB 2580 -> 832; among 12 118 -> 494, 2090 -> 1080, 2550 -> 1610.
+fn paged_from(load: &Load, machine: &Machine) -> usize {
     match load.collective.plain() {
-        Collective::Broadcast { .. } | Collective::Scatter { .. } => PAGED,
-        Collective::AllGather | Collective::AlltoAll if load.bytes() < STREAMED as f64 => MAX_MESSAGE,
-        _ => usize::MAX,
+        _ if machine.runs_ahead(load) => usize::MAX,
+        // Nobody has more to do than others, nor adds.
+        Collective::AllGather | Collective::AlltoAll => MAX_MESSAGE,
+        _ => PAGED,
     }
 }
 

@@ -13,7 +13,11 @@ impl Machine {
             return tile;
         }
         if self.tile == TileBytes::TCP {
-            return self.tile.with_peers((load.ranks - 1).div_ceil(4));
+            return match (self.takes_turns(load), self.runs_ahead(load)) {
+                (true, true) => TileBytes::ONE_SHORT,
+                (true, false) => TileBytes::ONE_LONG,
+                (false, _) => self.tile.with_peers((load.ranks - 1).div_ceil(4)),
+            };
         }
         if let (TileBytes::HOSTS, Some(groups)) = (self.tile, &self.groups) {
             let between_few = TileBytes::FEW_HOSTS.with_peers((groups.count() - 1).div_ceil(4));
@@ -37,6 +41,21 @@ impl Machine {
             }
             _ => self.tile,
         }
+    }
+
+    /// Whether ranks over TCP take turns on cores for so long that what the tiles are for others is too little for a turn.
+    fn takes_turns(&self, load: &Load) -> bool {
+        load.ranks > 2 * self.cores
+    }
+
+    /// Whether ranks that take turns do their parts of several calls over TCP in one turn: nothing comes back to those that send,
+    /// and what is under way fits the system's buffers.
+    pub(crate) fn runs_ahead(&self, load: &Load) -> bool {
+        let is_one_way = matches!(
+            load.collective.plain(),
+            Collective::Broadcast { .. } | Collective::Reduce { .. }
+        );
+        is_one_way && self.takes_turns(load) && load.bytes() * load.ranks as f64 <= RUNS_AHEAD
     }
 
     /// Whether ranks that share cores take the long messages of a call from each other's memory, so that none lies in slots and
@@ -107,6 +126,9 @@ impl Machine {
 /// Bytes of a vector whose reduction among ranks that share cores is better left to few rounds. Measured on 2 cores, chain and these,
 /// in us: 8 ranks, 256 KiB 30 and 120, 512 KiB 380 and 235; 4 ranks 21 and 35, 152 and 82.
 const LONG_REDUCE: f64 = 524_288.0;
+
+/// Bytes of a vector, times ranks that take turns: see [`Machine::runs_ahead`].
+const RUNS_AHEAD: f64 = 2_500_000.0;
 
 #[cfg(test)]
 mod tests {
