@@ -100,16 +100,12 @@ fn measured(rank: usize, ranks: usize) -> Tuning {
     match probe::shared_memory(PROBED) {
         Ok(calibration) => {
             let Constants {
-                call,
-                alone,
-                crowded,
-                reduced,
-                ..
+                call, alone, crowded, ..
             } = calibration.shm;
             info!(
                 rank,
                 ranks,
-                "init: probed in {:.1?}: a call {call:.0} ns, ranks with cores {alone:?}, without {crowded:?}, reduction {reduced:.3} ns a byte",
+                "init: probed in {:.1?}: a call {call:.0} ns, ranks with cores {alone:?}, without {crowded:?}",
                 began.elapsed()
             );
             Tuning {

@@ -641,7 +641,8 @@ mod tests {
         truth.shm.alone_one_way.message *= 3.0;
         truth.shm.crowded.general *= 200.0;
         truth.shm.far *= 2.0;
-        truth.shm.reduced *= 0.5;
+        truth.shm.alone.reduced *= 0.5;
+        truth.shm.crowded.reduced *= 0.5;
         let probes = probes(&truth);
         let mut found = Calibration::DEFAULT;
         found.shm = fit(&probes, "shm");

@@ -53,8 +53,6 @@ pub(crate) struct Constants {
     /// Both for calls whose bytes go one way, to a root or from it: nobody waits there for an answer, so that calls overlap.
     pub(crate) alone_one_way: Prices,
     pub(crate) crowded_one_way: Prices,
-    /// Adding a byte to others.
-    pub(crate) reduced: f64,
     /// Bytes of messages in flight that stay in a core's cache, and how many times as much a byte costs beyond.
     pub(crate) cache: f64,
     pub(crate) cold: f64,
@@ -74,6 +72,8 @@ pub(crate) struct Prices {
     pub(crate) cold_message: f64,
     /// Sending or receiving a byte.
     pub(crate) byte: f64,
+    /// Adding a byte to others.
+    pub(crate) reduced: f64,
     /// What a message costs more by the general executor.
     pub(crate) general: f64,
 }
@@ -126,10 +126,10 @@ impl Calibration {
                     message: 25.0,
                     cold_message: 25.0,
                     byte: 0.015,
+                    reduced: 0.014,
                     general: 1.0,
                 },
                 CROWDED,
-                0.014,
             )
         },
         tcp: Constants {
@@ -138,6 +138,7 @@ impl Calibration {
                 message: 3100.0,
                 cold_message: 3100.0,
                 byte: 0.135,
+                reduced: 0.15,
                 general: 3000.0,
             },
             cold: 1.8,
@@ -148,6 +149,7 @@ impl Calibration {
                     message: 1700.0,
                     cold_message: 1700.0,
                     byte: 0.16,
+                    reduced: 0.0375,
                     general: 1.0,
                 },
                 Prices {
@@ -155,9 +157,9 @@ impl Calibration {
                     message: 3500.0,
                     cold_message: 3500.0,
                     byte: 0.16,
+                    reduced: 0.15,
                     general: 300.0,
                 },
-                0.15,
             )
         },
     };
@@ -177,6 +179,7 @@ const CROWDED: Prices = Prices {
     message: 120.0,
     cold_message: 1000.0,
     byte: 0.03,
+    reduced: 0.014,
     general: 1.0,
 };
 
@@ -188,14 +191,13 @@ impl Default for Calibration {
 
 impl Constants {
     /// Where calls of all kinds cost the same.
-    const fn of(call: f64, alone: Prices, crowded: Prices, reduced: f64) -> Constants {
+    const fn of(call: f64, alone: Prices, crowded: Prices) -> Constants {
         Constants {
             call,
             alone,
             crowded,
             alone_one_way: alone,
             crowded_one_way: crowded,
-            reduced,
             cache: 1.25e6,
             cold: 2.5,
             far: 1.0,
@@ -203,14 +205,13 @@ impl Constants {
     }
 
     /// All of them, to be changed: those of [`Constants::FITTED`], and behind them others.
-    pub(crate) fn each(&mut self) -> [&mut f64; 25] {
+    pub(crate) fn each(&mut self) -> [&mut f64; 28] {
         let Constants {
             call,
             alone,
             crowded,
             alone_one_way,
             crowded_one_way,
-            reduced,
             cache,
             cold,
             far,
@@ -223,14 +224,17 @@ impl Constants {
             &mut crowded.round,
             &mut crowded.message,
             &mut crowded.byte,
-            reduced,
+            &mut alone.reduced,
+            &mut crowded.reduced,
             cold,
             &mut alone_one_way.round,
             &mut alone_one_way.message,
             &mut alone_one_way.byte,
+            &mut alone_one_way.reduced,
             &mut crowded_one_way.round,
             &mut crowded_one_way.message,
             &mut crowded_one_way.byte,
+            &mut crowded_one_way.reduced,
             &mut alone.general,
             &mut crowded.general,
             &mut alone_one_way.general,
@@ -246,11 +250,11 @@ impl Constants {
 
     /// Those of [`Constants::each`] that measurements of many calls tell.
     #[cfg(feature = "cli")]
-    pub(crate) const FITTED: std::ops::Range<usize> = 0..20;
+    pub(crate) const FITTED: std::ops::Range<usize> = 0..23;
 
     /// Those that a few calls tell of ranks with a core each, and of ranks with fewer.
     pub(crate) const ALONE: [usize; 5] = [0, 1, 2, 3, 7];
-    pub(crate) const CROWDED: [usize; 5] = [0, 4, 5, 6, 7];
+    pub(crate) const CROWDED: [usize; 5] = [0, 4, 5, 6, 8];
 
     /// The same, where what was measured of calls both ways is all that is known of those one way.
     pub(crate) fn one_way_as_both(self) -> Constants {

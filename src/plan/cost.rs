@@ -248,8 +248,6 @@ pub(crate) struct Machine {
     groups: Option<Groups>,
     /// What messages inside a group cost, if not as much as others: `costs` and `crowded`.
     inner: Option<[Costs; 2]>,
-    /// Adding a byte to others.
-    reduced: f64,
     /// What long messages cost where they are read where they lie.
     read: Option<Read>,
     /// By how many times more what a root sends costs it for each further rank on its core.
@@ -268,7 +266,6 @@ pub(crate) struct Machine {
 struct Read {
     costs: Costs,
     crowded: Costs,
-    reduced: f64,
 }
 
 impl Read {
@@ -282,6 +279,7 @@ struct Costs {
     message: f64,
     cold_message: f64,
     byte: f64,
+    reduced: f64,
     general: f64,
     /// A link to one more peer, which is made once, by its share of [`CALLS`].
     link: f64,
@@ -313,15 +311,16 @@ impl Machine {
                 message: 400.0,
                 cold_message: 400.0,
                 byte: 0.02,
+                reduced: 0.0002,
                 ..shared.costs
             },
             crowded: Costs {
                 message: 800.0,
                 cold_message: 1000.0,
                 byte: 0.02,
+                reduced: 0.0002,
                 ..shared.crowded
             },
-            reduced: 0.0002,
         };
         Machine {
             read: Some(read),
@@ -344,13 +343,20 @@ impl Machine {
     /// round some do, and the others wait for them.
     pub(crate) fn of_hosts(cores: usize, groups: Groups, calibration: &Calibration) -> Self {
         let inside = Machine::of_shared_memory(cores, calibration);
+        let between = Machine::of_tcp(cores, calibration).with_groups(groups);
+        let adds = |costs: Costs| Costs {
+            reduced: inside.costs.reduced,
+            ..costs
+        };
         Machine {
             inner: Some([inside.costs, inside.crowded]),
-            reduced: inside.reduced,
+            costs: adds(between.costs),
+            crowded: adds(between.crowded),
+            one_way: between.one_way.map(adds),
             root_waits: 0.0,
             tile: TileBytes::HOSTS,
             exchanged_tile: TileBytes::HOSTS,
-            ..Machine::of_tcp(cores, calibration).with_groups(groups)
+            ..between
         }
     }
 
@@ -383,6 +389,7 @@ impl Machine {
             message: prices.message,
             cold_message: prices.cold_message,
             byte: prices.byte,
+            reduced: prices.reduced,
             general: prices.general,
             link,
             shares,
@@ -402,7 +409,6 @@ impl Machine {
             ],
             groups: None,
             inner: None,
-            reduced: constants.reduced,
             read: None,
             root_waits: 0.0,
             cache: constants.cache,
@@ -505,9 +511,9 @@ impl Machine {
     fn spent(&self, load: &Load, counts: &Counts, [costs, crowded]: [&Costs; 2]) -> Parts {
         let ranks = load.ranks;
         let read = self.read.as_ref().filter(|_| counts.message >= Read::LEAST);
-        let (costs, crowded, reduced) = match read {
-            Some(read) => (&read.costs, &read.crowded, read.reduced),
-            None => (costs, crowded, self.reduced),
+        let (costs, crowded) = match read {
+            Some(read) => (&read.costs, &read.crowded),
+            None => (costs, crowded),
         };
         let ranks_a_core = (ranks as f64 / self.cores as f64).max(1.0);
         let costs = if ranks > self.cores { crowded } else { costs };
@@ -546,7 +552,7 @@ impl Machine {
                 latency: 0.0,
                 messages: work.messages * message / cores,
                 bytes: (work.bytes - spared) * byte / cores,
-                reduction: work.reduced * reduced / cores,
+                reduction: work.reduced * costs.reduced / cores,
             }
         };
         // What the busiest rank has of a core.
