@@ -84,6 +84,13 @@ fn operations_go_on_in_a_stream_of_the_device() {
         assert_eq!(host(sum.as_ptr(), LEN), expected);
         assert_eq!(host(recv.as_ptr(), LEN), all((me + 2) % 3));
 
+        // What a rank has no part of stays as it is.
+        let root = Collective::Reduce { root: 1 };
+        on.collective(root, [Some(send), Some(recv)], what).unwrap();
+        cuda!(cuStreamSynchronize(raw => *mut c_void));
+        let reduced = if me == 1 { expected } else { all((me + 2) % 3) };
+        assert_eq!(host(recv.as_ptr(), LEN), reduced);
+
         let too_long = (LEN + 1, DType::Float32, Op::Sum);
         let refused = on.collective(Collective::AllReduce, [Some(send), Some(recv)], too_long);
         assert!(refused.unwrap_err().to_string().contains("send buffer has"));

@@ -30,6 +30,8 @@ use std::{
     ops::Range,
     ptr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
 };
 
 /// Operations on memory of a CUDA device: see [`Communicator::on_cuda`].
@@ -80,6 +82,10 @@ impl OnCuda<'_> {
         let what = (count, dtype, op.into());
         let device = self.device([("send", memory[0]), ("receive", memory[1])])?;
         self.comm.check_on(device, collective, memory, what)?;
+        // What the rank has no part of stays as it is.
+        let held = self.comm.held(collective, count, dtype)?;
+        let [input, output] = [held.input.is_empty(), held.output.is_empty()];
+        let memory = [memory[0].filter(|_| !input), memory[1].filter(|_| !output)];
         self.comm
             .end_on(self.comm.collective_on(device, collective, memory, what)?)
     }
@@ -186,6 +192,11 @@ impl InStreams {
         let mut all = self.all();
         all.retain(|(_, is_awaited)| is_awaited());
         all.push((device, Box::new(is_awaited)));
+    }
+
+    /// Whether some have not begun.
+    fn are_awaited(&self) -> bool {
+        self.all().iter().any(|(_, is_awaited)| is_awaited())
     }
 
     /// Why one of them will never begin, if the driver says so.
@@ -502,8 +513,12 @@ impl Communicator {
         if let Some(cause) = self.failure() {
             return Err(Error::Closed(cause));
         }
-        let current = device.enter()?;
-        let capture = current.capture(device.stream)?;
+        // Where something has broken the context, it has all that is under way there as well.
+        let entered = device.enter().and_then(|current| {
+            let capture = current.capture(device.stream)?;
+            Ok((current, capture))
+        });
+        let (current, capture) = entered.inspect_err(|_| self.check_streams())?;
         if capture.is_none() {
             // The other ranks count on the operation.
             queues::settle(device.driver, &current, device.context, device.stream)
@@ -591,6 +606,16 @@ impl Communicator {
                 rank: self.rank() as u32,
                 what: error.to_string(),
             });
+        }
+    }
+
+    /// Waits until the streams have come to all operations, or one never will, which ends all that is under way.
+    pub(super) fn await_streams(&self) {
+        let mut nap = NAPS[0];
+        while self.in_streams.are_awaited() && self.failure().is_none() {
+            self.check_streams();
+            thread::sleep(nap);
+            nap = (2 * nap).min(NAPS[1]);
         }
     }
 
@@ -697,3 +722,5 @@ impl Moved {
 
 /// Outputs begin with a line of the caches.
 const LINE: usize = 64;
+/// How long streams are left alone by who waits for them to begin: at first, and at most.
+const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(20)];

@@ -91,7 +91,6 @@ impl Windows {
             let flags = flags.map_or_else(|| take_flags(comm, &window), Ok);
             Ok((window, flags.map_err(in_a_line)?))
         });
-        // Where one rank cannot, all windows stay, unused: who knows what the driver does with them.
         match agreed(comm, tried)? {
             Ok((window, flags)) => {
                 let how = match window.is_together() {
@@ -162,13 +161,17 @@ fn in_a_line(error: Error) -> String {
     error.to_string()
 }
 
-/// What this rank has, if all ranks have it.
-fn agreed<T>(comm: &Communicator, mine: Result<T, String>) -> Result<Result<T, String>> {
+/// What this rank has, its window first, if all ranks have it. Else the window is a later communicator's: nobody reads any more what was
+/// written there to be tried.
+fn agreed<T>(comm: &Communicator, mine: Result<(Window, T), String>) -> Result<Result<(Window, T), String>> {
     let mut all = vec![0; comm.ranks()];
     comm.all_gather(&[u8::from(mine.is_ok())], &mut all)?;
     let without = all.iter().position(|there| *there == 0);
     Ok(match (mine, without) {
-        (Ok(_), Some(rank)) => Err(format!("rank {rank} cannot use the windows of all")),
+        (Ok((mut window, _)), Some(rank)) => {
+            window.give_back();
+            Err(format!("rank {rank} cannot use the windows of all"))
+        }
         (mine, _) => mine,
     })
 }

@@ -370,7 +370,7 @@ impl Communicator {
     /// The failure that closed the communicator, if one did.
     pub fn finalize(&self) -> Result<()> {
         #[cfg(feature = "cuda")]
-        self.check_streams();
+        self.await_streams();
         self.engine.finalize()?;
         self.engine
             .closed()
@@ -442,7 +442,7 @@ impl Drop for Communicator {
         }
         let began = Instant::now();
         #[cfg(feature = "cuda")]
-        self.check_streams();
+        self.await_streams();
         self.engine.drain();
         #[cfg(feature = "cuda")]
         if let Some(mut windows) = self.windows.take() {

@@ -200,6 +200,8 @@ impl Driver {
         match (result, kind) {
             (SUCCESS, DEVICE_MEMORY | UNIFIED_MEMORY) if device >= 0 => Ok(Place::Device(device)),
             (SUCCESS, _) => Ok(Place::Host),
+            // Where the driver has not begun, or has no device, there is no memory of one.
+            (NOT_INITIALIZED | DEINITIALIZED | NO_DEVICE, _) => Ok(Place::Host),
             _ if attach::is_mapped(at) => Ok(Place::Host),
             _ => Err(self.failed("cuPointerGetAttributes", result)),
         }
@@ -485,16 +487,18 @@ impl Current<'_> {
     }
 
     /// Checks that `stream` goes on, or is through. One that its caller has destroyed meanwhile does, and so does one of which
-    /// nothing can be said while it is captured.
+    /// nothing can be said while it is captured: a question would end the capture.
     ///
     /// # Errors
     /// [`Error::Cuda`] if it never will.
     pub(crate) fn check_stream(&self, stream: Stream) -> Result<()> {
+        if let Ok(Some(_)) | Err(Error::Usage { .. }) = self.capture(stream) {
+            return Ok(());
+        }
         // SAFETY: it takes a stream that is one.
         match unsafe { (self.driver.symbols.stream_query)(stream.0) } {
-            NOT_READY | INVALID_HANDLE | CAPTURE_UNSUPPORTED | CAPTURE_INVALIDATED | CAPTURE_IMPLICIT => {
-                Ok(())
-            }
+            NOT_READY | INVALID_HANDLE | CONTEXT_IS_DESTROYED | CAPTURE_UNSUPPORTED | CAPTURE_INVALIDATED
+            | CAPTURE_IMPLICIT => Ok(()),
             result => self.driver.checked("cuStreamQuery", result),
         }
     }
@@ -737,6 +741,10 @@ fn in_sysfs(address: &str) -> Option<CString> {
 }
 
 const SUCCESS: c_int = 0;
+const NOT_INITIALIZED: c_int = 3;
+const DEINITIALIZED: c_int = 4;
+const NO_DEVICE: c_int = 100;
+const CONTEXT_IS_DESTROYED: c_int = 709;
 const NOT_READY: c_int = 600;
 const INVALID_HANDLE: c_int = 400;
 const CAPTURE_UNSUPPORTED: c_int = 900;

@@ -31,6 +31,7 @@
 use super::{
     driver::{Capture, Current, OnFlag, Stream},
     kernels::args::Meeting,
+    staging,
 };
 use crate::{
     mem::Region,
@@ -128,7 +129,7 @@ impl Flags {
         board: Option<OwnedFd>,
     ) -> Result<(Self, OwnedFd)> {
         assert!(ranks <= MOST_RANKS, "more ranks than there are slots for");
-        if nothing_waits() {
+        if staging::nothing_waits() {
             let boards = std::mem::take(&mut *retired());
             boards.iter().for_each(|board| current.unpin(all(board)));
         }

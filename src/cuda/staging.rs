@@ -194,7 +194,19 @@ impl fmt::Debug for Staging {
     }
 }
 
+/// Whether no stream of this process waits for an operation, so that memory may be unpinned.
+pub(super) fn nothing_waits() -> bool {
+    kept().nothing_waits(|_| true)
+}
+
 impl Kept {
+    /// The driver unpins no memory before all streams of a context are through, those of other ranks of this process too, which may
+    /// wait for what comes next.
+    fn nothing_waits(&self, is_there: impl Fn(&Memory) -> bool) -> bool {
+        let is_quiet = |memory: &Memory| !is_there(memory) || memory.is_free();
+        self.taken == 0 && self.idle.iter().all(is_quiet) && flags::nothing_waits()
+    }
+
     /// The least of what is idle in a context and has so many bytes. If there is none, and much else, gives that back.
     fn find(&mut self, current: &Current<'_>, context: u64, bytes: usize) -> Option<Memory> {
         let is_here = |memory: &Memory| memory.context == context;
@@ -210,10 +222,7 @@ impl Kept {
         }
         let here = self.idle.iter().filter(|memory| is_here(memory));
         let mut bytes = bytes + here.map(Memory::len).sum::<usize>();
-        // The driver unpins no memory before all streams of a context are through, those of other ranks of this process too, which may
-        // wait for this operation.
-        let is_quiet = |memory: &Memory| !is_here(memory) || memory.is_free();
-        let nothing_waits = self.taken == 0 && self.idle.iter().all(is_quiet) && flags::nothing_waits();
+        let nothing_waits = self.nothing_waits(is_here);
         while nothing_waits
             && bytes > MOST_KEPT
             && let Some(at) = self.idle.iter().rposition(is_here)

@@ -207,6 +207,32 @@ static void broken_and_left(cclUniqueId id, int ranks, int me) {
     leave(&k);
 }
 
+static void *breaks(void *unused) {
+    usleep(100000);
+    fakeBreak(CUDA_ERROR_ILLEGAL_ADDRESS);
+    return unused;
+}
+
+/* And if the device breaks only when rank 0 is about to leave. */
+static void broken_while_leaving(cclUniqueId id, int ranks, int me) {
+    Rank k = join_all(id, ranks, me);
+    int32_t *data = filled(me, 1000);
+    pthread_t later;
+    if (me == 0) {
+        gate(k.stream);
+    }
+    BEGUN(cclRemoteError, cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
+    if (me == 0) {
+        CHECK(pthread_create(&later, NULL, breaks, NULL) == 0);
+        OK(cclCommDestroy(k.comm));
+        CHECK(pthread_join(later, NULL) == 0);
+        return;
+    }
+    CU(cuStreamSynchronize(k.stream));
+    EXPECT(cclRemoteError, state(k.comm));
+    leave(&k);
+}
+
 /* Ranks whose calls differ are told so, and their streams go on. */
 static void different(cclUniqueId id, int ranks, int me) {
     Rank k = join(id, ranks, me);
@@ -271,7 +297,7 @@ static void unmade(cclUniqueId id, int ranks, int me) {
 int main(void) {
     direct = is_direct();
     int failed = run_ranks(2, refused) + run_ranks(2, aborted) + run_ranks(2, late) + run_ranks(2, broken) +
-                 run_ranks(2, broken_and_left) + run_ranks(2, different);
+                 run_ranks(2, broken_and_left) + run_ranks(2, broken_while_leaving) + run_ranks(2, different);
     if (direct) {
         failed += run_ranks(2, elsewhere);
         for (turn = 0; turn < 2; turn++) {
