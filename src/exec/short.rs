@@ -143,7 +143,9 @@ impl Short {
                 .map(|leg| (&leg.sources[..], &leg.sends[..], &mut leg.room)),
         );
         for leg in legs.iter_mut().filter(|leg| leg.room == Where::Open) {
-            leg.kind = Kind::Narrow;
+            if !matches!(leg.kind, Kind::Wide) {
+                leg.kind = Kind::Narrow;
+            }
         }
         find_exchanges(&mut legs);
         Some(Short {

@@ -88,6 +88,9 @@ impl<T: Layout> Shared<T> {
         // A forked child that went on writing to our lanes would break them for the peer.
         // SAFETY: the range is the mapping just made, which `shared` owns; the advice does not change its contents.
         unsafe { mm::madvise(base, size_of::<T>(), Advice::LinuxDontFork)? };
+        // Most of it is never touched, and must not be there because a part is. Kernels without huge pages know no such advice.
+        // SAFETY: as above.
+        let _ = unsafe { mm::madvise(base, size_of::<T>(), Advice::LinuxNoHugepage) };
         Ok(shared)
     }
 }

@@ -205,7 +205,8 @@ impl Run {
                 break;
             }
         }
-        if done {
+        // Another thread may go on.
+        if done || moved {
             work.settle();
         }
         if !moved {

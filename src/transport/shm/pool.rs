@@ -539,6 +539,8 @@ impl Lease {
             return;
         };
         let mut unread = std::mem::take(&mut *self.unread());
+        // The first place is leased first: it says whether any is.
+        self.next.store(0, Relaxed);
         pool.give_back(self.chunks.iter().filter_map(|leased| {
             let chunk = leased.chunk()?;
             leased.chunk.store(0, Relaxed);
