@@ -484,6 +484,10 @@ fn simulate_tells_how_long_calls_take() {
         ),
         (&["simulate", "allreduce", "1G", "--tile", "0"], "at least 1 byte"),
         (
+            &["plan", &file, "allreduce", "1G", "--local-bandwidth", "100"],
+            "--local-bandwidth goes without a file",
+        ),
+        (
             &["simulate", "allreduce", "1G", "--link-bandwidth", "0"],
             "a number above 0",
         ),
@@ -494,6 +498,37 @@ fn simulate_tells_how_long_calls_take() {
             status == wanted && told.contains(wrong),
             "{words:?}: {status} {told}"
         );
+    }
+}
+
+/// A file that joins several hosts says how many there are, and what joins them.
+#[test]
+fn hosts_are_added_where_the_file_has_them() {
+    let file = format!("{DATA}/own/slurm-4hosts.conf");
+    let call = [
+        "simulate",
+        "allreduce",
+        "1G",
+        "--topo",
+        &file,
+        "--algorithm",
+        "ring",
+    ];
+    let with = |words: &[&'static str]| [&call[..], words].concat();
+    let told = prints(&with(&["--hosts", "2", "--add-hosts", "2"]));
+    let row = told.lines().find(|line| line.starts_with("ring ")).unwrap();
+    assert!(row.ends_with(" 1.50"), "{told}");
+    for (words, wanted) in [
+        (&["--add-hosts", "4"][..], "8 hosts of a file that joins 4"),
+        (
+            &["--fabric", "tree:1:1"],
+            "--fabric is for hosts that are alike: the file says what joins its 4",
+        ),
+        (&["--oversubscription", "8"], "--oversubscription is for hosts"),
+        (&["--link-latency", "1e9"], "--link-latency is for hosts"),
+    ] {
+        let (status, line) = fails(&with(words));
+        assert!(status == 1 && line.contains(wanted), "{words:?}: {line}");
     }
 }
 
@@ -621,6 +656,16 @@ fn draw_writes_a_file_or_says_why_not() {
             &["draw", &file, "--hosts", "2", "-o", "-"],
             "--what rings, trees or timeline",
         ),
+        (
+            2,
+            &["draw", &file, "--what", "rings", "--fail", "host0", "-o", "-"],
+            "--fail is a timeline's: --what timeline",
+        ),
+        (
+            2,
+            &["draw", &file, "--ranks-per-host", "3", "-o", "-"],
+            "--ranks-per-host is a timeline's",
+        ),
         (2, &chain, "chain does not do allreduce"),
         (1, &["draw", &slurm, "--what", "rings", "-o", "-"], "ring"),
         (
@@ -684,6 +729,7 @@ fn verify_proves_schedules_and_files_or_tells_what_is_wrong() {
     assert!(told.contains(&wanted) && told.ends_with("NOT proved\n"), "{told}");
 
     let topology = format!("{DATA}/nccl-xml/aws-p4d-24xl-topo.xml");
+    let ring = format!("{data}/own/ring-allreduce-4.xml");
     for (words, wanted) in [
         (&["allreduce"][..], "allreduce among how many ranks? --ranks N"),
         (
@@ -702,12 +748,20 @@ fn verify_proves_schedules_and_files_or_tells_what_is_wrong() {
             &["nothing", "--ranks", "4"],
             "--ranks goes with a collective: nothing is none",
         ),
+        (
+            &[&ring, "--root", "3"],
+            "ring-allreduce-4.xml: allreduce has no root",
+        ),
+        (
+            &["gather", "--ranks", "5000"],
+            "are not proved: the ranks' schedules differ",
+        ),
         (&[&topology], "an element \"system\"; wanted an algo of MSCCL"),
         (&["/nowhere/at-all"], "No such file"),
     ] {
         let words: Vec<_> = ["verify"].iter().chain(words).copied().collect();
         let (status, line) = fails(&words);
-        let is_read = ["an element", "No such file"]
+        let is_read = ["an element", "No such file", "ring-allreduce", "are not proved"]
             .iter()
             .any(|of| wanted.starts_with(of));
         assert_eq!(status, if is_read { 1 } else { 2 }, "{words:?}: {line}");

@@ -87,7 +87,7 @@ fn told(choice: &Choice, reasons: &Reasons, flips: &[Flip]) -> String {
         let slower = candidate.spent.time / choice.candidates[0].spent.time;
         let _ = writeln!(
             text,
-            "  {:<14}{:>4} channels  tile {:>10.0}  {:>12.2} us  {:>8.2} GB/s  {slower:.2} times the best",
+            "  {:<13} {:>4} channels  tile {:>10.0}  {:>12.2} us  {:>8.2} GB/s  {slower:.2} times the best",
             candidate.algorithm,
             candidate.channels,
             candidate.tile,
@@ -98,7 +98,7 @@ fn told(choice: &Choice, reasons: &Reasons, flips: &[Flip]) -> String {
     for rejected in &choice.rejected {
         let _ = writeln!(
             text,
-            "  {:<14}{:>4} channels  left out: {}",
+            "  {:<13} {:>4} channels  left out: {}",
             rejected.algorithm, rejected.channels, rejected.why
         );
     }

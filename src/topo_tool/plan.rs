@@ -13,6 +13,11 @@ use std::process::ExitCode;
 
 /// A call on a machine.
 #[derive(Debug, clap::Args)]
+#[command(
+    mut_arg("local_bandwidth", |arg| arg.hide(true)),
+    mut_arg("channels", |arg| arg.help("Copies of the schedule that share the vector, each of which goes another way in and out of hosts [default: the best]")),
+    mut_arg("tile", |arg| arg.help("Bytes of the longest message [default: the best]")),
+)]
 pub(super) struct Plan {
     /// What each host is like, or hosts and the switches that join them: a file, - or live
     file: PathBuf,
@@ -49,7 +54,7 @@ impl Plan {
 
     /// Whether there is such a call.
     pub(super) fn check(&self) -> Result<(), String> {
-        self.options.check(self.operation)
+        self.options.check(self.operation, true)
     }
 
     pub(super) fn site(&self) -> Result<Site, String> {

@@ -47,31 +47,31 @@ pub(super) struct Options {
     /// Hosts [default: all of a file that joins several, else 2]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(super) hosts: Option<usize>,
-    /// Ranks of a host [default: its GPUs, else 1 for each NUMA node, else 8]
+    /// Ranks of a host [default: its GPUs, else 1 for each NUMA node, else 8, or 1 where a file joins several]
     #[arg(long, value_name = "K", value_parser = ranks_of_a_host)]
     ranks_per_host: Option<usize>,
     /// What joins hosts that are alike: switch, or tree:H (H hosts on a leaf switch, all leaves on one spine), or tree:H:L (L
-    /// leaves in a pod, all pods on one core)
-    #[arg(long, default_value = "switch", value_parser = fabric)]
-    fabric: Fabric,
-    /// How many times as much comes from below a switch as goes up from it
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = above_zero)]
-    oversubscription: f64,
+    /// leaves in a pod, all pods on one core); not of a file that joins several [default: switch]
+    #[arg(long, value_parser = fabric)]
+    fabric: Option<Fabric>,
+    /// How many times as much comes from below such a switch as goes up from it [default: 1]
+    #[arg(long, value_name = "FACTOR", value_parser = above_zero)]
+    oversubscription: Option<f64>,
     /// GB/s of each adapter's link, one way [default: the file's, else 50]
     #[arg(long, value_name = "GB/S", value_parser = above_zero)]
     link_bandwidth: Option<f64>,
-    /// Nanoseconds of a link between hosts and switches
-    #[arg(long, value_name = "NS", default_value_t = 500.0, value_parser = a_time)]
-    link_latency: f64,
-    /// GB/s between the ranks of a host, without a file
-    #[arg(long, value_name = "GB/S", default_value_t = 400.0, value_parser = above_zero)]
-    local_bandwidth: f64,
-    /// Nanoseconds of a sender's time for each message
-    #[arg(long, value_name = "NS", default_value_t = Constants::USUAL.overhead_ns, value_parser = a_time)]
-    overhead: f64,
-    /// Messages that a lane holds until they are taken
-    #[arg(long, value_name = "N", default_value_t = Constants::USUAL.slots, value_parser = at_least_one)]
-    slots: usize,
+    /// Nanoseconds of a link between hosts and such switches [default: 500]
+    #[arg(long, value_name = "NS", value_parser = a_time)]
+    link_latency: Option<f64>,
+    /// GB/s between the ranks of a host, without a file [default: 400]
+    #[arg(long, value_name = "GB/S", value_parser = above_zero)]
+    local_bandwidth: Option<f64>,
+    /// Nanoseconds of a sender's time for each message [default: 500]
+    #[arg(long, value_name = "NS", value_parser = a_time)]
+    overhead: Option<f64>,
+    /// Messages that a lane holds until they are taken [default: 4]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    slots: Option<usize>,
     /// The algorithm [default: all that can, and the best]
     #[arg(long, value_name = "NAME", value_parser = algorithm)]
     algorithm: Option<&'static Algorithm>,
@@ -82,16 +82,16 @@ pub(super) struct Options {
     /// Bytes of the longest message [default: 1M, or a 256th of the vector if that is more]
     #[arg(long, value_name = "BYTES", value_parser = tile)]
     tile: Option<u64>,
-    /// Tiles in flight
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = at_least_one)]
-    in_flight: usize,
+    /// Tiles in flight [default: 4]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    in_flight: Option<usize>,
     /// What if an edge carried only so much of what it does: host3/nic0 out=0.5. Names are those of the busiest edges
     #[arg(long, value_name = "EDGE=SHARE", value_parser = share)]
     degrade: Vec<(String, f64)>,
     /// What if a host (host3), its adapter or an edge (host3/NAME) were not there
     #[arg(long, value_name = "NAME")]
     fail: Vec<String>,
-    /// What if there were more hosts
+    /// What if there were more hosts; a file that joins several has to have them
     #[arg(long, value_name = "N", default_value_t = 0)]
     add_hosts: usize,
 }
@@ -207,6 +207,12 @@ fn share(text: &str) -> Result<(String, f64), String> {
     ))
 }
 
+/// The options that were given.
+fn said<const N: usize>(options: [(&'static str, bool); N]) -> impl Iterator<Item = &'static str> {
+    let given = options.into_iter().filter(|(_, is_given)| *is_given);
+    given.map(|(option, _)| option)
+}
+
 /// What an algorithm came to, and what it comes to after the changes.
 pub(super) struct Row {
     pub(super) algorithm: &'static Algorithm,
@@ -223,7 +229,7 @@ impl Simulate {
 
     /// Whether there is such a call.
     pub(super) fn check(&self) -> Result<(), String> {
-        self.options.check(self.operation)
+        self.options.check(self.operation, self.topo.is_some())
     }
 
     pub(super) fn run(&self) -> Result<(String, ExitCode), String> {
@@ -295,7 +301,7 @@ impl Simulate {
             text.push('\n');
         }
         for (name, why) in left_out {
-            let _ = writeln!(text, "{name:<14}left out: {why}");
+            let _ = writeln!(text, "{name:<13} left out: {why}");
         }
         let best = &rows[0];
         let report = best.after.as_ref().unwrap_or(&best.report);
@@ -410,18 +416,57 @@ impl Options {
             algorithms: self.algorithms(operation)?,
             channels: self.channels.map(usize::from),
             tile: self.tile.map(|tile| tile as f64),
-            in_flight: self.in_flight,
-            constants: Constants {
-                overhead_ns: self.overhead,
-                slots: self.slots,
-                ..Constants::USUAL
-            },
+            in_flight: self.in_flight(),
+            constants: self.constants(),
         })
     }
 
-    /// Whether the algorithm that is asked for can do a collective.
-    pub(super) fn check(&self, operation: Collective) -> Result<(), String> {
+    fn in_flight(&self) -> usize {
+        self.in_flight.unwrap_or(4)
+    }
+
+    fn constants(&self) -> Constants {
+        Constants {
+            overhead_ns: self.overhead.unwrap_or(Constants::USUAL.overhead_ns),
+            slots: self.slots.unwrap_or(Constants::USUAL.slots),
+            ..Constants::USUAL
+        }
+    }
+
+    /// Whether the algorithm that is asked for can do a collective, and all that is said of the network counts.
+    pub(super) fn check(&self, operation: Collective, has_file: bool) -> Result<(), String> {
+        if has_file && self.local_bandwidth.is_some() {
+            return Err("--local-bandwidth goes without a file, which says it".to_owned());
+        }
         self.algorithms(operation).map(drop)
+    }
+
+    /// The options that say what joins hosts.
+    fn fabric_said(&self) -> impl Iterator<Item = &'static str> {
+        said([
+            ("--fabric", self.fabric.is_some()),
+            ("--oversubscription", self.oversubscription.is_some()),
+            ("--link-latency", self.link_latency.is_some()),
+        ])
+    }
+
+    /// The options that were given and mean nothing where no call is simulated.
+    pub(super) fn call_said(&self) -> impl Iterator<Item = &'static str> {
+        let of_call = said([
+            ("--ranks-per-host", self.ranks_per_host.is_some()),
+            ("--link-bandwidth", self.link_bandwidth.is_some()),
+            ("--local-bandwidth", self.local_bandwidth.is_some()),
+            ("--overhead", self.overhead.is_some()),
+            ("--slots", self.slots.is_some()),
+            ("--algorithm", self.algorithm.is_some()),
+            ("--channels", self.channels.is_some()),
+            ("--tile", self.tile.is_some()),
+            ("--in-flight", self.in_flight.is_some()),
+            ("--degrade", !self.degrade.is_empty()),
+            ("--fail", !self.fail.is_empty()),
+            ("--add-hosts", self.add_hosts > 0),
+        ]);
+        self.fabric_said().chain(of_call)
     }
 
     fn has_changes(&self) -> bool {
@@ -448,12 +493,18 @@ impl Options {
         let devices = [count(&[NodeKind::Gpu, NodeKind::Npu]), count(&[NodeKind::Numa])];
         let devices = devices.into_iter().find(|&devices| devices > 0);
         if let Some(graph) = graph.filter(|_| joined > 1) {
+            if let Some(option) = self.fabric_said().next() {
+                return Err(format!(
+                    "{option} is for hosts that are alike: the file says what joins its {joined}"
+                ));
+            }
             let ranks = self
                 .ranks_per_host
                 .or(devices.map(|devices| devices.div_ceil(joined)))
                 .unwrap_or(1);
-            let hosts = self.hosts.map(|hosts| hosts.saturating_add(more));
-            let network = Network::whole(graph.clone(), hosts, ranks, limits).and_then(Network::numbered);
+            let hosts = self.hosts.unwrap_or(joined).saturating_add(more);
+            let network =
+                Network::whole(graph.clone(), Some(hosts), ranks, limits).and_then(Network::numbered);
             return network.map_err(|error| error.to_string());
         }
         let ranks = self.ranks_per_host.or(devices).unwrap_or(8);
@@ -471,12 +522,12 @@ impl Options {
         }
         let host = match graph {
             Some(graph) => Host::new(graph.clone(), ranks, limits),
-            None => Host::uniform(ranks, self.local_bandwidth * 1e9, 400, limits),
+            None => Host::uniform(ranks, self.local_bandwidth.unwrap_or(400.0) * 1e9, 400, limits),
         };
         let fabric = Fabric {
-            oversubscription: self.oversubscription,
-            latency_ns: self.link_latency,
-            ..self.fabric
+            oversubscription: self.oversubscription.unwrap_or(1.0),
+            latency_ns: self.link_latency.unwrap_or(500.0),
+            ..self.fabric.unwrap_or(Fabric::switch(0.0))
         };
         let network = Network::cluster(host, hosts, fabric).numbered();
         network.map_err(|error| error.to_string())
@@ -521,12 +572,8 @@ impl Options {
             bytes: asked.bytes as f64,
             channels,
             tile: tile as f64,
-            in_flight: self.in_flight,
-            constants: Constants {
-                overhead_ns: self.overhead,
-                slots: self.slots,
-                ..Constants::USUAL
-            },
+            in_flight: self.in_flight(),
+            constants: self.constants(),
             effort: Effort {
                 folds: !asked.is_unfolded,
                 cuts: !asked.is_unfolded,

@@ -31,6 +31,10 @@ use std::process::ExitCode;
 
 /// What to draw of which machine.
 #[derive(Debug, clap::Args)]
+#[command(
+    mut_arg("local_bandwidth", |arg| arg.hide(true)),
+    mut_arg("hosts", |arg| arg.help("Hosts [default: of a timeline all of a file that joins several, else 2; of rings and trees 1]")),
+)]
 pub(super) struct Draw {
     /// A file, - or live
     file: PathBuf,
@@ -71,11 +75,16 @@ impl Draw {
         if self.what != What::Timeline && (self.op.is_some() || self.bytes.is_some()) {
             return Err("--op and --bytes are a timeline's: --what timeline".to_owned());
         }
+        if self.what != What::Timeline
+            && let Some(option) = self.options.call_said().next()
+        {
+            return Err(format!("{option} is a timeline's: --what timeline"));
+        }
         if self.what == What::Graph && self.options.hosts.is_some() {
             return Err("--hosts goes with --what rings, trees or timeline".to_owned());
         }
         match self.what {
-            What::Timeline => self.options.check(self.operation()),
+            What::Timeline => self.options.check(self.operation(), true),
             What::Graph | What::Rings | What::Trees => Ok(()),
         }
     }

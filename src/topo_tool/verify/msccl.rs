@@ -19,9 +19,16 @@ pub(super) struct Asked<'a> {
 
 impl Asked<'_> {
     /// Proves it. The status is 1 if there is a flaw.
+    ///
+    /// # Errors
+    /// If it cannot be read, or has no root where one is asked for.
     pub(super) fn tell(&self) -> Result<(String, ExitCode), String> {
         let (xml, name) = text(self.file, read::BYTES as u64, "algorithm of MSCCL's")?;
         let reading = read::read(&xml, &name, self.root).map_err(|flaw| plain(&flaw.to_string()))?;
+        let collective = reading.program.collective;
+        if self.root != 0 && collective.root().is_none() {
+            return Err(format!("{name}: {} has no root", collective.name()));
+        }
         let slots = self.slots.unwrap_or(reading.program.protocol.slots());
         let verdict = prove(&reading, slots);
         let mut text = about(&reading, &name);

@@ -29,16 +29,25 @@ const MOST_GRAINS: usize = 1 << 23;
 
 impl Asked {
     /// Proves them. The status is 1 if there is a flaw.
+    ///
+    /// # Errors
+    /// If all are left out.
     pub(super) fn tell(&self) -> Result<(String, ExitCode), String> {
         let algorithms = self.algorithms()?;
         let verdicts: Vec<_> = algorithms.iter().map(|one| (*one, self.prove(one))).collect();
-        if let [(one, Verdict::LeftOut(why))] = verdicts.as_slice() {
-            return Err(format!("{} is not proved: {why}", one.name));
-        }
-        let flawed = verdicts
+        let left_out: Vec<_> = verdicts
             .iter()
-            .any(|(_, verdict)| matches!(verdict, Verdict::Flawed(_)));
-        let code = match flawed {
+            .filter_map(|(one, verdict)| match verdict {
+                Verdict::LeftOut(why) => Some((one.name, why)),
+                Verdict::Proved(_) | Verdict::Flawed(_) => None,
+            })
+            .collect();
+        if let Some((_, why)) = left_out.first().filter(|_| left_out.len() == verdicts.len()) {
+            let names: Vec<_> = left_out.iter().map(|(name, _)| *name).collect();
+            let are = if names.len() == 1 { "is" } else { "are" };
+            return Err(format!("{} {are} not proved: {why}", names.join(", ")));
+        }
+        let code = match is_flawed(&verdicts) {
             true => ExitCode::FAILURE,
             false => ExitCode::SUCCESS,
         };
@@ -113,14 +122,16 @@ impl Asked {
         for (algorithm, verdict) in verdicts {
             let _ = match verdict {
                 Verdict::Proved(proof) => writeln!(text, "{}", self.row(algorithm, proof, &bounds)),
-                Verdict::Flawed(flaw) => writeln!(text, "{:<14}FLAW: {flaw}", algorithm.name),
-                Verdict::LeftOut(why) => writeln!(text, "{:<14}left out: {why}", algorithm.name),
+                Verdict::Flawed(flaw) => writeln!(text, "{:<13} FLAW: {flaw}", algorithm.name),
+                Verdict::LeftOut(why) => writeln!(text, "{:<13} left out: {why}", algorithm.name),
             };
         }
-        text.push_str(
-            "\nproved: in place and out of place, every block ends as the collective says, each message is received, channels do not \
-             race,\nand nobody waits for ever with one message on its way in a lane\n",
-        );
+        if !is_flawed(verdicts) {
+            text.push_str(
+                "\nproved: in place and out of place, every block ends as the collective says, each message is received, channels do \
+                 not race,\nand nobody waits for ever with one message on its way in a lane\n",
+            );
+        }
         text
     }
 
@@ -143,6 +154,12 @@ impl Asked {
             certificate.times_passed(bounds),
         )
     }
+}
+
+fn is_flawed(verdicts: &[(&Algorithm, Verdict)]) -> bool {
+    verdicts
+        .iter()
+        .any(|(_, verdict)| matches!(verdict, Verdict::Flawed(_)))
 }
 
 #[cfg(test)]
@@ -196,6 +213,29 @@ mod tests {
             why.starts_with("halving is not proved: the ranks' schedules differ"),
             "{why}"
         );
+        let why = self::asked(Collective::Gather { root: 0 }, 5_000)
+            .tell()
+            .unwrap_err();
+        assert!(
+            why.starts_with("direct, ") && why.contains(" are not proved: the ranks' schedules differ"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn beside_a_flaw_nothing_is_said_to_be_proved() {
+        let asked = asked(Collective::AllReduce, 8);
+        let one = asked.algorithms().unwrap()[0];
+        let text = asked.text(&[(one, asked.prove(one))]);
+        assert!(text.contains("\nproved: "), "{text}");
+        let flaw = Flaw {
+            rank: 0,
+            at: None,
+            grain: None,
+            kind: verify::Kind::ReadsNoInput,
+        };
+        let text = asked.text(&[(one, asked.prove(one)), (one, Verdict::Flawed(flaw))]);
+        assert!(text.contains(" FLAW: ") && !text.contains("proved: "), "{text}");
     }
 
     #[test]
