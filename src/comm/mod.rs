@@ -315,6 +315,20 @@ impl Communicator {
         self.engine.membership.ranks()
     }
 
+    /// The ranks of this rank's host, itself among them.
+    #[cfg(feature = "cli")]
+    pub(crate) fn ranks_here(&self) -> Vec<usize> {
+        let hosts: Vec<_> = self.engine.membership.hosts().collect();
+        let is_here = |rank: &usize| hosts[*rank] == hosts[self.rank()];
+        (0..hosts.len()).filter(is_here).collect()
+    }
+
+    /// How many calls went a short way.
+    #[cfg(all(test, feature = "cli"))]
+    pub(crate) fn short_calls(&self) -> Result<u64> {
+        self.engine.short_calls()
+    }
+
     /// What the bytes travel over: `"shm"`, `"tcp"`, or `"shm+tcp"` where some ranks share memory and others cannot; with a
     /// network plugin its name in TCP's place. Links are made on first use, so that this is what init knew.
     pub fn transport(&self) -> &'static str {

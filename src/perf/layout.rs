@@ -240,7 +240,7 @@ mod tests {
             2,
             Placement::InPlace,
         );
-        assert_eq!((own.recv.within(&own.input), own.recv.len()), (35..37, 40));
+        assert_eq!((own.recv.within(&own.input), own.recv.len()), (33..36, 40));
         let other = layout(
             Operation::Collective(Collective::Gather { root: 0 }),
             2,

@@ -23,7 +23,7 @@ const TIME: Duration = Duration::from_millis(200);
 const MOST_SAMPLES: u64 = 1000;
 
 /// From here on, in bytes, calls are so long that a few say enough.
-const HUGE: u64 = 256 << 20;
+pub(super) const HUGE: u64 = 256 << 20;
 
 /// What the ranks agree on goes over a communicator of its own, never through the algorithm that is measured.
 pub(super) struct Team {

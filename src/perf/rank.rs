@@ -10,6 +10,7 @@ use super::{
     pattern::{Pattern, Sample},
     puzzle::{Puzzle, hash},
     report::{Job, Measured, Order, Placement, Report, Row, Run},
+    skew::{Skew, most_moved},
     stats,
 };
 use crate::{
@@ -283,19 +284,13 @@ impl Session<'_> {
                 .operation
                 .has_given_blocks()
                 .then(|| self.job.skew.to_string()),
-            algorithm: (run.operation.collective())
-                .map(|collective| self.comm.algorithm_for(collective, count, run.dtype))
-                .transpose()?
-                .map(str::to_owned),
+            algorithm: None,
             predicted_us: None,
             out_of_place: None,
             in_place: None,
         };
-        if let Some(collective) = run.operation.collective().filter(|_| self.job.predict) {
-            let said = self.comm.explain(collective, count, run.dtype)?;
-            row.predicted_us = Some(said.candidates[said.chosen].predicted.as_secs_f64() * 1e6);
-        }
         let mut wrong_here = 0;
+        let bus_factor = self.bus_factor(size);
         for &placement in &self.job.placements {
             let mut wrong = None;
             if self.job.check {
@@ -306,7 +301,7 @@ impl Session<'_> {
             let (stats, overlap) = self.time(size, placement, buffers, device)?;
             let algorithm_bandwidth = stats.algorithm_bandwidth(row.bytes);
             let measured = Measured {
-                bus_bandwidth: algorithm_bandwidth * stats::bus_factor(run.operation, self.job.ranks),
+                bus_bandwidth: algorithm_bandwidth * bus_factor,
                 algorithm_bandwidth,
                 wrong,
                 stats,
@@ -317,13 +312,35 @@ impl Session<'_> {
                 Placement::InPlace => row.in_place = Some(measured),
             }
         }
+        if let Some(collective) = run.operation.collective() {
+            // First calls may have tried others.
+            let algorithm = self.comm.algorithm_for(collective, count, run.dtype)?;
+            row.algorithm = Some(algorithm.to_owned());
+            if self.job.predict {
+                let said = self.comm.explain(collective, count, run.dtype)?;
+                row.predicted_us = Some(said.candidates[said.chosen].predicted.as_secs_f64() * 1e6);
+            }
+        }
         if self.comm.rank() == 0 {
             (self.tell)(Report::Row(Box::new(row)))?;
         }
         Ok(wrong_here)
     }
 
-    /// One call whose result is known; says how many elements of this rank's buffers are not what they must be.
+    /// What turns algorithm bandwidth into bus bandwidth, also where blocks are unequal.
+    fn bus_factor(&self, Size { run, count, .. }: Size) -> f64 {
+        let (ranks, skew) = (self.job.ranks, self.job.skew);
+        match run.operation {
+            Operation::Collective(collective) if collective.has_given_blocks() && skew != Skew::Balanced => {
+                let lengths = skew.lengths(run.operation, ranks, count);
+                most_moved(collective, ranks, &lengths) as f64 / (ranks * count).max(1) as f64
+            }
+            operation => stats::bus_factor(operation, ranks),
+        }
+    }
+
+    /// A call whose result is known, which goes the way of those that are timed; says how many elements of this rank's buffers are
+    /// not what they must be.
     fn check<T: Sample>(
         &self,
         size: Size,
@@ -341,11 +358,21 @@ impl Session<'_> {
             seed: hash(SEED, 2 * index as u64 + placement as u64),
         };
         let (rank, layout) = (self.comm.rank(), self.layout(run, placement, count));
+        let is_blocking = device.is_none() && !self.job.overlap;
+        if is_blocking && self.job.bytes(run, count) < measure::HUGE {
+            // From the third call on it goes the way of what is repeated.
+            (0..2).try_for_each(|_| self.call(size, &layout, buffers))?;
+        }
         buffers.fill(&puzzle, rank, &layout);
         match device {
             Some(device) => {
                 device.write(buffers, &layout)?;
-                let mut call = self.caller(device, size, &layout, 1)?;
+                // In place each call has the last one's result.
+                let calls = match placement {
+                    Placement::OutOfPlace => self.job.graph.unwrap_or(1),
+                    Placement::InPlace => 1,
+                };
+                let mut call = self.caller(device, size, &layout, calls)?;
                 self.settle(Some(device))?;
                 call(1)?;
                 device.read(buffers, &layout)?;
@@ -638,5 +665,62 @@ impl<T: Sample> Buffers<T> {
             + sent.sum::<u64>()
             + self.recv.count_broken_guards(layout.recv.len())
             + self.send.count_broken_guards(layout.send.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        perf::{args::Args, setup::Setup},
+        topo::host::Host,
+    };
+    use std::path::Path;
+
+    /// Has a rank check calls of several sizes, each once; says how many went a short way.
+    fn check(job: &Job, ids: &[UniqueId; 2], rank: usize) -> u64 {
+        let join = |id| Communicator::init(job.ranks, id, rank, &Config::default()).unwrap();
+        let [comm, control] = ids.each_ref().map(join);
+        let session = Session {
+            comm: &comm,
+            team: &Team { control },
+            job,
+            tell: &|_| Ok(()),
+        };
+        let buffer = || Buffer::new(64, false).unwrap();
+        let mut buffers = Buffers::<f32> {
+            send: buffer(),
+            recv: buffer(),
+        };
+        for count in 1..=8 {
+            let size = Size {
+                run: job.runs[0],
+                count,
+                index: count,
+            };
+            for &placement in &job.placements {
+                assert_eq!(session.check(size, placement, &mut buffers, None).unwrap(), 0);
+            }
+        }
+        comm.short_calls().unwrap()
+    }
+
+    #[test]
+    fn what_is_checked_goes_the_way_of_what_is_timed() {
+        let words = "ccl-perf allreduce -e 32 --ranks 2".split(' ');
+        let args = Args::read(words.map(Into::into)).ok().unwrap();
+        let job = Setup::new(args, &Host::read(Path::new("/"))).unwrap().job;
+        let ids = [(); 2].map(|()| UniqueId::local().unwrap());
+        let counts = thread::scope(|scope| {
+            let ranks = [0, 1].map(|rank| {
+                scope.spawn({
+                    let (job, ids) = (&job, &ids);
+                    move || check(job, ids, rank)
+                })
+            });
+            ranks.map(|rank| rank.join().unwrap())
+        });
+        // Where others need the floor for a moment a call goes another way.
+        assert!(counts.iter().all(|&short| short > 0), "{counts:?}");
     }
 }

@@ -12,7 +12,7 @@ pub(super) enum Skew {
     /// All are as long.
     #[default]
     Balanced,
-    /// Rank 0's is most of all, about three quarters; in an all-to-all what each rank sends to it.
+    /// Rank 0's is three quarters of all; in an all-to-all what each rank sends to it.
     Hot,
     /// The last rank has nothing; in an all-to-all it sends and gets nothing.
     Zero,
@@ -49,8 +49,8 @@ impl Skew {
             let (from, to) = (place / ranks, place % ranks);
             match self {
                 Skew::Balanced => 1,
-                // With those of the n - 1 others 4 n.
-                Skew::Hot if to == 0 => 3 * ranks as u64 + 1,
+                // Three times as much as those of the n - 1 others.
+                Skew::Hot if to == 0 => 3 * last as u64,
                 Skew::Hot => 1,
                 Skew::Zero => u64::from(to != last && (!is_all_to_all || from != last)),
                 Skew::Random(seed) => match hash(seed, place as u64) % 1024 {
@@ -73,6 +73,22 @@ impl Skew {
             end(sum) - begin
         };
         weights.into_iter().map(length).collect()
+    }
+}
+
+/// The most elements that a rank must send, or receive, beside its own block, of blocks of these [`Skew::lengths`].
+pub(super) fn most_moved(collective: Collective, ranks: usize, lengths: &[usize]) -> usize {
+    let but_own = |rank: usize| match collective {
+        Collective::AlltoAllV => {
+            let sent = lengths[rank * ranks..][..ranks].iter().sum::<usize>();
+            let received = lengths[rank..].iter().step_by(ranks).sum();
+            sent.max(received) - lengths[rank * ranks + rank]
+        }
+        _ => lengths.iter().sum::<usize>() - lengths[rank],
+    };
+    match collective.root() {
+        Some(root) => but_own(root as usize),
+        None => (0..ranks).map(but_own).max().unwrap_or(0),
     }
 }
 
@@ -132,10 +148,10 @@ mod tests {
     fn blocks_are_as_unequal_as_the_name_says() {
         assert_eq!(
             lengths(Skew::Hot, Collective::AllGatherV, 4, 100),
-            [325, 25, 25, 25]
+            [300, 33, 33, 34]
         );
         let swapped = lengths(Skew::Hot, Collective::AlltoAllV, 2, 4);
-        assert_eq!(swapped, [7, 1, 7, 1]);
+        assert_eq!(swapped, [6, 2, 6, 2]);
         assert_eq!(
             lengths(Skew::Zero, Collective::GatherV { root: 0 }, 3, 2),
             [3, 3, 0]
@@ -145,5 +161,27 @@ mod tests {
         assert_eq!(drawn(1), drawn(1));
         assert_ne!(drawn(1), drawn(2));
         assert!(drawn(1).contains(&0));
+    }
+
+    #[test]
+    fn a_rank_s_own_block_does_not_move() {
+        let moved = |skew, collective, ranks, count| {
+            most_moved(collective, ranks, &lengths(skew, collective, ranks, count))
+        };
+        for collective in [
+            Collective::AllGatherV,
+            Collective::ReduceScatterV,
+            Collective::GatherV { root: 2 },
+            Collective::ScatterV { root: 1 },
+            Collective::AlltoAllV,
+        ] {
+            assert_eq!(moved(Skew::Balanced, collective, 4, 10), 30, "{collective:?}");
+            assert_eq!(moved(Skew::Balanced, collective, 3, 0), 0, "{collective:?}");
+        }
+        assert_eq!(moved(Skew::Zero, Collective::AlltoAllV, 2, 4), 0);
+        // To rank 0 come three quarters of what each of the others has.
+        assert_eq!(moved(Skew::Hot, Collective::AlltoAllV, 4, 30), 3 * 90);
+        assert_eq!(moved(Skew::Hot, Collective::AllGatherV, 4, 30), 110);
+        assert_eq!(moved(Skew::Hot, Collective::GatherV { root: 0 }, 4, 30), 30);
     }
 }

@@ -492,6 +492,12 @@ impl Engine {
         self.with_floor(|floor| (floor.links.memory(), floor.scratch.capacity() * size_of::<u64>()))
     }
 
+    /// How many calls went a short way.
+    #[cfg(all(test, feature = "cli"))]
+    pub(super) fn short_calls(&self) -> Result<u64> {
+        self.with_floor(|floor| floor.ways.short)
+    }
+
     /// Tells which ways calls and messages have gone.
     pub(super) fn tell_ways(&self) {
         if !enabled!(Level::DEBUG) {
