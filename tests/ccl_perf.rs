@@ -252,6 +252,9 @@ fn blocks_of_any_length() {
             }
         }
     }
+    // Where each rank has something for itself alone, nothing moves between them.
+    let alone = rows("alltoallv --skew zero -b 1M -e 1M --ranks 2 -n 2 -w 0");
+    assert!(alone[0][9] != "0.000" && alone[0][10] == "0.000", "{alone:?}");
     let mistake = output("alltoallv --in-place");
     assert!(text(&mistake.stderr).contains("--in-place: alltoallv has no form in place"));
 }
@@ -379,7 +382,7 @@ fn json_and_csv_say_what_the_table_says() {
     let (json, csv) = (folder.path().join("a.json"), folder.path().join("a.csv"));
     let files = format!("--json {} --csv {}", json.display(), csv.display());
     let table = rows(&format!(
-        "broadcast -b 1K -e 4K --ranks 2 -r 1 -n 4 -d int16 {files}"
+        "broadcast -b 1K -e 4K --ranks 2 -r 1 -n 4 -d int16 --predicted --device shared {files}"
     ));
     let document: serde_json::Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
     let found = document["rows"].as_array().unwrap();
@@ -397,7 +400,28 @@ fn json_and_csv_say_what_the_table_says() {
         let value = |name: &str| placement[name].as_f64().unwrap();
         assert!(value("min_us") <= value("median_us") && value("median_us") <= value("max_us"));
     }
+    let arguments = &document["arguments"];
+    for (name, wanted) in [
+        ("skew", "balanced".into()),
+        ("threads", false.into()),
+        ("device", "shared".into()),
+        ("graph", serde_json::Value::Null),
+    ] {
+        assert_eq!(arguments[name], wanted, "{name}: {arguments}");
+    }
     let csv = fs::read_to_string(csv).unwrap();
+    let mut lines = csv.lines();
+    assert!(
+        lines
+            .next()
+            .unwrap()
+            .ends_with(",predicted_us,graph,threads,device"),
+        "{csv}"
+    );
+    for (line, row) in lines.zip(found.iter().flat_map(|row| [row; 2])) {
+        let end = format!(",{},,false,shared", row["predicted_us"]);
+        assert!(line.ends_with(&end), "{end}: {line}");
+    }
     let fields = csv.lines().next().unwrap().split(',').count();
     assert_eq!(csv.lines().count(), 1 + 2 * 3);
     assert!(csv.lines().all(|line| line.split(',').count() == fields), "{csv}");
@@ -749,6 +773,21 @@ fn what_was_measured_is_rank_0_s() {
         )
     };
     assert_eq!(of(["ring", "halving"]).0, "ring");
+    // A check judges what communicators choose.
+    let check = ccl_perf("tune --ranks 2 -b 1K -e 1K --seconds 1 --check")
+        .env("CCL_TUNE", file("ring"))
+        .output()
+        .unwrap();
+    let out = text(&check.stdout);
+    let chosen = |line: &str| line.split_whitespace().nth(3) == Some("ring");
+    let row = out
+        .lines()
+        .find(|line| line.trim_start().starts_with("allreduce "));
+    assert!(row.is_some_and(chosen), "{out}");
+    assert!(
+        out.contains(&format!("# as planned by {}\n", file("ring"))),
+        "{out}"
+    );
     assert_eq!(of(["halving", "off"]).0, "halving");
     let default = of(["off", "ring"]).0;
     assert!(default != "ring" && default != "halving", "{default}");
@@ -917,6 +956,40 @@ fn graphs_of_cuda_devices() {
     assert!(status == Some(1) && err.contains("CCL_CUDA_DIRECT=on"), "{err}");
     let (status, _, err) = ran("allreduce --graph 3 --ranks 2", "on");
     assert!(status == Some(2) && err.contains("--device cuda"), "{err}");
+}
+
+#[test]
+fn launched_ranks_explain_what_they_plan_themselves() {
+    let output = ccl_perf("allreduce --explain")
+        .envs([("RANK", "1"), ("WORLD_SIZE", "2")])
+        .output()
+        .unwrap();
+    let err = text(&output.stderr);
+    assert!(
+        output.status.code() == Some(2) && err.contains("CCL_EXPLAIN=1"),
+        "{err}"
+    );
+}
+
+#[test]
+fn the_command_line_counts_before_the_environment() {
+    let header = |line: &str, name: &str| {
+        let mut command = ccl_perf(line);
+        command.envs([("CCL_TRANSPORT", "tcp"), ("CCL_ALGO", "ring")]);
+        let out = text(&command.output().unwrap().stdout);
+        let line = out.lines().find(|line| line.starts_with(&format!("# {name} ")));
+        line.unwrap_or_else(|| panic!("{out}")).to_owned()
+    };
+    let line = "allreduce -b 8 -e 8 --ranks 2 -n 1";
+    assert_eq!(header(line, "transport"), "# transport  tcp");
+    assert_eq!(
+        header(&format!("{line} --transport auto"), "transport"),
+        "# transport  shm"
+    );
+    let algorithm = header(line, "algorithm");
+    assert!(algorithm.contains("ring, as told by CCL_ALGO"), "{algorithm}");
+    let algorithm = header(&format!("{line} --algo direct"), "algorithm");
+    assert!(algorithm.contains("direct, as told by --algo"), "{algorithm}");
 }
 
 #[test]

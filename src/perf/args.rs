@@ -37,7 +37,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 ///
 /// `ccl-perf status` looks into running processes instead, also such as hang: ccl-perf status --help.
 ///
-/// Exit status: 0 if all went well, 1 if an element was wrong or something failed, 2 for a mistake on the command line.
+/// Exit status: 0 if all went well, 1 if an element was wrong or something failed, 2 for a mistake on the command line, 128 + n if
+/// signal n asked to stop.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "ccl-perf", version, allow_negative_numbers = true)]
 pub(super) struct Args {
@@ -106,10 +107,11 @@ pub(super) struct Args {
     pub(super) nranks: Option<usize>,
 
     /// What the bytes travel over: shm, tcp, the name of a network plugin, or auto, which shares memory where that is possible
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = transport)]
-    pub(super) transport: String,
+    /// [default: CCL_TRANSPORT, else auto]
+    #[arg(long, value_name = "NAME", value_parser = transport)]
+    pub(super) transport: Option<String>,
 
-    /// Algorithm to use for all sizes; --list names them [default: the library's choice]
+    /// Algorithm to use for all sizes; --list names them [default: CCL_ALGO, else the library's choice]
     #[arg(long, value_name = "NAME")]
     pub(super) algo: Option<String>,
 
@@ -152,7 +154,7 @@ pub(super) struct Args {
     pub(super) timeout: Option<Duration>,
 
     /// Write everything that was measured to FILE
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
     pub(super) json: Option<PathBuf>,
 
     /// Write a line for each size and placement to FILE
@@ -456,6 +458,8 @@ mod tests {
             ("allreduce --overlap --explain", "--overlap"),
             ("allreduce --timeout 0", "--timeout"),
             ("allreduce --json", "--json"),
+            ("--list --json a", "--json"),
+            ("--list --csv a", "--csv"),
         ];
         for (line, part) in cases {
             let mistake = read(line).unwrap_err();

@@ -91,7 +91,10 @@ impl<'r> Console<'r> {
         self.clear();
         let job = &self.setup.job;
         let summary = Summary::of(&self.rows);
-        self.print(&table::footer(&summary, footprints, &self.rows, job, self.host))?;
+        let ranks_here = self.setup.ranks_here;
+        self.print(&table::footer(
+            &summary, footprints, &self.rows, ranks_here, self.host,
+        ))?;
         files.write(&Finished {
             job,
             host: self.host,

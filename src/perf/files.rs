@@ -89,6 +89,10 @@ impl Finished<'_> {
                 "timeout_s": job.timeout.map(|timeout| timeout.as_secs_f64()),
                 "transport": job.transport,
                 "algorithm": job.algorithm,
+                "skew": job.skew.to_string(),
+                "threads": job.threads,
+                "device": job.device(),
+                "graph": job.graph,
             },
             "rows": self.rows,
             "summary": {
@@ -104,7 +108,7 @@ impl Finished<'_> {
         let mut text = String::from(
             "operation,ranks,transport,algorithm,placement,bytes,count,type,redop,root,batch,samples,min_us,\
              median_us,mean_us,p99_us,max_us,algbw_GBps,busbw_GBps,wrong,skew,total_us,compute_us,\
-             meanwhile_us,left_percent,osu_percent\n",
+             meanwhile_us,left_percent,osu_percent,predicted_us,graph,threads,device\n",
         );
         for row in self.rows {
             for (placement, name) in PLACEMENTS {
@@ -144,6 +148,10 @@ impl Finished<'_> {
                     of_overlap(|overlap| overlap.meanwhile_us),
                     of_overlap(|overlap| overlap.left_percent),
                     of_overlap(|overlap| overlap.osu_percent),
+                    row.predicted_us.map(|us| us.to_string()).unwrap_or_default(),
+                    self.job.graph.map(|calls| calls.to_string()).unwrap_or_default(),
+                    self.job.threads.to_string(),
+                    self.job.device().to_owned(),
                 ];
                 text.push_str(&fields.join(","));
                 text.push('\n');

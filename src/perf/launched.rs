@@ -12,7 +12,14 @@ use super::{
     report::{Job, Report},
     setup::Setup,
 };
-use crate::{Communicator, bootstrap::env::Launch, sys::host::usable_cpus, topo::host::Host};
+use crate::{
+    Communicator,
+    bootstrap::env::Launch,
+    topo::{
+        host::Host,
+        share::{Allowance, share},
+    },
+};
 use serde_json::{Map, Value};
 use std::{
     cell::RefCell,
@@ -30,6 +37,12 @@ pub(super) fn main(args: Args, launch: &Launch) -> ExitCode {
         Err(line) => return complain(&line, 2),
     };
     if setup.explain {
+        if launch.ranks > 1 {
+            return complain(
+                "--explain tells of ranks that ccl-perf starts: under a launcher CCL_EXPLAIN=1 has each plan told as it is made",
+                2,
+            );
+        }
         return match explain::text(&setup.job) {
             Ok(text) => super::show(&text, launch.rank == 0),
             Err(error) => complain(&error.to_string(), 1),
@@ -53,8 +66,8 @@ pub(super) fn main(args: Args, launch: &Launch) -> ExitCode {
     // The communicators are dropped after the line is printed: with a rank that is silent that takes a while.
     let mut run = || -> Outcome<u64> {
         compare(&setup.job, &team)?;
-        host.cpus = cores(&team)?;
-        setup.note_turns(launch.ranks_here(), &host);
+        (setup.ranks_here, host.cpus) = here(&team)?;
+        setup.note_turns(&host);
         match launch.rank {
             0 => show(&setup, &host, (&comm, init), &team),
             _ => Ok(measure(&setup, (&comm, init), &team, &|_| Ok(()))?.0),
@@ -138,17 +151,19 @@ fn compare(job: &Job, team: &Team) -> Outcome<()> {
     }
 }
 
-/// How many cores the ranks may use together: launchers often give each its own.
-fn cores(team: &Team) -> Outcome<usize> {
-    let mut mask = usable_cpus();
-    mask.resize(MOST_CORES / 8, 0);
-    team.unite(&mut mask)?;
-    Ok(mask
-        .iter()
-        .map(|byte| byte.count_ones() as usize)
-        .sum::<usize>()
-        .max(1))
+/// How many ranks this host has, and how many cores they may use together: launchers often give each its own.
+fn here(team: &Team) -> Outcome<(usize, usize)> {
+    let comm = &team.control;
+    let mut own = serde_json::to_vec(&Allowance::here())?;
+    let mut longest = [own.len() as u64];
+    team.max(&mut longest)?;
+    let longest = usize::try_from(longest[0])?;
+    own.resize(longest, b' ');
+    let mut all = vec![0; longest * comm.ranks()];
+    comm.all_gather(&own, &mut all)?;
+    let of_rank = |rank: usize| serde_json::from_slice(&all[rank * longest..][..longest]);
+    let allowances: Vec<Allowance> =
+        (comm.ranks_here().into_iter().map(of_rank)).collect::<Result<_, _>>()?;
+    let cores = share(&allowances.iter().collect::<Vec<_>>()).cores;
+    Ok((allowances.len(), cores))
 }
-
-/// As many as the kernel's smallest mask has.
-const MOST_CORES: usize = 1024;

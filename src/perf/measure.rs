@@ -36,11 +36,6 @@ impl Team {
         self.control.all_reduce_in_place(values, Op::Max)
     }
 
-    /// Sets the bits that any rank has set.
-    pub(super) fn unite(&self, mask: &mut [u8]) -> Result<()> {
-        self.control.all_reduce_in_place(mask, Op::BitOr)
-    }
-
     /// Waits for all ranks.
     pub(super) fn meet(&self) -> Result<()> {
         self.control.barrier()

@@ -44,6 +44,15 @@ impl Job {
         self.runs.iter().any(|run| run.operation.collective().is_some())
     }
 
+    /// Where the buffers are, as the command line names it.
+    pub(super) fn device(&self) -> &'static str {
+        match (self.on_device, self.shared) {
+            (true, _) => "cuda",
+            (false, true) => "shared",
+            (false, false) => "host",
+        }
+    }
+
     /// The counts of a run's calls: as many elements as the sizes hold, for each rank where the vector has a block for each.
     /// As in nccl-tests, a size is that of the whole vector, which is the largest buffer that a rank has.
     pub(super) fn counts(&self, run: Run) -> impl Iterator<Item = usize> {

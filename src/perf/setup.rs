@@ -46,6 +46,8 @@ pub(super) struct Setup {
     pub(super) csv: Option<PathBuf>,
     /// Who started the ranks, if not ccl-perf itself.
     pub(super) launcher: Option<String>,
+    /// Ranks on this host, as far as that is known.
+    pub(super) ranks_here: usize,
 }
 
 impl Setup {
@@ -125,7 +127,7 @@ impl Setup {
             check: !args.no_check && !barrier,
             overlap: args.overlap,
             timeout: args.timeout,
-            transport: (args.transport != "auto").then_some(args.transport),
+            transport: args.transport,
             algorithm: args.algo,
             skew: args.skew.unwrap_or_default(),
             on_device,
@@ -140,16 +142,18 @@ impl Setup {
             json: args.json,
             csv: args.csv,
             launcher,
+            ranks_here: launch.map_or(ranks, Launch::ranks_here),
         };
         if launch.is_none() {
-            setup.note_turns(ranks, host);
+            setup.note_turns(host);
         }
         Ok(setup)
     }
 
     /// Notes it if there are more ranks than cores on this host. Of ranks that were launched, each knows only its own
     /// cores before they have met.
-    pub(super) fn note_turns(&mut self, ranks: usize, host: &Host) {
+    pub(super) fn note_turns(&mut self, host: &Host) {
+        let ranks = self.ranks_here;
         if ranks > host.cpus {
             self.notes.push(format!(
                 "{ranks} ranks on {} usable cores take turns: times include waiting for a core",

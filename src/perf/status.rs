@@ -27,7 +27,7 @@ pub(super) const COMMAND: &str = "status";
 /// stopped, its ranks may hang. Processes of this host are this user's (the superuser may ask all). One that is asked by HOST:PORT,
 /// such as the MASTER_ADDR:MASTER_PORT of rank 0, answers who has the secret by which its ranks met (CCL_SECRET_FILE or CCL_SECRET).
 ///
-/// Exit status: 0 if all answered, 1 if one did not, 2 for a mistake on the command line.
+/// Exit status: 0 if all answered, 1 if one did not or there is none, 2 for a mistake on the command line.
 #[derive(Debug, Parser)]
 #[command(name = "ccl-perf status")]
 struct Args {
@@ -89,6 +89,9 @@ pub(super) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
     let all: BTreeSet<Whom> = match args.whom[..] {
         [] => match look::processes() {
             Ok(pids) if pids.is_empty() => {
+                if args.json {
+                    show("[]\n", true); // the status is the same
+                }
                 return complain("no process of this user on this host uses ccl", 1);
             }
             Ok(pids) => pids.into_iter().map(Whom::Pid).collect(),

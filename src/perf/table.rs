@@ -6,7 +6,7 @@ use super::{
     setup::Setup,
     size::readable,
 };
-use crate::topo::host::Host;
+use crate::{sys::environment, topo::host::Host};
 
 const PLACEMENTS: [Placement; 2] = [Placement::OutOfPlace, Placement::InPlace];
 
@@ -56,7 +56,10 @@ fn algorithm(job: &Job) -> String {
     match &job.algorithm {
         Some(name) => format!("{name}, as told by --algo"),
         None if !job.has_algorithms() => "none: send and receive have no algorithms".to_owned(),
-        None => "the library's choice at each size, in column algo".to_owned(),
+        None => match environment::text("CCL_ALGO") {
+            Some(said) => format!("{said}, as told by CCL_ALGO; in column algo"),
+            None => "the library's choice at each size, in column algo".to_owned(),
+        },
     }
 }
 
@@ -202,7 +205,7 @@ pub(super) fn footer(
     summary: &Summary,
     footprints: Option<Footprints>,
     rows: &[Row],
-    job: &Job,
+    ranks_here: usize,
     host: &Host,
 ) -> String {
     let wrong = match summary.wrong {
@@ -226,7 +229,7 @@ pub(super) fn footer(
         }
     }
     lines.extend(missed(rows));
-    lines.extend(hint(rows, job, host));
+    lines.extend(hint(rows, ranks_here, host));
     lines.join("\n")
 }
 
@@ -243,7 +246,7 @@ fn missed(rows: &[Row]) -> Option<String> {
 }
 
 /// What to do about samples that differ much.
-fn hint(rows: &[Row], job: &Job, host: &Host) -> Option<String> {
+fn hint(rows: &[Row], ranks_here: usize, host: &Host) -> Option<String> {
     let spread = |measured: &Measured| measured.stats.p99_us / measured.stats.median_us;
     let (row, measured) = rows
         .iter()
@@ -257,8 +260,8 @@ fn hint(rows: &[Row], job: &Job, host: &Host) -> Option<String> {
     if spread(measured) < SPREAD {
         return None;
     }
-    let advice = if job.ranks > host.cpus {
-        format!("ranks wait for a core; try {} ranks", host.cpus.max(2))
+    let advice = if ranks_here > host.cpus {
+        format!("ranks wait for a core; try {} ranks on a host", host.cpus.max(2))
     } else {
         "something else may use the cores; stop it, or raise -n".to_owned()
     };
@@ -403,7 +406,6 @@ mod tests {
 
     #[test]
     fn the_footer_sums_up_and_says_what_to_do() {
-        let job = setup("allreduce").job;
         let rows = [
             example(Some(result(&mut [1000; 99], Some(0))), None),
             example(None, Some(result(&mut [1000, 1000, 50_000], Some(3)))),
@@ -418,7 +420,7 @@ mod tests {
                 bus_bandwidth: 3.0
             }
         );
-        let text = footer(&summary, Some(footprints), &rows, &job, &host());
+        let text = footer(&summary, Some(footprints), &rows, 4, &host());
         assert!(
             text.contains("3 FAILED") && text.contains("50x") && text.contains("-n"),
             "{text}"
@@ -429,7 +431,10 @@ mod tests {
         );
         let memory = "# Memory of a rank     : 3M resident, 4M at most; 1M its share of them, 1M at most";
         assert!(text.contains(memory), "{text}");
-        let text = footer(&Summary::of(&rows[..1]), None, &rows[..1], &job, &host());
+        // What counts are the ranks of this host.
+        let text = footer(&summary, Some(footprints), &rows, 5, &host());
+        assert!(text.contains("try 4 ranks on a host"), "{text}");
+        let text = footer(&Summary::of(&rows[..1]), None, &rows[..1], 4, &host());
         assert!(text.contains("0 OK") && !text.contains("note"), "{text}");
         let unchecked = [example(Some(result(&mut [1], None)), None)];
         assert_eq!(Summary::of(&unchecked).wrong, None);

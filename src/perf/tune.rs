@@ -376,6 +376,7 @@ fn setup(
         json: None,
         csv: None,
         launcher: None,
+        ranks_here: ranks,
     }
 }
 
