@@ -43,13 +43,19 @@ pub(crate) struct Tuned {
 /// What rank 0 is to tell the others: what was measured of this machine, if there is such a file and `CCL_TUNE` does not say
 /// otherwise; what it takes a moment to measure; and whether first calls try algorithms. A file that cannot be used is told of.
 pub(super) fn of_this_machine(rank: usize, ranks: usize) -> Tuning {
+    named(rank, ranks).0
+}
+
+/// The same, and where it comes from.
+pub(crate) fn named(rank: usize, ranks: usize) -> (Tuning, String) {
+    let nothing = || "no file".to_owned();
     if has_others_rights() {
-        return Tuning::default(); // the environment is not to say which files are read
+        return (Tuning::default(), nothing()); // the environment is not to say which files are read
     }
     let said = environment::text("CCL_TUNE");
     let (path, is_named) = match said.as_deref() {
-        Some("off" | "0") => return Tuning::default(),
-        Some("probe") => return probed(rank, ranks),
+        Some("off" | "0") => return (Tuning::default(), nothing()),
+        Some("probe") => return (probed(rank, ranks), "what CCL_TUNE=probe measures".to_owned()),
         None | Some("auto" | "online") => (place(|| Fingerprint::read(Path::new("/"))), false),
         Some(file) => (Some(PathBuf::from(file)), true),
     };
@@ -59,7 +65,7 @@ pub(super) fn of_this_machine(rank: usize, ranks: usize) -> Tuning {
         ..Tuning::default()
     };
     let Some(path) = path.filter(|path| is_named || path.exists()) else {
-        return untuned;
+        return (untuned, nothing());
     };
     // A file that is named is its user's wish, whoever made it.
     let is_trusted = |file: &Metadata| is_named || is_ours(file);
@@ -74,7 +80,7 @@ pub(super) fn of_this_machine(rank: usize, ranks: usize) -> Tuning {
                 "init: tuned by {}, {choices} choices",
                 path.display()
             );
-            Tuning { online, ..tuning }
+            (Tuning { online, ..tuning }, path.display().to_string())
         }
         Err(why) => {
             let why: String = why.chars().take(MOST_WORDS).collect();
@@ -84,7 +90,7 @@ pub(super) fn of_this_machine(rank: usize, ranks: usize) -> Tuning {
                 true => log::complain(&format!("CCL_TUNE: {line}")),
                 false => warn!(rank, ranks, "init: {line}"),
             }
-            untuned
+            (untuned, nothing())
         }
     }
 }

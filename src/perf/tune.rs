@@ -83,7 +83,7 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Write nothing, and tell what communicators choose here, by the file or without it, beside the best that is measured now: where
+    /// Write nothing, and tell what communicators choose here, by CCL_TUNE's file or without one, beside the best that is measured now: where
     /// the choice takes over 10% longer also when both are measured again in turn, and more than half of the best's spread longer
     #[arg(long, conflicts_with = "output")]
     check: bool,
@@ -123,13 +123,20 @@ pub(super) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
 /// What there is to say, and whether all is well.
 fn tune(args: &Args) -> Result<(String, bool), String> {
     let (root, machine) = (Path::new("/"), Fingerprint::read(Path::new("/")));
+    let host = Host::read(root);
+    let transport = args.transport.as_str();
+    let mut again = |chosen: &Probe, best: &Probe| again(args, &host, chosen, best);
+    if args.check {
+        let (tuning, source) = tuning::named(0, 1);
+        let (text, is_good) = checked(&measure(args, &host)?, transport, &tuning, &mut again)?;
+        return Ok((format!("{text}# as planned by {source}\n"), is_good));
+    }
     let path = match &args.output {
         Some(path) => path.clone(),
         None => tuning::place(|| machine.clone())
             .or_else(|| Some(tuning::folder()?.join(tuning::name(&machine))))
             .ok_or("there is no folder for the file: set HOME, or give --output FILE")?,
     };
-    let host = Host::read(root);
     let probes = measure(args, &host)?;
     // What is there of the other transport stays.
     let before = tuning::read(&path).ok();
@@ -141,11 +148,6 @@ fn tune(args: &Args) -> Result<(String, bool), String> {
         calibration: Calibration::DEFAULT,
         choices: Vec::new(),
     });
-    let transport = args.transport.as_str();
-    let mut again = |chosen: &Probe, best: &Probe| again(args, &host, chosen, best);
-    if args.check {
-        return checked(&probes, transport, &tuned, &mut again);
-    }
     *tuned.calibration.of(transport) = fit(&probes, transport);
     let (text, said) = report(&probes, transport, &tuned.calibration);
     let is_other = |line: &String| !line.starts_with(transport);
@@ -506,11 +508,11 @@ fn choices(
     Ok(choices)
 }
 
-/// What the planner chooses with a file beside what was measured as the best; and whether no choice is slower beyond the noise.
+/// What the planner chooses by what was measured before beside what was measured as the best; and whether no choice is slower beyond the noise.
 fn checked(
     probes: &[Probe],
     transport: &str,
-    tuned: &Tuned,
+    tuning: &Tuning,
     again: &mut MeasureAgain<'_>,
 ) -> Result<(String, bool), String> {
     let mut text = format!(
@@ -520,8 +522,8 @@ fn checked(
     let (mut rows, mut slower, mut ratios) = (0, 0, Vec::new());
     for ((operation, ranks, bytes), probes) in rows_of(probes) {
         let (load, cores) = (probes[0].load, probes[0].cores);
-        let machine = machine(transport, cores, &tuned.calibration);
-        let machine = machine.with_choices(&tuned.choices, transport, ranks);
+        let machine = machine(transport, cores, &tuning.calibration);
+        let machine = machine.with_choices(&tuning.choices, transport, ranks);
         let chosen = choose::algorithm(&load, &machine, &Forced::default()).ok();
         let of = |probe: &&Probe| chosen.is_some_and(|chosen| chosen.name == probe.algorithm.name);
         let best = probes.iter().copied().min_by(|a, b| a.nanos.total_cmp(&b.nanos));
@@ -555,7 +557,7 @@ fn checked(
     }
     let missed = probes
         .iter()
-        .map(|probe| probe.factor(transport, &tuned.calibration));
+        .map(|probe| probe.factor(transport, &tuning.calibration));
     let _ = writeln!(
         text,
         "# {slower} of {rows} choices are slower than the best beyond the noise; the median is {:.2} times the best\n\
@@ -691,14 +693,12 @@ mod tests {
         assert_eq!(tuning.check(), Ok(()));
         // A check finds it where the file does not have it, and nothing else.
         for (choices, slower) in [(Vec::new(), 1), (choices.clone(), 0)] {
-            let tuned = Tuned {
-                version: String::new(),
-                machine: Fingerprint::read(Path::new("/")),
-                fit: Vec::new(),
+            let tuning = Tuning {
                 calibration: truth,
                 choices,
+                ..Tuning::default()
             };
-            let (text, is_good) = checked(&probes, "shm", &tuned, &mut as_before).unwrap();
+            let (text, is_good) = checked(&probes, "shm", &tuning, &mut as_before).unwrap();
             assert!(
                 is_good == (slower == 0) && text.matches(" slower\n").count() == slower,
                 "{text}"
