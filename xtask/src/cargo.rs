@@ -32,12 +32,14 @@ pub(crate) struct Built {
     /// The shared library.
     pub(crate) library: PathBuf,
     /// `ccl-perf`.
-    pub(crate) program: PathBuf,
+    pub(crate) perf: PathBuf,
+    /// `ccl-topo`.
+    pub(crate) topo: PathBuf,
     /// The plugin for InfiniBand and RoCE.
     pub(crate) verbs: PathBuf,
 }
 
-/// Builds the library, the benchmark and the plugin.
+/// Builds the library, the programs and the plugin.
 pub(crate) fn build_release(root: &Path) -> Result<Built, String> {
     const ARGS: &str = "build --release --locked --package ccl --package ccl-net-verbs \
                         --message-format=json-render-diagnostics";
@@ -54,7 +56,8 @@ pub(crate) fn build_release(root: &Path) -> Result<Built, String> {
     };
     Ok(Built {
         library: named("libccl.so")?,
-        program: named("ccl-perf")?,
+        perf: named("ccl-perf")?,
+        topo: named("ccl-topo")?,
         verbs: named("libccl_net_verbs.so")?,
     })
 }

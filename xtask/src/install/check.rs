@@ -94,11 +94,9 @@ impl User {
                 ));
             }
         }
-        let perf = self.prefix.join("bin/ccl-perf");
-        succeed(
-            self.command(perf)
-                .args(["allreduce", "-b", "1K", "-e", "1K", "--ranks", "2"]),
-        )
+        let program = |name: &str| self.command(self.prefix.join("bin").join(name));
+        succeed(program("ccl-topo").arg("--version"))?;
+        succeed(program("ccl-perf").args(["allreduce", "-b", "1K", "-e", "1K", "--ranks", "2"]))
     }
 
     fn pkg_config(&self) -> Result<(), String> {

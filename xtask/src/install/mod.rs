@@ -1,4 +1,4 @@
-//! `cargo xtask install`: the library, its headers, the benchmark and the plugin for InfiniBand and RoCE under a prefix, with what
+//! `cargo xtask install`: the library, its headers, its programs and the plugin for InfiniBand and RoCE under a prefix, with what
 //! lets other builds find them.
 
 mod check;
@@ -53,7 +53,8 @@ fn write(root: &Path, built: &Built, prefix: &Path) -> Result<(), String> {
     lib.copy(&built.verbs, "libccl_net_verbs.so", 0o755)?;
     include.copy(&root.join("include/ccl.h"), "ccl.h", 0o644)?;
     include.copy(&root.join("include/ccl_net.h"), "ccl_net.h", 0o644)?;
-    bin.copy(&built.program, "ccl-perf", 0o755)?;
+    bin.copy(&built.perf, "ccl-perf", 0o755)?;
+    bin.copy(&built.topo, "ccl-topo", 0o755)?;
     pkgconfig.write("ccl.pc", &fill(include_str!("ccl.pc.in")))?;
     cmake.write("cclConfig.cmake", &fill(include_str!("cclConfig.cmake.in")))?;
     cmake.write(
@@ -133,7 +134,8 @@ mod tests {
         };
         Built {
             library: file("libccl.so", "a library"),
-            program: file("ccl-perf", "a program"),
+            perf: file("ccl-perf", "a program"),
+            topo: file("ccl-topo", "another"),
             verbs: file("libccl_net_verbs.so", "a plugin"),
         }
     }
@@ -151,6 +153,7 @@ mod tests {
         assert_eq!(at("lib/libccl.so.0"), Some(format!("-> {}", library()).as_str()));
         assert_eq!(at(&format!("lib/{}", library())), Some("755 a library"));
         assert_eq!(at("bin/ccl-perf"), Some("755 a program"));
+        assert_eq!(at("bin/ccl-topo"), Some("755 another"));
         for name in ["pipeline.c", "pipeline.cpp", "ranks.h", "ranks.hpp"] {
             assert!(
                 first.contains_key(&format!("share/doc/ccl/examples/{name}")),
@@ -159,7 +162,7 @@ mod tests {
         }
         let examples = examples_in_c(crate::root()).unwrap().len();
         assert_eq!(at("lib/libccl_net_verbs.so"), Some("755 a plugin"));
-        assert_eq!(first.len(), 10 + DOCUMENTS.len() + examples);
+        assert_eq!(first.len(), 11 + DOCUMENTS.len() + examples);
         assert!(
             first
                 .values()
