@@ -21,7 +21,7 @@ impl Communicator {
     /// | --- | --- | --- | --- |
     /// | torchrun, or by hand | `RANK`, `WORLD_SIZE` | `LOCAL_RANK`, `LOCAL_WORLD_SIZE` | `TORCHELASTIC_RUN_ID`; on one host `TORCHELASTIC_RESTART_COUNT` |
     /// | Open MPI | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE` | `OMPI_COMM_WORLD_LOCAL_RANK`, `OMPI_COMM_WORLD_LOCAL_SIZE` | `PMIX_NAMESPACE` |
-    /// | MPICH | `PMI_RANK`, `PMI_SIZE` | `MPI_LOCALRANKID`, `MPI_LOCALNRANKS` | its process on this host |
+    /// | MPICH, and who speaks PMI as it does (Flux, HPE's PALS) | `PMI_RANK`, `PMI_SIZE` | `MPI_LOCALRANKID`, `MPI_LOCALNRANKS`; `PMI_LOCAL_RANK`, `PMI_LOCAL_SIZE`; `FLUX_JOB_NNODES` | its process on this host |
     /// | Slurm (in a step) | `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS` or `SLURM_NTASKS` | `SLURM_LOCALID`, `SLURM_STEP_TASKS_PER_NODE` | `SLURM_JOB_ID`, `SLURM_STEP_ID` |
     /// | Kubernetes (indexed Job) | `JOB_COMPLETION_INDEX`, `WORLD_SIZE` | a pod is a host | |
     ///
@@ -32,7 +32,7 @@ impl Communicator {
     /// # On one host
     ///
     /// That is where all ranks are that the launcher counts, or, when it does not say how many ranks a host has, when
-    /// `MASTER_ADDR` is not set or this host's (`localhost`, 127.0.0.1). No port and no secret are needed: the ranks
+    /// `MASTER_ADDR` is not set, and nothing carries it, or this host's (`localhost`, 127.0.0.1). No port and no secret are needed: the ranks
     /// meet at a Unix socket, and the kernel says that they belong to the same user.
     ///
     /// # On several hosts

@@ -56,11 +56,25 @@ fn on_two_hosts(launcher: (&str, &str), program: &str, settings: &[(&str, &str)]
     Some(head.output().unwrap())
 }
 
+/// Without what MPICH's process manager says of a host's ranks: others that speak PMI say nothing of them.
+const AS_FLUX: &str = "env -u MPI_LOCALRANKID -u MPI_LOCALNRANKS";
+
+#[test]
+fn where_nothing_is_said_of_hosts_it_is_carried_where_rank_0_is() {
+    if let Some(output) = mpirun(MPICH, &format!("-n 3 {AS_FLUX}")) {
+        check_table(&output, "# ranks      3, started by MPICH", "shm");
+    }
+}
+
 /// No secret, no address: the launcher carries both.
 #[test]
 fn between_hosts_nothing_is_to_be_set() {
-    for (launcher, name) in [(OPEN_MPI, "Open MPI"), (MPICH, "MPICH (PMI)")] {
-        let program = format!("{CCL_PERF} allreduce {SWEEP}");
+    for (launcher, name, wrapper) in [
+        (OPEN_MPI, "Open MPI", ""),
+        (MPICH, "MPICH (PMI)", ""),
+        (MPICH, "MPICH (PMI)", AS_FLUX),
+    ] {
+        let program = format!("{wrapper} {CCL_PERF} allreduce {SWEEP}");
         let Some(output) = on_two_hosts(launcher, &program, &[]) else {
             return;
         };

@@ -30,7 +30,7 @@ use zeroize::Zeroizing;
 pub(super) enum Carrier {
     /// Open MPI's and Slurm's servers (`srun --mpi=pmix`), by a library.
     Pmix,
-    /// MPICH's process manager, Intel's, Slurm's (`srun --mpi=pmi2`), by a descriptor.
+    /// MPICH's process manager, Intel's, Flux's, Slurm's (`srun --mpi=pmi2`), by a descriptor.
     Pmi { fd: RawFd },
 }
 

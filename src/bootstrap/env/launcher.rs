@@ -62,7 +62,7 @@ pub(crate) struct Launch {
 pub(super) enum Spread {
     OneHost,
     SeveralHosts,
-    /// Nobody said, but rank 0's address is not this host by its looks.
+    /// Nobody said, but rank 0's address is not this host by its looks, or the launcher would carry it.
     PerhapsSeveral,
 }
 
@@ -114,6 +114,7 @@ impl Launch {
             (Some(_), _) => Spread::SeveralHosts,
             (None, _) if self.ranks == 1 => Spread::OneHost,
             (None, Some(host)) if !is_loopback(host) => Spread::PerhapsSeveral,
+            (None, None) if self.carrier.is_some() => Spread::PerhapsSeveral,
             (None, _) => Spread::OneHost,
         }
     }
@@ -218,8 +219,8 @@ struct Names {
     ranks: &'static [&'static str],
     /// Its processes among the ancestors of the ranks.
     processes: &'static [&'static str],
-    local_rank: &'static str,
-    local_ranks: Option<&'static str>,
+    /// This rank among those of its host, and how many these are. The first that are set count.
+    local: &'static [(&'static str, &'static str)],
     /// What names the job.
     job: &'static [&'static str],
     /// How often it was started.
@@ -233,8 +234,7 @@ static LAUNCHERS: [Names; 5] = [
         rank: "RANK",
         ranks: &["WORLD_SIZE"],
         processes: &[],
-        local_rank: "LOCAL_RANK",
-        local_ranks: Some("LOCAL_WORLD_SIZE"),
+        local: &[("LOCAL_RANK", "LOCAL_WORLD_SIZE")],
         job: &["TORCHELASTIC_RUN_ID"],
         life: Some("TORCHELASTIC_RESTART_COUNT"),
     },
@@ -246,8 +246,7 @@ static LAUNCHERS: [Names; 5] = [
         processes: &[
             "mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "prte",
         ],
-        local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
-        local_ranks: Some("OMPI_COMM_WORLD_LOCAL_SIZE"),
+        local: &[("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")],
         job: &["PMIX_NAMESPACE"],
         life: None,
     },
@@ -257,8 +256,10 @@ static LAUNCHERS: [Names; 5] = [
         rank: "PMI_RANK",
         ranks: &["PMI_SIZE"],
         processes: &[ancestor::PROXY],
-        local_rank: "MPI_LOCALRANKID",
-        local_ranks: Some("MPI_LOCALNRANKS"),
+        local: &[
+            ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+            ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"), // HPE's
+        ],
         job: &["PMIX_NAMESPACE"],
         life: None,
     },
@@ -268,8 +269,7 @@ static LAUNCHERS: [Names; 5] = [
         rank: slurm::RANK,
         ranks: &slurm::RANKS,
         processes: &["slurmstepd"],
-        local_rank: "SLURM_LOCALID",
-        local_ranks: None, // it gives a list of all nodes' numbers
+        local: &[("SLURM_LOCALID", slurm::RANKS_PER_NODE)], // a list of all nodes' numbers
         job: &["SLURM_JOB_ID", "SLURM_STEP_ID"],
         life: None,
     },
@@ -280,8 +280,7 @@ static LAUNCHERS: [Names; 5] = [
         rank: "JOB_COMPLETION_INDEX",
         ranks: &["WORLD_SIZE"],
         processes: &[],
-        local_rank: "LOCAL_RANK",
-        local_ranks: Some("LOCAL_WORLD_SIZE"),
+        local: &[("LOCAL_RANK", "LOCAL_WORLD_SIZE")],
         job: &[],
         life: None,
     },
@@ -297,6 +296,13 @@ impl Names {
         self.processes.contains(&first)
     }
 
+    /// The names of which one is set, else the first.
+    fn local(&self, variables: &Variables<'_>) -> (&'static str, &'static str) {
+        let is_set = |(rank, ranks): &&(&str, &str)| variables.first(&[rank, ranks]).is_some();
+        let set = self.local.iter().find(is_set).or(self.local.first());
+        set.copied().unwrap_or_default()
+    }
+
     fn launch(&self, variables: &Variables<'_>, ranks_name: &str) -> Result<Launch> {
         let ranks = variables.number(ranks_name, "the number of ranks")?.unwrap_or(0);
         if ranks == 0 {
@@ -307,24 +313,27 @@ impl Names {
         let rank = variables.number(self.rank, "this process's rank")?.unwrap_or(0);
         below((self.rank, rank), (ranks_name, ranks))?;
         let slurm = self.launcher == Launcher::Slurm;
-        let local_rank = variables.number(self.local_rank, "this process's rank on its host")?;
-        let local_ranks = match self.local_ranks {
-            Some(name) => variables.number(name, "the number of ranks on this host")?,
-            None => slurm::ranks_here(variables, ranks)?,
+        let (local_name, name) = self.local(variables);
+        let local_rank = variables.number(local_name, "this process's rank on its host")?;
+        let local_ranks = match self.launcher {
+            Launcher::Slurm => slurm::ranks_here(variables, ranks)?,
+            _ => variables.number(name, "the number of ranks on this host")?,
         };
         if let Some(here) = local_ranks {
-            let name = self.local_ranks.unwrap_or(slurm::RANKS_PER_NODE);
             if here == 0 || here > ranks {
                 return Err(Error::usage(format!(
                     "{name} says that this host has {here} ranks, but {ranks_name}={ranks}: there must be 1 to {ranks}"
                 )));
             }
             if let Some(rank) = local_rank {
-                below((self.local_rank, rank), (name, here))?;
+                below((local_name, rank), (name, here))?;
             }
         }
-        // A pod is a host of its own.
-        let pod = (self.launcher == Launcher::Kubernetes).then_some(1);
+        let unsaid = match self.launcher {
+            Launcher::Kubernetes => Some(1), // a pod is a host of its own
+            Launcher::Mpich if is_on_one_host(variables, ranks) => Some(ranks),
+            _ => None,
+        };
         let carries = matches!(
             self.launcher,
             Launcher::OpenMpi | Launcher::Mpich | Launcher::Slurm
@@ -340,7 +349,7 @@ impl Names {
             rank,
             ranks,
             local_rank,
-            local_ranks: local_ranks.or(pod),
+            local_ranks: local_ranks.or(unsaid),
             carrier: carries
                 .then(|| Carrier::of(self.launcher, variables, rank, ranks))
                 .flatten(),
@@ -360,6 +369,12 @@ impl Names {
             },
         })
     }
+}
+
+/// Whether Flux, which counts hosts and not their ranks, has started all of so many on one.
+fn is_on_one_host(variables: &Variables<'_>, ranks: usize) -> bool {
+    let is = |name, number: usize| variables.text(name) == Some(number.to_string());
+    is("FLUX_JOB_NNODES", 1) && is("FLUX_JOB_SIZE", ranks)
 }
 
 /// An IPv6 address may be written as in a URL.
@@ -493,6 +508,43 @@ mod tests {
         ]);
         assert_eq!((mpich.launcher, mpich.rank, mpich.ranks), (Launcher::Mpich, 1, 2));
         assert_eq!((mpich.spread(), mpich.is_named()), (Spread::SeveralHosts, false));
+    }
+
+    #[test]
+    fn others_that_speak_pmi_have_words_of_their_own() {
+        let spread = |more: &[(&str, &str)]| {
+            let launch = launch(&[&[("PMI_RANK", "3"), ("PMI_SIZE", "4")], more].concat());
+            assert_eq!(launch.launcher, Launcher::Mpich);
+            (launch.local_rank, launch.local_ranks, launch.spread())
+        };
+        let hpe = |here| [("PMI_LOCAL_RANK", "1"), ("PMI_LOCAL_SIZE", here)];
+        assert_eq!(spread(&hpe("2")), (Some(1), Some(2), Spread::SeveralHosts));
+        assert_eq!(spread(&hpe("4")), (Some(1), Some(4), Spread::OneHost));
+        // Those of a job around this one.
+        let hydra = [("MPI_LOCALRANKID", "3"), ("MPI_LOCALNRANKS", "4")];
+        assert_eq!(
+            spread(&[hpe("2"), hydra].concat()),
+            (Some(3), Some(4), Spread::OneHost)
+        );
+        let flux = |hosts| {
+            [
+                ("PMI_FD", "7"),
+                ("FLUX_JOB_SIZE", "4"),
+                ("FLUX_JOB_NNODES", hosts),
+            ]
+        };
+        assert_eq!(spread(&flux("2")), (None, None, Spread::PerhapsSeveral));
+        assert_eq!(spread(&flux("1")), (None, Some(4), Spread::OneHost));
+        assert_eq!(spread(&flux("1")[..1]).2, Spread::PerhapsSeveral);
+        let told = [flux("2")[0], ("CCL_MASTER_ADDR", "localhost")];
+        assert_eq!(spread(&told).2, Spread::OneHost);
+        // With nothing that could carry anything.
+        assert_eq!(spread(&[]).2, Spread::OneHost);
+        let wrong = mistake(&[&[("PMI_RANK", "3"), ("PMI_SIZE", "4")], &hpe("5")[..]].concat());
+        assert!(
+            wrong.starts_with("PMI_LOCAL_SIZE says that this host has 5 ranks, but PMI_SIZE=4"),
+            "{wrong}"
+        );
     }
 
     const STEP: [(&str, &str); 9] = [

@@ -212,10 +212,15 @@ fn job(launch: &Launch) -> String {
 /// What else may be wrong when ranks were only taken to be on several hosts.
 fn hint(error: Error, unsure: bool, launch: &Launch) -> Error {
     match error {
-        Error::Usage { what } if unsure => Error::usage(format!(
-            "{what}\nIf all ranks are on this host, set LOCAL_WORLD_SIZE={} (ccl-perf: --rendezvous localhost:PORT).",
-            launch.ranks
-        )),
+        Error::Usage { what } if unsure => {
+            let setting = match launch.launcher {
+                Launcher::Torchrun => format!("LOCAL_WORLD_SIZE={}", launch.ranks),
+                _ => "CCL_MASTER_ADDR=localhost".to_owned(),
+            };
+            Error::usage(format!(
+                "{what}\nIf all ranks are on this host, set {setting} (ccl-perf: --rendezvous localhost:PORT)."
+            ))
+        }
         error => error,
     }
 }
