@@ -17,6 +17,7 @@ pub(crate) mod library;
 pub(crate) mod loaded;
 pub(crate) mod membarrier;
 pub(crate) mod memfd;
+pub(crate) mod names;
 #[cfg(feature = "nvml")]
 pub(crate) mod nvml;
 #[cfg(ccl_one_mapping)]

@@ -10,17 +10,18 @@ use super::{
 use crate::{
     bootstrap::UniqueId,
     net::{CommId, Secret},
-    sys::thread::aside,
+    sys::{environment, names, thread::aside},
     types::{Error, Result},
 };
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::{
     io,
-    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    net::{IpAddr, SocketAddr},
     thread,
     time::{Duration, Instant},
 };
+use tracing::warn;
 use zeroize::Zeroizing;
 
 /// Where and by what keys the ranks of a job meet in a turn: the same on all hosts but for the rank.
@@ -102,7 +103,7 @@ impl Appointment {
                 port: launch.master_port.number()?,
             },
             rank: launch.rank,
-            host_may_be_late: launch.launcher == Launcher::Kubernetes,
+            host_may_be_late: launch.launcher == Launcher::Kubernetes || environment::text(POD).is_some(),
             comm,
             secret,
         })
@@ -128,8 +129,7 @@ pub(super) fn between_hosts(appointment: Appointment, deadline: Instant) -> Resu
         (Place::Carried(at), 0) => UniqueId::agreed_at(&at, comm, secret),
         (Place::Carried(at), _) => Ok(UniqueId::agreed(&at, comm, secret)),
         (Place::Named { host, port }, _) => {
-            let patience = host_may_be_late.then_some(deadline);
-            let at = addresses(&host, port, patience, deadline).map_err(|unknown| {
+            let at = addresses(&host, port, host_may_be_late, deadline).map_err(|unknown| {
                 let tell = |why: String| {
                     format!("rank {rank} does not know the host of rank 0: MASTER_ADDR (or CCL_MASTER_ADDR) is {host}: {why}")
                 };
@@ -153,38 +153,47 @@ enum Unknown {
     Late,
 }
 
-/// The addresses of `host`, which may come to be known until `patience` ends. Takes no longer than to `deadline`.
+/// The addresses of `host`. Where it may be late, or nobody tells whether there is such a host, it is asked for again until `deadline`.
 fn addresses(
     host: &str,
     port: u16,
-    patience: Option<Instant>,
+    may_be_late: bool,
     deadline: Instant,
 ) -> Result<Vec<SocketAddr>, Unknown> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
+    let mut is_told = false;
     loop {
-        let why = match look_up(host, port, deadline)? {
+        let (why, may_pass) = match look_up(host, port, deadline)? {
             Ok(at) if !at.is_empty() => return Ok(at),
-            Ok(_) => "it has no address".to_owned(),
-            Err(error) => error.to_string(),
+            Ok(_) => ("it has no address".to_owned(), may_be_late),
+            Err(error) => {
+                let may_pass = may_be_late || names::is_for_want_of_an_answer(&error);
+                (error.to_string(), may_pass)
+            }
         };
-        if patience.is_none_or(|end| Instant::now() + RETRY >= end) {
+        if !may_pass || Instant::now() + RETRY >= deadline {
             return Err(Unknown::Told(why));
+        }
+        if !std::mem::replace(&mut is_told, true) {
+            warn!("init: the host of rank 0, {host}, is not known yet: {why}");
         }
         thread::sleep(RETRY);
     }
 }
 
-/// Asks the system for the addresses of a name, on a thread of its own: servers that do not answer keep who asks for minutes.
+/// Asks the system for the addresses of a name, on a thread of its own, which may be kept for long.
 fn look_up(host: &str, port: u16, deadline: Instant) -> Result<io::Result<Vec<SocketAddr>>, Unknown> {
-    let find = |(host, port): (String, u16)| (host.as_str(), port).to_socket_addrs().map(Vec::from_iter);
+    let find = |(host, port): (String, u16)| names::look_up(&host, port);
     let outcome = aside(c"ccl-names", (host.to_owned(), port), find)
         .map_err(|e| Unknown::Told(format!("cannot start a thread to look it up: {e}")))?;
     let left = deadline.saturating_duration_since(Instant::now());
     outcome.recv_timeout(left).map_err(|_| Unknown::Late)
 }
 
+/// What Kubernetes sets in pods, whose names may come to be known after their processes have begun.
+const POD: &str = "KUBERNETES_SERVICE_HOST";
 /// How long to leave a name server alone that does not know a host yet.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -225,23 +234,20 @@ mod tests {
     #[test]
     fn a_host_may_come_to_be_known() {
         let start = Instant::now();
-        let nowhere = "nowhere.invalid";
-        let deadline = start + Duration::from_secs(60);
-        let found = |host, patience| addresses(host, 7, patience, deadline);
-        assert!(matches!(found(nowhere, None), Err(Unknown::Told(_))));
-        assert!(matches!(
-            found(nowhere, Some(start + 2 * RETRY)),
-            Err(Unknown::Told(_))
-        ));
-        assert!(start.elapsed() >= RETRY);
+        let (nowhere, deadline) = ("nowhere.invalid", start + Duration::from_secs(60));
         // What was said last counts, though there be no time for more.
-        let soon = Instant::now() + 2 * RETRY;
-        assert!(matches!(
-            addresses(nowhere, 7, Some(soon), soon),
-            Err(Unknown::Told(_))
-        ));
+        let found = addresses(nowhere, 7, true, start + 2 * RETRY);
+        assert!(matches!(found, Err(Unknown::Told(_))));
+        assert!(start.elapsed() >= RETRY);
+        // Where nobody answers all are late.
+        let asked = names::look_up(nowhere, 7).unwrap_err();
+        if !names::is_for_want_of_an_answer(&asked) {
+            let found = addresses(nowhere, 7, false, deadline);
+            assert!(matches!(found, Err(Unknown::Told(_))));
+            assert!(Instant::now() + RETRY < deadline, "it was not waited for");
+        }
         for host in ["127.0.0.1", "localhost"] {
-            assert!(!found(host, None).unwrap().is_empty());
+            assert!(!addresses(host, 7, false, deadline).unwrap().is_empty());
         }
     }
 
