@@ -110,7 +110,7 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
         let (mut port, mut ways) = (None, Vec::new());
         if listens {
             let there = interfaces::here();
-            ways = joining.presence.selection.ways(&there)?;
+            ways = joining.presence.selection.ways(&there, Way::MOST)?;
             fastest = interfaces::fastest(&there);
             port = Some(control.listen_tcp(joining.presence.ports.as_ref(), |port| id.is_appointed(port))?);
             tell_interfaces(rank, ranks, &there, &ways);

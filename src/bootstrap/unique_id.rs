@@ -164,13 +164,13 @@ impl UniqueId {
     /// The first addresses at which other hosts reach this one, if it has a network; this process listens there from now on.
     fn listen(control: &Control) -> Result<Vec<SocketAddr>> {
         let presence = Presence::new(Said::default())?;
-        let ways = presence.selection.ways(&interfaces::here())?;
+        let ways = presence.selection.ways(&interfaces::here(), NETWORK)?;
         if ways.is_empty() {
             return Ok(Vec::new());
         }
         let port = control.listen_tcp(presence.ports.as_ref(), |_| false)?;
         let at = |way: &Way| SocketAddr::new(way.ip(), port);
-        Ok(ways.iter().take(NETWORK).map(at).collect())
+        Ok(ways.iter().map(at).collect())
     }
 
     /// Ends the meeting, if it is held by this process and not over: all who have come and will come are told `why` there is

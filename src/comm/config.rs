@@ -3,7 +3,7 @@
 #[cfg(feature = "cuda")]
 use crate::cuda::driver::{Context, Driver};
 use crate::{
-    net::{Presence, Protection, Said, Way, interfaces, setting},
+    net::{Presence, Protection, Rails, Said, Way, interfaces, setting},
     plan::{algo::ALGORITHMS, choose, forced::Forced},
     sys::{self, helpers::Helpers},
     transport::{
@@ -170,7 +170,7 @@ impl Config {
         self.rails()?;
         let selection = self.presence()?.selection;
         if selection.is_given() {
-            selection.ways(&interfaces::here())?;
+            selection.ways(&interfaces::here(), Way::MOST)?;
         }
         self.attach()?;
         self.threads()?;
@@ -283,7 +283,7 @@ impl Config {
 
     /// How many interfaces are used together between two hosts, if that is said.
     pub(super) fn rails(&self) -> Result<Option<usize>> {
-        number("rails", self.rails, "CCL_RAILS", Way::MOST, "interfaces")
+        number("rails", self.rails, "CCL_RAILS", Rails::MOST, "interfaces")
     }
 
     /// How TCP links are made.

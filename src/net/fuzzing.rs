@@ -83,7 +83,7 @@ pub(crate) fn interfaces(bytes: &[u8]) {
     }
     let all: Vec<Interface> = lines.map(interface).collect();
     let _ = (fastest(&all), list(&all));
-    let Ok(ways) = presence.selection.ways(&all) else {
+    let Ok(ways) = presence.selection.ways(&all, Way::MOST) else {
         return;
     };
     assert!(ways.len() <= Way::MOST);

@@ -25,6 +25,9 @@ pub(crate) struct Rails {
 }
 
 impl Rails {
+    /// The most that may be used together.
+    pub(crate) const MOST: usize = 8;
+
     /// From a host with the ways `ours` to one with `theirs`, where `most` are used together, or as many as it takes: all of
     /// theirs that are as good as the best, [`AS_A_RULE`] at most.
     ///

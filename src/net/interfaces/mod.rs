@@ -12,6 +12,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::{
     cmp::Reverse,
+    collections::BTreeSet,
     fmt,
     net::{IpAddr, Ipv6Addr},
 };
@@ -57,8 +58,8 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// The most addresses that a host tells.
-    pub(crate) const MOST: usize = 8;
+    /// The most addresses that a host tells: all that are used together, and what may be the only one for somebody.
+    pub(crate) const MOST: usize = 10;
 
     pub(crate) fn ip(&self) -> IpAddr {
         self.net.addr()
@@ -75,12 +76,13 @@ impl Way {
     }
 }
 
-/// The addresses at which others may reach this host, the best first, [`Way::MOST`] at most: one of each version of IP for each
+/// The addresses at which others may reach this host, the best first, `most` at most: one of each version of IP for each
 /// interface that `selection` lets through. Ordinary interfaces come first, the fastest of them first, one with a default
 /// route before its equals, and version 4 of IP before version 6.
 ///
-/// Left out are interfaces that are down, loopback, and addresses that mean something else on each link (IPv6's `fe80::/10`).
-pub(crate) fn ways(interfaces: &[Interface], selection: &Selection) -> Vec<Way> {
+/// Left out are interfaces that are down, loopback, and addresses that mean something else on each link (IPv6's `fe80::/10`); and of
+/// more than `most` the last, but not the [only one for somebody](firsts).
+pub(crate) fn ways(interfaces: &[Interface], selection: &Selection, most: usize) -> Vec<Way> {
     let mut found = Vec::new();
     for (at, interface) in interfaces.iter().enumerate() {
         let nets = interface
@@ -100,13 +102,35 @@ pub(crate) fn ways(interfaces: &[Interface], selection: &Selection) -> Vec<Way> 
         let speed = Reverse(order_of(interface.speed));
         (tier, is_v6(net), speed, !interface.is_default)
     });
-    let way = |&(tier, interface, net, at): &(u8, &Interface, &IpNet, usize)| Way {
+    let way = |&(tier, interface, net, at): &Found<'_>| Way {
         net: *net,
         interface: at.min(u8::MAX.into()) as u8,
         tier,
         speed: interface.speed,
     };
-    found.iter().take(Way::MOST).map(way).collect()
+    let mut told: BTreeSet<usize> = firsts(&found).into_iter().flatten().take(most).collect();
+    for place in 0..found.len() {
+        if told.len() < most {
+            told.insert(place);
+        }
+    }
+    told.into_iter().map(|place| way(&found[place])).collect()
+}
+
+/// An address: its tier, its interface, and the place of that.
+type Found<'a> = (u8, &'a Interface, &'a IpNet, usize);
+
+/// The places of those that may be the only ones by which somebody comes: the best of each version of IP, and with a default route.
+fn firsts(found: &[Found<'_>]) -> [Option<usize>; 3] {
+    let first = |fits: &dyn Fn(&Found<'_>) -> bool| {
+        let fits = |one: &Found<'_>| one.0 < LAST && fits(one);
+        found.iter().position(fits)
+    };
+    [
+        first(&|(_, _, net, _)| !is_v6(net)),
+        first(&|(_, _, net, _)| is_v6(net)),
+        first(&|(_, interface, _, _)| interface.is_default),
+    ]
 }
 
 /// Megabits per second of the fastest interface that could lead to other hosts, whatever is asked for.

@@ -68,13 +68,13 @@ impl Selection {
             .is_none_or(|names| names.take(&interface.name))
     }
 
-    /// The ways to this host that are left ([`ways`]).
+    /// The ways to this host that are left, `most` at most ([`ways`]).
     ///
     /// # Errors
     /// [`Error::Usage`], with what there is, if something was said and nothing is left. Loopback may be named, for ranks of
     /// one host, which need none.
-    pub(crate) fn ways(&self, interfaces: &[Interface]) -> Result<Vec<Way>, Error> {
-        let ways = ways(interfaces, self);
+    pub(crate) fn ways(&self, interfaces: &[Interface], most: usize) -> Result<Vec<Way>, Error> {
+        let ways = ways(interfaces, self, most);
         let names_loopback = self
             .names
             .as_ref()

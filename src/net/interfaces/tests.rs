@@ -37,7 +37,7 @@ fn told(machine: &[Interface]) -> Vec<String> {
 }
 
 fn told_with(machine: &[Interface], selection: &Selection) -> Vec<String> {
-    let ways = selection.ways(machine).unwrap();
+    let ways = selection.ways(machine, Way::MOST).unwrap();
     ways.iter().map(|way| way.ip().to_string()).collect()
 }
 
@@ -165,13 +165,43 @@ fn no_more_is_told_than_fits() {
         let nets: Vec<&str> = nets.iter().map(String::as_str).collect();
         interface(&format!("eth{i}"), &nets, Kind::Ordinary, Some(100_000))
     };
-    let many: Vec<Interface> = (0..20).map(card).collect();
-    let ways = ways(&many, &Selection::default());
-    assert_eq!(ways.len(), Way::MOST);
-    assert!(
-        ways.iter().all(|way| way.ip().is_ipv4()),
-        "each its own interface"
+    let mut many: Vec<Interface> = (0..20).map(card).collect();
+    let told = |machine: &[Interface], most| {
+        let ways = ways(machine, &Selection::default(), most);
+        ways.iter().map(|way| way.ip().to_string()).collect::<Vec<_>>()
+    };
+    // All that may be used together, each its own interface; and one for who has another version of IP.
+    let first: Vec<String> = (0..9).map(|i| format!("10.0.{i}.1")).collect();
+    assert_eq!(
+        told(&many, Way::MOST),
+        [&first[..], &["2001:db8::1".to_owned()]].concat()
     );
+    assert_eq!(told(&many, 3), ["10.0.0.1", "10.0.1.1", "2001:db8::1"]);
+    // The slow one by which others come from elsewhere.
+    many.push(default(interface(
+        "mgmt",
+        &["192.0.2.1/24"],
+        Kind::Ordinary,
+        Some(1_000),
+    )));
+    assert_eq!(told(&many, 3), ["10.0.0.1", "192.0.2.1", "2001:db8::1"]);
+    let all = told(&many, Way::MOST);
+    assert_eq!(
+        (all.len(), &all[..8], &all[8..]),
+        (10, &first[..8], &told(&many, 3)[1..])
+    );
+    assert_eq!([1, 0].map(|most| told(&many, most).len()), [1, 0]);
+    // A bridge keeps nobody else out.
+    let bridge = interface("docker0", &["fd00::1/64"], Kind::Inside, None);
+    let cards: Vec<Interface> = many[..4]
+        .iter()
+        .map(|card| Interface {
+            nets: card.nets[..1].to_vec(),
+            ..card.clone()
+        })
+        .chain([bridge])
+        .collect();
+    assert_eq!(told(&cards, 3), ["10.0.0.1", "10.0.1.1", "10.0.2.1"]);
 }
 
 fn names(text: &str) -> Selection {
@@ -224,7 +254,7 @@ fn subnets_and_families_are_chosen() {
 
 #[test]
 fn mistakes_are_told_with_what_there_is() {
-    let error = |selection: Selection| selection.ways(&laptop()).unwrap_err().to_string();
+    let error = |selection: Selection| selection.ways(&laptop(), Way::MOST).unwrap_err().to_string();
     assert_eq!(
         error(names("eht0")),
         "CCL_SOCKET_IFNAME=\"eht0\" leaves no address by which other hosts could reach this one: there are lo \
@@ -256,7 +286,7 @@ fn mistakes_are_told_with_what_there_is() {
 fn this_machine_can_be_read() {
     let here = here();
     assert!(!here.is_empty());
-    for way in ways(&here, &Selection::default()) {
+    for way in ways(&here, &Selection::default(), Way::MOST) {
         std::net::UdpSocket::bind((way.ip(), 0)).unwrap();
     }
 }
