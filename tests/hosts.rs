@@ -4,6 +4,7 @@
 use ccl::{Communicator, Config, Op, UniqueId};
 use std::{
     env, fs,
+    io::{BufRead, BufReader},
     os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
@@ -476,6 +477,51 @@ fn an_id_reaches_other_hosts() {
             "{}\n{}",
             text(&output.stdout),
             text(&output.stderr)
+        );
+    }
+}
+
+/// A rank's way is closed when it goes to the others, and opened once it has seen that.
+#[test]
+fn an_outage_at_the_meeting_is_not_the_end() {
+    if let Ok(role) = env::var("CCL_TEST_ROLE") {
+        return take_part(&role);
+    }
+    let Some(hosts) = Hosts::new("outage") else { return };
+    let (id, away) = (hosts.folder.path().join("id"), &hosts.names[1]);
+    ip(&format!("-n {away} route add unreachable 10.77.0.1")).unwrap();
+    let mut ranks = [0, 1, 2].map(|rank| {
+        let test = env::current_exe().unwrap();
+        hosts
+            .command(ON[rank], test.to_str().unwrap())
+            .args([
+                "--exact",
+                "an_outage_at_the_meeting_is_not_the_end",
+                "--nocapture",
+            ])
+            .env("CCL_TEST_ROLE", format!("{rank} {}", id.display()))
+            .env("CCL_DEBUG", "info")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    });
+    let mut told: Vec<_> = (ranks.iter_mut())
+        .map(|rank| {
+            BufReader::new(rank.stderr.take().unwrap())
+                .lines()
+                .map_while(Result::ok)
+        })
+        .collect();
+    assert!(told[1].any(|line| line.contains("no way to unix:@ccl-")));
+    ip(&format!("-n {away} route delete unreachable 10.77.0.1")).unwrap();
+    for (output, told) in outputs(ranks.into()).iter().zip(told) {
+        let told: Vec<String> = told.collect();
+        assert!(
+            output.status.success(),
+            "{}\n{}",
+            text(&output.stdout),
+            told.join("\n")
         );
     }
 }

@@ -193,7 +193,7 @@ pub(crate) fn excuse(
         patience.send(&mut channel, Packed::message(&Comes::Fails(what))?)?;
         patience.receive(&mut channel).map(drop)
     };
-    let told = go_there((id, child.is_some()), key, protection, &patience).and_then(tell);
+    let told = go_there((id, child.is_some()), (key, ranks), protection, &patience).and_then(tell);
     if let Err(failure) = told {
         debug!(
             rank,
@@ -234,7 +234,8 @@ fn meet(
     };
     let began = Instant::now();
     let (found, met, answer) = loop {
-        let mut channel = go_there((id, child.is_some()), key, protection, &patience).map_err(explain)?;
+        let mut channel =
+            go_there((id, child.is_some()), (key, ranks), protection, &patience).map_err(explain)?;
         let found = Instant::now();
         if request.seat.port.is_some()
             && request.host.ways.is_empty()
@@ -288,10 +289,11 @@ fn meet(
     }
 }
 
-/// Connects to the meeting place. Where its owner may come late, it is awaited.
+/// Connects to the meeting place, as one of so many ranks. Where its owner may come late, it is awaited. Where the system says that there
+/// is no way, that is taken for an outage as long as one may last, half the time at most.
 fn go_there(
     (id, is_child): (&UniqueId, bool),
-    key: Key,
+    (key, ranks): (Key, u32),
     protection: Protection,
     patience: &Patience<'_>,
 ) -> Result<Channel, Failure> {
@@ -304,24 +306,42 @@ fn go_there(
         secret: id.secret.clone(),
         protection,
     };
+    let (began, end) = (Instant::now(), patience.deadline - GRACE);
+    let no_way = began + tcp::given_up_after().min(end.saturating_duration_since(began) / 2);
     let mut pause = FIRST_RETRY;
     loop {
         let is_early = |failure: &DialError| match failure {
-            DialError::Io(_) | DialError::Refused(Refused::Unknown) => id.owner.may_be_late(),
+            DialError::Io(_) | DialError::Refused(Refused::Unknown) if id.owner.may_be_late() => true,
+            why if why.is_of_the_way() => Instant::now() < no_way,
             // A rank of a parent listens for as long as it lives. Others of the parent are about to hear that it does not.
             DialError::Nobody => id.owner == Owner::AppointedRank0 || is_child,
             _ => false,
         };
         match patience.dial(&target) {
             Err(Failure::Dial(failure))
-                if is_early(&failure) && Instant::now() < patience.deadline - GRACE && !(patience.stop)() =>
+                if is_early(&failure) && Instant::now() < end && !(patience.stop)() =>
             {
-                thread::sleep(pause);
-                pause = RETRY.min(2 * pause);
+                if pause == FIRST_RETRY && failure.is_of_the_way() {
+                    let (rank, place) = (key.rank, id.places());
+                    info!(rank, ranks, "init: no way to {place} yet: {failure}");
+                }
+                thread::sleep(own_part(pause, key.rank).min(end.saturating_duration_since(Instant::now())));
+                pause = longest_pause(ranks).min(2 * pause);
             }
             done => return done,
         }
     }
+}
+
+/// How long one of so many ranks leaves a place alone, in the end, where nobody listens yet: together they knock no more often than
+/// 10,000 times a second, as far as that leaves none of them waiting for long.
+fn longest_pause(ranks: u32) -> Duration {
+    (ranks * ONE_KNOCK).clamp(RETRY, LONGEST_RETRY)
+}
+
+/// What a rank makes of a pause that all have, so that those that came together do not come together for ever.
+fn own_part(pause: Duration, rank: u32) -> Duration {
+    pause - pause / 2 * (rank % 64) / 64
 }
 
 /// `tried`: the addresses of the network that led nowhere, and why.
@@ -420,6 +440,27 @@ const GRACE: Duration = Duration::from_millis(500);
 const SPENT_FOR: Duration = Duration::from_millis(2500);
 /// How long a rank that cannot join tries to say so, where nobody answers.
 const EXCUSE: Duration = Duration::from_secs(2);
-/// How long to leave a place alone where nobody listens yet: at first, and in the end.
+/// How long to leave a place alone where nobody listens yet: at first, in the end, and at most where ranks are many.
 const FIRST_RETRY: Duration = Duration::from_micros(500);
 const RETRY: Duration = Duration::from_millis(20);
+const LONGEST_RETRY: Duration = Duration::from_millis(500);
+/// How much time there is for each of the knocks of all ranks.
+const ONE_KNOCK: Duration = Duration::from_micros(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_ranks_knock_more_seldom_and_not_together() {
+        let millis = |ranks| longest_pause(ranks).as_millis();
+        assert_eq!(
+            [1, 2, 200, 400, 4096, u32::MAX].map(millis),
+            [20, 20, 20, 40, 409, 500]
+        );
+        let parts = [0, 1, 32, 63, 64].map(|rank| own_part(RETRY, rank));
+        assert_eq!((parts[0], parts[4]), (RETRY, RETRY));
+        assert!(parts[..4].is_sorted_by(|one, next| one > next) && parts[3] > RETRY / 2);
+        assert_eq!(own_part(FIRST_RETRY, 0), FIRST_RETRY);
+    }
+}
