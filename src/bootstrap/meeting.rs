@@ -320,6 +320,22 @@ mod tests {
         }
     }
 
+    /// Of machines that do not say which they are there may be several.
+    #[test]
+    fn processes_are_those_of_a_known_machine_and_pid_namespace() {
+        for (boot, namespace, wanted) in [(1, 1, Some(7)), (1, 2, None), (0, 1, None)] {
+            let (mut meeting, now) = (Meeting::default(), Instant::now());
+            let join = Join {
+                host: host(boot, None),
+                ..join(1, 7)
+            };
+            let Some(Answer::Table(table)) = meeting.arrive(0, join, None, now) else {
+                panic!("no table")
+            };
+            assert_eq!(table.processes_of((namespace, [boot; 16]))(0), wanted);
+        }
+    }
+
     #[test]
     fn a_table_when_all_have_come() {
         let (mut meeting, now) = (Meeting::default(), Instant::now());

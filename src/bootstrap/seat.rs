@@ -179,10 +179,15 @@ impl Table {
 
     /// The processes of ranks, where their numbers are this process's, too. Each machine numbers its first pid namespace alike.
     pub(super) fn processes(&self) -> impl Fn(u32) -> Option<u32> {
-        let (namespace, boot) = (host::pid_namespace(), host::boot_id());
+        self.processes_of((host::pid_namespace(), host::boot_id()))
+    }
+
+    /// The same for a process of this pid namespace, on this machine.
+    pub(super) fn processes_of(&self, ours: (u64, [u8; 16])) -> impl Fn(u32) -> Option<u32> {
+        let is_known = ours.0 != 0 && ours.1 != [0; 16];
         move |rank| {
             let (seat, host) = self.place(rank)?;
-            let same_pids = (seat.pid_namespace, host.boot) == (namespace, boot) && namespace != 0;
+            let same_pids = is_known && (seat.pid_namespace, host.boot) == ours;
             same_pids.then_some(seat.pid)
         }
     }
