@@ -325,17 +325,28 @@ impl Shared {
         self.tell(0, |inner| inner.settled = true);
     }
 
-    /// Keeps a parcel from `rank` for [`Shared::arrivals`]. False if so many wait that something must be wrong.
-    pub(super) fn deliver(&self, rank: u32, parcel: Frame) -> bool {
+    /// Keeps a parcel from `rank` for [`Shared::arrivals`], if its sender gets the `answer`: what the sender does then finds it there. `None`
+    /// if not, or if so many wait that something must be wrong.
+    pub(super) fn deliver<T>(
+        &self,
+        rank: u32,
+        parcel: Frame,
+        answer: impl FnOnce() -> Option<T>,
+    ) -> Option<T> {
         let limit = PARCELS_PER_RANK * self.ranks as usize;
         if self.lock().arrivals.len() >= limit {
-            return false;
+            return None;
         }
+        let mut answered = None;
         self.tell(0, |inner| {
-            inner.arrivals.push((rank as usize, parcel));
-            self.arrived.store(true, Release); // pairs with the Acquire in `arrivals`
+            // Before the answer, so that who looks has to wait for the lock. Pairs with the Acquire in `arrivals`.
+            self.arrived.store(true, Release);
+            answered = answer();
+            if answered.is_some() {
+                inner.arrivals.push((rank as usize, parcel));
+            }
         });
-        true
+        answered
     }
 
     pub(super) fn arrivals(&self) -> Vec<(usize, Frame)> {

@@ -18,6 +18,7 @@ use crate::{
     transport::links::{Direction, Opener, Way as Joined},
     types::{Cause, Error, Operation, Says, Whereabouts},
 };
+use rustix::io::Errno;
 use std::{
     cell::RefCell,
     collections::{BTreeSet, VecDeque},
@@ -32,6 +33,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use tracing::debug;
 
 /// A rank's place in a communicator, with all that [`Health`] tells. Dropping it leaves in order.
 pub(crate) struct Membership {
@@ -328,6 +330,15 @@ impl Membership {
                     return Err(Error::Failed(self.unreachable(peer, &e, &patience.tried())));
                 }
                 Failure::Stopped => (),
+                // All that this user's processes hand over at the moment is too much for the system. It is theirs as soon as they take it.
+                Failure::Frame(FrameError::Io(e))
+                    if Errno::from_io_error(&e) == Some(Errno::TOOMANYREFS)
+                        && Instant::now() < patience.deadline =>
+                {
+                    let (rank, ranks) = (self.rank(), self.ranks());
+                    debug!(rank, ranks, "link: nothing can be handed to rank {peer} yet: {e}");
+                    thread::sleep(RETRY);
+                }
                 // Nothing came back: the network's fault, not the peer's.
                 Failure::Late if !patience.tried().is_empty() => {
                     let why = format!("none in {:.1} s", timeout.as_secs_f64());

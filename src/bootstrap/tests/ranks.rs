@@ -4,10 +4,11 @@ use super::*;
 use crate::{
     bootstrap::{
         Peer, control,
+        health::Shared,
         messages::{Answer, Comes, Join},
         seat::{Host, Life, Seat},
     },
-    net::{Address, MEETING, Packed, Patience, Role, Target},
+    net::{Address, Frame, MEETING, Packed, Patience, Role, Target},
     sys::host::{self, usable_cpus},
     topo::share::{Allowance, Crowd},
     transport::links::Opener,
@@ -272,5 +273,28 @@ fn a_rank_that_stands_still_right_after_init_is_left_alone() {
         assert!(!member.trouble());
         drop(listener);
         until("word of its end", || member.trouble());
+    });
+}
+
+/// Who has the answer to a parcel may do what needs that, and at once.
+#[test]
+fn a_parcel_is_there_once_it_is_answered_and_not_if_it_is_not() {
+    let comm = [9; 16];
+    let key = control::Key { comm, rank: 0 };
+    let shared = Shared::new(control::start().unwrap(), key, 2, Arc::new(|| ()));
+    assert_eq!(shared.deliver(1, Frame::default(), || None::<()>), None);
+    assert!(shared.arrivals().is_empty());
+    let looks = AtomicBool::new(false);
+    thread::scope(|s| {
+        let answer = || {
+            let looker = s.spawn(|| {
+                looks.store(true, Relaxed);
+                shared.arrivals().len()
+            });
+            until("the other one to look", || looks.load(Relaxed));
+            Some(looker)
+        };
+        let looker = shared.deliver(1, Frame::default(), answer).unwrap();
+        assert_eq!(looker.join().unwrap(), 1);
     });
 }

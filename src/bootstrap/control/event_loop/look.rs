@@ -295,9 +295,11 @@ impl EventLoop {
             return Some(Source::Link { key, from, wire });
         };
         let member = self.members.get(&key)?;
-        let welcome = member.welcome.clone()?;
-        let good = parcel.body.len() <= Parcel::MAX_BYTES && member.shared.deliver(from, parcel);
-        if good { self.finish(wire, welcome) } else { None }
+        let (welcome, shared) = (member.welcome.clone()?, member.shared.clone());
+        let good = parcel.body.len() <= Parcel::MAX_BYTES;
+        // A peer that does not get it comes once more, with another parcel.
+        let answer = || self.say_last(wire, welcome).ok();
+        good.then(|| shared.deliver(from, parcel, answer))??
     }
 
     /// What `from` says on a connection that it made; `None` at its end.
@@ -333,7 +335,7 @@ impl EventLoop {
                 guard: connection.guard,
                 ..about
             };
-            shared.deliver(from, frame);
+            shared.deliver(from, frame, || Some(()));
         }
         None
     }
@@ -373,14 +375,19 @@ impl EventLoop {
     }
 
     /// Sends the last message of a connection. What does not go at once must have gone soon, if the connection has a limit.
-    pub(super) fn finish(&mut self, mut wire: Wire, last: Packed) -> Option<Source> {
+    pub(super) fn finish(&mut self, wire: Wire, last: Packed) -> Option<Source> {
+        self.say_last(wire, last).ok()?
+    }
+
+    /// The same; an error where it does not go.
+    fn say_last(&mut self, mut wire: Wire, last: Packed) -> Result<Option<Source>, FrameError> {
         wire.channel.post(last);
-        wire.pump(&self.poller).ok()?;
+        wire.pump(&self.poller)?;
         if !wire.channel.unsent() {
-            return None; // what was sent stays readable after the close
+            return Ok(None); // what was sent stays readable after the close
         }
         self.sources.renew(wire.token, Instant::now() + PATIENCE);
-        Some(Source::Closing(wire))
+        Ok(Some(Source::Closing(wire)))
     }
 }
 
