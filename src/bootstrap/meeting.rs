@@ -275,11 +275,11 @@ fn list(ranks: &[u32]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::{super::seat::Life, *};
     use crate::net::Address;
 
-    fn join(ranks: u32, pid: u32) -> Join {
+    pub(in crate::bootstrap) fn join(ranks: u32, pid: u32) -> Join {
         Join {
             ranks,
             version: "1".into(),

@@ -134,20 +134,7 @@ fn make() -> Result<Arc<Control>, Error> {
             .map_err(|e| Error::system("cannot watch for the end of the process", e))?;
     }
     let (address, listener) = Address::listen()?;
-    let bell = || ProcessFd::open(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK));
-    let bell = || bell().map_err(|e| Error::system("cannot make an event descriptor", e));
-    let epoll = Poller::instance().map_err(|e| Error::system("cannot make an epoll instance", e))?;
-    let control = Arc::new(Control {
-        address,
-        ports: Mutex::default(),
-        epoll: Arc::new(epoll),
-        commands: Mutex::new(Some(Vec::new())),
-        bell: bell()?,
-        keys_for_looking: OnceLock::new(),
-        members: AtomicUsize::new(0),
-        goodbye: AtomicBool::new(false),
-        said: bell()?,
-    });
+    let control = Control::new(address)?;
     let event_loop = EventLoop::new(control.clone(), listener)?;
     thread::spawn_quiet(c"ccl-control", event_loop, EventLoop::run)
         .map_err(|e| Error::system("cannot start the control thread", e))?;
@@ -155,6 +142,24 @@ fn make() -> Result<Arc<Control>, Error> {
 }
 
 impl Control {
+    /// Of a thread that is not there yet.
+    fn new(address: Address) -> Result<Arc<Control>, Error> {
+        let bell = || ProcessFd::open(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK));
+        let bell = || bell().map_err(|e| Error::system("cannot make an event descriptor", e));
+        let epoll = Poller::instance().map_err(|e| Error::system("cannot make an epoll instance", e))?;
+        Ok(Arc::new(Control {
+            address,
+            ports: Mutex::default(),
+            epoll: Arc::new(epoll),
+            commands: Mutex::new(Some(Vec::new())),
+            bell: bell()?,
+            keys_for_looking: OnceLock::new(),
+            members: AtomicUsize::new(0),
+            goodbye: AtomicBool::new(false),
+            said: bell()?,
+        }))
+    }
+
     /// The Unix socket where this process listens.
     pub(super) fn address(&self) -> Address {
         self.address
@@ -191,7 +196,7 @@ impl Control {
     /// Those of the socket, such as [`Errno::ADDRINUSE`].
     pub(super) fn listen_at(&self, port: u16) -> Result<(), Errno> {
         let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
-        if !ports.named.contains(&port) {
+        if !ports.named.contains(&port) && !ports.own.contains(&port) {
             let (listener, _) = tcp::listen(port)?;
             if self.post(Command::Listen(listener)).is_ok() {
                 ports.named.insert(port);
@@ -302,3 +307,17 @@ static AT_EXIT: AtomicBool = AtomicBool::new(false);
 
 /// How long the end of the process waits for others to hear of it. Tests check that they do, not how fast they are.
 const GOODBYE_WAIT: Duration = Duration::from_millis(if cfg!(test) { 20_000 } else { 100 });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_this_process_s_own_is_not_in_use() {
+        let control = start().unwrap();
+        let (_others, port) = tcp::listen(0).unwrap();
+        assert_eq!(control.listen_at(port), Err(Errno::ADDRINUSE));
+        let own = control.listen_tcp(None, |_| false).unwrap();
+        assert_eq!(control.listen_at(own), Ok(()));
+    }
+}

@@ -216,7 +216,9 @@ impl EventLoop {
             let closed = match verdict {
                 DialError::Nobody | DialError::Refused(_) => !ending,
                 DialError::Busy | DialError::Exhausted(_) => false,
-                DialError::Silent | DialError::Io(_) => member.attempts.last_for(CLOSED, now),
+                DialError::Silent | DialError::Io(_) => {
+                    member.attempts.last_for(CLOSED.max(tcp::given_up_after()), now)
+                }
             };
             let pause = match verdict {
                 DialError::Silent | DialError::Io(_) | DialError::Exhausted(_) => REDIAL_CLOSED,

@@ -309,6 +309,7 @@ impl EventLoop {
             }
             self.sources.close(token);
         }
+        self.answer(); // the last rank may have come just now
         self.answers
             .extend(self.places.expired(now, self.closed().as_deref()));
         for (key, member) in &mut self.members {
@@ -327,7 +328,7 @@ impl EventLoop {
 
     /// Ends the meetings to which there is an answer.
     fn answer(&mut self) {
-        while let Some((comm, answer)) = self.answers.pop() {
+        for (comm, answer) in mem::take(&mut self.answers) {
             let Some((packed, mut joiners)) = self.places.close(comm, &answer) else {
                 continue;
             };
@@ -595,9 +596,56 @@ const REDIAL_CLOSED: Duration = Duration::from_millis(250);
 const RETURN: Duration = Duration::from_millis(500);
 /// After how many refusals a process that nobody has seen ending counts as gone.
 const LAST_BREATHS: u32 = 10;
-/// For how long all ways to a parent must be closed before it counts as lost.
+/// For how long all ways to a parent must be closed, at least, before it counts as lost.
 const CLOSED: Duration = Duration::from_secs(20);
 /// How often to see whether the program still has threads.
 const HEED_PROGRAM: Duration = Duration::from_secs(5);
 /// How long to leave the listener alone when there are no descriptors.
 const REST: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{place::State, poller::Wire},
+        *,
+    };
+    use crate::{
+        bootstrap::{MAX_TIMEOUT, meeting::tests::join},
+        net::{Channel, Secret},
+    };
+
+    /// The thread was kept from looking until then.
+    #[test]
+    fn a_rank_that_comes_with_the_deadline_has_come() {
+        let (address, listener) = Address::listen().unwrap();
+        let theirs = address.dial(None).unwrap();
+        let ours = socket::accept(&listener).unwrap().unwrap();
+        let channel = |fd| Channel::new(Connection { fd, guard: None });
+        let control = Control::new(address).unwrap();
+        let mut event_loop = EventLoop::new(control, listener).unwrap();
+        let (comm, now) = ([7; 16], Instant::now());
+        event_loop.places.open(comm, Secret::new(&[1; 32]), false);
+        let token = event_loop.poller.add(&ours).unwrap();
+        let State::Open { meeting, joiners } = &mut event_loop.places.get_mut(&comm).unwrap().state else {
+            panic!("it is over")
+        };
+        joiners.push(token);
+        let answer = meeting.arrive(0, join(1, 1), None, now).unwrap();
+        event_loop.answers.push((comm, answer));
+        let wire = Wire::new(channel(ours), token);
+        let joiner = Source::Joiner {
+            comm,
+            rank: 0,
+            introduced: true,
+            wire,
+        };
+        event_loop.sources.put(token, joiner);
+        let late = now + MAX_TIMEOUT;
+        event_loop.keep_time(late);
+        event_loop.tidy(late);
+        let mut theirs = channel(theirs);
+        theirs.fill().unwrap();
+        let answer = theirs.next().unwrap().unwrap().message().unwrap();
+        assert!(matches!(answer, Answer::Table(_)), "{answer:?}");
+    }
+}
