@@ -134,6 +134,23 @@ fn roles() {
         comm.all_reduce_in_place(&mut data, Op::Sum).unwrap();
         return process::say(format!("{} {}", comm.transport(), data[69_999]));
     }
+    if role == "circle" {
+        // From rank 1 to the next, and so on, until it is back.
+        let (next, before) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+        let mut got = [0u8; 100];
+        let mut round = || {
+            if rank == 1 {
+                comm.scope(|scope| {
+                    scope.send(&[1; 100], next)?;
+                    scope.recv(&mut got, before)
+                })
+            } else {
+                comm.recv(&mut got, before)?;
+                comm.send(&got, next)
+            }
+        };
+        return process::say(round().unwrap_err());
+    }
     if role == "sends-once" {
         return process::say(comm.broadcast_in_place(&mut [7u8], 1).unwrap_err());
     }
@@ -267,6 +284,26 @@ fn a_call_whose_last_write_fails_tells_of_it() {
             "{said}"
         );
     }
+}
+
+#[test]
+fn who_waits_for_another_rank_tells_of_a_lost_message() {
+    // Rank 1 loses one to rank 2, and waits for rank 0, which waits for rank 2.
+    let settings = [("CCL_NET_LOOP_FAIL", "write_bytes:1:1"), ("CCL_DEBUG", "warn")];
+    let mut ranks = start(3, &settings, "circle");
+    for rank in &mut ranks {
+        let said = rank.said();
+        assert!(
+            said.contains("rank 2 was lost (plugin loop, device loop")
+                && said.contains("write_bytes was told to fail"),
+            "{said}"
+        );
+    }
+    let log = ranks[1].log();
+    assert!(
+        log.contains("link: a connection with rank 2 has failed: "),
+        "{log}"
+    );
 }
 
 /// What three ranks say of a failure.

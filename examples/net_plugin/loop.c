@@ -8,7 +8,8 @@
  *     cc -O2 -fPIC -shared -Iinclude -o libccl_net_loop.so examples/net_plugin/loop.c
  *     CCL_NET_PLUGIN=./libccl_net_loop.so CCL_TRANSPORT=loop ccl-perf allreduce --ranks 4
  *
- * CCL_NET_LOOP_FAIL=FUNCTION:N has the Nth call of a function fail, and CCL_NET_LOOP_FAIL=FUNCTION:N:RANK on that rank alone.
+ * CCL_NET_LOOP_FAIL=FUNCTION:N has the Nth call of a function fail, and CCL_NET_LOOP_FAIL=FUNCTION:N:RANK on that rank alone;
+ * write_bytes are writes of some bytes: messages, and not credits.
  */
 #define _GNU_SOURCE
 #include "ccl_net.h"
@@ -302,7 +303,7 @@ static void send_some(struct ccl_net_connection *at) {
 
 static int loop_write(ccl_net_connection *at, const ccl_net_segment *segments, uint32_t count, uint64_t address,
                       uint64_t key, uint32_t immediate, uint64_t id, ccl_net_error *error) {
-    if (fails(at->context, "write", error))
+    if (fails(at->context, "write", error) || (count > 0 && fails(at->context, "write_bytes", error)))
         return CCL_NET_ERROR;
     if (at->mute)
         return CCL_NET_OK; /* it is lost, of which CCL_NET_FAILED tells */

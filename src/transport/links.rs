@@ -417,6 +417,14 @@ impl Links {
         tcp.or_else(|| link.plugin.get()?.trouble())
     }
 
+    /// The peers to which a wire has lost messages that are not given up. No other connection brings them.
+    pub(crate) fn lost_to(&self) -> impl Iterator<Item = usize> {
+        let may_have = self.wire_hub.get().is_some_and(|hub| hub.unsent());
+        let has_lost = |link: &AnyLink| link.plugin.get().is_some_and(|link| link.has_lost());
+        let peers = self.peers.iter().enumerate().filter(move |_| may_have);
+        peers.filter_map(move |(peer, link)| has_lost(link).then_some(peer))
+    }
+
     /// Whether messages of `peer` may still be under way, although it has gone: not by shared memory, where they are there
     /// as soon as they were sent.
     pub(crate) fn may_bring_more(&self, peer: usize) -> bool {

@@ -75,6 +75,11 @@ pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> 
             .then(|| long_dead(membership, *operation))
             .flatten()
     };
+    // Who has not got what was lost may be waited for by those that this rank waits for.
+    let without = || {
+        let is_alive = |&rank: &usize| matches!(membership.peer(rank), Peer::Alive);
+        links.lost_to().filter(is_alive).find_map(|rank| cut_off(&rank))
+    };
     let cut_off = || waits_for.iter().find_map(cut_off);
     // A receive from any rank waits for nobody alone.
     let is_any = matches!(
@@ -105,6 +110,7 @@ pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> 
         .or_else(all_gone)
         .or_else(long_dead)
         .or_else(cut_off)
+        .or_else(without)
 }
 
 /// What is told of `cause`, for which something is given up: who left may have done so because it saw another one's end.

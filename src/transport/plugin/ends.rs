@@ -15,9 +15,12 @@ use std::{
     sync::Arc,
     time::Instant,
 };
+use tracing::{debug, warn};
 
 /// The ends of one direction of a link, over which messages are spread. They are given up together.
 pub(super) struct Ends {
+    rank: usize,
+    peer: usize,
     ends: Vec<End>,
     devices: Vec<usize>,
     wire: Arc<super::Wire>,
@@ -116,6 +119,8 @@ impl Ends {
         let (ends, bytes): (Vec<End>, Vec<Vec<u8>>) =
             made.map_err(|why| broken(rank, why))?.into_iter().unzip();
         let ends = Ends {
+            rank,
+            peer,
             waiting: ends.iter().map(|_| RefCell::default()).collect(),
             ends,
             devices,
@@ -190,7 +195,7 @@ impl Ends {
                 Ok(false) => return hub.is_full(),
                 Err(why) => {
                     line.clear();
-                    self.fail(why, hub);
+                    self.fail(why, true, hub);
                 }
             }
         }
@@ -205,17 +210,27 @@ impl Ends {
     pub(super) fn close(&self, why: &str, hub: &Hub) {
         self.ends.iter().for_each(End::close);
         self.waiting.iter().for_each(|line| line.borrow_mut().clear());
-        self.fail(why.to_owned(), hub);
+        self.end(why.to_owned(), hub);
     }
 
-    /// The connection `index` has failed.
-    pub(super) fn failed(&self, index: usize, hub: &Hub) {
+    /// The connection `index` has failed, and `is_loss` if it took messages along.
+    pub(super) fn failed(&self, index: usize, is_loss: bool, hub: &Hub) {
         if let Some(end) = self.ends.get(index) {
-            self.fail(end.reason(), hub);
+            self.fail(end.reason(), is_loss, hub);
         }
     }
 
-    fn fail(&self, why: String, hub: &Hub) {
+    fn fail(&self, why: String, is_loss: bool, hub: &Hub) {
+        let (rank, peer) = (self.rank, self.peer);
+        match is_loss && !self.are_broken() {
+            true => warn!(rank, "link: a connection with rank {peer} has failed: {why}"),
+            // That a peer has left may be all.
+            false => debug!(rank, "link: a connection with rank {peer} has ended: {why}"),
+        }
+        self.end(why, hub);
+    }
+
+    fn end(&self, why: String, hub: &Hub) {
         let _ = self.trouble.set((why, hub.one_ended())); // the first tells the most
     }
 

@@ -343,11 +343,11 @@ impl Link {
             },
             (ARRIVED, false, _, Some(half)) => half.arrived(event.immediate, &self.hub),
             (FAILED, true, Some(half), _) => {
-                half.ends().failed(number.index, &self.hub);
+                half.ends().failed(number.index, half.unsent(), &self.hub);
                 Ok(())
             }
             (FAILED, false, _, Some(half)) => {
-                half.ends().failed(number.index, &self.hub);
+                half.ends().failed(number.index, false, &self.hub);
                 Ok(())
             }
             (WRITTEN | ARRIVED | FAILED, ..) => Ok(()), // of a half that could not be made
@@ -370,6 +370,12 @@ impl Link {
     /// Whether something is still to be written.
     pub(crate) fn unsent(&self) -> bool {
         self.outbound.get().is_some_and(Outbound::unsent)
+    }
+
+    /// Whether messages were lost with their connection, and not given up.
+    pub(crate) fn has_lost(&self) -> bool {
+        let has_lost = |half: &Outbound| half.ends().are_broken() && half.unsent();
+        self.outbound.get().is_some_and(has_lost)
     }
 
     /// The peer has left: nobody waits for what is still to be written. Whether there was anything.
