@@ -260,8 +260,11 @@ static void loop_destroy(ccl_net_connection *at) {
     *place = at->next;
     if (at->listener >= 0)
         close(at->listener);
-    if (at->fd >= 0)
+    if (at->fd >= 0) {
+        /* Closed alone it would be watched as long as a forked child has it, too. */
+        epoll_ctl(at->context->epoll, EPOLL_CTL_DEL, at->fd, NULL);
         close(at->fd);
+    }
     free(at->posts);
     free(at);
 }
