@@ -184,7 +184,7 @@ impl Communicator {
             },
             _ => Tuning::default(),
         };
-        let outside = Outside::open(&config, choice, rank, ranks);
+        let outside = Outside::open(&config, rank, ranks);
         let ready = began.elapsed();
         let membership = Arc::new(bootstrap::join(Joining {
             id,
@@ -534,18 +534,13 @@ enum Outside {
 }
 
 impl Outside {
-    fn open(config: &Config, choice: Choice, rank: usize, ranks: usize) -> Outside {
+    fn open(config: &Config, rank: usize, ranks: usize) -> Outside {
         match config.load_plugin() {
             None => Outside::None,
             Some(Err(why)) => Outside::Missing(why),
             Some(Ok(plugin)) => match Wire::open(plugin, rank, ranks, config.gpu.clone()) {
                 Ok(wire) => Outside::There(plugin, wire),
-                Err(why) => {
-                    if choice == Choice::Auto {
-                        warn!(rank, ranks, "init: {why}");
-                    }
-                    Outside::Unusable(plugin, why)
-                }
+                Err(why) => Outside::Unusable(plugin, why),
             },
         }
     }
@@ -565,7 +560,7 @@ impl Outside {
         matches!(self, Outside::There(..))
     }
 
-    /// The wire, if all ranks have it: else they use TCP, unless the plugin was asked for by name.
+    /// The wire, if all ranks have it: else they do without, unless the plugin was asked for by name.
     fn agreed(self, choice: Choice, membership: &Membership) -> Result<Option<Arc<Wire>>> {
         match self {
             Outside::None => Ok(None),
@@ -580,10 +575,15 @@ impl Outside {
                         "plugin {name} cannot be used on rank {without}"
                     )));
                 }
-                warn!(
-                    rank,
-                    ranks, "init: plugin {name} cannot be used on rank {without}: TCP is used"
-                );
+                // Why, its own rank knows.
+                let what = match &self {
+                    Outside::Unusable(_, why) => format!("{why}: it cannot be used on rank {rank}"),
+                    _ => format!("plugin {name} cannot be used on rank {without}"),
+                };
+                match membership.one_host() {
+                    true => info!(rank, ranks, "init: {what}, and is not needed on one host"),
+                    false => warn!(rank, ranks, "init: {what}: TCP is used between hosts"),
+                }
                 Ok(None)
             }
         }
