@@ -133,7 +133,12 @@ impl Config {
         let either = |text, variable| given(text).or_else(|| sys::environment::text(variable));
         self.transport = given(self.transport.take());
         let transport_by_env = self.transport.is_none();
+        // Which code is loaded the program says there, and not who started it.
+        let is_told = !sys::library::has_others_rights() || self.plugin.is_some();
         self.transport = either(self.transport.take(), "CCL_TRANSPORT");
+        if transport_by_env && !is_told && self.choice() == Choice::Plugin {
+            self.transport = None;
+        }
         self.algorithm = given(self.algorithm.take());
         let algorithm_by_env = self.algorithm.is_none();
         self.algorithm = either(self.algorithm.take(), "CCL_ALGO");
@@ -232,8 +237,12 @@ impl Config {
         let (Choice::Plugin, Some(name)) = (self.choice(), self.transport.as_deref()) else {
             return Ok(());
         };
-        let loaded = Plugin::load(self.plugin.as_deref().unwrap_or(name));
-        let found = loaded.and_then(|found| match found.name() == name {
+        // A path is none: of what a transport names nothing else is loaded.
+        let is_plugin = || match Plugin::may_be_called(name) {
+            true => Plugin::load(self.plugin.as_deref().unwrap_or(name)),
+            false => Err(format!("{name:?} is no name of a plugin")),
+        };
+        let found = is_plugin().and_then(|found| match found.name() == name {
             true => Ok(()),
             false => Err(format!("CCL_NET_PLUGIN is the plugin {:?}", found.name())),
         });
@@ -512,6 +521,11 @@ mod tests {
                 "transport \"ib\" does not exist: use \"auto\", \"shm\", \"tcp\" or the name of a plugin (libccl_net_ib.so: \
                  it cannot be loaded: "
             ),
+            "{error}"
+        );
+        let error = checked(|c| c.transport = Some("/tmp/libccl_net_ib.so".into())).unwrap_err();
+        assert!(
+            error.ends_with("(\"/tmp/libccl_net_ib.so\" is no name of a plugin)"),
             "{error}"
         );
         let error =

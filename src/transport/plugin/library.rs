@@ -103,6 +103,11 @@ impl Plugin {
         })
     }
 
+    /// Whether one may have this name.
+    pub(crate) fn may_be_called(name: &str) -> bool {
+        is_name(name)
+    }
+
     /// What it is called.
     pub(crate) fn name(&self) -> &'static str {
         self.name
