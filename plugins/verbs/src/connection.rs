@@ -4,6 +4,7 @@ use crate::{
     abi::{self, Event, Segment, Setup},
     context::Context,
     device::Device,
+    memory,
     settings::Fault,
     verbs::{self, Ah, Cap, Cq, Qp, QpAttr, QpInit, SendWr, Sge, Wc},
 };
@@ -123,7 +124,7 @@ impl Connection {
                 device.max_wr
             ));
         }
-        let failed = |what: &str| format!("{device}: {what}: {}", io::Error::last_os_error());
+        let failed = |what| format!("{device}: {}", memory::reason(what));
         let entries = (sends + receives + 1) as i32;
         // SAFETY: the device is open, and this stays where it is until the queue is destroyed.
         let cq = unsafe { (device.verbs.ibv_create_cq)(device.raw, entries, word, device.channel, 0) };
@@ -463,11 +464,15 @@ impl Connection {
             .as_ref()
             .ok()
             .and_then(|device| device.trouble.borrow().clone());
+        let is_own = trouble.is_some();
         let before = trouble
             .filter(|trouble| trouble != why)
             .map_or_else(String::new, |it| format!("; before: {it}"));
         let name = device.map_or_else(|why| why, ToString::to_string);
-        self.failed.get_or_init(|| format!("{name}: {why}{before}"));
+        let why = self.failed.get_or_init(|| format!("{name}: {why}{before}"));
+        if is_own {
+            self.context().take_blame(why);
+        }
         self.drop_pair();
     }
 

@@ -3,13 +3,13 @@
 use crate::{
     abi::{Event, Host},
     connection::{self, Connection},
-    device::{self, Device},
+    device::{self, Device, Found},
     nearness::{self, Nearness},
     settings::{Fault, Settings},
     verbs::{AsyncEvent, Verbs, verbs},
 };
 use std::{
-    cell::{Cell, Ref, RefCell},
+    cell::{Cell, OnceCell, Ref, RefCell},
     ffi::{CStr, CString, c_int},
     io, ptr,
 };
@@ -30,8 +30,8 @@ pub(crate) struct Context {
     counts: Cell<Counts>,
     /// Writes so far, where a test has one of them go wrong.
     writes: Cell<u64>,
-    /// A device that has died with connections.
-    dead: Cell<Option<u32>>,
+    /// What ended connections that is no peer's fault, if anything did.
+    failed: OnceCell<String>,
     /// What the last poll found: room for the next one.
     found: RefCell<Vec<Event>>,
 }
@@ -58,7 +58,11 @@ impl Context {
         let settings = Settings::of_environment()?;
         // SAFETY: the caller's promise.
         let near = Nearness::to(unsafe { Host::gpu(host) }.as_deref());
-        let (devices, others) = device::all(&settings, &near)?;
+        let Found {
+            devices,
+            others,
+            missing,
+        } = device::all(&settings, &near)?;
         // SAFETY: no demands.
         let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if epoll < 0 {
@@ -75,7 +79,7 @@ impl Context {
             idle: Cell::new(0),
             counts: Cell::default(),
             writes: Cell::new(0),
-            dead: Cell::new(None),
+            failed: OnceCell::new(),
             found: RefCell::default(),
         });
         for device in &context.devices {
@@ -92,6 +96,10 @@ impl Context {
             }
             let (index, reason, mtu) = (device.gid_index, device.reason, 128 << device.mtu);
             context.log(2, &format!("{device}: address {index} ({reason}), MTU {mtu}"));
+        }
+        if !missing.is_empty() {
+            let (missing, choice) = (missing.join(", "), &context.settings.choice);
+            context.log(1, &format!("CCL_IB_HCA={choice}: there is no {missing}"));
         }
         for why in others {
             context.log(2, &format!("not used: {why}"));
@@ -207,8 +215,7 @@ impl Context {
                     let own = OF_A_CONNECTION.contains(&event.kind) && at.is_about(element);
                     let is_dead = event.kind == DEVICE_FATAL && at.setup.device as usize == index;
                     if is_dead {
-                        // No peer's fault.
-                        self.dead.set(Some(index as u32));
+                        self.take_blame(&format!("{device}: {text} (event {})", event.kind));
                     }
                     if own || is_dead {
                         at.break_off(&format!("{text} (event {})", event.kind));
@@ -218,12 +225,14 @@ impl Context {
         }
     }
 
-    /// That a device has died here, if one has.
+    /// A connection has ended by `why`, which is no peer's fault.
+    pub(crate) fn take_blame(&self, why: &str) {
+        self.failed.get_or_init(|| why.to_owned());
+    }
+
+    /// What has gone wrong here with connections, and is no peer's fault.
     pub(crate) fn failure(&self) -> Result<(), String> {
-        match self.dead.get().and_then(|index| self.device(index).ok()) {
-            None => Ok(()),
-            Some(device) => Err(format!("{device} has died")),
-        }
+        self.failed.get().map_or(Ok(()), |why| Err(why.clone()))
     }
 
     /// Events of all connections, at most so many.

@@ -41,14 +41,22 @@ pub(crate) struct Device {
     pub(crate) trouble: RefCell<Option<String>>,
 }
 
+/// The ports that are used.
+pub(crate) struct Found {
+    pub(crate) devices: Vec<Device>,
+    /// Why others are left out.
+    pub(crate) others: Vec<String>,
+    /// What `CCL_IB_HCA` lists and is not there.
+    pub(crate) missing: Vec<String>,
+}
+
 /// All ports that `CCL_IB_HCA` allows and that are up, the fastest first, and of equals the nearest.
 ///
-/// Where it does not say, only such as are as fast as the fastest, and of the same kind: links use all alike. Beside them, why others
-/// are left out.
+/// Unless it lists them, only such as are as fast as the fastest, and of the same kind: links use all alike.
 ///
 /// # Errors
 /// Why there is none.
-pub(crate) fn all(settings: &Settings, near: &Nearness) -> Result<(Vec<Device>, Vec<String>), String> {
+pub(crate) fn all(settings: &Settings, near: &Nearness) -> Result<Found, String> {
     let (verbs, choice) = (verbs::verbs()?, &settings.choice);
     let mut count = 0;
     // SAFETY: the library counts the list's devices.
@@ -73,7 +81,7 @@ pub(crate) fn all(settings: &Settings, near: &Nearness) -> Result<(Vec<Device>, 
             )
         };
         for port in 1..=ports(&name) {
-            names.push(format!("{name}:{port}"));
+            names.push((name.clone(), port));
             if choice.takes(&name, port) {
                 match Device::open(verbs, at, &name, port, settings) {
                     Ok(device) => found.push(device),
@@ -89,7 +97,7 @@ pub(crate) fn all(settings: &Settings, near: &Nearness) -> Result<(Vec<Device>, 
             found.sort_by_cached_key(|device| {
                 (Reverse(device.megabits), near.far(&device.name, device.numa_node))
             });
-            if choice.is_default() {
+            if !choice.is_list() {
                 let megabits = found[0].megabits;
                 // The same for all ranks of a host, whichever ports are near them.
                 let infiniband = found
@@ -101,12 +109,20 @@ pub(crate) fn all(settings: &Settings, near: &Nearness) -> Result<(Vec<Device>, 
                 let slower = |device: Device| format!("{device}: others are faster or of another kind");
                 refused.extend(others.map(slower));
             }
-            Ok((found, refused))
+            Ok(Found {
+                devices: found,
+                others: refused,
+                missing: choice.missing(&names),
+            })
         }
         (true, false) => Err(refused.join("; ")),
         (true, true) => Err(format!(
             "CCL_IB_HCA={choice} takes none of the devices {}",
-            names.join(", ")
+            names
+                .iter()
+                .map(|(name, port)| format!("{name}:{port}"))
+                .collect::<Vec<_>>()
+                .join(", ")
         )),
     }
 }

@@ -32,10 +32,9 @@ impl Memory {
     /// # Errors
     /// As [`register`](Memory::register); and where the library, the kernel or the card's driver cannot.
     pub(crate) fn register_dmabuf(device: &Device, piece: &Piece) -> Result<Box<Memory>, String> {
-        const NAME: &str = "ibv_reg_dmabuf_mr";
         let Some(register) = device.verbs.reg_dmabuf_mr else {
             return Err(format!(
-                "{device}: libibverbs.so.1 has no {NAME}: rdma-core 34 or later is needed"
+                "{device}: libibverbs.so.1 has no {DMABUF}: rdma-core 34 or later is needed"
             ));
         };
         let Piece {
@@ -46,16 +45,12 @@ impl Memory {
         } = *piece;
         // SAFETY: the protection domain lives; what is behind the descriptor the kernel keeps.
         let raw = unsafe { register(device.pd, offset, len, address, fd, LOCAL_AND_REMOTE_WRITE) };
-        Memory::of(device, raw, NAME)
+        Memory::of(device, raw, DMABUF)
     }
 
     fn of(device: &Device, raw: *mut Mr, name: &str) -> Result<Box<Memory>, String> {
         if raw.is_null() {
-            let why = io::Error::last_os_error();
-            return Err(format!(
-                "{device}: {name}: {why}{}",
-                advice(why.raw_os_error(), locked_memory())
-            ));
+            return Err(format!("{device}: {}", reason(name)));
         }
         // SAFETY: it was just made.
         let (lkey, rkey) = unsafe { ((*raw).lkey, (*raw).rkey) };
@@ -80,6 +75,14 @@ pub(crate) struct Piece {
 }
 
 const LOCAL_AND_REMOTE_WRITE: i32 = 3;
+const DMABUF: &str = "ibv_reg_dmabuf_mr";
+
+/// Why the function `what` failed just now, with what to do about it. Queues take locked memory, as what is registered does.
+pub(crate) fn reason(what: &str) -> String {
+    let why = io::Error::last_os_error();
+    let advice = advice(what, why.raw_os_error(), locked_memory());
+    format!("{what}: {why}{advice}")
+}
 
 /// The limit of locked memory in bytes, if there is one.
 fn locked_memory() -> Option<u64> {
@@ -92,15 +95,15 @@ fn locked_memory() -> Option<u64> {
     (limit != libc::RLIM_INFINITY).then_some(limit)
 }
 
-/// What to do about memory that could not be registered.
-fn advice(status: Option<i32>, limit: Option<u64>) -> String {
+/// What to do where the function `what` had no memory.
+fn advice(what: &str, status: Option<i32>, limit: Option<u64>) -> String {
     match (status, limit) {
         (Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM), Some(limit)) => format!(
             "; the limit of locked memory (RLIMIT_MEMLOCK) is {} KiB: raise it by `ulimit -l unlimited`, \
              or memlock in /etc/security/limits.conf, or LimitMEMLOCK= of a service",
             limit / 1024
         ),
-        (Some(libc::EOPNOTSUPP | libc::EPROTONOSUPPORT), _) => {
+        (Some(libc::EOPNOTSUPP | libc::EPROTONOSUPPORT), _) if what == DMABUF => {
             "; the card's driver cannot register dma-bufs: its memory goes through the host's".to_owned()
         }
         _ => String::new(),
@@ -194,12 +197,15 @@ mod tests {
 
     #[test]
     fn the_limit_is_named_where_it_is_one() {
-        let said = advice(Some(libc::ENOMEM), Some(64 << 10));
-        assert!(
-            said.contains("(RLIMIT_MEMLOCK) is 64 KiB: raise it by `ulimit -l unlimited`"),
-            "{said}"
-        );
-        assert_eq!(advice(Some(libc::ENOMEM), None), "");
-        assert_eq!(advice(Some(libc::EINVAL), Some(1)), "");
+        for what in ["ibv_reg_mr", "ibv_create_cq", DMABUF] {
+            let said = advice(what, Some(libc::ENOMEM), Some(64 << 10));
+            assert!(
+                said.contains("(RLIMIT_MEMLOCK) is 64 KiB: raise it by `ulimit -l unlimited`"),
+                "{said}"
+            );
+            assert_eq!(advice(what, Some(libc::ENOMEM), None), "");
+            assert_eq!(advice(what, Some(libc::EINVAL), Some(1)), "");
+        }
+        assert_eq!(advice("ibv_create_cq", Some(libc::EOPNOTSUPP), Some(1)), "");
     }
 }

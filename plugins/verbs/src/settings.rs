@@ -70,22 +70,32 @@ pub(crate) struct Choice {
     said: String,
     exclude: bool,
     whole: bool,
-    names: Vec<(String, Option<u8>)>,
+    names: Vec<One>,
 }
+
+/// A device, or the beginning of its name, and a port.
+type One = (String, Option<u8>);
 
 impl Choice {
     fn parse(said: &str) -> Result<Choice, String> {
         let (exclude, rest) = said.strip_prefix('^').map_or((false, said), |rest| (true, rest));
         let (whole, rest) = rest.strip_prefix('=').map_or((false, rest), |rest| (true, rest));
-        let name = |part: &str| match part.split_once(':') {
-            None => Ok((part.to_owned(), None)),
-            Some((name, port)) => match port.parse() {
-                Ok(port) => Ok((name.to_owned(), Some(port))),
-                Err(_) => Err(format!("CCL_IB_HCA={said}: {port:?} is no port")),
-            },
+        let name = |part: &str| {
+            let (name, port) = part
+                .split_once(':')
+                .map_or((part, None), |(name, port)| (name, Some(port)));
+            if name.is_empty() || name.contains(|c: char| c == '^' || c == '=' || c.is_whitespace()) {
+                return Err(format!(
+                    "CCL_IB_HCA={said}: {name:?} is no name of a device: ^ or = stand once, before all"
+                ));
+            }
+            let is_none = |port| format!("CCL_IB_HCA={said}: {port:?} is no port");
+            let port = port.map(|port| port.parse().map_err(|_| is_none(port)));
+            Ok((name.to_owned(), port.transpose()?))
         };
         let names = rest
             .split(',')
+            .map(str::trim)
             .filter(|part| !part.is_empty())
             .map(name)
             .collect::<Result<_, _>>()?;
@@ -97,21 +107,34 @@ impl Choice {
         })
     }
 
-    /// Whether nothing was said.
-    pub(crate) fn is_default(&self) -> bool {
-        self.names.is_empty()
+    /// Whether it says which are taken, and not only which are not.
+    pub(crate) fn is_list(&self) -> bool {
+        !self.exclude && !self.names.is_empty()
     }
 
     pub(crate) fn takes(&self, name: &str, port: u8) -> bool {
-        let fits = |(said, at): &(String, Option<u8>)| {
-            let same = if self.whole {
-                name == said
-            } else {
-                name.starts_with(said.as_str())
-            };
-            same && at.is_none_or(|at| at == port)
-        };
+        let fits = |one: &One| self.fits(one, name, port);
         self.names.is_empty() || self.names.iter().any(fits) != self.exclude
+    }
+
+    fn fits(&self, (said, at): &One, name: &str, port: u8) -> bool {
+        let same = if self.whole {
+            name == said
+        } else {
+            name.starts_with(said.as_str())
+        };
+        same && at.is_none_or(|at| at == port)
+    }
+
+    /// What of a list fits none of these ports.
+    pub(crate) fn missing(&self, ports: &[(String, u8)]) -> Vec<String> {
+        let is_missing = |one: &&One| !ports.iter().any(|(name, port)| self.fits(one, name, *port));
+        let text = |(name, port): &One| match port {
+            None => name.clone(),
+            Some(port) => format!("{name}:{port}"),
+        };
+        let missing = self.names.iter().filter(is_missing).map(text);
+        missing.filter(|_| !self.exclude).collect()
     }
 }
 
@@ -166,6 +189,8 @@ mod tests {
             ("^mlx5_1", "mlx5_10", 1, false),
             ("^=mlx5_1", "mlx5_10", 1, true),
             ("^=mlx5_1:1", "mlx5_1", 1, false),
+            ("=mlx5_0, mlx5_1 ,", "mlx5_1", 1, true),
+            ("^ mlx5_0, mlx5_1", "mlx5_1", 1, false),
         ] {
             assert_eq!(
                 Choice::parse(said).unwrap().takes(name, port),
@@ -173,6 +198,35 @@ mod tests {
                 "{said} {name}:{port}"
             );
         }
-        assert!(Choice::parse("mlx5_0:a").is_err());
+        for wrong in [
+            "mlx5_0:a",
+            "mlx5_0:",
+            ":1",
+            "mlx5_0,^mlx5_1",
+            "=mlx5_0,=mlx5_1",
+            "mlx5_0 mlx5_1",
+        ] {
+            assert!(Choice::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_a_list_says_which_there_are() {
+        let ports = [
+            ("mlx5_0".to_owned(), 1),
+            ("mlx5_0".to_owned(), 2),
+            ("mlx5_1".to_owned(), 1),
+        ];
+        for (said, is_list, missing) in [
+            ("", false, ""),
+            ("mlx5", true, ""),
+            ("=mlx5,mlx5_1:1", true, "mlx5"),
+            ("mlx5_0:3,mlx5_1,irdma", true, "mlx5_0:3 irdma"),
+            ("^mlx5_9", false, ""),
+        ] {
+            let choice = Choice::parse(said).unwrap();
+            assert_eq!(choice.is_list(), is_list, "{said}");
+            assert_eq!(choice.missing(&ports).join(" "), missing, "{said}");
+        }
     }
 }
