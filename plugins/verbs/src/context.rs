@@ -4,6 +4,7 @@ use crate::{
     abi::{Event, Host},
     connection::{self, Connection},
     device::{self, Device, Found},
+    forks,
     nearness::{self, Nearness},
     settings::{Fault, Settings},
     verbs::{AsyncEvent, Verbs, verbs},
@@ -68,6 +69,7 @@ impl Context {
         if epoll < 0 {
             return Err(format!("epoll_create1: {}", io::Error::last_os_error()));
         }
+        forks::note(epoll);
         let context = Box::new(Context {
             verbs: verbs()?,
             host,
@@ -311,6 +313,7 @@ impl Drop for Context {
                 "{writes} writes ({inline} inline, {signaled} signaled) of {bytes} bytes, {completions} completions by {polls} polls, {sleeps} times asleep"
             ),
         );
+        forks::forget(self.epoll);
         // SAFETY: opened once.
         unsafe { libc::close(self.epoll) };
     }

@@ -1,6 +1,7 @@
 //! Ports that can be used: which, with what address, and their memory.
 
 use crate::{
+    forks,
     gid::{self, Entry},
     nearness::{self, Nearness},
     settings::Settings,
@@ -153,6 +154,9 @@ impl Device {
             return Err(failed("ibv_open_device"));
         }
         let mut device = Device::closed(verbs, raw, name, port);
+        // SAFETY: the context is open.
+        let own = unsafe { [(*raw).cmd_fd, (*raw).async_fd] };
+        own.into_iter().for_each(forks::note);
         // Others, as of iWARP, make their connections in other ways.
         if let Some(kind) = sysfs(name, "node_type").filter(|kind| !kind.starts_with("1:")) {
             return Err(format!("it is no adapter of InfiniBand or RoCE but {kind:?}"));
@@ -204,6 +208,7 @@ impl Device {
             if device.channel.is_null() {
                 return Err(failed("ibv_create_comp_channel"));
             }
+            forks::note((*device.channel).fd);
             for fd in [(*device.channel).fd, (*raw).async_fd] {
                 let flags = libc::fcntl(fd, libc::F_GETFL);
                 if flags < 0 || libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) < 0 {
@@ -287,11 +292,14 @@ impl Drop for Device {
         // SAFETY: what was made, once, in the order opposite to that; connections and memory are gone.
         unsafe {
             if !self.channel.is_null() {
+                forks::forget((*self.channel).fd);
                 (self.verbs.ibv_destroy_comp_channel)(self.channel);
             }
             if !self.pd.is_null() {
                 (self.verbs.ibv_dealloc_pd)(self.pd);
             }
+            let own = [(*self.raw).cmd_fd, (*self.raw).async_fd];
+            own.into_iter().for_each(forks::forget);
             (self.verbs.ibv_close_device)(self.raw);
         }
     }

@@ -11,6 +11,7 @@ mod abi;
 mod connection;
 mod context;
 mod device;
+mod forks;
 mod gid;
 mod memory;
 mod nearness;
