@@ -1,7 +1,8 @@
-"""Builds the wheel of ccl_torch, as pip asks for it (PEP 517): a C++ module for the installed PyTorch, and libccl.so.
+"""Builds the wheel of ccl_torch, as pip asks for it (PEP 517): a C++ module for the installed PyTorch, libccl.so, and
+its plugin for InfiniBand and RoCE.
 
 The C++ interface of PyTorch's process groups is another one in each version, so that a wheel is for one version. CXX
-names the compiler, CCL_LIBRARY a libccl.so that is there already; else Cargo builds it.
+names the compiler, CCL_LIBRARY a libccl.so that is there already, beside which the plugin may be; else Cargo builds them.
 """
 
 import base64
@@ -20,6 +21,7 @@ import zipfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 NAME = "ccl_torch"
+VERBS = "libccl_net_verbs.so"
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
@@ -29,12 +31,14 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         "cp{}{}".format(*sys.version_info), sysconfig.get_platform().replace("-", "_").replace(".", "_")
     )
     info = f"{NAME}-{version}.dist-info"
-    built = library().read_bytes()
+    built, verbs = libraries()
     files = {f"{NAME}/{path.name}": path.read_bytes() for path in (HERE / NAME).glob("*.py")}
     files[f"{NAME}/_build.py"] = f'"""What the module was built for."""\n\nTORCH = "{torch["version"]}"\n'.encode()
     with tempfile.TemporaryDirectory() as folder:
         files[f"{NAME}/_C.so"] = compiled(torch, pathlib.Path(folder)).read_bytes()
-    files[f"{NAME}/libccl.so.0"] = built
+    files[f"{NAME}/libccl.so.0"] = built.read_bytes()
+    if verbs:
+        files[f"{NAME}/{VERBS}"] = verbs.read_bytes()
     for text in ROOT.glob("LICENSE-*"):
         files[f"{info}/licenses/{text.name}"] = text.read_bytes()
     files[f"{info}/METADATA"] = metadata().encode()
@@ -106,17 +110,19 @@ def compiled(torch, folder):
     return module
 
 
-def library():
-    """libccl.so."""
+def libraries():
+    """libccl.so, and the plugin if there is one."""
     named = os.environ.get("CCL_LIBRARY")
     if named:
         if not os.path.isabs(named):
             raise SystemExit(f"CCL_LIBRARY is {named}: a build needs the whole path")
-        return pathlib.Path(named)
-    words = ["build", "--release", "--lib", "--message-format=json-render-diagnostics"]
+        verbs = pathlib.Path(named).parent / VERBS
+        return pathlib.Path(named), verbs if verbs.exists() else None
+    words = ["build", "--release", "--lib", "--package=ccl", "--package=ccl-net-verbs"]
+    words.append("--message-format=json-render-diagnostics")
     told = run(["cargo", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
     made = [file for line in told.splitlines() for file in json.loads(line).get("filenames", [])]
-    return pathlib.Path(next(file for file in made if file.endswith("/libccl.so")))
+    return [pathlib.Path(next(file for file in made if file.endswith(f"/{name}"))) for name in ("libccl.so", VERBS)]
 
 
 def run(words, **options):
