@@ -287,8 +287,7 @@ typedef int cclRedOp_t;
  * A stream: an order in which operations are carried out, made by cclStreamCreate.
  *
  * NULL: the call returns when the operation is over. The type is a plain pointer, so that a CUDA stream passes as it is, which
- * buffers in the memory of a CUDA device take, managed memory among it; NULL is CUDA's default stream there, and the call
- * returns at once: see cclAllReduce.
+ * buffers in the memory of a CUDA device take, managed memory among it; NULL is CUDA's default stream there: see cclAllReduce.
  */
 typedef void *cclStream_t;
 

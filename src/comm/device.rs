@@ -194,7 +194,7 @@ impl InStreams {
         all.push((device, Box::new(is_awaited)));
     }
 
-    /// Whether some have not begun.
+    /// Whether there are some.
     fn are_awaited(&self) -> bool {
         self.all().iter().any(|(_, is_awaited)| is_awaited())
     }
@@ -609,7 +609,8 @@ impl Communicator {
         }
     }
 
-    /// Waits until the streams have come to all operations, or one never will, which ends all that is under way.
+    /// Waits until the streams have come to all operations, and are through with those by windows, or one never will, which ends all
+    /// that is under way.
     pub(super) fn await_streams(&self) {
         let mut nap = NAPS[0];
         while self.in_streams.are_awaited() && self.failure().is_none() {

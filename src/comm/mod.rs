@@ -383,9 +383,10 @@ impl Communicator {
     /// # Errors
     /// The failure that closed the communicator, if one did.
     pub fn finalize(&self) -> Result<()> {
-        #[cfg(feature = "cuda")]
-        self.await_streams();
-        self.engine.finalize()?;
+        self.engine.finalize(|| {
+            #[cfg(feature = "cuda")]
+            self.await_streams();
+        })?;
         self.engine
             .closed()
             .map_or(Ok(()), |cause| Err(Error::Closed(cause.clone())))

@@ -387,17 +387,25 @@ const READ: usize = 16 << 10;
 /// it hears that they came: where ranks take turns on cores, and so little is under way that they could run ahead of each other from
 /// call to call, that costs more.
 ///
-/// Measured on 2 cores of an AMD EPYC over the loopback interface, medians of 3, copied twice -> once, in us, with the cores near
-/// each other unless it says far: broadcast of 2 ranks, 256 KiB 57 -> 43, 1 MiB 574 -> 144; gather of 256 KiB 27 -> 31, far 75 -> 44, of 4
+/// On cores that keep what they read, of which an AMD EPYC with 2 was measured over the loopback interface, medians of 3, copied
+/// twice -> once, in us, with the cores near each other unless it says far: broadcast of 2 ranks, 256 KiB 57 -> 43, 1 MiB 574 -> 144; gather of 256 KiB 27 -> 31, far 75 -> 44, of 4
 /// MiB 354 -> 275; all-gather of 1 MiB 127 -> 117, 16 MiB 2400 -> 2100; reduce, far, 256 KiB 94 -> 58, 4 MiB 1530 -> 790; 4 ranks 1 MiB 1185 ->
 /// 458; reduce-scatter of 4 ranks, 512 KiB 476 -> 265, 2 MiB 2920 -> 930; all-reduce 3610 -> 2770; all-to-all 16 MiB of 2 and 4 ranks 0.98. Among 8
 /// ranks reduce of 128 KiB 88 -> 252, 256 KiB 212 -> 463, 512 KiB 2580 -> 832; among 12 118 -> 494, 2090 -> 1080, 2550 -> 1610.
+///
+/// Before, on a machine of which that is not known: all-gather of 512 KiB 183 -> 81, 16 MiB 3.2 -> 4.1 ms; all-to-all of 256 KiB 40 -> 52,
+/// 16 MiB 3.5 -> 4.0 ms; reduce of 64 KiB 17 -> 30, 16 MiB 3.6 -> 6.0 ms. Others go by that.
 fn paged_from(load: &Load, machine: &Machine) -> usize {
+    let keeps = cache::keeps_what_it_reads().is_some();
     match load.collective.plain() {
         _ if machine.runs_ahead(load) => usize::MAX,
+        Collective::Broadcast { .. } | Collective::Scatter { .. } => PAGED,
         // Nobody has more to do than others, nor adds.
-        Collective::AllGather | Collective::AlltoAll => MAX_MESSAGE,
-        _ => PAGED,
+        Collective::AllGather | Collective::AlltoAll if keeps || load.bytes() < STREAMED as f64 => {
+            MAX_MESSAGE
+        }
+        _ if keeps => PAGED,
+        _ => usize::MAX,
     }
 }
 

@@ -187,7 +187,7 @@ fn read_if(path: &Path, is_trusted: impl Fn(&Metadata) -> bool) -> std::result::
 /// # Errors
 /// Why it is no such file.
 fn parse(bytes: &[u8]) -> std::result::Result<Tuned, String> {
-    serde_json::from_slice(bytes).map_err(|error| format!("it is damaged: {error}"))
+    serde_json::from_slice(bytes).map_err(|error| format!("it is damaged, or of another build: {error}"))
 }
 
 /// What may be a file, for `fuzz/`. What is taken of it is planned by.

@@ -424,6 +424,19 @@ impl Current<'_> {
     /// # Errors
     /// [`Error::Usage`] for a capture that has become invalid; [`Error::Cuda`].
     pub(crate) fn capture(&self, stream: Stream) -> Result<Option<Capture>> {
+        let (result, status, capture) = self.capture_info(stream);
+        self.driver.checked("cuStreamGetCaptureInfo", result)?;
+        match status {
+            0 => Ok(None),
+            1 => Ok(Some(capture)),
+            _ => Err(Error::usage(
+                "the stream is being captured into a CUDA graph, and the capture has become invalid",
+            )),
+        }
+    }
+
+    /// The driver's result, the status, 0 for none, and the capture if it is 1.
+    fn capture_info(&self, stream: Stream) -> (c_int, c_int, Capture) {
         let (mut status, mut id, mut graph) = (0, 0, ptr::null_mut());
         // SAFETY: it writes the three, and gives nothing where the address is NULL.
         let result = unsafe {
@@ -436,14 +449,7 @@ impl Current<'_> {
                 ptr::null_mut(),
             )
         };
-        self.driver.checked("cuStreamGetCaptureInfo", result)?;
-        match status {
-            0 => Ok(None),
-            1 => Ok(Some(Capture { id, graph })),
-            _ => Err(Error::usage(
-                "the stream is being captured into a CUDA graph, and the capture has become invalid",
-            )),
-        }
+        (result, status, Capture { id, graph })
     }
 
     /// Keeps `what` for as long as the graph, or one that is made of it, may be launched or runs. It is dropped on a thread that may
@@ -492,13 +498,16 @@ impl Current<'_> {
     /// # Errors
     /// [`Error::Cuda`] if it never will.
     pub(crate) fn check_stream(&self, stream: Stream) -> Result<()> {
-        if let Ok(Some(_)) | Err(Error::Usage { .. }) = self.capture(stream) {
+        let (asked, status, _) = self.capture_info(stream);
+        let is_captured = asked == SUCCESS && status != 0;
+        if is_captured || [CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED, CAPTURE_IMPLICIT].contains(&asked) {
             return Ok(());
         }
         // SAFETY: it takes a stream that is one.
         match unsafe { (self.driver.symbols.stream_query)(stream.0) } {
-            NOT_READY | INVALID_HANDLE | CONTEXT_IS_DESTROYED | CAPTURE_UNSUPPORTED | CAPTURE_INVALIDATED
-            | CAPTURE_IMPLICIT => Ok(()),
+            NOT_READY | INVALID_HANDLE | CAPTURE_UNSUPPORTED | CAPTURE_INVALIDATED | CAPTURE_IMPLICIT => {
+                Ok(())
+            }
             result => self.driver.checked("cuStreamQuery", result),
         }
     }
@@ -744,7 +753,6 @@ const SUCCESS: c_int = 0;
 const NOT_INITIALIZED: c_int = 3;
 const DEINITIALIZED: c_int = 4;
 const NO_DEVICE: c_int = 100;
-const CONTEXT_IS_DESTROYED: c_int = 709;
 const NOT_READY: c_int = 600;
 const INVALID_HANDLE: c_int = 400;
 const CAPTURE_UNSUPPORTED: c_int = 900;

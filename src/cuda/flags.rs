@@ -129,10 +129,10 @@ impl Flags {
         board: Option<OwnedFd>,
     ) -> Result<(Self, OwnedFd)> {
         assert!(ranks <= MOST_RANKS, "more ranks than there are slots for");
-        if staging::nothing_waits() {
+        staging::where_nothing_waits(|| {
             let boards = std::mem::take(&mut *retired());
             boards.iter().for_each(|board| current.unpin(all(board)));
-        }
+        });
         let made = match board {
             None => Shared::create("ccl-flags"),
             Some(fd) => Shared::open(fd.as_fd()).map(|board| (board, fd)),

@@ -194,9 +194,12 @@ impl fmt::Debug for Staging {
     }
 }
 
-/// Whether no stream of this process waits for an operation, so that memory may be unpinned.
-pub(super) fn nothing_waits() -> bool {
-    kept().nothing_waits(|_| true)
+/// Has memory unpinned if no stream of this process waits for an operation. None begins to meanwhile.
+pub(super) fn where_nothing_waits(unpin: impl FnOnce()) {
+    let kept = kept();
+    if kept.nothing_waits(|_| true) {
+        unpin();
+    }
 }
 
 impl Kept {

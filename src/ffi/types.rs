@@ -56,8 +56,7 @@ pub type cclComm_t = *mut cclComm;
 /// A stream: an order in which operations are carried out, made by cclStreamCreate.
 ///
 /// NULL: the call returns when the operation is over. The type is a plain pointer, so that a CUDA stream passes as it is, which
-/// buffers in the memory of a CUDA device take, managed memory among it; NULL is CUDA's default stream there, and the call
-/// returns at once: see cclAllReduce.
+/// buffers in the memory of a CUDA device take, managed memory among it; NULL is CUDA's default stream there: see cclAllReduce.
 pub type cclStream_t = *mut c_void;
 
 /// What the ranks of a communicator must share before they make it.

@@ -707,7 +707,7 @@ mod tests {
 
     #[test]
     fn what_is_checked_goes_the_way_of_what_is_timed() {
-        let words = "ccl-perf allreduce -e 32 --ranks 2".split(' ');
+        let words = "ccl-perf allreduce -e 32 --ranks 2 --transport shm".split(' ');
         let args = Args::read(words.map(Into::into)).ok().unwrap();
         let job = Setup::new(args, &Host::read(Path::new("/"))).unwrap().job;
         let ids = [(); 2].map(|()| UniqueId::local().unwrap());

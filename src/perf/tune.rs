@@ -141,6 +141,7 @@ fn tune(args: &Args) -> Result<(String, bool), String> {
     // What is there of the other transport stays.
     let before = tuning::read(&path).ok();
     let before = before.filter(|tuned| tuning::fitting(tuned.clone(), &machine).is_ok());
+    let is_lost = before.is_none() && path.exists();
     let mut tuned = before.unwrap_or_else(|| Tuned {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         machine,
@@ -161,6 +162,11 @@ fn tune(args: &Args) -> Result<(String, bool), String> {
     tuning::write(&path, &tuned).map_err(|error| format!("writing {}: {error}", path.display()))?;
     // Writing to a text does not fail.
     let _ = writeln!(text, "# written to {}", path.display());
+    if is_lost {
+        text.push_str(
+            "# what was there was damaged, or of another build or machine: all of it is replaced\n",
+        );
+    }
     Ok((text, true))
 }
 

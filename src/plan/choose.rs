@@ -226,8 +226,8 @@ impl TileBytes {
     /// The same where ranks take turns on cores: the longer a message, the more a rank does in its turn.
     ///
     /// Measured on 2 cores of an AMD EPYC, medians of 3, with tiles of 128 KiB, two in flight, and these, in us: 8 ranks, broadcast of 2 MiB
-    /// 2970 and 2440, all-gather of 4 MiB 5160 and 4120, all-reduce 11200 and 10300, scatter of 8 MiB 1950 and 1530; 12 ranks, broadcast of 2
-    /// MiB 4860 and 3480, scatter 1130 and 520. 3 ranks, reduce of 1 MiB 550 and 670; 4 as long.
+    /// 2970 and 2440, all-gather of 4 MiB 5160 and 4120, all-reduce 11200 and 10300, scatter of 8 MiB 1950 and 1530. 3 ranks, reduce of 1
+    /// MiB 550 and 670; 4 as long. With 64 KiB and these 12 ranks, broadcast of 2 MiB 4860 and 3480, scatter 1130 and 520.
     pub(crate) const ONE_LONG: TileBytes = TileBytes {
         most: 256 << 10,
         between_two: 0,
@@ -486,6 +486,8 @@ mod tests {
             TileBytes::READ,
             TileBytes::TCP,
             TileBytes::TCP.with_peers(1),
+            TileBytes::ONE_LONG,
+            TileBytes::ONE_SHORT,
             TileBytes::HOSTS,
             TileBytes::FEW_HOSTS.with_peers(1),
         ] {

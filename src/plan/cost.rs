@@ -344,15 +344,16 @@ impl Machine {
     pub(crate) fn of_hosts(cores: usize, groups: Groups, calibration: &Calibration) -> Self {
         let inside = Machine::of_shared_memory(cores, calibration);
         let between = Machine::of_tcp(cores, calibration).with_groups(groups);
-        let adds = |costs: Costs| Costs {
-            reduced: inside.costs.reduced,
+        let adds = |costs: Costs, inside: Costs| Costs {
+            reduced: inside.reduced,
             ..costs
         };
+        let [alone, crowded] = between.one_way;
         Machine {
             inner: Some([inside.costs, inside.crowded]),
-            costs: adds(between.costs),
-            crowded: adds(between.crowded),
-            one_way: between.one_way.map(adds),
+            costs: adds(between.costs, inside.costs),
+            crowded: adds(between.crowded, inside.crowded),
+            one_way: [adds(alone, inside.one_way[0]), adds(crowded, inside.one_way[1])],
             root_waits: 0.0,
             tile: TileBytes::HOSTS,
             exchanged_tile: TileBytes::HOSTS,

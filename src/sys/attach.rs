@@ -138,14 +138,14 @@ unsafe fn read_parts<const N: usize>(
     usize::try_from(got).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
-/// Whether the byte at `at` can be read by this process, as far as the system says: nobody reads it.
+/// Whether the byte at `at` can be read by this process. The system says, nobody reads it.
 #[cfg(feature = "cuda")]
 pub(crate) fn is_mapped(at: *const u8) -> bool {
     let mut byte = 0u8;
     let local = part((&raw mut byte).cast(), 1);
     // SAFETY: room for the byte.
     let read = unsafe { read_parts(own_pid(), [local], [part(at.cast_mut().cast(), 1)]) };
-    !at.is_null() && read != Err(Errno::FAULT)
+    read == Ok(1) && !at.is_null()
 }
 
 /// This process.

@@ -439,12 +439,14 @@ impl Engine {
         })
     }
 
-    /// Accepts no call any more, waits for those under way, and looks whether they were the same on another rank.
-    pub(super) fn finalize(&self) -> Result<()> {
+    /// Accepts no call any more, waits for those under way, before that until `await_streams` returns, and looks whether they were the
+    /// same on another rank.
+    pub(super) fn finalize(&self, await_streams: impl FnOnce()) -> Result<()> {
         // Under the lock: who has the desk gets its place first.
         let desk = self.open_desk_anyway()?;
         self.finalized.store(true, SeqCst);
         drop(desk);
+        await_streams();
         self.drain();
         // A call that another thread has running ends first.
         self.memory()?;

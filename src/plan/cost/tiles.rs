@@ -43,9 +43,10 @@ impl Machine {
         }
     }
 
-    /// Whether ranks over TCP take turns on cores for so long that what the tiles are for others is too little for a turn.
+    /// Whether ranks over TCP take turns on cores for so long that what the tiles are for others is too little for a turn. Of more ranks
+    /// nothing was measured, and each keeps what others send.
     fn takes_turns(&self, load: &Load) -> bool {
-        load.ranks > 2 * self.cores
+        load.ranks > 2 * self.cores && load.ranks <= MOST_IN_TURNS
     }
 
     /// Whether ranks that take turns do their parts of several calls over TCP in one turn: nothing comes back to those that send,
@@ -128,12 +129,38 @@ impl Machine {
 const LONG_REDUCE: f64 = 524_288.0;
 
 /// Bytes of a vector, times ranks that take turns: see [`Machine::runs_ahead`].
-const RUNS_AHEAD: f64 = 2_500_000.0;
+const RUNS_AHEAD: f64 = 3_200_000.0;
+/// Ranks that have so long tiles.
+const MOST_IN_TURNS: usize = 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::types::DType;
+
+    #[test]
+    fn ranks_that_take_turns_over_tcp_have_one_tile_in_flight() {
+        let tile = |collective, cores, ranks, bytes: usize| {
+            let machine = Machine::tcp(cores);
+            let load = Load::new(collective, ranks, bytes, DType::Int8);
+            (machine.tile(&load, &Counts::ALONE), machine.runs_ahead(&load))
+        };
+        let (reduce, sum) = (Collective::Reduce { root: 0 }, Collective::AllReduce);
+        for (collective, ranks, bytes, expected) in [
+            (reduce, 8, 128 << 10, (TileBytes::ONE_SHORT, true)),
+            (reduce, 8, 1 << 20, (TileBytes::ONE_LONG, false)),
+            (sum, 8, 128 << 10, (TileBytes::ONE_LONG, false)),
+            (reduce, 4, 128 << 10, (TileBytes::TCP.with_peers(1), false)),
+        ] {
+            assert_eq!(
+                tile(collective, 2, ranks, bytes),
+                expected,
+                "{collective:?} of {ranks}"
+            );
+        }
+        assert_eq!(tile(sum, 2, 64, 1 << 20), (TileBytes::TCP.with_peers(16), false));
+        assert_eq!(tile(reduce, 4, 8, 128 << 10).0, TileBytes::TCP.with_peers(2));
+    }
 
     /// Only an all-to-all and a scatter among ranks that share cores, and shorter than what goes past the caches, has longer tiles where memory
     /// of others may be read.
