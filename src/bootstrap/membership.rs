@@ -483,7 +483,11 @@ impl Opener for Membership {
         let has_other_ways = self.seat(peer).is_some_and(|seat| seat.port.is_some());
         let exchange = |patience: &Patience<'_>| {
             let mut channel = match patience.dial(&self.target(peer, Role::Link)?) {
-                Err(Failure::Dial(DialError::Nobody)) if has_other_ways => return Ok(None),
+                Err(Failure::Dial(why))
+                    if has_other_ways && (matches!(why, DialError::Nobody) || why.is_forbidden()) =>
+                {
+                    return Ok(None);
+                }
                 channel => channel?,
             };
             patience.send(&mut channel, parcel.clone())?;

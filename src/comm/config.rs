@@ -134,7 +134,8 @@ impl Config {
         self.transport = given(self.transport.take());
         let transport_by_env = self.transport.is_none();
         // Which code is loaded the program says there, and not who started it.
-        let is_told = !sys::library::has_others_rights() || self.plugin.is_some();
+        let names_one = self.plugin.as_deref().is_some_and(|name| !name.is_empty());
+        let is_told = names_one || !sys::library::has_others_rights();
         self.transport = either(self.transport.take(), "CCL_TRANSPORT");
         if transport_by_env && !is_told && self.choice() == Choice::Plugin {
             self.transport = None;

@@ -34,16 +34,13 @@ impl Address {
     /// is there later ([`tcp::connected`]).
     ///
     /// # Errors
-    /// [`Errno::CONNREFUSED`] when nobody listens, or only one whose Unix sockets are not for us: another user, or whom the system keeps
-    /// from us, as it may do containers (SELinux, Landlock);
+    /// [`Errno::CONNREFUSED`] when nobody listens, or only another user; [`Errno::ACCESS`] and [`Errno::PERM`] where the system keeps
+    /// us from a Unix socket, as it may do containers (SELinux, Landlock);
     /// [`Errno::AGAIN`] when the listener's queue is full.
     pub(crate) fn dial(&self, source: Option<IpAddr>) -> Result<ProcessFd, Errno> {
         match self {
             Address::Unix(random) => {
-                let stream = socket::dial(&unix_name(random)).map_err(|e| match e {
-                    Errno::ACCESS | Errno::PERM => Errno::CONNREFUSED,
-                    e => e,
-                })?;
+                let stream = socket::dial(&unix_name(random))?;
                 let (theirs, ours) = (socket::peer_uid(&stream)?, geteuid().as_raw());
                 if theirs == ours || ours == 0 {
                     Ok(stream)

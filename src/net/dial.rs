@@ -91,6 +91,12 @@ impl DialError {
         matches!(self, DialError::Silent | DialError::Busy)
     }
 
+    /// Whether the system keeps us from it, whoever is there.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        let forbids = |e: &io::Error| matches!(Errno::from_io_error(e), Some(Errno::ACCESS | Errno::PERM));
+        matches!(self, DialError::Io(e) if forbids(e))
+    }
+
     /// Whether it is the way that is closed, whoever is at its end.
     pub(crate) fn is_of_the_way(&self) -> bool {
         match self {

@@ -1,5 +1,5 @@
-//! Descriptors that a forked child finds closed: by its copies the kernel would keep the queue pairs and pinned memory of a rank that
-//! has ended.
+//! Descriptors that a forked child finds closed: its copies are among what keeps the queue pairs and pinned memory of a rank that has
+//! ended. What drivers have mapped of a device the child still has.
 
 use std::{
     ffi::c_int,

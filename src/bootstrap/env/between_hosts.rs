@@ -10,7 +10,7 @@ use super::{
 use crate::{
     bootstrap::UniqueId,
     net::{CommId, Secret},
-    sys::{environment, names, thread::aside},
+    sys::{environment, names, tcp, thread::aside},
     types::{Error, Result},
 };
 use hmac::{Hmac, KeyInit, Mac};
@@ -153,7 +153,8 @@ enum Unknown {
     Late,
 }
 
-/// The addresses of `host`. Where it may be late, or nobody tells whether there is such a host, it is asked for again until `deadline`.
+/// The addresses of `host`. Where it may be late it is asked for again until `deadline`; where nobody tells whether there is such a host,
+/// as long as an outage may last, half the time at most.
 fn addresses(
     host: &str,
     port: u16,
@@ -163,15 +164,18 @@ fn addresses(
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
-    let mut is_told = false;
+    let began = Instant::now();
+    let answered = began + tcp::given_up_after().min(deadline.saturating_duration_since(began) / 2);
+    let (mut is_told, mut before) = (false, None);
     loop {
-        let (why, may_pass) = match look_up(host, port, deadline)? {
-            Ok(at) if !at.is_empty() => return Ok(at),
-            Ok(_) => ("it has no address".to_owned(), may_be_late),
-            Err(error) => {
-                let may_pass = may_be_late || names::is_for_want_of_an_answer(&error);
-                (error.to_string(), may_pass)
+        let (why, may_pass) = match look_up(host, port, deadline) {
+            Ok(Ok(at)) if !at.is_empty() => return Ok(at),
+            Ok(Ok(_)) => ("it has no address".to_owned(), may_be_late),
+            Ok(Err(error)) => {
+                let may_come = names::is_for_want_of_an_answer(&error) && Instant::now() < answered;
+                (error.to_string(), may_be_late || may_come)
             }
+            Err(unknown) => return Err(before.map_or(unknown, Unknown::Told)),
         };
         if !may_pass || Instant::now() + RETRY >= deadline {
             return Err(Unknown::Told(why));
@@ -179,6 +183,7 @@ fn addresses(
         if !std::mem::replace(&mut is_told, true) {
             warn!("init: the host of rank 0, {host}, is not known yet: {why}");
         }
+        before = Some(why);
         thread::sleep(RETRY);
     }
 }
@@ -235,13 +240,12 @@ mod tests {
     fn a_host_may_come_to_be_known() {
         let start = Instant::now();
         let (nowhere, deadline) = ("nowhere.invalid", start + Duration::from_secs(60));
-        // What was said last counts, though there be no time for more.
-        let found = addresses(nowhere, 7, true, start + 2 * RETRY);
-        assert!(matches!(found, Err(Unknown::Told(_))));
-        assert!(start.elapsed() >= RETRY);
-        // Where nobody answers all are late.
         let asked = names::look_up(nowhere, 7).unwrap_err();
         if !names::is_for_want_of_an_answer(&asked) {
+            // What was said last counts, though there be no time for more.
+            let found = addresses(nowhere, 7, true, Instant::now() + 2 * RETRY);
+            assert!(matches!(found, Err(Unknown::Told(_))));
+            assert!(start.elapsed() >= RETRY);
             let found = addresses(nowhere, 7, false, deadline);
             assert!(matches!(found, Err(Unknown::Told(_))));
             assert!(Instant::now() + RETRY < deadline, "it was not waited for");
