@@ -388,10 +388,12 @@ const READ: usize = 16 << 10;
 /// call to call, that costs more.
 ///
 /// On cores that keep what they read, of which an AMD EPYC with 2 was measured over the loopback interface, medians of 3, copied
-/// twice -> once, in us, with the cores near each other unless it says far: broadcast of 2 ranks, 256 KiB 57 -> 43, 1 MiB 574 -> 144; gather of 256 KiB 27 -> 31, far 75 -> 44, of 4
-/// MiB 354 -> 275; all-gather of 1 MiB 127 -> 117, 16 MiB 2400 -> 2100; reduce, far, 256 KiB 94 -> 58, 4 MiB 1530 -> 790; 4 ranks 1 MiB 1185 ->
-/// 458; reduce-scatter of 4 ranks, 512 KiB 476 -> 265, 2 MiB 2920 -> 930; all-reduce 3610 -> 2770; all-to-all 16 MiB of 2 and 4 ranks 0.98. Among 8
-/// ranks reduce of 128 KiB 88 -> 252, 256 KiB 212 -> 463, 512 KiB 2580 -> 832; among 12 118 -> 494, 2090 -> 1080, 2550 -> 1610.
+/// twice -> once, in us, with the cores near each other unless it says far: broadcast of 2 ranks, 256 KiB 57 -> 43, 1 MiB 574 -> 144;
+/// gather of 256 KiB 27 -> 31, far 75 -> 44, of 4 MiB 354 -> 275; all-gather of 1 MiB 127 -> 117, 16 MiB 2400 -> 2100; reduce, far, 256
+/// KiB 94 -> 58, 4 MiB 1530 -> 790, 8 MiB 3150 -> 2360, 16 MiB 7050 -> 6900, but near 1650 -> 2350 and 3900 -> 10100; 4 ranks 1 MiB 1185
+/// -> 458; reduce-scatter of 4 ranks, 512 KiB 476 -> 265, 2 MiB 2920 -> 930; all-reduce 3610 -> 2770; all-to-all of 16 MiB, 2 and 4
+/// ranks, 0.98. Among 8 ranks reduce of 128 KiB 88 -> 252, 256 KiB 212 -> 463, 512 KiB 2580 -> 832; among 12 118 -> 494, 2090 -> 1080,
+/// 2550 -> 1610.
 ///
 /// Before, on a machine of which that is not known: all-gather of 512 KiB 183 -> 81, 16 MiB 3.2 -> 4.1 ms; all-to-all of 256 KiB 40 -> 52,
 /// 16 MiB 3.5 -> 4.0 ms; reduce of 64 KiB 17 -> 30, 16 MiB 3.6 -> 6.0 ms. Others go by that.
@@ -404,6 +406,8 @@ fn paged_from(load: &Load, machine: &Machine) -> usize {
         Collective::AllGather | Collective::AlltoAll if keeps || load.bytes() < STREAMED as f64 => {
             MAX_MESSAGE
         }
+        // Of what is in no cache the sender copies one part while the receiver adds another.
+        Collective::Reduce { .. } if load.bytes() >= STREAMED as f64 => usize::MAX,
         _ if keeps => PAGED,
         _ => usize::MAX,
     }
