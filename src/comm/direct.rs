@@ -141,13 +141,8 @@ impl Windows {
     /// Waits until this rank's streams are through with all calls, but for those in graphs, or will never be; then nobody uses the
     /// windows any more.
     pub(super) fn leave(&mut self, comm: &Communicator) {
-        let mut looks = 0u32;
         while !self.flags.are_over() && comm.failure().is_none() {
             thread::sleep(LOOK);
-            looks += 1;
-            if looks.is_multiple_of(100) {
-                comm.check_streams();
-            }
         }
         if comm.failure().is_none() && !self.flags.are_captured() {
             self.window.give_back();

@@ -166,7 +166,7 @@ fn addresses(
     }
     let began = Instant::now();
     let answered = began + tcp::given_up_after().min(deadline.saturating_duration_since(began) / 2);
-    let (mut is_told, mut before) = (false, None);
+    let mut before = None;
     loop {
         let (why, may_pass) = match look_up(host, port, deadline) {
             Ok(Ok(at)) if !at.is_empty() => return Ok(at),
@@ -180,7 +180,7 @@ fn addresses(
         if !may_pass || Instant::now() + RETRY >= deadline {
             return Err(Unknown::Told(why));
         }
-        if !std::mem::replace(&mut is_told, true) {
+        if before.is_none() {
             warn!("init: the host of rank 0, {host}, is not known yet: {why}");
         }
         before = Some(why);
