@@ -3,7 +3,7 @@
 use super::{
     Communicator,
     buffers::{self, Buffers},
-    engine::{Asked, Size, Start},
+    engine::{Asked, AtOnce, Size, Start},
 };
 use crate::{
     mem::{Hold, Owned, Region},
@@ -218,7 +218,7 @@ impl Communicator {
 
     /// The same if there was one before: see [`Communicator::repeat`].
     #[inline]
-    pub(crate) fn repeat_barrier(&self) -> Option<Result<()>> {
+    pub(crate) fn repeat_barrier(&self) -> AtOnce {
         let token = &mut [0u8];
         let memory = Region::of_mut(token);
         self.repeat(
@@ -307,7 +307,7 @@ impl Communicator {
         if op.scalar.is_none()
             && let Some(outcome) = self.repeat(collective, Size::Count(count), (dtype, op.op), as_long)
         {
-            return outcome;
+            return outcome.map_err(|error| *error);
         }
         let buffers = self.checked(collective, [input, output], (count, dtype, op))?;
         self.call(collective, buffers, count, dtype, op)
@@ -322,7 +322,7 @@ impl Communicator {
         size: Size<'_>,
         (dtype, op): (DType, Op),
         buffers: impl FnOnce([usize; 2]) -> Option<[Region<'m>; 2]>,
-    ) -> Option<Result<()>> {
+    ) -> AtOnce {
         let asked = Asked {
             collective,
             size,

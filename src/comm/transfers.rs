@@ -133,7 +133,7 @@ impl Communicator {
         }
         let mut over: SmallVec<[bool; 8]> = SmallVec::from_elem(false, messages.len());
         match self.engine.briefly(messages, &mut over) {
-            Some(done) => done,
+            Some(done) => done.map_err(|error| *error),
             None => self.carry_on(messages, &over),
         }
     }

@@ -201,7 +201,7 @@ impl Communicator {
         if op.scalar.is_none()
             && let Some(outcome) = self.repeat(collective, Size::Given(sides), (dtype, op.op), as_long)
         {
-            return outcome;
+            return outcome.map_err(|error| *error);
         }
         let blocks = self.given(collective, sides, dtype)?;
         self.run_given(collective, blocks, memory, dtype, op)

@@ -30,7 +30,7 @@ mod types;
 mod vector;
 
 use crate::{
-    comm::Communicator,
+    comm::{AtOnce, Communicator},
     types::{Cause, DType, Error, Op, Reducing, Result},
 };
 use handle::Table;
@@ -194,33 +194,16 @@ fn on_entry(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Result<()>) -> 
 /// Runs an operation by `body`, if that can do it: else `None`, and nothing was done. It is tried before [`on_entry`], which
 /// also says what is wrong with a call.
 #[inline]
-fn at_once(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Option<Result<()>>) -> Option<cclResult_t> {
-    // What is caught is nothing: an error would be copied, whether there is one or not.
-    let (mut is_over, mut failed) = (false, None);
+fn at_once(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> AtOnce) -> Option<cclResult_t> {
     let tried = catch_unwind(AssertUnwindSafe(|| {
-        let Some(entry) = COMMUNICATORS.find(handle) else {
-            return;
-        };
-        let ran = catch_unwind(AssertUnwindSafe(|| match body(&entry) {
-            None => {}
-            Some(Ok(())) => is_over = true,
-            Some(Err(error)) => failed = Some(error),
-        }));
-        if let Err(panic) = ran {
-            failed = Some(entry.broken_by(&*panic));
-        }
-        // Not asked of what is none: that would copy it.
-        if failed.is_some() {
-            failed = failed.take().map(|error| entry.ended_by(error));
+        let entry = COMMUNICATORS.find(handle)?;
+        let outcome = catch_unwind(AssertUnwindSafe(|| body(&entry)));
+        match outcome.unwrap_or_else(|panic| Some(Err(entry.broken_by(&*panic).into())))? {
+            Ok(()) => Some(Code::Success as cclResult_t),
+            Err(error) => Some(refuse(&entry.ended_by(*error))),
         }
     }));
-    if let Err(panic) = tried {
-        failed = Some(panicked(&*panic));
-    }
-    match failed {
-        None => is_over.then_some(Code::Success as cclResult_t),
-        Some(error) => Some(refuse(&error)),
-    }
+    tried.unwrap_or_else(|panic| Some(refuse(&panicked(&*panic))))
 }
 
 fn refuse(error: &Error) -> cclResult_t {

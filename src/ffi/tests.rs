@@ -207,7 +207,7 @@ fn so_does_one_in_a_call_that_is_tried() {
     closed_by_a_panic(|comm, body| {
         assert_eq!(at_once(comm, |_| None), None);
         assert_eq!(at_once(comm, |_| Some(Ok(()))), Some(0));
-        at_once(comm, |_| Some(body())).unwrap()
+        at_once(comm, |_| Some(body().map_err(Box::new))).unwrap()
     });
     assert_eq!(at_once(std::ptr::null_mut(), |_| Some(Ok(()))), None);
 }

@@ -1,7 +1,7 @@
 //! Short messages that a caller waits for: with nothing else under way the caller's thread sends and receives them by itself, without
 //! the desk, without a job, and without an allocation.
 
-use super::{Engine, Floor, Job, Start, floor::Held, lead::Until};
+use super::{AtOnce, Engine, Floor, Job, Start, floor::Held, lead::Until};
 use crate::{
     exec::{Brief, Completion, Fault, Message},
     mem::Lender,
@@ -22,7 +22,7 @@ impl Engine {
         &self,
         messages: &mut [Message<'_>],
         over: &mut [bool],
-    ) -> Option<Result<()>> {
+    ) -> AtOnce {
         if messages.len() > MOST || !self.membership.is_here() || self.recorder.is_traced() {
             return None;
         }
@@ -53,7 +53,7 @@ impl Engine {
             Ok(Ok(false)) => None,
             Ok(Err(cause)) => {
                 self.step_back(guard);
-                Some(Err(Error::Failed(cause)))
+                Some(Err(Box::new(Error::Failed(cause))))
             }
             Err(panic) => self.end_by(guard, panic),
         }

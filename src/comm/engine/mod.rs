@@ -114,6 +114,12 @@ struct Desk {
 /// How leading a call came out, or its panic.
 type Led = std::thread::Result<std::result::Result<(), Cause>>;
 
+/// How a call came out that is over at once; `None` if that could not be, and nothing was done.
+///
+/// The error is boxed. As it stands it would be passed on whole though nothing is in it: what is read in larger pieces than it was
+/// written waits until all stores before it have been done, and those of a call's messages take as long as the call.
+pub(crate) type AtOnce = Option<std::result::Result<(), Box<Error>>>;
+
 /// What a call that goes on by itself is given.
 #[derive(Default)]
 pub(crate) struct Start {

@@ -4,7 +4,7 @@
 //! out for it counts. What was found of a short call that was made twice (how long its buffers are, its plan, its way) stays
 //! on the floor. Who finds it there, with nothing under way, needs neither the desk nor the planner.
 
-use super::{Engine, Floor, Led, job::Placed, next::Place, taking::Taking};
+use super::{AtOnce, Engine, Floor, Led, job::Placed, next::Place, taking::Taking};
 use crate::{
     comm::{Side, buffers::Places},
     exec::{FEW_LOOKS, Run, Short, Turn, Work},
@@ -13,7 +13,7 @@ use crate::{
     record::End,
     sys::clock,
     transport::{Wires, Words, words_of},
-    types::{Call, Cause, Collective, DType, Op, Result},
+    types::{Call, Cause, Collective, DType, Op},
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -195,7 +195,7 @@ impl Engine {
         &self,
         asked: &Asked<'_>,
         buffers: impl FnOnce([usize; 2]) -> Option<[Region<'m>; 2]>,
-    ) -> Option<Result<()>> {
+    ) -> AtOnce {
         if !self.membership.is_here() || tracing::enabled!(tracing::Level::TRACE) {
             return None;
         }
@@ -231,7 +231,7 @@ impl Engine {
                 self.step_back_idle(guard);
                 Some(Ok(()))
             }
-            Some(led) => Some(self.end_own(guard, led)),
+            Some(led) => Some(self.end_own(guard, led).map_err(Box::new)),
         }
     }
 
