@@ -244,7 +244,8 @@ typedef struct cclConfig_t {
      */
     int timeout;
     /**
-     * A name for messages, or NULL.
+     * A name for people, or NULL: logs, `ccl-perf status`, the trace and what is kept when a communicator fails tell it beside the
+     * communicator's own, its first 64 characters.
      */
     const char *name;
     /**

@@ -203,6 +203,8 @@ pub(super) struct Shared {
     pub(super) key: Key,
     pub(super) ranks: u32,
     pub(super) control: Arc<Control>,
+    /// The communicator's name for people.
+    pub(super) name: String,
     generation: u32,
     /// [`TROUBLE`] and [`DEPARTURES`].
     news: AtomicU32,
@@ -239,7 +241,9 @@ struct Waiting {
 }
 
 impl Shared {
-    pub(super) fn new(control: Arc<Control>, key: Key, ranks: u32, wake: Wake) -> Self {
+    /// `called`: what its program calls the communicator.
+    pub(super) fn new(control: Arc<Control>, key: Key, ranks: u32, called: Option<&str>, wake: Wake) -> Self {
+        let name = name_of(&key.comm, called);
         Shared {
             key,
             ranks,
@@ -247,7 +251,8 @@ impl Shared {
             generation: fork::generation(),
             news: AtomicU32::new(0),
             arrived: AtomicBool::new(false),
-            recorder: Arc::new(Recorder::new(algorithm, (&name_of(&key.comm), key.rank, ranks))),
+            recorder: Arc::new(Recorder::new(algorithm, (&name, key.rank, ranks))),
+            name,
             ways: (0..ranks).map(|_| Default::default()).collect(),
             barred: OnceLock::new(),
             inner: Mutex::new(Inner {
@@ -391,7 +396,7 @@ impl Shared {
             return None;
         }
         Some(Elsewhere {
-            communicator: name_of(&self.key.comm),
+            communicator: self.name.clone(),
             waits_in: (*call)?,
             ranks: ranks.iter().copied().take(MOST_NAMED).collect(),
             still: since.elapsed(),
@@ -462,10 +467,19 @@ fn algorithm(number: u8) -> Option<&'static str> {
 /// Ranks of another communicator that are named at most.
 const MOST_NAMED: usize = 16;
 
-/// A communicator's name for people: as much of it as tells it from others.
-pub(super) fn name_of(comm: &CommId) -> String {
-    hex(&comm[..4])
+/// A communicator's name for people: as much of its own as tells it from others, and what its program calls it, in one line.
+fn name_of(comm: &CommId, called: Option<&str>) -> String {
+    let own = hex(&comm[..4]);
+    let called = called.filter(|called| !called.is_empty()).map(|called| {
+        let shown = called.chars().take(MOST_CALLED);
+        let shown: String = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
+        format!("{own} ({shown})")
+    });
+    called.unwrap_or(own)
 }
+
+/// Characters that are shown of what a program calls a communicator.
+const MOST_CALLED: usize = 64;
 
 /// Ranks up to which those that ask are told what joins a rank to them.
 const MOST_WAYS: usize = 1024;
@@ -476,3 +490,18 @@ const PARCELS_PER_RANK: usize = 16;
 
 const TROUBLE: u32 = 1;
 const DEPARTURES: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_communicator_s_name_is_its_own_and_what_its_program_calls_it() {
+        let comm = &[0xab; size_of::<CommId>()];
+        assert_eq!(name_of(comm, None), "abababab");
+        assert_eq!(name_of(comm, Some("")), "abababab");
+        assert_eq!(name_of(comm, Some("data\nparallel")), "abababab (data parallel)");
+        let long = name_of(comm, Some(&"é".repeat(1000)));
+        assert_eq!(long.chars().count(), "abababab ()".len() + MOST_CALLED);
+    }
+}

@@ -35,6 +35,8 @@ pub(crate) struct Joining<'a> {
     pub(crate) id: &'a UniqueId,
     /// What it is made of, where that is another communicator.
     pub(crate) child: Option<&'a Child<'a>>,
+    /// What its program calls the communicator.
+    pub(crate) called: Option<&'a str>,
     /// How many ranks the communicator has.
     pub(crate) ranks: usize,
     /// Which of them this is.
@@ -91,7 +93,13 @@ pub(crate) fn join(joining: Joining<'_>) -> Result<Membership, Error> {
     let key = Key { comm: id.comm, rank };
     let welcome =
         Packed::parcel(joining.welcome).map_err(|e| Error::internal(format!("the welcome parcel: {e}")))?;
-    let shared = Arc::new(Shared::new(control.clone(), key, ranks, joining.wake));
+    let shared = Arc::new(Shared::new(
+        control.clone(),
+        key,
+        ranks,
+        joining.called,
+        joining.wake,
+    ));
     let life = Life::draw()?;
     control.post(Command::Enlist {
         shared: shared.clone(),

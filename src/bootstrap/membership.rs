@@ -3,7 +3,7 @@
 use super::{
     MAX_TIMEOUT,
     control::{Command, Token},
-    health::{Health, Peer, Shared, name_of},
+    health::{Health, Peer, Shared},
     messages::{Made, Waits},
     rails::Roads,
     seat::{Host, HostKey, Seat, Spot, Table},
@@ -79,7 +79,7 @@ impl Membership {
 
     /// The communicator's name for people.
     pub(crate) fn name(&self) -> String {
-        name_of(&self.comm())
+        self.health.0.name.clone()
     }
 
     /// The communicator's name.

@@ -30,7 +30,8 @@ pub struct Config {
     /// How long init, and later each operation, may wait for another rank. `None`: the environment's `CCL_TIMEOUT`
     /// (seconds), else [`Config::DEFAULT_INIT_TIMEOUT`] and [`Config::DEFAULT_TIMEOUT`].
     pub timeout: Option<Duration>,
-    /// A name for messages.
+    /// A name for people: logs, `ccl-perf status`, the trace and what is kept when a communicator fails tell it beside the
+    /// communicator's own, its first 64 characters. Each rank may have another.
     pub name: Option<String>,
     /// The transport: `"auto"` shares memory between ranks where that is possible and uses TCP between the others;
     /// `"shm"` and `"tcp"` force one, and so does the name of a network plugin, such as `"verbs"`. `None`: the environment's

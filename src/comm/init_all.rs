@@ -48,10 +48,7 @@ pub(crate) fn together<T: Send, M: FnOnce() -> Result<T> + Send>(
     let fail = |error: Error| {
         let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
         if failure.is_none() {
-            for id in ids {
-                // Without a control thread nobody waits for the meeting either.
-                let _ = id.adjourn(format!("the process where the ranks meet gave up: {error}"));
-            }
+            give_up(ids, &error);
             *failure = Some(error);
         }
     };
@@ -87,6 +84,14 @@ pub(crate) fn together<T: Send, M: FnOnce() -> Result<T> + Send>(
     match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(error) => Err(error),
         None => Ok(made.into_iter().flatten().collect()),
+    }
+}
+
+/// Ends the meetings of `ids` that are in this process, as `error` keeps it from making their communicators.
+pub(crate) fn give_up<'a>(ids: impl IntoIterator<Item = &'a UniqueId>, error: &Error) {
+    for id in ids {
+        // Without a control thread nobody waits for the meeting either.
+        let _ = id.adjourn(format!("the process where the ranks meet gave up: {error}"));
     }
 }
 

@@ -38,7 +38,7 @@ pub use device::OnCuda;
 pub(crate) use device::{Device, Tail};
 pub(crate) use engine::{AtOnce, Size, Start};
 pub(crate) use given::Side;
-pub(crate) use init_all::together;
+pub(crate) use init_all::{give_up, together};
 pub use pending::{Begin, Pending};
 pub use scope::{Message, Scope};
 pub(crate) use stream::Batch;
@@ -189,6 +189,7 @@ impl Communicator {
         let membership = Arc::new(bootstrap::join(Joining {
             id,
             child: parent.map(|(child, ..)| child),
+            called: config.name.as_deref(),
             ranks,
             rank,
             timeout: deadlines.init,

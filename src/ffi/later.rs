@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     bootstrap::UniqueId,
-    comm::{Batch, Communicator, Start, Stream, together},
+    comm::{Batch, Communicator, Start, Stream, give_up, together},
     exec::{Completion, Message, Outcome, Received},
     mem::{Hold, Region},
     sys::thread,
@@ -161,6 +161,15 @@ struct Making {
     place: Place,
     origin: Origin,
     make: Box<dyn FnOnce() -> Result<Option<Communicator>> + Send>,
+}
+
+impl Making {
+    fn id(&self) -> Option<&UniqueId> {
+        match &self.origin {
+            Origin::Id(id) => Some(id),
+            Origin::Parent(_) | Origin::Launcher => None,
+        }
+    }
 }
 
 /// By what the ranks of a communicator that is made find each other.
@@ -452,6 +461,7 @@ impl Group {
     /// Carries out all its calls.
     fn run(self) -> Result<()> {
         if let Some(error) = self.refused {
+            give_up(self.makings.iter().filter_map(Making::id), &error);
             return Err(error);
         }
         make_together(self.makings)?;

@@ -109,7 +109,8 @@ pub struct cclConfig_t {
     /// Milliseconds that the making of the communicator, and each operation, may wait for other ranks; at least 1.
     /// The environment variable CCL_TIMEOUT (seconds) is the default.
     pub timeout: c_int,
-    /// A name for messages, or NULL.
+    /// A name for people, or NULL: logs, `ccl-perf status`, the trace and what is kept when a communicator fails tell it beside the
+    /// communicator's own, its first 64 characters.
     pub name: *const c_char,
     /// The transport to use, for example "shm"; NULL leaves the choice to the library.
     pub transport: *const c_char,

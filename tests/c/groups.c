@@ -281,6 +281,15 @@ static void give_up(void) {
         /* Who comes late hears of it, too. */
         REFUSED(cclRemoteError, "gave up", cclCommInitRankConfig(&comms[0], 2, other, 1, &patient));
     }
+    /* Nor if another call of the group is refused. */
+    cclComm_t comm;
+    cclUniqueId id;
+    OK(cclGetUniqueId(&id));
+    OK(cclGroupStart());
+    OK(cclCommInitRankConfig(&comm, 2, id, 0, &patient));
+    REFUSED(cclInvalidArgument, "comm", cclBarrier(NULL, NULL));
+    REFUSED(cclInvalidArgument, "none was carried out", cclGroupEnd());
+    REFUSED(cclRemoteError, "gave up", cclCommInitRankConfig(&comm, 2, id, 1, &patient));
 }
 
 /* A receive that never comes ends at its deadline, though calls without end go on beside it. */

@@ -45,6 +45,7 @@ fn arrive(launch: &Launch, turn: Turn, timeout: Duration) -> Result<Membership> 
     meet(launch, turn, timeout, |id, left| {
         join(Joining {
             child: None,
+            called: None,
             id,
             ranks: launch.ranks,
             rank: launch.rank,

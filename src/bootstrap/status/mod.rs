@@ -13,7 +13,7 @@
 pub(crate) mod look;
 
 use super::{
-    health::{Health, Peer, Shared, name_of},
+    health::{Health, Peer, Shared},
     membership::{ASK, ask},
     messages::Waits,
     seat::Table,
@@ -187,7 +187,7 @@ fn group(mut ours: Vec<Inside>, until: Instant) -> Group {
         }
     };
     Group {
-        name: name_of(&asker.shared.key.comm),
+        name: asker.shared.name.clone(),
         ranks: asker.shared.ranks,
         here: ours.iter().map(|inside| inside.shared.key.rank).collect(),
         joined: table.is_some(),

@@ -27,6 +27,7 @@ fn joining(id: &UniqueId, ranks: usize, rank: usize) -> Joining<'_> {
     Joining {
         id,
         child: None,
+        called: None,
         ranks,
         rank,
         timeout: LONG,

@@ -281,7 +281,7 @@ fn a_rank_that_stands_still_right_after_init_is_left_alone() {
 fn a_parcel_is_there_once_it_is_answered_and_not_if_it_is_not() {
     let comm = [9; 16];
     let key = control::Key { comm, rank: 0 };
-    let shared = Shared::new(control::start().unwrap(), key, 2, Arc::new(|| ()));
+    let shared = Shared::new(control::start().unwrap(), key, 2, None, Arc::new(|| ()));
     assert_eq!(shared.deliver(1, Frame::default(), || None::<()>), None);
     assert!(shared.arrivals().is_empty());
     let looks = AtomicBool::new(false);
