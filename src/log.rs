@@ -8,13 +8,16 @@
 use crate::sys::{
     fork::{self, ProcessFd},
     host,
+    library::has_others_rights,
     per_process::PerProcess,
     poll::{self, Ready},
     quiet::quietly,
 };
 use rustix::{
     fs::{FileType, Mode, OFlags, fstat},
-    io, stdio,
+    io,
+    net::{SendFlags, send},
+    stdio,
 };
 use std::{
     convert::Infallible,
@@ -22,7 +25,7 @@ use std::{
     ffi::{OsStr, OsString},
     fmt::{self, Write},
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::OwnedFd,
         unix::ffi::{OsStrExt, OsStringExt},
     },
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -69,7 +72,7 @@ fn install() {
         level,
         began: Instant::now(),
         host: host::name(),
-        file: env::var_os("CCL_DEBUG_FILE").filter(|path| !path.is_empty()),
+        file: named_file("CCL_DEBUG_FILE"),
         opened: PerProcess::new(),
     };
     // Fails where the program has a subscriber: that one is told.
@@ -100,39 +103,66 @@ pub(crate) fn explain(text: &str) {
     }
 }
 
-/// Writes to standard error. Where that is a pipe which nobody empties, the line is lost after a while, and those that
-/// follow at once, until there is room again: the control thread tells things, too, and while it waited for a reader
+/// Writes to standard error. Where that is a pipe, a socket or a terminal which nobody empties, the line is lost after a while, and
+/// those that follow at once, until there is room again: the control thread tells things, too, and while it waited for a reader
 /// no failure would be seen and no deadline kept.
 fn to_stderr(line: &str) {
     static STUCK: AtomicBool = AtomicBool::new(false);
-    let Some(pipe) = stderr_pipe() else {
-        let _ = quietly(|| io::write(stdio::stderr(), line.as_bytes()));
-        return;
-    };
+    let stderr = Stderr::here();
     let patience = match STUCK.load(Relaxed) {
         true => Duration::ZERO,
         false => PATIENCE,
     };
     let deadline = Instant::now() + patience;
     loop {
-        // Whole or not at all, as long as it is no longer than a page.
-        let stuck = quietly(|| io::write(&pipe, line.as_bytes())) == Err(io::Errno::AGAIN);
+        let stuck = quietly(|| stderr.write(line.as_bytes())) == Err(io::Errno::AGAIN);
         let left = deadline.saturating_duration_since(Instant::now());
         if !stuck || left.is_zero() {
             STUCK.store(stuck, Relaxed);
             return;
         }
-        let _ = poll::wait(pipe.as_fd(), Ready::Write, left);
+        let _ = poll::wait(stdio::stderr(), Ready::Write, left);
     }
 }
 
-/// Standard error, if it is a pipe, opened once more: to let it not wait would change it for everybody who has it.
-fn stderr_pipe() -> Option<OwnedFd> {
-    let stat = fstat(stdio::stderr()).ok()?;
-    let is_pipe = FileType::from_raw_mode(stat.st_mode) == FileType::Fifo;
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let open = || rustix::fs::open("/proc/self/fd/2", flags, Mode::empty()).ok();
-    is_pipe.then(open)?
+/// Standard error, and how to write there without waiting. To let it not wait would change it for everybody who has it.
+enum Stderr {
+    /// A pipe or a terminal, opened once more.
+    Again(OwnedFd),
+    Socket,
+    /// It cannot be opened once more: written to if there is room for something, which may not be enough for a long line.
+    Asked,
+    /// Nobody has to read it.
+    File,
+}
+
+impl Stderr {
+    fn here() -> Stderr {
+        let stat = fstat(stdio::stderr());
+        match stat.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Ok(FileType::Socket) => Stderr::Socket,
+            Ok(FileType::Fifo | FileType::CharacterDevice) => {
+                let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+                let again = rustix::fs::open("/proc/self/fd/2", flags, Mode::empty());
+                again.map_or(Stderr::Asked, Stderr::Again)
+            }
+            _ => Stderr::File,
+        }
+    }
+
+    /// To a pipe whole or not at all, as long as it is no longer than a page.
+    ///
+    /// # Errors
+    /// `AGAIN`: nobody reads.
+    fn write(&self, line: &[u8]) -> io::Result<usize> {
+        let stderr = stdio::stderr();
+        match self {
+            Stderr::Again(again) => io::write(again, line),
+            Stderr::Socket => send(stderr, line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+            Stderr::Asked if !poll::wait(stderr, Ready::Write, Duration::ZERO)? => Err(io::Errno::AGAIN),
+            Stderr::Asked | Stderr::File => io::write(stderr, line),
+        }
+    }
 }
 
 /// How long to wait for whoever reads standard error.
@@ -176,6 +206,17 @@ impl Log {
         });
         file.as_ref()
     }
+}
+
+/// The pattern of a file that the environment names. A process with more rights than its user writes to none.
+pub(crate) fn named_file(variable: &str) -> Option<OsString> {
+    let named = env::var_os(variable).filter(|path| !path.is_empty());
+    named.filter(|_| !has_others_rights())
+}
+
+/// Whether each process has a name of its own by `pattern`.
+pub(crate) fn names_process(pattern: &OsStr) -> bool {
+    path(pattern, "", 1) != path(pattern, "", 2)
 }
 
 /// `pattern` with `%h` for the host, `%p` for the process and `%%` for a percent sign.

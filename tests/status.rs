@@ -69,6 +69,13 @@ fn roles() {
                 0 => comm.send(&[1u8; 9], other).unwrap(),
                 _ => comm.recv(&mut [0u8; 9], other).unwrap(),
             }
+            // More at once than are kept.
+            let mut bytes = [0u8; MANY];
+            let all = comm.scope(|scope| match rank {
+                0 => bytes.chunks(1).try_for_each(|byte| scope.send(byte, other)),
+                _ => bytes.chunks_mut(1).try_for_each(|byte| scope.recv(byte, other)),
+            });
+            all.unwrap();
             if role != "trace" {
                 sum(&comm, 1, 2);
                 sleep(Duration::from_millis(300)); // the next event is written with all before it
@@ -85,6 +92,9 @@ fn roles() {
         _ => panic!("{role}"),
     }
 }
+
+/// Messages of one scope.
+const MANY: usize = 100;
 
 fn sum(comm: &Communicator, calls: usize, count: usize) {
     for _ in 0..calls {
@@ -431,8 +441,8 @@ fn a_trace_has_every_operation() {
             let summed = count(&operations, "allreduce");
             assert!(sums.contains(&summed), "{role}: {summed}");
             assert_eq!(count(&operations, "barrier"), 1);
-            assert_eq!((count(&operations, message), init.len()), (1, 2));
-            assert_eq!(operations.len(), summed + 2);
+            assert_eq!((count(&operations, message), init.len()), (1 + MANY, 2));
+            assert_eq!(operations.len(), summed + 2 + MANY);
             let first = &operations[0];
             assert_eq!((&first["pid"], &first["args"]["seq"]), (&pid.into(), &0.into()));
             let args = &first["args"];

@@ -6,22 +6,19 @@ use crate::{
     sys::{fork, host, quiet::quietly},
 };
 use rustix::fs::{Mode, OFlags};
-use std::{env, fmt::Write, io, path::PathBuf, time::SystemTime};
+use std::{ffi::OsStr, fmt::Write, io, path::PathBuf, time::SystemTime};
 
-/// Appends the last operations of `rank` to the file that `CCL_FLIGHT_FILE` names, if it does: where that is. `cause`: what went
-/// wrong.
+/// Appends the last operations of `rank` to the file of this pattern: where that is. `cause`: what went wrong.
 ///
 /// # Errors
 /// The path, and why it could not be written.
-pub(crate) fn write(
+pub(super) fn write(
+    pattern: &OsStr,
     (rank, ranks, comm): (usize, usize, &str),
     cause: &dyn std::fmt::Display,
     records: &[Record],
-) -> Result<Option<PathBuf>, (PathBuf, io::Error)> {
-    let Some(pattern) = env::var_os("CCL_FLIGHT_FILE").filter(|pattern| !pattern.is_empty()) else {
-        return Ok(None);
-    };
-    let path = PathBuf::from(log::path(&pattern, &host::name(), host::pid()));
+) -> Result<PathBuf, (PathBuf, io::Error)> {
+    let path = PathBuf::from(log::path(pattern, &host::name(), host::pid()));
     let (host, pid, at) = (host::name(), host::pid(), super::Clock(SystemTime::now()));
     let mut text = format!("rank {rank} of {ranks}, {host}:{pid}, communicator {comm}, at {at}: {cause}\n");
     for record in records {
@@ -34,7 +31,7 @@ pub(crate) fn write(
     let written =
         fork::gated(|| open().and_then(|file| quietly(|| rustix::io::write(&file, text.as_bytes()))));
     match written {
-        Ok(_) => Ok(Some(path)),
+        Ok(_) => Ok(path),
         Err(e) => Err((path, e.into())),
     }
 }

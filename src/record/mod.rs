@@ -10,9 +10,8 @@ mod entry;
 mod flight;
 pub(crate) mod trace;
 
-pub(crate) use flight::write as write_flight;
-
 use crate::{
+    log,
     sys::clock,
     types::{Call, Cause, Operation, Transfer},
 };
@@ -21,10 +20,12 @@ use serde::{Deserialize, Serialize};
 use std::{
     borrow::Cow,
     cmp::Reverse,
-    fmt,
+    ffi::OsString,
+    fmt, io,
+    path::PathBuf,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -177,6 +178,9 @@ pub(crate) struct Recorder {
     wall: SystemTime,
     /// Where all operations are written, if that is wanted, and in which row.
     traced: Option<(&'static Trace, Row)>,
+    /// Where what is kept is written when the communicator fails, if that is wanted: `CCL_FLIGHT_FILE`. It is looked up early: a
+    /// program may change its environment while its communicators work.
+    flight: Option<OsString>,
 }
 
 /// An operation that has been recorded, and whose end is to be.
@@ -184,19 +188,37 @@ pub(crate) struct Mark {
     recorder: Arc<Recorder>,
     number: u32,
     is_message: bool,
+    /// What is known of it, and when it began, where a trace is written: that tells of it though others have taken its place among
+    /// the last ones.
+    traced: Option<Box<(Words, AtomicU64)>>,
 }
 
 impl Mark {
     /// It begins only now.
     pub(crate) fn begins(&self) {
-        self.recorder.begins(self.number);
+        let recorder = &self.recorder;
+        recorder.begins(self.number);
+        if let Some(traced) = &self.traced {
+            traced.1.store(recorder.since_base(clock::now()), Relaxed);
+        }
     }
 
     pub(crate) fn end<T>(&self, outcome: &Result<T, Cause>) {
-        let end = End::of(outcome);
-        match self.is_message {
-            true => self.recorder.end_message(self.number, end),
-            false => self.recorder.end(self.number, end),
+        let (recorder, end) = (&self.recorder, End::of(outcome));
+        let entry = match self.is_message {
+            true => recorder
+                .messages
+                .get()
+                .map(|messages| &messages[self.number as usize % KEPT]),
+            false => Some(&recorder.calls[self.number as usize % KEPT]),
+        };
+        let now = recorder.since_base(clock::now());
+        if let Some(entry) = entry {
+            entry.end(self.number, now, end);
+        }
+        if let Some((words, began)) = self.traced.as_deref() {
+            let began = began.load(Relaxed);
+            recorder.trace(&Words { began, ..*words }, (now, end), self.is_message);
         }
     }
 }
@@ -215,6 +237,7 @@ impl Recorder {
             base: clock::now(),
             wall: SystemTime::now(),
             traced: trace::here().map(|trace| (trace, trace.row(name, rank, ranks))),
+            flight: log::named_file("CCL_FLIGHT_FILE"),
         }
     }
 
@@ -267,22 +290,26 @@ impl Recorder {
 
     /// Call `seq` is over.
     pub(crate) fn end(&self, seq: u32, end: End) {
-        self.end_entry(&self.calls[seq as usize % KEPT], seq, end, false);
-    }
-
-    fn end_message(&self, number: u32, end: End) {
-        if let Some(messages) = self.messages.get() {
-            self.end_entry(&messages[number as usize % KEPT], number, end, true);
+        let entry = &self.calls[seq as usize % KEPT];
+        let now = self.since_base(clock::now());
+        let is_first = entry.end(seq, now, end);
+        if is_first
+            && self.is_traced()
+            && let Some((words, _)) = entry.read()
+            && words.number == seq
+        {
+            self.trace(&words, (now, end), false);
         }
     }
 
-    fn end_entry(&self, entry: &Entry, number: u32, end: End, is_message: bool) {
-        let now = self.since_base(clock::now());
-        let first = entry.end(number, now, end);
-        if let (true, Some((trace, row))) = (first, &self.traced)
-            && let Some((words, so_far)) = entry.read()
-            && words.number == number
-            && let Some(record) = self.record(&words, &so_far, is_message)
+    /// Tells the trace of an operation that is over.
+    fn trace(&self, words: &Words, (now, end): (u64, End), is_message: bool) {
+        let so_far = SoFar {
+            end: Some((now, end)),
+            done: 0,
+        };
+        if let Some((trace, row)) = &self.traced
+            && let Some(record) = self.record(words, &so_far, is_message)
         {
             trace.operation(row, &record, self.base + words.began, self.base + now);
         }
@@ -295,20 +322,30 @@ impl Recorder {
 
     /// A call that goes on by itself.
     pub(crate) fn mark(self: &Arc<Self>, seq: u32) -> Mark {
+        let words = || Some(self.calls[seq as usize % KEPT].read()?.0).filter(|words| words.number == seq);
         Mark {
             recorder: Arc::clone(self),
             number: seq,
             is_message: false,
+            traced: self.to_trace(words),
         }
     }
 
     /// A message is to be sent or received.
     pub(crate) fn message(self: &Arc<Self>, transfer: &Transfer) -> Mark {
+        let (words, _) = self.write_message(transfer, clock::now());
         Mark {
             recorder: Arc::clone(self),
-            number: self.write_message(transfer, clock::now()).0,
+            number: words.number,
             is_message: true,
+            traced: self.to_trace(|| Some(words)),
         }
+    }
+
+    /// What a mark keeps of an operation.
+    fn to_trace(&self, words: impl FnOnce() -> Option<Words>) -> Option<Box<(Words, AtomicU64)>> {
+        let words = self.is_traced().then(words)??;
+        Some(Box::new((words, AtomicU64::new(words.began))))
     }
 
     /// Whether more than the last operations is kept.
@@ -320,12 +357,13 @@ impl Recorder {
     /// A message was sent or received a moment ago: of it only about when is kept.
     #[inline]
     pub(crate) fn message_lately(&self, transfer: &Transfer) {
-        let (number, entry) = self.write_message(transfer, clock::lately());
-        entry.end(number, 0, End::DONE);
+        let (words, entry) = self.write_message(transfer, clock::lately());
+        entry.end(words.number, 0, End::DONE);
     }
 
-    /// Its number, and the entry that has it.
-    fn write_message(&self, transfer: &Transfer, now: u64) -> (u32, &Entry) {
+    /// What is known of it, and the entry that has that.
+    #[inline]
+    fn write_message(&self, transfer: &Transfer, now: u64) -> (Words, &Entry) {
         let messages = (self.messages).get_or_init(|| Box::new([const { Entry::new() }; KEPT]));
         let number = self.count.fetch_add(1, Relaxed);
         let (sent, peer, tag, count, dtype) = match *transfer {
@@ -345,15 +383,16 @@ impl Recorder {
         let any_peer = if peer.is_none() { ANY_PEER } else { 0 };
         let any_tag = if tag.is_none() { ANY_TAG } else { 0 };
         let entry = &messages[number as usize % KEPT];
-        entry.write(&Words {
+        let words = Words {
             number,
             what: dtype as u32 | sent | any_peer | any_tag,
             count,
             began: self.since_base(now),
             how: u64::from(peer.unwrap_or(0)) | u64::from(tag.unwrap_or(0).cast_unsigned()) << 32,
             bytes: count.saturating_mul(dtype.size() as u64),
-        });
-        (number, entry)
+        };
+        entry.write(&words);
+        (words, entry)
     }
 
     /// What is kept, in the order in which it began.
@@ -427,6 +466,22 @@ impl Recorder {
         if let Some((trace, row)) = &self.traced {
             trace.init_part(row, name, began, ended);
         }
+    }
+
+    /// Writes what is kept to the file that `CCL_FLIGHT_FILE` named when the communicator was made, if it did: where that is.
+    ///
+    /// # Errors
+    /// The path, and why it could not be written.
+    pub(crate) fn write_flight(
+        &self,
+        who: (usize, usize, &str),
+        cause: &Cause,
+        records: &[Record],
+    ) -> Result<Option<PathBuf>, (PathBuf, io::Error)> {
+        let pattern = self.flight.as_deref();
+        pattern
+            .map(|pattern| flight::write(pattern, who, cause, records))
+            .transpose()
     }
 
     /// Nothing happens for a while, or never again: what is to be written is written now.

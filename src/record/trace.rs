@@ -15,17 +15,29 @@ use crate::{
     },
     types::{Operation, Transfer},
 };
-use rustix::fs::{Mode, OFlags};
+use rustix::{
+    fs::{FlockOperation, Mode, OFlags, flock},
+    io::Errno,
+};
 use std::{
     convert::Infallible,
-    env,
     fmt::{self, Write},
+    os::fd::OwnedFd,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
+
+/// Keeps others from a file as long as it is open. In a folder of several hosts or containers another process may have the same
+/// number, and where the file system has no locks nothing tells.
+fn claim(file: &OwnedFd) -> Result<(), Errno> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::AGAIN) => Err(Errno::AGAIN),
+        _ => Ok(()),
+    }
+}
 
 /// This process's trace.
 pub(crate) struct Trace {
@@ -66,20 +78,32 @@ extern "C" fn flush_at_exit() {
 
 impl Trace {
     fn open() -> Option<Trace> {
-        let mut pattern = env::var_os("CCL_TRACE_FILE").filter(|pattern| !pattern.is_empty())?;
+        let mut pattern = log::named_file("CCL_TRACE_FILE")?;
         // Each process has to have a file of its own.
-        if !pattern.as_encoded_bytes().windows(2).any(|two| two == b"%p") {
+        if !log::names_process(&pattern) {
             pattern.push(".%p");
         }
         let (host, pid) = (host::name(), host::pid());
         let path = log::path(&pattern, &host, pid);
         let _ = fork::watch(); // what fails here fails again, and is told, when the control thread starts
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let file = ProcessFd::open(|| rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let file = ProcessFd::open(|| {
+            let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
+            let file = file.map_err(|e| format!("cannot open {}: {e}", path.display()))?;
+            let begun = claim(&file).and_then(|()| rustix::fs::ftruncate(&file, 0));
+            match begun {
+                Ok(()) => Ok(file),
+                Err(Errno::AGAIN) => Err(format!(
+                    "another process writes to {}: have %h for the host in the name, or a folder for each container",
+                    path.display()
+                )),
+                Err(e) => Err(format!("cannot write {}: {e}", path.display())),
+            }
+        });
         let file = match file {
             Ok(file) => file,
             Err(e) => {
-                log::complain(&format!("CCL_TRACE_FILE: cannot open {}: {e}", path.display()));
+                log::complain(&format!("CCL_TRACE_FILE: {e}"));
                 return None;
             }
         };

@@ -18,11 +18,7 @@ impl Engine {
     /// Carries out messages, the first of which are done already, as far as that takes a moment: `over` says of each whether it is
     /// over. `None` where some are left; these go the way of all operations then.
     #[inline]
-    pub(in crate::comm) fn briefly(
-        &self,
-        messages: &mut [Message<'_>],
-        over: &mut [bool],
-    ) -> AtOnce {
+    pub(in crate::comm) fn briefly(&self, messages: &mut [Message<'_>], over: &mut [bool]) -> AtOnce {
         if messages.len() > MOST || !self.membership.is_here() || self.recorder.is_traced() {
             return None;
         }

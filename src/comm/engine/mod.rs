@@ -46,7 +46,7 @@ use crate::{
         forced::Forced,
         layout::Blocks,
     },
-    record::{End, Record, Recorder, write_flight},
+    record::{End, Record, Recorder},
     sys::{biased::Biased, float_mode::usual, helpers::Helpers},
     transport::{CALL_LANES, MAX_MESSAGE, links::Links, shm::Bell, words_of},
     types::{Call, Cause, Collective, DType, Error, Reducing, Result},
@@ -672,7 +672,7 @@ impl Engine {
         let (rank, ranks) = (self.membership.rank(), self.membership.ranks());
         let records = self.recorder.records();
         let comm = self.membership.name();
-        match write_flight((rank, ranks, &comm), cause, &records) {
+        match (self.recorder).write_flight((rank, ranks, &comm), cause, &records) {
             Ok(None) => {}
             Ok(Some(path)) => info!(
                 rank,
