@@ -2,11 +2,13 @@
 //!
 //! Who may, `ptrace(2)` tells: processes of one user, as long as neither has given up being dumpable. The Yama module may
 //! keep it to descendants, unless the process whose memory it is has allowed it ([`allow_any`]). Containers may forbid it
-//! altogether. A process is named by its number, which means another one, or none, in another PID namespace, and may be
-//! given to another one as soon as it has ended. So each read brings along a [`Seal`] that only the right one has.
+//! altogether. A process is named by the number of one of its threads: `main`'s, whose number is the process's own, has nothing of the
+//! memory once it has ended, so it is one that stays ([`thread::lasting`]). The number means another one, or none, in another PID
+//! namespace, and may be given to another one as soon as it has ended. So each read brings along a [`Seal`] that only the right one has.
 //!
 //! Source: `process_vm_readv(2)`, Linux 3.2; `Documentation/admin-guide/LSM/Yama.rst`.
 
+use super::thread;
 use crate::mem::Region;
 use rustix::{
     io::Errno,
@@ -29,7 +31,8 @@ impl Drop for Seal {
 /// Another process, or this one, as the holder of a [`Seal`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Holder {
-    pid: u32,
+    /// A thread of its.
+    thread: u32,
     at: u64,
     seal: [u8; SEAL],
 }
@@ -46,7 +49,7 @@ impl Seal {
     /// This process, for others to read from as long as `self` lives.
     pub(crate) fn holder(&self) -> Holder {
         Holder {
-            pid: own_pid(),
+            thread: thread::lasting(),
             at: self.0.as_ptr().addr() as u64,
             seal: *self.0,
         }
@@ -68,14 +71,14 @@ impl Holder {
     pub(crate) const BYTES: usize = 4 + 8 + SEAL;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
-        let (pid, at) = (self.pid.to_le_bytes(), self.at.to_le_bytes());
-        let all = [&pid[..], &at, &self.seal].concat();
+        let (thread, at) = (self.thread.to_le_bytes(), self.at.to_le_bytes());
+        let all = [&thread[..], &at, &self.seal].concat();
         array::from_fn(|i| all[i])
     }
 
     pub(crate) fn from_bytes(bytes: &[u8; Self::BYTES]) -> Holder {
         Holder {
-            pid: u32::from_le_bytes(array::from_fn(|i| bytes[i])),
+            thread: u32::from_le_bytes(array::from_fn(|i| bytes[i])),
             at: u64::from_le_bytes(array::from_fn(|i| bytes[4 + i])),
             seal: array::from_fn(|i| bytes[12 + i]),
         }
@@ -105,7 +108,7 @@ impl Holder {
         ];
         let remote = [part(there(from), target.len()), part(there(self.at), SEAL)];
         // SAFETY: a region, whose bytes are mapped and may be written, and a local array; their lengths are those given.
-        match unsafe { read_parts(self.pid, local, remote) } {
+        match unsafe { read_parts(self.thread, local, remote) } {
             Err(errno) => Err(errno),
             // It stops short only where memory ends.
             Ok(got) if got != target.len() + SEAL => Err(Errno::FAULT),
@@ -122,19 +125,19 @@ fn part(base: *mut libc::c_void, len: usize) -> libc::iovec {
     }
 }
 
-/// Fills the local parts with what lies at the remote ones in the process `pid`: how many bytes.
+/// Fills the local parts with what lies at the remote ones in the process of `thread`: how many bytes.
 ///
 /// # Safety
 /// The local parts are mapped and may be written. What is read the kernel checks itself.
 #[inline]
 unsafe fn read_parts<const N: usize>(
-    pid: u32,
+    thread: u32,
     local: [libc::iovec; N],
     remote: [libc::iovec; N],
 ) -> Result<usize, Errno> {
-    let (pid, count) = (pid.cast_signed(), N as libc::c_ulong);
+    let (thread, count) = (thread.cast_signed(), N as libc::c_ulong);
     // SAFETY: the caller's promise; the kernel writes nothing else.
-    let got = unsafe { libc::process_vm_readv(pid, local.as_ptr(), count, remote.as_ptr(), count, 0) };
+    let got = unsafe { libc::process_vm_readv(thread, local.as_ptr(), count, remote.as_ptr(), count, 0) };
     usize::try_from(got).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
@@ -144,13 +147,14 @@ pub(crate) fn is_mapped(at: *const u8) -> bool {
     let mut byte = 0u8;
     let local = part((&raw mut byte).cast(), 1);
     // SAFETY: room for the byte.
-    let read = unsafe { read_parts(own_pid(), [local], [part(at.cast_mut().cast(), 1)]) };
+    let read = unsafe {
+        read_parts(
+            thread::own_id().cast_unsigned(),
+            [local],
+            [part(at.cast_mut().cast(), 1)],
+        )
+    };
     read == Ok(1) && !at.is_null()
-}
-
-/// This process.
-fn own_pid() -> u32 {
-    process::getpid().as_raw_nonzero().get().cast_unsigned()
 }
 
 /// Lets any process of the same user read this one's memory, where Yama keeps it to descendants: until the process ends, for
@@ -163,7 +167,11 @@ pub(crate) fn allow_any() {
 /// Whether another process of this one's user, which is as free as this one, may likely read its memory. `any`: this one
 /// [allows it](allow_any).
 pub(crate) fn may_be_read(any: bool) -> bool {
-    let own = Seal::new().is_ok_and(|seal| seal.holder().probe().is_ok());
+    let by_this_thread = |seal: &Seal| Holder {
+        thread: thread::own_id().cast_unsigned(), // none may stay yet
+        ..seal.holder()
+    };
+    let own = Seal::new().is_ok_and(|seal| by_this_thread(&seal).probe().is_ok());
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     own && match scope.as_deref().map_or("0", str::trim) {
         "0" => true,
@@ -224,7 +232,7 @@ mod tests {
         };
         assert_eq!(other_seal.probe(), Err(Errno::SRCH));
         let nobody = Holder {
-            pid: i32::MAX.cast_unsigned(),
+            thread: i32::MAX.cast_unsigned(),
             ..holder
         };
         assert_eq!(nobody.probe(), Err(Errno::SRCH));

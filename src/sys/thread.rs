@@ -195,6 +195,19 @@ pub(crate) fn are_alone() -> bool {
     at_work(librarys) == Some(true)
 }
 
+/// This thread stays as long as the process does: [`lasting`] names it from here on.
+pub(crate) fn stays() {
+    fork::gated(|| {
+        let _ = LASTING.get_or_try_init(|| Ok::<_, Infallible>(own_id()));
+    });
+}
+
+/// A thread that is there as long as the process is, for others to name the process by: `main`'s may end before, and then has none of
+/// the process's memory. `main`'s where none [`stays`].
+pub(crate) fn lasting() -> u32 {
+    LASTING.get().map_or_else(process::id, |id| id.cast_unsigned())
+}
+
 /// From here on this thread, one of [`spawn_quiet`]'s, runs the program's code, and counts as the program's.
 pub(crate) fn is_the_programs() {
     fork::gated(|| at_work(|ids| ids.remove(&own_id())));
@@ -208,7 +221,8 @@ pub(crate) fn end_process() -> io::Result<()> {
     spawn_quiet(c"ccl-exit", (), |()| process::exit(0))
 }
 
-fn own_id() -> i32 {
+/// This thread.
+pub(super) fn own_id() -> i32 {
     gettid().as_raw_nonzero().get()
 }
 
@@ -219,6 +233,8 @@ fn at_work<T>(look: impl FnOnce(&mut BTreeSet<i32>) -> T) -> T {
     look(&mut threads.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// The thread that [`stays`].
+static LASTING: PerProcess<i32> = PerProcess::new();
 /// The last [`Work`]'s.
 static KEPT: AtomicPtr<Kept> = AtomicPtr::new(ptr::null_mut());
 /// Bytes, as the standard library's threads have.

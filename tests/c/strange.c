@@ -170,9 +170,29 @@ static void destroyed_in_a_call(cclUniqueId id, int ranks, int rank) {
     OK(cclCommDestroy(shared));
 }
 
+static void gather(cclComm_t comm, int ranks, int rank) {
+    enum { EACH = 1 << 16 };
+    static int mine[EACH], all[2 * EACH];
+    CHECK(ranks == 2);
+    for (int i = 0; i < EACH; i++) {
+        mine[i] = rank + 2 * i;
+    }
+    OK(cclAllGather(mine, all, EACH, cclInt32, comm, NULL));
+    for (int i = 0; i < ranks * EACH; i++) {
+        CHECK(all[i] == i / EACH + 2 * (i % EACH));
+    }
+}
+
 static void *call_late(void *nothing) {
+    cclComm_t copy;
+    int rank;
     sleep(6); /* longer than the library goes without looking whether the program has threads */
     reduce(shared, 2, COUNT);
+    OK(cclCommUserRank(shared, &rank));
+    gather(shared, 2, rank);
+    OK(cclCommDup(shared, &copy, NULL));
+    gather(copy, 2, rank);
+    OK(cclCommDestroy(copy));
     return nothing;
 }
 
@@ -181,7 +201,8 @@ static void *call_late(void *nothing) {
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) { return "leak:__cxa_thread_atexit_impl\n"; }
 
-/* The thread of `main` ends, and then the last one: so does the process, though the library's threads take no signals. */
+/* The thread of `main` ends, which keeps nobody from reading the process's memory, and then the last one: so does the process, though the
+   library's threads take no signals. */
 static void no_threads_left(cclUniqueId id, int ranks, int rank) {
     pthread_t thread;
     pid_t self = getpid();
@@ -195,7 +216,9 @@ static void no_threads_left(cclUniqueId id, int ranks, int rank) {
         }
         _exit(0);
     }
+    CHECK(setenv("CCL_CMA", "on", 1) == 0 && setenv("CCL_TIMEOUT", "20", 1) == 0);
     shared = init(id, ranks, rank);
+    gather(shared, ranks, rank);
     CHECK(pthread_create(&thread, NULL, call_late, NULL) == 0);
     pthread_exit(NULL);
 }

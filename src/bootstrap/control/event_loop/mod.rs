@@ -122,6 +122,7 @@ impl EventLoop {
 
     /// Runs until the process ends. If it cannot go on, all communicators of the process learn why.
     pub(super) fn run(&mut self) {
+        thread::stays();
         let what = match catch_unwind(AssertUnwindSafe(|| self.serve())) {
             Ok(Err(e)) => format!("its control thread ended: {e}"),
             Err(_) => "its control thread panicked".to_owned(),
