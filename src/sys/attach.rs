@@ -37,6 +37,17 @@ pub(crate) struct Holder {
     seal: [u8; SEAL],
 }
 
+/// Whose memory was not there, or not of a kind that can be read or written so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// That of the other process, as far as it can be read otherwise.
+    Theirs,
+    /// That of this process.
+    Ours,
+    /// All of the other's: it is ending, and its memory goes first.
+    Gone,
+}
+
 const SEAL: usize = 16;
 
 impl Seal {
@@ -97,7 +108,7 @@ impl Holder {
     /// # Errors
     /// `SRCH` when the process has ended, the seal is not there any more, or never was: then `target` holds anything. `PERM`
     /// or `NOSYS` when it is not allowed; `FAULT` when one of the two does not have so much memory there, or not of a kind
-    /// that can be read this way.
+    /// that can be read this way: [`Holder::fault`] tells which.
     #[inline]
     pub(crate) fn read(&self, from: u64, target: &Region<'_>) -> Result<(), Errno> {
         let mut seal = [0u8; SEAL];
@@ -114,6 +125,22 @@ impl Holder {
             Ok(got) if got != target.len() + SEAL => Err(Errno::FAULT),
             Ok(_) if seal != self.seal => Err(Errno::SRCH),
             Ok(_) => Ok(()),
+        }
+    }
+
+    /// Why [`Holder::read`] of `len` bytes at `from` gave `FAULT`: it reads them once more, to somewhere else.
+    #[cold]
+    pub(crate) fn fault(&self, from: u64, len: usize) -> Fault {
+        let mut piece = [0u8; 4096];
+        let can_read = (0..len).step_by(piece.len()).all(|at| {
+            let some = piece.len().min(len - at);
+            let read = self.read(from.wrapping_add(at as u64), &Region::of_mut(&mut piece[..some]));
+            read.is_ok()
+        });
+        match can_read {
+            true => Fault::Ours,
+            false if self.probe().is_err() => Fault::Gone,
+            false => Fault::Theirs,
         }
     }
 }
@@ -208,6 +235,11 @@ mod tests {
         }
         let nothing = holder.read(8, &Region::of_mut(&mut [0u8; 8]));
         assert_eq!(nothing, Err(Errno::FAULT));
+        let data = [7u8; 10_000];
+        let from = data.as_ptr().addr() as u64;
+        assert_eq!(holder.fault(8, 8), Fault::Theirs);
+        assert_eq!(holder.fault(from, data.len()), Fault::Ours);
+        assert_eq!(Holder { at: 8, ..holder }.fault(from, data.len()), Fault::Gone);
     }
 
     #[cfg(feature = "cuda")]

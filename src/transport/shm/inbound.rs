@@ -14,7 +14,13 @@ use super::{
 use crate::{
     mem::Region,
     net::Parcel,
-    sys::{area::Area, attach::Holder, cache::prefetch_to_read, fork, memfd::Shared},
+    sys::{
+        area::Area,
+        attach::{Fault, Holder},
+        cache::prefetch_to_read,
+        fork,
+        memfd::Shared,
+    },
     transport::{Body, Expected, Header, LANES, Message, Pinned},
     types::Error,
 };
@@ -355,24 +361,32 @@ impl Inbound {
         })?;
         let number = self.lanes[lane].released.get();
         let entry = self.segment.entry(lane, number, self.depth);
-        let read = sender.read(entry.address(), target);
+        let (from, len) = (entry.address(), target.len());
+        let read = sender.read(from, target);
+        let fault = (read == Err(Errno::FAULT)).then(|| sender.fault(from, len));
         // If what was read is what the sender's caller wrote after the withdrawal, then that is seen now; pairs with the
         // fence in `Outbound::withdraw`.
         fence(SeqCst);
         match read {
             _ if self.segment.withdrawn.0.load(Relaxed) != 0 => Ok(false),
             Ok(()) => Ok(true),
+            // Word of its end is on the way.
             Err(Errno::SRCH) => Ok(false),
+            Err(_) if fault == Some(Fault::Gone) => Ok(false),
+            Err(errno) if fault == Some(Fault::Ours) => Err(Error::system(
+                format!(
+                    "a message of rank {} could not be stored: not all of the {len} bytes where it belongs can be written",
+                    self.peer
+                ),
+                io::Error::from(errno),
+            )),
             Err(errno @ Errno::NOMEM) => Err(Error::system(
                 format!("the memory of rank {} could not be read", self.peer),
                 io::Error::from(errno),
             )),
             Err(errno) => Err(broken(
                 self.peer,
-                format!(
-                    "{} bytes of its memory could not be read ({errno}): CCL_CMA=off goes without",
-                    target.len()
-                ),
+                format!("{len} bytes of its memory could not be read ({errno}): CCL_CMA=off goes without"),
             )),
         }
     }

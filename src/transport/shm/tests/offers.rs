@@ -112,3 +112,27 @@ fn memory_that_cannot_be_read_is_not_offered() {
         assert!(rank == 0 && what.contains("could not be read"), "{what}");
     }
 }
+
+#[test]
+fn who_cannot_store_what_it_takes_says_so_of_itself() {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    const LEN: usize = 50_000;
+    let (out, into) = pair(0);
+    if !attaches(&out) {
+        return;
+    }
+    let data = [1u8; LEN];
+    out.offer(0, [7; 4], Region::of(&data)).unwrap().unwrap();
+    // SAFETY: fresh memory, which nobody else knows. It is written by the system alone, which refuses to.
+    let taken = unsafe {
+        let closed = mmap_anonymous(std::ptr::null_mut(), LEN, ProtFlags::READ, MapFlags::PRIVATE).unwrap();
+        let taken = into.take(0, &Region::from_raw(closed.cast(), LEN));
+        munmap(closed, LEN).unwrap();
+        taken
+    };
+    let said = taken.unwrap_err();
+    assert!(matches!(said, Error::System { .. }), "{said}");
+    assert!(said.to_string().contains("where it belongs"), "{said}");
+    // It is there still.
+    assert_eq!(take(&into, LEN), Some(data.to_vec()));
+}
