@@ -434,6 +434,8 @@ impl Lease {
         let leased = &self.chunks[place];
         let chunk = match leased.chunk() {
             Some(chunk) => chunk,
+            // `is_wanted` looks at the first place alone. A chunk may have come back since that one found none.
+            None if place > 0 && self.chunks[0].chunk().is_none() => return self.take_of(0, 0, len),
             None => {
                 let pool = self.pool()?;
                 let chunk = pool.lease()?;
@@ -560,6 +562,21 @@ impl Drop for Lease {
             if let Some(pool) = self.pool.get() {
                 pool.bury(&mut pool.free());
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_place_is_leased_first() {
+        for place in 0..LEASED {
+            let lease = Lease::default();
+            let room = lease.take_of(place, 0, PAGE).unwrap();
+            assert_eq!((room.place, lease.leased(room).is_some()), (0, true));
+            assert!(lease.take_of(1, 0, PAGE).is_some_and(|room| room.place == 1));
         }
     }
 }
