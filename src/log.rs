@@ -143,7 +143,7 @@ impl Stderr {
             Ok(FileType::Socket) => Stderr::Socket,
             Ok(FileType::Fifo | FileType::CharacterDevice) => {
                 let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-                let again = rustix::fs::open("/proc/self/fd/2", flags, Mode::empty());
+                let again = rustix::fs::open("/proc/thread-self/fd/2", flags, Mode::empty());
                 again.map_or(Stderr::Asked, Stderr::Again)
             }
             _ => Stderr::File,

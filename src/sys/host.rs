@@ -6,7 +6,7 @@ use rustix::{
     system::uname,
     thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity},
 };
-use std::thread::available_parallelism;
+use std::{fs, thread::available_parallelism};
 
 /// This process's number in its own namespace.
 pub(crate) fn pid() -> u32 {
@@ -23,18 +23,27 @@ pub(crate) fn name() -> String {
 /// What tells this process's pid namespace from others: two processes with the same number here may watch each other
 /// by pid. 0 when it cannot be known.
 pub(crate) fn pid_namespace() -> u64 {
-    stat("/proc/self/ns/pid").map_or(0, |s| s.st_ino)
+    namespace("pid")
 }
 
 /// What tells this process's network namespace from others of this machine. 0 when it cannot be known.
 pub(crate) fn network_namespace() -> u64 {
-    stat("/proc/self/ns/net").map_or(0, |s| s.st_ino)
+    namespace("net")
+}
+
+/// That of `main`'s thread; of this one, if that has ended and is in none any more.
+fn namespace(kind: &str) -> u64 {
+    let stat = |of| stat(format!("/proc/{of}/ns/{kind}")).ok();
+    ["self", "thread-self"]
+        .into_iter()
+        .find_map(stat)
+        .map_or(0, |s| s.st_ino)
 }
 
 /// What tells this boot of this machine from others. Containers on a machine see the same. Zero when it cannot be
 /// known.
 pub(crate) fn boot_id() -> [u8; 16] {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: Vec<u8> = (text.bytes())
         .filter_map(|byte| char::from(byte).to_digit(16))
         .map(|digit| digit as u8)
@@ -51,28 +60,66 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
     matches!(process_state(pid), Some('T' | 't'))
 }
 
-/// The state of a process of this process's pid namespace, as `ps` shows it.
+/// The state of a process of this process's pid namespace, as `ps` shows it; where `main`'s thread has ended before others, that of one of
+/// these.
 pub(crate) fn process_state(pid: u32) -> Option<char> {
-    process_stat(pid)?.chars().next()
+    let task = Task::living(pid).or_else(|| Task::main(pid))?;
+    Some(task.state)
 }
 
 /// Whether a process of this process's pid namespace is on its way out: it runs no code any more, though its pidfd may not tell yet.
 pub(crate) fn is_ending(pid: u32) -> bool {
-    const EXITING: u32 = 4; // PF_EXITING
-    let Some(stat) = process_stat(pid) else {
-        return false;
-    };
-    let mut fields = stat.split_ascii_whitespace(); // from the third on
-    let dead = matches!(fields.next(), Some("Z" | "X"));
-    let flags = fields.nth(9 - 4).and_then(|flags| flags.parse::<u32>().ok());
-    dead || flags.is_some_and(|flags| flags & EXITING != 0)
+    Task::main(pid).is_some() && Task::living(pid).is_none()
 }
 
-/// What the kernel says of a process, from the third field on: the second, its name, may hold anything.
-fn process_stat(pid: u32) -> Option<String> {
-    let mut stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let end = stat.rfind(") ")? + 2;
-    Some(stat.split_off(end))
+/// A thread of a process that has the process's descriptors and namespaces: `main`'s, as a rule, whose number is the process's own.
+pub(crate) fn living_thread(pid: u32) -> u32 {
+    Task::living(pid).map_or(pid, |task| task.id)
+}
+
+/// Whether `main`'s thread of this process has ended: then others go on.
+pub(crate) fn has_main_ended() -> bool {
+    Task::main(pid()).is_some_and(|main| main.state == 'Z')
+}
+
+/// What the kernel says of a thread.
+struct Task {
+    id: u32,
+    state: char,
+    is_exiting: bool,
+}
+
+impl Task {
+    /// The first thread of process `pid`, which is there as long as any other, though it may have ended.
+    fn main(pid: u32) -> Option<Task> {
+        Self::of(pid, pid)
+    }
+
+    /// A thread of process `pid` that has not ended, nor is about to: the first, if it is one.
+    fn living(pid: u32) -> Option<Task> {
+        let is_living = |task: &Task| !task.is_exiting;
+        if let Some(main) = Self::main(pid).filter(is_living) {
+            return Some(main);
+        }
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+        let ids = threads.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok());
+        ids.filter_map(|id| Self::of(pid, id)).find(is_living)
+    }
+
+    fn of(pid: u32, id: u32) -> Option<Task> {
+        const EXITING: u32 = 4; // PF_EXITING
+        let stat = fs::read_to_string(format!("/proc/{pid}/task/{id}/stat")).ok()?;
+        // The second field, its name, may hold anything.
+        let mut fields = stat[stat.rfind(") ")? + 2..].split_ascii_whitespace();
+        let state = fields.next()?.chars().next()?;
+        let flags = fields.nth(9 - 4).and_then(|flags| flags.parse::<u32>().ok());
+        let is_exiting = matches!(state, 'Z' | 'X') || flags.is_some_and(|flags| flags & EXITING != 0);
+        Some(Task {
+            id,
+            state,
+            is_exiting,
+        })
+    }
 }
 
 /// The processors that this thread may run on: bit `i % 8` of byte `i / 8` for processor `i`.
@@ -145,5 +192,43 @@ mod tests {
         }
         child.wait().unwrap();
         assert!(!is_ending(child.id()));
+    }
+
+    #[test]
+    fn a_process_goes_on_without_its_first_thread() {
+        // SAFETY: the child needs nothing that other threads of this process could hold.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            std::thread::spawn(|| {
+                std::thread::sleep(std::time::Duration::from_secs(60));
+                // SAFETY: it ends the process.
+                unsafe { libc::_exit(1) };
+            });
+            // SAFETY: it ends this thread, of which nothing is needed by the other.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+        }
+        let pid = child.cast_unsigned();
+        let soon = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let until = |what: &str, is_so: &dyn Fn() -> bool| {
+            while !is_so() {
+                assert!(std::time::Instant::now() < soon, "{what}");
+                std::thread::yield_now();
+            }
+        };
+        until("its first thread ends", &|| {
+            Task::main(pid).is_some_and(|main| main.state == 'Z')
+        });
+        assert!(!is_ending(pid) && !is_stopped(pid));
+        assert!(process_state(pid) != Some('Z') && living_thread(pid) != pid);
+        // SAFETY: the child's number, which is nobody else's before it is waited for.
+        let signal = |number| assert_eq!(unsafe { libc::kill(child, number) }, 0);
+        signal(libc::SIGSTOP);
+        until("it is stopped", &|| is_stopped(pid));
+        signal(libc::SIGKILL);
+        until("it ends", &|| is_ending(pid));
+        assert_eq!((process_state(pid), living_thread(pid)), (Some('Z'), pid));
+        // SAFETY: a null pointer, for the status that nobody wants.
+        assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+        assert_eq!(process_state(pid), None);
     }
 }

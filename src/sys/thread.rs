@@ -176,10 +176,10 @@ extern "C" fn start<T>(work: *mut c_void) -> *mut c_void {
 /// Whether all threads that the process has left are the library's: the program's have ended, `main`'s by `pthread_exit`. Only within
 /// [`fork::gated`].
 pub(crate) fn are_alone() -> bool {
-    let main = process::id();
-    if host::process_state(main) != Some('Z') {
-        return false; // that of `main`'s thread
+    if !host::has_main_ended() {
+        return false;
     }
+    let main = process::id();
     let Ok(threads) = fs::read_dir("/proc/self/task") else {
         return false;
     };

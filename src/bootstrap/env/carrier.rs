@@ -139,7 +139,7 @@ fn share_by_pmix(
 
 /// The MPI library that this process has loaded, initialised or not. One that is linked statically is not seen.
 fn mpi_in_this_process() -> Option<String> {
-    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let maps = fs::read_to_string("/proc/thread-self/maps").ok()?;
     let names = maps.lines().filter_map(|line| line.rsplit('/').next());
     names
         .filter(|name| name.starts_with("libmpi") && name.contains(".so"))

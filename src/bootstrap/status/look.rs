@@ -62,7 +62,8 @@ pub(crate) fn look(pid: u32, limit: Duration) -> Result<Report, Blind> {
     let [first, ..] = sockets[..] else {
         return Err(Blind::Stranger);
     };
-    if namespace(Path::new(&format!("/proc/{pid}"))) != namespace(Path::new("/proc/self")) {
+    let thread = host::living_thread(pid);
+    if namespace(Path::new(&format!("/proc/{thread}"))) != namespace(Path::new("/proc/self")) {
         return Err(Blind::Elsewhere);
     }
     let target = Target {
@@ -149,7 +150,8 @@ fn sockets(pid: u32) -> Result<Vec<Address>, Blind> {
         _ => Blind::Io(e),
     };
     let mut inodes = BTreeSet::new();
-    for entry in fs::read_dir(format!("/proc/{pid}/fd")).map_err(seen)? {
+    let thread = host::living_thread(pid);
+    for entry in fs::read_dir(format!("/proc/{thread}/fd")).map_err(seen)? {
         let Ok(link) = entry
             .map_err(seen)
             .and_then(|entry| fs::read_link(entry.path()).map_err(seen))
@@ -162,7 +164,7 @@ fn sockets(pid: u32) -> Result<Vec<Address>, Blind> {
             .and_then(|rest| rest.strip_suffix(']'));
         inodes.extend(inode.and_then(|inode| inode.parse::<u64>().ok()));
     }
-    let table = fs::read_to_string(format!("/proc/{pid}/net/unix")).map_err(seen)?;
+    let table = fs::read_to_string(format!("/proc/{thread}/net/unix")).map_err(seen)?;
     let listening = table.lines().filter_map(listener);
     let ours = listening.filter(|(inode, _)| inodes.contains(inode));
     Ok(ours.map(|(_, address)| address).collect())

@@ -88,7 +88,7 @@ fn kind(name: &str) -> Kind {
 /// The names of the interfaces by which default routes leave.
 fn default_routes() -> Vec<String> {
     let lines = |path| fs::read_to_string(path).unwrap_or_default();
-    let v4 = lines("/proc/self/net/route");
+    let v4 = lines("/proc/thread-self/net/route");
     let v4 = v4.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         match fields[..] {
@@ -96,7 +96,7 @@ fn default_routes() -> Vec<String> {
             _ => None,
         }
     });
-    let v6 = lines("/proc/self/net/ipv6_route");
+    let v6 = lines("/proc/thread-self/net/ipv6_route");
     let v6 = v6.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         match fields[..] {
