@@ -187,9 +187,14 @@ Reduction::Reduction(const char* operation, const c10d::ReduceOp& op, const at::
       TORCH_CHECK_VALUE(!is_bool, "ccl ", operation, ": there is no PREMUL_SUM of bool");
       auto* given = dynamic_cast<c10d::PreMulSumSupplement*>(op.supplement_.get());
       TORCH_CHECK_VALUE(given != nullptr, "ccl ", operation, ": PREMUL_SUM without a factor");
-      auto real = is_complex ? c10::toRealValueType(type) : type;
-      factor_ = given->tensor_factor.defined() ? given->tensor_factor.cpu().to(real).contiguous()
-                                               : at::full({1}, given->double_factor, at::dtype(real));
+      auto factor = given->tensor_factor.defined() ? given->tensor_factor.cpu()
+                                                   : at::full({1}, given->double_factor, at::dtype(at::kDouble));
+      TORCH_CHECK_VALUE(
+          !factor.is_complex(), "ccl ", operation, ": the factor of a PREMUL_SUM is complex: it must be a real number");
+      factor_ = factor.to(is_complex ? c10::toRealValueType(type) : type).contiguous();
+      TORCH_CHECK_VALUE(
+          !is_integer || factor_.to(at::kDouble).equal(factor.to(at::kDouble)),
+          "ccl ", operation, ": the factor of a PREMUL_SUM of ", type, " must be a whole number of that type");
       break;
     }
     default: TORCH_CHECK_VALUE(false, "ccl ", operation, ": unknown reduction ", static_cast<int>(op.op_));

@@ -433,6 +433,15 @@ def premultiplied(rank, n):
         tensor = torch.ones(5)
         dist.all_reduce(tensor, dist._make_nccl_premul_sum(factor))
         same(tensor, [want] * 5, "PREMUL_SUM")
+    whole = torch.ones(5, dtype=torch.int64)
+    dist.all_reduce(whole, dist._make_nccl_premul_sum(3.0))
+    same(whole, [3 * n] * 5, "PREMUL_SUM of integers")
+    no_factors = [(0.5, "whole"), (float("nan"), "whole"), (2.0**70, "whole"), (torch.tensor(1.5), "whole")]
+    no_factors.append((torch.tensor(1j), "complex"))
+    for factor, why in no_factors:
+        refused(ValueError, why, lambda: dist.all_reduce(whole, dist._make_nccl_premul_sum(factor)))
+    parts = torch.ones(5, dtype=torch.complex64)
+    refused(ValueError, "complex", lambda: dist.all_reduce(parts, dist._make_nccl_premul_sum(torch.tensor(1j))))
 
 
 def objects(rank, n):
