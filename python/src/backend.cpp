@@ -307,6 +307,7 @@ WorkPtr CclBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceC
     std::vector<Buffer> buffers;
     std::deque<Reduction::Made> ops;
     for (const Tensor& tensor : tensors) buffers.emplace_back(tensor, Use::update);
+    keep_apart(buffers);
     for (const Reduction& reduction : reductions) ops.emplace_back(reduction, *group);
     Together together(*group, "all_reduce_coalesced");
     for (size_t i = 0; i < buffers.size(); ++i) {
@@ -404,8 +405,8 @@ WorkPtr CclBackend::allgather_coalesced(Lists& outputs, Tensors& inputs, const c
     for (size_t i = 0; i < inputs.size(); ++i) {
       parts.emplace_back(inputs[i], Use::read);
       blocks.emplace_back(by_tensor[i], Use::write);
-      if (blocks[i].collides(parts[i], group->rank)) parts[i].copy();
     }
+    keep_apart(blocks, parts, group->rank);
     Together together(*group, name);
     for (size_t i = 0; i < parts.size(); ++i)
       together.add(ccl().AllGatherV(
@@ -433,8 +434,8 @@ WorkPtr CclBackend::allgather_into_tensor_coalesced(
     for (size_t i = 0; i < inputs.size(); ++i) {
       parts.emplace_back(inputs[i], Use::read);
       wholes.emplace_back(outputs[i], Use::write);
-      if (wholes[i].collides(parts[i], group->rank, group->size)) parts[i].copy();
     }
+    keep_apart(wholes, parts, group->rank, group->size);
     Together together(*group, name);
     for (size_t i = 0; i < parts.size(); ++i)
       together.add(ccl().AllGather(
@@ -583,8 +584,8 @@ WorkPtr CclBackend::reduce_scatter_tensor_coalesced(
     for (size_t i = 0; i < inputs.size(); ++i) {
       wholes.emplace_back(inputs[i], Use::read);
       parts.emplace_back(outputs[i], Use::write);
-      if (wholes[i].collides(parts[i], group->rank, group->size)) wholes[i].copy();
     }
+    keep_apart(wholes, parts, group->rank, group->size);
     for (const Reduction& reduction : reductions) ops.emplace_back(reduction, *group);
     Together together(*group, name);
     for (size_t i = 0; i < parts.size(); ++i)

@@ -74,12 +74,50 @@ bool Buffer::overlaps(const Buffer& other) const {
   return overlap(data(), bytes(), other.data(), other.bytes());
 }
 
+bool Buffer::in_place(const Buffer& part, int rank, int ranks) const {
+  return part.data() == static_cast<char*>(data()) + bytes() / ranks * rank;
+}
+
 bool Buffer::collides(const Buffer& part, int rank, int ranks) const {
-  return overlaps(part) && part.data() != static_cast<char*>(data()) + bytes() / ranks * rank;
+  return overlaps(part) && !in_place(part, rank, ranks);
 }
 
 void Buffer::store() const {
   if (!plain_.is_same(tensor_)) tensor_.copy_(plain_);
+}
+
+bool lie_over_each_other(const std::vector<const Buffer*>& buffers) {
+  std::vector<std::pair<const char*, size_t>> places;
+  for (const Buffer* buffer : buffers)
+    if (buffer->bytes() > 0) places.emplace_back(static_cast<const char*>(buffer->data()), buffer->bytes());
+  std::sort(places.begin(), places.end());
+  for (size_t i = 1; i < places.size(); ++i)
+    if (places[i].first < places[i - 1].first + places[i - 1].second) return true;
+  return false;
+}
+
+namespace {
+
+std::vector<const Buffer*> pointers(const std::vector<Buffer>& buffers) {
+  std::vector<const Buffer*> all;
+  for (const Buffer& buffer : buffers) all.push_back(&buffer);
+  return all;
+}
+
+}  // namespace
+
+void keep_apart(std::vector<Buffer>& buffers) {
+  if (lie_over_each_other(pointers(buffers)))
+    for (Buffer& buffer : buffers) buffer.copy();
+}
+
+void keep_apart(std::vector<Buffer>& wholes, std::vector<Buffer>& parts, int rank, int ranks) {
+  auto all = pointers(wholes);
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (!wholes[i].in_place(parts[i], rank, ranks)) all.push_back(&parts[i]);
+  if (!lie_over_each_other(all)) return;
+  for (auto* buffers : {&wholes, &parts})
+    for (Buffer& buffer : *buffers) buffer.copy();
 }
 
 Blocks::Blocks(const std::vector<at::Tensor>& tensors, Use use) {
@@ -89,8 +127,7 @@ Blocks::Blocks(const std::vector<at::Tensor>& tensors, Use use) {
     counts_.push_back(buffers_.back().count());
   }
   // Who has no use for some of the outputs may pass the same one for them.
-  if (use != Use::read && lie_over_each_other())
-    for (Buffer& buffer : buffers_) buffer.copy();
+  if (use != Use::read) keep_apart(buffers_);
   type_ = buffers_[0].type();
   place();
 }
@@ -126,16 +163,6 @@ void Blocks::place() {
   }
 }
 
-bool Blocks::lie_over_each_other() const {
-  std::vector<std::pair<const char*, size_t>> places;
-  for (const Buffer& buffer : buffers_)
-    if (buffer.bytes() > 0) places.emplace_back(static_cast<const char*>(buffer.data()), buffer.bytes());
-  std::sort(places.begin(), places.end());
-  for (size_t i = 1; i < places.size(); ++i)
-    if (places[i].first < places[i - 1].first + places[i - 1].second) return true;
-  return false;
-}
-
 void Blocks::copy() {
   for (Buffer& buffer : buffers_) buffer.copy();
   place();
@@ -156,6 +183,17 @@ bool Blocks::collides(const Buffer& part, int rank) const {
     if (!in_place && overlap(block, counts_[i] * element, part.data(), part.bytes())) return true;
   }
   return false;
+}
+
+void keep_apart(std::vector<Blocks>& lists, std::vector<Buffer>& parts, int rank) {
+  std::vector<const Buffer*> all;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    for (const Buffer& buffer : lists[i].buffers_) all.push_back(&buffer);
+    if (lists[i].buffers_[rank].data() != parts[i].data()) all.push_back(&parts[i]);
+  }
+  if (!lie_over_each_other(all)) return;
+  for (Blocks& list : lists) list.copy();
+  for (Buffer& part : parts) part.copy();
 }
 
 void Blocks::store() const {

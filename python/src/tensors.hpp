@@ -38,8 +38,9 @@ class Buffer {
   cclDataType_t type() const { return kind_.type; }
   size_t element() const { return plain_.itemsize() / kind_.per_element; }
   bool overlaps(const Buffer& other) const;
-  /// Whether `part` lies in this otherwise than as the place of `rank` among equal ones, where the library works in
-  /// place.
+  /// Whether `part` is the place of `rank` among equal ones, where the library works in place.
+  bool in_place(const Buffer& part, int rank, int ranks) const;
+  /// Whether `part` lies in this otherwise.
   bool collides(const Buffer& part, int rank, int ranks) const;
   /// Has the library read a copy, where it would be written meanwhile.
   void copy() { plain_ = plain_.clone(at::MemoryFormat::Contiguous); }
@@ -52,6 +53,13 @@ class Buffer {
   at::Tensor plain_;
   Kind kind_{};
 };
+
+/// Whether some lie over others.
+bool lie_over_each_other(const std::vector<const Buffer*>& buffers);
+/// Of operations that go side by side: has all work on copies if some lie over others.
+void keep_apart(std::vector<Buffer>& buffers);
+/// The same, where each has a whole and the part of `rank`, which may be in place.
+void keep_apart(std::vector<Buffer>& wholes, std::vector<Buffer>& parts, int rank, int ranks);
 
 /// Tensors, one for each rank, as the library's V forms take them: as places relative to the first in memory.
 class Blocks {
@@ -71,9 +79,11 @@ class Blocks {
   void copy();
   void store() const;
 
+  /// `keep_apart` of lists and parts.
+  friend void keep_apart(std::vector<Blocks>& lists, std::vector<Buffer>& parts, int rank);
+
  private:
   void place();
-  bool lie_over_each_other() const;
 
   std::vector<Buffer> buffers_;
   void* base_ = nullptr;

@@ -363,6 +363,42 @@ def coalesced(rank, n):
             same(tensor, whole[rank * count : (rank + 1) * count], "reduce_scatter_tensor_coalesced")
 
 
+def coalesced_over_each_other(rank, n):
+    """What lies in one memory comes out as if each operation had memory of its own, as with Gloo."""
+    warnings.simplefilter("ignore")
+    length, total = 50_000, n * (n - 1) / 2
+    tensor = torch.full((length,), float(rank))
+    dist.all_reduce_coalesced([tensor, tensor, tensor[10:], tensor[::2]])
+    same(tensor, [total] * length, "all_reduce_coalesced of one tensor four times")
+    with dist._coalescing_manager():
+        dist.all_reduce(tensor)
+        dist.all_reduce(tensor)
+    same(tensor, [total * n] * length, "a coalesced all_reduce of one tensor twice")
+    group, gathered = dist.group.WORLD, np.repeat(np.arange(n), length)
+
+    def make():
+        """Two wholes; each has the other's part at another place than this rank's."""
+        wholes = [torch.full((length * n,), float(rank)) for _ in range(2)]
+        at = (rank + 1) % n * length
+        return wholes, [whole[at : at + length] for whole in reversed(wholes)]
+
+    wholes, parts = make()
+    group.allgather_into_tensor_coalesced(wholes, parts).wait()
+    for whole in wholes:
+        same(whole, gathered, "all_gather_into_tensor_coalesced from each other's outputs")
+    wholes, parts = make()
+    dist.all_gather_coalesced([[whole.view(n, -1)[to] for whole in wholes] for to in range(n)], parts)
+    for whole in wholes:
+        same(whole, gathered, "all_gather_coalesced from each other's outputs")
+    wholes, parts = make()
+    dist.all_gather_coalesced([[wholes[0].view(n, -1)[to]] * 2 for to in range(n)], parts)
+    same(wholes[0], gathered, "all_gather_coalesced into the same outputs")
+    wholes, parts = make()
+    group.reduce_scatter_tensor_coalesced(parts, wholes).wait()
+    for part in parts:
+        same(part, [total] * length, "reduce_scatter_tensor_coalesced to each other's inputs")
+
+
 def sparse(rank, n):
     index = torch.tensor([[rank, n, rank], [0, 1, 0]])
     mine = torch.sparse_coo_tensor(index, torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), (n + 1, 2, 2))
@@ -501,7 +537,8 @@ def _make(body, counts):
     return test
 
 
-for _body in (sizes, splits, within, coalesced, sparse, views_of_complex, premultiplied, objects):
-    setattr(Collectives, f"test_{_body.__name__}", _make(_body, (1, 2, 3) if _body is not sizes else (2, 3)))
+for _body in (splits, within, coalesced, coalesced_over_each_other, sparse, views_of_complex, premultiplied, objects):
+    setattr(Collectives, f"test_{_body.__name__}", _make(_body, (1, 2, 3)))
+Collectives.test_sizes = _make(sizes, (2, 3))
 for _body in (batches, bad_input, sparse_that_differ):
     setattr(Collectives, f"test_{_body.__name__}", _make(_body, (2, 4)))
