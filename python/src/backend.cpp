@@ -720,7 +720,7 @@ WorkPtr CclBackend::post(const char* title, OpType type, Tensors& tensors, int p
           : ccl().SendTag(data.data(), data.count(), data.type(), peer, tag, group_->comm, posted->stream);
   if (result == cclSuccess) result = ccl().StreamAddCallback(posted->stream, Posted::ended, posted);
   if (result != cclSuccess) {
-    // Where the callback was refused the operation may still be under way: its memory is left to it.
+    // After a failure of the system's the operation may be under way: its memory is left to it.
     auto failure = group_->failure(name, result);
     group_->message_over(receives);
     group_->give_stream(posted->stream, true);

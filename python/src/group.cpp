@@ -23,8 +23,9 @@ const char* const id_key = "ccl/id";
 /// Where rank 0 says why it could not make the group. It is not in the id's place: by the same store ranks may meet again, and one that
 /// comes before rank 0 must wait for it then.
 const char* const failure_key = "ccl/failure";
-/// Streams that are kept for the next sends and receives.
-constexpr size_t streams_kept = 8;
+/// Streams that are kept for the next sends and receives at most, each with its thread: what a step of a pipeline or of an
+/// exchange by messages has in flight.
+constexpr size_t streams_kept = 128;
 /// How long a thread without anything to do keeps its group.
 constexpr auto idle_patience = std::chrono::seconds(2);
 /// How long a group that is shut down waits for receives.
@@ -346,13 +347,27 @@ cclStream_t Group::take_stream(bool receives) {
   auto over = [](cclStream_t stream) { return ccl().StreamQuery(stream) == cclSuccess; };
   auto found = std::find_if(streams_.rbegin(), streams_.rend(), over);
   if (found == streams_.rend()) {
-    check("stream", ccl().StreamCreate(&stream));
+    stream = new_stream();
   } else {
     stream = *found;
     streams_.erase(std::next(found).base());
   }
   ++(receives ? receives_ : sends_);
   ++callbacks_;
+  return stream;
+}
+
+/// A stream that has its thread for callbacks already: without room for one, a message that was posted could not be taken back.
+cclStream_t Group::new_stream() const {
+  cclStream_t stream = nullptr;
+  check("stream", ccl().StreamCreate(&stream));
+  cclResult_t result = ccl().StreamAddCallback(stream, [](void*, cclResult_t) {}, nullptr);
+  if (result == cclSuccess) result = ccl().StreamSynchronize(stream);
+  if (result != cclSuccess) {
+    auto why = failure("stream", result);
+    ccl().StreamDestroy(stream);
+    std::rethrow_exception(why);
+  }
   return stream;
 }
 

@@ -104,6 +104,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   void join(const cclUniqueId& id);
   void leave(std::unique_lock<std::mutex>& lock);
+  cclStream_t new_stream() const;
   bool has_messages() const { return sends_ > 0 || receives_ > 0; }
   bool has_work() const { return !futures_.empty() || (!turn_taken_ && !waiting_.empty()); }
   bool wake();

@@ -37,6 +37,7 @@ namespace ccl_torch {
   X(GroupEnd)                  \
   X(StreamCreate)              \
   X(StreamDestroy)             \
+  X(StreamSynchronize)         \
   X(StreamQuery)               \
   X(StreamAddCallback)
 

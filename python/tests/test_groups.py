@@ -6,6 +6,7 @@ import importlib.util
 import os
 import pathlib
 import queue
+import resource
 import signal
 import subprocess
 import sys
@@ -103,6 +104,69 @@ def many_in_flight(rank, n):
     for one in under_way:
         settle(*one)
     dist.barrier()
+
+
+def batches_keep_their_threads(rank, n):
+    """Steps of a pipeline have the same messages in flight each time, and make no threads for them but once."""
+    right, left, names = (rank + 1) % n, (rank - 1) % n, pathlib.Path("/proc/self/task")
+
+    def is_for_callbacks(task):
+        try:
+            return (task / "comm").read_text() == "ccl-callbacks\n"
+        except OSError:
+            return False  # it has ended
+
+    def callbacks():
+        return {task.name for task in names.iterdir() if is_for_callbacks(task)}
+
+    def step():
+        parts, got = [torch.full((4,), float(i)) for i in range(20)], torch.zeros(20, 4)
+        ops = [dist.P2POp(dist.irecv, got[i], left, tag=i) for i in range(20)]
+        works = dist.batch_isend_irecv(ops + [dist.P2POp(dist.isend, parts[i], right, tag=i) for i in range(20)])
+        threads = callbacks()
+        for work in works:
+            work.wait()
+        assert torch.equal(got[:, 0], torch.arange(20.0))
+        dist.barrier()
+        return threads
+
+    for _ in range(3):  # of a step's threads some may be busy still as the next one begins
+        step()
+    before = callbacks()
+    made = set().union(*(step() for _ in range(5))) - before
+    assert len(made) <= 10, f"{len(made)} threads in 5 steps, beside {len(before)}"
+
+
+def no_room_for_a_thread(rank, n):
+    """A receive that is refused for lack of one takes no message from the next one, which may be another tensor's."""
+    works, kept = [], torch.zeros(4)
+    if rank == 0 and os.geteuid() == 0:
+        receive = lambda: works.append(dist.irecv(torch.zeros(4), 1))  # noqa: E731
+        without_threads(lambda: fails(lambda: [receive() for _ in range(99)], "thread"))
+    if rank == 0:
+        works.append(dist.irecv(kept, 1))
+    count = torch.tensor([len(works)])
+    dist.broadcast(count, 0)
+    for i in range(1, count + 2):
+        dist.send(torch.full((4,), float(i)), 0) if rank == 1 else None
+    for work in works:
+        work.wait()
+    if rank == 0:
+        assert kept[0] == count, f"{kept[0]} instead of {count}"
+        dist.recv(kept, 1)
+    dist.barrier()
+
+
+def without_threads(call):
+    """Does so while this process may have no more of them, which holds for others than root alone."""
+    limit = resource.getrlimit(resource.RLIMIT_NPROC)
+    os.setresuid(54321, 54321, 0)
+    resource.setrlimit(resource.RLIMIT_NPROC, (1, limit[1]))
+    try:
+        call()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, limit)
+        os.setresuid(0, 0, 0)
 
 
 def settle(i, got, received, sent):
@@ -611,8 +675,9 @@ for _body in (callbacks_of_others, dropped_by_the_group):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
 for _body in (mismatch, wrong_length, monitored, monitored_and_aborted, monitored_and_late, aborted, unanswered):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
-for _body in (groups_come_and_go, threads_by_a_hash_store, children):
+for _body in (groups_come_and_go, threads_by_a_hash_store, children, batches_keep_their_threads):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2,)))
+Groups.test_no_room_for_a_thread = _make(no_room_for_a_thread, (2,))
 Groups.test_subgroups = _make(subgroups, (4,))
 
 
