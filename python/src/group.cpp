@@ -28,7 +28,7 @@ const char* const failure_key = "ccl/failure";
 constexpr size_t streams_kept = 128;
 /// How long a thread without anything to do keeps its group.
 constexpr auto idle_patience = std::chrono::seconds(2);
-/// How long a group that is shut down waits for receives.
+/// How long a group that is shut down waits for receives, and all together at the end of the process.
 constexpr auto receive_patience = std::chrono::seconds(1);
 /// How long the end of the process waits for threads that are in callbacks.
 constexpr auto exit_patience = std::chrono::seconds(5);
@@ -302,9 +302,12 @@ void Group::abort() {
   if (is_ours() && !gone_) ccl().CommRevoke(comm, 0);
 }
 
-void Group::leave() {
+void Group::leave(std::chrono::steady_clock::time_point end) {
   if (!is_ours()) return;
   std::unique_lock<std::mutex> lock(mutex_);
+  // Other ranks may still take in what this one has sent, which an abort would end.
+  auto only_receives = [this] { return !turn_taken_ && waiting_.empty() && sends_ == 0 && receives_ > 0; };
+  less_to_do_.wait_until(lock, end, [&] { return !only_receives(); });
   leave(lock);
   less_to_do_.wait_for(lock, exit_patience, [this] { return threads_ == 0 && callbacks_ == 0; });
 }
@@ -329,7 +332,8 @@ void Group::leave_all() {
     for (auto& group : known.all)
       if (auto there = group.lock()) live.push_back(std::move(there));
   }
-  for (auto& group : live) group->leave();
+  auto end = std::chrono::steady_clock::now() + receive_patience;
+  for (auto& group : live) group->leave(end);
 }
 
 void Group::stay_if_over() {

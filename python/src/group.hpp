@@ -59,8 +59,8 @@ class Group : public std::enable_shared_from_this<Group> {
   void shut_down();
   /// Ends what is under way, on all ranks, with an error.
   void abort();
-  /// Leaves at once, for the end of the process.
-  void leave();
+  /// Leaves, for the end of the process: at once, or by `end` where receives are all that is under way.
+  void leave(std::chrono::steady_clock::time_point end);
   /// Does so with all groups of this process.
   static void leave_all();
   /// Keeps for ever a thread that has waited, once `leave_all` has begun. It would go back to Python, which ends: a

@@ -714,6 +714,15 @@ class Programs(unittest.TestCase):
             "    late.get_future().then(lambda future: 1)\n"
         )
 
+    def test_an_end_with_a_receive_posted_leaves_others_their_broadcast(self):
+        self.program(
+            "import time\n"
+            "if rank == 0: work = dist.irecv(torch.ones(4), 1)\n"
+            "dist.barrier()\n"
+            "if rank == 1: time.sleep(0.3)\n"
+            "dist.broadcast(torch.ones(4), 0)\n"
+        )
+
     def test_an_end_while_daemon_threads_wait_is_clean(self):
         self.program(
             "import threading, time\n"
