@@ -1,6 +1,7 @@
 """What the examples share: a little model, its data, and the comparison with one process that trains alone."""
 
 import argparse
+import os
 import sys
 import time
 
@@ -9,7 +10,8 @@ import torch.distributed as dist
 from torch import nn
 
 INPUTS, HIDDEN, CLASSES = 32, 96, 12
-BATCH = 48  # 2, 3 and 4 ranks have equal parts of it
+BATCH = 48
+EQUAL_PARTS = [ranks for ranks in range(1, BATCH + 1) if BATCH % ranks == 0]
 STEPS = 8
 TOLERANCE = 1e-4
 
@@ -60,11 +62,15 @@ def mean(losses):
     return losses / dist.get_world_size()
 
 
-def compare(alone, **ways):
-    """Trains alone and in each of the ways, and says how far the losses are apart; more than TOLERANCE is a failure."""
+def compare(alone, numbers=EQUAL_PARTS, **ways):
+    """Trains alone and in each of the ways, and says how far the losses are apart; more than TOLERANCE is a failure.
+
+    `numbers` of ranks are possible."""
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
     parser.add_argument("--backend", default="ccl", choices=["ccl", "gloo"])
     options = parser.parse_args()
+    if int(os.environ.get("WORLD_SIZE", 1)) not in numbers:
+        sys.exit(f"{os.environ['WORLD_SIZE']} ranks cannot share this: {', '.join(map(str, numbers))} can")
     if options.backend == "ccl":
         import ccl_torch  # noqa: F401: registers the backend
     torch.set_num_threads(1)

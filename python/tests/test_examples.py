@@ -46,6 +46,13 @@ class Examples(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("ddp: 2 ranks over ccl", done.stdout)
 
+    def test_numbers_of_ranks_that_cannot_be_are_refused(self):
+        for name, ranks, numbers in [("ddp", 5, "1, 2, 3, 4, 6, 8, 12, 16, 24, 48"), ("pipeline", 8, "1, 2, 3, 4, 5")]:
+            words = [sys.executable, str(EXAMPLES / f"{name}.py")]
+            environment = dict(os.environ, RANK="0", WORLD_SIZE=str(ranks))
+            done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+            self.assertEqual((done.returncode, done.stderr), (1, f"{ranks} ranks cannot share this: {numbers} can\n"))
+
 
 def _make(name):
     def test(self):
