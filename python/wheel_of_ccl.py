@@ -73,13 +73,15 @@ def installed_torch():
         "folder=torch.__path__[0], cxx11=int(torch._C._GLIBCXX_USE_CXX11_ABI))))"
     )
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
-    asked = subprocess.run([sys.executable, "-c", ask], env=outside, capture_output=True, text=True)
-    if asked.returncode != 0:
-        raise SystemExit(
-            f"ccl_torch is built against the PyTorch that is installed, but {sys.executable} cannot import torch: "
-            f"install it first.\n{asked.stderr}"
-        )
-    return json.loads(asked.stdout.splitlines()[-1])
+    # One that PYTHONPATH names, as environment modules do, is there in a build that is not isolated.
+    for environment in (outside, None):
+        asked = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True)
+        if asked.returncode == 0:
+            return json.loads(asked.stdout.splitlines()[-1])
+    raise SystemExit(
+        f"ccl_torch is built against the PyTorch that is installed, but {sys.executable} cannot import torch: "
+        f"install it first; if it comes by PYTHONPATH, give pip --no-build-isolation.\n{asked.stderr}"
+    )
 
 
 def ccl_version():

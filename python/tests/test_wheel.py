@@ -1,0 +1,32 @@
+"""How the wheel is built: what it looks for before it compiles anything, and what it says."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCES = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(SOURCES))
+
+import wheel_of_ccl  # noqa: E402: after where it is
+
+#: A PyTorch as far as its version, its folder and its ABI are asked for.
+FAKE = "__version__ = '0.fake'\nclass _C:\n    _GLIBCXX_USE_CXX11_ABI = True\n"
+
+
+class Wheel(unittest.TestCase):
+    def test_a_pytorch_by_pythonpath_is_found(self):
+        python = pathlib.Path(sys.base_prefix) / "bin" / "python3"
+        if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0:
+            self.skipTest("the system's own Python has a PyTorch")
+        code = f"import sys; sys.path.insert(0, {str(SOURCES)!r}); import wheel_of_ccl as w; print(w.installed_torch())"
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "torch").mkdir()
+            (pathlib.Path(folder) / "torch" / "__init__.py").write_text(FAKE)
+            environment = dict(os.environ, PYTHONPATH=folder)
+            done = subprocess.run([python, "-c", code], env=environment, capture_output=True, text=True)
+        self.assertIn("0.fake", done.stdout, done.stderr)
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True)
+        self.assertIn("--no-build-isolation", done.stderr)
