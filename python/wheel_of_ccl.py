@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ VERBS = "libccl_net_verbs.so"
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    torch = installed_torch()
+    torch, headers = installed_torch(), python_headers()
     version = ccl_version()
     tag = "{0}-{0}-{1}".format(
         "cp{}{}".format(*sys.version_info), sysconfig.get_platform().replace("-", "_").replace(".", "_")
@@ -35,7 +36,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     files = {f"{NAME}/{path.name}": path.read_bytes() for path in (HERE / NAME).glob("*.py")}
     files[f"{NAME}/_build.py"] = f'"""What the module was built for."""\n\nTORCH = "{torch["version"]}"\n'.encode()
     with tempfile.TemporaryDirectory() as folder:
-        files[f"{NAME}/_C.so"] = compiled(torch, pathlib.Path(folder)).read_bytes()
+        files[f"{NAME}/_C.so"] = compiled(torch, headers, pathlib.Path(folder)).read_bytes()
     files[f"{NAME}/libccl.so.0"] = built.read_bytes()
     if verbs:
         files[f"{NAME}/{VERBS}"] = verbs.read_bytes()
@@ -89,18 +90,25 @@ def ccl_version():
     return ".".join(header.split(f"#define CCL_{part} ")[1].split()[0] for part in ("MAJOR", "MINOR", "PATCH"))
 
 
-def compiled(torch, folder):
+def python_headers():
+    folder = sysconfig.get_paths()["include"]
+    if not (pathlib.Path(folder) / "Python.h").exists():
+        raise SystemExit(f"there is no {folder}/Python.h: install Python's headers (python3-dev or python3-devel)")
+    return folder
+
+
+def compiled(torch, headers, folder):
     """The module, in `folder`."""
-    cxx = os.environ.get("CXX", "c++")
+    cxx = shlex.split(os.environ.get("CXX", "c++"))
     torch_at = pathlib.Path(torch["folder"])
     flags = ["-O2", "-std=c++20", "-fPIC", "-fvisibility=hidden", f"-D_GLIBCXX_USE_CXX11_ABI={torch['cxx11']}"]
     flags += ["-DTORCH_EXTENSION_NAME=_C", f"-I{ROOT / 'include'}"]
-    folders = [sysconfig.get_paths()["include"], torch_at / "include", torch_at / "include/torch/csrc/api/include"]
+    folders = [headers, torch_at / "include", torch_at / "include/torch/csrc/api/include"]
     flags += [word for path in folders for word in ("-isystem", str(path))]
 
     def compile_one(source):
         made = folder / f"{source.stem}.o"
-        run([cxx, *flags, "-c", str(source), "-o", str(made)])
+        run([*cxx, *flags, "-c", str(source), "-o", str(made)])
         return str(made)
 
     workers = len(os.sched_getaffinity(0))
@@ -108,7 +116,7 @@ def compiled(torch, folder):
         objects = list(pool.map(compile_one, sorted((HERE / "src").glob("*.cpp"))))
     module = folder / "_C.so"
     libraries = ["-lc10", "-ltorch_cpu", "-ltorch_python", "-ltorch", "-ldl", "-lpthread"]
-    run([cxx, "-shared", "-s", *objects, f"-L{torch_at / 'lib'}", *libraries, "-o", str(module)])
+    run([*cxx, "-shared", "-s", *objects, f"-L{torch_at / 'lib'}", *libraries, "-o", str(module)])
     return module
 
 

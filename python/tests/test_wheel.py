@@ -4,8 +4,10 @@ import os
 import pathlib
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import unittest
+from unittest import mock
 
 SOURCES = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(SOURCES))
@@ -30,3 +32,13 @@ class Wheel(unittest.TestCase):
         self.assertIn("0.fake", done.stdout, done.stderr)
         done = subprocess.run([python, "-c", code], capture_output=True, text=True)
         self.assertIn("--no-build-isolation", done.stderr)
+
+    def test_a_compiler_of_several_words(self):
+        torch = dict(folder="/nowhere", cxx11=1)
+        with mock.patch.dict(os.environ, CXX="env true"), tempfile.TemporaryDirectory() as folder:
+            wheel_of_ccl.compiled(torch, "/nowhere", pathlib.Path(folder))
+
+    def test_headers_of_python_are_asked_for(self):
+        with mock.patch.object(sysconfig, "get_paths", return_value=dict(include="/nowhere")):
+            with self.assertRaisesRegex(SystemExit, "/nowhere/Python.h"):
+                wheel_of_ccl.python_headers()
