@@ -28,9 +28,6 @@ VERBS = "libccl_net_verbs.so"
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     torch, headers = installed_torch(), python_headers()
     version = ccl_version()
-    tag = "{0}-{0}-{1}".format(
-        "cp{}{}".format(*sys.version_info), sysconfig.get_platform().replace("-", "_").replace(".", "_")
-    )
     info = f"{NAME}-{version}.dist-info"
     built, verbs = libraries()
     files = {f"{NAME}/{path.name}": path.read_bytes() for path in (HERE / NAME).glob("*.py")}
@@ -43,10 +40,17 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     for text in ROOT.glob("LICENSE-*"):
         files[f"{info}/licenses/{text.name}"] = text.read_bytes()
     files[f"{info}/METADATA"] = metadata().encode()
-    files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: {NAME}\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
-    name = f"{NAME}-{version}-{tag}.whl"
+    files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: {NAME}\nRoot-Is-Purelib: false\nTag: {tag()}\n".encode()
+    name = f"{NAME}-{version}-{tag()}.whl"
     write_wheel(pathlib.Path(wheel_directory) / name, files, f"{info}/RECORD")
     return name
+
+
+def tag():
+    python = "cp{}{}".format(*sys.version_info)
+    # Python without its lock has another ABI.
+    abi = python + "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    return f"{python}-{abi}-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):

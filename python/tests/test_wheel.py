@@ -42,3 +42,9 @@ class Wheel(unittest.TestCase):
         with mock.patch.object(sysconfig, "get_paths", return_value=dict(include="/nowhere")):
             with self.assertRaisesRegex(SystemExit, "/nowhere/Python.h"):
                 wheel_of_ccl.python_headers()
+
+    def test_tags_say_whether_python_has_its_lock(self):
+        python = "cp{}{}".format(*sys.version_info)
+        for free, abi in ((0, python), (None, python), (1, python + "t")):
+            with mock.patch.object(sysconfig, "get_config_var", return_value=free):
+                self.assertTrue(wheel_of_ccl.tag().startswith(f"{python}-{abi}-"), wheel_of_ccl.tag())
