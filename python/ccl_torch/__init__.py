@@ -14,6 +14,7 @@ import pathlib
 
 import torch
 import torch.distributed as dist
+from torch.distributed.constants import default_pg_timeout
 
 from . import _build
 
@@ -42,13 +43,20 @@ def _open():
         )
 
 
+def _timeout(options, backend_options):
+    """The one in `pg_options` if they are ccl's; those of another backend of the group are for that one."""
+    if getattr(backend_options, "backend", None) == "ccl" and backend_options._timeout != default_pg_timeout:
+        return backend_options._timeout
+    return options.timeout
+
+
 def _create(options, backend_options=None):
     """A group's backend: all its ranks call it."""
     return _C.create(
         options.store,
         options.group_rank,
         options.group_size,
-        options.timeout,
+        _timeout(options, backend_options),
         options.group_id,
         list(options.global_ranks_in_group),
     )

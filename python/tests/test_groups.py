@@ -513,6 +513,23 @@ def unanswered(rank, n):
     dist.barrier()
 
 
+def options_of_the_groups(rank, n, file):
+    """The timeout in ccl's own options is the group's; those of another backend are for that one."""
+    options = torch._C._distributed_c10d.Backend.Options
+    begin = dict(init_method=f"file://{file}", rank=rank, world_size=n)
+    dist.init_process_group("ccl", pg_options=options("ccl", timeout=SECOND * 77), **begin)
+
+    def timeout(group):
+        return group._get_backend(torch.device("cpu")).options._timeout
+
+    assert timeout(dist.group.WORLD) == SECOND * 77
+    again = dist.new_group(pg_options=dist.group.WORLD._get_backend(torch.device("cpu")).options)
+    assert timeout(again) == SECOND * 77
+    assert timeout(dist.new_group(timeout=SECOND * 33, pg_options=options("ccl"))) == SECOND * 33
+    assert timeout(dist.new_group(timeout=SECOND * 33, pg_options=options("gloo", timeout=SECOND))) == SECOND * 33
+    dist.destroy_process_group()
+
+
 def threads_by_a_hash_store(rank, n):
     """Two ranks that are threads of one process."""
     store, results = dist.HashStore(), [None, None]
@@ -656,6 +673,9 @@ class Groups(unittest.TestCase):
 
     def test_without_an_end(self):
         run(2, without_an_end, init=False)
+
+    def test_options_of_the_groups(self):
+        run(2, options_of_the_groups, init=False)
 
     def test_restarts_by_the_same_store(self):
         run(3, again_by_the_same_store, init=False)
