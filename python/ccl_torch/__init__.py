@@ -5,6 +5,9 @@
 
     dist.init_process_group("ccl")
 
+A receive that nobody answers within the group's timeout fails the whole group: one that may stay open for long wants a
+group of its own, `dist.new_group(timeout=...)`.
+
 The library is the file that the environment variable CCL_LIBRARY names, else the one that came with this package.
 """
 
