@@ -482,6 +482,54 @@ fn communicators_are_used_in_different_orders() {
     });
 }
 
+/// Over TCP, where what is sent to a rank that is in no call stays here: it holds up only what sends to that rank.
+#[test]
+fn what_has_not_gone_to_one_rank_holds_up_no_call_with_another() {
+    let (first, second) = (UniqueId::new().unwrap(), UniqueId::new().unwrap());
+    let mut config = config();
+    config.transport = Some("tcp".to_owned());
+    config.timeout = Some(Duration::from_secs(20));
+    let rank = |rank: usize| {
+        let [one, two] = [&first, &second].map(|id| Communicator::init(3, id, rank, &config).unwrap());
+        let (len, mut x) = (4 << 20, [0u8; 4]);
+        // Whoever leads on rank 0 when the connection is full: the caller, or the thread.
+        for (k, pause) in [Duration::ZERO, Duration::from_millis(300)]
+            .into_iter()
+            .enumerate()
+        {
+            let scatter = || {
+                let all = (rank == 0).then(|| message(0, k, 3 * len));
+                one.begin().scatter(all, vec![0; len], 0).unwrap()
+            };
+            let part = match rank {
+                0 => {
+                    let part = scatter();
+                    thread::sleep(pause);
+                    one.recv(&mut x, 2).unwrap();
+                    one.link_memory().unwrap();
+                    two.send(&x, 1).unwrap();
+                    part
+                }
+                1 => {
+                    two.recv(&mut x, 0).unwrap();
+                    scatter()
+                }
+                _ => {
+                    thread::sleep(pause);
+                    one.send(&[k as u8; 4], 0).unwrap();
+                    scatter()
+                }
+            };
+            let (_, part) = part.wait().unwrap();
+            assert!(part == message(0, k, 3 * len)[rank * len..][..len]);
+        }
+    };
+    thread::scope(|scope| {
+        let rank = &rank;
+        (0..3).for_each(|k| _ = scope.spawn(move || rank(k)));
+    });
+}
+
 #[test]
 fn messages_that_do_not_fit_name_both_calls() {
     let unlike = |send: fn(&Communicator), receive: fn(&Communicator) -> ccl::Result<()>| {

@@ -408,8 +408,8 @@ pub(crate) trait Wires {
         Ok(())
     }
 
-    /// Whether something that was committed or released still needs [`Wires::progress`]. A rank goes on with other things
-    /// only when nothing does.
+    /// Whether something that was committed or released still needs [`Wires::progress`]. Nobody gives up the links while
+    /// something does, unless another goes on with them.
     fn unsent(&self) -> bool {
         false
     }

@@ -267,7 +267,11 @@ impl Engine {
         let Some(own) = own else {
             return Ok(Progress::Blocked);
         };
-        let polled = own.run.poll(own.work, &floor.links);
+        let polled = match own.run.poll(own.work, &floor.links) {
+            // Nobody would push on what others have left.
+            Ok(Progress::Done) if floor.is_idle() && floor.links.unsent() => Ok(Progress::Blocked),
+            polled => polled,
+        };
         match polled {
             Ok(Progress::Blocked) if floor.is_idle() => {}
             Ok(Progress::Blocked) => _ = own.since.get_or_insert_with(Instant::now),
@@ -327,7 +331,9 @@ impl Engine {
                     || self.is_stopping()
             }
         };
-        Ok(match (reached && !floor.links.unsent(), moved) {
+        // What is still under way somebody leads on, who pushes on what has not gone: whom that is for holds up nobody else.
+        let is_led_on = matches!(until, Until::Over(_) | Until::Relieved) && !floor.is_idle();
+        Ok(match (reached && (is_led_on || !floor.links.unsent()), moved) {
             (true, _) => Progress::Done,
             (false, true) => Progress::Moved,
             (false, false) => Progress::Blocked,
@@ -517,10 +523,16 @@ impl Engine {
 
 /// What stands still, the leader's own call first, which has done so for `waited`.
 fn stuck(floor: &Floor, own: Option<&Own<'_>>, waited: Duration) -> Vec<Stuck> {
-    let own = own.map(|own| Stuck {
-        operation: Some(own.call.into()),
-        waits_for: own.run.waits_for(),
-        waited: own.since.map_or(waited, |since| waited.max(floor.elapsed(since))),
+    let own = own.map(|own| {
+        let mut waits_for = own.run.waits_for();
+        if waits_for.is_empty() {
+            waits_for = floor.links.unsent_to();
+        }
+        Stuck {
+            operation: Some(own.call.into()),
+            waits_for,
+            waited: own.since.map_or(waited, |since| waited.max(floor.elapsed(since))),
+        }
     });
     let mut all: Vec<Stuck> = own.into_iter().collect();
     floor.jobs.stuck(&mut all, |since| floor.elapsed(since));

@@ -62,6 +62,8 @@ pub(crate) struct Run {
     offered: Vec<Offer>,
     /// The peers to which something had still to be sent when all else was done.
     unsent_to: Vec<usize>,
+    /// All peers to which it sends, once that was wanted.
+    sends_to: Option<Vec<usize>>,
 }
 
 /// What a track's step came to.
@@ -115,6 +117,7 @@ impl Run {
             tracks,
             offered: Vec::new(),
             unsent_to: Vec::new(),
+            sends_to: None,
         }
     }
 
@@ -214,10 +217,9 @@ impl Run {
             self.drop_taken(wires)?;
         }
         if done {
-            self.unsent_to = if wires.unsent() {
-                wires.unsent_to()
-            } else {
-                Vec::new()
+            self.unsent_to = match wires.unsent() {
+                true => self.unsent_of(work, wires),
+                false => Vec::new(),
             };
             done = self.offered.is_empty() && self.unsent_to.is_empty();
         }
@@ -226,6 +228,15 @@ impl Run {
             (false, true) => Progress::Moved,
             (false, false) => Progress::Blocked,
         })
+    }
+
+    /// The peers to which it sends and something has still to be sent. What is for others another operation has sent.
+    #[cold]
+    fn unsent_of<W: Wires>(&mut self, work: &Work<'_>, wires: &W) -> Vec<usize> {
+        let mut unsent_to = wires.unsent_to();
+        let sends_to = self.sends_to.get_or_insert_with(|| sends_to(work));
+        unsent_to.retain(|peer| sends_to.binary_search(peer).is_ok());
+        unsent_to
     }
 
     /// Whether track `i` waits for a message that has not come yet: the look that a waiting rank repeats.
@@ -328,4 +339,20 @@ impl Run {
         let track = &mut self.tracks[i];
         track.cursor.advance(&work.schedule.channels[track.channel]);
     }
+}
+
+/// The peers to which `work` sends anything, in order.
+fn sends_to(work: &Work<'_>) -> Vec<usize> {
+    let mut peers = Vec::new();
+    for items in &work.schedule.channels {
+        let mut cursor = Cursor::new(items);
+        while let Some(step) = cursor.step(items) {
+            let to = step.sends.iter().map(|peer| peer.at(cursor.vars(), work.ranks()));
+            peers.extend(to);
+            cursor.advance(items);
+        }
+    }
+    peers.sort_unstable();
+    peers.dedup();
+    peers
 }
