@@ -224,7 +224,7 @@ impl Engine {
         let is_tuned = desk.online.is_some();
         if is_tuned {
             let load = self.load(collective, count, dtype, places.given());
-            desk = self.tune(desk, &load)?;
+            desk = self.tune(desk, &load, false)?;
         }
         let placed = self.place(&mut desk, collective, (count, dtype, op), places)?;
         if placed.is_empty() {
@@ -336,7 +336,8 @@ impl Engine {
         let mut desk = self.open_desk_for(&start)?;
         if desk.online.is_some() {
             let (count, dtype, _) = what;
-            desk = self.tune(desk, &self.load(collective, count, dtype, places.given()))?;
+            let load = self.load(collective, count, dtype, places.given());
+            desk = self.tune(desk, &load, !start.attended)?;
         }
         let placed = self.place(&mut desk, collective, what, places)?;
         start.completion.set_mark(self.recorder.mark(placed.call.seq));

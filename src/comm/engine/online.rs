@@ -19,7 +19,8 @@ use crate::{
 };
 use std::{
     sync::{Arc, MutexGuard},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 use tracing::info;
 
@@ -78,11 +79,16 @@ struct Telling {
 }
 
 impl Engine {
-    /// What has to be done before a call that may be one of those that are tried: a decision is told, or waited for.
+    /// What has to be done before a call that may be one of those that are tried: a decision is told, or waited for, if the call
+    /// `goes_on` by itself until the deadline at most.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] when that has passed.
     pub(super) fn tune<'e>(
         &'e self,
         mut desk: MutexGuard<'e, Desk>,
         load: &Load,
+        goes_on: bool,
     ) -> Result<MutexGuard<'e, Desk>> {
         let Some(kind) = Trials::kind(load, &self.forced) else {
             return Ok(desk);
@@ -104,7 +110,10 @@ impl Engine {
                     let completion =
                         completion.ok_or_else(|| Error::internal("a decision was not waited for"))?;
                     drop(desk);
-                    self.wait_for(&completion);
+                    match goes_on {
+                        true => self.await_decision(&completion)?,
+                        false => self.wait_for(&completion),
+                    }
                     self.result(&completion)?;
                     desk = self.open_desk()?;
                     let Some(told) = desk.online.as_mut().and_then(|online| online.take(&kind)) else {
@@ -128,6 +137,23 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Waits for a decision while the engine's thread leads. Its broadcast begins after the calls before it, and what opens their
+    /// streams may be what the caller is to do next.
+    fn await_decision(&self, completion: &Completion) -> Result<()> {
+        self.nudge();
+        let (began, limit) = (Instant::now(), self.timeout());
+        while !completion.is_over() {
+            if began.elapsed() >= limit {
+                return Err(Error::usage(format!(
+                    "CCL_TUNE=online: what rank 0 has decided did not come in {limit:.1?}, as calls before it wait in their streams: such \
+                     programs need another CCL_TUNE"
+                )));
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(())
     }
 
     /// Begins the broadcast of a decision.
@@ -157,3 +183,6 @@ impl Engine {
         Ok(())
     }
 }
+
+/// How often it is looked whether a decision has come.
+const LOOK: Duration = Duration::from_micros(100);
