@@ -595,3 +595,15 @@ fn counts_that_are_not_the_same_on_all_ranks_fail_on_all() {
         }
     }
 }
+
+#[test]
+fn records_tell_how_much_a_rank_was_given() {
+    with_ranks(2, &config(), |comm| {
+        let (rank, mut all) = (comm.rank(), [0u64; 8]);
+        let send = vec![rank as u64; 3 + 2 * rank];
+        let recv = (rank == 0).then_some((&mut all[..], &[3usize, 5][..], &[0usize, 3][..]));
+        comm.gather_v(&send, recv, 0).unwrap();
+        let told = comm.records().last().map(|record| record.bytes);
+        assert_eq!(told, Some(if rank == 0 { 8 * 8 } else { 5 * 8 }));
+    });
+}

@@ -66,7 +66,7 @@ pub(super) struct Prepared {
     pub(super) past: usize,
     /// Which messages may be left where they lie, if some are long enough.
     pub(super) lends: Option<Lends>,
-    /// Who takes parts of what is copied and reduced, if it is so much that it pays.
+    /// Who takes parts of what is copied and reduced, where it is so much that it pays ([`HELPED`]).
     pub(super) helpers: Option<Helpers>,
 }
 
@@ -234,8 +234,7 @@ impl Plans {
                 true => usize::MAX,
                 false => share_of(STREAMED, &load, machine),
             };
-            let helps = self.helpers.threads() > 1 && load.bytes() >= HELPED;
-            let helpers = helps.then(|| self.helpers.clone());
+            let helpers = (self.helpers.threads() > 1).then(|| self.helpers.clone());
             self.ready.truncate(READY - 1);
             let prepared = Prepared {
                 load,
@@ -364,7 +363,7 @@ const TAKEN: usize = 32 << 10;
 /// Measured on 2 cores, medians of 3, by 1 -> 2 threads: the sum of two vectors of 16 MiB in pieces of 32 KiB 4.0 -> 2.9 ms, of
 /// 64 KiB 4.5 -> 2.5, in one 4.3 -> 2.2. An all-reduce of 1 rank, which copies: 1 MiB 51 -> 53 µs, 4 MiB 404 -> 425, 16 MiB
 /// 2.0 -> 2.1 ms, 64 MiB 12.5 -> 10.6.
-const HELPED: f64 = 8_388_608.0;
+pub(super) const HELPED: u64 = 8 << 20;
 
 /// Bytes of the shortest message of a call that is left for its receiver to read, where it can.
 ///

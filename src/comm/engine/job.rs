@@ -1,7 +1,10 @@
 //! [`Job`]: an operation that goes on by itself, with all that it needs.
 
 use crate::{
-    comm::{buffers::Places, plans::Prepared},
+    comm::{
+        buffers::Places,
+        plans::{HELPED, Prepared},
+    },
     exec::{Completion, Fault, Lend, Outcome, Posted, Progress, Run, Sending, Work},
     mem::{Hold, Region},
     plan::{cost::Order, layout::Tiling},
@@ -131,7 +134,7 @@ pub(in crate::comm) struct Placed {
     pub(super) first_lane: usize,
     /// The trail of the calls before it.
     pub(super) trail: u32,
-    /// Bytes of the vector, for records.
+    /// Bytes of the vector: of given blocks, of the longer of this rank's two sides.
     pub(super) bytes: u64,
     /// Whether messages that the plan leaves for peers to take are copied all the same.
     pub(super) copies_all: bool,
@@ -187,7 +190,7 @@ impl Placed {
             scalar,
             first_lane,
             trail: _,
-            bytes: _,
+            bytes,
             copies_all,
         } = self;
         let words = Work::scratch_bytes(&plan.schedule, tiling, plan.copies, call.dtype).div_ceil(8);
@@ -242,7 +245,7 @@ impl Placed {
             streams: moved[1] >= plan.streamed && !is_at_hand,
             past: vector >= plan.past,
             lend,
-            helpers: plan.helpers.as_ref(),
+            helpers: plan.helpers.as_ref().filter(|_| *bytes >= HELPED),
         }
     }
 

@@ -599,7 +599,9 @@ impl Engine {
             let decided = decided.and_then(|online| online.decided(&load, &self.forced));
             self.tell_plan(explained, &load, decided, dtype);
         }
-        let bytes = load.count.saturating_mul(load.element) as u64;
+        // How much given blocks are together a load may not tell.
+        let given = places.given().map(|blocks| blocks.total(0).max(blocks.total(1)));
+        let bytes = given.unwrap_or(load.count).saturating_mul(load.element) as u64;
         let online = desk.online.as_mut();
         let tried = online.and_then(|online| usual(|| online.count(&load, &self.machine, &self.forced)));
         if let Some(algorithm) = tried {
