@@ -150,21 +150,13 @@ impl Health {
 
     /// The same of a rank that has stood still for `waited`.
     pub(crate) fn set_waiting(&self, ranks: &[usize], call: Option<Operation>, waited: Duration) {
-        self.set(ranks, (call, false), waited);
+        self.0.lock().waits = Waiting::new(ranks, call, waited);
     }
 
-    /// The same of a rank that makes a communicator of this one with `ranks`.
-    pub(crate) fn set_makes(&self, ranks: &[usize]) {
-        self.set(ranks, (None, true), Duration::ZERO);
-    }
-
-    fn set(&self, ranks: &[usize], (call, makes): (Option<Operation>, bool), waited: Duration) {
-        self.0.lock().waits = Waiting {
-            ranks: ranks.iter().map(|&rank| rank as u32).collect(),
-            call,
-            makes,
-            since: Instant::now().checked_sub(waited).unwrap_or_else(Instant::now),
-        };
+    /// Says with which ranks this one makes a communicator of this one, where it does, for others that ask. Another thread may be in a
+    /// call meanwhile.
+    pub(crate) fn set_makes(&self, ranks: Option<&[usize]>) {
+        self.0.lock().makes = ranks.map(|ranks| Waiting::new(ranks, None, Duration::ZERO));
     }
 
     /// By what the direction to `peer`, or from it, goes.
@@ -227,6 +219,8 @@ struct Inner {
     settled: bool,
     arrivals: Vec<(usize, Frame)>,
     waits: Waiting,
+    /// The same of a rank that makes a communicator of this one.
+    makes: Option<Waiting>,
     wake: Option<Wake>,
 }
 
@@ -235,9 +229,18 @@ struct Inner {
 struct Waiting {
     ranks: Vec<u32>,
     call: Option<Operation>,
-    /// To make a communicator of this one.
-    makes: bool,
     since: Instant,
+}
+
+impl Waiting {
+    /// For `ranks`, for so long already.
+    fn new(ranks: &[usize], call: Option<Operation>, waited: Duration) -> Waiting {
+        Waiting {
+            ranks: ranks.iter().map(|&rank| rank as u32).collect(),
+            call,
+            since: Instant::now().checked_sub(waited).unwrap_or_else(Instant::now),
+        }
+    }
 }
 
 impl Shared {
@@ -260,12 +263,8 @@ impl Shared {
                 verdict: None,
                 settled: false,
                 arrivals: Vec::new(),
-                waits: Waiting {
-                    ranks: Vec::new(),
-                    call: None,
-                    makes: false,
-                    since: Instant::now(),
-                },
+                waits: Waiting::new(&[], None, Duration::ZERO),
+                makes: None,
                 wake: Some(wake),
             }),
             changed: Condvar::new(),
@@ -364,19 +363,18 @@ impl Shared {
     }
 
     pub(super) fn waits(&self) -> Waits {
-        let Waiting {
-            ranks,
-            call,
-            makes,
-            since,
-        } = self.lock().waits.clone();
+        let inner = self.lock();
+        let makes = inner.makes.as_ref().filter(|_| inner.waits.ranks.is_empty());
+        let is_made = makes.is_some();
+        let Waiting { ranks, call, since } = makes.unwrap_or(&inner.waits).clone();
+        drop(inner);
         let still = (!ranks.is_empty()).then(|| since.elapsed());
         // Of many ranks all that together would be too long.
         let ways = self.ways.iter().take(MOST_WAYS);
         Waits {
             ranks,
             waits_in: call,
-            makes,
+            makes: is_made,
             still,
             elsewhere: None,
             records: self.recorder.records(),

@@ -120,7 +120,7 @@ impl Communicator {
         let child = Child::derive(&self.engine.membership, descent, members)?;
         // Ranks that wait for this one in a later call are to blame those that keep it here.
         let others: Vec<usize> = members.iter().copied().filter(|&member| member != rank).collect();
-        self.engine.membership.set_makes(&others);
+        self.engine.membership.set_makes(Some(&others));
         let made = Communicator::join(
             ranks,
             child.id(),
@@ -128,7 +128,7 @@ impl Communicator {
             &settings,
             Some((&child, &self.helpers, &self.tuning)),
         );
-        self.engine.membership.set_waits(&[], None);
+        self.engine.membership.set_makes(None);
         if let (Ok(made), None) = (&made, config) {
             made.set_timeout(self.timeout());
         }

@@ -298,3 +298,20 @@ fn a_parcel_is_there_once_it_is_answered_and_not_if_it_is_not() {
         assert_eq!(looker.join().unwrap(), 1);
     });
 }
+
+#[test]
+fn a_rank_that_makes_a_communicator_says_so_unless_another_thread_waits_in_a_call() {
+    let ranks = communicator(3);
+    let said = || {
+        let waits = ranks[1].calls_of(0).unwrap();
+        (waits.makes, waits.ranks)
+    };
+    ranks[0].set_makes(Some(&[1, 2]));
+    assert_eq!(said(), (true, vec![1, 2]));
+    ranks[0].set_waits(&[2], None);
+    assert_eq!(said(), (false, vec![2]));
+    ranks[0].set_waits(&[], None);
+    assert_eq!(said(), (true, vec![1, 2]));
+    ranks[0].set_makes(None);
+    assert_eq!(said(), (false, vec![]));
+}
