@@ -291,8 +291,8 @@ impl Weighing<'_, '_> {
     fn few(&mut self, forms: impl Iterator<Item = usize>) {
         let mut order = Vec::new();
         for at in forms {
-            match self.busiest(at) {
-                Ok(edge) => order.push((edge.map_or(0.0, |edge| edge.utilisation), at)),
+            match self.planner.course(at) {
+                Ok(course) => order.push((course.least(self.bytes), at)),
                 Err(why) => self.reject(at, why),
             }
         }
@@ -353,24 +353,18 @@ impl Weighing<'_, '_> {
     }
 
     fn weighed(&self, at: usize) -> Result<Candidate, String> {
-        if let Some(Busy {
-            name, utilisation, ..
-        }) = self.busiest(at)?
-            && utilisation > self.best
+        let course = self.planner.course(at)?;
+        let least = course.least(self.bytes);
+        if least > self.best
+            && let [Busy { name, .. }, ..] = &course.busiest(self.bytes, least)[..]
         {
-            let (least, best) = (utilisation * 1e6, self.best * 1e6);
+            let (least, best) = (least * 1e6, self.best * 1e6);
             return Err(format!(
                 "{name} alone takes {least:.1} us, and the best {best:.1} us"
             ));
         }
         let candidate = self.planner.tiled(at, self.bytes);
         candidate.map_err(|error| error.to_string())
-    }
-
-    /// The busiest edge, if any carries something; its utilisation is the seconds that it needs.
-    fn busiest(&self, at: usize) -> Result<Option<Busy>, String> {
-        let busiest = self.planner.course(at)?.busiest(self.bytes, 1.0);
-        Ok(busiest.into_iter().next())
     }
 
     fn reject(&mut self, at: usize, why: String) {
@@ -546,6 +540,8 @@ mod tests {
                         let floor = planner.floor(form, bytes);
                         let form = (form.algorithm.name, form.channels);
                         assert!(floor <= time, "{form:?} {collective:?} {what}: {floor} {time}");
+                        let edge = planner.course(at).unwrap().least(bytes) * (1.0 - ROUNDING);
+                        assert!(edge <= time, "{form:?} {collective:?} {what}: {edge} {time}");
                         let least = planner.bounds(bytes);
                         let least = least.latency.max(least.bandwidth) * (1.0 - ROUNDING);
                         assert!(least <= time, "{form:?} {collective:?} {what}: {least} {time}");
@@ -553,6 +549,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_its_busiest_edge_makes_too_slow_is_not_reckoned_however_short_the_call() {
+        let network = hosts(4, 4);
+        let planner = Planner::new(question(Collective::AllReduce), &network);
+        for bytes in [1e6, 1e9] {
+            let choice = planner.choose(bytes).unwrap();
+            let alone = |one: &&Rejected| one.why.contains(" alone takes ");
+            assert!(
+                choice.rejected.iter().any(|one| alone(&one)),
+                "{bytes}: {choice:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_call_of_days_takes_as_long_as_its_bytes() {
+        let network = hosts(4, 1);
+        let mut asked = question(Collective::Broadcast { root: 0 });
+        asked.tile = Some(1e9);
+        let planner = Planner::new(asked, &network);
+        let time = |bytes| planner.choose(bytes).unwrap().candidates[0].spent.time;
+        let times = time(1e16) / time(1e12);
+        assert!((9_900.0..10_001.0).contains(&times), "{times}");
     }
 
     #[test]

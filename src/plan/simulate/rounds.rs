@@ -13,7 +13,7 @@ use super::fold::Classes;
 use super::model::Model;
 use super::network::{Network, femtoseconds};
 use super::program::{Op, Programs, Work};
-use super::{Busy, Constants, busiest, seconds, tiles};
+use super::{Busy, Constants, busiest, tiles};
 use crate::plan::algo::Algorithm;
 use crate::plan::definition;
 use crate::plan::groups::Groups;
@@ -181,6 +181,11 @@ impl<'n> Course<'n> {
         busiest(&self.used, self.network, self.grain(bytes), time)
     }
 
+    /// Seconds that the busiest edge needs for all that a call brings it: none takes less.
+    pub(crate) fn least(&self, bytes: f64) -> f64 {
+        self.fullest(self.grain(bytes))
+    }
+
     /// Bytes a second, as nccl-tests count it.
     pub(crate) fn bus_bandwidth(&self, bytes: f64, time: f64) -> f64 {
         match time > 0.0 {
@@ -210,19 +215,22 @@ impl<'n> Course<'n> {
     fn time(&self, terms: &Terms, turns: usize) -> Result<f64, Error> {
         let mut walk = Walk::new(&self.model, terms);
         let first = walk.turn()?;
+        let edge = match terms.shares {
+            true => self.fullest(terms.grain * terms.copies) * 1e15,
+            false => 0.0,
+        };
         let mut time = first;
         if turns > 1 {
             let next = walk.turn()? - first;
-            let edge = if terms.shares { self.fullest(terms) } else { 0.0 };
-            time = (first + (turns - 1) as f64 * next.max(edge)).max(turns as f64 * edge);
+            time += (turns - 1) as f64 * next.max(edge);
         }
-        Ok(seconds(time as u64))
+        Ok(time.max(turns as f64 * edge) * 1e-15)
     }
 
-    /// How long the busiest edge takes for a turn of tiles.
-    fn fullest(&self, terms: &Terms) -> f64 {
+    /// How many seconds the busiest edge takes for grains of so many bytes.
+    fn fullest(&self, grain: f64) -> f64 {
         let edges = self.used.grains.iter().zip(&self.used.capacities);
-        let times = edges.map(|(grains, capacity)| grains * terms.grain * terms.copies / (capacity * 1e-15));
+        let times = edges.map(|(grains, capacity)| grains * grain / capacity);
         times.fold(0.0, f64::max)
     }
 }
