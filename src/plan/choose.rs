@@ -65,7 +65,7 @@ pub(crate) fn candidates(
 
 /// Whether an algorithm is chosen where others are there as well.
 fn suits(algorithm: &Algorithm, load: &Load, machine: &Machine) -> bool {
-    (machine.groups().is_some() || !algorithm.knows_groups()) && algorithm.is_proved_soon(load.ranks)
+    (machine.groups().is_some() || !algorithm.knows_groups()) && algorithm.is_proved_soon(load)
 }
 
 /// Why reproducible mode has no use for an algorithm, and which it has one for.
@@ -397,6 +397,24 @@ mod tests {
         assert_eq!(of(8), ["doubling", "direct", "direct"]);
         assert_eq!(of(16), ["doubling", "direct", "ring"]);
         assert_eq!(of(64), ["doubling", "direct", "ring"]);
+    }
+
+    #[test]
+    fn what_takes_long_to_prove_is_no_candidate() {
+        let of = |collective, ranks, name| {
+            let load = Load::new(collective, ranks, 1 << 20, DType::Float32);
+            let machine = Machine::hosts(ranks, Groups::Rows { ranks, size: 8 });
+            candidates(&load, &machine, &Forced::default()).any(|one| one.name == name)
+        };
+        for ranks in [128, 2048, 4096] {
+            assert_eq!(
+                of(Collective::AllReduce, ranks, "hierarchical"),
+                ranks <= 2048,
+                "{ranks}"
+            );
+            assert!(of(Collective::Broadcast { root: 1 }, ranks, "hierarchical"));
+            assert_eq!(of(Collective::AllReduce, ranks, "halving"), ranks <= 130);
+        }
     }
 
     /// Bruck's blocks go through scratch memory: as many bytes again, which go past the caches as those of others do. Measured on 2 cores

@@ -137,6 +137,20 @@ mod tests {
     }
 
     #[test]
+    fn many_ranks_stand_in_a_line_too() {
+        let ranks = 1024;
+        let groups = Groups::listed((0..ranks).map(|rank| rank % 128));
+        let cases = [
+            (&RING, Collective::AllReduce),
+            (&CHAIN, Collective::Broadcast { root: 1 }),
+        ];
+        for (algorithm, collective) in cases {
+            let crossings = crossings(algorithm, collective, &groups, ranks);
+            assert!(crossings <= 128, "{}: {crossings}", algorithm.name);
+        }
+    }
+
+    #[test]
     fn ranks_that_stand_in_order_stay() {
         for groups in [
             Groups::Rows { ranks: 6, size: 4 },
