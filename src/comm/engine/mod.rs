@@ -591,19 +591,22 @@ impl Engine {
             return Err(Error::Failed(self.close(cause)));
         }
         let load = self.load(collective, count, dtype, places.given());
-        let Desk {
-            online, explained, ..
-        } = &mut *desk;
-        if let Some(explained) = explained {
-            let decided = online.as_ref();
-            let decided = decided.and_then(|online| online.decided(&load, &self.forced));
-            self.tell_plan(explained, &load, decided, dtype);
-        }
         // How much given blocks are together a load may not tell.
         let given = places.given().map(|blocks| blocks.total(0).max(blocks.total(1)));
         let bytes = given.unwrap_or(load.count).saturating_mul(load.element) as u64;
-        let online = desk.online.as_mut();
-        let tried = online.and_then(|online| usual(|| online.count(&load, &self.machine, &self.forced)));
+        let Desk {
+            online, explained, ..
+        } = &mut *desk;
+        let counting = online.as_mut();
+        let tried = counting.and_then(|online| usual(|| online.count(&load, &self.machine, &self.forced)));
+        if let Some(explained) = explained {
+            let decided = online.as_ref();
+            let decided = decided.and_then(|online| online.decided(&load, &self.forced));
+            // What another is tried with is told when the model's choice has its turn, or one is decided on.
+            if decided.is_some() || tried.is_none_or(|tried| self.is_chosen(&load, tried)) {
+                self.tell_plan(explained, &load, decided, dtype);
+            }
+        }
         if let Some(algorithm) = tried {
             desk.plans.forget_others(&load, algorithm);
         }
@@ -719,6 +722,12 @@ impl Engine {
     pub(super) fn choose(&self, load: &Load) -> Result<&'static Algorithm> {
         // Ranks choose alike, whatever the threads that call have set.
         usual(|| choose::algorithm(load, &self.machine, &self.forced))
+    }
+
+    /// Whether a call goes by an algorithm where nothing was tried.
+    fn is_chosen(&self, load: &Load, algorithm: &Algorithm) -> bool {
+        self.choose(load)
+            .is_ok_and(|chosen| chosen.name == algorithm.name)
     }
 
     /// What calls like this one go by because it was the fastest of those that were tried.
