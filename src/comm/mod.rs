@@ -513,6 +513,7 @@ pub fn explain(
         &config.forced()?,
         None,
         [MAX_MESSAGE, CALL_LANES],
+        |algorithm| Ok(explain::extent(algorithm, &load, &machine)),
     )
 }
 

@@ -8,7 +8,7 @@ use super::{
     definition,
     forced::Forced,
     layout::Layout,
-    schedule::Extent,
+    schedule::{Extent, Schedule},
 };
 use crate::types::{Collective, Error};
 use std::{fmt, time::Duration};
@@ -162,33 +162,24 @@ impl fmt::Display for Explanation {
 }
 
 /// Explains a call over links of up to `lanes` lanes whose messages hold up to `max_message` bytes. `tried`: what it goes by because
-/// that was the fastest of several in earlier calls.
+/// that was the fastest of several in earlier calls. `extent_of`: what the ranks' tiles depend on, by an algorithm.
 ///
 /// # Errors
-/// As [`choose::algorithm`] and [`choose::tiling`].
+/// As [`choose::algorithm`], [`choose::tiling`] and `extent_of`.
 pub(crate) fn explain(
     load: &Load,
     machine: &Machine,
     forced: &Forced,
     tried: Option<&'static Algorithm>,
     [max_message, lanes]: [usize; 2],
+    extent_of: impl FnOnce(&Algorithm) -> Result<Extent, Error>,
 ) -> Result<Explanation, Error> {
     let chosen = tried.map_or_else(|| choose::algorithm(load, machine, forced), Ok)?;
     let candidates: Vec<_> = choose::candidates(load, machine, forced)
         .map(|algorithm| candidate(algorithm, load, machine))
         .collect();
-    let of = |rank| {
-        let request = Request {
-            collective: load.collective,
-            ranks: load.ranks,
-            rank,
-        };
-        chosen.schedule(&request, machine.groups())
-    };
-    let (schedule, extent) = (
-        of(0),
-        Extent::of_all((0..load.ranks).map(|rank| of(rank).extent())),
-    );
+    let extent = extent_of(chosen)?;
+    let schedule = schedule(chosen, load, machine, 0);
     let layout = Layout {
         count: load.count,
         blocks: schedule.blocks as usize,
@@ -218,6 +209,21 @@ pub(crate) fn explain(
             None => [false, true].map(|longer| flip(load, machine, forced, chosen.name, longer)),
         },
     })
+}
+
+/// What the ranks' tiles depend on in a call, where nothing is proved: the schedules of all ranks are written.
+pub(crate) fn extent(algorithm: &Algorithm, load: &Load, machine: &Machine) -> Extent {
+    let of = |rank| schedule(algorithm, load, machine, rank).extent();
+    Extent::of_all((0..load.ranks).map(of))
+}
+
+fn schedule(algorithm: &Algorithm, load: &Load, machine: &Machine, rank: usize) -> Schedule {
+    let request = Request {
+        collective: load.collective,
+        ranks: load.ranks,
+        rank,
+    };
+    algorithm.schedule(&request, machine.groups())
 }
 
 /// The next call that gets another algorithm than `chosen`. The choice need not change once only: what lies between two lengths
@@ -298,10 +304,15 @@ mod tests {
     use super::*;
     use crate::{plan::groups::Groups, types::DType};
 
+    fn told(load: &Load, machine: &Machine, forced: &Forced) -> Explanation {
+        let extent_of = |algorithm: &Algorithm| Ok(extent(algorithm, load, machine));
+        explain(load, machine, forced, None, [256 << 10, 8], extent_of).unwrap()
+    }
+
     fn said(machine: &Machine, forced: &str) -> Explanation {
         let forced = Forced::parse(forced).unwrap();
         let load = Load::new(Collective::AllReduce, 8, 1 << 20, DType::Float32);
-        explain(&load, machine, &forced, None, [256 << 10, 8]).unwrap()
+        told(&load, machine, &forced)
     }
 
     #[test]
@@ -336,7 +347,7 @@ mod tests {
         let machine = Machine::shared_memory(2);
         let of = |count| {
             let load = Load::new(Collective::AllReduce, 16, count, DType::Float32);
-            explain(&load, &machine, &Forced::default(), None, [256 << 10, 8]).unwrap()
+            told(&load, &machine, &Forced::default())
         };
         let said = of(1 << 16);
         let name = |said: &Explanation| said.candidates[said.chosen].algorithm;

@@ -32,6 +32,7 @@ pub(crate) use quick::Size;
 use super::{
     Config,
     plans::{Plans, Prepared},
+    proofs,
 };
 use crate::{
     bootstrap::{Made, Membership},
@@ -743,7 +744,12 @@ impl Engine {
     /// Why a call goes by the algorithm that it goes by: by `decided`, if that is one.
     pub(super) fn explain(&self, load: &Load, decided: Option<&'static Algorithm>) -> Result<Explanation> {
         let links = [MAX_MESSAGE, CALL_LANES];
-        explain::explain(load, &self.machine, &self.forced, decided, links)
+        // The call needs the proof as well.
+        let extent_of = |algorithm: &Algorithm| {
+            let what = (load.collective, load.ranks, load.order);
+            proofs::proof(algorithm, what, self.machine.groups()).map(|(proof, _)| proof.extent)
+        };
+        explain::explain(load, &self.machine, &self.forced, decided, links, extent_of)
     }
 
     /// Tells why a call gets its algorithm, once for each of the same kind and length.
