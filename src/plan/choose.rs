@@ -296,6 +296,7 @@ mod tests {
             calibration::{Calibration, Choice},
             cost::Order,
             groups::Groups,
+            layout::Blocks,
         },
         types::{Collective, DType},
     };
@@ -397,6 +398,39 @@ mod tests {
         assert_eq!(of(8), ["doubling", "direct", "direct"]);
         assert_eq!(of(16), ["doubling", "direct", "ring"]);
         assert_eq!(of(64), ["doubling", "direct", "ring"]);
+    }
+
+    /// Who has much more than the others must not send it to each of them.
+    #[test]
+    fn of_given_blocks_the_longest_counts() {
+        let of = |collective, lengths: &[usize]| {
+            let mut at = 0;
+            let blocks = lengths.iter().map(|length| {
+                at += length;
+                at - length..at
+            });
+            let blocks: Vec<_> = blocks.collect();
+            let blocks = Blocks {
+                sides: [vec![0..0; lengths.len()], blocks],
+                by_pair: false,
+            };
+            let load = Load::given(collective, lengths.len(), &blocks, DType::Uint8);
+            let machine = Machine::of_tcp(lengths.len(), &Calibration::DEFAULT);
+            algorithm(&load, &machine, &Forced::default()).unwrap().name
+        };
+        let one_has = |most| [0, 0, 0, most, 0, 0, 0, 0];
+        assert_eq!(of(Collective::AllGatherV, &one_has(16 << 20)), "ring");
+        assert_eq!(of(Collective::ReduceScatterV, &one_has(16 << 20)), "ring");
+        for collective in [Collective::AllGatherV, Collective::ReduceScatterV] {
+            assert_eq!(
+                of(collective, &[2 << 20; 8]),
+                of(collective.plain(), &[2 << 20; 8])
+            );
+        }
+        assert_eq!(
+            of(Collective::AllGatherV, &[0; 8]),
+            of(Collective::AllGather, &[0; 8])
+        );
     }
 
     #[test]
@@ -527,6 +561,7 @@ mod tests {
                         ranks,
                         count,
                         element,
+                        skew: 0,
                         order: Order::Any,
                     };
                     let algorithm = algorithm(&load, &Machine::shared_memory(8), &Forced::default()).unwrap();

@@ -41,6 +41,9 @@ pub(crate) struct Load {
     pub(crate) count: usize,
     /// Bytes of one.
     pub(crate) element: usize,
+    /// Of given blocks of which all ranks know all: how many times the mean the longest has, as a power of two, so that calls whose
+    /// lengths differ a little are alike. Else 0.
+    pub(crate) skew: u8,
     pub(crate) order: Order,
 }
 
@@ -66,7 +69,15 @@ impl Load {
     /// Of blocks that a rank was given.
     pub(crate) fn given(collective: Collective, ranks: usize, blocks: &Blocks, dtype: DType) -> Self {
         // Where all ranks know all blocks, one side of each has them.
-        Load::of_total(collective, ranks, blocks.total(0).max(blocks.total(1)), dtype)
+        let total = blocks.total(0).max(blocks.total(1));
+        let skew = match collective.counts_by_pair() {
+            true => 0,
+            false => skew(blocks.longest(), total, ranks),
+        };
+        Load {
+            skew,
+            ..Load::of_total(collective, ranks, total, dtype)
+        }
     }
 
     /// With so many elements of the whole vector. Where no rank knows them they are taken for a tile's in each block, so
@@ -81,6 +92,7 @@ impl Load {
                 _ => total,
             },
             element: dtype.size(),
+            skew: 0,
             order: Order::Any,
         }
     }
@@ -106,6 +118,13 @@ impl Load {
         let longest = self.count.div_ceil(blocks) as f64 * self.element as f64;
         (longest, self.count.min(blocks) as f64)
     }
+}
+
+/// The power of two that is nearest to how many times the mean of `ranks` blocks the longest has.
+fn skew(longest: usize, total: usize, ranks: usize) -> u8 {
+    // From 4/3 on it is 2, from 8/3 on 4.
+    let times = 3 * longest as u128 * ranks as u128 / (2 * total.max(1)) as u128;
+    times.max(1).ilog2() as u8
 }
 
 /// What an algorithm does in a call.
@@ -160,6 +179,26 @@ impl Counts {
     /// The same, where so many bytes are sent again: by the busiest rank and by all.
     pub(crate) fn sparing(mut self, busiest: f64, all: f64) -> Counts {
         (self.busiest.spared, self.all.spared) = (busiest, all);
+        self
+    }
+
+    /// The same where the longest block has more than the mean, for which the rest is counted. A rank sends its own block to each of
+    /// its peers, or gets what each has for it, and as many of the others' as are left.
+    pub(crate) fn skewed(mut self, load: &Load) -> Counts {
+        if load.skew == 0 || load.ranks == 1 {
+            return self;
+        }
+        let (total, others) = (load.bytes(), load.ranks as f64 - 1.0);
+        let mean = total / load.ranks as f64;
+        let longest = (mean * f64::from(load.skew).exp2()).min(total);
+        let rest = (total - longest) / others;
+        let one_way = self.peers * longest + (others - self.peers) * rest;
+        let busiest = &mut self.busiest;
+        busiest.bytes = busiest.bytes.max(one_way + others * rest);
+        busiest.spared *= longest / mean;
+        if busiest.reduced > 0.0 {
+            busiest.reduced = busiest.reduced.max(one_way);
+        }
         self
     }
 
@@ -442,8 +481,12 @@ impl Machine {
         }
     }
 
-    /// The name of the algorithm that was measured as the best for a call, where the model would choose a worse one.
+    /// The name of the algorithm that was measured as the best for a call, where the model would choose a worse one. With blocks of
+    /// one length: it says nothing of others.
     pub(crate) fn measured(&self, load: &Load) -> Option<&str> {
+        if load.skew > 0 {
+            return None;
+        }
         let (collective, ranks, bytes) = (load.collective, load.ranks, load.bytes() as u64);
         let mut choices = self.choices.iter();
         let choice = choices.find(|choice| choice.concerns(collective, ranks, bytes))?;

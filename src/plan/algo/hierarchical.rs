@@ -409,6 +409,7 @@ mod tests {
                 ranks,
                 count: found.vector as usize,
                 element: 1,
+                skew: 0,
                 order: Order::Any,
             };
             let counts = levels(&load, groups, between).together();

@@ -74,7 +74,7 @@ impl Algorithm {
         if let Some(levels) = self.levels(load, machine.groups()) {
             return (levels.together(), machine.predict_levels(load, &levels));
         }
-        let counts = (self.counts)(load);
+        let counts = (self.counts)(load).skewed(load);
         (counts, machine.predict(load, &counts))
     }
 

@@ -385,6 +385,7 @@ impl Form<'_> {
             ranks,
             count: VECTOR,
             element: 1,
+            skew: 0,
             order: Order::Any,
         };
         let groups = Some(groups).filter(|groups| groups.has_levels());

@@ -20,6 +20,7 @@ fn each(numbers: impl IntoIterator<Item = usize>, check: impl Fn(&str, &Algorith
                     ranks,
                     count: proof.certificate.vector as usize,
                     element: 1,
+                    skew: 0,
                     order: Order::Any,
                 };
                 let what = format!("{}: {}, {ranks} ranks", algorithm.name, named(collective));
