@@ -51,10 +51,14 @@ fn first_column(line: &str) -> Vec<u64> {
 
 /// Runs ranks that share memory with this `CCL_TUNE`; gives what rank 0 logs. Results are checked.
 fn log_tuned(tune: &str, line: &str) -> String {
+    log_of(tune, "info", line)
+}
+
+fn log_of(tune: &str, debug: &str, line: &str) -> String {
     let mut command = ccl_perf(line);
     let output = command
         .env("CCL_TUNE", tune)
-        .env("CCL_DEBUG", "info")
+        .env("CCL_DEBUG", debug)
         .env("CCL_EXPLAIN", "1")
         .output()
         .unwrap();
@@ -76,6 +80,36 @@ fn first_calls_try_algorithms_and_later_ones_go_by_what_rank_0_decides() {
     assert_eq!(explained(&log), 0, "{log}");
     let log = log_tuned("off", "allreduce -n 80 -w 5 -b 4K -e 4K --ranks 3");
     assert_eq!(decided(&log), 0, "{log}");
+}
+
+/// Of several lengths that are tried together each is first called by another algorithm.
+#[test]
+fn a_call_is_said_to_go_by_what_it_goes_by() {
+    let log = log_of(
+        "online",
+        "trace",
+        "allreduce -n 1 -w 1 -b 4K -e 6K -i 256 --ranks 3",
+    );
+    let mut told = 0;
+    for plan in log.split("ccl: plan: allreduce of ").skip(1) {
+        let chosen = plan
+            .split(" -> ")
+            .nth(1)
+            .and_then(|row| row.split_whitespace().next());
+        let calls = plan
+            .lines()
+            .filter(|line| line.contains(" rank 0/3 TRACE call: call #"));
+        let call = calls
+            .map(|line| line.split(" allreduce(").nth(1))
+            .next()
+            .flatten();
+        let goes_by = call.and_then(|call| call.split(" by ").nth(1)?.split(',').next());
+        if goes_by.is_some() {
+            assert_eq!(chosen, goes_by, "{plan}");
+            told += 1;
+        }
+    }
+    assert!(told > 1, "{log}");
 }
 
 #[test]
