@@ -63,8 +63,8 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
 /// The state of a process of this process's pid namespace, as `ps` shows it; where `main`'s thread has ended before others, that of one of
 /// these.
 pub(crate) fn process_state(pid: u32) -> Option<char> {
-    let task = Task::living(pid).or_else(|| Task::main(pid))?;
-    Some(task.state)
+    let living = Task::living(pid).map(|(_, task)| task);
+    Some(living.or_else(|| Task::main(pid))?.state)
 }
 
 /// Whether a process of this process's pid namespace is on its way out: it runs no code any more, though its pidfd may not tell yet.
@@ -73,8 +73,9 @@ pub(crate) fn is_ending(pid: u32) -> bool {
 }
 
 /// A thread of a process that has the process's descriptors and namespaces: `main`'s, as a rule, whose number is the process's own.
+#[cfg(any(feature = "cli", test))]
 pub(crate) fn living_thread(pid: u32) -> u32 {
-    Task::living(pid).map_or(pid, |task| task.id)
+    Task::living(pid).map_or(pid, |(id, _)| id)
 }
 
 /// Whether `main`'s thread of this process has ended: then others go on.
@@ -84,7 +85,6 @@ pub(crate) fn has_main_ended() -> bool {
 
 /// What the kernel says of a thread.
 struct Task {
-    id: u32,
     state: char,
     is_exiting: bool,
 }
@@ -95,15 +95,16 @@ impl Task {
         Self::of(pid, pid)
     }
 
-    /// A thread of process `pid` that has not ended, nor is about to: the first, if it is one.
-    fn living(pid: u32) -> Option<Task> {
+    /// A thread of process `pid` that has not ended, nor is about to, and its number: the first, if it is one.
+    fn living(pid: u32) -> Option<(u32, Task)> {
         let is_living = |task: &Task| !task.is_exiting;
         if let Some(main) = Self::main(pid).filter(is_living) {
-            return Some(main);
+            return Some((pid, main));
         }
         let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
         let ids = threads.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok());
-        ids.filter_map(|id| Self::of(pid, id)).find(is_living)
+        ids.filter_map(|id| Some((id, Self::of(pid, id)?)))
+            .find(|(_, task)| is_living(task))
     }
 
     fn of(pid: u32, id: u32) -> Option<Task> {
@@ -114,11 +115,7 @@ impl Task {
         let state = fields.next()?.chars().next()?;
         let flags = fields.nth(9 - 4).and_then(|flags| flags.parse::<u32>().ok());
         let is_exiting = matches!(state, 'Z' | 'X') || flags.is_some_and(|flags| flags & EXITING != 0);
-        Some(Task {
-            id,
-            state,
-            is_exiting,
-        })
+        Some(Task { state, is_exiting })
     }
 }
 
