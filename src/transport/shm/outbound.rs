@@ -160,7 +160,7 @@ struct SendLane {
     /// When it was reserved, if that is of interest; else 0.
     began: Cell<u64>,
     /// Where the bodies of messages that are in flight lie, and that of a reserved one, if not in their entries.
-    rooms: [Cell<Option<Place>>; DEEP.messages()],
+    rooms: [Spot; DEEP.messages()],
 }
 
 const NOTHING: u32 = u32::MAX;
@@ -176,6 +176,47 @@ enum Place {
     /// In the receiver's open slot, where what is answered lay.
     Answer,
 }
+
+/// What a lane knows of where a body lies, in one word, as a [`Room`] is.
+#[derive(Debug, Default)]
+struct Spot(Cell<u64>);
+
+impl Spot {
+    #[inline]
+    fn get(&self) -> Option<Place> {
+        match self.0.get() {
+            0 => None,
+            Spot::OWN => Some(Place::Own),
+            Spot::OPEN => Some(Place::Open),
+            Spot::ANSWER => Some(Place::Answer),
+            word => Room::of_word(word).map(Place::Pool),
+        }
+    }
+
+    #[inline]
+    fn set(&self, place: Option<Place>) {
+        self.0.set(match place {
+            None => 0,
+            Some(Place::Own) => Spot::OWN,
+            Some(Place::Open) => Spot::OPEN,
+            Some(Place::Answer) => Spot::ANSWER,
+            Some(Place::Pool(room)) => room.word(),
+        });
+    }
+
+    #[inline]
+    fn replace(&self, place: Option<Place>) -> Option<Place> {
+        let before = self.get();
+        self.set(place);
+        before
+    }
+
+    const OWN: u64 = 1;
+    const OPEN: u64 = 2;
+    const ANSWER: u64 = 3;
+}
+
+const _: () = assert!(Spot::ANSWER < Room::LEAST);
 
 impl Outbound {
     /// The same, where the peer's process is known.
@@ -226,6 +267,7 @@ impl Outbound {
 
     /// Room for the lane's next message, if there is some: what was found for it before, unless that is too small. A lane that
     /// finds no pages and has nothing else there has a slot of its own: so no lane waits for another.
+    #[inline]
     fn room(&self, lane: usize, len: usize) -> Result<Option<Place>, Error> {
         let state = &self.lanes[lane];
         let next = &state.rooms[self.depth.place(state.sent.get())];
@@ -237,15 +279,22 @@ impl Outbound {
             None | Some(Place::Open | Place::Answer) => {}
             found => return Ok(found),
         }
-        let take = || self.lease.take(len).map(Place::Pool);
-        let mut room = take();
-        if room.is_none() {
-            self.look(lane)?;
-            let has_own = state.rooms.iter().any(|room| room.get() == Some(Place::Own));
-            room = take().or((!has_own).then_some(Place::Own));
-        }
+        let room = match self.lease.take(len) {
+            Some(room) => Some(Place::Pool(room)),
+            None => self.last_room(lane, len)?,
+        };
         next.set(room);
         Ok(room)
+    }
+
+    /// The same where there was none a moment ago.
+    #[cold]
+    fn last_room(&self, lane: usize, len: usize) -> Result<Option<Place>, Error> {
+        self.look(lane)?;
+        let mut rooms = self.lanes[lane].rooms.iter();
+        let has_own = rooms.any(|room| room.get() == Some(Place::Own));
+        let room = self.lease.take(len).map(Place::Pool);
+        Ok(room.or((!has_own).then_some(Place::Own)))
     }
 
     /// Tells the lease of all messages in its chunks that have not been read, so that it can give these back.
@@ -274,8 +323,7 @@ impl Outbound {
                 }
             }
             // One more was reserved, perhaps.
-            let forget =
-                |at: &Cell<Option<Place>>| at.set(at.get().filter(|at| !matches!(at, Place::Pool(_))));
+            let forget = |at: &Spot| at.set(at.get().filter(|at| !matches!(at, Place::Pool(_))));
             state.rooms.iter().for_each(forget);
         }
     }
@@ -555,7 +603,7 @@ impl Outbound {
         {
             self.tally.add(Long::Copied);
             entry.set_at(match place {
-                Place::Pool(room) => room.at,
+                Place::Pool(room) => room.at(),
                 Place::Own => layout::OWN,
                 Place::Open => layout::OPEN,
                 Place::Answer => layout::ANSWER,
@@ -664,7 +712,7 @@ impl Outbound {
     fn settle(&self, state: &SendLane, released: u32) {
         let mut number = state.released.replace(released);
         while number != released {
-            if let Some(Place::Pool(room)) = state.rooms[self.depth.place(number)].take() {
+            if let Some(Place::Pool(room)) = state.rooms[self.depth.place(number)].replace(None) {
                 self.lease.give(room);
             }
             number = number.wrapping_add(1);

@@ -24,6 +24,7 @@ use crate::{
 use std::{
     cell::RefCell,
     io,
+    num::NonZeroU64,
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
@@ -218,30 +219,70 @@ pub(super) fn body(pool: &Area, at: u32, len: usize) -> Option<Region<'_>> {
 }
 
 /// Where a body lies: pages of the pool.
+///
+/// It is one word, as a struct of several would be written in pieces and read whole: that waits until all stores before it are done, and
+/// those of the last message go to lines that its receiver holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Room {
-    /// In bytes from the pool's beginning.
-    pub(super) at: u32,
-    pages: u8,
-    /// Which of the lease's chunks they are of.
-    place: u8,
-}
+pub(super) struct Room(NonZeroU64);
 
 impl Room {
+    /// Pages from byte `at` of the pool on, which are of the lease's chunk number `place`.
+    #[inline]
+    fn new(at: usize, pages: u8, place: usize) -> Room {
+        let word = at as u64 & u64::from(u32::MAX) | u64::from(pages) << 32 | (place as u64) << 40;
+        // No room is without pages.
+        Room(NonZeroU64::new(word).unwrap_or(NonZeroU64::MIN))
+    }
+
+    /// What [`Room::word`] gave; `None` for what is less than any room's.
+    #[inline]
+    pub(super) fn of_word(word: u64) -> Option<Room> {
+        NonZeroU64::new(word)
+            .filter(|word| word.get() >= Room::LEAST)
+            .map(Room)
+    }
+
+    #[inline]
+    pub(super) fn word(self) -> u64 {
+        self.0.get()
+    }
+
+    /// No word is less.
+    pub(super) const LEAST: u64 = 1 << 32;
+
+    /// In bytes from the pool's beginning.
+    #[inline]
+    pub(super) fn at(self) -> u32 {
+        self.word() as u32
+    }
+
+    #[inline]
+    fn pages(self) -> u8 {
+        (self.word() >> 32) as u8
+    }
+
+    /// Which of the lease's chunks its pages are of.
+    #[inline]
+    fn place(self) -> usize {
+        (self.word() >> 40) as usize
+    }
+
     /// Whether `len` bytes fit as well.
     #[inline]
-    pub(super) fn holds(&self, len: usize) -> bool {
-        len <= usize::from(self.pages) * PAGE
+    pub(super) fn holds(self, len: usize) -> bool {
+        len <= usize::from(self.pages()) * PAGE
     }
 
-    fn chunk(&self) -> usize {
-        self.at as usize / CHUNK
+    #[inline]
+    fn chunk(self) -> usize {
+        self.at() as usize / CHUNK
     }
 
-    fn row(&self) -> Row {
+    #[inline]
+    fn row(self) -> Row {
         Row {
-            first: (self.at as usize % CHUNK / PAGE) as u8,
-            pages: self.pages,
+            first: (self.at() as usize % CHUNK / PAGE) as u8,
+            pages: self.pages(),
         }
     }
 }
@@ -460,11 +501,7 @@ impl Lease {
             let is_last = after == self.round * PAGES;
             self.next.store(if is_last { 0 } else { after as u32 }, Relaxed);
         }
-        Room {
-            at: (chunk * CHUNK + first * PAGE) as u32,
-            pages: row.pages,
-            place: place as u8,
-        }
+        Room::new(chunk * CHUNK + first * PAGE, row.pages, place)
     }
 
     /// One more message has its body there. `false` if there are too many.
@@ -494,13 +531,13 @@ impl Lease {
     /// Where a body of `len` bytes lies.
     #[inline]
     pub(super) fn body(&self, room: Room, len: usize) -> Option<Region<'static>> {
-        body(&self.pool()?.area, room.at, len)
+        body(&self.pool()?.area, room.at(), len)
     }
 
     /// The chunk of a room, if it has not been given back.
     #[inline]
     fn leased(&self, room: Room) -> Option<&Leased> {
-        let leased = &self.chunks[usize::from(room.place)];
+        let leased = &self.chunks[room.place()];
         (leased.chunk() == Some(room.chunk())).then_some(leased)
     }
 
@@ -575,8 +612,8 @@ mod tests {
         for place in 0..LEASED {
             let lease = Lease::default();
             let room = lease.take_of(place, 0, PAGE).unwrap();
-            assert_eq!((room.place, lease.leased(room).is_some()), (0, true));
-            assert!(lease.take_of(1, 0, PAGE).is_some_and(|room| room.place == 1));
+            assert_eq!((room.place(), lease.leased(room).is_some()), (0, true));
+            assert!(lease.take_of(1, 0, PAGE).is_some_and(|room| room.place() == 1));
         }
     }
 }

@@ -29,7 +29,7 @@ fn rooms_stay_or_go_round() {
     let at = |lease: &Lease, len| {
         let room = lease.take(len).unwrap();
         lease.give(room);
-        room.at as usize
+        room.at() as usize
     };
     let first = at(&stays, LONG);
     assert!((0..100).all(|_| at(&stays, LONG) == first));
@@ -45,7 +45,7 @@ fn rooms_stay_or_go_round() {
         );
         // What is in flight is passed over.
         let held = goes.take(LONG).unwrap();
-        assert!((0..2 * fit).all(|_| at(&goes, LONG) != held.at as usize));
+        assert!((0..2 * fit).all(|_| at(&goes, LONG) != held.at() as usize));
     }
 }
 
