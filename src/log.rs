@@ -113,12 +113,23 @@ fn to_stderr(line: &str) {
         true => Duration::ZERO,
         false => PATIENCE,
     };
-    let deadline = Instant::now() + patience;
+    let (deadline, mut rest) = (Instant::now() + patience, line.as_bytes());
     loop {
-        let stuck = quietly(|| stderr.write(line.as_bytes())) == Err(io::Errno::AGAIN);
+        match quietly(|| stderr.write(rest)) {
+            Ok(written @ 1..) if written < rest.len() => {
+                rest = &rest[written..];
+                continue;
+            }
+            Err(io::Errno::INTR) => continue,
+            Err(io::Errno::AGAIN) => {}
+            Ok(_) | Err(_) => {
+                STUCK.store(false, Relaxed);
+                return;
+            }
+        }
         let left = deadline.saturating_duration_since(Instant::now());
-        if !stuck || left.is_zero() {
-            STUCK.store(stuck, Relaxed);
+        if left.is_zero() {
+            STUCK.store(true, Relaxed);
             return;
         }
         let _ = poll::wait(stdio::stderr(), Ready::Write, left);

@@ -20,9 +20,8 @@ fn roles() {
     let Some((_, id, ranks, rank)) = role() else {
         return;
     };
-    let mut config = Config::default();
-    config.timeout = Some(Duration::from_secs(2));
-    let comm = Communicator::init(ranks, &id, rank, &config).unwrap();
+    let comm = Communicator::init(ranks, &id, rank, &Config::default()).unwrap();
+    comm.set_timeout(Duration::from_secs(2));
     let (stream, is_open) = (Stream::new(), Arc::new(AtomicBool::new(false)));
     let until = Arc::clone(&is_open);
     let wait = move |_| {

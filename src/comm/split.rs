@@ -56,6 +56,7 @@ impl Communicator {
     pub(super) fn settings(&self, config: Option<&Config>) -> Result<Config> {
         let mut config = config.cloned().unwrap_or_else(|| Config {
             timeout: Some(self.timeout()).filter(|&timeout| timeout != Config::DEFAULT_TIMEOUT),
+            name: None,
             ..self.config.clone()
         });
         config.gpu = config.gpu.or_else(|| self.config.gpu.clone());

@@ -1,7 +1,7 @@
 //! [`Completion`]: how an operation that goes on by itself ended.
 
 use crate::{
-    record::Mark,
+    record::{End, Mark},
     types::{Cause, DType},
 };
 use std::{
@@ -102,7 +102,7 @@ impl Completion {
         }
         let hook = inner.hook.take();
         if let Some(mark) = self.mark.get() {
-            mark.end(&outcome);
+            mark.end(End::of(&outcome));
         }
         inner.outcome = Some(outcome.clone());
         drop(inner);

@@ -65,7 +65,8 @@ pub(crate) fn candidates(
 
 /// Whether an algorithm is chosen where others are there as well.
 fn suits(algorithm: &Algorithm, load: &Load, machine: &Machine) -> bool {
-    (machine.groups().is_some() || !algorithm.knows_groups()) && algorithm.is_proved_soon(load)
+    (machine.groups().is_some() || !algorithm.knows_groups())
+        && algorithm.is_proved_soon(load, machine.groups())
 }
 
 /// Why reproducible mode has no use for an algorithm, and which it has one for.

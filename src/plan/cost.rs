@@ -120,9 +120,8 @@ impl Load {
     }
 }
 
-/// The power of two that is nearest to how many times the mean of `ranks` blocks the longest has.
+/// How many times the mean of `ranks` blocks the longest has, as a power of two: from 4/3 on it is 2, from 8/3 on 4.
 fn skew(longest: usize, total: usize, ranks: usize) -> u8 {
-    // From 4/3 on it is 2, from 8/3 on 4.
     let times = 3 * longest as u128 * ranks as u128 / (2 * total.max(1)) as u128;
     times.max(1).ilog2() as u8
 }

@@ -203,8 +203,8 @@ impl Mark {
         }
     }
 
-    pub(crate) fn end<T>(&self, outcome: &Result<T, Cause>) {
-        let (recorder, end) = (&self.recorder, End::of(outcome));
+    pub(crate) fn end(&self, end: End) {
+        let recorder = &self.recorder;
         let entry = match self.is_message {
             true => recorder
                 .messages

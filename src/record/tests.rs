@@ -63,8 +63,8 @@ fn ends_are_told() {
     recorder.over(0);
     recorder.end(1, End::DONE);
     let cause = Cause::Aborted { rank: 1 };
-    recorder.mark(2).end::<()>(&Err(cause));
-    recorder.mark(2).end(&Ok(())); // it has ended before
+    recorder.mark(2).end(End::of::<()>(&Err(cause)));
+    recorder.mark(2).end(End::DONE); // it has ended before
     recorder.done(3, 40);
     recorder.end(3 + KEPT as u32, End::DONE); // there is no such call
     let told: Vec<String> = recorder.records().iter().map(Record::to_string).collect();
@@ -98,7 +98,7 @@ proptest! {
             _ => Transfer::Recv { from: peer, tag, count, dtype },
         };
         let recorder = Arc::new(recorder());
-        recorder.message(&transfer).end(&Ok(()));
+        recorder.message(&transfer).end(End::DONE);
         let record = &recorder.records()[0];
         prop_assert_eq!(record.operation, Operation::Transfer(transfer));
         prop_assert_eq!(record.message, Some(0));

@@ -22,7 +22,6 @@ use rustix::{
 use std::{
     convert::Infallible,
     fmt::{self, Write},
-    os::fd::OwnedFd,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
@@ -32,7 +31,7 @@ use std::{
 
 /// Keeps others from a file as long as it is open. In a folder of several hosts or containers another process may have the same
 /// number, and where the file system has no locks nothing tells.
-fn claim(file: &OwnedFd) -> Result<(), Errno> {
+fn claim(file: &ProcessFd) -> Result<(), Errno> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::AGAIN) => Err(Errno::AGAIN),
         _ => Ok(()),
@@ -87,23 +86,24 @@ impl Trace {
         let path = log::path(&pattern, &host, pid);
         let _ = fork::watch(); // what fails here fails again, and is told, when the control thread starts
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let file = ProcessFd::open(|| {
-            let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
-            let file = file.map_err(|e| format!("cannot open {}: {e}", path.display()))?;
-            let begun = claim(&file).and_then(|()| rustix::fs::ftruncate(&file, 0));
-            match begun {
-                Ok(()) => Ok(file),
-                Err(Errno::AGAIN) => Err(format!(
-                    "another process writes to {}: have %h for the host in the name, or a folder for each container",
-                    path.display()
-                )),
-                Err(e) => Err(format!("cannot write {}: {e}", path.display())),
-            }
+        let opened = ProcessFd::open(|| rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR));
+        let begun = opened.and_then(|file| {
+            claim(&file)?;
+            rustix::fs::ftruncate(&file, 0)?;
+            Ok(file)
         });
-        let file = match file {
+        let file = match begun {
             Ok(file) => file,
             Err(e) => {
-                log::complain(&format!("CCL_TRACE_FILE: {e}"));
+                let why = match e {
+                    Errno::AGAIN => "another process writes there; have %h for the host in the name, or a folder for each container"
+                        .to_owned(),
+                    e => e.to_string(),
+                };
+                log::complain(&format!(
+                    "CCL_TRACE_FILE: cannot write to {}: {why}",
+                    path.display()
+                ));
                 return None;
             }
         };

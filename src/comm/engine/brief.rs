@@ -5,6 +5,7 @@ use super::{AtOnce, Engine, Floor, Job, Start, floor::Held, lead::Until};
 use crate::{
     exec::{Brief, Completion, Fault, Message},
     mem::Lender,
+    record::End,
     transport::Wires,
     types::{Error, Result},
 };
@@ -37,7 +38,7 @@ impl Engine {
                 let transfer = messages[at].transfer();
                 let mark = recorder.message(&transfer);
                 let cause = self.fall_by(floor, fault, Some(transfer.into()));
-                mark.end::<()>(&Err(cause.clone()));
+                mark.end(End::of::<()>(&Err(cause.clone())));
                 Err(cause)
             }
         };

@@ -152,6 +152,8 @@ pub(super) struct Turns {
     pub(super) left: AtomicBool,
     /// Threads that wait for the floor or for the end of an operation.
     pub(super) waiting: AtomicU32,
+    /// How often something has ended.
+    pub(super) ended: AtomicU32,
     turn: Mutex<Turn>,
     pub(super) turned: Condvar,
 }

@@ -316,8 +316,12 @@ impl Engine {
             let polled = floor.jobs.poll(&floor.links, lanes);
             let (any, ended) = polled.map_err(|met| self.cause_of(met.0, met.1))?;
             moved |= any;
-            if ended && self.turns().waiting.load(SeqCst) > 0 {
-                self.turns().over();
+            if ended {
+                let turns = self.turns();
+                turns.ended.fetch_add(1, Relaxed);
+                if turns.waiting.load(SeqCst) > 0 {
+                    turns.over();
+                }
             }
         }
         let reached = match until {

@@ -292,6 +292,8 @@ impl Engine {
     ) -> Led {
         let mut scratch = std::mem::take(&mut floor.scratch);
         let work = placed.work(buffers, &mut scratch);
+        let (recorder, seq) = (&self.recorder, placed.call.seq);
+        let mark = recorder.is_traced().then(|| recorder.mark(seq));
         let lead = || {
             let Some(run) = begin(floor, placed, &work)? else {
                 return Ok(());
@@ -313,7 +315,10 @@ impl Engine {
         }
         floor.scratch = scratch;
         let end = led.as_ref().map_or(End::BROKEN, End::of);
-        self.recorder.end(placed.call.seq, end);
+        match mark {
+            Some(mark) => mark.end(end),
+            None => recorder.end(seq, end),
+        }
         led
     }
 
@@ -743,13 +748,17 @@ impl Engine {
 
     /// Why a call goes by the algorithm that it goes by: by `decided`, if that is one.
     pub(super) fn explain(&self, load: &Load, decided: Option<&'static Algorithm>) -> Result<Explanation> {
-        let links = [MAX_MESSAGE, CALL_LANES];
-        // The call needs the proof as well.
+        let extent_of = |algorithm: &Algorithm| Ok(explain::extent(algorithm, load, &self.machine));
+        explain::explain(load, &self.machine, &self.forced, decided, LINKS, extent_of)
+    }
+
+    /// The same of a call that is made, which needs the proof as well.
+    fn explain_call(&self, load: &Load, decided: Option<&'static Algorithm>) -> Result<Explanation> {
         let extent_of = |algorithm: &Algorithm| {
             let what = (load.collective, load.ranks, load.order);
             proofs::proof(algorithm, what, self.machine.groups()).map(|(proof, _)| proof.extent)
         };
-        explain::explain(load, &self.machine, &self.forced, decided, links, extent_of)
+        explain::explain(load, &self.machine, &self.forced, decided, LINKS, extent_of)
     }
 
     /// Tells why a call gets its algorithm, once for each of the same kind and length.
@@ -763,7 +772,7 @@ impl Engine {
         if explained.len() >= MOST_EXPLAINED || !explained.insert(*load) {
             return;
         }
-        if let Ok(explanation) = self.explain(load, decided) {
+        if let Ok(explanation) = self.explain_call(load, decided) {
             let (name, bytes, ranks) = (load.collective.name(), load.bytes(), load.ranks);
             let (comm, cores) = (self.membership.name(), self.machine.cores());
             log::explain(&format!(
@@ -775,7 +784,7 @@ impl Engine {
 
     /// What made [`Engine::choose`] choose, for whoever reads the log.
     fn why(&self, load: &Load) -> String {
-        self.explain(load, None).map_or_else(
+        self.explain_call(load, None).map_or_else(
             |error| error.to_string(),
             |explanation| {
                 let predicted = explanation.candidates[explanation.chosen].predicted;
@@ -796,6 +805,8 @@ impl Engine {
     }
 }
 
+/// The longest message and the lanes of a call.
+const LINKS: [usize; 2] = [MAX_MESSAGE, CALL_LANES];
 /// Calls that are explained at most.
 const MOST_EXPLAINED: usize = 4096;
 /// Records that the log is told when something went wrong.

@@ -18,7 +18,7 @@ use crate::{
     types::{Collective, DType, Error, Op, Reducing, Result},
 };
 use std::{
-    sync::{Arc, MutexGuard},
+    sync::{Arc, MutexGuard, atomic::Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
@@ -143,12 +143,16 @@ impl Engine {
     /// streams may be what the caller is to do next.
     fn await_decision(&self, completion: &Completion) -> Result<()> {
         self.nudge();
-        let (began, limit) = (Instant::now(), self.timeout());
+        let ended = || self.turns().ended.load(Relaxed);
+        let (mut since, mut before, limit) = (Instant::now(), ended(), self.timeout());
         while !completion.is_over() {
-            if began.elapsed() >= limit {
+            if ended() != before {
+                (since, before) = (Instant::now(), ended());
+            }
+            if since.elapsed() >= limit {
                 return Err(Error::usage(format!(
-                    "CCL_TUNE=online: what rank 0 has decided did not come in {limit:.1?}, as calls before it wait in their streams: such \
-                     programs need another CCL_TUNE"
+                    "CCL_TUNE=online: what rank 0 has decided did not come, and no call before it ended in {limit:.1?}: programs whose \
+                     streams wait for their callers need another CCL_TUNE"
                 )));
             }
             thread::sleep(LOOK);

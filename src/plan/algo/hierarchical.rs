@@ -106,7 +106,7 @@ fn line(ranks: usize) -> &'static Algorithm {
 }
 
 /// The number of ranks of each group, if the collective is done in rails.
-fn rails(collective: Collective, groups: &Groups) -> Option<usize> {
+pub(super) fn rails(collective: Collective, groups: &Groups) -> Option<usize> {
     let size = groups.even().filter(|&size| size > 1 && groups.count() > 1);
     size.filter(|_| collective == Collective::AllReduce)
 }

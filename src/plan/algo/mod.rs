@@ -86,12 +86,13 @@ impl Algorithm {
     }
 
     /// Whether the proof for a call is short: it is made by each process. Where all ranks' schedules differ and cut the vector into
-    /// as many parts as there are ranks it takes n² steps, or, of hierarchies, as much memory.
-    pub(crate) fn is_proved_soon(&self, load: &Load) -> bool {
+    /// as many parts as there are ranks it takes n² steps, or, of hierarchies in rails, as much memory.
+    pub(crate) fn is_proved_soon(&self, load: &Load, groups: Option<&Groups>) -> bool {
+        let in_rails = || groups.is_none_or(|groups| hierarchical::rails(load.collective, groups).is_some());
         let is = |other: &Algorithm| self.name == other.name;
         let most = if is(&halving::HALVING) || is(&hierarchical::HIERARCHICAL_RING) {
             EXACT
-        } else if is(&hierarchical::HIERARCHICAL) && load.collective == Collective::AllReduce {
+        } else if is(&hierarchical::HIERARCHICAL) && load.collective == Collective::AllReduce && in_rails() {
             MOST_HIERARCHICAL
         } else {
             usize::MAX
@@ -127,7 +128,7 @@ impl Algorithm {
 /// Ranks of a ring that does not go by their numbers. Its proof takes n² steps: 0.8 s of 512 ranks, 4.5 of 1,024, 20 of 2,048.
 const MOST_IN_LINE: usize = 1024;
 
-/// Ranks of a hierarchical all-reduce. In rails its proof keeps n² grains of 40 bytes: it takes 1.1 s and 60 MB of 1,024 ranks, 4 s and 250 MB of
+/// Ranks of a hierarchical all-reduce in rails. Its proof keeps n² grains of 40 bytes: it takes 1.1 s and 60 MB of 1,024 ranks, 4 s and 250 MB of
 /// 2,048, and would take 2.7 GB of 8,192, in each process of a host at once.
 const MOST_HIERARCHICAL: usize = 2048;
 
