@@ -62,7 +62,6 @@ use crate::{
         share::{Allowance, Crowd, share},
     },
     transport::{
-        CALL_LANES, MAX_MESSAGE,
         links::{Attach, Choice, Links},
         plugin::{self, Wire},
         shm,
@@ -512,7 +511,7 @@ pub fn explain(
         &machine,
         &config.forced()?,
         None,
-        [MAX_MESSAGE, CALL_LANES],
+        engine::LINKS,
         |algorithm| Ok(explain::extent(algorithm, &load, &machine)),
     )
 }

@@ -806,7 +806,7 @@ impl Engine {
 }
 
 /// The longest message and the lanes of a call.
-const LINKS: [usize; 2] = [MAX_MESSAGE, CALL_LANES];
+pub(super) const LINKS: [usize; 2] = [MAX_MESSAGE, CALL_LANES];
 /// Calls that are explained at most.
 const MOST_EXPLAINED: usize = 4096;
 /// Records that the log is told when something went wrong.

@@ -88,11 +88,11 @@ impl Algorithm {
     /// Whether the proof for a call is short: it is made by each process. Where all ranks' schedules differ and cut the vector into
     /// as many parts as there are ranks it takes n² steps, or, of hierarchies in rails, as much memory.
     pub(crate) fn is_proved_soon(&self, load: &Load, groups: Option<&Groups>) -> bool {
-        let in_rails = || groups.is_none_or(|groups| hierarchical::rails(load.collective, groups).is_some());
+        let in_rails = || groups.is_some_and(|groups| hierarchical::rails(load.collective, groups).is_some());
         let is = |other: &Algorithm| self.name == other.name;
         let most = if is(&halving::HALVING) || is(&hierarchical::HIERARCHICAL_RING) {
             EXACT
-        } else if is(&hierarchical::HIERARCHICAL) && load.collective == Collective::AllReduce && in_rails() {
+        } else if is(&hierarchical::HIERARCHICAL) && in_rails() {
             MOST_HIERARCHICAL
         } else {
             usize::MAX

@@ -189,7 +189,7 @@ impl Spot {
             Spot::OWN => Some(Place::Own),
             Spot::OPEN => Some(Place::Open),
             Spot::ANSWER => Some(Place::Answer),
-            word => Room::of_word(word).map(Place::Pool),
+            word => Some(Place::Pool(Room::of_word(word))),
         }
     }
 

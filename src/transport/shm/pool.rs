@@ -24,7 +24,6 @@ use crate::{
 use std::{
     cell::RefCell,
     io,
-    num::NonZeroU64,
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
@@ -223,48 +222,44 @@ pub(super) fn body(pool: &Area, at: u32, len: usize) -> Option<Region<'_>> {
 /// It is one word, as a struct of several would be written in pieces and read whole: that waits until all stores before it are done, and
 /// those of the last message go to lines that its receiver holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Room(NonZeroU64);
+pub(super) struct Room(u64);
 
 impl Room {
     /// Pages from byte `at` of the pool on, which are of the lease's chunk number `place`.
     #[inline]
     fn new(at: usize, pages: u8, place: usize) -> Room {
-        let word = at as u64 & u64::from(u32::MAX) | u64::from(pages) << 32 | (place as u64) << 40;
-        // No room is without pages.
-        Room(NonZeroU64::new(word).unwrap_or(NonZeroU64::MIN))
+        Room(at as u64 & u64::from(u32::MAX) | u64::from(pages) << 32 | (place as u64) << 40)
     }
 
-    /// What [`Room::word`] gave; `None` for what is less than any room's.
+    /// What [`Room::word`] gave.
     #[inline]
-    pub(super) fn of_word(word: u64) -> Option<Room> {
-        NonZeroU64::new(word)
-            .filter(|word| word.get() >= Room::LEAST)
-            .map(Room)
+    pub(super) fn of_word(word: u64) -> Room {
+        Room(word)
     }
 
     #[inline]
     pub(super) fn word(self) -> u64 {
-        self.0.get()
+        self.0
     }
 
-    /// No word is less.
+    /// No word is less: no room is without pages.
     pub(super) const LEAST: u64 = 1 << 32;
 
     /// In bytes from the pool's beginning.
     #[inline]
     pub(super) fn at(self) -> u32 {
-        self.word() as u32
+        self.0 as u32
     }
 
     #[inline]
     fn pages(self) -> u8 {
-        (self.word() >> 32) as u8
+        (self.0 >> 32) as u8
     }
 
     /// Which of the lease's chunks its pages are of.
     #[inline]
     fn place(self) -> usize {
-        (self.word() >> 40) as usize
+        (self.0 >> 40) as usize
     }
 
     /// Whether `len` bytes fit as well.
