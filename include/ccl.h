@@ -477,6 +477,18 @@ cclResult_t cclCommCount(cclComm_t comm, int *count);
 cclResult_t cclCommUserRank(cclComm_t comm, int *rank);
 
 /**
+ * Tells the number of the CUDA device that the rank works with: that whose context was the current one of the thread that made the
+ * communicator, or that of cclCommInitAll; of one that was made of another one, that one's. Never waits for a running call.
+ *
+ * @return cclInvalidUsage where there was none. Host memory needs none, and buffers of any device may be used.
+ *
+ * # Safety
+ * `device` is NULL, which is an invalid argument, or may be written.
+ */
+cclResult_t cclCommCuDevice(cclComm_t comm,
+                            int *device);
+
+/**
  * Changes how long operations may wait for other ranks, from now on, those under way included: at least 1 millisecond. The same
  * on all ranks.
  */
@@ -521,10 +533,11 @@ cclResult_t cclCommDup(cclComm_t comm, cclComm_t *newcomm, struct cclConfig_t *c
  * it on a thread of its own, or one thread calls it for all in a group. After an error all of `comms` are NULL, unless
  * it was about `ndev`.
  *
- * @param devlist NULL: the ranks' buffers are host memory. Devices are not supported yet.
+ * @param devlist The CUDA device of each rank, of which several may have one. NULL: all have the caller's current one, if there is
+ * one. Buffers may be host memory either way.
  *
  * # Safety
- * `comms` is NULL, which is an invalid argument, or `ndev` handles may be written there.
+ * `comms` is NULL, which is an invalid argument, or `ndev` handles may be written there. `devlist` is NULL or holds that many numbers.
  */
 cclResult_t cclCommInitAll(cclComm_t *comms,
                            int ndev,

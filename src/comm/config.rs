@@ -128,6 +128,29 @@ impl Config {
         }
     }
 
+    /// Fills in the context that is this thread's current one, where none is given.
+    pub(super) fn here(&mut self) {
+        #[cfg(feature = "cuda")]
+        {
+            self.context = self.context.or_else(context_here);
+        }
+    }
+
+    /// The number of the device of its context, if it has one.
+    #[cfg(feature = "cuda")]
+    pub(super) fn device(&self) -> Option<i32> {
+        let driver = Driver::in_use()?.ok()?;
+        let device = driver.device_of(self.context?);
+        device
+            .inspect_err(|why| debug!("init: the number of the device is not known: {why}"))
+            .ok()
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    pub(super) fn device(&self) -> Option<i32> {
+        None
+    }
+
     /// Checks the settings, fills in what the environment says, and returns the deadlines.
     pub(super) fn check(&mut self) -> Result<Deadlines> {
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());

@@ -1,6 +1,8 @@
 //! Communicators that one process makes side by side: [`Communicator::init_all`], and what groups of the C ABI make.
 
 use super::{Communicator, Config};
+#[cfg(feature = "cuda")]
+use crate::cuda::devices;
 use crate::{
     bootstrap::UniqueId,
     sys::thread::stack,
@@ -22,13 +24,34 @@ impl Communicator {
     /// [`Error::Invalid`] for a number of ranks that cannot be; otherwise as [`Communicator::init`]. Then there is none.
     pub fn init_all(ranks: usize) -> Result<Vec<Communicator>> {
         check_ranks(ranks)?;
-        let (id, config) = (UniqueId::local()?, Config::of_this_thread());
-        let join = |rank| {
-            let (id, config) = (&id, &config);
-            move || Communicator::init(ranks, id, rank, config)
-        };
-        together(slice::from_ref(&id), (0..ranks).map(join))
+        let config = Config::of_this_thread();
+        all_with(ranks, |_| Ok(config.clone()))
     }
+
+    /// The same, where rank k works with the CUDA device number `devices[k]`; several may work with one.
+    ///
+    /// # Errors
+    /// As [`Communicator::init_all`]; [`Error::Invalid`] for a device that is not there; [`Error::Usage`] where none is;
+    /// [`Error::Cuda`].
+    #[cfg(feature = "cuda")]
+    pub fn init_all_on(devices: &[i32]) -> Result<Vec<Communicator>> {
+        check_ranks(devices.len())?;
+        devices::check(devices)?;
+        all_with(devices.len(), |rank| {
+            devices::make_current(devices[rank])?;
+            Ok(Config::of_this_thread())
+        })
+    }
+}
+
+/// Makes a communicator of so many ranks with the settings that `config` says of each on a thread of its own.
+fn all_with(ranks: usize, config: impl Fn(usize) -> Result<Config> + Sync) -> Result<Vec<Communicator>> {
+    let id = UniqueId::local()?;
+    let join = |rank| {
+        let (id, config) = (&id, &config);
+        move || Communicator::init(ranks, id, rank, &config(rank)?)
+    };
+    together(slice::from_ref(&id), (0..ranks).map(join))
 }
 
 /// Does each of `makings`, which may wait for one another, on a thread of its own; returns what they made, in their order. If

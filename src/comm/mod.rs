@@ -100,6 +100,7 @@ pub struct Communicator {
     /// What the ranks' bytes travel over as far as init can tell, and why.
     transport: (&'static str, &'static str),
     config: Config,
+    device: Option<i32>,
     /// How many splits there were, how often it was shrunk to the same ranks, and how often it was grown.
     splits: Mutex<u64>,
     shrinks: Mutex<BTreeMap<Vec<usize>, u64>>,
@@ -164,6 +165,7 @@ impl Communicator {
         let began = Instant::now();
         let mut config = config.clone();
         let deadlines = config.check()?;
+        config.here();
         let (choice, tcp) = (config.choice(), config.tcp()?);
         let (attach, direct) = (config.attach()?, config.direct()?);
         // Processes copy each other's messages, which is what is to be measured.
@@ -286,6 +288,7 @@ impl Communicator {
         #[cfg_attr(not(feature = "cuda"), allow(unused_mut, reason = "it gets windows"))]
         let mut comm = Communicator {
             transport,
+            device: config.device(),
             config,
             splits: Mutex::new(0),
             shrinks: Mutex::default(),
@@ -327,6 +330,12 @@ impl Communicator {
     #[cfg(all(test, feature = "cli"))]
     pub(crate) fn short_calls(&self) -> Result<u64> {
         self.engine.short_calls()
+    }
+
+    /// The number of the CUDA device that the rank works with: that of the context that was the current one of the thread that made
+    /// the communicator, or that it was made with. `None`: there was none, and host memory needs none. Buffers of any device may be used.
+    pub fn device(&self) -> Option<i32> {
+        self.device
     }
 
     /// What the bytes travel over: `"shm"`, `"tcp"`, or `"shm+tcp"` where some ranks share memory and others cannot; with a

@@ -147,7 +147,6 @@ impl Driver {
     ///
     /// # Errors
     /// Why there is none, or why it does not work, in a line.
-    #[cfg(feature = "cli")]
     pub(super) fn load() -> Result<&'static Driver, String> {
         // SAFETY: what its initialisers do is the wish of whoever installed it.
         let library = unsafe { Library::new(symbols::file()) };

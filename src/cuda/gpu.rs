@@ -3,6 +3,7 @@
 use super::{
     Stream,
     allocation::Allocation,
+    devices::{self, counted},
     driver::{Context, Driver},
     queues,
     symbols::RawGraph,
@@ -10,7 +11,7 @@ use super::{
 use crate::types::{Error, Result};
 use std::{
     ffi::{CString, c_int},
-    mem, ptr,
+    ptr,
 };
 
 /// A device of this process, and a stream of it that waits for no other.
@@ -42,28 +43,13 @@ pub(crate) fn address(number: usize) -> Result<CString> {
 /// # Errors
 /// [`Error::Usage`] where there is none; [`Error::Cuda`].
 pub(crate) fn make_current(number: usize) -> Result<()> {
-    let (driver, count) = counted().map_err(Error::usage)?;
-    let context = driver.primary(nth(number, count))?;
-    driver.enter(context).map(mem::forget)
+    let (_, count) = counted().map_err(Error::usage)?;
+    devices::make_current(nth(number, count))
 }
 
 /// The number of a device, counted around their number, which is 1 or more.
 fn nth(number: usize, count: i32) -> i32 {
     (number % count as usize) as i32
-}
-
-/// The driver, and the number of its devices.
-fn counted() -> Result<(&'static Driver, i32), String> {
-    let driver = Driver::load()?;
-    let mut count = 0;
-    // SAFETY: it writes the number.
-    let result = unsafe { (driver.symbols.device_count)(&raw mut count) };
-    let counted = driver.checked("cuDeviceGetCount", result);
-    counted.map_err(|e| format!("the CUDA driver does not work: {e}"))?;
-    match count {
-        ..1 => Err("there is a CUDA driver, but no GPU".to_owned()),
-        count => Ok((driver, count)),
-    }
 }
 
 impl Gpu {

@@ -4,6 +4,7 @@
 
 pub(crate) mod allocation;
 mod by_context;
+pub(crate) mod devices;
 pub(crate) mod driver;
 pub(crate) mod events;
 pub(crate) mod flags;

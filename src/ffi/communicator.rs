@@ -251,6 +251,24 @@ pub unsafe extern "C" fn cclCommUserRank(comm: cclComm_t, rank: *mut c_int) -> c
     on(comm, |comm| unsafe { put("rank", rank, number(comm.rank())?) })
 }
 
+/// Tells the number of the CUDA device that the rank works with: that whose context was the current one of the thread that made the
+/// communicator, or that of cclCommInitAll; of one that was made of another one, that one's. Never waits for a running call.
+///
+/// @return cclInvalidUsage where there was none. Host memory needs none, and buffers of any device may be used.
+///
+/// # Safety
+/// `device` is NULL, which is an invalid argument, or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cclCommCuDevice(comm: cclComm_t, device: *mut c_int) -> cclResult_t {
+    on(comm, |comm| {
+        let number = comm.device().ok_or_else(|| {
+            Error::usage("the communicator has no CUDA device: none was current when it was made")
+        })?;
+        // SAFETY: the caller's promise.
+        unsafe { put("device", device, number) }
+    })
+}
+
 /// Changes how long operations may wait for other ranks, from now on, those under way included: at least 1 millisecond. The same
 /// on all ranks.
 #[unsafe(no_mangle)]

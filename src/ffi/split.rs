@@ -110,10 +110,11 @@ where
 /// it on a thread of its own, or one thread calls it for all in a group. After an error all of `comms` are NULL, unless
 /// it was about `ndev`.
 ///
-/// @param devlist NULL: the ranks' buffers are host memory. Devices are not supported yet.
+/// @param devlist The CUDA device of each rank, of which several may have one. NULL: all have the caller's current one, if there is
+/// one. Buffers may be host memory either way.
 ///
 /// # Safety
-/// `comms` is NULL, which is an invalid argument, or `ndev` handles may be written there.
+/// `comms` is NULL, which is an invalid argument, or `ndev` handles may be written there. `devlist` is NULL or holds that many numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cclCommInitAll(
     comms: *mut cclComm_t,
@@ -127,12 +128,14 @@ pub unsafe extern "C" fn cclCommInitAll(
             // SAFETY: the caller's promise; NULL is refused at the first.
             unsafe { put("comms", comms.wrapping_add(rank), ptr::null_mut())? };
         }
-        if !devlist.is_null() {
-            return Err(Error::usage(
-                "devices are not supported yet: pass NULL for devlist, which means host memory",
-            ));
-        }
-        let made = Communicator::init_all(ranks)?;
+        let made = match devlist.is_null() {
+            true => Communicator::init_all(ranks)?,
+            false => {
+                // SAFETY: the caller's promise about `devlist`.
+                let at = |rank| unsafe { devlist.add(rank).read_unaligned() };
+                init_all_on(&(0..ranks).map(at).collect::<Vec<c_int>>())?
+            }
+        };
         let mut handles = Vec::with_capacity(ranks);
         for communicator in made {
             match handle(communicator) {
@@ -150,6 +153,18 @@ pub unsafe extern "C" fn cclCommInitAll(
         }
         Ok(())
     })
+}
+
+#[cfg(feature = "cuda")]
+fn init_all_on(devices: &[c_int]) -> Result<Vec<Communicator>> {
+    Communicator::init_all_on(devices)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn init_all_on(_: &[c_int]) -> Result<Vec<Communicator>> {
+    Err(Error::usage(
+        "this library was built without CUDA: pass NULL for devlist",
+    ))
 }
 
 /// A new handle.

@@ -280,6 +280,69 @@ static void special(cclUniqueId id, int ranks, int me) {
     leave(&k);
 }
 
+/* Makes all ranks, which have these devices, in one thread. */
+static void by_devices(cclUniqueId unused, int ranks, int me) {
+    enum { COUNT = 1000 };
+    static const int DEVICES[RANKS] = {1, 0, 1};
+    cclComm_t comms[RANKS] = {NULL}, copy;
+    int32_t host[COUNT], *data[RANKS];
+    CUstream streams[RANKS];
+    CUcontext context;
+    int device;
+    (void)unused, (void)ranks, (void)me;
+    REFUSED(cclInvalidArgument, "no CUDA device 2 for rank 1", cclCommInitAll(comms, RANKS, (int[RANKS]){1, 2, 0}));
+    REFUSED(cclInvalidArgument, "no CUDA device -1 for rank 0", cclCommInitAll(comms, RANKS, (int[RANKS]){-1, 2, 0}));
+    CHECK(comms[0] == NULL && comms[RANKS - 1] == NULL);
+    OK(cclCommInitAll(comms, RANKS, DEVICES));
+    CU(cuCtxGetCurrent(&context));
+    CHECK(context == NULL);
+    for (int r = 0; r < RANKS; r++) {
+        CU(cuDevicePrimaryCtxRetain(&context, DEVICES[r]));
+        CU(cuCtxPushCurrent_v2(context));
+        CU(cuStreamCreate(&streams[r], 1));
+        for (size_t i = 0; i < COUNT; i++) {
+            host[i] = of(r, i);
+        }
+        data[r] = copy_of(host, COUNT);
+        CU(cuCtxPopCurrent_v2(&context));
+        OK(cclCommCuDevice(comms[r], &device));
+        CHECK(device == DEVICES[r]);
+    }
+    OK(cclGroupStart());
+    for (int r = 0; r < RANKS; r++) {
+        OK(cclAllReduce(data[r], data[r], COUNT, TYPE, cclSum, comms[r], streams[r]));
+    }
+    OK(cclGroupEnd());
+    for (int r = 0; r < RANKS; r++) {
+        CU(cuDevicePrimaryCtxRetain(&context, DEVICES[r]));
+        CU(cuCtxPushCurrent_v2(context));
+        CU(cuStreamSynchronize(streams[r]));
+        CU(cuMemcpyDtoH_v2(host, (CUdeviceptr)data[r], sizeof host));
+        CU(cuCtxPopCurrent_v2(&context));
+        for (size_t i = 0; i < COUNT; i++) {
+            CHECK(host[i] == sum(RANKS, i));
+        }
+    }
+    /* What is made of one has its device, whichever is the thread's. */
+    CU(cuDevicePrimaryCtxRetain(&context, 0));
+    CU(cuCtxPushCurrent_v2(context));
+    OK(cclCommInitAll(&copy, 1, NULL));
+    OK(cclCommCuDevice(copy, &device));
+    CHECK(device == 0);
+    OK(cclCommDestroy(copy));
+    CU(cuCtxPopCurrent_v2(&context));
+    OK(cclCommInitAll(&copy, 1, &DEVICES[0]));
+    cclComm_t made;
+    OK(cclCommDup(copy, &made, NULL));
+    OK(cclCommCuDevice(made, &device));
+    CHECK(device == 1);
+    OK(cclCommDestroy(made));
+    OK(cclCommDestroy(copy));
+    for (int r = 0; r < RANKS; r++) {
+        OK(cclCommDestroy(comms[r]));
+    }
+}
+
 static cclUniqueId id, other;
 
 static void types_of_rank(cclUniqueId id, int ranks, int me) { types(id, other, ranks, me); }
@@ -295,6 +358,9 @@ int main(int words, char **all) {
     direct = is_direct();
     OK(cclGetUniqueId(&other));
     if (words == 1 && direct && run_ranks(RANKS, types_of_rank) > 0) {
+        return 1;
+    }
+    if (words == 1 && run_ranks(1, by_devices) > 0) {
         return 1;
     }
     if (words == 1 && run_ranks(RANKS, work) + run_ranks(RANKS, special) > 0) {

@@ -52,6 +52,7 @@ int main(void) {
     enter(0);
     REFUSED(cclInvalidUsage, "GPU 0000:3b:00.0", cclCommInitRank(&comm, 1, id(), 0));
     REFUSED(cclInvalidUsage, "GPU 0000:3b:00.0", cclCommInitAll(&comm, 1, NULL));
+    REFUSED(cclInvalidUsage, "GPU 0000:3c:00.0", cclCommInitAll(&comm, 1, (int[]){1}));
     fakeFail("cuDeviceGetPCIBusId", CUDA_ERROR_INVALID_DEVICE);
     REFUSED(cclInvalidUsage, "GPU none", cclCommInitRank(&comm, 1, id(), 0));
     fakeFail("", 0);
