@@ -75,6 +75,12 @@ impl Area {
         let _ = unsafe { mm::madvise(part.as_ptr().cast(), len, Advice::LinuxPopulateWrite) };
     }
 
+    /// Has children made by `fork` not have it, as it is from the beginning, unless another library has said otherwise since.
+    pub(crate) fn keep_from_children(&self) {
+        // SAFETY: the mapping is this one's; advice does not change its contents.
+        let _ = unsafe { mm::madvise(self.base, self.len, Advice::LinuxDontFork) };
+    }
+
     fn map(fd: impl AsFd, len: usize, access: ProtFlags) -> io::Result<Area> {
         let map = || -> io::Result<*mut c_void> {
             let place = Place::of(len)?;

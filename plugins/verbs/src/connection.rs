@@ -64,6 +64,8 @@ const INIT: (u32, i32) = (1, 57);
 const TO_RECEIVE: (u32, i32) = (2, 1_216_897);
 const TO_SEND: (u32, i32) = (3, 77_313);
 const TO_ERROR: (u32, i32) = (6, 1);
+/// Of such a mask: the way to the other side is set, by an address of the port.
+const USES_ADDRESS: i32 = 1 << 7;
 
 /// What the bytes of an end say of its port: whether it is InfiniBand, and its address.
 pub(crate) fn address(bytes: &[u8]) -> Option<(bool, [u8; 16])> {
@@ -200,6 +202,9 @@ impl Connection {
 
     /// Joins the end that said `bytes`.
     pub(crate) fn join(&self, bytes: &[u8]) -> Result<(), String> {
+        if let Some(why) = self.failed.get() {
+            return Err(why.clone()); // its card has gone meanwhile
+        }
         let (device, settings) = (self.device()?, &self.context().settings);
         let Some(bytes) = bytes
             .first_chunk::<BYTES>()
@@ -275,10 +280,11 @@ impl Connection {
             0 => Ok(()),
             status => {
                 let why = io::Error::from_raw_os_error(status);
-                Err(format!(
-                    "{device}: ibv_modify_qp to {name}: {why} (address {} of the port)",
-                    device.gid_index
-                ))
+                let by = match mask & USES_ADDRESS {
+                    0 => String::new(),
+                    _ => format!(" (address {} of the port)", device.gid_index),
+                };
+                Err(format!("{device}: ibv_modify_qp to {name}: {why}{by}"))
             }
         }
     }

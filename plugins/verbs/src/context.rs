@@ -103,8 +103,14 @@ impl Context {
             let (missing, choice) = (missing.join(", "), &context.settings.choice);
             context.log(1, &format!("CCL_IB_HCA={choice}: there is no {missing}"));
         }
+        // Who names devices whole wants them; of a beginning that many have some may be down.
+        let level = if context.settings.choice.names_devices() {
+            1
+        } else {
+            2
+        };
         for why in others {
-            context.log(2, &format!("not used: {why}"));
+            context.log(level, &format!("not used: {why}"));
         }
         let far = |device: &Device| format!("{device} ({})", near.far(&device.name, device.numa_node));
         let order: Vec<String> = context.devices.iter().map(far).collect();

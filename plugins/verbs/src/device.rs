@@ -182,6 +182,12 @@ impl Device {
             let text = sysfs(name, &format!("ports/{port}/state")).unwrap_or_else(|| state.state.to_string());
             return Err(format!("the port is not active but {text:?}"));
         }
+        if settings.pkey_index >= state.pkeys.max(1) {
+            return Err(format!(
+                "CCL_IB_PKEY={}: the port has {} partition keys, from place 0 on",
+                settings.pkey_index, state.pkeys
+            ));
+        }
         device.infiniband = state.link_layer == INFINIBAND;
         device.needs_global = !device.infiniband || state.flags & NEEDS_GLOBAL != 0;
         device.lid = state.lid;

@@ -112,6 +112,11 @@ impl Choice {
         !self.exclude && !self.names.is_empty()
     }
 
+    /// Whether each of a list is one device or port, and not the beginning of some.
+    pub(crate) fn names_devices(&self) -> bool {
+        self.is_list() && (self.whole || self.names.iter().all(|(_, port)| port.is_some()))
+    }
+
     pub(crate) fn takes(&self, name: &str, port: u8) -> bool {
         let fits = |one: &One| self.fits(one, name, port);
         self.names.is_empty() || self.names.iter().any(fits) != self.exclude
@@ -218,14 +223,16 @@ mod tests {
             ("mlx5_1".to_owned(), 1),
         ];
         for (said, is_list, missing) in [
-            ("", false, ""),
-            ("mlx5", true, ""),
-            ("=mlx5,mlx5_1:1", true, "mlx5"),
-            ("mlx5_0:3,mlx5_1,irdma", true, "mlx5_0:3 irdma"),
-            ("^mlx5_9", false, ""),
+            ("", [false, false], ""),
+            ("mlx5", [true, false], ""),
+            ("mlx5_0:1,mlx5_1:1", [true, true], ""),
+            ("=mlx5,mlx5_1:1", [true, true], "mlx5"),
+            ("mlx5_0:3,mlx5_1,irdma", [true, false], "mlx5_0:3 irdma"),
+            ("^mlx5_9", [false, false], ""),
+            ("^=mlx5_9", [false, false], ""),
         ] {
             let choice = Choice::parse(said).unwrap();
-            assert_eq!(choice.is_list(), is_list, "{said}");
+            assert_eq!([choice.is_list(), choice.names_devices()], is_list, "{said}");
             assert_eq!(choice.missing(&ports).join(" "), missing, "{said}");
         }
     }

@@ -101,7 +101,10 @@ impl Outbound {
         if self.is_joined() {
             return Err(broken(self.peer, "it answered twice".to_owned()));
         }
-        self.ends.join(rank, bytes)?;
+        // One that has broken meanwhile is told of by whoever waits.
+        if !self.ends.are_broken() {
+            self.ends.join(rank, bytes)?;
+        }
         self.targets.get_or_init(|| rings);
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::{
 };
 use smallvec::SmallVec;
 use std::{
-    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
+    alloc::{Layout, alloc_zeroed, dealloc},
     cell::Cell,
     ffi::{CStr, CString, c_char, c_int},
     fmt,
@@ -363,7 +363,7 @@ enum Mapped {
     /// It is this one's alone.
     Here(Layout),
     /// An allocation of a caller's. Though it be given back, nothing else comes to lie at its addresses.
-    There(#[expect(dead_code, reason = "it is kept")] Arc<Area>),
+    There(Arc<Area>),
 }
 
 // SAFETY: as for `Wire`; the bytes are reached through regions only.
@@ -379,7 +379,7 @@ impl Memory {
         // SAFETY: it is not of no bytes.
         let base = unsafe { alloc_zeroed(layout) };
         if base.is_null() {
-            handle_alloc_error(layout);
+            return Err(format!("there are no {len} bytes of memory for rings"));
         }
         Memory::register(wire, devices.iter().copied(), (base, len), Mapped::Here(layout))
     }
@@ -462,9 +462,11 @@ impl Drop for Memory {
             // SAFETY: it was registered; the ends that use it are gone, or done with it.
             unsafe { (self.wire.plugin.functions().deregister)(self.wire.raw, *raw) };
         }
-        if let Mapped::Here(layout) = self.mapped {
+        match &self.mapped {
             // SAFETY: it was allocated so; no device uses it any more, and no region, which would borrow this.
-            unsafe { dealloc(self.base, layout) };
+            Mapped::Here(layout) => unsafe { dealloc(self.base, *layout) },
+            // Libraries that had kept it from children themselves give it to them now.
+            Mapped::There(area) => area.keep_from_children(),
         }
     }
 }
