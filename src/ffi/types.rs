@@ -121,7 +121,7 @@ pub struct cclConfig_t {
     /// most.
     pub threads: c_int,
     /// 1: the bits of a reduction depend on the inputs and the number of ranks alone, not on count or transport. Then
-    /// "direct", "oneshot" and, where the ranks are a power of two and elements have 4 bytes or more, "doubling" are the only
+    /// "direct", "oneshot" and, where the ranks are a power of two and elements are integers or have 4 bytes or more, "doubling" are the only
     /// algorithms of reductions: others that were forced are refused, at the latest by the first call.
     pub reproducible: c_int,
     /// The most bytes of buffers that the library may hold; 0 leaves it to the library, the rest is not supported yet.

@@ -450,6 +450,14 @@ mod tests {
             assert!(of(Collective::Broadcast { root: 1 }, ranks, "hierarchical"));
             assert_eq!(of(Collective::AllReduce, ranks, "halving"), ranks <= 130);
         }
+        // One host has fewer ranks: a vector in as many parts as there are hosts.
+        for ranks in [4095, 8191] {
+            assert_eq!(
+                of(Collective::AllReduce, ranks, "hierarchical"),
+                ranks == 4095,
+                "{ranks}"
+            );
+        }
     }
 
     /// Bruck's blocks go through scratch memory: as many bytes again, which go past the caches as those of others do. Measured on 2 cores

@@ -10,6 +10,7 @@ use super::{
     layout::Layout,
     schedule::{Extent, Schedule},
 };
+use crate::sys::float_mode::usual;
 use crate::types::{Collective, Error};
 use std::{fmt, time::Duration};
 
@@ -167,6 +168,18 @@ impl fmt::Display for Explanation {
 /// # Errors
 /// As [`choose::algorithm`], [`choose::tiling`] and `extent_of`.
 pub(crate) fn explain(
+    load: &Load,
+    machine: &Machine,
+    forced: &Forced,
+    tried: Option<&'static Algorithm>,
+    [max_message, lanes]: [usize; 2],
+    extent_of: impl FnOnce(&Algorithm) -> Result<Extent, Error>,
+) -> Result<Explanation, Error> {
+    // As calls are planned, whatever the thread that asks has set.
+    usual(|| explained(load, machine, forced, tried, [max_message, lanes], extent_of))
+}
+
+fn explained(
     load: &Load,
     machine: &Machine,
     forced: &Forced,

@@ -9,7 +9,7 @@ use crate::types::Collective;
 /// By operation, the algorithms among which a call's is chosen. The default asks for none.
 ///
 /// Written as `ring` (every operation that it fits), `allreduce:ring;broadcast:tree,chain` (these, among which the planner
-/// chooses) or `^ring` (all others). What is said of an operation comes before what is said of all.
+/// chooses) or `^ring` (all others). What is said of an operation comes before what is said of all, and must fit it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Forced {
     rules: Vec<Rule>,
@@ -56,22 +56,33 @@ impl Forced {
                 Some((name, list)) => (Some(operation(name.trim())?), list.trim()),
                 None => (None, part),
             };
+            let (name, concerns) = (operation.map(Collective::name), operation.map(all_for));
             let (excludes, list) = match list.strip_prefix('^') {
                 Some(list) => (true, list),
                 None => (false, list),
             };
-            if rules.iter().any(|rule| rule.operation == operation) {
-                let whose = operation.unwrap_or("all operations");
+            if rules.iter().any(|rule| rule.operation == name) {
+                let whose = name.unwrap_or("all operations");
                 return Err(format!(
                     "{text:?} lists algorithms for {whose} twice: put a comma between them"
                 ));
             }
             let mut listed = Set::default();
-            for name in list.split(',') {
-                listed.0 |= Set::of(algorithm(name.trim())?).0;
+            for one in list.split(',') {
+                let one = algorithm(one.trim())?;
+                let unfit = concerns.filter(|all| !excludes && !all.has(one));
+                if let (Some(name), Some(all)) = (name, unfit) {
+                    let able = all.members().map(|one| one.name).collect::<Vec<_>>().join(", ");
+                    return Err(format!("{:?} does no {name}: use one of {able}", one.name));
+                }
+                listed.0 |= Set::of(one).0;
+            }
+            let is_left = |all: Set| !excludes || all.0 & !listed.0 != 0;
+            if let Some(name) = name.filter(|_| !concerns.is_none_or(is_left)) {
+                return Err(format!("{part:?} leaves no algorithm for {name}"));
             }
             rules.push(Rule {
-                operation,
+                operation: name,
                 listed,
                 excludes,
             });
@@ -84,12 +95,12 @@ impl Forced {
         let name = collective.name();
         let own = self.rules.iter().find(|rule| rule.operation == Some(name));
         let rule = own.or_else(|| self.rules.iter().find(|rule| rule.operation.is_none()))?;
-        let all = fitting(collective).fold(0, |all, algorithm| all | Set::of(algorithm).0);
+        let all = all_for(collective);
         let left = match rule.excludes {
-            true => all & !rule.listed.0,
-            false => all & rule.listed.0,
+            true => Set(all.0 & !rule.listed.0),
+            false => Set(all.0 & rule.listed.0),
         };
-        (left != 0 && left != all).then_some(Set(left))
+        (left != Set::default() && left != all).then_some(left)
     }
 
     /// The algorithms of a reduction that is to use no others, if they all combine in orders of their own.
@@ -108,11 +119,16 @@ pub(crate) fn names(set: Set) -> String {
     names.join(" or ")
 }
 
-fn operation(name: &str) -> Result<&'static str, String> {
-    let all = || definition::every([0]).into_iter().map(Collective::name);
-    let found = all().find(|known| known.eq_ignore_ascii_case(name));
+/// All that can carry it out.
+fn all_for(collective: Collective) -> Set {
+    fitting(collective).fold(Set::default(), |all, one| Set(all.0 | Set::of(one).0))
+}
+
+fn operation(name: &str) -> Result<Collective, String> {
+    let all = || definition::every([0]).into_iter();
+    let found = all().find(|known| known.name().eq_ignore_ascii_case(name));
     found.ok_or_else(|| {
-        let names: Vec<&str> = all().collect();
+        let names: Vec<&str> = all().map(Collective::name).collect();
         format!(
             "operation {name:?} does not exist: use one of {}",
             names.join(", ")
@@ -175,6 +191,16 @@ mod tests {
                 .starts_with("operation \"allreduces\" does not exist: use one of allreduce, ")
         );
         assert!(error("ring,").contains("algorithm \"\""));
+        let unfit = error("direct;broadcast:tree,ring");
+        assert!(unfit.starts_with("\"ring\" does no broadcast: use one of ") && unfit.contains("chain, "));
+        assert!(!unfit.contains(", ring"));
+        let every: Vec<&str> = ALGORITHMS.iter().map(|algorithm| algorithm.name).collect();
+        let none = format!("broadcast:^{}", every.join(","));
+        assert_eq!(
+            error(&none),
+            format!("{none:?} leaves no algorithm for broadcast")
+        );
+        assert!(Forced::parse("broadcast:^ring").is_ok());
         assert!(error("ring;tree").contains("for all operations twice"));
         assert!(error("reduce:tree;reduce:chain").contains("for reduce twice"));
     }

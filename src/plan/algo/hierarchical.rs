@@ -111,6 +111,15 @@ pub(super) fn rails(collective: Collective, groups: &Groups) -> Option<usize> {
     size.filter(|_| collective == Collective::AllReduce)
 }
 
+/// The grains of the vector, about, that a proof keeps of each of so many ranks.
+pub(super) fn kept(collective: Collective, groups: &Groups, ranks: usize) -> usize {
+    match (rails(collective, groups), groups.count()) {
+        (Some(_), _) => ranks,
+        (None, count) if collective == Collective::AllReduce => count,
+        (None, _) => 1,
+    }
+}
+
 /// A rank's schedule with these groups.
 pub(super) fn among(request: &Request, groups: &Groups, between: Between) -> Schedule {
     let writer = Writer {

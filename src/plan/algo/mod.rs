@@ -86,18 +86,16 @@ impl Algorithm {
     }
 
     /// Whether the proof for a call is short: it is made by each process. Where all ranks' schedules differ and cut the vector into
-    /// as many parts as there are ranks it takes n² steps, or, of hierarchies in rails, as much memory.
+    /// as many parts as there are ranks it takes n² steps, or, of hierarchies, as much memory.
     pub(crate) fn is_proved_soon(&self, load: &Load, groups: Option<&Groups>) -> bool {
-        let in_rails = || groups.is_some_and(|groups| hierarchical::rails(load.collective, groups).is_some());
         let is = |other: &Algorithm| self.name == other.name;
-        let most = if is(&halving::HALVING) || is(&hierarchical::HIERARCHICAL_RING) {
-            EXACT
-        } else if is(&hierarchical::HIERARCHICAL) && in_rails() {
-            MOST_HIERARCHICAL
-        } else {
-            usize::MAX
-        };
-        load.ranks <= most
+        if is(&halving::HALVING) || is(&hierarchical::HIERARCHICAL_RING) {
+            return load.ranks <= EXACT;
+        }
+        let groups = groups.filter(|_| is(&hierarchical::HIERARCHICAL));
+        groups.is_none_or(|groups| {
+            load.ranks * hierarchical::kept(load.collective, groups, load.ranks) <= MOST_KEPT
+        })
     }
 
     /// Its place in [`ALGORITHMS`].
@@ -128,9 +126,9 @@ impl Algorithm {
 /// Ranks of a ring that does not go by their numbers. Its proof takes n² steps: 0.8 s of 512 ranks, 4.5 of 1,024, 20 of 2,048.
 const MOST_IN_LINE: usize = 1024;
 
-/// Ranks of a hierarchical all-reduce in rails. Its proof keeps n² grains of 40 bytes: it takes 1.1 s and 60 MB of 1,024 ranks, 4 s and 250 MB of
-/// 2,048, and would take 2.7 GB of 8,192, in each process of a host at once.
-const MOST_HIERARCHICAL: usize = 2048;
+/// Grains of all ranks that the proof of a hierarchical all-reduce keeps, of 40 bytes: n² of n ranks in rails, of which it takes 1.1 s and 60 MB
+/// of 1,024, 4 s and 250 MB of 2,048, and would take 2.7 GB of 8,192, in each process of a host at once; else n for each group.
+const MOST_KEPT: usize = 2048 * 2048;
 
 /// Every algorithm, in the order in which those that are about as fast are preferred: fewer roundings first.
 pub(crate) const ALGORITHMS: &[Algorithm] = &[
