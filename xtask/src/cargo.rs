@@ -3,6 +3,7 @@
 use crate::run::output_of;
 use serde_json::Value;
 use std::{
+    collections::BTreeSet,
     env,
     path::{Path, PathBuf},
     process::Command,
@@ -37,6 +38,8 @@ pub(crate) struct Built {
     pub(crate) topo: PathBuf,
     /// The plugin for InfiniBand and RoCE.
     pub(crate) verbs: PathBuf,
+    /// The folders of all packages that went into them, or were run to make them, but the repository's own.
+    pub(crate) packages: BTreeSet<PathBuf>,
 }
 
 /// Builds the library, the programs and the plugin.
@@ -50,6 +53,13 @@ pub(crate) fn build_release(root: &Path) -> Result<Built, String> {
         .flatten()
         .filter_map(|file| file.as_str().map(PathBuf::from))
         .collect();
+    let manifests = artifacts
+        .iter()
+        .filter_map(|artifact| Path::new(artifact["manifest_path"].as_str()?).parent());
+    let packages = manifests
+        .filter(|folder| !folder.starts_with(root))
+        .map(Path::to_owned)
+        .collect();
     let named = |name: &str| {
         let found = files.iter().find(|file| file.ends_with(name)).cloned();
         found.ok_or_else(|| format!("cargo built no {name}"))
@@ -59,6 +69,7 @@ pub(crate) fn build_release(root: &Path) -> Result<Built, String> {
         perf: named("ccl-perf")?,
         topo: named("ccl-topo")?,
         verbs: named("libccl_net_verbs.so")?,
+        packages,
     })
 }
 

@@ -41,8 +41,10 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         fuzz::lint(root)
     });
     check("header", &[], &|| header::check(root));
-    check("library without features, for ARM", &[], &|| alone(root));
-    check("oldest Rust", &[], &|| oldest_rust(root));
+    check("library without features, for ARM", &[Need::ArmStd], &|| {
+        cargo(&format!("check --lib --no-default-features --target {ARM}"))
+    });
+    check("oldest Rust", &[Need::OldestRust], &|| oldest_rust(root));
     check("dependencies", &[Need::CargoDeny], &|| dependencies(root));
     check("documentation", &[], &|| documentation(root));
     check("Kubernetes manifests", &[tools::KUBERNETES], &|| {
@@ -75,25 +77,9 @@ pub(crate) fn heading(name: &str) {
     println!("\n== {name} (after {minutes:.1} min)");
 }
 
-/// That the library compiles without features, and what it has for ARM where the standard library for it can be had.
-fn alone(root: &Path) -> Result<(), String> {
-    let check = "check --lib --no-default-features";
-    if !Need::ArmStd.is_there(root) {
-        println!("{} is not installed: nothing is compiled for ARM", Need::ArmStd);
-        return succeed(&mut command(root, check));
-    }
-    succeed(&mut command(root, &format!("{check} --target {ARM}")))
-}
-
 /// That the library and its programs compile with the version that Cargo.toml promises. In a folder of its own, so that
-/// the two compilers do not undo each other's work. Where that compiler cannot be had, that they use nothing of the standard
-/// library that is newer.
+/// the two compilers do not undo each other's work.
 fn oldest_rust(root: &Path) -> Result<(), String> {
-    if !Need::OldestRust.is_there(root) {
-        println!("Rust {MSRV} is not installed: only clippy looks for what is newer");
-        let clippy = "clippy --workspace --lib --bins -- -D clippy::incompatible_msrv";
-        return succeed(&mut command(root, clippy));
-    }
     let mut cargo = Command::new("rustup");
     cargo.args([
         "run",

@@ -10,6 +10,8 @@ use crate::tally::Tally;
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     tally: Tally,
+    /// A test program has begun, and has not told its counts.
+    in_program: bool,
     /// Inside the list of what passing tests printed.
     in_successes: bool,
     /// The test whose output that is.
@@ -29,6 +31,10 @@ impl Output {
         match line {
             "successes:" => self.in_successes = true,
             "failures:" => self.in_successes = false,
+            _ if begins(line) => {
+                self.no_program();
+                self.in_program = true;
+            }
             _ if self.in_successes => return self.printed_by_a_test(line),
             _ => self.outcome(line),
         }
@@ -36,8 +42,19 @@ impl Output {
     }
 
     /// The sums, once the output is over.
-    pub(crate) fn tally(self) -> Tally {
+    pub(crate) fn tally(mut self) -> Tally {
+        self.no_program();
         self.tally
+    }
+
+    /// No test program is running any more: one that has told no counts has crashed. What it ran until then counts for nothing.
+    fn no_program(&mut self) {
+        if std::mem::take(&mut self.in_program) {
+            self.tally
+                .failed
+                .push("a test program that ended before its tests".to_owned());
+            (self.in_successes, self.failed, self.skipped) = (false, 0, 0);
+        }
     }
 
     fn printed_by_a_test(&mut self, line: &str) -> bool {
@@ -84,13 +101,37 @@ impl Output {
         self.tally
             .failed
             .extend((0..unnamed).map(|_| "a test whose name was lost".to_owned()));
-        (self.in_successes, self.failed, self.skipped) = (false, 0, 0);
+        (self.in_program, self.in_successes) = (false, false);
+        (self.failed, self.skipped) = (0, 0);
     }
+}
+
+/// Whether it is the first line of a test program: "running 4 tests".
+fn begins(line: &str) -> bool {
+    let count = line
+        .strip_prefix("running ")
+        .and_then(|rest| rest.strip_suffix(" tests").or(rest.strip_suffix(" test")));
+    count.is_some_and(|count| count.parse::<usize>().is_ok())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_crashed_has_failed_whatever_others_do() {
+        let crashed = "running 2 tests\ntest a ... ok\n";
+        let whole = "running 1 test\ntest b ... ok\n\ntest result: ok. 1 passed; 0 failed; 0 ignored\n";
+        for text in [[crashed, whole], [whole, crashed]] {
+            let mut output = Output::default();
+            text.concat().lines().for_each(|line| _ = output.line(line));
+            let tally = output.tally();
+            assert_eq!(
+                (tally.passed, tally.failed),
+                (1, vec!["a test program that ended before its tests".to_owned()])
+            );
+        }
+    }
 
     #[test]
     fn names_and_counts_are_read() {

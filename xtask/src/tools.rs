@@ -15,6 +15,10 @@ pub(crate) const MSRV: &str = env!("CARGO_PKG_RUST_VERSION");
 /// The other kind of processor that it promises to compile for.
 pub(crate) const ARM: &str = "aarch64-unknown-linux-gnu";
 
+/// Fails where Python's installation is not whole.
+const HAS_ALL: &str =
+    "import ensurepip, os, sysconfig, venv; os.stat(sysconfig.get_path('include') + '/Python.h')";
+
 /// The version of cargo-deny that is installed where there is none.
 const CARGO_DENY: &str = "0.20.2";
 
@@ -30,7 +34,7 @@ pub(crate) enum Need {
     /// The compiler of [`MSRV`].
     OldestRust,
     CargoDeny,
-    /// Python that can make environments.
+    /// Python that can make environments, and its headers.
     Python,
     /// A program, and the Debian packages that it comes with.
     Program(&'static str, &'static [&'static str]),
@@ -157,7 +161,7 @@ impl Need {
             Need::ArmStd => is_in_sysroot(&format!("{ARM}/lib")),
             Need::OldestRust => answers("rustup", &["run", MSRV, "cargo", "--version"]),
             Need::CargoDeny => answers(&cargo_deny(root).to_string_lossy(), &["--version"]),
-            Need::Python => answers("python3", &["-c", "import venv, ensurepip"]),
+            Need::Python => answers("python3", &["-c", HAS_ALL]),
             Need::Program(name, _) => is_in_path(name),
             Need::Library(name, _) => is_loadable(name),
             Need::Environment(name, last) => environment(root, name).join(last).exists(),
@@ -167,7 +171,7 @@ impl Need {
     fn packages(&self) -> &'static [&'static str] {
         match self {
             Need::Program(_, packages) | Need::Library(_, packages) => packages,
-            Need::Python => &["python3", "python3-venv"],
+            Need::Python => &["python3", "python3-venv", "python3-dev"],
             _ => &[],
         }
     }
@@ -181,7 +185,7 @@ impl fmt::Display for Need {
             Need::ArmStd => write!(f, "rust-std-{ARM}"),
             Need::OldestRust => write!(f, "Rust {MSRV}"),
             Need::CargoDeny => f.write_str("cargo-deny"),
-            Need::Python => f.write_str("python3 with venv"),
+            Need::Python => f.write_str("python3 with venv and headers"),
             Need::Environment(name, _) => write!(f, "target/tools/{name}"),
         }
     }

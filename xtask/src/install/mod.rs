@@ -3,6 +3,7 @@
 
 mod check;
 mod files;
+mod licences;
 mod place;
 
 pub(crate) use check::check;
@@ -26,6 +27,8 @@ const DOCUMENTS: [&str; 5] = [
     "CHANGELOG.md",
     "SECURITY.md",
 ];
+/// What the packages that the library and the programs have in them ask to go with them: their notices.
+const THIRD_PARTY: &str = "THIRD-PARTY";
 /// Where the README finds the examples, here and where it is installed.
 const EXAMPLES: &str = "examples";
 
@@ -64,6 +67,7 @@ fn write(root: &Path, built: &Built, prefix: &Path) -> Result<(), String> {
     for document in DOCUMENTS {
         documents.copy(&root.join(document), document, 0o644)?;
     }
+    documents.write(THIRD_PARTY, &licences::of(&built.packages)?)?;
     for example in examples_in_c(root)? {
         examples.copy(&root.join(EXAMPLES).join(&example), &example, 0o644)?;
     }
@@ -101,7 +105,11 @@ fn fill(template: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt};
+    use std::{
+        collections::{BTreeMap, BTreeSet},
+        fs,
+        os::unix::fs::PermissionsExt,
+    };
 
     /// Every file and link under `folder`: its path, then its mode and content or where it leads.
     fn listing(folder: &Path) -> BTreeMap<String, String> {
@@ -137,6 +145,7 @@ mod tests {
             perf: file("ccl-perf", "a program"),
             topo: file("ccl-topo", "another"),
             verbs: file("libccl_net_verbs.so", "a plugin"),
+            packages: BTreeSet::new(),
         }
     }
 
@@ -162,7 +171,7 @@ mod tests {
         }
         let examples = examples_in_c(crate::root()).unwrap().len();
         assert_eq!(at("lib/libccl_net_verbs.so"), Some("755 a plugin"));
-        assert_eq!(first.len(), 11 + DOCUMENTS.len() + examples);
+        assert_eq!(first.len(), 12 + DOCUMENTS.len() + examples);
         assert!(
             first
                 .values()
