@@ -25,7 +25,8 @@ pub(super) const COMMAND: &str = "status";
 /// For each communicator of a process it shows what every rank is in, who is behind and by how many calls, how long nothing has
 /// moved, over what the ranks are joined, and the last operations. It works while ranks are stuck; the process itself must not be
 /// stopped, its ranks may hang. Processes of this host are this user's (the superuser may ask all). One that is asked by HOST:PORT,
-/// such as the MASTER_ADDR:MASTER_PORT of rank 0, answers who has the secret by which its ranks met (CCL_SECRET_FILE or CCL_SECRET).
+/// such as rank 0 at its MASTER_ADDR, port CCL_MASTER_PORT or else the one after MASTER_PORT, answers who has the secret by which its
+/// ranks met (CCL_SECRET_FILE or CCL_SECRET).
 ///
 /// Exit status: 0 if all answered, 1 if one did not or there is none, 2 for a mistake on the command line.
 #[derive(Debug, Parser)]
