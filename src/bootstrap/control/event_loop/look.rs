@@ -148,7 +148,14 @@ impl EventLoop {
                 Some(Source::Dialing { key, to, dialer })
             }
             Ok(Dialing::Met(channel)) => match to {
-                Near::Parent(parent) => Some(self.connected(key, parent, Wire::new(channel, token))),
+                Near::Parent(parent) => {
+                    // It may have waited for room to write until now.
+                    if let Err(e) = self.poller.set(&channel, token, true, false) {
+                        self.not_connected(key, to, address, DialError::Io(e.into()));
+                        return None;
+                    }
+                    Some(self.connected(key, parent, Wire::new(channel, token)))
+                }
                 Near::Child(_) => {
                     self.stir(key, |member| member.look_for_next(Instant::now()));
                     None
