@@ -99,7 +99,8 @@ impl Member {
         let late = self.missed.extract_if(|_, until| *until <= now);
         let late: Vec<u32> = late.map(|(peer, _)| peer).collect();
         for &peer in &late {
-            if self.view.is_member(peer) {
+            // One that has left, too: nobody waits for what it cannot say any more.
+            if self.view.there(peer) {
                 self.view
                     .lose(peer, self.ending(peer).unwrap_or_else(|| REPLACED.to_owned()));
             }
@@ -367,5 +368,33 @@ impl Attempts {
             tried if tried.is_empty() => verdict.how(),
             tried => format!("{}; tried {tried}", verdict.how()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{Key, start},
+        *,
+    };
+    use crate::{bootstrap::messages::Word, net::Parcel};
+
+    #[test]
+    fn who_has_left_and_become_another_program_is_not_waited_for() {
+        let key = Key {
+            comm: [7; 16],
+            rank: 0,
+        };
+        let shared = Arc::new(Shared::new(start().unwrap(), key, 2, None, Arc::new(|| ())));
+        let secrets = [Secret::new(&[1; 32]), Secret::new(&[2; 32])];
+        let welcome = Packed::parcel(Parcel::default()).unwrap();
+        let mut member = Member::new(shared, secrets, Protection::Off, welcome);
+        member.view.connect(1);
+        member.view.hear(1, Word::Left { rank: 1, made: None });
+        member.view.disconnect(1);
+        let now = Instant::now();
+        member.missed.insert(1, now);
+        assert!(member.view.there(1) && member.lose_missed(now));
+        assert!(!member.view.there(1));
     }
 }
