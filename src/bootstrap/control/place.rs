@@ -22,6 +22,16 @@ pub(super) struct Place {
     pub(super) state: State,
 }
 
+impl Place {
+    /// Whether nobody has come to it yet.
+    fn is_lonely(&self) -> bool {
+        match &self.state {
+            State::Open { meeting, joiners } => joiners.is_empty() && meeting.deadline().is_none(),
+            State::Over(_) | State::Failed { .. } => false,
+        }
+    }
+}
+
 /// Whether ranks may still come.
 pub(super) enum State {
     Open {
@@ -53,6 +63,8 @@ pub(super) struct Places {
     all: HashMap<CommId, Place>,
     /// Those that are over, oldest first.
     over: VecDeque<CommId>,
+    /// Those of ids to which nobody may have come yet, oldest first.
+    lonely: VecDeque<CommId>,
 }
 
 impl Places {
@@ -63,6 +75,24 @@ impl Places {
         };
         self.over.retain(|other| *other != comm);
         self.all.insert(comm, Place { secret, again, state });
+        if !again {
+            self.lonely.push_back(comm);
+            self.forget_lonely();
+        }
+    }
+
+    /// Where there are too many to which nobody has come, as where a program makes ids for others that do not use them, the oldest is
+    /// forgotten.
+    fn forget_lonely(&mut self) {
+        if self.lonely.len() <= MOST_LONELY {
+            return;
+        }
+        let all = &self.all;
+        self.lonely
+            .retain(|comm| all.get(comm).is_some_and(Place::is_lonely));
+        if self.lonely.len() > MOST_LONELY {
+            self.lonely.pop_front().map(|oldest| self.all.remove(&oldest));
+        }
     }
 
     pub(super) fn get_mut(&mut self, comm: &CommId) -> Option<&mut Place> {
@@ -175,3 +205,34 @@ const NEXT_WAIT: Duration = Duration::from_millis(500);
 
 /// How many meetings that are over are remembered, so that latecomers learn why.
 const REMEMBERED: usize = 64;
+
+/// How many ids may be open to which nobody has come: more than a program makes beforehand.
+const MOST_LONELY: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::meeting::tests::join;
+
+    #[test]
+    fn of_too_many_ids_that_nobody_uses_the_oldest_is_forgotten() {
+        let mut places = Places::default();
+        let comm = |number: usize| {
+            let mut comm = CommId::default();
+            comm[..8].copy_from_slice(&number.to_le_bytes());
+            comm
+        };
+        let open = |places: &mut Places, number| places.open(comm(number), Secret::new(&[1; 32]), false);
+        (0..MOST_LONELY).for_each(|number| open(&mut places, number));
+        let State::Open { meeting, .. } = &mut places.get_mut(&comm(0)).unwrap().state else {
+            panic!("it is over")
+        };
+        meeting.arrive(0, join(2, 2), None, Instant::now());
+        (MOST_LONELY..MOST_LONELY + 2).for_each(|number| open(&mut places, number));
+        let there: Vec<bool> = [0, 1, 2, MOST_LONELY + 1]
+            .map(|number| places.get_mut(&comm(number)).is_some())
+            .to_vec();
+        assert_eq!(there, [true, false, true, true]);
+        assert_eq!(places.all.len(), MOST_LONELY + 1);
+    }
+}
