@@ -17,6 +17,7 @@ use std::{
     net::SocketAddr,
     os::fd::RawFd,
     sync::{
+        Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
         mpsc,
     },
@@ -42,6 +43,12 @@ pub(super) enum Trouble {
     /// Not all ranks took part in time.
     Late,
 }
+
+/// What comes of asking PMIx.
+type Pending = Mutex<mpsc::Receiver<Result<Zeroizing<String>, String>>>;
+
+/// Where that has not come yet, the next call waits for it.
+static PENDING: PerProcess<Pending> = PerProcess::new();
 
 /// What rank 0 tells the others.
 #[derive(Debug, Clone)]
@@ -126,8 +133,16 @@ fn share_by_pmix(
     let share = |(rank, mine): (u32, Option<Zeroizing<String>>)| {
         pmix::share(KEY, rank, mine.as_ref().map(|text| text.as_str()))
     };
-    let outcome = thread::aside(c"ccl-pmix", (rank, mine), share)
-        .map_err(|e| Trouble::Unable(format!("cannot start a thread: {e}")))?;
+    let begin = || thread::aside(c"ccl-pmix", (rank, mine), share).map(Mutex::new);
+    let pending = PENDING.get_or_try_init(begin);
+    await_text(
+        pending.map_err(|e| Trouble::Unable(format!("cannot start a thread: {e}")))?,
+        timeout,
+    )
+}
+
+fn await_text(pending: &Pending, timeout: Duration) -> Result<Zeroizing<String>, Trouble> {
+    let outcome = pending.lock().unwrap_or_else(PoisonError::into_inner);
     match outcome.recv_timeout(timeout) {
         Ok(outcome) => outcome.map_err(Trouble::Unable),
         Err(mpsc::RecvTimeoutError::Timeout) => Err(Trouble::Late),
@@ -157,7 +172,8 @@ pub(super) enum Delivery {
     Unable(String),
 }
 
-/// Rank 0's card, as the launcher carries it. The outcome is the same in all calls of a process.
+/// Rank 0's card, as the launcher carries it. The outcome is the same in all calls of a process; but where PMIx is late, the next call
+/// goes on waiting. With PMI that cannot be: who has left a barrier there is out of step with the others.
 ///
 /// # Errors
 /// [`Error::InitTimeout`] when not all ranks took part in time; [`Error::System`] when rank 0 cannot listen.
@@ -168,31 +184,50 @@ pub(super) fn card(launch: &Launch, guarded: bool, timeout: Duration) -> Result<
     };
     log::begin();
     // It takes a while, for which other threads that ask, too, would go round: hardly any program does that.
-    match OUTCOME.get_or_try_init(|| fetch(carrier, launch.rank, guarded, timeout))? {
-        Ok(card) => Ok(Delivery::Card(card.clone())),
-        Err(Trouble::Unable(why)) => Ok(Delivery::Unable(format!("by {carrier}: {why}"))),
-        Err(Trouble::Late) => Err(Error::InitTimeout {
+    let mut is_now = false;
+    let late = |is_now| {
+        let waited = match is_now {
+            true => format!("init timed out after {:.1} s", timeout.as_secs_f64()),
+            false => "an earlier init of this process waited in vain, and can do so only once".to_owned(),
+        };
+        Error::InitTimeout {
             what: format!(
-                "init timed out after {:.1} s: not all of the {} ranks came to hear by {carrier} where rank 0 is (ranks for \
-                 which CCL_MASTER_ADDR or CCL_MASTER_PORT is set do not: give these to all ranks or to none)",
-                timeout.as_secs_f64(),
+                "{waited}: not all of the {} ranks came to hear by {carrier} where rank 0 is (ranks for which CCL_MASTER_ADDR or \
+                 CCL_MASTER_PORT is set do not: give these to all ranks or to none)",
                 launch.ranks
             ),
-        }),
+        }
+    };
+    let outcome = OUTCOME.get_or_try_init(|| {
+        is_now = true;
+        match fetch(carrier, launch.rank, guarded, timeout)? {
+            Err(Trouble::Late) if PENDING.get().is_some() => Err(late(true)),
+            outcome => Ok(outcome),
+        }
+    })?;
+    match outcome {
+        Ok(card) => Ok(Delivery::Card(card.clone())),
+        Err(Trouble::Unable(why)) => Ok(Delivery::Unable(format!("by {carrier}: {why}"))),
+        Err(Trouble::Late) => Err(late(is_now)),
     }
 }
 
 fn fetch(carrier: Carrier, rank: usize, guarded: bool, timeout: Duration) -> Result<Result<Card, Trouble>> {
     fork::watch().map_err(|e| Error::system("cannot watch for forks", e))?;
-    let mine = (rank == 0).then(|| Card::new(guarded)).transpose()?;
-    // A launcher does this once for each process that it has started.
-    static BEGUN: AtomicBool = AtomicBool::new(false);
-    if BEGUN.swap(true, Relaxed) {
-        let why = "it was asked before, here or in the process that forked this one";
-        return Ok(Err(Trouble::Unable(why.to_owned())));
-    }
     let start = Instant::now();
-    let text = carrier.share(rank, mine.as_ref().map(Card::encode), timeout);
+    let text = match PENDING.get() {
+        Some(pending) => await_text(pending, timeout),
+        None => {
+            let mine = (rank == 0).then(|| Card::new(guarded)).transpose()?;
+            // A launcher does this once for each process that it has started.
+            static BEGUN: AtomicBool = AtomicBool::new(false);
+            if BEGUN.swap(true, Relaxed) {
+                let why = "it was asked before, here or in the process that forked this one";
+                return Ok(Err(Trouble::Unable(why.to_owned())));
+            }
+            carrier.share(rank, mine.as_ref().map(Card::encode), timeout)
+        }
+    };
     let card = text.and_then(|text| {
         Card::decode(&text).ok_or_else(|| {
             Trouble::Unable(
@@ -320,6 +355,20 @@ mod tests {
         for text in [&other, "", "x", &text[1..], &text.replace('a', "g")] {
             assert!(Card::decode(text).is_none(), "{text}");
         }
+    }
+
+    #[test]
+    fn what_came_late_is_there_for_who_asks_again() {
+        let (sender, receiver) = mpsc::channel();
+        let pending = Mutex::new(receiver);
+        assert!(matches!(await_text(&pending, Duration::ZERO), Err(Trouble::Late)));
+        sender.send(Ok(Zeroizing::new("a card".to_owned()))).unwrap();
+        assert_eq!(*await_text(&pending, Duration::ZERO).unwrap(), "a card");
+        drop(sender);
+        assert!(matches!(
+            await_text(&pending, Duration::ZERO),
+            Err(Trouble::Unable(_))
+        ));
     }
 
     #[test]
