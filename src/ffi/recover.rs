@@ -145,7 +145,9 @@ pub unsafe extern "C" fn cclCommGrow(
             let id = id.map(|id| UniqueId::from_bytes(id.internal.map(|byte| byte as u8)));
             let id = id.transpose()?;
             Ok(move |comm: &Communicator, config: Option<&Config>| {
-                if let Some(id) = id.filter(|id| !comm.grow_id().is_ok_and(|own| own.is_of_the_same(id))) {
+                if let Some(id) = id
+                    && !comm.grow_id()?.is_of_the_same(&id)
+                {
                     return Err(Error::invalid(format!(
                         "{id:?} is not the id of the next cclCommGrow of this communicator: get it with \
                          cclCommGetUniqueId"

@@ -56,14 +56,18 @@ static void a_rank_is_killed(cclUniqueId id, int ranks, int rank) {
 /* Rank 0 revokes while others wait in a call. */
 static void revoked(cclUniqueId id, int ranks, int rank) {
     cclComm_t comm, smaller;
+    cclUniqueId more;
     int first = 0;
     OK(cclCommInitRank(&comm, ranks, id, rank));
+    OK(cclCommGetUniqueId(comm, &more));
     REFUSED(cclInvalidArgument, "there are none", cclCommRevoke(comm, 1));
     sums(comm, 1, ranks);
     if (rank == 0) {
         pause_ms(100);
         OK(cclCommRevoke(comm, 0));
         EXPECT(cclRemoteError, cclBarrier(comm, NULL));
+        /* The id is right: it is the communicator that is not. */
+        REFUSED(cclRemoteError, "rank 0 revoked", cclCommGrow(comm, ranks + 1, &more, -1, &smaller, NULL));
     } else {
         REFUSED(cclRemoteError, "rank 0 revoked", cclBarrier(comm, NULL));
         OK(cclCommShrink(comm, &first, 1, &smaller, NULL, CCL_SHRINK_DEFAULT));
