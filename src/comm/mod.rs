@@ -101,6 +101,8 @@ pub struct Communicator {
     transport: (&'static str, &'static str),
     config: Config,
     device: Option<i32>,
+    /// Those that init had.
+    deadlines: config::Deadlines,
     /// How many splits there were, how often it was shrunk to the same ranks, and how often it was grown.
     splits: Mutex<u64>,
     shrinks: Mutex<BTreeMap<Vec<usize>, u64>>,
@@ -290,6 +292,7 @@ impl Communicator {
             transport,
             device: config.device(),
             config,
+            deadlines,
             splits: Mutex::new(0),
             shrinks: Mutex::default(),
             grows: AtomicU64::new(0),

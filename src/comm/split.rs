@@ -1,6 +1,6 @@
 //! Communicators of the ranks of another one: [`Communicator::split`] and [`Communicator::duplicate`].
 
-use super::{Communicator, Config};
+use super::{Communicator, Config, config::Deadlines};
 use crate::{
     bootstrap::{Child, Descent},
     mem::Region,
@@ -55,7 +55,7 @@ impl Communicator {
     /// The settings of a communicator that is made of this one.
     pub(super) fn settings(&self, config: Option<&Config>) -> Result<Config> {
         let mut config = config.cloned().unwrap_or_else(|| Config {
-            timeout: Some(self.timeout()).filter(|&timeout| timeout != Config::DEFAULT_TIMEOUT),
+            timeout: self.own_timeout(),
             name: None,
             ..self.config.clone()
         });
@@ -67,6 +67,12 @@ impl Communicator {
         }
         config.check()?;
         Ok(config)
+    }
+
+    /// The present timeout, unless it is still the default one, beside which init has another.
+    fn own_timeout(&self) -> Option<Duration> {
+        let Deadlines { init, operations } = self.deadlines;
+        Some(self.timeout()).filter(|&timeout| init == operations || timeout != operations)
     }
 
     /// Tells all ranks this one's color and key: returns theirs, by rank, and how many splits there were before.
@@ -207,3 +213,20 @@ const SHOWN: usize = 32;
 /// How many ranks are asked what they do, and how long.
 const MOST_ASKED: usize = 64;
 const ASK_ALL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::UniqueId;
+
+    #[test]
+    fn a_timeout_as_long_as_the_default_is_one_all_the_same() {
+        let mut config = Config::default();
+        config.timeout = Some(Duration::from_secs(10));
+        let comm = Communicator::init(1, &UniqueId::new().unwrap(), 0, &config).unwrap();
+        for timeout in [Config::DEFAULT_TIMEOUT, Config::DEFAULT_INIT_TIMEOUT] {
+            comm.set_timeout(timeout);
+            assert_eq!(comm.settings(None).unwrap().timeout, Some(timeout));
+        }
+    }
+}
