@@ -18,7 +18,7 @@ use crate::{
     },
     sys::{clock, host, tcp},
     topo::share::Allowance,
-    types::{Error, check_ranks},
+    types::{Error, check_rank},
 };
 use std::{
     sync::{
@@ -211,13 +211,7 @@ pub(crate) fn excuse(
 }
 
 fn numbers(rank: usize, ranks: usize) -> Result<(u32, u32), Error> {
-    check_ranks(ranks)?;
-    if rank >= ranks {
-        return Err(Error::invalid(format!(
-            "rank {rank} of {ranks}: ranks are numbered 0 to {}",
-            ranks - 1
-        )));
-    }
+    check_rank(rank, ranks)?;
     Ok((rank as u32, ranks as u32))
 }
 

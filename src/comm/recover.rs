@@ -57,18 +57,7 @@ impl Communicator {
         let membership = &self.engine.membership;
         membership.check()?;
         self.settings(config)?;
-        let (rank, ranks) = (self.rank(), self.ranks());
-        if let Some(strange) = excluded.iter().find(|&&excluded| excluded >= ranks) {
-            return Err(Error::invalid(format!(
-                "rank {strange} cannot be excluded: this communicator has ranks 0 to {}",
-                ranks - 1
-            )));
-        }
-        if excluded.contains(&rank) {
-            return Err(Error::invalid(format!(
-                "rank {rank} excludes itself: only ranks that go on call this"
-            )));
-        }
+        self.check_excluded(excluded)?;
         if revoke {
             self.revoke();
         }
@@ -90,6 +79,24 @@ impl Communicator {
 
     /// The ranks that have died or left, if they are others than `known` or are within a moment.
     fn more_gone(&self, known: &BTreeSet<usize>) -> Option<BTreeSet<usize>> {
+    /// # Errors
+    /// As [`Communicator::shrink`].
+    pub(crate) fn check_excluded(&self, excluded: &[usize]) -> Result<()> {
+        let (rank, ranks) = (self.rank(), self.ranks());
+        if let Some(strange) = excluded.iter().find(|&&excluded| excluded >= ranks) {
+            return Err(Error::invalid(format!(
+                "rank {strange} cannot be excluded: this communicator has ranks 0 to {}",
+                ranks - 1
+            )));
+        }
+        if excluded.contains(&rank) {
+            return Err(Error::invalid(format!(
+                "rank {rank} excludes itself: only ranks that go on call this"
+            )));
+        }
+        Ok(())
+    }
+
         let until = Instant::now() + MORE_NEWS;
         loop {
             let gone = self.gone();

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     bootstrap::{UniqueId, env::Turn},
     comm::Communicator,
-    types::{Error, Result},
+    types::{Error, Result, check_rank},
 };
 use std::{
     ffi::{c_char, c_int},
@@ -113,6 +113,7 @@ pub(super) unsafe fn init(
     // SAFETY: the caller's promise about `comm`.
     unsafe { put("comm", comm, ptr::null_mut())? };
     let (ranks, rank) = (index("nranks", nranks)?, index("rank", rank)?);
+    check_rank(rank, ranks)?;
     // SAFETY: the caller's promise about `config`.
     let (config, blocking) = unsafe { (read(config)?, blocks(config)?) };
     let id = UniqueId::from_bytes(id.internal.map(|byte| byte as u8))?;

@@ -52,8 +52,9 @@ pub unsafe extern "C" fn cclCommShrink(
     };
     // SAFETY: the caller's promises.
     unsafe {
-        derive(comm, newcomm, config, || {
+        derive(comm, newcomm, config, |comm| {
             let (excluded, abort) = (excluded()?, abort()?);
+            comm.check_excluded(&excluded)?;
             Ok(move |comm: &Communicator, config: Option<&Config>| {
                 let shrink = match abort {
                     true => Communicator::revoke_and_shrink,
@@ -135,7 +136,7 @@ pub unsafe extern "C" fn cclCommGrow(
     }
     // SAFETY: the caller's promises.
     unsafe {
-        derive(comm, newcomm, config, || {
+        derive(comm, newcomm, config, |_| {
             let nranks = index("nranks", nranks)?;
             if rank != -1 {
                 return Err(Error::invalid(format!(

@@ -38,7 +38,7 @@ pub unsafe extern "C" fn cclCommSplit(
     newcomm: *mut cclComm_t,
     config: *mut cclConfig_t,
 ) -> cclResult_t {
-    let make = || {
+    let make = |_: &Communicator| {
         let color = match color {
             CCL_SPLIT_NOCOLOR => None,
             color => Some(u32::try_from(color).map_err(|_| {
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn cclCommDup(
 ) -> cclResult_t {
     // SAFETY: the caller's promises.
     unsafe {
-        derive(comm, newcomm, config, || {
+        derive(comm, newcomm, config, |_| {
             Ok(|comm: &Communicator, config: Option<&Config>| comm.duplicate(config).map(Some))
         })
     }
@@ -79,7 +79,7 @@ pub(super) unsafe fn derive<M>(
     comm: cclComm_t,
     newcomm: *mut cclComm_t,
     config: *const cclConfig_t,
-    check: impl FnOnce() -> Result<M>,
+    check: impl FnOnce(&Communicator) -> Result<M>,
 ) -> cclResult_t
 where
     M: FnOnce(&Communicator, Option<&Config>) -> Result<Option<Communicator>> + Send + 'static,
@@ -90,8 +90,7 @@ where
         return cleared;
     }
     on_entry(comm, |entry| {
-        entry.communicator()?;
-        let make = check()?;
+        let make = check(entry.communicator()?)?;
         let config = match config.is_null() {
             true => None,
             // SAFETY: the caller's promise about `config`.

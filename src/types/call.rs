@@ -464,6 +464,21 @@ pub(crate) fn check_ranks(ranks: usize) -> Result<()> {
     )))
 }
 
+/// Checks that there can be a communicator of `ranks` ranks, of which `rank` is one.
+///
+/// # Errors
+/// [`Error::Invalid`] when there cannot.
+pub(crate) fn check_rank(rank: usize, ranks: usize) -> Result<()> {
+    check_ranks(ranks)?;
+    if rank < ranks {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "rank {rank} of {ranks}: ranks are numbered 0 to {}",
+        ranks - 1
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

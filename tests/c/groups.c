@@ -249,7 +249,12 @@ static void one_thread(void) {
     OK(cclStreamDestroy(stream));
     /* A failure gives no handle. */
     OK(cclGroupStart());
-    OK(cclCommInitRank(&comms[0], 3, id, 3));
+    REFUSED(cclInvalidArgument, "rank 3 of 3", cclCommInitRank(&comms[0], 3, id, 3));
+    EXPECT(cclInvalidArgument, cclGroupEnd());
+    CHECK(comms[0] == NULL);
+    int seven = 7;
+    OK(cclGroupStart());
+    REFUSED(cclInvalidArgument, "rank 7 cannot", cclCommShrink(comms[1], &seven, 1, &comms[0], NULL, 0));
     EXPECT(cclInvalidArgument, cclGroupEnd());
     CHECK(comms[0] == NULL);
     for (int rank = 1; rank < 3; rank++) {
@@ -271,7 +276,7 @@ static void give_up(void) {
         OK(cclCommInitRankConfig(&comms[0], 2, id, 0, &patient));
         OK(cclCommInitRankConfig(&comms[1], 2, other, 0, &patient));
         if (bad == 0) {
-            OK(cclCommInitRank(&comms[2], 2, id, 2));
+            REFUSED(cclInvalidArgument, "rank 2 of 2", cclCommInitRank(&comms[2], 2, id, 2));
             REFUSED(cclInvalidArgument, "rank 2 of 2", cclGroupEnd());
         } else {
             OK(cclCommInitRankConfig(&comms[2], 2, id, 1, &wrong));
