@@ -153,10 +153,25 @@ impl Health {
         self.0.lock().waits = Waiting::new(ranks, call, waited);
     }
 
-    /// Says with which ranks this one makes a communicator of this one, where it does, for others that ask. Another thread may be in a
-    /// call meanwhile.
-    pub(crate) fn set_makes(&self, ranks: Option<&[usize]>) {
-        self.0.lock().makes = ranks.map(|ranks| Waiting::new(ranks, None, Duration::ZERO));
+    /// Says with which ranks this one makes a communicator of this one, for others that ask. Other threads may be in a call meanwhile, or
+    /// make communicators, too.
+    pub(crate) fn add_makes(&self, ranks: &[usize]) {
+        let makes = Waiting::new(ranks, None, Duration::ZERO);
+        self.0.lock().makes.push(makes);
+    }
+
+    /// One that it made with these ranks is made, or will not be.
+    pub(crate) fn end_makes(&self, ranks: &[usize]) {
+        let same = |one: &Waiting| {
+            one.ranks
+                .iter()
+                .map(|&rank| rank as usize)
+                .eq(ranks.iter().copied())
+        };
+        let mut inner = self.0.lock();
+        if let Some(at) = inner.makes.iter().position(same) {
+            inner.makes.remove(at);
+        }
     }
 
     /// By what the direction to `peer`, or from it, goes.
@@ -219,8 +234,8 @@ struct Inner {
     settled: bool,
     arrivals: Vec<(usize, Frame)>,
     waits: Waiting,
-    /// The same of a rank that makes a communicator of this one.
-    makes: Option<Waiting>,
+    /// The same of a rank that makes communicators of this one, the oldest first.
+    makes: Vec<Waiting>,
     wake: Option<Wake>,
 }
 
@@ -264,7 +279,7 @@ impl Shared {
                 settled: false,
                 arrivals: Vec::new(),
                 waits: Waiting::new(&[], None, Duration::ZERO),
-                makes: None,
+                makes: Vec::new(),
                 wake: Some(wake),
             }),
             changed: Condvar::new(),
@@ -364,9 +379,18 @@ impl Shared {
 
     pub(super) fn waits(&self) -> Waits {
         let inner = self.lock();
-        let makes = inner.makes.as_ref().filter(|_| inner.waits.ranks.is_empty());
+        let makes = inner.makes.first().filter(|_| inner.waits.ranks.is_empty());
         let is_made = makes.is_some();
-        let Waiting { ranks, call, since } = makes.unwrap_or(&inner.waits).clone();
+        let Waiting {
+            mut ranks,
+            call,
+            since,
+        } = makes.unwrap_or(&inner.waits).clone();
+        if is_made && inner.makes.len() > 1 {
+            ranks = inner.makes.iter().flat_map(|one| one.ranks.clone()).collect();
+            ranks.sort_unstable();
+            ranks.dedup();
+        }
         drop(inner);
         let still = (!ranks.is_empty()).then(|| since.elapsed());
         // Of many ranks all that together would be too long.

@@ -127,7 +127,7 @@ impl Communicator {
         let child = Child::derive(&self.engine.membership, descent, members)?;
         // Ranks that wait for this one in a later call are to blame those that keep it here.
         let others: Vec<usize> = members.iter().copied().filter(|&member| member != rank).collect();
-        self.engine.membership.set_makes(Some(&others));
+        self.engine.membership.add_makes(&others);
         let made = Communicator::join(
             ranks,
             child.id(),
@@ -135,7 +135,7 @@ impl Communicator {
             &settings,
             Some((&child, &self.helpers, &self.tuning)),
         );
-        self.engine.membership.set_makes(None);
+        self.engine.membership.end_makes(&others);
         if let (Ok(made), None) = (&made, config) {
             made.set_timeout(self.timeout());
         }

@@ -306,12 +306,19 @@ fn a_rank_that_makes_a_communicator_says_so_unless_another_thread_waits_in_a_cal
         let waits = ranks[1].calls_of(0).unwrap();
         (waits.makes, waits.ranks)
     };
-    ranks[0].set_makes(Some(&[1, 2]));
+    ranks[0].add_makes(&[1, 2]);
     assert_eq!(said(), (true, vec![1, 2]));
     ranks[0].set_waits(&[2], None);
     assert_eq!(said(), (false, vec![2]));
     ranks[0].set_waits(&[], None);
     assert_eq!(said(), (true, vec![1, 2]));
-    ranks[0].set_makes(None);
+    // Two threads make one each.
+    ranks[0].add_makes(&[2]);
+    ranks[0].end_makes(&[1, 2]);
+    assert_eq!(said(), (true, vec![2]));
+    ranks[0].add_makes(&[1]);
+    assert_eq!(said(), (true, vec![1, 2]));
+    ranks[0].end_makes(&[1]);
+    ranks[0].end_makes(&[2]);
     assert_eq!(said(), (false, vec![]));
 }
