@@ -445,8 +445,8 @@ cclResult_t cclCommRevoke(cclComm_t comm,
 /**
  * Stops the communicator on all ranks and gives the handle back.
  *
- * Calls that run on it, here and on the other ranks, end soon with an error that names this rank. Never waits for
- * them.
+ * Calls that run on it, here and on the other ranks, end soon with an error that names this rank; so does what is made of it here. Never
+ * waits for them.
  */
 cclResult_t cclCommAbort(cclComm_t comm);
 

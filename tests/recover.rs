@@ -255,6 +255,31 @@ fn a_rank_that_leaves_while_others_shrink_is_left_out() {
     }
 }
 
+/// On the rank where they meet, and on one that looks for it: the other one never comes.
+#[test]
+fn an_abort_ends_a_shrink() {
+    for aborts in [0, 1] {
+        let over = Barrier::new(2);
+        let errors = with_ranks(2, &config(), |comm| {
+            let error = (comm.rank() == aborts).then(|| {
+                thread::scope(|scope| {
+                    let shrunk = scope.spawn(|| comm.shrink(&[], None).map(drop));
+                    thread::sleep(Duration::from_millis(300)); // if it has not begun by then, there is less to see
+                    comm.abort();
+                    shrunk.join().unwrap()
+                })
+            });
+            over.wait();
+            error
+        });
+        let Some(Err(Error::Init { what })) = &errors[aborts] else {
+            panic!("{errors:?}")
+        };
+        let wanted = format!("rank {aborts} aborted the parent communicator");
+        assert!(what.contains(&wanted), "{what}");
+    }
+}
+
 #[test]
 fn it_grows_and_shrinks_and_grows() {
     let ids = std::sync::Mutex::new(Vec::<(UniqueId, usize)>::new());

@@ -102,10 +102,16 @@ impl<'p> Child<'p> {
             Descent::Shrink { .. } => None,
             Descent::Split { .. } | Descent::Grow { .. } => parent.verdict(),
         };
+        let before = "before all ranks had joined the new communicator";
+        if parent.is_aborted() {
+            return Some(format!(
+                "rank {} aborted the parent communicator {before}",
+                parent.rank()
+            ));
+        }
         if !parent.trouble() && !parent.departures() {
             return None;
         }
-        let before = "before all ranks had joined the new communicator";
         let lost = || {
             self.members.iter().find_map(|&rank| match parent.peer(rank) {
                 Peer::Dead { how, .. } => {

@@ -181,6 +181,16 @@ impl Health {
         }
     }
 
+    /// Takes note that this rank's program aborts the communicator: nothing is made of it any more.
+    pub(crate) fn note_aborted(&self) {
+        self.0.aborted.store(true, Relaxed);
+    }
+
+    /// Whether it has.
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.0.aborted.load(Relaxed)
+    }
+
     /// Stops the communicator because of `cause`, unless something else has: the lowest living rank takes the first
     /// cause that reaches it and tells all. Returns its verdict, or `cause` if none has come after [`RAISE_WAIT`].
     pub(crate) fn raise(&self, cause: Cause) -> Cause {
@@ -220,6 +230,8 @@ pub(super) struct Shared {
     pub(super) recorder: Arc<Recorder>,
     /// By rank, what each direction goes by: a [`Way`].
     ways: Vec<[AtomicU8; 2]>,
+    /// Whether this rank's program has aborted it.
+    aborted: AtomicBool,
     /// Why this rank cannot join, once that is known before it has.
     pub(super) barred: OnceLock<String>,
     inner: Mutex<Inner>,
@@ -272,6 +284,7 @@ impl Shared {
             recorder: Arc::new(Recorder::new(algorithm, (&name, key.rank, ranks))),
             name,
             ways: (0..ranks).map(|_| Default::default()).collect(),
+            aborted: AtomicBool::new(false),
             barred: OnceLock::new(),
             inner: Mutex::new(Inner {
                 peers: vec![Peer::Alive; ranks as usize],

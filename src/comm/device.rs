@@ -658,7 +658,7 @@ impl Communicator {
     /// Ends the communicator, unless that is what has ended an operation.
     pub(super) fn give_up(&self, error: &Error) {
         if !matches!(error, Error::Failed(_) | Error::Closed(_)) {
-            self.abort();
+            self.stop();
         }
     }
 

@@ -253,7 +253,7 @@ impl Direct<'_> {
         let (current, capture) = comm.enter_device(device)?;
         if let (None, Some(board)) = (capture, &self.windows.board) {
             let meeting = Meeting::begin(self, board, &current);
-            return meeting.map(Some).inspect_err(|_| comm.abort());
+            return meeting.map(Some).inspect_err(|_| comm.stop());
         }
         // Until the end: what other threads call comes before or after it.
         let mut order = self.windows.window.order();
@@ -284,7 +284,7 @@ impl Direct<'_> {
             }
             // What has ended the communicator already is what all are to be told.
             Err(Error::Failed(_) | Error::Closed(_)) => {}
-            Err(_) => comm.abort(),
+            Err(_) => comm.stop(),
         }
         given.map(|()| None)
     }

@@ -404,8 +404,15 @@ impl Communicator {
             .map_or(Ok(()), |cause| Err(Error::Closed(cause.clone())))
     }
 
-    /// Makes every rank's running or next call fail, now, and closes the communicator. Never waits for a running call.
+    /// Makes every rank's running or next call fail, now, and closes the communicator. Nothing is made of it any more on this rank: a
+    /// split, a shrink or a grow that another thread is in ends, too. Never waits for a running call.
     pub fn abort(&self) {
+        self.engine.membership.note_aborted();
+        self.stop();
+    }
+
+    /// The same, but it may be shrunk.
+    fn stop(&self) {
         self.engine.membership.end(Cause::Aborted {
             rank: self.rank() as u32,
         });

@@ -69,7 +69,9 @@ impl Communicator {
         loop {
             let made = self.without(&gone, config);
             // Others may have known more of the dead, or some have died since.
-            let is_lost = matches!(made, Err(Error::Init { .. })) && began.elapsed() < patience;
+            let is_lost = matches!(made, Err(Error::Init { .. }))
+                && began.elapsed() < patience
+                && !membership.is_aborted();
             match is_lost.then(|| self.more_gone(&gone)).flatten() {
                 Some(more) => gone = more,
                 None => return made,
