@@ -446,7 +446,8 @@ cclResult_t cclCommRevoke(cclComm_t comm,
  * Stops the communicator on all ranks and gives the handle back.
  *
  * Calls that run on it, here and on the other ranks, end soon with an error that names this rank; so does what is made of it here. Never
- * waits for them.
+ * waits for them. Where a process is stopped by which the others would hear of it, calls of few ranks end within some 10 s, of
+ * thousands within minutes.
  */
 cclResult_t cclCommAbort(cclComm_t comm);
 

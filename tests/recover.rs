@@ -50,6 +50,22 @@ fn roles() {
             thread::park();
         }
     }
+    if words[0] == "past" {
+        let error = thread::scope(|scope| {
+            if words[2] == rank.to_string() {
+                scope.spawn(|| {
+                    thread::sleep(Duration::from_secs(1)); // the others wait for the one that is stopped by then
+                    comm.abort();
+                });
+            }
+            until_it_fails(&comm)
+        });
+        drop(comm);
+        say(error);
+        loop {
+            thread::park();
+        }
+    }
     let deaths: usize = words[2].parse().unwrap();
     let mut left = ranks;
     while left > ranks - deaths {
@@ -277,6 +293,21 @@ fn an_abort_ends_a_shrink() {
         };
         let wanted = format!("rank {aborts} aborted the parent communicator");
         assert!(what.contains(&wanted), "{what}");
+    }
+}
+
+/// Others hear of an abort though a process is stopped by which they would: the lowest rank, or one between that and who aborts.
+#[test]
+fn an_abort_is_heard_past_a_stopped_rank() {
+    for (ranks, stopped, aborts) in [(4, 0, 1), (10, 1, 9)] {
+        let mut all = Rank::start_all(ranks, &[], &format!("past//{aborts}"));
+        assert!(all.iter_mut().all(|rank| rank.said() == "begun"));
+        let pid = rustix::process::Pid::from_child(&all[stopped].child);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        for rank in (0..ranks).filter(|&rank| rank != stopped) {
+            let (said, wanted) = (all[rank].said(), format!("rank {aborts} aborted"));
+            assert!(said.contains(&wanted), "{rank} of {ranks}: {said}");
+        }
     }
 }
 

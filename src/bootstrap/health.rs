@@ -404,6 +404,7 @@ impl Shared {
             ranks.sort_unstable();
             ranks.dedup();
         }
+        let stopped = inner.verdict.clone();
         drop(inner);
         let still = (!ranks.is_empty()).then(|| since.elapsed());
         // Of many ranks all that together would be too long.
@@ -414,6 +415,7 @@ impl Shared {
             makes: is_made,
             still,
             elsewhere: None,
+            stopped,
             records: self.recorder.records(),
             ways: ways
                 .map(|ways| ways.each_ref().map(|way| Way::of(way.load(Relaxed))))

@@ -385,7 +385,14 @@ impl Membership {
     /// Who is to blame when this rank has waited too long in `during` for `ranks`: those that wait themselves are asked whom for,
     /// and so on, until there are some that do not wait or whose processes do not answer. All of `ranks` if there are none, as
     /// they wait in a circle; with what they wait in. Then others are given time to find who does not answer them.
-    pub(crate) fn late(&self, ranks: &[usize], during: Option<Operation>) -> (Vec<u32>, Vec<Whereabouts>) {
+    ///
+    /// # Errors
+    /// What stopped the communicator, where one that is asked knows more of that than this rank.
+    pub(crate) fn late(
+        &self,
+        ranks: &[usize],
+        during: Option<Operation>,
+    ) -> Result<(Vec<u32>, Vec<Whereabouts>), Cause> {
         let ranks: Vec<u32> = ranks.iter().map(|&rank| rank as u32).collect();
         let end = Instant::now() + ASK_ALL;
         let mut asked = BTreeSet::from([self.rank() as u32]);
@@ -404,6 +411,9 @@ impl Membership {
                 says,
             };
             match self.ask_again(rank) {
+                Ok(Waits {
+                    stopped: Some(cause), ..
+                }) => return Err(cause),
                 Ok(waits) if !waits.ranks.is_empty() => {
                     waiting.extend(waits.says().map(find));
                     let behind_in = waits.waits_in;
@@ -417,10 +427,10 @@ impl Membership {
             // Who has asked one in vain has found more, and needs longer.
             self.await_verdict(2 * ASK + SLACK);
             waiting.retain(|one| ranks.contains(&one.rank));
-            return (ranks, waiting);
+            return Ok((ranks, waiting));
         }
         late.sort_unstable_by_key(|one| one.rank);
-        (late.iter().map(|one| one.rank).collect(), late)
+        Ok((late.iter().map(|one| one.rank).collect(), late))
     }
 
     /// Gives ranks that know more about a failure so long to say so.

@@ -94,6 +94,8 @@ pub(crate) struct Waits {
     pub(crate) still: Option<Duration>,
     /// What its process waits in meanwhile, in another communicator, if the rank does not wait.
     pub(crate) elsewhere: Option<Elsewhere>,
+    /// What stopped the communicator, as far as the rank knows: word of it may not have come to who asks.
+    pub(crate) stopped: Option<Cause>,
     /// Its last operations.
     pub(crate) records: Vec<Record>,
     /// By rank, what the directions to it and from it go by; of the first ranks, where there are many.

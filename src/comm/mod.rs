@@ -406,6 +406,9 @@ impl Communicator {
 
     /// Makes every rank's running or next call fail, now, and closes the communicator. Nothing is made of it any more on this rank: a
     /// split, a shrink or a grow that another thread is in ends, too. Never waits for a running call.
+    ///
+    /// Where a process is stopped by which the others would hear of it, they hear of it in a call, when they next ask what keeps them
+    /// waiting: after some 10 s at most among few ranks, after minutes among thousands.
     pub fn abort(&self) {
         self.engine.membership.note_aborted();
         self.stop();

@@ -20,7 +20,7 @@ use std::{
 impl Communicator {
     /// Stops the communicator on all ranks: running calls end soon with an error that names this rank, and later ones are
     /// refused, as after any failure. Never waits for a running call. The communicator is still good for
-    /// [`Communicator::shrink`].
+    /// [`Communicator::shrink`]. Of processes that are stopped see [`Communicator::abort`].
     pub fn revoke(&self) {
         self.engine.membership.end(Cause::Revoked {
             rank: self.rank() as u32,
@@ -79,8 +79,6 @@ impl Communicator {
         }
     }
 
-    /// The ranks that have died or left, if they are others than `known` or are within a moment.
-    fn more_gone(&self, known: &BTreeSet<usize>) -> Option<BTreeSet<usize>> {
     /// # Errors
     /// As [`Communicator::shrink`].
     pub(crate) fn check_excluded(&self, excluded: &[usize]) -> Result<()> {
@@ -99,6 +97,8 @@ impl Communicator {
         Ok(())
     }
 
+    /// The ranks that have died or left, if they are others than `known` or are within a moment.
+    fn more_gone(&self, known: &BTreeSet<usize>) -> Option<BTreeSet<usize>> {
         let until = Instant::now() + MORE_NEWS;
         loop {
             let gone = self.gone();

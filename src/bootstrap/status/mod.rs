@@ -236,6 +236,7 @@ fn trim(waits: &mut Waits, ranks: usize) {
     });
     waits.ways.clear();
     waits.elsewhere = None;
+    waits.stopped = None; // the asker's own is told
     waits.ranks.truncate(most);
 }
 
@@ -323,6 +324,7 @@ mod tests {
                 ranks: (0..8192).collect(),
                 still: Duration::MAX,
             }),
+            stopped: None,
             records: vec![record(99, &over)],
             ways: vec![[Way::Shm; 2]; 1024],
         };

@@ -1,6 +1,11 @@
 //! [`Floor`]: links and operations under way; [`Held`]: having it; [`Turns`]: who waits for it.
 
-use super::{Engine, jobs::Jobs, quick::Lately, reasons::FIRST_QUESTION};
+use super::{
+    Engine,
+    jobs::Jobs,
+    quick::Lately,
+    reasons::{FIRST_QUESTION, LONGEST_APART},
+};
 use crate::{
     exec::wait::Patience,
     sys::biased::{Guard, Waiters},
@@ -85,7 +90,10 @@ impl Floor {
         if longest < FIRST_QUESTION {
             return false;
         }
-        let may = wants || self.asked.is_none_or(|asked| asked.elapsed() >= longest / 2);
+        let may = wants
+            || self
+                .asked
+                .is_none_or(|asked| asked.elapsed() >= (longest / 2).min(LONGEST_APART));
         if may {
             self.asked = Some(Instant::now());
         }

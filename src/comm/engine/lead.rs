@@ -2,7 +2,7 @@
 
 use super::{
     Engine, Floor, Job, Placed, What, past,
-    reasons::{self, FIRST_QUESTION, QUESTIONS_APART, Stuck, TROUBLED_NAP},
+    reasons::{self, FIRST_QUESTION, LONGEST_APART, QUESTIONS_APART, Stuck, TROUBLED_NAP},
 };
 use crate::{
     bootstrap::{Membership, Peer},
@@ -215,7 +215,7 @@ impl Engine {
             floor.look();
             let ask = waited >= ask_after;
             if ask {
-                ask_after = waited.saturating_mul(QUESTIONS_APART);
+                ask_after = waited + ((QUESTIONS_APART - 1) * waited).min(LONGEST_APART);
             }
             let news = membership.trouble() || membership.departures() || floor.links.last_end().is_some();
             if !ask && !news && waited < self.timeout() && floor.is_idle() {
@@ -453,7 +453,7 @@ impl Engine {
         if asks {
             self.check(floor, own.as_ref())?;
         }
-        let mut outcome = Progress::Blocked;
+        let (mut outcome, mut silent) = (Progress::Blocked, Vec::new());
         for (i, one) in all.into_iter().enumerate() {
             let ask = asks && one.waited >= FIRST_QUESTION;
             if ask {
@@ -471,7 +471,7 @@ impl Engine {
             }
             let reason = reasons::failure(membership, &floor.links, &one)
                 .or_else(|| {
-                    ask.then(|| reasons::difference(membership, &floor.links, &one))
+                    ask.then(|| reasons::difference(membership, &floor.links, &one, &mut silent))
                         .flatten()
                 })
                 .or_else(|| (one.waited >= limit).then(|| reasons::late(membership, &one, limit)));

@@ -2,12 +2,15 @@
 
 use super::past;
 use crate::{
-    bootstrap::{Membership, Peer},
+    bootstrap::{Membership, Peer, Waits},
     exec::Fault,
     transport::{Wires, links::Links},
     types::{Call, Cause, Error, Operation, Transfer},
 };
-use std::time::{Duration, Instant};
+use std::{
+    iter,
+    time::{Duration, Instant},
+};
 
 /// Something that stands still.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,16 +138,26 @@ pub(super) fn under_way(membership: &Membership, links: &Links, cause: &Cause) -
 }
 
 /// Whether one of the ranks that something waits for has made a different call in its place, or before, or waits in a later one:
-/// what it has sent in this one came before it went on, so that nothing more will come.
-pub(super) fn difference(membership: &Membership, links: &Links, stuck: &Stuck) -> Option<Cause> {
+/// what it has sent in this one came before it went on, so that nothing more will come. Or what has stopped the communicator, where word
+/// of that comes by a stopped process and one that is asked knows. Ranks that do not answer join those that are `silent`, which are not asked.
+pub(super) fn difference(
+    membership: &Membership,
+    links: &Links,
+    stuck: &Stuck,
+    silent: &mut Vec<usize>,
+) -> Option<Cause> {
     let ours = match stuck.operation {
         Some(Operation::Collective(ours)) => Some(ours),
         Some(Operation::Transfer(_)) | None => None,
     };
     let unsent = links.unsent_to();
     let others = stuck.waits_for.iter().filter(|&&rank| rank != membership.rank());
-    others.take(MOST_ASKED).find_map(|&rank| {
-        let answer = membership.calls_of(rank)?;
+    let was_answered = silent.is_empty();
+    let found = others.take(MOST_ASKED).find_map(|&rank| {
+        let answer = ask(membership, rank, silent)?;
+        if answer.stopped.is_some() {
+            return answer.stopped;
+        }
         if let Some(first) = past::first_difference(membership, rank, &answer) {
             return Some(first);
         }
@@ -167,7 +180,36 @@ pub(super) fn difference(membership: &Membership, links: &Links, stuck: &Stuck) 
             here,
             there: (rank as u32, theirs.into()),
         })
+    });
+    // Once for all that stands still.
+    let asks_others = found.is_none() && was_answered && !silent.is_empty();
+    found.or_else(|| {
+        asks_others
+            .then(|| stopped_elsewhere(membership, silent))
+            .flatten()
     })
+}
+
+/// What stopped the communicator, as one of some other ranks says: those at the distances 1, 2, 4 and so on, so that word of it goes
+/// round in a few questions of each.
+fn stopped_elsewhere(membership: &Membership, silent: &mut Vec<usize>) -> Option<Cause> {
+    let ranks = membership.ranks();
+    let distances = iter::successors(Some(1), |distance| Some(2 * distance));
+    let distances = distances.take_while(|&distance| distance < ranks);
+    let mut others = distances.map(|distance| (membership.rank() + distance) % ranks);
+    others.find_map(|rank| ask(membership, rank, silent)?.stopped)
+}
+
+/// What `rank` waits in, unless it is `silent`.
+fn ask(membership: &Membership, rank: usize, silent: &mut Vec<usize>) -> Option<Waits> {
+    if silent.contains(&rank) {
+        return None;
+    }
+    let answer = membership.calls_of(rank);
+    if answer.is_none() {
+        silent.push(rank);
+    }
+    answer
 }
 
 /// Who is late when a wait has lasted until the deadline: not those that only wait themselves.
@@ -187,7 +229,10 @@ pub(super) fn late(membership: &Membership, stuck: &Stuck, after: Duration) -> C
     };
     let waits_for = &waits_for;
     membership.set_waiting(waits_for, stuck.operation, stuck.waited);
-    let (ranks, mut found) = membership.late(waits_for, stuck.operation);
+    let (ranks, mut found) = match membership.late(waits_for, stuck.operation) {
+        Ok(late) => late,
+        Err(cause) => return cause,
+    };
     found.truncate(MOST_TOLD);
     Cause::Late {
         ranks,
@@ -220,7 +265,8 @@ fn dead_for(least: Duration, membership: &Membership, during: Option<Operation>)
     })
 }
 
-/// Raises what went wrong here, and returns what all ranks report.
+/// Raises what went wrong here, and returns what all ranks report; where their word does not come, as from a stopped process, those that
+/// ask this rank hear of it.
 ///
 /// That a peer is in another call may only follow from an earlier difference between their calls, which a third rank
 /// sees at first hand: it is given time to say so.
@@ -233,7 +279,7 @@ pub(super) fn raise(membership: &Membership, cause: Cause) -> Cause {
     {
         membership.await_verdict(GRACE);
     }
-    membership.raise(cause)
+    membership.end(cause)
 }
 
 /// What all ranks are told of a fault that this rank's executor met.
@@ -291,9 +337,10 @@ pub(super) fn cause_of(fault: Fault, rank: u32, during: Option<Operation>) -> Ca
 }
 
 /// How long a rank waits before it asks those it waits for which call they are in, and how many times as long until it asks
-/// again; a stopped process holds up the asking rank each time.
+/// again, and how much longer at most; a stopped process holds up the asking rank each time.
 pub(super) const FIRST_QUESTION: Duration = Duration::from_millis(50);
 pub(super) const QUESTIONS_APART: u32 = 4;
+pub(super) const LONGEST_APART: Duration = Duration::from_secs(10);
 /// Of how many late ranks an error tells where they are.
 const MOST_TOLD: usize = 8;
 /// How many ranks are asked each time.
