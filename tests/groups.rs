@@ -2,8 +2,13 @@
 
 mod common;
 
-use ccl::{Cause, Communicator, Error, Op, Operation, Stream, Transfer, UniqueId};
-use common::{config, with_ranks};
+use ccl::{Cause, Communicator, Config, Error, Op, Operation, Stream, Transfer, UniqueId};
+use common::{
+    config,
+    process::{Rank, role, say},
+    with_ranks,
+};
+use rustix::process::{Pid, Signal, kill_process};
 use std::{
     sync::{
         Arc, Barrier,
@@ -11,6 +16,7 @@ use std::{
             AtomicBool, AtomicUsize,
             Ordering::{Relaxed, SeqCst},
         },
+        mpsc::channel,
     },
     thread,
     time::{Duration, Instant},
@@ -528,6 +534,83 @@ fn what_has_not_gone_to_one_rank_holds_up_no_call_with_another() {
         let rank = &rank;
         (0..3).for_each(|k| _ = scope.spawn(move || rank(k)));
     });
+}
+
+/// A configuration for TCP.
+fn tcp() -> Config {
+    let mut config = config();
+    config.transport = Some("tcp".to_owned());
+    config
+}
+
+/// In the process of a rank, when a test has started it as one.
+#[test]
+fn roles() {
+    let Some((_, id, ranks, rank)) = role() else {
+        return;
+    };
+    let comm = Communicator::init(ranks, &id, rank, &tcp()).unwrap();
+    (0..AHEAD).for_each(|k| comm.send(&[k as u8; 4], 0).unwrap());
+    say("sent");
+    let (_, part) = comm
+        .begin()
+        .scatter(None, vec![0; LONG], 0)
+        .unwrap()
+        .wait()
+        .unwrap();
+    assert!(part == vec![7u8; LONG]);
+}
+
+/// Messages after which their receiver is to tell their sender that it has taken them in.
+const AHEAD: usize = 4;
+/// Bytes that the system does not take in for a rank that reads nothing.
+const LONG: usize = 32 << 20;
+
+/// Over TCP, where a receiver owes its sender word of it: another thread begins something while that has not gone.
+#[test]
+fn what_has_not_gone_to_one_rank_holds_up_no_short_message_with_another() {
+    let id = UniqueId::new().unwrap();
+    let mut sends = Rank::start(&id, 3, 2, &[], "sends");
+    let id = &id;
+    thread::scope(|scope| {
+        let (go_on, wait) = channel::<()>();
+        scope.spawn(move || {
+            let comm = Communicator::init(3, id, 1, &tcp()).unwrap();
+            let _ = wait.recv(); // also where nobody says so, as something has failed
+            let (_, part) = comm
+                .begin()
+                .scatter(None, vec![0; LONG], 0)
+                .unwrap()
+                .wait()
+                .unwrap();
+            assert!(part == vec![7u8; LONG]);
+        });
+        let comm = Communicator::init(3, id, 0, &tcp()).unwrap();
+        assert_eq!(sends.said(), "sent");
+        // It cannot be told yet.
+        let pid = Pid::from_child(&sends.child);
+        kill_process(pid, Signal::STOP).unwrap();
+        let take = || {
+            for k in 0..AHEAD {
+                let mut got = [0u8; 4];
+                comm.recv(&mut got, 2).unwrap();
+                assert_eq!(got, [k as u8; 4]);
+            }
+        };
+        let begun = thread::scope(|scope| {
+            let taken = scope.spawn(take);
+            // Amid the last of them.
+            thread::sleep(Duration::from_millis(300));
+            let all = Some(vec![7u8; 3 * LONG]);
+            let begun = comm.begin().scatter(all, vec![0; LONG], 0).unwrap();
+            kill_process(pid, Signal::CONT).unwrap();
+            taken.join().unwrap();
+            begun
+        });
+        drop(go_on);
+        begun.wait().unwrap();
+    });
+    assert!(sends.child.wait().unwrap().success());
 }
 
 #[test]

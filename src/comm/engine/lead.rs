@@ -336,7 +336,7 @@ impl Engine {
             }
         };
         // What is still under way somebody leads on, who pushes on what has not gone: whom that is for holds up nobody else.
-        let is_led_on = matches!(until, Until::Over(_) | Until::Relieved) && !floor.is_idle();
+        let is_led_on = matches!(until, Until::Over(_) | Until::Relieved | Until::Sent) && !floor.is_idle();
         Ok(match (reached && (is_led_on || !floor.links.unsent()), moved) {
             (true, _) => Progress::Done,
             (false, true) => Progress::Moved,
