@@ -518,7 +518,10 @@ impl Pair {
             }
             Ok(())
         };
-        while self.hear(peer, wires, &mut accept)? {
+        for _ in 0..pair::AT_ONCE {
+            if !self.hear(peer, wires, &mut accept)? {
+                break;
+            }
             went = true;
         }
         went |= self.receive(peer, wires)?;

@@ -15,7 +15,7 @@ use std::{collections::VecDeque, time::Instant};
 /// The lane of all that is said about messages, and of short ones: it is emptied whatever it brings.
 pub(super) const CONTROL: usize = CALL_LANES;
 /// The lane of the data of the others: only what is wanted travels on it.
-const DATA: usize = CALL_LANES + 1;
+pub(super) const DATA: usize = CALL_LANES + 1;
 
 /// Bytes of the longest message that goes along with its announcement: a receiver that has no place for it yet keeps it.
 pub(super) const SHORT: usize = 8 << 10;
@@ -31,6 +31,9 @@ const _: () = assert!(KEPT - TOLD >= AHEAD);
 const PIECE: usize = 32 << 10;
 /// The same where the receiver reads it where it lies, or it is sent from there.
 const LENT_PIECE: usize = 64 << 10;
+/// Words, and pieces each way, that one look moves: no fewer than a lane holds, so that it leaves nothing of what a dead rank had sent,
+/// and no more, whatever the other adds meanwhile, so that other ranks and the clock have their turn.
+pub(super) const AT_ONCE: usize = 16;
 
 /// Whether `peer` has said something that was not heard yet.
 pub(super) fn has_spoken<W: Wires>(peer: usize, wires: &W) -> Result<bool, Fault> {
@@ -255,7 +258,10 @@ impl Pair {
             }
             moved = true;
         }
-        while let Some((id, flow)) = self.flowing.front_mut() {
+        for _ in 0..AT_ONCE {
+            let Some((id, flow)) = self.flowing.front_mut() else {
+                break;
+            };
             let (at, whole) = (flow.done, flow.what.data.region());
             let piece = |most: usize| whole.part(at, most.min(whole.len() - at));
             let header = Word::Piece { id: *id }.header();
@@ -396,11 +402,14 @@ impl Pair {
         self.coming.push_back((id, Flow::new(posted)));
     }
 
-    /// Takes in the data that came; whether there was any.
+    /// Takes in the data that came, [`AT_ONCE`] pieces at most; whether there was any.
     pub(super) fn receive<W: Wires>(&mut self, peer: usize, wires: &W) -> Result<bool, Fault> {
         let wire = |error| Fault::Wire { peer, error };
         let mut moved = false;
-        while !self.coming.is_empty() {
+        for _ in 0..AT_ONCE {
+            if self.coming.is_empty() {
+                break;
+            }
             let Some(link) = wires.from(peer).map_err(wire)? else {
                 break;
             };

@@ -3,7 +3,7 @@
 use super::{
     Envelope, Posted, Transfers, Wanted,
     message::Word,
-    pair::{CONTROL, KEPT, SHORT},
+    pair::{AT_ONCE, CONTROL, DATA, KEPT, SHORT},
 };
 use crate::{
     exec::{Completion, Fault},
@@ -75,5 +75,68 @@ fn a_long_message_does_not_come_as_short_ones_do() {
         let late = (Word::Late { id: 3 }, vec![7; bytes]);
         let heard = hear(&mut transfers, &[announced, late]);
         assert_eq!(heard.is_ok(), is_right, "{bytes} bytes: {heard:?}");
+    }
+}
+
+/// Sends what is given over a lane of the link to rank 1, and looks there until all of it has arrived.
+fn put(world: &sim::World, lane: usize, words: impl Iterator<Item = (Word, Vec<u8>)>) {
+    let (from, to) = (world.wires(0), world.wires(1));
+    let link = loop {
+        if let Some(link) = from.to(1).unwrap() {
+            break link;
+        }
+    };
+    for (word, body) in words {
+        let room = link.reserve(lane, body.len()).unwrap().unwrap();
+        room.copy_from(&Region::of(&body));
+        link.commit(lane, word.header());
+    }
+    let link = loop {
+        if let Some(link) = to.from(0).unwrap() {
+            break link;
+        }
+    };
+    (0..SLOTS * 1000).for_each(|_| _ = link.peek(lane).unwrap());
+}
+
+/// So that no sender holds up what else there is to do.
+#[test]
+fn a_look_takes_in_no_more_than_so_much() {
+    const ALL: usize = 3 * AT_ONCE;
+    for is_short in [true, false] {
+        let world = sim::World::new(2, SLOTS, 7);
+        let (mut transfers, to) = (Transfers::new(1, 2), world.wires(1));
+        let post = || {
+            let memory: &'static mut [u8] = Box::leak(vec![0; 4].into());
+            let completion = Arc::new(Completion::default());
+            let wanted = Wanted::exactly(0, DType::Uint8);
+            (
+                Posted::new(Hold::raw(Region::of_mut(memory)), wanted, Arc::clone(&completion)),
+                completion,
+            )
+        };
+        let (posted, completions): (Vec<_>, Vec<_>) = (0..ALL).map(|_| post()).unzip();
+        posted
+            .into_iter()
+            .for_each(|posted| transfers.receive(posted).unwrap());
+        match is_short {
+            true => put(&world, CONTROL, (0..ALL).map(|_| here(4))),
+            false => {
+                let word = |id: usize| (Word::There(envelope(4)), (id as u32).to_ne_bytes().to_vec());
+                put(&world, CONTROL, (0..ALL).map(word));
+                (0..1000).for_each(|_| _ = transfers.poll(&to).unwrap());
+                put(
+                    &world,
+                    DATA,
+                    (0..ALL).map(|id| (Word::Piece { id: id as u32 }, vec![7; 4])),
+                );
+            }
+        }
+        let over = || completions.iter().filter(|one| one.is_over()).count();
+        for look in 1..=ALL / AT_ONCE {
+            assert!(transfers.poll(&to).unwrap());
+            assert_eq!(over(), look * AT_ONCE, "short: {is_short}");
+        }
+        assert!(transfers.is_idle());
     }
 }
