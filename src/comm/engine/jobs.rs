@@ -174,6 +174,29 @@ impl Jobs {
         }));
     }
 
+    /// The loss of a rank that `rank` has seen while messages stood still, of which the oldest speaks for all: in the oldest that is with
+    /// the lost one, if there is one.
+    pub(super) fn placed(&self, mut cause: Cause, rank: usize) -> Cause {
+        if let Cause::Lost {
+            rank: gone,
+            seen_by,
+            during: Some(place),
+            ..
+        }
+        | Cause::Left {
+            rank: gone,
+            seen_by,
+            during: Some(place),
+        } = &mut cause
+            && *seen_by as usize == rank
+            && matches!(place, Operation::Transfer(_))
+            && let Some(transfer) = self.transfers.oldest_with(*gone as usize)
+        {
+            *place = transfer.into();
+        }
+        cause
+    }
+
     /// The calls that stand still, by number, and how many bytes of their vectors are done with.
     pub(super) fn done(&mut self) -> impl Iterator<Item = (u32, u64)> {
         self.calls.iter_mut().filter_map(|job| match &mut job.what {

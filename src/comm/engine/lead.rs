@@ -502,7 +502,10 @@ impl Engine {
                     && other.waited >= one.waited
             };
             if still.iter().any(same) && !reasons::under_way(membership, &floor.links, &cause) {
-                return Err(reasons::raise(membership, reasons::first_of(membership, cause)));
+                let cause = floor
+                    .jobs
+                    .placed(reasons::first_of(membership, cause), membership.rank());
+                return Err(reasons::raise(membership, cause));
             }
             match progress {
                 Progress::Done => return Ok(progress),

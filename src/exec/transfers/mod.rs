@@ -443,6 +443,12 @@ impl Transfers {
         })
     }
 
+    /// Of what is under way with `peer` alone what stands still for the longest.
+    pub(crate) fn oldest_with(&self, peer: usize) -> Option<Transfer> {
+        let under_way = self.pairs.get(&peer)?.under_way(peer);
+        Some(under_way.min_by_key(|(_, since)| *since)?.0)
+    }
+
     /// Ends all that is under way because of `cause`.
     pub(crate) fn fail(&mut self, cause: &Cause) {
         for posted in self.anyone.drain(..) {

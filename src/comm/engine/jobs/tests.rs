@@ -15,7 +15,7 @@ use crate::{
         layout::Blocks,
     },
     transport::{CALL_LANES, sim},
-    types::{Call, Collective, DType, Op},
+    types::{Call, Collective, DType, Op, Transfer},
 };
 use std::sync::Arc;
 #[cfg(feature = "cuda")]
@@ -320,6 +320,53 @@ fn group(seed: u64) -> usize {
         }
     }
     operations.len()
+}
+
+/// The oldest message speaks for all, but for those with a rank that is lost.
+#[test]
+fn a_loss_is_told_of_what_is_under_way_with_the_lost_rank() {
+    let world = sim::World::new(4, 1, 7).with_max_message(64 << 10);
+    let mut one = Rank::new(0, 4);
+    for (from, tag) in [(1, 5), (2, 6), (2, 7)] {
+        let message = Operation::Message {
+            from,
+            to: 0,
+            tag,
+            count: 8,
+            from_any: false,
+        };
+        one.begin(0, 4, tag as usize, &message, None);
+        one.jobs.poll(&world.wires(0), 0).unwrap();
+    }
+    let mut stuck = Vec::new();
+    one.jobs.stuck(&mut stuck, |since| since.elapsed());
+    let during = stuck[0].operation;
+    let tag_of = |during: Option<crate::types::Operation>| match during {
+        Some(crate::types::Operation::Transfer(Transfer::Recv { tag, .. })) => tag,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(tag_of(during), Some(5));
+    let lost = |rank, seen_by| Cause::Lost {
+        rank,
+        how: "its process ended".to_owned(),
+        seen_by,
+        during,
+    };
+    for (rank, seen_by, tag) in [(1, 0, 5), (2, 0, 6), (3, 0, 5), (2, 1, 5)] {
+        let Cause::Lost { during, .. } = one.jobs.placed(lost(rank, seen_by), 0) else {
+            panic!("not what it was");
+        };
+        assert_eq!(tag_of(during), Some(tag), "rank {rank}, seen by {seen_by}");
+        let left = Cause::Left {
+            rank,
+            seen_by,
+            during: stuck[0].operation,
+        };
+        let Cause::Left { during, .. } = one.jobs.placed(left, 0) else {
+            panic!("not what it was");
+        };
+        assert_eq!(tag_of(during), Some(tag), "rank {rank}, seen by {seen_by}");
+    }
 }
 
 #[test]
