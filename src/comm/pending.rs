@@ -323,6 +323,7 @@ impl<'c> Begin<'c> {
         back: impl FnOnce(Option<Received>) -> Option<B> + Send + 'static,
     ) -> Result<Pending<B>> {
         self.comm.engine.membership.check()?;
+        self.stream.map_or(Ok(()), Stream::check)?;
         let _order = self.stream.map(Stream::in_order);
         let start = match self.stream {
             Some(stream) => stream.enter(&self.comm.engine, |_| ()),

@@ -3,7 +3,10 @@
 use super::engine::{Engine, Gate, Start};
 use crate::{
     exec::{Completion, Outcome},
-    sys::thread::{self, spawn_quiet},
+    sys::{
+        fork,
+        thread::{self, spawn_quiet},
+    },
     types::{Cause, Error, Result},
 };
 use std::{
@@ -33,6 +36,9 @@ use std::{
 pub struct Stream(Arc<Shared>);
 
 struct Shared {
+    /// The process that it is of (see [`fork::generation`]): a forked child finds its locks as other threads had them, and nobody who moves
+    /// on what is in it.
+    generation: u32,
     queue: Mutex<Queue>,
     /// Held from an operation's getting its place here until it has its place among its communicator's.
     order: Mutex<()>,
@@ -94,7 +100,9 @@ impl Default for Stream {
 impl Stream {
     /// A stream with nothing in it.
     pub fn new() -> Self {
+        let _ = fork::watch(); // what fails here fails again, and is told, when a communicator is made
         Stream(Arc::new(Shared {
+            generation: fork::generation(),
             queue: Mutex::default(),
             order: Mutex::default(),
             changed: Condvar::new(),
@@ -104,8 +112,10 @@ impl Stream {
     /// Waits until all that is in the stream now is over, whatever others add meanwhile.
     ///
     /// # Errors
-    /// The first failure of an operation in the stream, from then on each time.
+    /// The first failure of an operation in the stream, from then on each time. [`Error::Usage`] in a child of the process that made
+    /// the stream.
     pub fn synchronize(&self) -> Result<()> {
+        self.check()?;
         let mut queue = self.0.queue();
         let end = queue.next;
         while queue.is_before(end) {
@@ -120,6 +130,7 @@ impl Stream {
     /// # Errors
     /// As [`Stream::synchronize`].
     pub fn is_over(&self) -> Result<bool> {
+        self.check()?;
         let queue = self.0.queue();
         if !queue.entries.is_empty() {
             return Ok(false);
@@ -131,8 +142,9 @@ impl Stream {
     /// operation in the stream, if there was one. What comes later in the stream waits for it.
     ///
     /// # Errors
-    /// [`Error::System`] when the system has no room for that thread.
+    /// [`Error::System`] when the system has no room for that thread. [`Error::Usage`] in a child of the process that made the stream.
     pub fn add_callback(&self, callback: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
+        self.check()?;
         let mut queue = self.0.queue();
         if queue.callbacks.is_none() {
             queue.callbacks = Some(callback_thread()?);
@@ -140,6 +152,16 @@ impl Stream {
         queue.push(What::Callback(Box::new(callback)));
         self.0.advance(&mut queue);
         Ok(())
+    }
+
+    /// Refuses the parent's stream in a forked child.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.0.generation == fork::generation() {
+            return Ok(());
+        }
+        Err(Error::usage(
+            "this stream belongs to the parent process: make a new one after the fork",
+        ))
     }
 
     /// Keeps the calls of other threads out while operations get their places, here and in their communicators: where the two orders
@@ -308,4 +330,28 @@ fn callback_thread() -> Result<Sender<Call>> {
     })
     .map_err(|e| Error::system("cannot start a thread for the callbacks of a stream", e))?;
     Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forked_child_cannot_use_its_parents_stream() {
+        let stream = Stream::new();
+        let held = stream.0.queue(); // as another thread may have it
+        let child = fork::child(|| {
+            let outcomes = [
+                stream.synchronize(),
+                stream.is_over().map(drop),
+                stream.add_callback(|_| ()),
+            ];
+            let is_refused = |outcome: &Result<()>| matches!(outcome, Err(Error::Usage { what }) if what.contains("parent"));
+            outcomes.iter().all(is_refused) && Stream::new().synchronize().is_ok()
+        });
+        let status = rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty()).unwrap();
+        assert_eq!(status.unwrap().1.exit_status(), Some(0));
+        drop(held);
+        stream.synchronize().unwrap();
+    }
 }

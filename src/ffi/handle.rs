@@ -238,8 +238,10 @@ impl<T: Send + Sync + 'static> Table<T> {
     /// Keeps `value` and returns its handle.
     ///
     /// # Errors
-    /// [`Error::Usage`] when 2^24 values live.
+    /// [`Error::Usage`] when 2^24 values live. [`Error::System`] when forks cannot be told of.
     pub(super) fn insert<P>(&self, value: T) -> Result<*mut P> {
+        // Or a child would take its parent's handles for its own.
+        fork::watch().map_err(|e| Error::system("cannot watch for forks", e))?;
         let slots = self.slots();
         let mut used = slots.used();
         // A scan: values come and go with communicators, whose making takes far longer.

@@ -207,12 +207,15 @@ thread_local! {
 }
 
 /// Forks a child that does `body` and ends at once, as C programs do it; returns its pid. Its status is 0 if `body` gave
-/// true. For tests: in processes of few threads, because a child may find the standard library's locks held.
+/// true; a child that hangs is ended by a signal, after a minute. For tests: in processes of few threads, because a child may find the
+/// standard library's locks held.
 #[cfg(test)]
 pub(crate) fn child(body: impl FnOnce() -> bool) -> rustix::process::Pid {
     // SAFETY: the caller keeps to what this function says; the child never returns into the caller's frames.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
+        // SAFETY: sets this child's alarm, which nothing else in it uses.
+        unsafe { libc::alarm(60) };
         let good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(false);
         // SAFETY: ends the child without running the parent's exit handlers.
         unsafe { libc::_exit(if good { 0 } else { 1 }) }

@@ -104,6 +104,36 @@ static void children(cclUniqueId id, int ranks, int rank) {
     OK(cclCommDestroy(shared));
 }
 
+static void never(void *nothing, cclResult_t result) {
+    (void)nothing, (void)result;
+    _exit(1);
+}
+
+/* A stream that was made before anything else is the parent's, too. */
+static int streams_of_the_parent(void) {
+    cclStream_t stream, own;
+    int status;
+    OK(cclStreamCreate(&stream));
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        alarm(60);
+        REFUSED(cclInvalidUsage, "parent", cclStreamQuery(stream));
+        REFUSED(cclInvalidUsage, "parent", cclStreamAddCallback(stream, never, NULL));
+        REFUSED(cclInvalidUsage, "parent", cclStreamSynchronize(stream));
+        REFUSED(cclInvalidUsage, "parent", cclStreamDestroy(stream));
+        OK(cclStreamCreate(&own));
+        CHECK(own != stream);
+        OK(cclStreamSynchronize(own));
+        OK(cclStreamDestroy(own));
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    OK(cclStreamSynchronize(stream));
+    OK(cclStreamDestroy(stream));
+    return status != 0;
+}
+
 static void *guess(void *nothing) {
     for (unsigned bit = 0; !atomic_load(&stop); bit = (bit + 1) % 48) {
         cclComm_t none = (cclComm_t)((uintptr_t)shared ^ (uintptr_t)1 << bit);
@@ -260,6 +290,7 @@ static void at_the_end(cclUniqueId id, int ranks, int rank) {
 int main(void) {
     int failed = 0;
     CHECK(atexit(after_it_left) == 0);
+    failed += streams_of_the_parent();
     failed += run_ranks(3, no_standard_streams);
     failed += run_ranks(3, signals);
     failed += run_ranks(2, children);
