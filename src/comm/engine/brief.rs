@@ -78,7 +78,8 @@ impl Engine {
         };
         let jobs: SmallVec<[Job; 2]> = messages.iter().map(job).collect();
         match self.try_floor() {
-            Some(mut floor) if floor.is_idle() && !self.mail.load(SeqCst) => {
+            // Who led may have closed it since, and the links take nothing of callers' then.
+            Some(mut floor) if floor.is_idle() && !self.mail.load(SeqCst) && self.closed.get().is_none() => {
                 let lead = || self.lead_these(&mut floor, jobs, messages);
                 if catch_unwind(AssertUnwindSafe(lead)).is_err() {
                     self.break_down(&mut floor);
