@@ -635,6 +635,35 @@ fn ctrl_c_and_termination_end_all_ranks() {
     }
 }
 
+/// As one that a sanitizer finds fault with.
+#[test]
+fn a_rank_that_ends_badly_when_it_is_done_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, library) = (folder.path().join("late.c"), folder.path().join("late.so"));
+    let late = r#"
+        #define _GNU_SOURCE
+        #include <fcntl.h>
+        #include <string.h>
+        #include <unistd.h>
+        __attribute__((destructor)) static void end(void) {
+            char line[64];
+            int fd = open("/proc/self/cmdline", O_RDONLY);
+            ssize_t got = read(fd, line, sizeof line);
+            if (got > 0 && memmem(line, (size_t)got, "__rank\0" "1", 8) != NULL) {
+                _exit(23);
+            }
+        }
+    "#;
+    fs::write(&source, late).unwrap();
+    compile::library(source.to_str().unwrap(), &library, &[]);
+    let mut command = ccl_perf("allreduce --ranks 3 -b 8 -e 8 -n 1");
+    let output = command.env("LD_PRELOAD", &library).output().unwrap();
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    let is_named = err.contains("rank 1 (pid ") && err.contains(") ended with status 23 after it was done");
+    assert!(is_named && err.lines().count() == 1, "{err}");
+}
+
 #[test]
 fn ctrl_c_on_a_terminal_reaches_ranks_too() {
     let run = Running::start();

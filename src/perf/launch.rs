@@ -115,7 +115,7 @@ struct Run<'r> {
     footprints: Vec<Footprint>,
     /// The first failure that a rank reported.
     failure: Option<(usize, String)>,
-    /// The first end that no report explains.
+    /// The first end that no report explains, or that was none in order though nothing had failed.
     death: Option<String>,
     /// When ranks that are left have had their last words.
     deadline: Option<Instant>,
@@ -193,8 +193,10 @@ impl<'r> Run<'r> {
         let status = process
             .wait()
             .map_err(|error| format!("waiting for process {pid}: {error}"))?;
-        if !explained {
-            self.death.get_or_insert(epitaph(&process.ranks, pid, status));
+        // A rank that says that it has failed ends as it likes.
+        let is_bad = !status.success() && self.failure.is_none();
+        if !explained || is_bad {
+            (self.death).get_or_insert_with(|| epitaph(&process.ranks, pid, status, explained));
             self.expect_the_end();
         }
         Ok(())

@@ -184,21 +184,22 @@ fn listen(place: usize, first: usize, stdout: ChildStdout, events: &mpsc::Sender
     let _ = events.send(Event::Silent(place));
 }
 
-/// What is said of a process that ended without a word.
-pub(super) fn epitaph(ranks: &Range<usize>, pid: u32, status: ExitStatus) -> String {
+/// What is said of a process that ended without a word, or, where its ranks `were_done`, badly.
+pub(super) fn epitaph(ranks: &Range<usize>, pid: u32, status: ExitStatus, were_done: bool) -> String {
     let who = name(ranks);
+    let when = if were_done { " after it was done" } else { "" };
     match (status.signal(), status.code()) {
-        (Some(SIGKILL), _) => format!(
+        (Some(SIGKILL), _) if !were_done => format!(
             "{who} (pid {pid}) was ended by signal 9 (SIGKILL); if memory ran out, lower -e or --ranks"
         ),
         (Some(signal), _) => {
             let name = signal_name(signal).unwrap_or("unknown");
-            format!("{who} (pid {pid}) was ended by signal {signal} ({name})")
+            format!("{who} (pid {pid}) was ended by signal {signal} ({name}){when}")
         }
-        (None, code) => format!(
-            "{who} (pid {pid}) ended with status {} before it was done",
-            code.unwrap_or(0)
-        ),
+        (None, code) => {
+            let when = if were_done { when } else { " before it was done" };
+            format!("{who} (pid {pid}) ended with status {}{when}", code.unwrap_or(0))
+        }
     }
 }
 
@@ -208,17 +209,25 @@ mod tests {
 
     #[test]
     fn an_end_without_a_word_is_told() {
-        let killed = epitaph(&(2..3), 4711, ExitStatus::from_raw(SIGKILL));
+        let killed = epitaph(&(2..3), 4711, ExitStatus::from_raw(SIGKILL), false);
         assert!(
             killed.starts_with("rank 2 (pid 4711) was ended by signal 9 (SIGKILL)"),
             "{killed}"
         );
-        let crashed = epitaph(&(0..1), 1, ExitStatus::from_raw(11));
+        let crashed = epitaph(&(0..1), 1, ExitStatus::from_raw(11), false);
         assert!(crashed.contains("signal 11 (SIGSEGV)"), "{crashed}");
-        let panicked = epitaph(&(0..2), 1, ExitStatus::from_raw(101 << 8));
+        let panicked = epitaph(&(0..2), 1, ExitStatus::from_raw(101 << 8), false);
         assert!(
-            panicked.starts_with("ranks 0 to 1 (pid 1) ended with status 101"),
+            panicked.starts_with("ranks 0 to 1 (pid 1) ended with status 101 before it was done"),
             "{panicked}"
         );
+        for (raw, how) in [
+            (11, "was ended by signal 11 (SIGSEGV)"),
+            (SIGKILL, "was ended by signal 9 (SIGKILL)"),
+            (23 << 8, "ended with status 23"),
+        ] {
+            let late = epitaph(&(1..2), 7, ExitStatus::from_raw(raw), true);
+            assert_eq!(late, format!("rank 1 (pid 7) {how} after it was done"));
+        }
     }
 }
