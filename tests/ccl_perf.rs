@@ -137,6 +137,7 @@ fn mistakes_are_one_line_with_status_2() {
         ("allgather --algo guess", "--algo guess"),
         ("allreduce --ranks 0", "--ranks"),
         ("allreduce --ranks 2,x", "--ranks"),
+        ("reduce --explain -r all --ranks 4294967296", "from 1 to 8192"),
         ("allreduce --ranks 2,3 --json x", "--ranks one number"),
         ("allreduce --ranks 3 -e 100T", "lower -e"),
         ("allreduce -e 100T", "lower -e"),

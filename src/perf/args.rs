@@ -3,7 +3,7 @@
 use super::{by_hand::Rendezvous, operation::Operation, size, skew::Skew};
 use crate::{
     Config,
-    types::{DType, Op},
+    types::{DType, MAX_RANKS, Op},
 };
 use clap::{Parser, error::ErrorKind};
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -289,8 +289,8 @@ fn warmup(text: &str) -> Result<u32, String> {
 
 fn ranks(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(0) | Err(_) => Err("give a number of processes, 1 or more".to_owned()),
-        Ok(ranks) => Ok(ranks),
+        Ok(ranks @ 1..=MAX_RANKS) => Ok(ranks),
+        _ => Err(format!("give a number of ranks from 1 to {MAX_RANKS}")),
     }
 }
 
@@ -449,6 +449,11 @@ mod tests {
             ("allreduce -r x", "-r"),
             ("allreduce --ranks 0", "--ranks"),
             ("allreduce --ranks many", "--ranks"),
+            ("allreduce --ranks 8193", "--ranks"),
+            (
+                "allgather --explain --ranks 4611686018427387904",
+                "from 1 to 8192",
+            ),
             ("allreduce --rank 3", "--rendezvous"),
             ("allreduce --nranks 3", "--rendezvous"),
             ("allreduce --rendezvous a:1", "--nranks"),
