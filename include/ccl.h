@@ -258,8 +258,8 @@ typedef struct cclConfig_t {
     const char *algorithm;
     /**
      * The most threads, the caller included, by which this rank copies and reduces in long calls; 1 for none but the caller.
-     * The environment variable CCL_THREADS is the default, else as many as there are cores for each rank of the host, 4 at
-     * most.
+     * There are 64 at most, whatever is given. The environment variable CCL_THREADS (1 to 64) is the default, else as many as there are
+     * cores for each rank of the host, 4 at most.
      */
     int threads;
     /**

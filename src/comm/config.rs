@@ -81,7 +81,7 @@ pub struct Config {
     /// The connections from this rank to another one by TCP, 8 at most. `None`: the environment's `CCL_TCP_STREAMS`, else one for
     /// each interface that is used.
     pub streams: Option<usize>,
-    /// The most threads, the caller included, by which this rank copies and reduces in long calls. 1: it makes none for that.
+    /// The most threads, the caller included, by which this rank copies and reduces in long calls, 64 at most. 1: it makes none for that.
     /// `None`: the environment's `CCL_THREADS`, else as many as there are cores for each rank of the host, 4 at most; so none
     /// are made where the ranks cover the cores. Results do not depend on it.
     pub threads: Option<usize>,

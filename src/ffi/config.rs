@@ -3,6 +3,7 @@
 use super::types::{CONFIG_MAGIC, CONFIG_UNDEF_INT, cclConfig_t};
 use crate::{
     comm::Config,
+    sys::helpers::Helpers,
     types::{Error, Result},
 };
 use std::{
@@ -41,11 +42,15 @@ pub(super) unsafe fn read(config: *const cclConfig_t) -> Result<Config> {
         reproducible: config.reproducible == 1,
         threads: match config.threads {
             CONFIG_UNDEF_INT => None,
-            threads => Some(usize::try_from(threads).map_err(|_| {
-                Error::invalid(format!(
-                    "threads is {threads} in the cclConfig_t: it must be at least 1"
-                ))
-            })?),
+            // As many as there may be are no more than that.
+            threads => match usize::try_from(threads) {
+                Ok(threads @ 1..) => Some(threads.min(Helpers::MOST)),
+                _ => {
+                    return Err(Error::invalid(format!(
+                        "threads is {threads} in the cclConfig_t: it must be at least 1"
+                    )));
+                }
+            },
         },
         ..Config::of_this_thread()
     })
@@ -177,6 +182,7 @@ mod tests {
         assert!(config.reproducible && !of(|c| c.reproducible = 0).unwrap().reproducible);
         assert_eq!(config.name.as_deref(), Some("trainer"));
         assert_eq!((config.threads, of(|_| ()).unwrap().threads), (Some(3), None));
+        assert_eq!(of(|c| c.threads = 96).unwrap().threads, Some(64));
         assert_eq!(
             (config.transport.as_deref(), config.algorithm.as_deref()),
             (Some("shm"), Some("ring"))
@@ -215,6 +221,7 @@ mod tests {
         refused(|c| c.timeout = 0, "at least 1");
         refused(|c| c.timeout = -1, "at least 1");
         refused(|c| c.threads = -1, "threads is -1");
+        refused(|c| c.threads = 0, "threads is 0");
         refused(|c| c.blocking = 2, "blocking is 2");
         refused(|c| c.reproducible = -1, "reproducible is -1");
         refused(

@@ -117,8 +117,8 @@ pub struct cclConfig_t {
     /// The algorithm to use, for example "ring", or what CCL_ALGO may say; NULL leaves the choice to the library.
     pub algorithm: *const c_char,
     /// The most threads, the caller included, by which this rank copies and reduces in long calls; 1 for none but the caller.
-    /// The environment variable CCL_THREADS is the default, else as many as there are cores for each rank of the host, 4 at
-    /// most.
+    /// There are 64 at most, whatever is given. The environment variable CCL_THREADS (1 to 64) is the default, else as many as there are
+    /// cores for each rank of the host, 4 at most.
     pub threads: c_int,
     /// 1: the bits of a reduction depend on the inputs and the number of ranks alone, not on count or transport. Then
     /// "direct", "oneshot" and, where the ranks are a power of two and elements are integers or have 4 bytes or more, "doubling" are the only

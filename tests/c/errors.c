@@ -46,8 +46,8 @@ static void bad_init(cclUniqueId id) {
     config.algorithm = "ring";
     REFUSED(cclInvalidUsage, "reproducible", cclCommInitRankConfig(&none, 2, id, 0, &config));
     config.algorithm = "direct";
-    config.threads = 65;
-    REFUSED(cclInvalidUsage, "threads", cclCommInitRankConfig(&none, 2, id, 0, &config));
+    config.threads = 0;
+    REFUSED(cclInvalidArgument, "threads is 0", cclCommInitRankConfig(&none, 2, id, 0, &config));
     config = (cclConfig_t)CCL_CONFIG_INITIALIZER;
     config.transport = "pigeon";
     REFUSED(cclInvalidUsage, "pigeon", cclCommInitRankConfig(&none, 2, id, 0, &config));
