@@ -172,6 +172,28 @@ fn a_file_that_cannot_be_written_is_found_before_the_run() {
 }
 
 #[test]
+fn one_file_by_two_names_is_found_before_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("out"), folder.path().join("link"));
+    std::os::unix::fs::symlink(".", &link).unwrap();
+    for kept in [None, Some("kept")] {
+        kept.iter().for_each(|text| fs::write(&file, text).unwrap());
+        let files = format!("--json {} --csv {}/out", file.display(), link.display());
+        let output = output(&format!("allreduce --ranks 2 -b 8 -e 8 -n 1 {files}"));
+        assert_eq!(
+            (output.status.code(), text(&output.stdout).as_str()),
+            (Some(1), "")
+        );
+        let err = text(&output.stderr);
+        assert!(
+            err.contains("name the same file") && err.lines().count() == 1,
+            "{err}"
+        );
+        assert_eq!(fs::read_to_string(&file).ok().as_deref(), kept);
+    }
+}
+
+#[test]
 fn help_and_version_and_list() {
     for (line, part) in [
         ("--help", "--ranks"),

@@ -12,6 +12,7 @@ use serde_json::json;
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
+    os::unix::fs::MetadataExt,
     path::PathBuf,
 };
 
@@ -32,10 +33,15 @@ impl Files {
     pub(super) fn open(setup: &Setup) -> Result<Files, String> {
         let open =
             |path: &Option<PathBuf>, flag| path.clone().map(|path| Output::open(path, flag)).transpose();
-        Ok(Files {
+        let files = Files {
             json: open(&setup.json, "--json")?,
             csv: open(&setup.csv, "--csv")?,
-        })
+        };
+        let [json, csv] = [&files.json, &files.csv].map(|file| file.as_ref().and_then(Output::inode));
+        if json.is_some() && json == csv {
+            return Err("--json and --csv name the same file: give each its own".to_owned());
+        }
+        Ok(files)
     }
 
     /// # Errors
@@ -185,6 +191,12 @@ impl Output {
             flag,
             empty,
         })
+    }
+
+    /// What tells a file that is no pipe and no device from others, by whichever of its names it was opened.
+    fn inode(&self) -> Option<(u64, u64)> {
+        let file = self.file.metadata().ok().filter(fs::Metadata::is_file)?;
+        Some((file.dev(), file.ino()))
     }
 
     fn write(mut self, text: &str) -> Result<(), String> {
