@@ -658,6 +658,37 @@ fn ctrl_c_and_termination_end_all_ranks() {
     }
 }
 
+#[test]
+fn ctrl_c_ends_tuning() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tuned.json");
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let line = format!("tune --ranks 2 --seconds 600 --output {}", file.display());
+        let parent = ccl_perf(&line)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let run = Running {
+            parent,
+            ranks: Vec::new(),
+        };
+        let pid = run.parent.id() as i32;
+        let deadline = Instant::now() + SOON;
+        while processes(|words| words.first() == Some(&"ccl-perf"))
+            .iter()
+            .all(|one| one.parent != pid)
+        {
+            assert!(Instant::now() < deadline, "no rank was started");
+            sleep(Duration::from_millis(10));
+        }
+        send(pid, signal);
+        let (status, said) = run.end();
+        assert_eq!(status.code(), Some(code), "{said}");
+        assert!(said.lines().count() == 1 && !file.exists(), "{said}");
+    }
+}
+
 /// As one that a sanitizer finds fault with.
 #[test]
 fn a_rank_that_ends_badly_when_it_is_done_is_named() {

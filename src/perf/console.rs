@@ -15,7 +15,7 @@ use std::{
 };
 
 /// How a run ended, if not well.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Trouble {
     /// A line to print.
     #[error("{0}")]
@@ -26,6 +26,16 @@ pub(super) enum Trouble {
     /// A signal asked to stop.
     #[error("stopped by signal {0}")]
     Signal(i32),
+}
+
+impl Trouble {
+    /// The same, with what it was about before a line to print.
+    pub(super) fn of(self, what: &str) -> Trouble {
+        match self {
+            Trouble::Failed(line) => Trouble::Failed(format!("{what}: {line}")),
+            other => other,
+        }
+    }
 }
 
 impl From<String> for Trouble {

@@ -16,7 +16,7 @@ use signal_hook::{
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
         mpsc::{self, RecvTimeoutError},
     },
@@ -56,27 +56,40 @@ fn watched<T>(
     run: impl FnOnce(&mpsc::Sender<Event>, &mpsc::Receiver<Event>) -> Result<T, Trouble>,
 ) -> Result<T, Trouble> {
     let (events, inbox) = mpsc::channel();
-    let signals = SignalWatch::start(events.clone())?;
+    let _signals = SignalWatch::start(events.clone())?;
+    go_on()?;
     let result = run(&events, &inbox);
     // The children may have been hit by the same signal, and their end seen first.
-    match signals.last() {
-        Some(signal) if result.is_err() => Err(Trouble::Signal(signal)),
-        _ => result,
+    match result {
+        Err(trouble) => Err(go_on().err().unwrap_or(trouble)),
+        done => done,
     }
 }
 
-/// Turns signals into events, and remembers the last one.
+/// Whether no signal has asked to stop since the first run began.
+pub(super) fn go_on() -> Result<(), Trouble> {
+    match LAST.get().map_or(0, |last| last.load(Ordering::SeqCst)) {
+        0 => Ok(()),
+        signal => Err(Trouble::Signal(signal as i32)),
+    }
+}
+
+/// The last signal that asked to stop, also between two runs.
+static LAST: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
+
+/// Turns signals into events.
 struct SignalWatch {
-    last: Arc<AtomicUsize>,
     handle: Handle,
 }
 
 impl SignalWatch {
     fn start(events: mpsc::Sender<Event>) -> Result<Self, String> {
         let watch = || -> io::Result<SignalWatch> {
-            let last = Arc::new(AtomicUsize::new(0));
-            for signal in [SIGINT, SIGTERM] {
-                signal_hook::flag::register_usize(signal, last.clone(), signal as usize)?;
+            if LAST.get().is_none() {
+                let last = LAST.get_or_init(Arc::default);
+                for signal in [SIGINT, SIGTERM] {
+                    signal_hook::flag::register_usize(signal, last.clone(), signal as usize)?;
+                }
             }
             let mut signals = Signals::new([SIGINT, SIGTERM])?;
             let handle = signals.handle();
@@ -86,16 +99,9 @@ impl SignalWatch {
                     let _ = events.send(Event::Signal(signal));
                 }
             })?;
-            Ok(SignalWatch { last, handle })
+            Ok(SignalWatch { handle })
         };
         watch().map_err(|error| format!("watching for signals: {error}"))
-    }
-
-    fn last(&self) -> Option<i32> {
-        match self.last.load(Ordering::SeqCst) {
-            0 => None,
-            signal => Some(signal as i32),
-        }
     }
 }
 

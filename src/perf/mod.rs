@@ -120,9 +120,16 @@ fn run(setup: &Setup, host: &Host) -> ExitCode {
     match result {
         Ok(0) => ExitCode::SUCCESS,
         Ok(wrong) => complain(&wrong_elements(wrong, &setup.job), 1),
-        Err(Trouble::Failed(line)) => complain(&line, 1),
-        Err(Trouble::Unread) => ExitCode::FAILURE,
-        Err(Trouble::Signal(signal)) => {
+        Err(trouble) => tell(trouble),
+    }
+}
+
+/// Says what ended a run; gives the status to end with.
+fn tell(trouble: Trouble) -> ExitCode {
+    match trouble {
+        Trouble::Failed(line) => complain(&line, 1),
+        Trouble::Unread => ExitCode::FAILURE,
+        Trouble::Signal(signal) => {
             let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
             complain(
                 &format!("stopped by {name}; all ranks have ended"),

@@ -3,13 +3,16 @@
 
 use super::{
     args::one_line,
-    complain, launch,
+    complain,
+    console::Trouble,
+    launch,
     operation::Operation,
     report::{Job, Placement, Run},
     setup::Setup,
     show, size,
     size::{Step, Sweep, readable},
     skew::Skew,
+    tell,
 };
 use crate::{
     bootstrap::env::Launch,
@@ -55,7 +58,7 @@ pub(super) const COMMAND: &str = "tune";
 /// the other transport stays. CCL_TUNE=off has it ignored, CCL_TUNE=FILE names another.
 ///
 /// Exit status: 0 if all went well, 1 if something failed or --check found a choice that is too slow, 2 for a mistake on the command
-/// line.
+/// line, 128 + n if signal n asked to stop, and nothing is written then.
 #[derive(Debug, Parser)]
 #[command(name = "ccl-perf tune")]
 struct Args {
@@ -116,12 +119,12 @@ pub(super) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
             (status, true) => status,
             (_, false) => ExitCode::FAILURE,
         },
-        Err(why) => complain(&why, 1),
+        Err(trouble) => tell(trouble),
     }
 }
 
 /// What there is to say, and whether all is well.
-fn tune(args: &Args) -> Result<(String, bool), String> {
+fn tune(args: &Args) -> Result<(String, bool), Trouble> {
     let (root, machine) = (Path::new("/"), Fingerprint::read(Path::new("/")));
     let host = Host::read(root);
     let transport = args.transport.as_str();
@@ -135,7 +138,7 @@ fn tune(args: &Args) -> Result<(String, bool), String> {
         Some(path) => path.clone(),
         None => tuning::place(|| machine.clone())
             .or_else(|| Some(tuning::folder()?.join(tuning::name(&machine))))
-            .ok_or("there is no folder for the file: set HOME, or give --output FILE")?,
+            .ok_or_else(|| "there is no folder for the file: set HOME, or give --output FILE".to_owned())?,
     };
     let probes = measure(args, &host)?;
     // What is there of the other transport stays.
@@ -159,6 +162,7 @@ fn tune(args: &Args) -> Result<(String, bool), String> {
     let mut text = text + &told(&choices, &probes);
     tuned.choices.extend(choices);
     tuned.choices.truncate(Tuning::MOST_CHOICES);
+    launch::go_on()?;
     tuning::write(&path, &tuned).map_err(|error| format!("writing {}: {error}", path.display()))?;
     // Writing to a text does not fail.
     let _ = writeln!(text, "# written to {}", path.display());
@@ -213,7 +217,7 @@ fn operations() -> impl Iterator<Item = Collective> {
 }
 
 /// Measures all that is asked for, in rounds, as long as there is time.
-fn measure(args: &Args, host: &Host) -> Result<Vec<Probe>, String> {
+fn measure(args: &Args, host: &Host) -> Result<Vec<Probe>, Trouble> {
     let began = Instant::now();
     let seconds = Duration::from_secs(args.seconds);
     let mut ranks: Vec<usize> = args.ranks.iter().map(|&ranks| ranks as usize).collect();
@@ -248,7 +252,7 @@ fn measure(args: &Args, host: &Host) -> Result<Vec<Probe>, String> {
                     operations().filter(|&one| (algorithm.fits)(one)).collect();
                 let setup = setup(args, (ranks, sweep), algorithm, &collectives, each);
                 let rows = launch::rows(&setup, host)
-                    .map_err(|trouble| format!("{ranks} ranks, {}: {trouble}", algorithm.name))?;
+                    .map_err(|trouble| trouble.of(&format!("{ranks} ranks, {}", algorithm.name)))?;
                 for row in rows {
                     let known = collectives.iter().find(|one| one.name() == row.operation);
                     let (Some(&collective), Some(measured)) = (known, row.out_of_place) else {
@@ -315,7 +319,7 @@ impl Again {
 }
 
 /// Measures again what is chosen and what seemed to be better.
-fn again(args: &Args, host: &Host, chosen: &Probe, best: &Probe) -> Result<Again, String> {
+fn again(args: &Args, host: &Host, chosen: &Probe, best: &Probe) -> Result<Again, Trouble> {
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..AGAIN {
         for (probe, times) in [chosen, best].into_iter().zip(&mut times) {
@@ -328,7 +332,7 @@ fn again(args: &Args, host: &Host, chosen: &Probe, best: &Probe) -> Result<Again
             let (ranks, collective) = (probe.load.ranks, probe.load.collective);
             let setup = setup(args, (ranks, sweep), probe.algorithm, &[collective], LONG_ENOUGH);
             let rows = launch::rows(&setup, host)
-                .map_err(|trouble| format!("{ranks} ranks, {}: {trouble}", probe.algorithm.name))?;
+                .map_err(|trouble| trouble.of(&format!("{ranks} ranks, {}", probe.algorithm.name)))?;
             let measured = rows.iter().filter_map(|row| row.out_of_place.as_ref());
             times.extend(measured.map(|measured| measured.stats.median_us * 1e3));
         }
@@ -462,7 +466,7 @@ fn rows_of(probes: &[Probe]) -> BTreeMap<(&str, usize, u64), Vec<&Probe>> {
 }
 
 /// Measures what is chosen and what seemed to be better again.
-type MeasureAgain<'a> = dyn FnMut(&Probe, &Probe) -> Result<Again, String> + 'a;
+type MeasureAgain<'a> = dyn FnMut(&Probe, &Probe) -> Result<Again, Trouble> + 'a;
 
 /// Where the model chooses what is slower than the best, also when both are measured again.
 fn choices(
@@ -470,7 +474,7 @@ fn choices(
     transport: &str,
     calibration: &Calibration,
     again: &mut MeasureAgain<'_>,
-) -> Result<Vec<Choice>, String> {
+) -> Result<Vec<Choice>, Trouble> {
     let groups = rows_of(probes);
     let mut choices = Vec::new();
     for (&(operation, ranks, bytes), probes) in &groups {
@@ -520,7 +524,7 @@ fn checked(
     transport: &str,
     tuning: &Tuning,
     again: &mut MeasureAgain<'_>,
-) -> Result<(String, bool), String> {
+) -> Result<(String, bool), Trouble> {
     let mut text = format!(
         "# {transport}: what is chosen, and the best of what may be forced, in us: the least of {ROUNDS} medians; of what was measured again (*) the middle one of {AGAIN}\n#{:>12} {:>6} {:>12} {:>18} {:>10} {:>18} {:>10} {:>8}\n",
         "operation", "ranks", "bytes", "chosen", "time", "best", "time", "ratio"
@@ -636,7 +640,7 @@ mod tests {
 
     /// Measured again it is as it was, but what was the best for a moment.
     #[allow(clippy::unnecessary_wraps, reason = "it stands for what may fail")]
-    fn as_before(chosen: &Probe, best: &Probe) -> Result<Again, String> {
+    fn as_before(chosen: &Probe, best: &Probe) -> Result<Again, Trouble> {
         let best = best.most.unwrap_or(chosen.nanos);
         Ok(Again::new(&mut [chosen.nanos], &mut [best]))
     }
