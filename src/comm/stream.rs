@@ -5,7 +5,7 @@ use crate::{
     exec::{Completion, Outcome},
     sys::{
         fork,
-        thread::{self, spawn_quiet},
+        thread::{self, Blocked, spawn_quiet},
     },
     types::{Cause, Error, Result},
 };
@@ -319,12 +319,16 @@ impl Shared {
 fn callback_thread() -> Result<Sender<Call>> {
     let (sender, calls) = channel::<Call>();
     // Taken by the thread, which drops it: what a thread is given is not dropped.
-    spawn_quiet(c"ccl-callbacks", Some(calls), |calls| {
+    spawn_quiet(c"ccl-callbacks", Some((calls, Blocked::here())), |it| {
+        let Some((calls, blocked)) = it.take() else {
+            return;
+        };
         thread::is_the_programs();
-        for call in calls.take().into_iter().flatten() {
+        for call in calls {
             let outcome = call.failure.map_or(Ok(()), |cause| Err(Error::Failed(cause)));
             // What it throws is its own affair; the stream goes on.
-            let _ = catch_unwind(AssertUnwindSafe(|| (call.callback)(outcome)));
+            let callback = || catch_unwind(AssertUnwindSafe(|| (call.callback)(outcome)));
+            let _ = blocked.during(callback);
             call.stream.ended(call.number, None);
         }
     })
@@ -335,6 +339,24 @@ fn callback_thread() -> Result<Sender<Call>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As what it starts inherits them.
+    #[test]
+    fn a_callback_takes_the_signals_that_the_program_takes() {
+        let blocked = || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let line = status.lines().find(|line| line.starts_with("SigBlk:"));
+            line.unwrap().to_owned()
+        };
+        let (stream, (told, said)) = (Stream::new(), channel());
+        for _ in 0..2 {
+            let told = told.clone();
+            stream
+                .add_callback(move |_| told.send(blocked()).unwrap())
+                .unwrap();
+            assert_eq!(said.recv().unwrap(), blocked());
+        }
+    }
 
     #[test]
     fn a_forked_child_cannot_use_its_parents_stream() {

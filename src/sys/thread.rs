@@ -99,6 +99,36 @@ pub(crate) fn spawn_quiet<T: Send + 'static>(
     Ok(())
 }
 
+/// The signals that a thread does not take.
+pub(crate) struct Blocked(libc::sigset_t);
+
+impl Blocked {
+    /// Those of this thread.
+    pub(crate) fn here() -> Blocked {
+        let mut blocked = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: only asks, for a live set, which it fills; all zeros are a set, too.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, ptr::null(), blocked.as_mut_ptr());
+            Blocked(blocked.assume_init())
+        }
+    }
+
+    fn set(&self) {
+        // SAFETY: reads a live set. No code of the library's relies on which signals a thread takes.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
+    }
+
+    /// Has the program's `work` done on one of [`spawn_quiet`]'s threads, which does not take these signals meanwhile, but takes all
+    /// others: threads and programs that it starts inherit that. `work` does not panic.
+    pub(crate) fn during<R>(&self, work: impl FnOnce() -> R) -> R {
+        let quiet = Blocked::here();
+        self.set();
+        let done = work();
+        quiet.set();
+        done
+    }
+}
+
 /// What a thread is made for.
 #[repr(C)]
 struct Work<T> {
