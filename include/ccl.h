@@ -3,8 +3,9 @@
  *
  * Names and arguments follow NCCL's. Every function may be called from any thread; those that return cclResult_t tell
  * by cclGetLastError what went wrong. Handles that were destroyed, or that never were handles, are refused, never
- * dereferenced. A thread must not be cancelled (pthread_cancel) amid a call, as the process may be aborted then, nor leave one by siglongjmp. Calls
- * need 64 KiB of their thread's stack.
+ * dereferenced. A thread must not be cancelled (pthread_cancel) amid a call, as the process may be aborted then, nor leave one by siglongjmp. A
+ * handler of signals that may come amid a call must call nothing of ccl, nor fork, which would wait there for ever; _Fork, vfork and
+ * posix_spawn do not. Calls need 64 KiB of their thread's stack.
  *
  * A process that ends (exit, return from main) leaves its communicators: handlers of atexit that were registered before it first had to
  * do with one (or with an id), and global objects' destructors, come after that, and can give handles back but not communicate.

@@ -158,7 +158,8 @@ fn place(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
     Some((OPEN.get(fd / 64)?, 1 << (fd % 64)))
 }
 
-/// Runs before each fork(2), on its thread: closes the gate when nobody is inside.
+/// Runs before each fork(2), on its thread: closes the gate when nobody is inside. A handler of signals that forks while its thread is
+/// inside waits for ever; `ccl.h` says that none may.
 extern "C" fn before() {
     while GATE.fetch_or(FORKING, Acquire) & FORKING != 0 {
         thread::yield_now(); // another thread forks
