@@ -66,32 +66,36 @@ impl Windows {
     /// What ended the exchange.
     pub(super) fn open(comm: &Communicator) -> Result<Option<Self>> {
         let (rank, ranks) = (comm.rank(), comm.ranks());
-        let window = match comm.engine.membership.one_host() {
+        let mut window = match comm.engine.membership.one_host() {
             _ if ranks > MOST_RANKS => Err(format!("there are more than {MOST_RANKS} ranks")),
             false => Err("the ranks are on several hosts".to_owned()),
             true if comm.config.algorithm.is_some() => Err("an algorithm is forced".to_owned()),
             true => Window::new(comm.config.context),
         };
-        let carded = window.and_then(|window| Ok((window.card()?, window)));
+        let card = window.as_ref().map_err(String::clone).and_then(Window::card);
         let mut cards = vec![0; CARD * ranks];
-        comm.all_gather(carded.as_ref().map_or(&[0; CARD], |(card, _)| card), &mut cards)?;
+        comm.all_gather(card.as_ref().unwrap_or(&[0; CARD]), &mut cards)?;
         let (cards, _): (&[Card], _) = cards.as_chunks();
-        let opened = carded.and_then(|(_, mut window)| {
+        let opened = card.and_then(|_| {
+            let window = window.as_mut().map_err(|reason| reason.clone())?;
             if let Some(without) = cards.iter().position(|card| *card == [0; CARD]) {
                 return Err(format!("rank {without} has no window"));
             }
             window.open(cards, rank)?;
             let written = window.memory().write(0, Region::of(&proof(rank)));
             written.map_err(in_a_line)?;
-            let flags = (rank == 0).then(|| give_flags(comm, &window)).transpose();
-            Ok((window, flags.map_err(in_a_line)?))
+            let flags = (rank == 0).then(|| give_flags(comm, window)).transpose();
+            flags.map_err(in_a_line)
         });
-        let tried = agreed(comm, opened)?.and_then(|(window, flags)| {
-            prove(&window, rank, ranks).map_err(in_a_line)??;
-            let flags = flags.map_or_else(|| take_flags(comm, &window), Ok);
-            Ok((window, flags.map_err(in_a_line)?))
+        let opened = agreed(comm, &mut window, opened)?;
+        let tried = opened.and_then(|flags| {
+            let window = window.as_ref().map_err(String::clone)?;
+            prove(window, rank, ranks).map_err(in_a_line)??;
+            let flags = flags.map_or_else(|| take_flags(comm, window), Ok);
+            flags.map_err(in_a_line)
         });
-        match agreed(comm, tried)? {
+        let tried = agreed(comm, &mut window, tried)?;
+        match tried.and_then(|flags| Ok((window?, flags))) {
             Ok((window, flags)) => {
                 let how = match window.is_together() {
                     true => "from buffer to buffer: all ranks are of one process and device",
@@ -156,17 +160,21 @@ fn in_a_line(error: Error) -> String {
     error.to_string()
 }
 
-/// What this rank has, its window first, if all ranks have it. Else the window is a later communicator's: nobody reads any more what was
-/// written there to be tried.
-fn agreed<T>(comm: &Communicator, mine: Result<(Window, T), String>) -> Result<Result<(Window, T), String>> {
+/// What this rank has, if all ranks have it. Else its window is a later communicator's: nobody reads any more what was written there to
+/// be tried.
+fn agreed<T>(
+    comm: &Communicator,
+    window: &mut Result<Window, String>,
+    mine: Result<T, String>,
+) -> Result<Result<T, String>> {
     let mut all = vec![0; comm.ranks()];
     comm.all_gather(&[u8::from(mine.is_ok())], &mut all)?;
     let without = all.iter().position(|there| *there == 0);
+    if let (Ok(window), Some(_)) = (window, without) {
+        window.give_back();
+    }
     Ok(match (mine, without) {
-        (Ok((mut window, _)), Some(rank)) => {
-            window.give_back();
-            Err(format!("rank {rank} cannot use the windows of all"))
-        }
+        (Ok(_), Some(rank)) => Err(format!("rank {rank} cannot use the windows of all")),
         (mine, _) => mine,
     })
 }

@@ -547,7 +547,7 @@ impl Links {
     /// Gives a descriptor to `peer`, on the same host, which finds it by [`Links::given`]: for what is no link.
     ///
     /// # Errors
-    /// As for a link.
+    /// As for a link; [`Error::Usage`] where no descriptor reaches it, but connections do.
     #[cfg(feature = "cuda")]
     pub(crate) fn give(&self, peer: usize, fd: OwnedFd) -> Result<(), Error> {
         let parcel = Parcel {
@@ -555,7 +555,12 @@ impl Links {
             fds: vec![fd],
             guard: None,
         };
-        self.opener.open(peer, parcel).map(drop)
+        match self.opener.open(peer, parcel)? {
+            Some(_) => Ok(()),
+            None => Err(Error::usage(format!(
+                "rank {peer} cannot be given a descriptor: its Unix socket is not reached from here"
+            ))),
+        }
     }
 
     /// A descriptor that `peer` has given, if one has come.

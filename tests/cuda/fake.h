@@ -46,6 +46,8 @@ void fakeFail(const char *function, int code) __attribute__((weak));
 void fakeBreak(int code);
 /* The stream does so many more pieces of work, and then none. NULL where the driver is a real one. */
 void fakeStop(CUstream stream, unsigned long more) __attribute__((weak));
+/* Bytes of pinned host memory (1), or of memory of devices that this process has allocated (2), that are not given back. */
+size_t fakeBytes(int kind);
 /* Modules that are loaded, and pieces of device memory that are not given back. */
 int fakeHeld(void);
 

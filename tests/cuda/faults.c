@@ -270,11 +270,17 @@ static void reduces(const Rank *k) {
     CHECK(get(data, 9) == sum(k->ranks, 9));
 }
 
-/* Where windows, or flags, cannot be opened on one rank, all go through host memory. */
+/* Where windows, or flags, cannot be opened on one rank, all go through host memory, and a later communicator has the same windows. */
 static void unopened(cclUniqueId id, int ranks, int me) {
+    const char *functions[] = {"cuIpcOpenMemHandle_v2", "cuMemHostRegister_v2", "cuIpcGetMemHandle"};
+    cclComm_t later;
     CU(cuInit(0));
-    fakeFail(me == turn ? (turn == 0 ? "cuIpcOpenMemHandle_v2" : "cuMemHostRegister_v2") : "", 801);
+    fakeFail(me == turn % 2 ? functions[turn] : "", 801);
     Rank k = join(id, ranks, me);
+    size_t before = fakeBytes(2);
+    OK(cclCommDup(k.comm, &later, NULL));
+    CHECK(fakeBytes(2) == before);
+    OK(cclCommDestroy(later));
     fakeFail("", 0);
     fakeFail("cuLaunchKernel", 1);
     reduces(&k);
@@ -300,7 +306,7 @@ int main(void) {
                  run_ranks(2, broken_and_left) + run_ranks(2, broken_while_leaving) + run_ranks(2, different);
     if (direct) {
         failed += run_ranks(2, elsewhere);
-        for (turn = 0; turn < 2; turn++) {
+        for (turn = 0; turn < 3; turn++) {
             failed += run_ranks(2, unopened);
         }
         for (turn = 0; turn < 3; turn++) {

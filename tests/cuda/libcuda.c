@@ -34,6 +34,7 @@ typedef struct {
     char *base, *alias; /* Where the program has it, and where this library reads and writes it. */
     size_t size;
     int file;
+    int imported; /* Whether another process has allocated it. */
 } Memory;
 
 enum What { COPY, WRITE, WAIT, WAIT_LONG, KERNEL, PASS, AWAIT };
@@ -488,7 +489,7 @@ int cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr at) {
 }
 
 /* Takes the file. */
-static int map(CUdeviceptr *at, int file, size_t size, int device) {
+static int map(CUdeviceptr *at, int file, size_t size, int device, int imported) {
     size_t pages = (size + 4095) / 4096 * 4096;
     char *there = mmap(NULL, pages, PROT_NONE, MAP_SHARED, file, 0);
     char *here = mmap(NULL, pages, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -497,7 +498,7 @@ static int map(CUdeviceptr *at, int file, size_t size, int device) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *at = (CUdeviceptr)there;
-    return keep((Memory){.kind = DEVICE, .device = device, .base = there, .alias = here, .size = size, .file = file});
+    return keep((Memory){.kind = DEVICE, .device = device, .base = there, .alias = here, .size = size, .file = file, .imported = imported});
 }
 
 int cuMemAlloc_v2(CUdeviceptr *at, size_t size) {
@@ -507,7 +508,7 @@ int cuMemAlloc_v2(CUdeviceptr *at, size_t size) {
     if (size == 0 || file < 0 || ftruncate(file, (off_t)pages) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return map(at, file, size, stack[depth - 1]->device);
+    return map(at, file, size, stack[depth - 1]->device, 0);
 }
 
 typedef struct {
@@ -542,7 +543,7 @@ int cuIpcOpenMemHandle_v2(CUdeviceptr *at, CUipcMemHandle handle, unsigned flags
         return CUDA_ERROR_INVALID_VALUE;
     }
     peers[stack[depth - 1]->device][exported.device] = 1;
-    return map(at, file, exported.size, exported.device);
+    return map(at, file, exported.size, exported.device, 1);
 }
 
 int cuCtxEnablePeerAccess(CUcontext context, unsigned flags) {
@@ -586,6 +587,17 @@ int fakeHeld(void) {
     }
     pthread_mutex_unlock(&lock);
     return held;
+}
+
+size_t fakeBytes(int kind) {
+    size_t bytes = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < memories; i++) {
+        int is_one = memory[i].base != NULL && (int)memory[i].kind == kind && !memory[i].imported;
+        bytes += is_one ? memory[i].size : 0;
+    }
+    pthread_mutex_unlock(&lock);
+    return bytes;
 }
 
 /* A function is its name. */

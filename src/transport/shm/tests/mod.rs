@@ -394,3 +394,32 @@ fn links_come_once_and_from_peers_only() {
         assert!(links(vec![(stranger, segment())]).from(0).is_err());
     }
 }
+
+/// An [`Opener`] whose peers are reached by connections alone.
+#[cfg(feature = "cuda")]
+struct Apart;
+
+#[cfg(feature = "cuda")]
+impl Opener for Apart {
+    fn open(&self, _peer: usize, _parcel: Parcel) -> Result<Option<Parcel>, Error> {
+        Ok(None)
+    }
+
+    fn arrivals(&self) -> Vec<(usize, Parcel)> {
+        Vec::new()
+    }
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn a_descriptor_that_reaches_nobody_is_told() {
+    let bell = Bell::new().unwrap();
+    let fd = rustix::fs::memfd_create("ccl-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let refused = Links::new(0, 2, Box::new(Apart), bell).give(1, fd).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("rank 1 cannot be given a descriptor"),
+        "{refused}"
+    );
+}
