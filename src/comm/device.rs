@@ -558,9 +558,10 @@ impl Communicator {
             staging.tell_ready(&current, stream)
         };
         if let Err(error) = give() {
-            // What a stream may still write to is never used again.
-            if !is_given.get() {
-                staging.is_unused();
+            match is_given.get() {
+                // What it has of the copies comes before that.
+                true => drop(staging.tell_free(&current, stream)),
+                false => staging.is_unused(),
             }
             self.check_streams();
             return Err(error);
@@ -580,7 +581,7 @@ impl Communicator {
         };
         // What never began has no end: the hook is dropped, and the stream was not told to wait for it.
         if let Err(error) = begin(holds, start) {
-            let _ = staging.tell_free(&current, stream); // else it is not used again
+            let _ = staging.tell_free(&current, stream);
             return Err(error);
         }
         drop(current);
@@ -681,13 +682,20 @@ impl Tail {
 impl Staged {
     fn give(self) -> Result<()> {
         let (current, stream) = (self.device.enter()?, self.device.stream);
+        let given = self.output(&current);
+        // At any rate: what the stream has of it comes before that.
+        let free = self.staging.tell_free(&current, stream);
+        given.and(free)
+    }
+
+    /// Gives the stream the wait for the end, and the output.
+    fn output(&self, current: &Current<'_>) -> Result<()> {
+        let (staging, stream) = (&self.staging, self.device.stream);
         if self.waits {
-            self.staging.wait_done(&current, stream)?;
+            staging.wait_done(current, stream)?;
         }
-        for (from, to) in self.output {
-            self.staging.copy_out(&current, stream, from, to)?;
-        }
-        self.staging.tell_free(&current, stream)
+        let mut output = self.output.iter();
+        output.try_for_each(|&(from, to)| staging.copy_out(current, stream, from, to))
     }
 }
 

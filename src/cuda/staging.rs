@@ -23,8 +23,8 @@ use std::{
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{
-            AtomicU32,
-            Ordering::{Acquire, Release},
+            AtomicBool, AtomicU32,
+            Ordering::{Acquire, Relaxed, Release},
         },
     },
 };
@@ -39,6 +39,8 @@ struct Memory {
     /// The id of the context in which it is pinned.
     context: u64,
     turn: u32,
+    /// Whether no stream will write FREE. What one was given to do with it before, waits for no other rank.
+    is_lost: AtomicBool,
 }
 
 /// What says that a turn has come to some point.
@@ -165,12 +167,15 @@ impl Staging {
         unsafe { current.wait_flag(stream, memory.address_of(Flag::Done), memory.turn) }
     }
 
-    /// Has `stream` say that it uses the memory no more.
+    /// Has `stream` say that it uses the memory no more, which is not used again where that fails.
     ///
     /// # Errors
     /// [`Error::Cuda`].
     pub(crate) fn tell_free(&self, current: &Current<'_>, stream: Stream) -> Result<()> {
-        self.memory().write(Flag::Free, current, stream)
+        let memory = self.memory();
+        let told = memory.write(Flag::Free, current, stream);
+        // Who looks at it has the lock of `KEPT`, under which it comes there.
+        told.inspect_err(|_| memory.is_lost.store(true, Relaxed))
     }
 
     fn memory(&self) -> &Memory {
@@ -206,7 +211,8 @@ impl Kept {
     /// The driver unpins no memory before all streams of a context are through, those of other ranks of this process too, which may
     /// wait for what comes next.
     fn nothing_waits(&self, is_there: impl Fn(&Memory) -> bool) -> bool {
-        let is_quiet = |memory: &Memory| !is_there(memory) || memory.is_free();
+        let is_quiet =
+            |memory: &Memory| !is_there(memory) || memory.is_free() || memory.is_lost.load(Relaxed);
         self.taken == 0 && self.idle.iter().all(is_quiet) && flags::nothing_waits()
     }
 
@@ -249,6 +255,7 @@ impl Memory {
             address,
             context,
             turn: 0,
+            is_lost: AtomicBool::new(false),
         })
     }
 
