@@ -603,11 +603,16 @@ impl Communicator {
     /// Ends all that is under way if a stream of a device will never come to an operation that the other ranks count on.
     pub(super) fn check_streams(&self) {
         if let Some(error) = self.in_streams.failure() {
-            self.engine.membership.end(Cause::Broken {
-                rank: self.rank() as u32,
-                what: error.to_string(),
-            });
+            self.break_off(&error);
         }
+    }
+
+    /// Ends the communicator on all ranks because of what the driver says.
+    fn break_off(&self, error: &Error) {
+        self.engine.membership.end(Cause::Broken {
+            rank: self.rank() as u32,
+            what: error.to_string(),
+        });
     }
 
     /// Waits until the streams have come to all operations, and are through with those by windows, or one never will, which ends all
@@ -621,7 +626,7 @@ impl Communicator {
         }
     }
 
-    /// Gives the stream what is left of an operation. Where that fails the communicator is aborted: the other ranks count on the
+    /// Gives the stream what is left of an operation. Where that fails the communicator ends: the other ranks count on the
     /// operation.
     pub(crate) fn end_on(&self, tail: Tail) -> Result<()> {
         let ended = match tail.0 {
@@ -656,10 +661,10 @@ impl Communicator {
         led.inspect_err(|error| self.give_up(error))
     }
 
-    /// Ends the communicator, unless that is what has ended an operation.
+    /// Ends the communicator because of an error, unless its end is what has ended an operation.
     pub(super) fn give_up(&self, error: &Error) {
         if !matches!(error, Error::Failed(_) | Error::Closed(_)) {
-            self.stop();
+            self.break_off(error);
         }
     }
 

@@ -261,7 +261,7 @@ impl Direct<'_> {
         let (current, capture) = comm.enter_device(device)?;
         if let (None, Some(board)) = (capture, &self.windows.board) {
             let meeting = Meeting::begin(self, board, &current);
-            return meeting.map(Some).inspect_err(|_| comm.stop());
+            return meeting.map(Some).inspect_err(|error| comm.give_up(error));
         }
         // Until the end: what other threads call comes before or after it.
         let mut order = self.windows.window.order();
@@ -290,9 +290,7 @@ impl Direct<'_> {
                 let flags = Arc::clone(flags);
                 comm.in_streams.add(device, move || !flags.has_ended(call));
             }
-            // What has ended the communicator already is what all are to be told.
-            Err(Error::Failed(_) | Error::Closed(_)) => {}
-            Err(_) => comm.stop(),
+            Err(error) => comm.give_up(error),
         }
         given.map(|()| None)
     }

@@ -322,10 +322,40 @@ static void refused_copies(cclUniqueId id, int ranks, int me) {
     leave(&k);
 }
 
+/* The driver refuses what comes last of a call: the other rank is told what it said, and what the call went through is used again. */
+static void refused_at_last(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    int32_t *data = filled(me, 1000);
+    reduces(&k);
+    size_t before = fakeBytes(1);
+    for (int again = 0; again < 10; again++) {
+        cclComm_t other;
+        OK(cclCommDup(k.comm, &other, NULL));
+        OK(cclBarrier(k.comm, NULL));
+        if (me == 0) {
+            fakeFail(direct ? "cuLaunchKernel" : "cuMemcpyHtoDAsync_v2", CUDA_ERROR_OUT_OF_MEMORY);
+            REFUSED(cclUnhandledCudaError, "CUDA_ERROR_OUT_OF_MEMORY",
+                    cclAllReduce(data, data, 1000, TYPE, cclSum, other, k.stream));
+            fakeFail("", 0);
+        } else {
+            BEGUN(cclRemoteError, cclAllReduce(data, data, 1000, TYPE, cclSum, other, k.stream));
+        }
+        CU(cuStreamSynchronize(k.stream));
+        comes_to(cclRemoteError, other);
+        const char *why = cclGetLastError(other);
+        CHECK(me == 0 || (strstr(why, "rank 0 failed: cu") != NULL && strstr(why, "CUDA_ERROR_OUT_OF_MEMORY") != NULL));
+        OK(cclCommDestroy(other));
+    }
+    CHECK(direct || fakeBytes(1) < before + FEW);
+    reduces(&k);
+    leave(&k);
+}
+
 int main(void) {
     direct = is_direct();
     int failed = run_ranks(2, refused) + run_ranks(2, aborted) + run_ranks(2, late) + run_ranks(2, broken) +
-                 run_ranks(2, broken_and_left) + run_ranks(2, broken_while_leaving) + run_ranks(2, different);
+                 run_ranks(2, broken_and_left) + run_ranks(2, broken_while_leaving) + run_ranks(2, different) +
+                 run_ranks(2, refused_at_last);
     if (!direct) {
         failed += run_ranks(2, refused_copies);
     } else {
