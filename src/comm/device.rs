@@ -207,13 +207,22 @@ impl InStreams {
     }
 }
 
-/// An operation's memory on the device, and the bytes of it that are copied in and out.
+/// An operation's memory on the device, and what of it is copied in and out.
 struct Moved {
     memory: [Region<'static>; 2],
-    copied_in: [Vec<Range<usize>>; 2],
-    copied_out: Vec<Range<usize>>,
+    /// The bytes that input and output have in the pinned memory.
+    lengths: [usize; 2],
+    copied_in: [Vec<Piece>; 2],
+    copied_out: Vec<Piece>,
     /// Whether the stream has something to wait for.
     waits: bool,
+}
+
+/// Bytes of the memory on the device, and at which byte of the input or output in the pinned memory they are.
+#[derive(Clone)]
+struct Piece {
+    bytes: Range<usize>,
+    at: usize,
 }
 
 impl Device {
@@ -443,12 +452,25 @@ impl Communicator {
         memory: [Region<'static>; 2],
         (dtype, op): (DType, Reducing),
     ) -> Result<Tail> {
+        // What lies between blocks takes no pinned memory, but where one side is in the other.
+        let (apart, size) = (!memory[0].overlaps(&memory[1]), dtype.size());
+        let staged = match apart {
+            true => Arc::new(blocks.packed()),
+            false => Arc::clone(&blocks),
+        };
         let of = |side: usize| {
-            let blocks = blocks.sides[side].iter().filter(|block| !block.is_empty());
-            let bytes = |block: &Range<usize>| block.start * dtype.size()..block.end * dtype.size();
-            blocks.map(bytes).collect()
+            let both = blocks.sides[side].iter().zip(&staged.sides[side]);
+            let piece = |(there, here): (&Range<usize>, &Range<usize>)| Piece {
+                bytes: there.start * size..there.end * size,
+                at: here.start * size,
+            };
+            both.filter(|(block, _)| !block.is_empty()).map(piece).collect()
         };
         let moved = Moved {
+            lengths: match apart {
+                true => [0, 1].map(|side| staged.span(side) * size),
+                false => memory.each_ref().map(Region::len),
+            },
             memory,
             copied_in: [of(0), Vec::new()],
             copied_out: of(1),
@@ -458,7 +480,7 @@ impl Communicator {
             device,
             moved,
             |_| (),
-            |holds, start| self.begin_given(collective, Arc::clone(&blocks), holds, (dtype, op), start),
+            |holds, start| self.begin_given(collective, staged, holds, (dtype, op), start),
         )
     }
 
@@ -548,10 +570,10 @@ impl Communicator {
         let is_given = Cell::new(false);
         let give = || {
             for ((memory, place), pieces) in moved.memory.iter().zip(places).zip(&moved.copied_in) {
-                for piece in pieces {
+                for Piece { bytes, at } in pieces {
                     is_given.set(true);
-                    let from = memory.part(piece.start, piece.len());
-                    staging.copy_in(&current, stream, from, place + piece.start)?;
+                    let from = memory.part(bytes.start, bytes.len());
+                    staging.copy_in(&current, stream, from, place + at)?;
                 }
             }
             is_given.set(true);
@@ -567,7 +589,7 @@ impl Communicator {
             return Err(error);
         }
         let holds = [0, 1].map(|side| {
-            let part = staging.part(places[side], moved.memory[side].len());
+            let part = staging.part(places[side], moved.lengths[side]);
             Hold::kept(part, staging.clone())
         });
         let (watched, ended) = (Arc::clone(&staging), Arc::clone(&staging));
@@ -588,9 +610,9 @@ impl Communicator {
         let there = Arc::downgrade(&staging);
         let is_awaited = move || there.upgrade().is_some_and(|staging| !staging.is_ready());
         self.in_streams.add(device, is_awaited);
-        let there = |piece: Range<usize>| {
-            let to = moved.memory[1].part(piece.start, piece.len());
-            (places[1] + piece.start, to)
+        let there = |Piece { bytes, at }: Piece| {
+            let to = moved.memory[1].part(bytes.start, bytes.len());
+            (places[1] + at, to)
         };
         Ok(Tail(Rest::Staged(Staged {
             device,
@@ -708,11 +730,12 @@ impl Moved {
     /// All of the input is copied in and all of the output out.
     fn whole(memory: [Option<Region<'static>>; 2]) -> Self {
         let memory = memory.map(|region| region.unwrap_or_else(Region::empty));
-        let all = |region: &Region<'_>| -> Vec<Range<usize>> {
-            let whole = Some(0..region.len());
-            whole.into_iter().filter(|all| !all.is_empty()).collect()
+        let all = |region: &Region<'_>| -> Vec<Piece> {
+            let bytes = Some(0..region.len()).filter(|all| !all.is_empty());
+            bytes.into_iter().map(|bytes| Piece { bytes, at: 0 }).collect()
         };
         Moved {
+            lengths: memory.each_ref().map(Region::len),
             copied_in: [all(&memory[0]), Vec::new()],
             copied_out: all(&memory[1]),
             memory,
@@ -725,8 +748,8 @@ impl Moved {
         let [input, output] = &self.memory;
         let [a, b] = [input, output].map(|region| region.as_ptr().addr());
         if !input.overlaps(output) {
-            let second = input.len().next_multiple_of(LINE);
-            return ([0, second], second + output.len());
+            let second = self.lengths[0].next_multiple_of(LINE);
+            return ([0, second], second + self.lengths[1]);
         }
         let first = a.min(b);
         let places = [a - first, b - first];

@@ -92,6 +92,27 @@ impl Blocks {
         let ends = self.sides[side].iter().filter(|block| !block.is_empty());
         ends.map(|block| block.end).max().unwrap_or(0)
     }
+
+    /// The same blocks where they lie one after the other on each side on which that takes less than they span.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn packed(&self) -> Self {
+        let side = |side: usize| {
+            let blocks = &self.sides[side];
+            if self.total(side) >= self.span(side) {
+                return blocks.clone();
+            }
+            let one_more = |at: &mut usize, block: &Range<usize>| {
+                let begin = if block.is_empty() { 0 } else { *at };
+                *at += block.len();
+                Some(begin..begin + block.len())
+            };
+            blocks.iter().scan(0, one_more).collect()
+        };
+        Blocks {
+            sides: [side(0), side(1)],
+            by_pair: self.by_pair,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -226,6 +247,28 @@ mod tests {
         types::{Collective, DType, MAX_RANKS},
     };
     use proptest::prelude::*;
+
+    #[cfg(feature = "cuda")]
+    #[test]
+    fn blocks_far_apart_are_packed() {
+        let given = Blocks {
+            sides: [vec![0..2, 1..3, 0..0], vec![7..9, 0..0, 1 << 40..(1 << 40) + 3]],
+            by_pair: true,
+        };
+        let packed = given.packed();
+        // What is sent twice from the same place would take more one after the other.
+        assert_eq!(packed.sides, [given.sides[0].clone(), vec![0..2, 0..0, 2..5]]);
+        assert_eq!(packed.packed(), packed);
+        for seed in 0..200 {
+            let given = Blocks::random(Collective::AlltoAllV, 5, 2, 9, seed);
+            let packed = given.packed();
+            for side in [0, 1] {
+                let [before, after] = [&given, &packed].map(|blocks| &blocks.sides[side]);
+                assert!(before.iter().map(Range::len).eq(after.iter().map(Range::len)));
+                assert_eq!(packed.span(side), given.span(side).min(given.total(side)));
+            }
+        }
+    }
 
     proptest! {
         #[test]

@@ -351,11 +351,38 @@ static void refused_at_last(cclUniqueId id, int ranks, int me) {
     leave(&k);
 }
 
+/* What lies between the blocks of a V form is not pinned, and stays as it is. */
+static void far_apart(cclUniqueId id, int ranks, int me) {
+    const size_t FAR = 1 << 26, counts[] = {10, 10}, displs[] = {FAR, 0};
+    Rank k = join(id, ranks, me);
+    CUdeviceptr at[2];
+    CU(cuMemAlloc_v2(&at[0], (FAR + 10) * sizeof(int32_t)));
+    CU(cuMemAlloc_v2(&at[1], (FAR + 10) * sizeof(int32_t)));
+    int32_t *send = (int32_t *)at[0], *recv = (int32_t *)at[1];
+    for (int to = 0; to < ranks; to++) {
+        for (size_t i = 0; i < 10; i++) {
+            set(send, displs[to] + i, of(2 * me + to, i));
+        }
+    }
+    set(recv, 10, POISON), set(recv, FAR - 1, POISON);
+    OK(cclAlltoAllV(send, counts, displs, recv, counts, displs, TYPE, k.comm, k.stream));
+    CU(cuStreamSynchronize(k.stream));
+    for (int from = 0; from < ranks; from++) {
+        for (size_t i = 0; i < 10; i++) {
+            CHECK(get(recv, displs[from] + i) == of(2 * from + me, i));
+        }
+    }
+    CHECK(get(recv, 10) == POISON && get(recv, FAR - 1) == POISON);
+    CHECK(fakeBytes(1) < 1 << 20);
+    release(send), release(recv);
+    leave(&k);
+}
+
 int main(void) {
     direct = is_direct();
     int failed = run_ranks(2, refused) + run_ranks(2, aborted) + run_ranks(2, late) + run_ranks(2, broken) +
                  run_ranks(2, broken_and_left) + run_ranks(2, broken_while_leaving) + run_ranks(2, different) +
-                 run_ranks(2, refused_at_last);
+                 run_ranks(2, refused_at_last) + run_ranks(2, far_apart);
     if (!direct) {
         failed += run_ranks(2, refused_copies);
     } else {
