@@ -82,9 +82,15 @@ struct Own {
 pub(crate) struct Order {
     /// The end of the last one that was not captured.
     last: Event,
-    /// The end of the last one that was captured, and into what: no stream waits for a point in another capture.
-    captured: (Event, Option<u64>),
+    /// By capture, the end of the last one that was captured into it: no stream waits for a point in another capture. Of more captures
+    /// at once than there are events, calls in one stream each are still in order.
+    captured: Vec<(Event, Option<u64>)>,
+    /// Whose turn it is when another capture begins.
+    next: usize,
 }
+
+/// Captures at once in which the calls of a communicator are in order, whatever their streams.
+const MOST_CAPTURES: usize = 8;
 
 /// Windows that no communicator has.
 static IDLE: Mutex<Vec<Own>> = Mutex::new(Vec::new());
@@ -482,9 +488,13 @@ impl Own {
     fn new(driver: &'static Driver, context: Context, current: &Current<'_>) -> Result<Self> {
         let kernels = Loaded::of(driver, context)?;
         let memory = Allocation::new(driver, context, BYTES + size_of::<Entry>())?;
+        // All of them now, while nothing is captured.
+        let event = || Event::new(current, driver);
+        let captured = (0..MOST_CAPTURES).map(|_| Ok((event()?, None)));
         let order = Mutex::new(Order {
-            last: Event::new(current, driver)?,
-            captured: (Event::new(current, driver)?, None),
+            last: event()?,
+            captured: captured.collect::<Result<_>>()?,
+            next: 0,
         });
         queues::prepare(driver, context)?;
         Ok(Own {
@@ -502,10 +512,12 @@ impl Order {
     /// # Errors
     /// [`Error::Cuda`].
     pub(crate) fn enter(&self, stream: Stream, capture: Option<Capture>) -> Result<()> {
-        match (capture, self.captured.1) {
-            (None, _) => self.last.wait(stream),
-            (Some(now), Some(then)) if now.id == then => self.captured.0.wait(stream),
-            (Some(_), _) => Ok(()),
+        match capture {
+            None => self.last.wait(stream),
+            Some(capture) => match self.of(capture) {
+                Some(at) => self.captured[at].0.wait(stream),
+                None => Ok(()),
+            },
         }
     }
 
@@ -517,9 +529,19 @@ impl Order {
         let Some(capture) = capture else {
             return self.last.record(stream);
         };
-        self.captured.0.record(stream)?;
-        self.captured.1 = Some(capture.id);
+        let at = self.of(capture).unwrap_or_else(|| {
+            self.next = (self.next + 1) % self.captured.len();
+            self.next
+        });
+        let (last, of) = &mut self.captured[at];
+        last.record(stream)?;
+        *of = Some(capture.id);
         Ok(())
+    }
+
+    /// Which event is this capture's.
+    fn of(&self, capture: Capture) -> Option<usize> {
+        self.captured.iter().position(|(_, of)| *of == Some(capture.id))
     }
 }
 

@@ -48,6 +48,8 @@ void fakeBreak(int code);
 void fakeStop(CUstream stream, unsigned long more) __attribute__((weak));
 /* Bytes of pinned host memory (1), or of memory of devices that this process has allocated (2), that are not given back. */
 size_t fakeBytes(int kind);
+/* How often this thread has had a stream wait for a point in a capture. NULL where the driver is a real one. */
+unsigned fakeJoins(void) __attribute__((weak));
 /* Modules that are loaded, and pieces of device memory that are not given back. */
 int fakeHeld(void);
 

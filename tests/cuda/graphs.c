@@ -211,6 +211,55 @@ static void together(const Rank *k) {
     CU(cuStreamDestroy_v2(other));
 }
 
+/* Two graphs, captured by turns: in each a call waits for the one before it, which is in another stream. */
+static void by_turns(const Rank *k) {
+    CUstream second, apart;
+    CUevent fork, join;
+    CU(cuStreamCreate(&second, 1));
+    CU(cuStreamCreate(&apart, 1));
+    CU(cuEventCreate(&fork, 2));
+    CU(cuEventCreate(&join, 2));
+    Task tasks[3];
+    for (int i = 0; i < 3; i++) {
+        tasks[i] = task(k, ALL_REDUCE, 301, 0);
+    }
+    begin(k->stream);
+    CU(cuEventRecord(fork, k->stream));
+    CU(cuStreamWaitEvent(second, fork, 0));
+    begin(apart);
+    call(&tasks[0], k->stream);
+    call(&tasks[1], apart);
+    unsigned before = fakeJoins == NULL ? 0 : fakeJoins();
+    call(&tasks[2], second);
+    CHECK(fakeJoins == NULL || fakeJoins() == before + 1);
+    CU(cuEventRecord(join, second));
+    CU(cuStreamWaitEvent(k->stream, join, 0));
+    CUgraphExec graphs[2] = {captured(k->stream), captured(apart)};
+    settle(k);
+    for (int turn = 1; turn <= 10; turn++) {
+        for (int i = 0; i < 3; i++) {
+            fill(&tasks[i], turn);
+        }
+        CU(cuGraphLaunch(graphs[turn % 2], k->stream));
+        CU(cuGraphLaunch(graphs[(turn + 1) % 2], k->stream));
+        CU(cuStreamSynchronize(k->stream));
+        for (int i = 0; i < 3; i++) {
+            check(&tasks[i], turn);
+        }
+    }
+    settle(k);
+    for (int i = 0; i < 2; i++) {
+        CU(cuGraphExecDestroy(graphs[i]));
+    }
+    for (int i = 0; i < 3; i++) {
+        end(&tasks[i]);
+    }
+    CU(cuEventDestroy_v2(fork));
+    CU(cuEventDestroy_v2(join));
+    CU(cuStreamDestroy_v2(second));
+    CU(cuStreamDestroy_v2(apart));
+}
+
 /* Calls on two streams, of which one waits for long: by windows they are carried out one after the other. */
 static void two_streams(const Rank *k) {
     CUstream other;
@@ -284,6 +333,8 @@ static void graphs(cclUniqueId id, int ranks, int me) {
     replays(&k);
     stage(&k, "together");
     together(&k);
+    stage(&k, "by_turns");
+    by_turns(&k);
     stage(&k, "uncaptured");
     uncaptured(&k);
     leave(&k);

@@ -106,6 +106,7 @@ static atomic_int sticky, failing, modules;
 /* Captures that concern all threads, and those that concern this one. */
 static atomic_int captures;
 static _Thread_local int captures_here;
+static _Thread_local unsigned joins;
 static char failing_function[64];
 
 void fakeFail(const char *function, int code) {
@@ -600,6 +601,8 @@ size_t fakeBytes(int kind) {
     return bytes;
 }
 
+unsigned fakeJoins(void) { return joins; }
+
 /* A function is its name. */
 int cuModuleGetFunction(const char **function, void *module, const char *name) {
     IN_CONTEXT();
@@ -1033,6 +1036,7 @@ int cuStreamWaitEvent(CUstream raw, Event *event, unsigned flags) {
             return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
         }
         stream->capture = event->capture;
+        joins++;
         return CUDA_SUCCESS;
     }
     if (event->mark == NULL) {
