@@ -142,14 +142,15 @@ impl Windows {
         Some(health.verdict().unwrap_or_else(|| health.raise(unknown())))
     }
 
-    /// Waits until this rank's streams are through with all calls, but for those in graphs, or will never be; then nobody uses the
-    /// windows any more.
+    /// Waits until this rank's streams are through with all calls, but for those in graphs, or will never be. Its window is a later
+    /// communicator's when that holds for all ranks: one that makes a call too many writes to it as soon as it is let go.
     pub(super) fn leave(&mut self, comm: &Communicator) {
         while !self.flags.are_over() && comm.failure().is_none() {
             thread::sleep(LOOK);
         }
-        if comm.failure().is_none() && !self.flags.are_captured() {
-            self.window.give_back();
+        self.window.give_back(Some(self.flags.users()));
+        if self.flags.are_over() && !self.flags.are_captured() {
+            self.flags.leave();
         }
         self.watch.leave();
         comm.engine.membership.changed();
@@ -171,7 +172,7 @@ fn agreed<T>(
     comm.all_gather(&[u8::from(mine.is_ok())], &mut all)?;
     let without = all.iter().position(|there| *there == 0);
     if let (Ok(window), Some(_)) = (window, without) {
-        window.give_back();
+        window.give_back(None);
     }
     Ok(match (mine, without) {
         (Ok(_), Some(rank)) => Err(format!("rank {rank} cannot use the windows of all")),

@@ -80,13 +80,14 @@ impl Watch {
         }
     }
 
-    /// Lets the stream go again and again, until nothing waits any more, and nothing can.
+    /// Lets the stream go again and again, until nothing waits any more, and nothing can. Then the rank has left the others' memory.
     fn release(&self) {
         self.flags.fail();
         let mut nap = SHORT_NAP;
         loop {
             let is_over = self.flags.are_over() && !self.flags.are_captured();
             if is_over && self.is_left() {
+                self.flags.leave();
                 return;
             }
             self.flags.release();

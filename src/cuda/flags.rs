@@ -88,6 +88,8 @@ struct Board {
     calls: [Line; MOST_RANKS],
     /// By rank, whether it lets its stream go because of a failure.
     failed: Line,
+    /// By rank, whether none of its streams uses the memory of others any more, nor ever will.
+    left: Line,
     /// By phase, by the rank that waits: a byte for each that tells it.
     arrivals: [[Bytes; MOST_RANKS]; 2],
 }
@@ -112,6 +114,12 @@ enum Point {
     Begun = 0,
     Ended = 1,
     Nobody = 2,
+}
+
+/// Whoever may use memory by the kernels of a communicator: its ranks, until they have left.
+pub(crate) struct Users {
+    board: Shared<Board>,
+    ranks: usize,
 }
 
 /// Boards that no rank of this process uses any more, still pinned: who drops the last use may be a thread that must not call the driver.
@@ -277,6 +285,19 @@ impl Flags {
         self.board.failed.0.iter().position(has_failed)
     }
 
+    /// Says to all ranks that this one makes no calls any more, and that its streams and graphs are through with all.
+    pub(crate) fn leave(&self) {
+        self.board.left.0[self.rank].store(1, Release); // pairs with the Acquire in `have_left`
+    }
+
+    /// All ranks.
+    pub(crate) fn users(&self) -> Users {
+        Users {
+            board: self.board.clone(),
+            ranks: self.ranks,
+        }
+    }
+
     /// Lets the stream go, as far as it has come, and nobody's kernel uses what is its caller's.
     pub(crate) fn release(&self) {
         for from in others(self.rank, self.ranks) {
@@ -326,6 +347,15 @@ impl Drop for Flags {
 impl fmt::Debug for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Flags({:#x})", self.address)
+    }
+}
+
+impl Users {
+    /// Whether none of them uses the memory any more. Who died without leaving may: nobody knows until when the device works for it.
+    pub(super) fn have_left(&self) -> bool {
+        self.board.left.0[..self.ranks]
+            .iter()
+            .all(|word| word.load(Acquire) != 0)
     }
 }
 

@@ -1,7 +1,8 @@
 //! [`Window`]: memory of a device in which the kernels of all ranks of a host read and write, and the kernels.
 //!
 //! A rank tells the others of its window by a [`Card`]. Those of the same process use its address, others map it by CUDA IPC.
-//! A window is never given back, because nobody knows when the last of the others has unmapped it: the process uses it again.
+//! A window is never given back, because nobody knows when the last of the others has unmapped it: the process uses it again, as soon
+//! as all ranks have left the communicator that had it. A rank that died never leaves.
 //!
 //! Behind a window is its rank's [`Entry`]: where the buffers of the rank's call are, while it is under way. Where all ranks are in one
 //! context, in which each can use the memory of all, kernels of captured calls find the buffers there, and windows stay empty.
@@ -10,6 +11,7 @@ use super::{
     allocation::Allocation,
     driver::{Capture, Context, Current, Driver, Event, Stream},
     events::Events,
+    flags::Users,
     kernels::args::{
         ArriveArgs, CopyArgs, Entry, InCall, Lie, Meeting, Range, ReduceArgs, Reducing, Row, Swap, SwapArgs,
     },
@@ -92,8 +94,8 @@ pub(crate) struct Order {
 /// Captures at once in which the calls of a communicator are in order, whatever their streams.
 const MOST_CAPTURES: usize = 8;
 
-/// Windows that no communicator has.
-static IDLE: Mutex<Vec<Own>> = Mutex::new(Vec::new());
+/// Windows that no communicator of this process has, and who may still use them.
+static IDLE: Mutex<Vec<(Own, Option<Users>)>> = Mutex::new(Vec::new());
 
 impl Window {
     /// A window in `context`, else on the device of the calling thread's current one, or on device 0.
@@ -106,8 +108,11 @@ impl Window {
         let made = context.and_then(|context| {
             let current = driver.enter(context)?;
             let (id, mut idle) = (driver.id_of(context)?, idle());
-            let own = match idle.iter().position(|own| own.context == id) {
-                Some(at) => idle.swap_remove(at),
+            let is_free = |(own, users): &(Own, Option<Users>)| {
+                own.context == id && users.as_ref().is_none_or(Users::have_left)
+            };
+            let own = match idle.iter().position(is_free) {
+                Some(at) => idle.swap_remove(at).0,
                 None => Own::new(driver, context, &current)?,
             };
             Ok(Window {
@@ -478,9 +483,9 @@ impl Window {
         unsafe { self.own().kernels.launch(current, stream, launch) }
     }
 
-    /// Gives it to a later communicator: no stream uses it any more.
-    pub(crate) fn give_back(&mut self) {
-        idle().extend(self.own.take());
+    /// Leaves it to a later communicator, once these have left; without any no stream uses it.
+    pub(crate) fn give_back(&mut self, users: Option<Users>) {
+        idle().extend(self.own.take().map(|own| (own, users)));
     }
 }
 
@@ -563,7 +568,7 @@ fn address(region: &Region<'_>) -> Address {
     region.as_ptr().addr() as Address
 }
 
-fn idle() -> MutexGuard<'static, Vec<Own>> {
+fn idle() -> MutexGuard<'static, Vec<(Own, Option<Users>)>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

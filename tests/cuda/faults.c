@@ -378,6 +378,52 @@ static void far_apart(cclUniqueId id, int ranks, int me) {
     leave(&k);
 }
 
+/* A window is a later communicator's only when all ranks have left the one before: who is still there may call once more. */
+static void overstayed(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    cclComm_t before, after, last;
+    OK(cclCommDup(k.comm, &before, NULL));
+    if (me == 0) {
+        OK(cclCommDestroy(before));
+    }
+    size_t held = fakeBytes(2);
+    OK(cclCommDup(k.comm, &after, NULL));
+    CHECK(fakeBytes(2) > held);
+    if (me != 0) {
+        OK(cclCommDestroy(before));
+    }
+    held = fakeBytes(2);
+    OK(cclCommDup(k.comm, &last, NULL));
+    CHECK(fakeBytes(2) == held);
+    OK(cclCommDestroy(last));
+    OK(cclCommDestroy(after));
+    reduces(&k);
+    leave(&k);
+}
+
+/* Also after a failure: as soon as the streams of all ranks have been let go, of which nobody is told. */
+static void left_by_failure(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me), other = k;
+    int32_t *data = filled(me, 1000), is_more = 1;
+    for (int again = 0; is_more && again < 50; again++) {
+        size_t before = fakeBytes(2);
+        OK(cclCommDup(k.comm, &other.comm, NULL));
+        is_more = fakeBytes(2) > before;
+        OK(cclBarrier(k.comm, NULL));
+        if (me == 0) {
+            OK(cclCommAbort(other.comm));
+        } else {
+            reduces_in_vain(&other, data);
+            OK(cclCommDestroy(other.comm));
+        }
+        usleep(10000);
+        OK(cclAllReduce(&is_more, &is_more, 1, TYPE, cclMax, k.comm, NULL));
+    }
+    CHECK(!is_more);
+    reduces(&k);
+    leave(&k);
+}
+
 int main(void) {
     direct = is_direct();
     int failed = run_ranks(2, refused) + run_ranks(2, aborted) + run_ranks(2, late) + run_ranks(2, broken) +
@@ -386,7 +432,7 @@ int main(void) {
     if (!direct) {
         failed += run_ranks(2, refused_copies);
     } else {
-        failed += run_ranks(2, elsewhere);
+        failed += run_ranks(2, elsewhere) + run_ranks(2, overstayed) + run_ranks(2, left_by_failure);
         for (turn = 0; turn < 3; turn++) {
             failed += run_ranks(2, unopened);
         }
