@@ -11,9 +11,11 @@ use rustix::{
     },
 };
 use std::{
+    fs,
     io::{IoSlice, IoSliceMut},
     mem::{MaybeUninit, size_of},
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    sync::OnceLock,
 };
 
 /// Descriptors that one message may carry.
@@ -61,8 +63,8 @@ pub(crate) fn accept(listener: &ProcessFd) -> Result<Option<ProcessFd>, Errno> {
     }
 }
 
-/// The user that made the other end of `stream`. (`rustix` cannot say for a peer from another pid namespace, whose
-/// pid is 0 here.)
+/// The user that made the other end of `stream`, or [`UNKNOWN_USER`]. (`rustix` cannot say for a peer from another pid namespace,
+/// whose pid is 0 here.)
 pub(crate) fn peer_uid(stream: impl AsFd) -> Result<u32, Errno> {
     let mut credentials = libc::ucred {
         pid: 0,
@@ -83,7 +85,61 @@ pub(crate) fn peer_uid(stream: impl AsFd) -> Result<u32, Errno> {
     if code != 0 {
         return Err(last_error());
     }
-    Ok(credentials.uid)
+    Ok(match credentials.uid {
+        uid if Some(uid) == number_of_strangers() => UNKNOWN_USER,
+        uid => uid,
+    })
+}
+
+/// No user's number: of one who has none in this process's user namespace.
+pub(crate) const UNKNOWN_USER: u32 = u32::MAX;
+
+/// A user, for messages.
+pub(crate) fn tell_user(uid: u32) -> String {
+    match uid {
+        UNKNOWN_USER => {
+            let number = number_of_strangers().unwrap_or(UNKNOWN_USER);
+            format!(
+                "an unknown user ({number} may be anybody in this user namespace, so no ranks of that user meet here)"
+            )
+        }
+        uid => format!("user {uid}"),
+    }
+}
+
+/// The number by which the kernel tells all users that have none in this process's user namespace, if such users can reach its sockets:
+/// they cannot where the network is of this namespace as well.
+fn number_of_strangers() -> Option<u32> {
+    static NUMBER: OnceLock<Option<u32>> = OnceLock::new();
+    *NUMBER.get_or_init(|| {
+        let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        if has_all_users(&map) || is_network_of_this_namespace() {
+            return None;
+        }
+        let number = fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
+        Some(number.and_then(|text| text.trim().parse().ok()).unwrap_or(NOBODY))
+    })
+}
+
+/// Whether a user namespace with this `uid_map` has all users of the system, by their own numbers.
+fn has_all_users(map: &str) -> bool {
+    map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+/// Whether this process's network belongs to its user namespace, or to one within that.
+fn is_network_of_this_namespace() -> bool {
+    let Ok(network) = fs::File::open("/proc/self/ns/net") else {
+        return false;
+    };
+    // SAFETY: it takes no argument; what it gives is a new descriptor, which nobody else knows.
+    match unsafe { libc::ioctl(network.as_raw_fd(), NS_GET_USERNS) } {
+        -1 => false,
+        // SAFETY: see above.
+        owner => {
+            drop(unsafe { OwnedFd::from_raw_fd(owner) });
+            true
+        }
+    }
 }
 
 /// Sends as much of `bytes` as goes without waiting, with `fds` beside the first byte. Returns the bytes sent; all
@@ -145,6 +201,10 @@ fn unix_socket() -> Result<ProcessFd, Errno> {
     ProcessFd::open(|| socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None))
 }
 
+/// Linux's: the user namespace that owns another namespace, unless that is outside of the caller's.
+const NS_GET_USERNS: libc::Ioctl = 0xb701;
+/// Linux's `overflowuid`, unless it was set.
+const NOBODY: u32 = 65534;
 /// Connections that may wait to be accepted; the kernel lowers it to its own limit.
 const BACKLOG: i32 = 4096;
 
@@ -204,6 +264,56 @@ mod tests {
         let (reader, _writer) = pipe().unwrap();
         assert_eq!(inherited(reader.as_raw_fd()).unwrap_err(), Errno::NOTSOCK);
         assert_eq!(inherited(-1).unwrap_err(), Errno::BADF);
+    }
+
+    #[test]
+    fn a_namespace_has_all_users_or_not() {
+        assert!(has_all_users("         0          0 4294967295\n"));
+        for map in [
+            "",
+            "0 1000 1\n",
+            "0 1000 1\n1 100000 65536\n",
+            "65534 1000 1\n",
+            "0 0 65536\n",
+        ] {
+            assert!(!has_all_users(map), "{map}");
+        }
+    }
+
+    /// In a user namespace of its own, as 65534, on this host's network: a user who has no number there looks the same.
+    #[test]
+    fn a_user_without_a_number_is_nobody() {
+        if let Ok(name) = std::env::var("CCL_TEST_STRANGER") {
+            let stream = dial(name.as_bytes()).unwrap();
+            assert_eq!(peer_uid(&stream), Ok(UNKNOWN_USER));
+            return;
+        }
+        let name = format!("ccl-test-{}-stranger", std::process::id());
+        let listener = listen(name.as_bytes()).unwrap();
+        // Not the first user of the new namespace, who would be this one.
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid", "1234", "--regid", "1234", "--clear-groups"]);
+        command.args(["unshare", "--user", "--map-user=65534"]);
+        command.arg(std::env::current_exe().unwrap());
+        command.args(["--exact", "sys::socket::tests::a_user_without_a_number_is_nobody"]);
+        let output = command.env("CCL_TEST_STRANGER", &name).output();
+        drop(listener);
+        match output {
+            Ok(output) if output.status.success() => {
+                assert!(
+                    String::from_utf8_lossy(&output.stdout).contains("1 passed"),
+                    "{output:?}"
+                );
+            }
+            Ok(output) if output.status.code() != Some(101) => {
+                println!(
+                    "skipped: no user namespace: {}",
+                    String::from_utf8_lossy(&output.stderr)
+                );
+            }
+            Ok(output) => panic!("{output:?}"),
+            Err(why) => println!("skipped: setpriv: {why}"),
+        }
     }
 
     #[test]

@@ -107,8 +107,9 @@ fn taken(place: &str, user: u32) -> String {
     let holder = socket::dial(place.as_bytes()).and_then(socket::peer_uid);
     match holder {
         Ok(uid) if uid != user => format!(
-            "a process of user {uid} has the name unix:@{place}, where the ranks of this job meet: give the job \
-             another MASTER_PORT, or have that process ended"
+            "a process of {} has the name unix:@{place}, where the ranks of this job meet: give the job \
+             another MASTER_PORT, or have that process ended",
+            socket::tell_user(uid)
         ),
         _ => format!(
             "another process is at unix:@{place}, where the ranks of this job meet: a second rank 0 of the same \

@@ -54,8 +54,9 @@ fn knock_once(place: &str, user: u32, hello: Hello, deadline: Instant) -> Result
     if uid != user {
         return Err(Error::Init {
             what: format!(
-                "at unix:@{place}, where the ranks of this job meet, listens a process of user {uid}: nothing that \
-                 it says is believed. Give the job another MASTER_PORT, or have that process ended"
+                "at unix:@{place}, where the ranks of this job meet, listens a process of {}: nothing that \
+                 it says is believed. Give the job another MASTER_PORT, or have that process ended",
+                socket::tell_user(uid)
             ),
         });
     }
