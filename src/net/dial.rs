@@ -79,7 +79,9 @@ impl DialError {
     fn of(e: Errno) -> DialError {
         match e {
             Errno::CONNREFUSED => DialError::Nobody,
-            Errno::AGAIN | Errno::INTR => DialError::Busy,
+            // Who was there may have ended just now: the next try tells.
+            Errno::AGAIN | Errno::INTR | Errno::CONNRESET => DialError::Busy,
+            Errno::TIMEDOUT => DialError::Silent,
             Errno::MFILE => DialError::Exhausted("too many open files (see ulimit -n)".to_owned()),
             Errno::NFILE | Errno::NOMEM => DialError::Exhausted(io::Error::from(e).to_string()),
             e => DialError::Io(e.into()),
@@ -205,11 +207,11 @@ impl Dialer {
             };
             match socket::receive_bytes(&self.stream, &mut self.buffer[self.have..need]) {
                 // A server with too many unproved connections closes the oldest without a word.
-                Ok(0) | Err(Errno::CONNRESET) => return Err(DialError::Busy),
+                Ok(0) => return Err(DialError::Busy),
                 Ok(n) => self.have += n,
                 Err(Errno::AGAIN) => return Ok(Dialing::Waiting(self)),
                 Err(Errno::INTR) => (),
-                Err(e) => return Err(DialError::Io(e.into())),
+                Err(e) => return Err(DialError::of(e)),
             }
             if self.have == need {
                 self.have = 0;
@@ -298,6 +300,40 @@ pub(crate) const SILENCE: Duration = Duration::from_millis(1300);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::poll;
+
+    /// Who ends between the kernel's welcome and its own: the next try tells that nobody is there.
+    #[test]
+    fn a_listener_that_ends_at_once_is_no_fault_of_ours() {
+        let (listener, port) = tcp::listen(0).unwrap();
+        let address = Address::Tcp(([127, 0, 0, 1], port).into());
+        let target = Target {
+            addresses: vec![address],
+            role: Role::Join,
+            from: 0,
+            to: 1,
+            comm: [7; 16],
+            secret: Secret::new(&[7; Secret::LEN]),
+            protection: Protection::Off,
+        };
+        let begin = || Dialer::begin(&target, address, None).unwrap();
+        let advance = |mut dialer: Dialer| loop {
+            poll::wait(dialer.as_fd(), dialer.waits_for(), Duration::from_secs(10)).unwrap();
+            match dialer.advance() {
+                Ok(Dialing::Waiting(same)) => dialer = same,
+                Ok(Dialing::Met(_)) => panic!("nobody is there"),
+                Err(why) => break why,
+            }
+        };
+        let dialer = begin();
+        poll::wait(listener.as_fd(), Ready::Read, Duration::from_secs(10)).unwrap();
+        drop(listener);
+        let why = advance(dialer);
+        assert!(matches!(why, DialError::Busy), "{why:?}");
+        let why = advance(begin());
+        assert!(matches!(why, DialError::Nobody), "{why:?}");
+        assert!(matches!(DialError::of(Errno::TIMEDOUT), DialError::Silent));
+    }
 
     #[test]
     fn the_first_address_of_the_network_says_what_is_wrong() {
