@@ -11,9 +11,10 @@ use rustix::{
 use smallvec::SmallVec;
 use std::{
     mem::MaybeUninit,
+    ops::Deref,
     os::fd::{AsFd, BorrowedFd},
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -42,8 +43,24 @@ pub(crate) struct Hub {
     alone: AtomicU64,
     /// Pipes that are not in use.
     pipes: Mutex<Vec<Pipe>>,
-    /// Whether the last one that was wanted could not be made or emptied.
+    /// With each pipe that is in use.
+    in_use: Arc<()>,
+    /// Whether none can be emptied into connections here.
     lacks_pipes: AtomicBool,
+}
+
+/// A pipe that is in use.
+pub(super) struct UsedPipe {
+    pipe: Pipe,
+    _in_use: Arc<()>,
+}
+
+impl Deref for UsedPipe {
+    type Target = Pipe;
+
+    fn deref(&self) -> &Pipe {
+        &self.pipe
+    }
 }
 
 impl Hub {
@@ -57,6 +74,7 @@ impl Hub {
             ended: Mutex::default(),
             alone: AtomicU64::new(NONE),
             pipes: Mutex::default(),
+            in_use: Arc::default(),
             lacks_pipes: AtomicBool::new(false),
         })
     }
@@ -104,7 +122,7 @@ impl Hub {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there are likely pipes to be had.
+    /// Whether pipes can be emptied into connections here, as far as is known.
     pub(super) fn has_pipes(&self) -> bool {
         !self.lacks_pipes.load(Relaxed)
     }
@@ -114,16 +132,21 @@ impl Hub {
         self.lacks_pipes.store(true, Relaxed);
     }
 
-    /// An empty pipe; `None` where there is no descriptor left for one.
-    pub(super) fn pipe(&self) -> Option<Pipe> {
+    /// An empty pipe; `None` where [`MOST_PIPES`] are in use, each by a connection that has no room, or there is no descriptor left
+    /// for one.
+    pub(super) fn pipe(&self) -> Option<UsedPipe> {
+        if Arc::strong_count(&self.in_use) > MOST_PIPES {
+            return None;
+        }
         let free = self.pipes.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let pipe = free.or_else(|| Pipe::new().ok());
-        self.lacks_pipes.store(pipe.is_none(), Relaxed);
-        pipe
+        Some(UsedPipe {
+            pipe: free.or_else(|| Pipe::new().ok())?,
+            _in_use: self.in_use.clone(),
+        })
     }
 
     /// Takes an empty pipe back.
-    pub(super) fn give_back(&self, pipe: Pipe) {
+    pub(super) fn give_back(&self, UsedPipe { pipe, .. }: UsedPipe) {
         let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
         if pipes.len() < FREE_PIPES {
             pipes.push(pipe);
@@ -214,7 +237,8 @@ impl Event {
 const NONE: u64 = u64::MAX;
 const MANY: u64 = u64::MAX - 1;
 
-/// Pipes that are kept.
+/// Pipes that are kept, and those in use at once, at most: a process may have few descriptors, and its user few pages in pipes.
 const FREE_PIPES: usize = 2;
+pub(super) const MOST_PIPES: usize = 16;
 /// Events taken at once.
 const AT_ONCE: usize = 16;

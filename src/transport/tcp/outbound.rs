@@ -4,11 +4,12 @@ use super::{
     DEPTH, Event, Hub, Settings, broken,
     buffer::{Place, Slots},
     frame::Head,
+    hub::UsedPipe,
 };
 use crate::{
     mem::Region,
     net::{Connection, Sealer},
-    sys::{fork::ProcessFd, splice::Pipe, tcp},
+    sys::{fork::ProcessFd, tcp},
     transport::{Header, LANES, MAX_MESSAGE, Ticket},
     types::Error,
 };
@@ -65,7 +66,7 @@ struct Queue {
     pieces: VecDeque<Piece>,
     gone: usize,
     /// What of the first piece is on its way to the connection without being copied, if that had no room for all of it.
-    pipe: Option<Pipe>,
+    pipe: Option<UsedPipe>,
     /// What makes the bytes that go over the connection of them, where it is protected. It takes pieces by itself, so that some
     /// may have gone as far as they are concerned.
     sealer: Option<Box<Sealer>>,
@@ -501,6 +502,9 @@ impl Outbound {
     /// The connection does not work any more: nothing more is sent on it. What that means is for those to say who know how
     /// the peer is.
     fn fail(&self, stream: &Stream, why: Errno) {
+        // It may be alive, where the system lacked something: the peer is not to wait there for more, nor to take what lies in memory
+        // that is given back for what was sent.
+        let _ = connect_unspec(&stream.fd);
         let why = std::io::Error::from(why);
         self.give_up(stream, format!("the connection to it failed: {why}"));
     }

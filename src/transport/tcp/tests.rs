@@ -1,6 +1,6 @@
 //! What takes two threads, and peers that do what no rank of this version does.
 
-use super::{Arrival, CAPS, DEPTH, Event, Hub, Outbound, Settings, frame};
+use super::{Arrival, CAPS, DEPTH, Event, Hub, Outbound, Settings, frame, hub::MOST_PIPES};
 use crate::{
     mem::Region,
     net::{ALTERED, Connection, Guard, Parcel, Protection},
@@ -189,6 +189,48 @@ fn what_is_withdrawn_on_its_way_does_not_come() {
     body.fill(0xee);
     let (how, _) = until(&far, || far.trouble(0));
     assert!(how.contains("reset") && into.peek(2).unwrap().is_none(), "{how}");
+}
+
+/// What has stayed with its sender is given back, and what lies there from then on is not taken for it.
+#[test]
+fn a_connection_on_which_nothing_can_be_sent_is_at_its_end_for_both() {
+    let [near, far] = pair(1, Protection::Off);
+    let (header, mut body) = sample(2, 7, 16 << 10);
+    until(&near, || {
+        far.to(0).unwrap();
+        near.to(1).unwrap();
+        far.progress().unwrap();
+        let both = near.from(1).unwrap().is_some() && far.from(0).unwrap().is_some();
+        both.then_some(())
+    });
+    let (out, into) = (near.to(1).unwrap().unwrap(), far.from(0).unwrap().unwrap());
+    let ticket = out.offer_pages(2, header, Region::of(&body)).unwrap().unwrap();
+    assert!(!out.taken(2, ticket));
+    let (len, none) = (16 << 10, rustix::mm::ProtFlags::empty());
+    // SAFETY: new memory of this test's, which nobody may read.
+    let closed = unsafe {
+        rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, none, rustix::mm::MapFlags::PRIVATE).unwrap()
+    };
+    // SAFETY: mapped till the end of this test; that the system refuses to read it is what is tested.
+    let closed_region = unsafe { Region::from_raw(closed.cast(), len) };
+    let second = out.offer_pages(2, header, closed_region).unwrap().unwrap();
+    assert!(out.taken(2, ticket) && out.taken(2, second));
+    body.fill(0xee);
+    let (how, _) = until(&far, || far.trouble(0));
+    assert!(how.contains("reset") && into.peek(2).unwrap().is_none(), "{how}");
+    // SAFETY: nobody uses it any more.
+    unsafe { rustix::mm::munmap(closed, len).unwrap() };
+}
+
+#[test]
+fn pipes_in_use_are_few() {
+    let hub = Hub::new().unwrap();
+    let mut pipes: Vec<_> = (0..MOST_PIPES).map(|_| hub.pipe().unwrap()).collect();
+    assert!(hub.pipe().is_none() && hub.has_pipes());
+    drop(pipes.pop());
+    hub.give_back(pipes.pop().unwrap());
+    pipes.extend((0..2).map(|_| hub.pipe().unwrap()));
+    assert!(hub.pipe().is_none());
 }
 
 /// A rank whose peer's end of the connection is this test's.
