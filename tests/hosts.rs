@@ -526,10 +526,74 @@ fn an_outage_at_the_meeting_is_not_the_end() {
     }
 }
 
+/// A rank leaves after its last call, of which the other reads the rest only then, and in an outage.
+#[test]
+fn what_a_rank_sent_last_comes_after_an_outage() {
+    let test = "what_a_rank_sent_last_comes_after_an_outage";
+    if let Ok(role) = env::var("CCL_TEST_ROLE") {
+        return gather_late(&role);
+    }
+    let Some(hosts) = Hosts::new("last") else { return };
+    let id = hosts.folder.path().join("id");
+    let [mut root, sender] = [0, 1].map(|rank| {
+        hosts
+            .command(rank, env::current_exe().unwrap().to_str().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env("CCL_TEST_ROLE", format!("{rank} {}", id.display()))
+            .env("CCL_TCP_SPLICE", "off")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    });
+    let sent = sender.wait_with_output().unwrap();
+    assert!(
+        sent.status.success(),
+        "{}\n{}",
+        text(&sent.stdout),
+        text(&sent.stderr)
+    );
+    // Longer than last messages are waited for where nothing comes.
+    std::thread::sleep(Duration::from_millis(2500));
+    ip(&format!("-n {} link set wire down", hosts.names[0])).unwrap();
+    fs::write(id.with_extension("go"), "").unwrap();
+    let mut told = BufReader::new(root.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok);
+    assert!(told.any(|line| line.contains("gathers")));
+    std::thread::sleep(Duration::from_secs(1));
+    ip(&format!("-n {} link set wire up", hosts.names[0])).unwrap();
+    let told: Vec<String> = told.collect();
+    let output = root.wait_with_output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}\n{}",
+        told.join("\n"),
+        text(&output.stderr)
+    );
+}
+
+fn gather_late(role: &str) {
+    let (rank, id, config) = part(role);
+    let comm = Communicator::init(2, &id, rank, &config).unwrap();
+    comm.all_reduce_in_place(&mut [1i32], Op::Sum).unwrap();
+    // More than a reader that does not read has room for, and no more than the system keeps for it.
+    let (send, mut recv) = ([rank as u8 + 1; 128 << 10], vec![0; 256 << 10]);
+    if rank == 1 {
+        return comm.gather(&send, None, 0).unwrap();
+    }
+    let go = PathBuf::from(role.split_once(' ').unwrap().1).with_extension("go");
+    wait_for(|| go.exists(), "the word to go on");
+    println!("gathers");
+    comm.gather(&send, Some(&mut recv), 0).unwrap();
+    assert!(recv[..send.len()] == send && recv[send.len()..] == [2; 128 << 10]);
+}
+
 /// The hosts of the ranks.
 const ON: [usize; 3] = [0, 1, 1];
 
-fn take_part(role: &str) {
+/// A rank, the id that rank 0 makes, and a configuration.
+fn part(role: &str) -> (usize, UniqueId, Config) {
     let (rank, path) = role.split_once(' ').unwrap();
     let (rank, path): (usize, _) = (rank.parse().unwrap(), PathBuf::from(path));
     let mut config = Config::default();
@@ -549,6 +613,11 @@ fn take_part(role: &str) {
             std::thread::sleep(Duration::from_millis(5));
         }
     };
+    (rank, id, config)
+}
+
+fn take_part(role: &str) {
+    let (rank, id, config) = part(role);
     let check = |comm: &Communicator, new_rank, transport, sum| {
         let mut data = [rank as i64; 1000];
         comm.all_reduce_in_place(&mut data, Op::Sum).unwrap();

@@ -146,6 +146,20 @@ pub(crate) fn gated<T>(body: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Does `act` with each descriptor that is held in a [`ProcessFd`]. One that another thread closes meanwhile may be closed already, or be
+/// another file's: what is done must do no harm to that.
+pub(crate) fn each_open(mut act: impl FnMut(BorrowedFd<'_>)) {
+    for (i, word) in OPEN.iter().enumerate().take(HIGHEST.load(Relaxed) / 64 + 1) {
+        let mut bits = word.load(Relaxed);
+        while bits != 0 {
+            let number = (i * 64) as RawFd + bits.trailing_zeros() as RawFd;
+            bits &= bits - 1;
+            // SAFETY: a number that may be no open file's any more is what the caller reckons with; it is not -1.
+            act(unsafe { BorrowedFd::borrow_raw(number) });
+        }
+    }
+}
+
 /// Takes `fd` off the list.
 fn forget(fd: RawFd) {
     if let Some((word, bit)) = place(fd) {
@@ -256,6 +270,21 @@ mod tests {
         assert!(fstat(&ours).is_ok());
         assert_eq!(ours.into_owned().as_raw_fd(), number);
         assert_eq!(generation(), before);
+    }
+
+    #[test]
+    fn each_descriptor_is_found_while_it_is_held() {
+        let (reader, _writer) = pipe().unwrap();
+        let held = ProcessFd::adopt(reader);
+        let number = held.as_fd().as_raw_fd();
+        let is_found = || {
+            let mut is_found = false;
+            each_open(|fd| is_found |= fd.as_raw_fd() == number);
+            is_found
+        };
+        assert!(is_found());
+        let _owned = held.into_owned();
+        assert!(!is_found());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! TCP sockets. None of them ever blocks.
 
-use super::fork::ProcessFd;
+use super::fork::{self, ProcessFd};
 use rustix::{
     io::Errno,
     net::{
@@ -12,6 +12,7 @@ use rustix::{
 use std::{
     fs,
     io::{IoSlice, IoSliceMut},
+    mem,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::fd::{AsFd, AsRawFd},
     sync::{
@@ -114,6 +115,35 @@ fn try_again_within(stream: impl AsFd, most: Duration) {
             size_of_val(&millis) as libc::socklen_t,
         )
     };
+}
+
+/// Has what is still to be sent on a tuned connection, which is about to be closed, wait for its reader. Of a connection that nobody
+/// has any more the system drops that as soon as it waits as long as it ever may between two tries, which [`tune`] makes a second.
+pub(crate) fn leave_behind(stream: impl AsFd) {
+    try_again_within(stream, MOST_RETRY);
+}
+
+/// The same for all connections of a process that ends.
+pub(crate) fn leave_all_behind() {
+    fork::each_open(|fd| leave_behind(fd));
+}
+
+/// How long ago something came on a connection, or it was made; `None` if the system does not say.
+pub(crate) fn silent_for(stream: impl AsFd) -> Option<Duration> {
+    // SAFETY: plain integers, for which zeros are values.
+    let mut info: libc::tcp_info = unsafe { mem::zeroed() };
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `info`, which holds that many.
+    let code = unsafe {
+        libc::getsockopt(
+            stream.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &mut len,
+        )
+    };
+    (code == 0).then(|| Duration::from_millis(info.tcpi_last_data_recv.into()))
 }
 
 /// For how many seconds the other end of connections that are tuned from now on may be cut off; after at most half as many more

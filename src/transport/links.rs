@@ -440,6 +440,11 @@ impl Links {
                 .is_some_and(|link| link.may_bring_more())
     }
 
+    /// How long ago something came from `peer` by connections that are open, as far as the system says.
+    pub(crate) fn silent_for(&self, peer: usize) -> Option<Duration> {
+        self.peers.get(peer)?.tcp.get()?.silent_for()
+    }
+
     /// `peer` has left, with all that it wants of what it was sent: of a wire that tells when a message is there, word of the last ones
     /// may never come. Whether some was still awaited.
     pub(crate) fn let_go(&self, peer: usize) -> bool {

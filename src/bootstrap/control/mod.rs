@@ -297,6 +297,7 @@ extern "C" fn say_goodbye() {
             control.goodbye.store(true, Release); // pairs with the Acquire of the thread that the bell wakes
             ring(&control.bell);
             let _ = poll::wait(control.said.as_fd(), Ready::Read, GOODBYE_WAIT);
+            tcp::leave_all_behind();
         }
     }));
 }

@@ -501,7 +501,8 @@ impl Engine {
                     && (is_late || other.waits_for == one.waits_for)
                     && other.waited >= one.waited
             };
-            if still.iter().any(same) && !reasons::under_way(membership, &floor.links, &cause) {
+            let may_come = one.waited < limit && reasons::under_way(membership, &floor.links, &one, &cause);
+            if still.iter().any(same) && !may_come {
                 let cause = floor
                     .jobs
                     .placed(reasons::first_of(membership, cause), membership.rank());

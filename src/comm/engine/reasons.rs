@@ -4,6 +4,7 @@ use super::past;
 use crate::{
     bootstrap::{Membership, Peer, Waits},
     exec::Fault,
+    sys::tcp,
     transport::{Wires, links::Links},
     types::{Call, Cause, Error, Operation, Transfer},
 };
@@ -94,7 +95,8 @@ pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> 
             return None;
         }
         let mut last = None;
-        let may_bring_more = |rank, since: Instant| links.may_bring_more(rank) && since.elapsed() < UNDER_WAY;
+        let may_bring_more =
+            |rank, since| links.may_bring_more(rank) && silence(links, stuck, (rank, since)) < UNDER_WAY;
         for rank in (0..membership.ranks()).filter(|&rank| rank != membership.rank()) {
             match membership.peer(rank) {
                 // One that has not ended makes it none.
@@ -124,17 +126,38 @@ pub(super) fn first_of(membership: &Membership, cause: Cause) -> Cause {
     }
 }
 
-/// Whether what the rank that `cause` is about had sent may still come: by TCP it may be overtaken by word of its end. The
-/// end of its connections tells that there is no more.
-pub(super) fn under_way(membership: &Membership, links: &Links, cause: &Cause) -> bool {
+/// Whether what the rank that `cause` is about had sent to what is `stuck` may still come: by TCP it may be overtaken by word of its
+/// end. The end of its connections tells that there is no more.
+pub(super) fn under_way(membership: &Membership, links: &Links, stuck: &Stuck, cause: &Cause) -> bool {
     let (Cause::Left { rank, .. } | Cause::Lost { rank, .. }) = *cause else {
         return false;
     };
-    let gone_for = match membership.peer(rank as usize) {
+    let rank = rank as usize;
+    let (since, made) = match membership.peer(rank) {
         Peer::Alive => return false,
-        Peer::Left { since, .. } | Peer::Dead { since, .. } => since.elapsed(),
+        Peer::Left { since, made } => (since, made),
+        Peer::Dead { since, .. } => (since, None),
     };
-    gone_for < UNDER_WAY && membership.verdict().is_none() && links.may_bring_more(rank as usize)
+    let most = match (stuck.operation, made) {
+        (Some(Operation::Collective(ours)), Some(made)) if is_among(made.calls, ours.seq) => sent_again(),
+        _ => UNDER_WAY,
+    };
+    membership.verdict().is_none()
+        && links.may_bring_more(rank)
+        && silence(links, stuck, (rank, since)) < most
+}
+
+/// Whether a rank that has made so many calls has made this one.
+fn is_among(calls: u32, seq: u32) -> bool {
+    calls.wrapping_sub(seq).cast_signed() > 0
+}
+
+/// How long what is `stuck` has waited in vain for a rank that is gone since then: what had come before it began is read only then, and
+/// what had no room comes after that.
+fn silence(links: &Links, stuck: &Stuck, (rank, since): (usize, Instant)) -> Duration {
+    let waited = stuck.operation.map(|_| stuck.waited);
+    let known = [Some(since.elapsed()), waited, links.silent_for(rank)];
+    known.into_iter().flatten().min().unwrap_or_default()
 }
 
 /// Whether one of the ranks that something waits for has made a different call in its place, or before, or waits in a later one:
@@ -354,9 +377,14 @@ const ENDS: &str = "its process is ending and has left its communicators: what r
 /// not wait for it, and after a difference of calls those that see only its consequences.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// How long the last messages of a rank that has gone may be under way: its connections may not end if a process that it
-/// forked has them, or if its host is gone.
+/// How long the last messages of a rank that has gone may be under way, and nothing come: its connections may not end if a process
+/// that it forked has them, or if its host is gone.
 const UNDER_WAY: Duration = Duration::from_secs(2);
+
+/// The same where it had sent all: what was lost in an outage is sent again when that has lasted as long again, at the latest.
+fn sent_again() -> Duration {
+    (2 * tcp::given_up_after()).max(UNDER_WAY)
+}
 
 /// How long a rank whose connections have ended may not be told of as gone; and how long those who wait look for that.
 const CUT_OFF: Duration = Duration::from_secs(2);

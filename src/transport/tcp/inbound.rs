@@ -17,7 +17,7 @@ use std::{
     cell::{Cell, OnceCell, RefCell},
     io::IoSliceMut,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// One connection of a receiving half, as it came.
@@ -323,6 +323,12 @@ impl Inbound {
     /// Whether a connection has not come to its end.
     pub(super) fn is_open(&self) -> bool {
         self.streams.iter().any(|stream| stream.open.get())
+    }
+
+    /// How long ago something came on one of its connections, as far as the system says.
+    pub(super) fn silent_for(&self) -> Option<Duration> {
+        let open = self.streams.iter().filter(|stream| stream.open.get());
+        open.filter_map(|stream| tcp::silent_for(&stream.fd)).min()
     }
 
     /// What happened to its connections, if one does not work any more.

@@ -34,7 +34,7 @@ use crate::{
 use std::{
     cell::{Cell, OnceCell, RefCell},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// Messages that a lane holds.
@@ -191,6 +191,11 @@ impl Link {
     /// Whether more may come: its peer has not closed all connections.
     pub(crate) fn may_bring_more(&self) -> bool {
         self.inbound.get().is_some_and(Inbound::is_open) || !self.arrivals.borrow().is_empty()
+    }
+
+    /// How long ago something came from the peer, as far as the system says.
+    pub(crate) fn silent_for(&self) -> Option<Duration> {
+        self.inbound.get()?.silent_for()
     }
 
     /// What happened to its connections, and when, if they do not work any more.

@@ -542,6 +542,8 @@ impl Drop for Outbound {
             if !stream.queue.borrow().is_empty() {
                 self.hub.unwatch(&stream.fd, self.event(index));
             }
+            // Calls that have succeeded may have left their last messages with the system.
+            tcp::leave_behind(&stream.fd);
         }
     }
 }

@@ -191,6 +191,32 @@ fn what_is_withdrawn_on_its_way_does_not_come() {
     assert!(how.contains("reset") && into.peek(2).unwrap().is_none(), "{how}");
 }
 
+/// Longer than the system would have kept it by itself.
+#[test]
+fn what_nobody_takes_in_outlives_its_sender() {
+    let [near, far] = pair(1, Protection::Off);
+    let (header, body) = sample(2, 7, 16 << 10);
+    let out = near.to(1).unwrap().unwrap();
+    for _ in 0..DEPTH {
+        let room = out.reserve(2, body.len()).unwrap().unwrap();
+        room.copy_from(&Region::of(&body));
+        out.commit(2, header);
+    }
+    until(&near, || (!near.unsent()).then_some(()));
+    drop(near);
+    thread::sleep(Duration::from_secs(5));
+    let into = until(&far, || far.from(0).unwrap());
+    for number in 0..DEPTH {
+        let message = until(&far, || {
+            let trouble = far.trouble(0).filter(|_| into.peek(2).unwrap().is_none());
+            assert_eq!(trouble, None, "message {number}");
+            into.peek(2).unwrap()
+        });
+        assert!((message.header, bytes_of(&message.body.here().unwrap())) == (header, body.clone()));
+        into.release(2);
+    }
+}
+
 /// What has stayed with its sender is given back, and what lies there from then on is not taken for it.
 #[test]
 fn a_connection_on_which_nothing_can_be_sent_is_at_its_end_for_both() {
