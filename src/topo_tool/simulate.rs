@@ -521,7 +521,7 @@ impl Options {
             ));
         }
         let host = match graph {
-            Some(graph) => Host::new(graph.clone(), ranks, limits),
+            Some(graph) => Host::new(graph.clone(), ranks, limits).map_err(|error| error.to_string())?,
             None => Host::uniform(ranks, self.local_bandwidth.unwrap_or(400.0) * 1e9, 400, limits),
         };
         let fabric = Fabric {

@@ -1,6 +1,6 @@
 //! One host as messages see it: which edges lie between two of its ranks, and between a rank and the network.
 
-use super::network::{Edges, Way, femtoseconds};
+use super::network::{Edges, MOST_LOOKS, Way, femtoseconds};
 use crate::topo::graph::{Confidence, Graph, Link, LinkKind, NodeId, NodeKind, Origin};
 use crate::topo::paths::Paths;
 use crate::types::Error;
@@ -50,18 +50,30 @@ impl Limits {
     };
 }
 
+/// Edges of all ways inside a host, at most: they take half a GB.
+const MOST_KEPT: usize = 1 << 27;
+
 impl Host {
     /// Ranks of a host at most. There is a way for each pair of them: these take seconds and half a GB.
     pub(crate) const MOST_RANKS: usize = 2048;
 
     /// The ways among `ranks` ranks of a machine. They run on its GPUs or NPUs, on its NUMA nodes if it has none, and leave it by
     /// the nearest adapter; among equals by the one that fewest use.
-    pub(crate) fn new(mut graph: Graph, ranks: usize, limits: Limits) -> Host {
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if so many ranks' ways through such a graph take long to find, or much memory.
+    pub(crate) fn new(mut graph: Graph, ranks: usize, limits: Limits) -> Result<Host, Error> {
         if graph.is_empty() {
             graph.add_node(NodeKind::Host, "host", None, Origin::ASSUMED);
         }
         let adapters = adapters(&graph, &limits);
         let devices = devices(&graph);
+        let each = graph.len() + graph.edges().len();
+        if each.saturating_mul(ranks.min(devices.len())) > MOST_LOOKS {
+            return Err(Error::usage(format!(
+                "the ways of {ranks} ranks through a file of {each} nodes and edges take too long to find: --ranks-per-host makes them fewer"
+            )));
+        }
         let mut host = Host {
             seats: seats(ranks, devices.len()),
             graph,
@@ -71,8 +83,8 @@ impl Host {
             exits: Vec::new(),
             limits,
         };
-        host.find_ways();
-        host
+        host.find_ways()?;
+        Ok(host)
     }
 
     /// `ranks` devices with an adapter each, joined by a switch.
@@ -93,7 +105,8 @@ impl Host {
             graph.join(device, bridge, link(LinkKind::Pcie, local, 0));
             graph.join(bridge, nic, link(LinkKind::Pcie, local, 0));
         }
-        Host::new(graph, ranks, limits)
+        // Few edges lie between any two, so that even of the most ranks the ways are neither many nor long.
+        Host::new(graph, ranks, limits).expect("short ways")
     }
 
     pub(crate) fn ranks(&self) -> usize {
@@ -174,7 +187,7 @@ impl Host {
     }
 
     /// The host without an adapter or an edge of this name; `None` if it has none.
-    pub(super) fn without(&self, name: &str) -> Option<Host> {
+    pub(super) fn without(&self, name: &str) -> Option<Result<Host, Error>> {
         let mut host = self.clone();
         let adapter = host.adapters.iter().position(|adapter| *adapter.name == *name);
         let edge = self.graph.edge_ids().find(|edge| self.name(edge.at()) == name);
@@ -183,71 +196,75 @@ impl Host {
             (None, Some(edge)) => host.graph.link_mut(edge).reachable = false,
             (None, None) => return None,
         }
-        host.find_ways();
-        Some(host)
+        Some(host.find_ways().map(|()| host))
     }
 
-    fn find_ways(&mut self) {
+    /// From one device after another: the ways from each to all nodes are not kept.
+    fn find_ways(&mut self) -> Result<(), Error> {
         let (graph, limits, ranks) = (&self.graph, &self.limits, self.ranks());
         let edges = Edges(graph, limits);
-        // Of the devices that ranks run on: a file may have many more.
-        let mut from: Vec<Option<Paths>> = self.devices.iter().map(|_| None).collect();
-        for &seat in &self.seats {
-            from[seat].get_or_insert_with(|| Paths::from(graph, self.devices[seat]));
-        }
         let memory = |device: usize| Way {
             edges: vec![(graph.edges().len() + graph.groups().len() + device) as u32],
             latency: femtoseconds(100.0),
         };
-        let way = |from_device: usize, to: usize| match from_device == to {
-            true => Some(memory(to)),
-            false => edges.way(from[from_device].as_ref()?, self.devices[to]),
-        };
         let mut between = Vec::with_capacity(ranks * ranks);
-        for &one in &self.seats {
-            between.extend(self.seats.iter().map(|&other| way(one, other)));
-        }
+        let mut exits = Vec::with_capacity(ranks);
         let mut used = vec![0; self.adapters.len()];
-        let mut nearest = Vec::new();
-        for paths in &from {
-            let Some(paths) = paths else {
-                nearest.push(None);
-                continue;
-            };
-            let label = |at: &usize| {
-                let adapter = &self.adapters[*at];
-                let Some(node) = adapter.node else {
-                    return adapter.works.then_some(Default::default());
+        let mut kept = 0;
+        // Ranks that share a device follow one another.
+        for alike in self.seats.chunk_by(|one, other| one == other) {
+            let seat = alike[0];
+            let paths = Paths::from(graph, self.devices[seat]);
+            let first = between.len();
+            for &to in &self.seats {
+                let way = match seat == to {
+                    true => Some(memory(to)),
+                    false => edges.way(&paths, self.devices[to]),
                 };
-                let label = paths.to(node).filter(|_| adapter.works)?;
-                let key = (
-                    label.way as u8,
-                    std::cmp::Reverse(label.bytes_per_second),
-                    used[*at],
-                    label.edges,
-                );
-                Some((Some(key), *at))
-            };
-            let best = (0..self.adapters.len())
-                .filter(|at| label(at).is_some())
-                .min_by_key(label);
-            if let Some(best) = best {
-                used[best] += 1;
-            }
-            nearest.push(best);
-        }
-        let exit = |&seat: &usize| {
-            let adapter = nearest[seat]?;
-            match self.adapters[adapter].node {
-                None => Some((adapter, Way::default(), Way::default())),
-                Some(node) => {
-                    let back = edges.way(&Paths::from(graph, node), self.devices[seat])?;
-                    Some((adapter, edges.way(from[seat].as_ref()?, node)?, back))
+                kept += alike.len() * way.as_ref().map_or(0, |way| way.edges.len());
+                if kept > MOST_KEPT {
+                    return Err(Error::usage(format!(
+                        "the ways between {ranks} ranks have more than {MOST_KEPT} edges: --ranks-per-host makes them fewer"
+                    )));
                 }
+                between.push(way);
             }
-        };
-        let exits = self.seats.iter().map(exit).collect();
+            for _ in 1..alike.len() {
+                between.extend_from_within(first..first + ranks);
+            }
+            let exit = self.exit_of(seat, &paths, &mut used);
+            exits.extend(alike.iter().map(|_| exit.clone()));
+        }
         (self.between, self.exits) = (between, exits);
+        Ok(())
+    }
+
+    /// The adapter of the ranks of a device, the way to it and the way from it; `used` counts the devices of each adapter.
+    fn exit_of(&self, seat: usize, paths: &Paths, used: &mut [usize]) -> Option<(usize, Way, Way)> {
+        let label = |at: &usize| {
+            let adapter = &self.adapters[*at];
+            let Some(node) = adapter.node else {
+                return adapter.works.then_some(Default::default());
+            };
+            let label = paths.to(node).filter(|_| adapter.works)?;
+            let key = (
+                label.way as u8,
+                std::cmp::Reverse(label.bytes_per_second),
+                used[*at],
+                label.edges,
+            );
+            Some((Some(key), *at))
+        };
+        let best = (0..self.adapters.len())
+            .filter(|at| label(at).is_some())
+            .min_by_key(label)?;
+        used[best] += 1;
+        let Some(node) = self.adapters[best].node else {
+            return Some((best, Way::default(), Way::default()));
+        };
+        let edges = Edges(&self.graph, &self.limits);
+        let back = edges.way(&Paths::from(&self.graph, node), self.devices[seat])?;
+        Some((best, edges.way(paths, node)?, back))
     }
 }
 

@@ -87,7 +87,7 @@ const MOST_EDGES: usize = 1 << 30;
 
 /// Nodes and edges of a file that the ways from all ranks are looked for among, at most: some seconds for an algorithm, and about a
 /// minute for all.
-const MOST_LOOKS: usize = 1 << 29;
+pub(super) const MOST_LOOKS: usize = 1 << 29;
 
 impl Network {
     /// `hosts` hosts like `host`.
@@ -229,7 +229,7 @@ impl Network {
         let at = edge as usize;
         match &self.kind {
             Kind::Cluster(cluster) => cluster.name(at),
-            Kind::Whole(whole) if at < whole.first_memory() => whole.edges().name(at),
+            Kind::Whole(whole) if at < whole.first_memory() => whole.name(at),
             Kind::Whole(whole) => format!("rank {} memory", at - whole.first_memory()),
         }
     }
@@ -317,7 +317,7 @@ impl Network {
                         cluster.failed.dedup();
                     }
                     Some(part) => {
-                        let hurt = cluster.host(host).without(part).ok_or_else(unknown)?;
+                        let hurt = cluster.host(host).without(part).ok_or_else(unknown)??;
                         cluster.hurt.insert(host, hurt);
                     }
                 }

@@ -4,7 +4,7 @@ use super::host::{Host, Limits};
 use super::network::Fabric;
 use super::*;
 use crate::plan::algo::ALGORITHMS;
-use crate::topo::graph::Graph;
+use crate::topo::graph::{Confidence, Graph, Link, LinkKind, NodeId, NodeKind, Origin};
 use crate::topo::read;
 
 const LINK: f64 = 50e9;
@@ -337,7 +337,7 @@ fn the_plateaus_of_h100_hosts_follow_from_their_graph() {
     let text = std::fs::read_to_string(FILE).unwrap();
     let graph = read::read(&text, "h100").unwrap().0.graph;
     for (gpus, measured) in [(1, 48.9), (2, 98.3), (4, 196.4), (8, 344.9)] {
-        let host = Host::new(graph.clone(), gpus, Limits::USUAL);
+        let host = Host::new(graph.clone(), gpus, Limits::USUAL).unwrap();
         let network = Network::cluster(host, 10, Fabric::switch(500.0));
         let mut ring = call(Collective::AllReduce, "ring", 16e9);
         (ring.channels, ring.tile, ring.in_flight, ring.effort) = (gpus, 4e6, 4, SHORT);
@@ -557,4 +557,50 @@ fn channels_whose_ranks_stand_elsewhere_are_run_once() {
     );
     let whole = run(4, ALL);
     same(four.time, whole.time, 1e-9, "four channels");
+}
+
+fn node(graph: &mut Graph, kind: NodeKind, name: &str, within: Option<NodeId>) -> NodeId {
+    graph.add_node(kind, name, within, Origin::ASSUMED)
+}
+
+fn wire(kind: LinkKind, bytes: u64) -> Link {
+    Link::new(kind, Origin::ASSUMED).speed(bytes, Confidence::Declared)
+}
+
+#[test]
+fn a_host_of_too_many_or_too_long_ways_is_refused() {
+    let why = |graph: Graph| {
+        Host::new(graph, Host::MOST_RANKS, Limits::USUAL)
+            .unwrap_err()
+            .to_string()
+    };
+    let mut many = Graph::new();
+    for _ in 0..Host::MOST_RANKS {
+        node(&mut many, NodeKind::Gpu, "", None);
+    }
+    for _ in 0..1 << 18 {
+        node(&mut many, NodeKind::Opaque, "", None);
+    }
+    let said = why(many);
+    assert!(
+        said.contains(
+            "2048 ranks through a file of 264192 nodes and edges take too long to find: --ranks-per-host"
+        ),
+        "{said}"
+    );
+    let mut long = Graph::new();
+    let mut last = node(&mut long, NodeKind::Gpu, "one", None);
+    for _ in 0..200 {
+        let next = node(&mut long, NodeKind::PciSwitch, "", None);
+        long.join(last, next, wire(LinkKind::Pcie, 1));
+        last = next;
+    }
+    let other = node(&mut long, NodeKind::Gpu, "other", None);
+    long.join(last, other, wire(LinkKind::Pcie, 1));
+    assert!(Host::new(long.clone(), 8, Limits::USUAL).is_ok());
+    let said = why(long);
+    assert!(
+        said.contains("more than 134217728 edges: --ranks-per-host"),
+        "{said}"
+    );
 }
