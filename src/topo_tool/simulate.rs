@@ -524,6 +524,12 @@ impl Options {
             Some(graph) => Host::new(graph.clone(), ranks, limits).map_err(|error| error.to_string())?,
             None => Host::uniform(ranks, self.local_bandwidth.unwrap_or(400.0) * 1e9, 400, limits),
         };
+        if hosts > 1 && !host.has_exit() {
+            return Err(
+                "no port of the file's adapters is up, by which hosts could talk: --hosts 1 is one by itself"
+                    .to_owned(),
+            );
+        }
         let fabric = Fabric {
             oversubscription: self.oversubscription.unwrap_or(1.0),
             latency_ns: self.link_latency.unwrap_or(500.0),

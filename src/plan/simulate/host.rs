@@ -3,6 +3,7 @@
 use super::network::{Edges, MOST_LOOKS, Way, femtoseconds};
 use crate::topo::graph::{Confidence, Graph, Link, LinkKind, NodeId, NodeKind, Origin};
 use crate::topo::paths::Paths;
+use crate::topo::search::Task;
 use crate::types::Error;
 
 /// Ways inside a host, worked out once for all hosts that are alike.
@@ -58,7 +59,7 @@ impl Host {
     pub(crate) const MOST_RANKS: usize = 2048;
 
     /// The ways among `ranks` ranks of a machine. They run on its GPUs or NPUs, on its NUMA nodes if it has none, and leave it by
-    /// the nearest adapter; among equals by the one that fewest use.
+    /// the nearest adapter that is up; among equals by the one that fewest use.
     ///
     /// # Errors
     /// [`Error::Usage`] if so many ranks' ways through such a graph take long to find, or much memory.
@@ -111,6 +112,11 @@ impl Host {
 
     pub(crate) fn ranks(&self) -> usize {
         self.seats.len()
+    }
+
+    /// Whether something leads out of the host.
+    pub(crate) fn has_exit(&self) -> bool {
+        !self.adapters.is_empty()
     }
 
     /// Edges, shared capacities, devices' memory, and adapters' links out and in.
@@ -313,6 +319,7 @@ pub(super) fn seats(ranks: usize, devices: usize) -> Vec<usize> {
     (0..ranks).map(seat).collect()
 }
 
+/// The adapters of which a port is up, or whose ports are not known; where there is no adapter at all, one that is assumed.
 fn adapters(graph: &Graph, limits: &Limits) -> Vec<Adapter> {
     let adapter = |node: NodeId| {
         let ports = graph.edges_from(node).map(|edge| graph.edge(edge));
@@ -326,8 +333,8 @@ fn adapters(graph: &Graph, limits: &Limits) -> Vec<Adapter> {
             works: true,
         }
     };
-    let mut adapters: Vec<_> = graph.of_kind(NodeKind::Nic).map(adapter).collect();
-    if adapters.is_empty() {
+    let mut adapters: Vec<_> = Task::usable_nics(graph).map(adapter).collect();
+    if graph.of_kind(NodeKind::Nic).next().is_none() {
         adapters.push(Adapter {
             node: None,
             name: "nic".into(),

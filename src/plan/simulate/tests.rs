@@ -567,6 +567,35 @@ fn wire(kind: LinkKind, bytes: u64) -> Link {
     Link::new(kind, Origin::ASSUMED).speed(bytes, Confidence::Declared)
 }
 
+/// A host whose adapters have a port each, of so many bytes a second; 0: it is down.
+fn with_ports(speeds: &[u64]) -> Graph {
+    let mut graph = Graph::new();
+    let host = node(&mut graph, NodeKind::Host, "host", None);
+    let gpu = node(&mut graph, NodeKind::Gpu, "gpu", Some(host));
+    for &speed in speeds {
+        let nic = node(&mut graph, NodeKind::Nic, "nic", Some(host));
+        let port = node(&mut graph, NodeKind::NicPort, "port", Some(nic));
+        graph.join(gpu, nic, wire(LinkKind::Pcie, 24_000_000_000));
+        let mut link = wire(LinkKind::Ib, speed);
+        link.reachable = speed > 0;
+        graph.join(nic, port, link);
+    }
+    graph
+}
+
+#[test]
+fn an_adapter_whose_ports_are_down_carries_nothing() {
+    let host = |speeds: &[u64]| Host::new(with_ports(speeds), 1, Limits::USUAL).unwrap();
+    let one = host(&[0, 10_000_000_000]);
+    assert_eq!((one.link_bandwidth(), one.exit(0).unwrap().0), (10e9, 0));
+    let none = host(&[0]);
+    assert!(!none.has_exit() && none.exit(0).is_none());
+    let network = Network::cluster(none, 2, Fabric::switch(500.0));
+    assert!(network.way(0, 1).is_err());
+    // One is assumed where there is none at all.
+    assert_eq!(host(&[]).link_bandwidth(), LINK);
+}
+
 #[test]
 fn a_host_of_too_many_or_too_long_ways_is_refused() {
     let why = |graph: Graph| {
