@@ -532,6 +532,46 @@ fn hosts_are_added_where_the_file_has_them() {
     }
 }
 
+/// A file with neither hosts nor adapters is no host of several: it is all there is.
+#[test]
+fn a_file_without_hosts_is_the_whole_network() {
+    let file = format!("{DATA}/own/astra-analytical.yml");
+    let call = [
+        "simulate",
+        "allreduce",
+        "1M",
+        "--topo",
+        &file,
+        "--algorithm",
+        "doubling",
+    ];
+    let told = prints(&call);
+    assert!(told.contains("among 8 ranks, 1 hosts of 8\n"), "{told}");
+    let told = prints(&[&call[..], &["--hosts", "2"]].concat());
+    assert!(told.contains("among 16 ranks, 2 hosts of 8\n"), "{told}");
+}
+
+#[test]
+fn hosts_whose_ports_are_down_do_not_talk() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("down").display().to_string();
+    let xml = "<system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0000:01:00.0\" class=\"0x030200\"><gpu dev=\"0\" sm=\"80\"/></pci>\
+               <nic><net name=\"docker0\" dev=\"0\" speed=\"10000\"/></nic></cpu></system>";
+    std::fs::write(&file, xml).unwrap();
+    for words in [
+        &["simulate", "allreduce", "1M", "--topo", &file][..],
+        &["plan", &file, "allreduce", "1M"],
+    ] {
+        let (status, told) = fails(words);
+        assert!(
+            status == 1
+                && told.contains("no port of the file's adapters is up")
+                && told.contains("--hosts 1"),
+            "{words:?}: {told}"
+        );
+    }
+}
+
 #[test]
 fn hosts_that_all_fail_are_no_network() {
     let file = format!("{DATA}/nccl-xml/oci-h100-topology-kubernetes.xml");

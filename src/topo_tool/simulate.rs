@@ -44,7 +44,7 @@ pub(super) struct Simulate {
 /// On what network a call is simulated, and how.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
-    /// Hosts [default: all of a file that joins several, else 2]
+    /// Hosts [default: all of a file that joins several, 1 of a file with neither hosts nor adapters, else 2]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(super) hosts: Option<usize>,
     /// Ranks of a host [default: its GPUs, else 1 for each NUMA node, else 8, or 1 where a file joins several]
@@ -514,7 +514,10 @@ impl Options {
                 "{ranks} ranks of a host: {most} are the most, --ranks-per-host says how many"
             ));
         }
-        let hosts = self.hosts.unwrap_or(2).saturating_add(more);
+        // What has neither hosts nor adapters is no host of several, but all that there is.
+        let is_all = graph.is_some_and(|graph| !graph.is_empty()) && joined + count(&[NodeKind::Nic]) == 0;
+        let hosts = self.hosts.unwrap_or(if is_all { 1 } else { 2 });
+        let hosts = hosts.saturating_add(more);
         if ranks.saturating_mul(hosts) > MOST_RANKS {
             return Err(format!(
                 "{hosts} hosts of {ranks} ranks are more than {MOST_RANKS} ranks"
