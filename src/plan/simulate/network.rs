@@ -5,7 +5,7 @@
 
 use super::host::{Host, Limits, devices_of, no_way, seats};
 use crate::plan::groups::Groups;
-use crate::topo::graph::{Graph, LinkKind, NodeId, NodeKind, Origin};
+use crate::topo::graph::{Edge, Graph, GroupId, LinkKind, NodeId, NodeKind, Origin};
 use crate::topo::paths::Paths;
 use crate::types::Error;
 use std::cell::RefCell;
@@ -271,14 +271,20 @@ impl Network {
     /// Makes an edge carry `factor` times as much.
     ///
     /// # Errors
-    /// [`Error::Usage`] if no edge has this name, or the factor is no share.
+    /// [`Error::Usage`] if no edge has this name, or edges of several hosts have it, or the factor is no share.
     pub(crate) fn degrade(&mut self, name: &str, factor: f64) -> Result<(), Error> {
         if !(factor > 0.0 && factor.is_finite()) {
             return Err(Error::usage(format!(
                 "{name}: {factor} is no share of a bandwidth: fail it instead"
             )));
         }
-        let found = (0..self.edges() as u32).find(|&edge| self.name(edge) == name);
+        let (found, others) = match &self.kind {
+            Kind::Whole(whole) => (whole.find(name)?, whole.first_memory()),
+            Kind::Cluster(_) => (None, 0),
+        };
+        let mut others = others as u32..self.edges() as u32;
+        let found = found.map(|at| at as u32);
+        let found = found.or_else(|| others.find(|&edge| self.name(edge) == name));
         let edge = found.ok_or_else(|| Error::usage(format!("no edge is called {name:?}")))?;
         self.changed.insert(edge, factor);
         Ok(())
@@ -287,14 +293,13 @@ impl Network {
     /// Takes a host (`host3`), an adapter (`host3/NAME`) or an edge out. A failed host's ranks are gone.
     ///
     /// # Errors
-    /// [`Error::Usage`] if there is no such thing, or no host would be left.
+    /// [`Error::Usage`] if there is no such thing, or edges of several hosts are called so, or no host would be left.
     pub(crate) fn fail(&mut self, name: &str) -> Result<(), Error> {
         let unknown = || Error::usage(format!("nothing that can fail is called {name:?}"));
         match &mut self.kind {
             Kind::Whole(whole) => {
-                let graph = &whole.graph;
-                let edges = Edges(graph, &whole.limits);
-                let edge = graph.edge_ids().find(|edge| edges.name(edge.at()) == name);
+                let at = whole.find(name)?.ok_or_else(unknown)?;
+                let edge = whole.graph.edge_ids().nth(at); // None of a shared capacity.
                 whole.graph.link_mut(edge.ok_or_else(unknown)?).reachable = false;
                 *whole.last.borrow_mut() = None;
                 Ok(())
@@ -445,6 +450,66 @@ impl Whole {
 
     fn first_memory(&self) -> usize {
         self.graph.edges().len() + self.graph.groups().len()
+    }
+
+    /// The name of an edge or a shared capacity; behind that of its host, if it has one.
+    fn name(&self, at: usize) -> String {
+        let name = self.edges().name(at);
+        match self.host_of(at) {
+            Some(host) => format!("{}/{name}", self.graph.name(host)),
+            None => name,
+        }
+    }
+
+    /// The host in which an edge lies, or one of its ends; of a shared capacity that of its first edge.
+    fn host_of(&self, at: usize) -> Option<NodeId> {
+        let graph = &self.graph;
+        let group = at.checked_sub(graph.edges().len());
+        let has = |edge: &&Edge| edge.link.group.map(GroupId::at) == group;
+        let edge = match group {
+            None => graph.edges().nth(at),
+            Some(_) => graph.edges().find(has),
+        }?;
+        let [from, to] = [edge.from, edge.to].map(|end| graph.within(end, NodeKind::Host));
+        match (from, to) {
+            (Some(one), Some(other)) if one != other => None,
+            _ => from.or(to),
+        }
+    }
+
+    /// The edge or shared capacity of a name, with or without that of its host before it.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if without it several hosts have one.
+    fn find(&self, name: &str) -> Result<Option<usize>, Error> {
+        let mut found = None;
+        for at in 0..self.first_memory() {
+            let own = self.edges().name(at);
+            let Some(front) = name.strip_suffix(&*own) else {
+                continue;
+            };
+            let host = self.host_of(at);
+            match (front, found) {
+                ("", None) => found = Some((at, host)),
+                ("", Some((_, first))) if first != host => {
+                    let hosts = [first, host].into_iter().flatten();
+                    let hosts: Vec<_> = hosts
+                        .map(|host| format!("{}/{name}", self.graph.name(host)))
+                        .collect();
+                    return Err(Error::usage(format!(
+                        "several edges are called {name:?}: the host's name belongs before it, {}",
+                        hosts.join(" say, or ")
+                    )));
+                }
+                ("", _) => {}
+                _ => {
+                    if host.is_some_and(|host| front.strip_suffix('/') == Some(self.graph.name(host))) {
+                        return Ok(Some(at));
+                    }
+                }
+            }
+        }
+        Ok(found.map(|(at, _)| at))
     }
 
     fn way(&self, from: usize, to: usize) -> Option<Way> {

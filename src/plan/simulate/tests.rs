@@ -633,3 +633,40 @@ fn a_host_of_too_many_or_too_long_ways_is_refused() {
         "{said}"
     );
 }
+
+/// Two hosts of a file have the same bus ids.
+#[test]
+fn edges_of_hosts_with_the_same_names_are_told_apart() {
+    let mut graph = Graph::new();
+    let leaf = node(&mut graph, NodeKind::Leaf, "leaf", None);
+    for name in ["a", "b"] {
+        let host = node(&mut graph, NodeKind::Host, name, None);
+        let gpu = node(&mut graph, NodeKind::Gpu, "01:00.0", Some(host));
+        let nic = node(&mut graph, NodeKind::Nic, "02:00.0", Some(host));
+        graph.join(gpu, nic, wire(LinkKind::Pcie, 10_000_000_000));
+        graph.join(nic, leaf, wire(LinkKind::Ib, 50_000_000_000));
+    }
+    let network = || Network::whole(graph.clone(), None, 1, Limits::USUAL).unwrap();
+    let mut changed = network();
+    let names: Vec<_> = (0..changed.edges() as u32)
+        .map(|edge| changed.name(edge))
+        .collect();
+    assert_eq!(
+        [&*names[0], &*names[4]],
+        ["a/01:00.0->02:00.0", "b/01:00.0->02:00.0"]
+    );
+    changed.degrade("b/01:00.0->02:00.0", 0.5).unwrap();
+    assert_eq!([changed.capacity(0), changed.capacity(4)], [10e9, 5e9]);
+    changed.fail("b/01:00.0->02:00.0").unwrap();
+    assert!(changed.way(0, 1).is_ok() && changed.way(1, 0).is_err());
+    for either in ["01:00.0->02:00.0", "02:00.0->leaf"] {
+        let why = network().fail(either).unwrap_err().to_string();
+        assert!(why.contains("several edges are called"), "{why}");
+        assert!(network().degrade(either, 0.5).is_err());
+    }
+    for wrong in ["c/01:00.0->02:00.0", "x01:00.0->02:00.0", "x"] {
+        let why = network().fail(wrong).unwrap_err().to_string();
+        assert!(why.contains("nothing that can fail"), "{why}");
+    }
+    changed.degrade("rank 1 memory", 0.5).unwrap();
+}
