@@ -432,10 +432,12 @@ impl Reader<'_> {
         names.sort();
         for name in names {
             let folder = nets.join(&name);
-            if !has(&folder, "device") {
+            let device = folder.join("device");
+            // That of a virtual function goes by the physical one's port.
+            if !has(&folder, "device") || self.is_virtual(&device) {
                 continue;
             }
-            let nic = self.adapter(&folder.join("device"));
+            let nic = self.adapter(&device);
             if let Some(nic) = nic.filter(|nic| with_verbs.contains(nic)) {
                 let port = number(&folder.join("dev_port")).unwrap_or(0) as usize;
                 let ports: Vec<NodeId> = self.graph.children(nic).collect();
@@ -472,13 +474,14 @@ impl Reader<'_> {
 
     /// The adapter at the end of a link to a device: the last PCI function on the way, or the one of which it is a part.
     fn adapter(&self, link: &Path) -> Option<NodeId> {
-        let target = fs::canonicalize(link).or_else(|_| fs::read_link(link)).ok()?;
-        let parts = target.components().rev();
-        let mut parts = parts
-            .filter_map(|part| part.as_os_str().to_str())
-            .filter(|part| is_bus_id(part));
-        let node = *self.functions.get(parts.next()?)?;
+        let node = *self.functions.get(&last_function(link)?)?;
         (self.graph.kind(node) == NodeKind::Nic).then_some(node)
+    }
+
+    /// Whether a link to a device leads to a virtual function whose physical one is to be seen.
+    fn is_virtual(&self, link: &Path) -> bool {
+        let devices = self.root.join("sys/bus/pci/devices");
+        last_function(link).is_some_and(|bus_id| has(&devices.join(bus_id), "physfn"))
     }
 
     /// An adapter that is no PCI function: on USB, or a hypervisor's.
@@ -597,6 +600,16 @@ fn cpu_set(list: &str) -> BTreeSet<u32> {
         }
     }
     set
+}
+
+/// The last PCI function on the way to which a link leads.
+fn last_function(link: &Path) -> Option<String> {
+    let target = fs::canonicalize(link).or_else(|_| fs::read_link(link)).ok()?;
+    let mut parts = target
+        .components()
+        .rev()
+        .filter_map(|part| part.as_os_str().to_str());
+    parts.find(|part| is_bus_id(part)).map(str::to_owned)
 }
 
 /// More than any kernel is made for.

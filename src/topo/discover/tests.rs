@@ -259,6 +259,40 @@ fn copies_whose_links_lead_nowhere_are_read() {
     );
 }
 
+/// A virtual function that the host itself uses has an interface of its own.
+#[test]
+fn virtual_functions_are_no_adapters() {
+    let pci = "sys/devices/pci0000:00";
+    let mut files = Vec::new();
+    for place in ["0", "1"] {
+        let device = format!("{pci}/0000:02:00.{place}");
+        files.push((format!("{device}/class"), "0x020000\n"));
+        files.push((format!("{device}/vendor"), "0x8086\n"));
+    }
+    files.push(("sys/class/net/eth0/speed".into(), "25000\n"));
+    files.push(("sys/class/net/eth0v0/speed".into(), "25000\n"));
+    let files: Vec<(&str, &str)> = files
+        .iter()
+        .map(|(path, content)| (path.as_str(), *content))
+        .collect();
+    let [one, other] = ["0", "1"].map(|place| format!("../../../devices/pci0000:00/0000:02:00.{place}"));
+    let root = machine(
+        &files,
+        &[
+            ("sys/bus/pci/devices/0000:02:00.0", &one),
+            ("sys/bus/pci/devices/0000:02:00.1", &other),
+            ("sys/devices/pci0000:00/0000:02:00.1/physfn", "../0000:02:00.0"),
+            ("sys/class/net/eth0/device", &one),
+            ("sys/class/net/eth0v0/device", &other),
+        ],
+    );
+    let Reading { graph, .. } = super::read(root.path());
+    for (kind, wanted) in [(NodeKind::Nic, "0000:02:00.0"), (NodeKind::NicPort, "eth0")] {
+        let names: Vec<&str> = graph.of_kind(kind).map(|node| graph.name(node)).collect();
+        assert_eq!(names, [wanted]);
+    }
+}
+
 /// What a process with NVML's stand-in does not show: tests/ccl_topo.rs has the rest.
 #[cfg(feature = "nvml")]
 #[test]
