@@ -48,7 +48,7 @@ fn told(graph: &Graph, task: &Task, found: &Found) -> String {
             0 => "there is nothing that could be in one",
             1 if task.hosts == 1 => "one endpoint has nobody to talk with",
             _ if task.hosts > 1 && task.nics.is_empty() => "there is no adapter that leads to other hosts",
-            _ if found.end == End::Levels => "there are too many endpoints to search",
+            _ if found.end == End::Levels => "there are too many endpoints or adapters to search",
             _ => "the search found none",
         };
         let _ = writeln!(text, "no ring: {why}");

@@ -15,8 +15,8 @@ type Worth = (u64, Reverse<Way>, Reverse<usize>);
 pub(super) fn good(problem: &Problem, left: &[u64], beyond: u64, steps: u64) -> Option<Candidate> {
     let mut order = greedy(problem, left)?;
     let (mut worth, mut nics) = worth(problem, left, &order)?;
-    // A look takes about as long as a step for each hop.
-    let mut looks = steps / problem.len() as u64;
+    // A look takes about as long as a step for each hop; with more adapters than those, for each of them.
+    let mut looks = steps / problem.len().max(problem.nics.len()) as u64;
     let mut better = true;
     while std::mem::take(&mut better) && looks > 0 {
         for start in 0..order.len() - 1 {

@@ -102,7 +102,7 @@ pub enum End {
     Steps(u64),
     /// From neighbour to neighbour, mended by exchanges of two hops.
     TwoOpt,
-    /// In the order of the levels: there are too many endpoints to search.
+    /// In the order of the levels: there are too many endpoints or adapters to search.
     Levels,
 }
 
@@ -161,7 +161,10 @@ const EXACT: usize = 16;
 /// Endpoints between all of which ways are found.
 const ALL_PAIRS: usize = 128;
 
-/// Pairs of endpoints times nodes of the graph, which is more than all their ways have.
+/// Adapters between which and the endpoints ways are found.
+const ALL_NICS: usize = 256;
+
+/// Pairs of endpoints, and of an endpoint and an adapter each way, times nodes of the graph, which is more than all their ways have.
 const MOST_HOPS: usize = 1 << 28;
 
 /// Looks from endpoints times nodes of the graph.
@@ -181,8 +184,10 @@ pub fn search(graph: &Graph, task: &Task) -> Found {
     if count == 0 || (count == 1 && task.hosts == 1) || (task.hosts > 1 && task.nics.is_empty()) {
         return found;
     }
-    let hops = count.saturating_mul(count).saturating_mul(graph.len());
-    if count > ALL_PAIRS || hops > MOST_HOPS {
+    let nics = task.nics.len();
+    let pairs = count.saturating_mul(nics.saturating_mul(2).saturating_add(count));
+    let hops = pairs.saturating_mul(graph.len());
+    if count > ALL_PAIRS || nics > ALL_NICS || hops > MOST_HOPS {
         found.end = End::Levels;
         if count.saturating_mul(graph.len()) <= LOOKS {
             in_order(graph, task, &mut found);

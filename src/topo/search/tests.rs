@@ -266,6 +266,22 @@ fn many_endpoints_and_none() {
 }
 
 #[test]
+fn more_adapters_than_machines_have_are_not_searched() {
+    let of = |nics: usize| {
+        let mut graph = gpus(1, &[]);
+        let gpu = graph.of_kind(NodeKind::Gpu).next().unwrap();
+        for _ in 0..nics {
+            let nic = graph.add_node(NodeKind::Nic, "nic", None, Origin::ASSUMED);
+            graph.join(gpu, nic, link(LinkKind::Pcie, 20));
+        }
+        search(&graph, &Task::of(&graph, 2))
+    };
+    let many = of(60_000);
+    assert_eq!((many.end, many.rings), (End::Levels, vec![]));
+    assert!(!of(16).rings.is_empty());
+}
+
+#[test]
 fn a_long_chain_does_not_overflow_the_stack() {
     let mut graph = Graph::new();
     let mut last = graph.add_node(NodeKind::Gpu, "first", None, Origin::ASSUMED);
