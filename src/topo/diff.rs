@@ -82,7 +82,11 @@ fn paths(graph: &Graph) -> Vec<String> {
         let mut path = match graph.parent(node) {
             // Deep trees would take memory by the square of their depth.
             Some(parent) if graph.ancestors(node).nth(DEPTH).is_none() => {
-                format!("{}/{name}", paths[parent.at()])
+                let above = &paths[parent.at()];
+                match above.len() > LONG {
+                    true => format!("{}/{name}", short_and_unlike(above)),
+                    false => format!("{above}/{name}"),
+                }
             }
             _ => name.into_owned(),
         };
@@ -97,6 +101,9 @@ fn paths(graph: &Graph) -> Vec<String> {
 }
 
 const DEPTH: usize = 30;
+
+/// Bytes of a path that are kept as they are before what lies below it: each node and each edge there has it.
+const LONG: usize = 1000;
 
 fn nodes(graph: &Graph, names: &[String]) -> Table {
     let mut table = Table::new();
@@ -140,10 +147,61 @@ fn edges(graph: &Graph, names: &[String]) -> Table {
             said += &format!(
                 ", shares {} GB/s of {}",
                 group.bytes_per_second as f64 / 1e9,
-                group.name
+                short_and_unlike(&group.name)
             );
         }
         table.insert(format!("{kind} {from} -> {to}{which}"), said);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topo::graph::{Confidence, Group, Link, LinkKind, NodeKind, Origin};
+
+    /// Nodes deep inside one another, with edges that share a capacity; names end so.
+    fn deep(end: &str, name: usize) -> Graph {
+        let mut graph = Graph::new();
+        let named = |start: &str| format!("{start}{}{end}", "x".repeat(name));
+        let mut top = graph.add_node(NodeKind::Host, &named("host"), None, Origin::ASSUMED);
+        for depth in 0..DEPTH - 2 {
+            top = graph.add_node(
+                NodeKind::PciSwitch,
+                &named(&format!("{depth}")),
+                Some(top),
+                Origin::ASSUMED,
+            );
+        }
+        let group = graph.add_group(Group {
+            name: named("slot").into(),
+            bytes_per_second: 1,
+            confidence: Confidence::Declared,
+            origin: Origin::ASSUMED,
+        });
+        for at in 0..1000 {
+            let node = graph.add_node(NodeKind::Gpu, &format!("gpu{at}"), Some(top), Origin::ASSUMED);
+            let link = Link {
+                group: Some(group),
+                ..Link::new(LinkKind::Pcie, Origin::ASSUMED)
+            };
+            graph.join(top, node, link);
+        }
+        graph
+    }
+
+    #[test]
+    fn names_that_are_told_often_are_told_short() {
+        let (one, other) = (deep("1", 100_000), deep("2", 100_000));
+        let changes = diff(&one, &other);
+        assert_eq!(diff(&one, &one.clone()), []);
+        let bytes: usize = changes.iter().map(|change| change.to_string().len()).sum();
+        assert!(bytes < 16 << 20, "{bytes} bytes");
+        // All nodes and edges lie in the host, whose name is another.
+        assert_eq!(changes.len(), 2 * (1 + DEPTH - 2 + 1000 + 2000));
+        let last = changes
+            .iter()
+            .any(|change| change.to_string().ends_with("/gpu999"));
+        assert!(last, "nodes keep their own names");
+    }
 }
