@@ -9,6 +9,7 @@ use crate::topo::{
     pci,
     read::{nccl_reckon as reckon, nccl_words as words},
     speeds,
+    words::{short, short_and_unlike},
 };
 use std::{collections::HashMap, fmt::Write};
 
@@ -73,6 +74,14 @@ fn is_function(graph: &Graph, node: NodeId) -> bool {
     graph.get(node, "busid").is_some()
 }
 
+/// The bus id by which links name a function: each of them has it, so that it is no longer than such are.
+fn target(graph: &Graph, node: NodeId) -> Option<&str> {
+    graph.get(node, "busid").filter(|bus_id| bus_id.len() <= REPEATED)
+}
+
+/// Bytes of what is written again with each link or rank, at most: 0000:00:00.0 has 12.
+const REPEATED: usize = 64;
+
 /// The further GPUs of functions, each of the last one before it that has its name.
 fn parts(graph: &Graph) -> HashMap<NodeId, Vec<NodeId>> {
     let mut parts: HashMap<NodeId, Vec<NodeId>> = HashMap::new();
@@ -131,11 +140,11 @@ impl Writer<'_> {
         }
         let links = graph.edges().filter(|edge| {
             let is_between = |kind| matches!(kind, LinkKind::NvLink | LinkKind::XGmi);
-            let is_known = |node| {
-                graph.kind(node) == NodeKind::NvSwitch
-                    || graph.get(node, "busid").is_some() && self.written[node.at()]
+            let is_known = |node, bus_id: Option<&str>| {
+                graph.kind(node) == NodeKind::NvSwitch || bus_id.is_some() && self.written[node.at()]
             };
-            let leads = is_known(edge.from) && is_known(edge.to);
+            let leads = is_known(edge.from, graph.get(edge.from, "busid"))
+                && is_known(edge.to, target(graph, edge.to));
             edge.link.kind == LinkKind::Hccs || is_between(edge.link.kind) && !leads
         });
         let links = links.count();
@@ -166,7 +175,9 @@ impl Writer<'_> {
         let host = graph.within(numa, NodeKind::Host);
         let hash = host.and_then(|host| graph.get(host, words::HOST));
         let hash = hash.or_else(|| host.filter(|_| self.several).map(|host| graph.name(host)));
-        let mut all: Vec<(&str, &str)> = hash.map(|hash| (words::HOST, hash)).into_iter().collect();
+        // All its NUMA nodes have it.
+        let hash = hash.map(short_and_unlike);
+        let mut all: Vec<(&str, &str)> = hash.iter().map(|hash| (words::HOST, &**hash)).collect();
         let number = graph.get(numa, "numaid");
         all.push((
             "numaid",
@@ -349,6 +360,8 @@ impl Writer<'_> {
             if ranks.peek().is_none() {
                 return;
             }
+            // Of the same GPU again those of the first count.
+            all.retain(|(key, value)| is_name(key) && key.len().max(value.len()) <= REPEATED);
         }
     }
 
@@ -386,7 +399,7 @@ impl Writer<'_> {
                 let others = others.map(|(key, value)| (key.to_owned(), value.to_owned()));
                 rows.push((
                     name,
-                    std::iter::once(("target".to_owned(), target.to_owned()))
+                    std::iter::once(("target".to_owned(), short(target).into_owned()))
                         .chain(others)
                         .collect(),
                 ));
@@ -416,10 +429,10 @@ impl Writer<'_> {
                 }
                 _ => continue,
             };
-            let (target, class) = match graph.get(edge.to, "busid") {
-                Some(bus_id) => (bus_id, graph.get(edge.to, "class")),
+            let (target, class) = match target(graph, edge.to) {
+                Some(bus_id) => (bus_id, graph.get(edge.to, "class").map(short)),
                 None if graph.kind(edge.to) == NodeKind::NvSwitch && !kept => {
-                    ("fffffff:ff:ff.0", Some("0x068000"))
+                    ("fffffff:ff:ff.0", Some("0x068000".into()))
                 }
                 None => {
                     if matches!(graph.kind(edge.to), NodeKind::NvSwitch | NodeKind::Numa) {
@@ -433,7 +446,7 @@ impl Writer<'_> {
                 ("target".to_owned(), target.to_owned()),
                 ("count".to_owned(), count.to_string()),
             ];
-            words.extend(class.map(|class| ("tclass".to_owned(), class.to_owned())));
+            words.extend(class.map(|class| ("tclass".to_owned(), class.into_owned())));
             rows.push((name, words));
         }
         self.untrue[GPU] += usize::from(kept && sums[1] > 0 && sums[0] != sums[1]);
@@ -596,6 +609,44 @@ fn escape(value: &str, text: &mut String) {
 mod tests {
     use super::*;
     use crate::topo::{graph::Origin, read::read};
+
+    /// A host's name, a bus id and a GPU's words are written with each NUMA node, link and rank.
+    #[test]
+    fn long_names_are_not_repeated() {
+        let link = |kind| Link::new(kind, Origin::ASSUMED).speed(1, Confidence::Declared);
+        let long = "x".repeat(100_000);
+        let mut graph = Graph::new();
+        let mut numas = Vec::new();
+        for end in ["1", "2"] {
+            let host = graph.add_node(NodeKind::Host, &format!("{long}{end}"), None, Origin::ASSUMED);
+            numas.extend(
+                (0..1000).map(|_| graph.add_node(NodeKind::Numa, "NUMA 0", Some(host), Origin::ASSUMED)),
+            );
+        }
+        let mut gpu = |bus_id: &str| {
+            let gpu = graph.add_node(NodeKind::Gpu, "gpu", Some(numas[0]), Origin::ASSUMED);
+            graph.set(gpu, "busid", bus_id);
+            gpu
+        };
+        let (one, other) = (gpu("0000:01:00.0"), gpu(&long));
+        graph.set(one, "class", &long);
+        graph.set(one, "about", &long);
+        for _ in 0..1000 {
+            graph.add_edge(one, other, link(LinkKind::NvLink));
+            graph.add_edge(other, one, link(LinkKind::NvLink));
+            graph.add_node(NodeKind::Rank, "rank", Some(one), Origin::ASSUMED);
+        }
+        let written = write(&graph);
+        assert!(written.text.len() < 4 << 20, "{} bytes", written.text.len());
+        let told = "1000 links of GPUs or NPUs, each way counted";
+        assert!(
+            written.left_out.iter().any(|left_out| left_out == told),
+            "{:?}",
+            written.left_out
+        );
+        let again = read(&written.text, "again").unwrap().0.graph;
+        assert_eq!(again.of_kind(NodeKind::Host).count(), 2);
+    }
 
     /// Links of a file that its words have no bandwidths for.
     #[test]
