@@ -9,6 +9,9 @@ const DEPTH: usize = 128;
 /// Elements of a file, at most: those of the largest machines have some ten thousands.
 const ELEMENTS: usize = 1 << 19;
 
+/// Nodes of a file, at most: with texts, comments and instructions between the elements.
+const NODES: u32 = 4 * ELEMENTS as u32;
+
 /// Attributes of an element, at most: NCCL's own reader takes 16.
 const ATTRIBUTES: usize = 64;
 
@@ -30,6 +33,7 @@ pub(crate) fn parse<'t>(text: &'t str, source: &str, lines: &Lines<'_>) -> Resul
     }
     let options = ParsingOptions {
         allow_dtd: true,
+        nodes_limit: NODES,
         ..ParsingOptions::default()
     };
     Document::parse_with_options(text, options).map_err(|error| {
@@ -228,6 +232,8 @@ mod tests {
         assert!(told("<!DOCTYPE a SYSTEM \"a.dtd\"><a/>").ends_with(" nodes"));
         let many = "<a>".to_owned() + &"<b/>".repeat(ELEMENTS) + "</a>";
         assert!(told(&many).starts_with("t:1:2097152: more than 524288 elements"));
+        let many = "<a>".to_owned() + &"<?b?>".repeat(NODES as usize) + "</a>";
+        assert!(told(&many).contains("nodes limit reached"), "{}", told(&many));
         // None of them is closed.
         assert!(told(&"<a b=\"".repeat(50_000)).contains("more than 128"));
         assert!(told(&"</a".repeat(50_000)).starts_with("t:1:"));
