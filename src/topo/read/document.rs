@@ -287,9 +287,14 @@ fn string(page: &Page, start: usize) -> Result<(String, usize), Flaw> {
     Ok((word, at + 1))
 }
 
-/// Reads the first document of YAML; without aliases, by which a small file can be a large one.
+/// Reads the first document of YAML; without aliases and beginnings of tags, by which a small file can be a large one.
 pub(super) fn yaml(page: &Page) -> Result<Value, Flaw> {
     let text = page.text;
+    let begins_line = |at: usize| at == 0 || matches!(text.as_bytes()[at - 1], b'\n' | b'\r');
+    let mut tags = text.match_indices("%TAG").map(|(at, _)| at);
+    if let Some(at) = tags.find(|&at| begins_line(at)) {
+        return Err(page.flaw(at, "a beginning of tags", "a file without %TAG"));
+    }
     // The parser counts characters.
     let bytes: Option<Vec<usize>> =
         (!text.is_ascii()).then(|| text.char_indices().map(|(at, _)| at).collect());
@@ -424,6 +429,8 @@ mod tests {
         );
         assert_eq!(page.position(value.get("b").unwrap().at).to_string(), "5:4");
         assert!(told("a: &x [1]\nb: *x\n", yaml).contains(":2:4: an alias"));
+        let tag = told("# %TAG\n%TAG !e! tag:x\n---\na: !e!b 1\n", yaml);
+        assert!(tag.contains(":2:1: a beginning of tags"), "{tag}");
         assert!(told(&"[".repeat(100), yaml).contains("more than 64"));
         assert!(told(&"[".repeat(300_000), yaml).contains("recursion limit"));
         assert!(told("a: [1\n", yaml).starts_with("t:"));
