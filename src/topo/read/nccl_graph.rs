@@ -2,7 +2,10 @@
 //! the GPUs. It has no links: the graph has the devices, and the orders as words about the whole.
 
 use super::{Flaw, Format, Lines, Reading, repairs::Repairs, xml};
-use crate::topo::graph::{Graph, NodeId, NodeKind, Origin};
+use crate::topo::{
+    graph::{Graph, NodeId, NodeKind, Origin},
+    words::short_and_unlike,
+};
 use roxmltree::Node;
 use std::collections::HashMap;
 
@@ -40,7 +43,8 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
             );
             continue;
         }
-        let id = search.attribute("id").unwrap_or("");
+        // Each of its channels has it in its key.
+        let id = short_and_unlike(search.attribute("id").unwrap_or(""));
         let pattern = search
             .attribute("pattern")
             .map(pattern)
@@ -108,5 +112,22 @@ fn pattern(number: &str) -> &'static str {
         "5" => "NVLS",
         "6" => "collnet, direct",
         _ => "of an unknown pattern",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_do_not_repeat_a_long_id() {
+        let id = "i".repeat(100_000);
+        let channels = "<channel><gpu dev=\"0\"/></channel>".repeat(1000);
+        let graphs = ["1", "2"].map(|end| format!("<graph id=\"{id}{end}\">{channels}</graph>"));
+        let text = format!("<graphs>{}</graphs>", graphs.concat());
+        let graph = read(&text, "graphs").unwrap().graph;
+        let keys: Vec<&str> = graph.whole().map(|(key, _)| key).collect();
+        assert_eq!(keys.len(), 2 * 1001, "graphs whose ids begin alike are two");
+        assert!(keys.iter().all(|key| key.len() < 300));
     }
 }
