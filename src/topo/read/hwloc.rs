@@ -404,7 +404,7 @@ impl Reader<'_> {
                     return self.tell(object, "a device in no machine: left out");
                 };
                 if !sure && self.told.insert(object.id()) {
-                    let name = self.page.graph.name(numa).to_owned();
+                    let name = short(self.page.graph.name(numa)).into_owned();
                     self.tell(
                         object,
                         format!("a device near several NUMA nodes: taken as near {name}, the first"),

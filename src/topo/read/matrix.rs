@@ -10,6 +10,7 @@ use super::{
 use crate::topo::{
     graph::{Confidence, Link, LinkKind, NodeId, NodeKind, Origin},
     speeds,
+    words::short,
 };
 use std::collections::BTreeMap;
 
@@ -213,7 +214,8 @@ fn check(page: &mut Page, devices: &[Device]) {
             if device.cells[other] != its.cells[one] {
                 let what = format!(
                     "{} and {} are joined in two ways: the upper is taken",
-                    device.name, its.name
+                    short(device.name),
+                    short(its.name)
                 );
                 page.tell(its.at, what);
             }

@@ -12,6 +12,7 @@ use super::{Flaw, Format, Lines, Position, Reading, nvswitches, repairs::Repairs
 use crate::topo::{
     graph::{Confidence, EdgeId, Graph, Group, Link, LinkKind, NodeId, NodeKind, Origin, SourceId},
     pci, speeds,
+    words::short,
 };
 use roxmltree::Node;
 use std::collections::{BTreeMap, HashMap, HashSet, hash_map::Entry};
@@ -674,18 +675,17 @@ impl Reader<'_> {
                 .map(|back| self.graph.edge(*back).link.wires)
             {
                 Some(wires) if wires != link.wires && from < to => {
+                    let [from, to] = [from, to].map(|end| short(self.graph.name(end)));
                     let told = format!(
-                        "{} has {} links to {}, which has {wires} back: each way kept",
-                        self.graph.name(from),
-                        link.wires,
-                        self.graph.name(to)
+                        "{from} has {} links to {to}, which has {wires} back: each way kept",
+                        link.wires
                     );
                     self.repairs.tell(at, told);
                 }
                 Some(_) => {}
                 None => {
                     self.graph.add_edge(to, from, link);
-                    let (from, to) = (self.graph.name(from), self.graph.name(to));
+                    let [from, to] = [from, to].map(|end| short(self.graph.name(end)));
                     let told = format!("{from} has links to {to}, but not back: taken as both ways");
                     self.repairs.tell(at, told);
                 }

@@ -367,6 +367,24 @@ fn links_that_lead_nowhere_are_told_and_kept() {
 }
 
 #[test]
+fn long_names_are_told_by_how_they_begin() {
+    let gpu = |bus_id: &str, links: &str| {
+        format!("<pci busid=\"{bus_id}\" class=\"0x030200\"><gpu dev=\"0\" sm=\"80\">{links}</gpu></pci>")
+    };
+    let [one, other] = ["1", "2"].map(|start| start.repeat(10_000));
+    let link = format!("<nvlink target=\"{other}\" count=\"4\" tclass=\"0x030200\"/>");
+    let text = system(&format!(
+        "<cpu numaid=\"0\">{}{}</cpu>",
+        gpu(&one, &link),
+        gpu(&other, "")
+    ));
+    let (reading, _) = read(&text, "t.xml").unwrap();
+    let told: Vec<_> = reading.repairs.iter().map(|repair| &*repair.what).collect();
+    let is_whole = |told: &&str| told.ends_with("222..., but not back: taken as both ways");
+    assert!(told.iter().any(is_whole), "{told:?}");
+}
+
+#[test]
 fn idle_and_virtual_links_are_repaired() {
     let gpu = |speed: &str, width: &str| {
         let pci = format!(
