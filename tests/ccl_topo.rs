@@ -263,6 +263,23 @@ fn what_a_format_has_no_words_for_is_told() {
     }
 }
 
+/// A file's words may hold what moves a terminal's cursor: it is written so that it is read again and no terminal sees it.
+#[test]
+fn what_is_written_moves_no_cursor() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let xml = "<system version=\"1\"><cpu numaid=\"0\" x=\"a\u{85}\u{9b}b\u{7f}\"><pci busid=\"0000:01:00.0\" class=\"0x030200\">\
+               <gpu dev=\"0\" sm=\"80\"/></pci></cpu></system>";
+    std::fs::write(file("first"), xml).unwrap();
+    for format in ["json", "nccl-xml"] {
+        let written = prints(&["dump", &file("first"), "--format", format]);
+        let strange = |c: char| c.is_control() && c != '\n';
+        assert!(!written.contains(strange), "{written:?}");
+        std::fs::write(file(format), written).unwrap();
+        assert_eq!(prints(&["diff", &file("first"), &file(format)]), "");
+    }
+}
+
 /// A copy of a machine's `/sys` with four GPUs and two NVSwitches, and NVML's stand-in.
 struct Gpus {
     folder: tempfile::TempDir,

@@ -1,7 +1,7 @@
 //! `ccl-topo explain`: why a collective would be done so on a machine, what limits it, and where another way is faster.
 
-use super::plain;
 use super::plan::{Plan, of_candidate};
+use super::{plain, plain_json};
 use crate::plan::simulate::choice::{Choice, Planner, Reasons};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -33,7 +33,7 @@ impl Explain {
             true => {
                 let mut value = self.asked.as_json(&site, &choice);
                 explained(&mut value, &choice, &reasons, &flips);
-                format!("{value:#}\n")
+                plain_json(format!("{value:#}\n"))
             }
             false => plain(&(self.asked.as_text(&site, &choice) + &told(&choice, &reasons, &flips))),
         };

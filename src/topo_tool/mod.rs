@@ -207,7 +207,11 @@ fn obey(command: &Command) -> Result<(String, ExitCode), String> {
             for left_out in written.left_out {
                 complain(&plain(&format!("{format} has no words for {left_out}")), 0);
             }
-            Ok((written.text, ExitCode::SUCCESS))
+            let text = match *format == "json" {
+                true => plain_json(written.text),
+                false => written.text,
+            };
+            Ok((text, ExitCode::SUCCESS))
         }
         Command::Diff { first, second, how } => {
             let (before, after) = (load(first, how)?.0, load(second, how)?.0);
@@ -345,6 +349,22 @@ fn shown(reading: &Reading, from: &str) -> String {
 fn plain(text: &str) -> String {
     let strange = |c: char| c.is_control() && c != '\n';
     text.replace(strange, "\u{fffd}")
+}
+
+/// JSON with escapes for what would move a terminal's cursor and is not escaped anyway; outside of words there is none of it.
+fn plain_json(text: String) -> String {
+    let strange = |c: char| c.is_control() && !c.is_ascii_control() || c == '\u{7f}';
+    if !text.contains(strange) {
+        return text;
+    }
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match strange(c) {
+            true => _ = write!(plain, "\\u{:04x}", u32::from(c)), // Writing to a string does not fail.
+            false => plain.push(c),
+        }
+    }
+    plain
 }
 
 /// `trouble`: the status if it cannot be written.

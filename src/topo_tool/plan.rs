@@ -1,7 +1,7 @@
 //! `ccl-topo plan`: how a collective would be done on a machine that need not be there.
 
 use super::simulate::{Options, collective};
-use super::{How, load, plain};
+use super::{How, load, plain, plain_json};
 use crate::plan::simulate::choice::{Candidate, Choice, Least, Planner};
 use crate::plan::simulate::network::Network;
 use crate::topo::graph::Graph;
@@ -78,7 +78,7 @@ impl Plan {
         let site = self.site()?;
         let choice = self.choose(&self.planner(&site)?)?;
         let text = match self.json {
-            true => format!("{:#}\n", self.as_json(&site, &choice)),
+            true => plain_json(format!("{:#}\n", self.as_json(&site, &choice))),
             false => plain(&self.as_text(&site, &choice)),
         };
         Ok((text, ExitCode::SUCCESS))

@@ -1,6 +1,6 @@
 //! `ccl-topo simulate`: how long a collective takes on a network that need not be there.
 
-use super::{How, load, plain};
+use super::{How, load, plain, plain_json};
 use crate::plan::algo::{ALGORITHMS, Algorithm, fitting};
 use crate::plan::simulate::choice::Question;
 use crate::plan::simulate::host::{Host, Limits};
@@ -245,7 +245,7 @@ impl Simulate {
         };
         let outcome = self.options.simulate(&asked, graph.as_ref())?;
         let text = match self.json {
-            true => format!("{:#}\n", self.as_json(&outcome)),
+            true => plain_json(format!("{:#}\n", self.as_json(&outcome))),
             false => plain(&self.as_text(&outcome)),
         };
         Ok((text, ExitCode::SUCCESS))

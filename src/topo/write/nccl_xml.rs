@@ -598,6 +598,10 @@ fn escape(value: &str, text: &mut String) {
             '\t' | '\n' | '\r' => {
                 let _ = write!(text, "&#{};", u32::from(c));
             }
+            // Text for XML, but a terminal may take it for a command.
+            '\u{7f}'..='\u{9f}' => {
+                let _ = write!(text, "&#{};", u32::from(c));
+            }
             // What XML cannot hold at all.
             '\0'..' ' | '\u{fffe}' | '\u{ffff}' => text.push('?'),
             c => text.push(c),
