@@ -21,6 +21,8 @@ const BLOCKS: usize = 1 << 14;
 /// Chunks that all steps move times the thread blocks of all ranks: what comparing the clocks of
 /// [`races`](super::races) takes.
 const LOOKS: usize = 1 << 30;
+/// Chunks that all steps move times the ranks with several thread blocks: each of these has a walk of [`races`](super::races).
+const WALKS: usize = 1 << 27;
 /// Steps times the thread blocks of the rank that has most: what these clocks keep.
 const CLOCKS: usize = 1 << 25;
 
@@ -344,6 +346,7 @@ impl Reader<'_> {
         let steps = program.each_block().flat_map(|block| &block.steps);
         let moved: usize = steps.map(|step| step.count.max(1)).sum();
         let most = program.gpus.iter().map(|gpu| gpu.blocks.len()).max().unwrap_or(0);
+        let walks = program.gpus.iter().filter(|gpu| gpu.blocks.len() > 1).count();
         let all = [
             (cells, CELLS, "chunks in the buffers of all ranks"),
             (blocks, BLOCKS, "thread blocks"),
@@ -353,6 +356,7 @@ impl Reader<'_> {
                 LOOKS,
                 "chunks that steps move times thread blocks",
             ),
+            (moved * walks, WALKS, "chunks that steps move times ranks"),
             (
                 program.steps().saturating_mul(most),
                 CLOCKS,

@@ -322,6 +322,11 @@ fn what_would_take_long_is_refused() {
         refused(&algo(1, 65_536, 0, &copy.repeat(9)))
             .contains("589824 chunks that steps move; wanted at most 524288")
     );
+    let two = "<tb id=\"1\" send=\"-1\" recv=\"-1\" chan=\"0\"></tb></gpu>";
+    let races = algo(1000, 1000, 0, &copy.replace("65536", "500")).replace("</gpu>", two);
+    assert!(
+        refused(&races).contains("500000000 chunks that steps move times ranks; wanted at most 134217728")
+    );
     let long = format!("<!--{}-->", " ".repeat(super::super::read::BYTES));
     assert!(refused(&long).contains("wanted an algorithm of at most 16 MiB"));
     assert!(refused(&"<a>".repeat(200)).contains("wanted an algorithm in MSCCL's XML"));
