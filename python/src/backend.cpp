@@ -704,7 +704,8 @@ WorkPtr CclBackend::post(const char* title, OpType type, Tensors& tensors, int p
   check_tensor(name, tensor, use);
   TORCH_CHECK_VALUE(tag >= 0, "ccl ", name, ": the tag is ", tag, ": it must not be negative");
   TORCH_CHECK_VALUE(
-      (0 <= peer && peer < size_) || peer == CCL_ANY_SOURCE, "ccl ", name, ": there is no rank ", peer, " of ", size_);
+      (0 <= peer && peer < size_) || type == OpType::RECVANYSOURCE,
+      "ccl ", name, ": there is no rank ", peer, " of ", size_);
   Milliseconds timeout(group_->timeout_ms);
   auto operation = c10::make_intrusive<Operation>(
       group_, type, title, receives ? Tensors() : tensors, receives ? tensors : Tensors(), number_, timeout, nullptr);

@@ -507,6 +507,9 @@ def bad_input(rank, n):
     refused(ValueError, "single memory location", lambda: _as_value(lambda: dist.all_reduce(torch.zeros(1).expand(4))))
     refused(ValueError, "elements", lambda: dist.group.WORLD._allgather_base(torch.zeros(3), torch.zeros(3)).wait())
     refused(ValueError, "meta", lambda: _direct().allreduce([torch.zeros(3, device="meta")]))
+    for peer in (-1, n):  # -1 is no word for any rank
+        refused(ValueError, f"no rank {peer} of", lambda: dist.irecv(torch.zeros(3), group_src=peer))
+        refused(ValueError, f"no rank {peer} of", lambda: dist.isend(torch.zeros(3), group_dst=peer))
     dist.barrier()
 
 
