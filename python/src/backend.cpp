@@ -127,6 +127,7 @@ c10::intrusive_ptr<c10d::Backend> CclBackend::split(
     const c10::intrusive_ptr<c10d::Store>& store,
     const std::vector<int>& ranks,
     const c10::intrusive_ptr<Options>& opts) {
+  group_->check_process();
   auto mine = std::find(ranks.begin(), ranks.end(), rank_);
   if (mine == ranks.end()) return nullptr;
   std::vector<int64_t> global;
@@ -833,6 +834,7 @@ class Monitored {
 }  // namespace
 
 void CclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
+  group_->check_process();
   // PyTorch passes its default where the caller names no timeout.
   bool named = opts.timeout.count() >= 0 && opts.timeout != kBackendDefaultTimeout;
   auto timeout = named ? opts.timeout : options_->timeout;

@@ -553,12 +553,15 @@ def children(rank, n):
     """A forked child that ends as Python ends leaves its parent's group alone, and uses it in vain."""
     dist.all_reduce(torch.ones(3), async_op=True).wait()
     awaited = dist.irecv(torch.ones(3), 1 - rank)
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     child = os.fork()
     if child == 0:
         status = 1
         try:
             uses = [lambda: dist.all_reduce(torch.ones(3), async_op=asynchronous) for asynchronous in (False, True)]
-            for use in [*uses, lambda: dist.send(torch.ones(3), 1 - rank), awaited.wait]:
+            uses += [lambda: dist.send(torch.ones(3), 1 - rank), awaited.wait, dist.monitored_barrier]
+            uses.append(lambda: backend.split(dist.HashStore(), [rank], backend.options))
+            for use in uses:
                 fails(use, "of which this one was forked")
             gc.collect()
             ccl_torch._C.leave_all()
