@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <c10/util/hash.h>
+#include <torch/csrc/utils/pythoncapi_compat.h>
 
 #include "operation.hpp"
 
@@ -30,8 +31,11 @@ constexpr size_t streams_kept = 128;
 constexpr auto idle_patience = std::chrono::seconds(2);
 /// How long a group that is shut down waits for receives, and all together at the end of the process.
 constexpr auto receive_patience = std::chrono::seconds(1);
-/// How long the end of the process waits for threads that are in callbacks.
+/// How long the end of the process waits for threads that are in callbacks, and how long threads that have waited stay while
+/// Python does not end.
 constexpr auto exit_patience = std::chrono::seconds(5);
+/// How often these look whether it does.
+constexpr auto exit_pause = Milliseconds(50);
 
 /// All groups of the process, for its end. Never destroyed: threads may outlive static objects.
 struct Groups {
@@ -44,8 +48,9 @@ Groups& groups() {
   return *groups;
 }
 
-/// Whether Python ends, and the thread in which it does so.
+/// Whether `leave_all` has begun, until when threads stay while Python does not end, and the thread in which it does so.
 std::atomic<bool> is_over{false};
+std::atomic<std::chrono::steady_clock::time_point> stay_until{};
 thread_local bool ends_process = false;
 /// Whether `leave` waits for this thread.
 thread_local bool waited_for = false;
@@ -121,6 +126,10 @@ std::shared_ptr<Group> Group::meet(
     std::string name,
     std::vector<int64_t> global_ranks) {
   TORCH_CHECK_VALUE(0 <= rank && rank < size, "ccl: rank ", rank, " of ", size, ": ranks count from 0");
+  // Whether it met them or not.
+  struct Stay {
+    ~Stay() { stay_if_over(); }
+  } stay;
   std::shared_ptr<Group> group(new Group(rank, size, timeout, std::move(name), std::move(global_ranks)));
   cclUniqueId id;
   if (rank == 0) {
@@ -324,6 +333,7 @@ void Group::leave(std::unique_lock<std::mutex>& lock) {
 
 void Group::leave_all() {
   ends_process = true;
+  stay_until = std::chrono::steady_clock::now() + exit_patience;
   is_over = true;
   std::vector<std::shared_ptr<Group>> live;
   {
@@ -334,10 +344,12 @@ void Group::leave_all() {
   }
   auto end = std::chrono::steady_clock::now() + receive_patience;
   for (auto& group : live) group->leave(end);
+  stay_until = std::chrono::steady_clock::now() + exit_patience;
 }
 
 void Group::stay_if_over() {
-  while (is_over && !ends_process && !waited_for) std::this_thread::sleep_for(std::chrono::hours(1));
+  if (!is_over || ends_process || waited_for) return;
+  while (Py_IsFinalizing() || std::chrono::steady_clock::now() < stay_until.load()) std::this_thread::sleep_for(exit_pause);
 }
 
 void Group::is_waited_for() { waited_for = true; }

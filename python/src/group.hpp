@@ -63,9 +63,10 @@ class Group : public std::enable_shared_from_this<Group> {
   void leave(std::chrono::steady_clock::time_point end);
   /// Does so with all groups of this process.
   static void leave_all();
-  /// Keeps for ever a thread that has waited, once `leave_all` has begun. It would go back to Python, which ends: a
-  /// thread that asks for the interpreter then is unwound through C++, which ends the process by std::terminate. Whoever
-  /// called `leave_all` goes on, and so does a thread that it waits for.
+  /// Keeps a thread that has waited, once `leave_all` has begun. It would go back to Python, which ends: a thread that
+  /// asks for the interpreter then is unwound through C++, which ends the process by std::terminate. Where Python has not
+  /// begun to end some seconds later, a handler of the program's may wait for this thread, which goes back. Whoever called
+  /// `leave_all` goes on, and so does a thread that it waits for.
   static void stay_if_over();
   /// Says that `leave_all` waits for this thread.
   static void is_waited_for();

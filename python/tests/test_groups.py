@@ -707,12 +707,12 @@ Groups.test_subgroups = _make(subgroups, (4,))
 class Programs(unittest.TestCase):
     """Whole programs: how they end, and what an import says."""
 
-    def program(self, text, ranks=2, **env):
+    def program(self, text, ranks=2, before="", **env):
         here = pathlib.Path(__file__).parent
         with tempfile.TemporaryDirectory() as folder:
             script = pathlib.Path(folder) / "program.py"
             script.write_text(
-                "import sys, torch, torch.distributed as dist, ccl_torch\n"
+                f"{before}import sys, torch, torch.distributed as dist, ccl_torch\n"
                 f"sys.path.insert(0, {str(here)!r})\n"
                 f"rank, n, store = int(sys.argv[1]), {ranks}, 'file://{folder}/store'\n"
                 "dist.init_process_group('ccl', init_method=store, rank=rank, world_size=n)\n" + text
@@ -757,6 +757,21 @@ class Programs(unittest.TestCase):
             "time.sleep(0.5 + rank)\n"
         )
         # Who ends the process goes on where it has waited.
+        # A handler that comes after may wait for such threads.
+        self.program(
+            "import threading, test_groups\n"
+            "receive = lambda: test_groups.fails(lambda: dist.recv(torch.ones(2)))\n"
+            "if rank == 0: threads.append(threading.Thread(target=receive, daemon=True)); threads[0].start()\n",
+            before="import atexit; threads = []; atexit.register(lambda: [thread.join() for thread in threads])\n",
+        )
+        # One whose new group fails while the last handler has Python's lock, up to its end.
+        self.program(
+            "import test_groups, threading, time\n"
+            "new = dist.FileStore(store[7:] + '.new', n)\n"
+            "meet = lambda: ccl_torch._C.create(new, 0, n, test_groups.SECOND, 'new', [])\n"
+            "if rank == 0: threading.Thread(target=meet, daemon=True).start(); time.sleep(0.2)\n",
+            before="import atexit, ctypes; atexit.register(ctypes.PyDLL(None).sleep, 2)\n",
+        )
         self.program(
             "import atexit, test_groups\n"
             "atexit.unregister(ccl_torch._C.leave_all)\n"
