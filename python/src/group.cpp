@@ -315,8 +315,8 @@ void Group::leave(std::chrono::steady_clock::time_point end) {
   if (!is_ours()) return;
   std::unique_lock<std::mutex> lock(mutex_);
   // Other ranks may still take in what this one has sent, which an abort would end.
-  auto only_receives = [this] { return !turn_taken_ && waiting_.empty() && sends_ == 0 && receives_ > 0; };
-  less_to_do_.wait_until(lock, end, [&] { return !only_receives(); });
+  auto only_messages = [this] { return !turn_taken_ && waiting_.empty() && has_messages(); };
+  less_to_do_.wait_until(lock, end, [&] { return !only_messages(); });
   leave(lock);
   less_to_do_.wait_for(lock, exit_patience, [this] { return threads_ == 0 && callbacks_ == 0; });
 }

@@ -59,7 +59,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void shut_down();
   /// Ends what is under way, on all ranks, with an error.
   void abort();
-  /// Leaves, for the end of the process: at once, or by `end` where receives are all that is under way.
+  /// Leaves, for the end of the process: at once, or by `end` where messages are all that is under way.
   void leave(std::chrono::steady_clock::time_point end);
   /// Does so with all groups of this process.
   static void leave_all();

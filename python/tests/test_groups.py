@@ -737,14 +737,15 @@ class Programs(unittest.TestCase):
             "    late.get_future().then(lambda future: 1)\n"
         )
 
-    def test_an_end_with_a_receive_posted_leaves_others_their_broadcast(self):
-        self.program(
-            "import time\n"
-            "if rank == 0: work = dist.irecv(torch.ones(4), 1)\n"
-            "dist.barrier()\n"
-            "if rank == 1: time.sleep(0.3)\n"
-            "dist.broadcast(torch.ones(4), 0)\n"
-        )
+    def test_an_end_with_messages_under_way_leaves_others_their_broadcast(self):
+        for message in ("dist.irecv(torch.ones(4), 1)", "dist.isend(torch.ones(1_000_000), 1, tag=9)"):
+            self.program(
+                "import time\n"
+                f"if rank == 0: work = {message}\n"
+                "dist.barrier()\n"
+                "if rank == 1: time.sleep(0.3)\n"
+                "dist.broadcast(torch.ones(4), 0)\n"
+            )
 
     def test_an_end_while_daemon_threads_wait_is_clean(self):
         self.program(
@@ -756,7 +757,6 @@ class Programs(unittest.TestCase):
             "    threading.Thread(target=use, args=(tensor,), daemon=True).start()\n"
             "time.sleep(0.5 + rank)\n"
         )
-        # Who ends the process goes on where it has waited.
         # A handler that comes after may wait for such threads.
         self.program(
             "import threading, test_groups\n"
@@ -772,6 +772,7 @@ class Programs(unittest.TestCase):
             "if rank == 0: threading.Thread(target=meet, daemon=True).start(); time.sleep(0.2)\n",
             before="import atexit, ctypes; atexit.register(ctypes.PyDLL(None).sleep, 2)\n",
         )
+        # Who ends the process goes on where it has waited.
         self.program(
             "import atexit, test_groups\n"
             "atexit.unregister(ccl_torch._C.leave_all)\n"
