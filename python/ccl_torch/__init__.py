@@ -12,8 +12,10 @@ The library is the file that the environment variable CCL_LIBRARY names, else th
 """
 
 import atexit
+import multiprocessing.util
 import os
 import pathlib
+import threading
 
 import torch
 import torch.distributed as dist
@@ -53,8 +55,24 @@ def _timeout(options, backend_options):
     return options.timeout
 
 
+def _leave_at_the_end():
+    """A process of multiprocessing's ends without atexit, unless it was spawned: it leaves as the last thing there."""
+    global _leaves
+    if multiprocessing.parent_process() is not None and _leaves != os.getpid():
+        _leaves = os.getpid()
+        multiprocessing.util.Finalize(None, _leave_if_alone, exitpriority=-1000)
+
+
+def _leave_if_alone():
+    """Threads that multiprocessing waits for after this may still use the groups."""
+    me = threading.current_thread()
+    if all(thread is me or thread.daemon for thread in threading.enumerate()):
+        _C.leave_all()
+
+
 def _create(options, backend_options=None):
     """A group's backend: all its ranks call it."""
+    _leave_at_the_end()
     return _C.create(
         options.store,
         options.group_rank,
@@ -65,6 +83,8 @@ def _create(options, backend_options=None):
     )
 
 
+#: The process of multiprocessing's that leaves at its end.
+_leaves = None
 _open()
 dist.Backend.register_backend("ccl", _create, extended_api=True, devices=["cpu"])
 # Threads of the backend's may call Python, which must not be after its end.

@@ -3,6 +3,7 @@
 import datetime
 import gc
 import importlib.util
+import multiprocessing
 import os
 import pathlib
 import queue
@@ -642,6 +643,15 @@ def without_an_end(rank, n, file):
     assert tensor[0] == n
 
 
+def ends_without_destroy(rank, n, file):
+    dist.init_process_group("ccl", init_method=f"file://{file}", rank=rank, world_size=n)
+    if rank == 1:
+        time.sleep(0.5)
+    tensor = torch.full((3,), 1.0 - rank)
+    dist.broadcast(tensor, 0)
+    assert tensor[0] == 1
+
+
 def checked_in_detail(rank, n):
     assert dist.get_debug_level() == dist.DebugLevel.DETAIL
     tensor = torch.ones(3)
@@ -676,6 +686,16 @@ class Groups(unittest.TestCase):
 
     def test_without_an_end(self):
         run(2, without_an_end, init=False)
+
+    def test_processes_of_multiprocessing_leave_in_order(self):
+        forks = multiprocessing.get_context("fork")
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = [forks.Process(target=ends_without_destroy, args=(rank, 2, f"{folder}/store")) for rank in range(2)]
+            for process in ranks:
+                process.start()
+            for process in ranks:
+                process.join(PATIENCE)
+                self.assertEqual(process.exitcode, 0)
 
     def test_options_of_the_groups(self):
         run(2, options_of_the_groups, init=False)
