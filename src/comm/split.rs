@@ -221,8 +221,10 @@ mod tests {
 
     #[test]
     fn a_timeout_as_long_as_the_default_is_one_all_the_same() {
-        let mut config = Config::default();
-        config.timeout = Some(Duration::from_secs(10));
+        let config = Config {
+            timeout: Some(Duration::from_secs(10)),
+            ..Config::default()
+        };
         let comm = Communicator::init(1, &UniqueId::new().unwrap(), 0, &config).unwrap();
         for timeout in [Config::DEFAULT_TIMEOUT, Config::DEFAULT_INIT_TIMEOUT] {
             comm.set_timeout(timeout);

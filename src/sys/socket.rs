@@ -134,8 +134,8 @@ fn is_network_of_this_namespace() -> bool {
     // SAFETY: it takes no argument; what it gives is a new descriptor, which nobody else knows.
     match unsafe { libc::ioctl(network.as_raw_fd(), NS_GET_USERNS) } {
         -1 => false,
-        // SAFETY: see above.
         owner => {
+            // SAFETY: see above.
             drop(unsafe { OwnedFd::from_raw_fd(owner) });
             true
         }

@@ -76,7 +76,7 @@ pub(crate) struct Seen {
 /// What a rank is up to.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Standing {
-    Answers(Waits),
+    Answers(Box<Waits>),
     /// Its process says nothing: why, as far as is known.
     Silent(String),
     /// There was no time to ask it.
@@ -159,7 +159,7 @@ fn group(mut ours: Vec<Inside>, until: Instant) -> Group {
     };
     let standing = |rank: u32| {
         if let Some(inside) = own(rank) {
-            return Standing::Answers(inside.shared.waits());
+            return Standing::Answers(Box::new(inside.shared.waits()));
         }
         match health.peer(rank as usize) {
             Peer::Left { .. } => Standing::Left,
@@ -212,7 +212,7 @@ fn elsewhere(asker: &Inside, table: &Table, rank: u32, until: Instant) -> Standi
         protection: asker.protection,
     };
     match ask(&target, until.min(Instant::now() + ASK), &|| false) {
-        Ok(waits) => Standing::Answers(waits),
+        Ok(waits) => Standing::Answers(Box::new(waits)),
         Err(Failure::Late) => Standing::Silent("its process does not answer: it may be stopped".to_owned()),
         Err(Failure::Dial(e)) => Standing::Silent(e.how()),
         Err(e) => Standing::Silent(e.to_string()),
@@ -338,7 +338,7 @@ mod tests {
             rank,
             host: "a-host-with-a-long-name-0123456789".to_owned(),
             pid: u32::MAX,
-            standing: Standing::Answers(waits.clone()),
+            standing: Standing::Answers(Box::new(waits.clone())),
         };
         let group = Group {
             name: "01234567".to_owned(),
