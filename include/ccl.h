@@ -71,9 +71,11 @@ enum {
     cclFloat64 = 8,
     cclDouble = 8,
     cclBfloat16 = 9,
-    /** What is beyond the greatest number, 448, becomes that number. */
+    /** What is beyond the greatest number, 448, becomes that number. Products are of float32 first: NaN where that overflows and is
+     * multiplied by 0. */
     cclFloat8e4m3 = 10,
-    /** Finite results beyond the greatest number, 57344, become that number. */
+    /** Finite results beyond the greatest number, 57344, become that number. Products are of float32 first: where that overflows,
+     * infinite. */
     cclFloat8e5m2 = 11,
     cclInt16 = 12,
     cclUint16 = 13,
@@ -265,7 +267,7 @@ typedef struct cclConfig_t {
     int threads;
     /**
      * 1: the bits of a reduction depend on the inputs and the number of ranks alone, not on count or transport. Then
-     * "direct", "oneshot" and, where the ranks are a power of two and elements have 4 bytes or more, "doubling" are the only
+     * "direct", "oneshot" and, where the ranks are a power of two and elements are integers or have 4 bytes or more, "doubling" are the only
      * algorithms of reductions: others that were forced are refused, at the latest by the first call.
      */
     int reproducible;
