@@ -72,14 +72,15 @@ def metadata():
 
 
 def installed_torch():
-    """Version, folder and flags of the PyTorch outside of the environment that pip isolates a build in."""
+    """Version, folder and flags of the PyTorch that programs import."""
     ask = (
         "import json, torch; print(json.dumps(dict(version=torch.__version__, "
         "folder=torch.__path__[0], cxx11=int(torch._C._GLIBCXX_USE_CXX11_ABI))))"
     )
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
-    # One that PYTHONPATH names, as environment modules do, is there in a build that is not isolated.
-    for environment in (outside, None):
+    # In a build that is not isolated it is that of this environment, which may come by PYTHONPATH, as from environment modules.
+    # Where pip isolates the build there is none; then it is the one outside.
+    for environment in (None, outside):
         asked = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True)
         if asked.returncode == 0:
             return json.loads(asked.stdout.splitlines()[-1])

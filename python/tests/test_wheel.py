@@ -33,6 +33,12 @@ class Wheel(unittest.TestCase):
         done = subprocess.run([python, "-c", code], capture_output=True, text=True)
         self.assertIn("--no-build-isolation", done.stderr)
 
+    def test_a_pytorch_by_pythonpath_goes_before_an_installed_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "torch.py").write_text(FAKE + "__path__ = ['/nowhere']\n")
+            with mock.patch.dict(os.environ, PYTHONPATH=folder):
+                self.assertEqual(wheel_of_ccl.installed_torch()["version"], "0.fake")
+
     def test_a_compiler_of_several_words(self):
         torch = dict(folder="/nowhere", cxx11=1)
         with mock.patch.dict(os.environ, CXX="env true"), tempfile.TemporaryDirectory() as folder:
