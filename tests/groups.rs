@@ -2,7 +2,7 @@
 
 mod common;
 
-use ccl::{Cause, Communicator, Config, Error, Op, Operation, Stream, Transfer, UniqueId};
+use ccl::{Cause, Communicator, Config, Error, Op, Operation, Pending, Stream, Transfer, UniqueId};
 use common::{
     config,
     process::{Rank, role, say},
@@ -552,19 +552,27 @@ fn roles() {
     let comm = Communicator::init(ranks, &id, rank, &tcp()).unwrap();
     (0..AHEAD).for_each(|k| comm.send(&[k as u8; 4], 0).unwrap());
     say("sent");
-    let (_, part) = comm
-        .begin()
-        .scatter(None, vec![0; LONG], 0)
-        .unwrap()
-        .wait()
-        .unwrap();
-    assert!(part == vec![7u8; LONG]);
+    scatters(&comm).into_iter().for_each(end);
 }
 
 /// Messages after which their receiver is to tell their sender that it has taken them in.
 const AHEAD: usize = 4;
-/// Bytes that the system does not take in for a rank that reads nothing.
-const LONG: usize = 32 << 20;
+
+/// What rank 0 sends each rank, by all lanes at once: more than the system takes in for one that reads nothing.
+fn scatters(comm: &Communicator) -> Vec<Scattered> {
+    let scatter = |_| {
+        let all = (comm.rank() == 0).then(|| vec![7u8; 3 * LONG]);
+        comm.begin().scatter(all, vec![0; LONG], 0).unwrap()
+    };
+    (0..8).map(scatter).collect()
+}
+
+fn end(begun: Scattered) {
+    assert!(begun.wait().unwrap().1 == vec![7u8; LONG]);
+}
+
+type Scattered = Pending<(Vec<u8>, Vec<u8>)>;
+const LONG: usize = 8 << 20;
 
 /// Over TCP, where a receiver owes its sender word of it: another thread begins something while that has not gone.
 #[test]
@@ -576,16 +584,12 @@ fn what_has_not_gone_to_one_rank_holds_up_no_short_message_with_another() {
         let (go_on, wait) = channel::<()>();
         scope.spawn(move || {
             let comm = Communicator::init(3, id, 1, &tcp()).unwrap();
+            comm.recv(&mut [0u8], 0).unwrap();
             let _ = wait.recv(); // also where nobody says so, as something has failed
-            let (_, part) = comm
-                .begin()
-                .scatter(None, vec![0; LONG], 0)
-                .unwrap()
-                .wait()
-                .unwrap();
-            assert!(part == vec![7u8; LONG]);
+            scatters(&comm).into_iter().for_each(end);
         });
         let comm = Communicator::init(3, id, 0, &tcp()).unwrap();
+        comm.send(&[0u8], 1).unwrap(); // which makes the link
         assert_eq!(sends.said(), "sent");
         // It cannot be told yet.
         let pid = Pid::from_child(&sends.child);
@@ -601,14 +605,13 @@ fn what_has_not_gone_to_one_rank_holds_up_no_short_message_with_another() {
             let taken = scope.spawn(take);
             // Amid the last of them.
             thread::sleep(Duration::from_millis(300));
-            let all = Some(vec![7u8; 3 * LONG]);
-            let begun = comm.begin().scatter(all, vec![0; LONG], 0).unwrap();
+            let begun = scatters(&comm);
             kill_process(pid, Signal::CONT).unwrap();
             taken.join().unwrap();
             begun
         });
         drop(go_on);
-        begun.wait().unwrap();
+        begun.into_iter().for_each(end);
     });
     assert!(sends.child.wait().unwrap().success());
 }

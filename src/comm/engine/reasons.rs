@@ -178,8 +178,8 @@ pub(super) fn difference(
     let was_answered = silent.is_empty();
     let found = others.take(MOST_ASKED).find_map(|&rank| {
         let answer = ask(membership, rank, silent)?;
-        if answer.stopped.is_some() {
-            return answer.stopped;
+        if let Some(cause) = &answer.stopped {
+            return Some(cause.clone());
         }
         if let Some(first) = past::first_difference(membership, rank, &answer) {
             return Some(first);
