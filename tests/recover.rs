@@ -54,7 +54,7 @@ fn roles() {
         let error = thread::scope(|scope| {
             if words[2] == rank.to_string() {
                 scope.spawn(|| {
-                    thread::sleep(Duration::from_secs(1)); // the others wait for the one that is stopped by then
+                    thread::sleep(Duration::from_secs(4)); // the others wait for the one that is stopped by then
                     comm.abort();
                 });
             }

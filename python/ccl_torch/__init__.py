@@ -15,6 +15,7 @@ import atexit
 import multiprocessing.util
 import os
 import pathlib
+import sys
 import threading
 
 import torch
@@ -58,7 +59,8 @@ def _timeout(options, backend_options):
 def _leave_at_the_end():
     """A process of multiprocessing's ends without atexit, unless it was spawned: it leaves as the last thing there."""
     global _leaves
-    if multiprocessing.parent_process() is not None and _leaves != os.getpid():
+    is_child = multiprocessing.parent_process() is not None and os.getpid() != _spawned
+    if is_child and _leaves != os.getpid():
         _leaves = os.getpid()
         multiprocessing.util.Finalize(None, _leave_if_alone, exitpriority=-1000)
 
@@ -85,6 +87,8 @@ def _create(options, backend_options=None):
 
 #: The process of multiprocessing's that leaves at its end.
 _leaves = None
+# This process, if multiprocessing spawned it: it ends with atexit, as others do. What is forked from it does not.
+_spawned = os.getpid() if "--multiprocessing-fork" in getattr(sys, "orig_argv", ()) else None
 _open()
 dist.Backend.register_backend("ccl", _create, extended_api=True, devices=["cpu"])
 # Threads of the backend's may call Python, which must not be after its end.

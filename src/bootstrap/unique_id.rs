@@ -62,7 +62,8 @@ impl UniqueId {
 
     /// A new id, whose ranks meet in this process. Starts the library's control thread if it does not run yet. It
     /// listens at a TCP port if this host has a network, so that ranks of other hosts can come, and at a Unix socket. The
-    /// environment says which interfaces they come by, and at which ports, as for [`Config`](crate::Config).
+    /// environment says which interfaces they come by, and at which ports, as for [`Config`](crate::Config). Of ids to which nobody
+    /// has come a process keeps the latest 10,000.
     ///
     /// # Errors
     /// [`Error::System`] when the system has no socket, thread or randomness to give; [`Error::Usage`] for settings that leave no

@@ -128,6 +128,16 @@ impl Config {
         }
     }
 
+    /// The same without what this thread works with: for what is made of another communicator, which has that's.
+    pub(crate) fn anywhere(mut self) -> Config {
+        self.gpu = None;
+        #[cfg(feature = "cuda")]
+        {
+            self.context = None;
+        }
+        self
+    }
+
     /// Fills in the context that is this thread's current one, where none is given.
     pub(super) fn here(&mut self) {
         #[cfg(feature = "cuda")]

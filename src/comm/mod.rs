@@ -132,13 +132,13 @@ impl Communicator {
             .inspect_err(|error| warn!(rank, ranks, "init: failed: {error}"))
     }
 
-    /// `parent`: what it is made of, and whose threads and tuning it has, where that is another communicator.
+    /// `parent`: what it is made of, and whose threads, tuning and device it has, where that is another communicator.
     fn join(
         ranks: usize,
         id: &UniqueId,
         rank: usize,
         config: &Config,
-        parent: Option<(&Child<'_>, &Helpers, &Tuning)>,
+        parent: Option<(&Child<'_>, &Communicator)>,
     ) -> Result<Communicator> {
         let went = AtomicBool::new(false);
         Communicator::join_or_fail((ranks, id, rank), config, parent, &went).inspect_err(|why| {
@@ -146,13 +146,7 @@ impl Communicator {
                 let mut config = config.clone();
                 let _ = config.check(); // it fills in what it can
                 let protection = config.protection().unwrap_or(Protection::Off);
-                bootstrap::excuse(
-                    id,
-                    parent.map(|(child, ..)| child),
-                    (rank, ranks),
-                    protection,
-                    why,
-                );
+                bootstrap::excuse(id, parent.map(|(child, _)| child), (rank, ranks), protection, why);
             }
         })
     }
@@ -161,7 +155,7 @@ impl Communicator {
     fn join_or_fail(
         (ranks, id, rank): (usize, &UniqueId, usize),
         config: &Config,
-        parent: Option<(&Child<'_>, &Helpers, &Tuning)>,
+        parent: Option<(&Child<'_>, &Communicator)>,
         went: &AtomicBool,
     ) -> Result<Communicator> {
         let began = Instant::now();
@@ -175,7 +169,7 @@ impl Communicator {
         let bell = shm::Bell::new()?;
         let wake = Arc::clone(&bell);
         let tuning = match (rank, parent) {
-            (0, Some((.., tuning))) => tuning.clone(),
+            (0, Some((_, parent))) => parent.tuning.clone(),
             (0, None) if !config.is_probe => Tuning {
                 crowds_take: match may_be_read(attach == Attach::Any) {
                     true => plans::taken_by_crowds(attach),
@@ -191,7 +185,7 @@ impl Communicator {
         let ready = began.elapsed();
         let membership = Arc::new(bootstrap::join(Joining {
             id,
-            child: parent.map(|(child, ..)| child),
+            child: parent.map(|(child, _)| child),
             called: config.name.as_deref(),
             ranks,
             rank,
@@ -260,7 +254,7 @@ impl Communicator {
             ),
         };
         let most = config.threads()?.unwrap_or_else(|| threads(&membership));
-        let helpers = parent.map_or_else(|| Helpers::new(most), |(_, helpers, _)| helpers.with(most));
+        let helpers = parent.map_or_else(|| Helpers::new(most), |(_, parent)| parent.helpers.with(most));
         info!(
             rank,
             ranks, "init: {most} threads at most copy and reduce in long calls"
@@ -290,7 +284,8 @@ impl Communicator {
         #[cfg_attr(not(feature = "cuda"), allow(unused_mut, reason = "it gets windows"))]
         let mut comm = Communicator {
             transport,
-            device: config.device(),
+            // What is made of another one has that's: its context may have been destroyed since.
+            device: parent.map_or_else(|| config.device(), |(_, parent)| parent.device),
             config,
             deadlines,
             splits: Mutex::new(0),
@@ -411,11 +406,6 @@ impl Communicator {
     /// waiting: after some 10 s at most among few ranks, after minutes among thousands.
     pub fn abort(&self) {
         self.engine.membership.note_aborted();
-        self.stop();
-    }
-
-    /// The same, but it may be shrunk.
-    fn stop(&self) {
         self.engine.membership.end(Cause::Aborted {
             rank: self.rank() as u32,
         });

@@ -128,13 +128,7 @@ impl Communicator {
         // Ranks that wait for this one in a later call are to blame those that keep it here.
         let others: Vec<usize> = members.iter().copied().filter(|&member| member != rank).collect();
         self.engine.membership.add_makes(&others);
-        let made = Communicator::join(
-            ranks,
-            child.id(),
-            new,
-            &settings,
-            Some((&child, &self.helpers, &self.tuning)),
-        );
+        let made = Communicator::join(ranks, child.id(), new, &settings, Some((&child, self)));
         self.engine.membership.end_makes(&others);
         if let (Ok(made), None) = (&made, config) {
             made.set_timeout(self.timeout());

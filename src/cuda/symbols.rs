@@ -120,9 +120,7 @@ symbols! {
         );
         release_object = "cuUserObjectRelease"(RawObject, c_uint);
         retain_object = "cuGraphRetainUserObject"(RawGraph, RawObject, c_uint, c_uint);
-        #[cfg(feature = "cli")]
         init = "cuInit"(c_uint);
-        #[cfg(feature = "cli")]
         device_count = "cuDeviceGetCount"(*mut c_int);
         allocate = "cuMemAlloc_v2"(*mut Address, usize);
         free = "cuMemFree_v2"(Address);

@@ -32,7 +32,8 @@ pub unsafe extern "C" fn cclGetVersion(version: *mut c_int) -> cclResult_t {
 /// Makes the id by which the ranks of one communicator find each other.
 ///
 /// One process calls it and passes the 128 bytes to the others, which may be its own forked children; it listens for
-/// them and so must live until all have made the communicator. One communicator can be made of each id.
+/// them and so must live until all have made the communicator. One communicator can be made of each id. Of ids to which nobody has come
+/// a process keeps the latest 10,000.
 ///
 /// # Safety
 /// `uniqueId` is NULL, which is an invalid argument, or may be written.

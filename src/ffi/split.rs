@@ -94,7 +94,7 @@ where
         let config = match config.is_null() {
             true => None,
             // SAFETY: the caller's promise about `config`.
-            false => Some(unsafe { read(config)? }),
+            false => Some(unsafe { read(config)? }.anywhere()),
         };
         let (origin, entry) = (Origin::Parent(Arc::clone(entry)), Arc::clone(entry));
         let make = move || make(entry.communicator()?, config.as_ref());

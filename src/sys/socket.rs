@@ -63,8 +63,8 @@ pub(crate) fn accept(listener: &ProcessFd) -> Result<Option<ProcessFd>, Errno> {
     }
 }
 
-/// The user that made the other end of `stream`, or [`UNKNOWN_USER`]. (`rustix` cannot say for a peer from another pid namespace,
-/// whose pid is 0 here.)
+/// The user that made the other end of `stream`, as it is numbered here: all who have no number here have the same, which may be
+/// somebody's, too. (`rustix` cannot say for a peer from another pid namespace, whose pid is 0 here.)
 pub(crate) fn peer_uid(stream: impl AsFd) -> Result<u32, Errno> {
     let mut credentials = libc::ucred {
         pid: 0,
@@ -85,7 +85,12 @@ pub(crate) fn peer_uid(stream: impl AsFd) -> Result<u32, Errno> {
     if code != 0 {
         return Err(last_error());
     }
-    Ok(match credentials.uid {
+    Ok(credentials.uid)
+}
+
+/// The same for who gives or takes a secret on that word alone: [`UNKNOWN_USER`] where the number may be anybody's.
+pub(crate) fn known_peer_uid(stream: impl AsFd) -> Result<u32, Errno> {
+    Ok(match peer_uid(stream)? {
         uid if Some(uid) == number_of_strangers() => UNKNOWN_USER,
         uid => uid,
     })
@@ -285,7 +290,7 @@ mod tests {
     fn a_user_without_a_number_is_nobody() {
         if let Ok(name) = std::env::var("CCL_TEST_STRANGER") {
             let stream = dial(name.as_bytes()).unwrap();
-            assert_eq!(peer_uid(&stream), Ok(UNKNOWN_USER));
+            assert_eq!(known_peer_uid(&stream), Ok(UNKNOWN_USER));
             return;
         }
         let name = format!("ccl-test-{}-stranger", std::process::id());

@@ -330,14 +330,17 @@ static void by_devices(cclUniqueId unused, int ranks, int me) {
     OK(cclCommCuDevice(copy, &device));
     CHECK(device == 0);
     OK(cclCommDestroy(copy));
-    CU(cuCtxPopCurrent_v2(&context));
     OK(cclCommInitAll(&copy, 1, &DEVICES[0]));
-    cclComm_t made;
-    OK(cclCommDup(copy, &made, NULL));
-    OK(cclCommCuDevice(made, &device));
-    CHECK(device == 1);
-    OK(cclCommDestroy(made));
+    cclConfig_t config = CCL_CONFIG_INITIALIZER, *configs[] = {NULL, &config};
+    for (int i = 0; i < 2; i++) {
+        cclComm_t made;
+        OK(cclCommDup(copy, &made, configs[i]));
+        OK(cclCommCuDevice(made, &device));
+        CHECK(device == 1);
+        OK(cclCommDestroy(made));
+    }
     OK(cclCommDestroy(copy));
+    CU(cuCtxPopCurrent_v2(&context));
     for (int r = 0; r < RANKS; r++) {
         OK(cclCommDestroy(comms[r]));
     }

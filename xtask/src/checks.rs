@@ -44,6 +44,9 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     check("library without features, for ARM", &[Need::ArmStd], &|| {
         cargo(&format!("check --lib --no-default-features --target {ARM}"))
     });
+    check("library with CUDA alone", &[], &|| {
+        cargo("check --lib --no-default-features --features cuda")
+    });
     check("oldest Rust", &[Need::OldestRust], &|| oldest_rust(root));
     check("dependencies", &[Need::CargoDeny], &|| dependencies(root));
     check("documentation", &[], &|| documentation(root));

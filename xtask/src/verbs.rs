@@ -58,8 +58,9 @@ pub(crate) fn check(root: &Path, all: bool) -> Tally {
                 line.clone_into(&mut last);
             }
         });
-        let cannot_begin = found.passed == 0 && found.failed.is_empty() && !found.skipped.is_empty();
-        if !cannot_begin {
+        // As `lacks` in the script says it.
+        let cannot_begin = |why: &String| why.starts_with("a virtual machine: ");
+        if !found.skipped.iter().any(cannot_begin) {
             // Of a machine that stopped the name says where.
             found.ended(&format!("{name} (its last line: {last})"), ended);
         }

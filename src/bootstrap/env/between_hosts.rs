@@ -78,7 +78,7 @@ impl Appointment {
         let mut key = Zeroizing::new(card.seed.bytes().to_vec());
         key.extend(given.map_or(&[][..], UserSecret::bytes));
         // Of the card alone: ranks of other hosts may have other variables.
-        let (comm, secret) = keys(&key, &[], turn)?;
+        let (comm, secret) = keys(&key, &[], Turn(turn.0 - carrier::vain()))?;
         Ok(Appointment {
             place: Place::Carried(card.at.clone()),
             rank: launch.rank,

@@ -18,7 +18,7 @@ use std::{
     os::fd::RawFd,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
         mpsc,
     },
     time::{Duration, Instant},
@@ -49,6 +49,14 @@ type Pending = Mutex<mpsc::Receiver<Result<Zeroizing<String>, String>>>;
 
 /// Where that has not come yet, the next call waits for it.
 static PENDING: PerProcess<Pending> = PerProcess::new();
+
+/// Inits of this process that ended before all ranks had come to PMIx.
+static LATE: AtomicU64 = AtomicU64::new(0);
+
+/// Inits that do not count among those of the ranks: where one was too late for the others it makes its first when they make another.
+pub(super) fn vain() -> u64 {
+    LATE.load(Relaxed)
+}
 
 /// What rank 0 tells the others.
 #[derive(Debug, Clone)]
@@ -201,7 +209,10 @@ pub(super) fn card(launch: &Launch, guarded: bool, timeout: Duration) -> Result<
     let outcome = OUTCOME.get_or_try_init(|| {
         is_now = true;
         match fetch(carrier, launch.rank, guarded, timeout)? {
-            Err(Trouble::Late) if PENDING.get().is_some() => Err(late(true)),
+            Err(Trouble::Late) if PENDING.get().is_some() => {
+                LATE.fetch_add(1, Relaxed);
+                Err(late(true))
+            }
             outcome => Ok(outcome),
         }
     })?;

@@ -104,7 +104,7 @@ impl Stop {
 
 /// Why the name could not be had, by who listens there.
 fn taken(place: &str, user: u32) -> String {
-    let holder = socket::dial(place.as_bytes()).and_then(socket::peer_uid);
+    let holder = socket::dial(place.as_bytes()).and_then(socket::known_peer_uid);
     match holder {
         Ok(uid) if uid != user => format!(
             "a process of {} has the name unix:@{place}, where the ranks of this job meet: give the job \
@@ -184,7 +184,7 @@ impl Porter {
         for _ in 0..MOST_GUESTS {
             match socket::accept(&self.listener) {
                 Ok(None) => return,
-                Ok(Some(stream)) if socket::peer_uid(&stream) == Ok(self.user) => {
+                Ok(Some(stream)) if socket::known_peer_uid(&stream) == Ok(self.user) => {
                     let guest = Guest {
                         stream,
                         since: Instant::now(),

@@ -50,7 +50,7 @@ fn knock_once(place: &str, user: u32, hello: Hello, deadline: Instant) -> Result
         Err(Errno::CONNREFUSED | Errno::AGAIN | Errno::INTR) => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
-    let uid = socket::peer_uid(&stream).map_err(failed)?;
+    let uid = socket::known_peer_uid(&stream).map_err(failed)?;
     if uid != user {
         return Err(Error::Init {
             what: format!(

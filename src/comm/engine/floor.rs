@@ -4,7 +4,7 @@ use super::{
     Engine,
     jobs::Jobs,
     quick::Lately,
-    reasons::{FIRST_QUESTION, LONGEST_APART},
+    reasons::{FIRST_QUESTION, LONGEST_APART, Questions},
 };
 use crate::{
     exec::wait::Patience,
@@ -34,6 +34,7 @@ pub(super) struct Floor {
     rounds: u32,
     /// When others were last asked about what stood still.
     asked: Option<Instant>,
+    pub(super) questions: Questions,
 }
 
 /// How many calls went which way.
@@ -58,6 +59,7 @@ impl Floor {
             lost: Lost::default(),
             rounds: 0,
             asked: None,
+            questions: Questions::default(),
         }
     }
 

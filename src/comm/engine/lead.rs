@@ -453,7 +453,8 @@ impl Engine {
         if asks {
             self.check(floor, own.as_ref())?;
         }
-        let (mut outcome, mut silent) = (Progress::Blocked, Vec::new());
+        floor.questions.begin(longest);
+        let mut outcome = Progress::Blocked;
         for (i, one) in all.into_iter().enumerate() {
             let ask = asks && one.waited >= FIRST_QUESTION;
             if ask {
@@ -471,7 +472,7 @@ impl Engine {
             }
             let reason = reasons::failure(membership, &floor.links, &one)
                 .or_else(|| {
-                    ask.then(|| reasons::difference(membership, &floor.links, &one, &mut silent))
+                    ask.then(|| reasons::difference(membership, &floor.links, &one, &mut floor.questions))
                         .flatten()
                 })
                 .or_else(|| (one.waited >= limit).then(|| reasons::late(membership, &one, limit)));

@@ -162,12 +162,12 @@ fn silence(links: &Links, stuck: &Stuck, (rank, since): (usize, Instant)) -> Dur
 
 /// Whether one of the ranks that something waits for has made a different call in its place, or before, or waits in a later one:
 /// what it has sent in this one came before it went on, so that nothing more will come. Or what has stopped the communicator, where word
-/// of that comes by a stopped process and one that is asked knows. Ranks that do not answer join those that are `silent`, which are not asked.
+/// of that comes by a stopped process and one that is asked knows: after a while others are asked as well.
 pub(super) fn difference(
     membership: &Membership,
     links: &Links,
     stuck: &Stuck,
-    silent: &mut Vec<usize>,
+    questions: &mut Questions,
 ) -> Option<Cause> {
     let ours = match stuck.operation {
         Some(Operation::Collective(ours)) => Some(ours),
@@ -175,9 +175,8 @@ pub(super) fn difference(
     };
     let unsent = links.unsent_to();
     let others = stuck.waits_for.iter().filter(|&&rank| rank != membership.rank());
-    let was_answered = silent.is_empty();
     let found = others.take(MOST_ASKED).find_map(|&rank| {
-        let answer = ask(membership, rank, silent)?;
+        let answer = questions.ask(membership, rank)?;
         if let Some(cause) = &answer.stopped {
             return Some(cause.clone());
         }
@@ -204,35 +203,61 @@ pub(super) fn difference(
             there: (rank as u32, theirs.into()),
         })
     });
-    // Once for all that stands still.
-    let asks_others = found.is_none() && was_answered && !silent.is_empty();
     found.or_else(|| {
+        let asks_others = stuck.waited >= GO_ROUND && questions.go_round();
         asks_others
-            .then(|| stopped_elsewhere(membership, silent))
+            .then(|| stopped_elsewhere(membership, questions))
             .flatten()
     })
 }
 
 /// What stopped the communicator, as one of some other ranks says: those at the distances 1, 2, 4 and so on, so that word of it goes
 /// round in a few questions of each.
-fn stopped_elsewhere(membership: &Membership, silent: &mut Vec<usize>) -> Option<Cause> {
+fn stopped_elsewhere(membership: &Membership, questions: &mut Questions) -> Option<Cause> {
     let ranks = membership.ranks();
     let distances = iter::successors(Some(1), |distance| Some(2 * distance));
     let distances = distances.take_while(|&distance| distance < ranks);
     let mut others = distances.map(|distance| (membership.rank() + distance) % ranks);
-    others.find_map(|rank| ask(membership, rank, silent)?.stopped)
+    others.find_map(|rank| questions.ask(membership, rank)?.stopped)
 }
 
-/// What `rank` waits in, unless it is `silent`.
-fn ask(membership: &Membership, rank: usize, silent: &mut Vec<usize>) -> Option<Waits> {
-    if silent.contains(&rank) {
-        return None;
+/// Whom a rank has asked what they wait in.
+#[derive(Debug, Default)]
+pub(super) struct Questions {
+    /// Who did not answer, and when it was asked: a stopped process holds up the asking rank each time.
+    silent: Vec<(usize, Instant)>,
+    /// Whether others than those that are waited for have been asked this time.
+    went_round: bool,
+}
+
+impl Questions {
+    /// It is time to ask again: something has stood still for `longest`.
+    pub(super) fn begin(&mut self, longest: Duration) {
+        let kept = if longest < LONGEST_APART {
+            Duration::ZERO
+        } else {
+            SILENT
+        };
+        self.silent.retain(|(_, asked)| asked.elapsed() < kept);
+        self.went_round = false;
     }
-    let answer = membership.calls_of(rank);
-    if answer.is_none() {
-        silent.push(rank);
+
+    /// What `rank` waits in, unless it has not answered lately.
+    fn ask(&mut self, membership: &Membership, rank: usize) -> Option<Waits> {
+        if self.silent.iter().any(|(silent, _)| *silent == rank) {
+            return None;
+        }
+        let answer = membership.calls_of(rank);
+        if answer.is_none() {
+            self.silent.push((rank, Instant::now()));
+        }
+        answer
     }
-    answer
+
+    /// Whether others are asked now: once for all that stands still.
+    fn go_round(&mut self) -> bool {
+        !std::mem::replace(&mut self.went_round, true)
+    }
 }
 
 /// Who is late when a wait has lasted until the deadline: not those that only wait themselves.
@@ -364,6 +389,10 @@ pub(super) fn cause_of(fault: Fault, rank: u32, during: Option<Operation>) -> Ca
 pub(super) const FIRST_QUESTION: Duration = Duration::from_millis(50);
 pub(super) const QUESTIONS_APART: u32 = 4;
 pub(super) const LONGEST_APART: Duration = Duration::from_secs(10);
+/// How long a rank that did not answer is not asked again, once that is so.
+const SILENT: Duration = Duration::from_secs(60);
+/// How long a rank waits before it asks others than those it waits for, too.
+const GO_ROUND: Duration = Duration::from_secs(3);
 /// Of how many late ranks an error tells where they are.
 const MOST_TOLD: usize = 8;
 /// How many ranks are asked each time.

@@ -429,15 +429,20 @@ impl Reader<'_> {
             with_verbs.insert(nic);
         }
         let mut names = entries(&nets);
-        names.sort();
+        let device = |name: &String| nets.join(name).join("device");
+        names.sort_by_cached_key(|name| (self.physical(&device(name)).is_some(), name.clone()));
         for name in names {
-            let folder = nets.join(&name);
-            let device = folder.join("device");
-            // That of a virtual function goes by the physical one's port.
-            if !has(&folder, "device") || self.is_virtual(&device) {
+            let (folder, device) = (nets.join(&name), device(&name));
+            if !has(&folder, "device") {
                 continue;
             }
-            let nic = self.adapter(&device);
+            let physical = self.physical(&device);
+            let nic = self.adapter(physical.as_deref().unwrap_or(&device));
+            // A virtual function goes by the physical one's port, and is that where a container has no other.
+            let has_port = |nic| self.graph.children(nic).next().is_some();
+            if physical.is_some() && nic.is_some_and(has_port) {
+                continue;
+            }
             if let Some(nic) = nic.filter(|nic| with_verbs.contains(nic)) {
                 let port = number(&folder.join("dev_port")).unwrap_or(0) as usize;
                 let ports: Vec<NodeId> = self.graph.children(nic).collect();
@@ -478,10 +483,11 @@ impl Reader<'_> {
         (self.graph.kind(node) == NodeKind::Nic).then_some(node)
     }
 
-    /// Whether a link to a device leads to a virtual function whose physical one is to be seen.
-    fn is_virtual(&self, link: &Path) -> bool {
+    /// The link to the physical function of the virtual one to which `link` leads, if it is one.
+    fn physical(&self, link: &Path) -> Option<PathBuf> {
         let devices = self.root.join("sys/bus/pci/devices");
-        last_function(link).is_some_and(|bus_id| has(&devices.join(bus_id), "physfn"))
+        let function = devices.join(last_function(link)?);
+        has(&function, "physfn").then(|| function.join("physfn"))
     }
 
     /// An adapter that is no PCI function: on USB, or a hypervisor's.
