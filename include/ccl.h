@@ -358,7 +358,8 @@ cclResult_t cclGetVersion(int *version);
  * Makes the id by which the ranks of one communicator find each other.
  *
  * One process calls it and passes the 128 bytes to the others, which may be its own forked children; it listens for
- * them and so must live until all have made the communicator. One communicator can be made of each id.
+ * them and so must live until all have made the communicator. One communicator can be made of each id. Of ids to which nobody has come
+ * a process keeps the latest 10,000.
  *
  * # Safety
  * `uniqueId` is NULL, which is an invalid argument, or may be written.
@@ -484,7 +485,7 @@ cclResult_t cclCommUserRank(cclComm_t comm, int *rank);
  * Tells the number of the CUDA device that the rank works with: that whose context was the current one of the thread that made the
  * communicator, or that of cclCommInitAll; of one that was made of another one, that one's. Never waits for a running call.
  *
- * @return cclInvalidUsage where there was none. Host memory needs none, and buffers of any device may be used.
+ * @return cclInvalidUsage where there was none, with -1 in `*device`. Host memory needs none, and buffers of any device may be used.
  *
  * # Safety
  * `device` is NULL, which is an invalid argument, or may be written.

@@ -257,18 +257,18 @@ pub unsafe extern "C" fn cclCommUserRank(comm: cclComm_t, rank: *mut c_int) -> c
 /// Tells the number of the CUDA device that the rank works with: that whose context was the current one of the thread that made the
 /// communicator, or that of cclCommInitAll; of one that was made of another one, that one's. Never waits for a running call.
 ///
-/// @return cclInvalidUsage where there was none. Host memory needs none, and buffers of any device may be used.
+/// @return cclInvalidUsage where there was none, with -1 in `*device`. Host memory needs none, and buffers of any device may be used.
 ///
 /// # Safety
 /// `device` is NULL, which is an invalid argument, or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cclCommCuDevice(comm: cclComm_t, device: *mut c_int) -> cclResult_t {
     on(comm, |comm| {
-        let number = comm.device().ok_or_else(|| {
-            Error::usage("the communicator has no CUDA device: none was current when it was made")
-        })?;
+        let number = comm.device();
         // SAFETY: the caller's promise.
-        unsafe { put("device", device, number) }
+        unsafe { put("device", device, number.unwrap_or(-1))? };
+        let none = || Error::usage("the communicator has no CUDA device: none was current when it was made");
+        number.map(|_| ()).ok_or_else(none)
     })
 }
 

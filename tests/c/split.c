@@ -199,7 +199,8 @@ static void all(cclUniqueId id, int ranks, int rank) {
     OK(cclCommInitAll(comms, 1, NULL));
     sums(comms[0], 7, 7);
     REFUSED(cclInvalidUsage, "no CUDA device", cclCommCuDevice(comms[0], &device));
-    REFUSED(cclInvalidArgument, "comm is NULL", cclCommCuDevice(NULL, &device));
+    REFUSED(cclInvalidArgument, "handle is NULL", cclCommCuDevice(NULL, &device));
+    REFUSED(cclInvalidArgument, "device is NULL", cclCommCuDevice(comms[0], NULL));
     OK(cclCommDestroy(comms[0]));
 
     REFUSED(cclInvalidArgument, "comms is NULL", cclCommInitAll(NULL, 2, NULL));
