@@ -52,7 +52,7 @@ const COMPONENTS: [Need; 4] = [
 ];
 
 /// `nm` and `timeout` come with every system that has a compiler; the linker was there to build this program.
-const PROGRAMS: [Need; 14] = [
+const PROGRAMS: [Need; 15] = [
     Need::Program("cc", &["gcc", "libc6-dev"]),
     Need::Program("c++", &["g++"]),
     Need::Program("mpirun.openmpi", &["openmpi-bin"]),
@@ -68,7 +68,13 @@ const PROGRAMS: [Need; 14] = [
     PKG_CONFIG,
     CMAKE,
     MAKE,
+    ARM_CC,
 ];
+/// The compiler of C with which dependencies are compiled for [`ARM`].
+pub(crate) const ARM_CC: Need = Need::Program(
+    "aarch64-linux-gnu-gcc",
+    &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"],
+);
 pub(crate) const PKG_CONFIG: Need = Need::Program("pkg-config", &["pkg-config"]);
 pub(crate) const CMAKE: Need = Need::Program("cmake", &["cmake"]);
 pub(crate) const MAKE: Need = Need::Program("make", &["make"]);

@@ -7,7 +7,8 @@ use super::*;
 /// neighbours, the middles of two codes with theirs, and some of any bits.
 fn agree<T: Chunk>(name: &str, codes: usize, code: fn(usize) -> T, bits: fn(T) -> u32) {
     if !Way::Avx512.is_there() {
-        println!("skipped: the processor has no AVX-512 as Ice Lake has it");
+        // It has no kernels of this kind either.
+        println!("counted: none of {name}, as the processor has no AVX-512 as Ice Lake has it");
         return;
     }
     let place = places(code);
