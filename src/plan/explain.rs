@@ -175,53 +175,45 @@ pub(crate) fn explain(
     [max_message, lanes]: [usize; 2],
     extent_of: impl FnOnce(&Algorithm) -> Result<Extent, Error>,
 ) -> Result<Explanation, Error> {
-    // As calls are planned, whatever the thread that asks has set.
-    usual(|| explained(load, machine, forced, tried, [max_message, lanes], extent_of))
-}
-
-fn explained(
-    load: &Load,
-    machine: &Machine,
-    forced: &Forced,
-    tried: Option<&'static Algorithm>,
-    [max_message, lanes]: [usize; 2],
-    extent_of: impl FnOnce(&Algorithm) -> Result<Extent, Error>,
-) -> Result<Explanation, Error> {
-    let chosen = tried.map_or_else(|| choose::algorithm(load, machine, forced), Ok)?;
-    let candidates: Vec<_> = choose::candidates(load, machine, forced)
-        .map(|algorithm| candidate(algorithm, load, machine))
-        .collect();
-    let extent = extent_of(chosen)?;
-    let schedule = schedule(chosen, load, machine, 0);
-    let layout = Layout {
-        count: load.count,
-        blocks: schedule.blocks as usize,
-        grains: schedule.grains as usize,
+    let explained = || {
+        let chosen = tried.map_or_else(|| choose::algorithm(load, machine, forced), Ok)?;
+        let candidates: Vec<_> = choose::candidates(load, machine, forced)
+            .map(|algorithm| candidate(algorithm, load, machine))
+            .collect();
+        let extent = extent_of(chosen)?;
+        let schedule = schedule(chosen, load, machine, 0);
+        let layout = Layout {
+            count: load.count,
+            blocks: schedule.blocks as usize,
+            grains: schedule.grains as usize,
+        };
+        let tile = machine.tile(load, &(chosen.counts)(load));
+        let (tiling, in_flight) = choose::tiling(extent, &layout, load, max_message, lanes, tile)?;
+        Ok(Explanation {
+            chosen: candidates
+                .iter()
+                .position(|candidate| candidate.algorithm == chosen.name)
+                .unwrap_or(0), // it is one of those that fit
+            why: match forced.among(load.collective) {
+                _ if tried.is_some() => Why::Tried,
+                Some(_) => Why::Forced,
+                None if candidates.len() == 1 => Why::Only,
+                None if machine.measured(load) == Some(chosen.name) => Why::Measured,
+                None => Why::Least,
+            },
+            candidates,
+            cores: machine.cores(),
+            tiles: tiling.tiles,
+            in_flight,
+            channels: extent.channels,
+            flips: match tried {
+                Some(_) => [None; 2],
+                None => [false, true].map(|longer| flip(load, machine, forced, chosen.name, longer)),
+            },
+        })
     };
-    let tile = machine.tile(load, &(chosen.counts)(load));
-    let (tiling, in_flight) = choose::tiling(extent, &layout, load, max_message, lanes, tile)?;
-    Ok(Explanation {
-        chosen: candidates
-            .iter()
-            .position(|candidate| candidate.algorithm == chosen.name)
-            .unwrap_or(0), // it is one of those that fit
-        why: match forced.among(load.collective) {
-            _ if tried.is_some() => Why::Tried,
-            Some(_) => Why::Forced,
-            None if candidates.len() == 1 => Why::Only,
-            None if machine.measured(load) == Some(chosen.name) => Why::Measured,
-            None => Why::Least,
-        },
-        candidates,
-        cores: machine.cores(),
-        tiles: tiling.tiles,
-        in_flight,
-        channels: extent.channels,
-        flips: match tried {
-            Some(_) => [None; 2],
-            None => [false, true].map(|longer| flip(load, machine, forced, chosen.name, longer)),
-        },
-    })
+    // As calls are planned, whatever the thread that asks has set.
+    usual(explained)
 }
 
 /// What the ranks' tiles depend on in a call, where nothing is proved: the schedules of all ranks are written.

@@ -159,18 +159,23 @@ fn arrives_after_its_sender_has_gone(protection: Protection) {
     assert!(how.contains("connection"), "{how}");
 }
 
-/// A long body stays with its sender until it has come; who wants its memory back before leaves nothing that could be taken for it.
-#[test]
-fn what_is_withdrawn_on_its_way_does_not_come() {
-    let [near, far] = pair(1, Protection::Off);
-    let (header, mut body) = sample(2, 7, CAPS.max_message);
-    until(&near, || {
+/// Makes the halves of the link between rank 0, which is `near`, and rank 1 that are not there yet.
+fn both_ways(near: &Links, far: &Links) {
+    until(near, || {
         far.to(0).unwrap();
         near.to(1).unwrap();
         far.progress().unwrap();
         let both = near.from(1).unwrap().is_some() && far.from(0).unwrap().is_some();
         both.then_some(())
     });
+}
+
+/// A long body stays with its sender until it has come; who wants its memory back before leaves nothing that could be taken for it.
+#[test]
+fn what_is_withdrawn_on_its_way_does_not_come() {
+    let [near, far] = pair(1, Protection::Off);
+    let (header, mut body) = sample(2, 7, CAPS.max_message);
+    both_ways(&near, &far);
     let (out, into) = (near.to(1).unwrap().unwrap(), far.from(0).unwrap().unwrap());
     let ticket = out.offer_pages(2, header, Region::of(&body)).unwrap().unwrap();
     assert!(!out.taken(2, ticket));
@@ -222,13 +227,7 @@ fn what_nobody_takes_in_outlives_its_sender() {
 fn a_connection_on_which_nothing_can_be_sent_is_at_its_end_for_both() {
     let [near, far] = pair(1, Protection::Off);
     let (header, mut body) = sample(2, 7, 16 << 10);
-    until(&near, || {
-        far.to(0).unwrap();
-        near.to(1).unwrap();
-        far.progress().unwrap();
-        let both = near.from(1).unwrap().is_some() && far.from(0).unwrap().is_some();
-        both.then_some(())
-    });
+    both_ways(&near, &far);
     let (out, into) = (near.to(1).unwrap().unwrap(), far.from(0).unwrap().unwrap());
     let ticket = out.offer_pages(2, header, Region::of(&body)).unwrap().unwrap();
     assert!(!out.taken(2, ticket));
