@@ -323,13 +323,8 @@ impl Communicator {
         (dtype, op): (DType, Op),
         buffers: impl FnOnce([usize; 2]) -> Option<[Region<'m>; 2]>,
     ) -> AtOnce {
-        let asked = Asked {
-            collective,
-            size,
-            dtype,
-            op,
-        };
-        self.engine.quick(&asked, buffers)
+        self.engine
+            .quick(&Asked::new(collective, size, (dtype, op))?, buffers)
     }
 
     /// Whether several operations of a group had better be run one after the other: where nothing is won by having them wait together, for

@@ -31,7 +31,7 @@ pub(crate) struct Short {
     manner: Manner,
     /// Ranks of the call.
     ranks: usize,
-    /// Bytes of scratch memory.
+    /// Words of scratch memory.
     scratch: usize,
 }
 
@@ -57,10 +57,11 @@ struct Leg {
 /// What kind of step it is: for most there is less to do than for any.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
-    /// What lies in a place is sent to a peer.
+    /// What lies in a place is sent to a peer, and goes to another place if there is one.
     Send {
         from: Place,
         to: usize,
+        keep: Option<Place>,
     },
     /// What comes from a peer goes to a place.
     Receive {
@@ -73,17 +74,20 @@ enum Kind {
         to: Place,
     },
     /// What comes from a peer and what lies in a place are reduced into a place.
-    Join {
-        /// Whether what comes is the first of the two.
-        comes_first: bool,
-        from: usize,
-        with: Place,
-        to: Place,
-        sum: Pair,
-    },
+    Join(Join),
     /// At most [`NARROW`] sources and peers to which it sends.
     Narrow,
     Wide,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Join {
+    /// Whether what comes is the first of the two.
+    comes_first: bool,
+    from: usize,
+    with: Place,
+    to: Place,
+    sum: Pair,
 }
 
 /// What is another in each call.
@@ -94,7 +98,7 @@ pub(crate) struct Turn<'t, 'm> {
     pub(crate) lane: usize,
     /// Input and output.
     pub(crate) buffers: &'t [Region<'m>; 2],
-    /// At least [`Short::scratch_bytes`].
+    /// At least [`Short::scratch_words`].
     pub(crate) scratch: Region<'m>,
     /// Whether this rank shares its core with nobody.
     pub(crate) is_alone: bool,
@@ -155,7 +159,7 @@ impl Short {
             op: work.op,
             manner,
             ranks: work.ranks(),
-            scratch: Work::scratch_bytes(schedule, &tiling, 1, work.dtype),
+            scratch: Work::scratch_bytes(schedule, &tiling, 1, work.dtype).div_ceil(size_of::<u64>()),
         })
     }
 
@@ -164,9 +168,9 @@ impl Short {
         self.legs.iter().map(|leg| leg.bytes).max().unwrap_or(0)
     }
 
-    /// Bytes of scratch memory that it needs.
+    /// Words of scratch memory that it needs.
     #[inline]
-    pub(crate) fn scratch_bytes(&self) -> usize {
+    pub(crate) fn scratch_words(&self) -> usize {
         self.scratch
     }
 
@@ -238,42 +242,17 @@ impl Short {
 
     /// Tries a step. If it is not done nothing has been sent or released, and what was reserved is reserved again by who goes
     /// on.
-    #[inline]
+    #[inline(always)] // in the path of each short call
     fn step<W: Wires>(&self, leg: &Leg, turn: &Turn<'_, '_>, wires: &W) -> Tried {
-        let place = |at| turn.place(at, leg.bytes);
         match leg.kind {
-            Kind::Send { from, to } => {
-                let (header, body) = (leg.header(turn), place(from));
-                let sent = wires.made_to(to).and_then(|link| match leg.is_shown_in(turn) {
-                    true => link.send_shown(turn.lane, header, &body),
-                    false => link.send(turn.lane, header, &body),
-                });
-                match sent {
-                    Some(true) => Tried::Done,
-                    Some(false) => Tried::NotYet,
-                    None => Tried::Other,
-                }
-            }
-            Kind::Receive { from, to } => {
-                leg.receive(from, turn, wires, |body| place(to).copy_few_from(&body))
-            }
+            Kind::Send { from, to, keep } => leg.send(to, from, keep, turn, wires),
+            Kind::Receive { from, to } => leg.receive_into(from, to, turn, wires),
             Kind::Copy { from, to } => {
-                place(to).copy_few_from(&place(from));
+                turn.place(to, leg.bytes)
+                    .copy_few_from(&turn.place(from, leg.bytes));
                 Tried::Done
             }
-            Kind::Join {
-                comes_first,
-                from,
-                with,
-                to,
-                sum,
-            } => leg.receive(from, turn, wires, |body| {
-                let mut sources = [place(with), body];
-                if comes_first {
-                    sources.reverse();
-                }
-                sum.run(sources, &place(to));
-            }),
+            Kind::Join(ref join) => leg.join(join, turn, wires),
             Kind::Narrow => self.step_of_any::<_, NARROW>(leg, turn, wires),
             Kind::Wide => self.step_of_any::<_, WIDE>(leg, turn, wires),
         }
@@ -417,20 +396,25 @@ impl Leg {
         let join = |comes_first, from, with, to| {
             let finish = (how == How::ReduceLast).then_some(work.ranks());
             let sum = Pair::new(work.op, work.dtype, finish, manner, bytes)?;
-            Some(Kind::Join {
+            Some(Kind::Join(Join {
                 comes_first,
                 from,
                 with,
                 to,
                 sum,
-            })
+            }))
         };
         let any = match ends <= NARROW {
             true => Kind::Narrow,
             false => Kind::Wide,
         };
         let kind = match (how, &sources[..], &stores[..], &leg.sends[..]) {
-            (How::Copy, &[From::Place(from)], [], &[to]) => Kind::Send { from, to },
+            (How::Copy, &[From::Place(from)], &[], &[to]) => Kind::Send { from, to, keep: None },
+            (How::Copy, &[From::Place(from)], &[keep], &[to]) => Kind::Send {
+                from,
+                to,
+                keep: Some(keep),
+            },
             (How::Copy, &[From::Peer(from)], &[to], []) => Kind::Receive { from, to },
             (How::Copy, &[From::Place(from)], &[to], []) => Kind::Copy { from, to },
             (_, &[From::Peer(from), From::Place(with)], &[to], []) => {
@@ -461,8 +445,61 @@ impl Leg {
         self.is_shown && turn.is_alone
     }
 
+    /// Tries a step that sends what lies in a place.
+    ///
+    /// Each kind of step is a function of its own: what one works out beforehand the others would pay for.
+    #[inline(never)]
+    fn send<W: Wires>(
+        &self,
+        to: usize,
+        from: Place,
+        keep: Option<Place>,
+        turn: &Turn<'_, '_>,
+        wires: &W,
+    ) -> Tried {
+        let Some(link) = wires.made_to(to) else {
+            return Tried::Other;
+        };
+        let (header, body) = (self.header(turn), turn.place(from, self.bytes));
+        let sent = match self.is_shown_in(turn) {
+            true => link.send_shown(turn.lane, header, &body),
+            false => link.send(turn.lane, header, &body),
+        };
+        match sent {
+            Some(true) => {
+                if let Some(keep) = keep {
+                    turn.place(keep, self.bytes).copy_few_from(&body);
+                }
+                Tried::Done
+            }
+            Some(false) => Tried::NotYet,
+            None => Tried::Other,
+        }
+    }
+
+    /// Tries a step that receives into a place.
+    #[inline(never)]
+    fn receive_into<W: Wires>(&self, from: usize, to: Place, turn: &Turn<'_, '_>, wires: &W) -> Tried {
+        self.receive(from, turn, wires, |body| {
+            turn.place(to, self.bytes).copy_few_from(&body);
+        })
+    }
+
+    /// Tries a step that reduces what comes.
+    #[inline(never)]
+    fn join<W: Wires>(&self, join: &Join, turn: &Turn<'_, '_>, wires: &W) -> Tried {
+        self.receive(join.from, turn, wires, |body| {
+            let with = turn.place(join.with, self.bytes);
+            let sources = match join.comes_first {
+                true => [body, with],
+                false => [with, body],
+            };
+            join.sum.run(sources, turn.place(join.to, self.bytes));
+        })
+    }
+
     /// Tries a step that receives from a peer and sends nothing; `handle` does it with what comes.
-    #[inline]
+    #[inline(always)] // in the path of each short call
     fn receive<W: Wires>(
         &self,
         peer: usize,
@@ -473,27 +510,33 @@ impl Leg {
         let Some(link) = wires.made_from(peer) else {
             return Tried::Other;
         };
-        if self.is_shown_in(turn) {
-            let found = link.take_shown(turn.lane, &self.header(turn), self.bytes, FEW_LOOKS + 1);
-            if let Some(mut word) = found {
-                handle(Region::of_mut(slice::from_mut(&mut word)).part(0, self.bytes));
-                return Tried::Done;
-            }
-        }
-        let has_come = || link.has_come(turn.lane);
-        let is_here = match turn.is_alone {
-            true => soon(has_come),
-            false => has_come(),
+        let header = self.header(turn);
+        let shown = match self.is_shown_in(turn) {
+            true => link.take_shown(turn.lane, &header, self.bytes, FEW_LOOKS + 1),
+            false => None,
         };
-        if !is_here {
-            return Tried::NotYet;
+        let mut word = shown.unwrap_or(0);
+        let body = if shown.is_some() {
+            Region::of_mut(slice::from_mut(&mut word)).part(0, self.bytes)
+        } else {
+            let has_come = || link.has_come(turn.lane);
+            let is_here = match turn.is_alone {
+                true => soon(has_come),
+                false => has_come(),
+            };
+            if !is_here {
+                return Tried::NotYet;
+            }
+            match link.expect(turn.lane, &header, self.bytes) {
+                Expected::Body(body) => body,
+                Expected::Nothing => return Tried::NotYet,
+                Expected::Other => return Tried::Other,
+            }
+        };
+        handle(body);
+        if shown.is_none() {
+            link.release(turn.lane);
         }
-        match link.expect(turn.lane, &self.header(turn), self.bytes) {
-            Expected::Body(body) => handle(body),
-            Expected::Nothing => return Tried::NotYet,
-            Expected::Other => return Tried::Other,
-        }
-        link.release(turn.lane);
         Tried::Done
     }
 

@@ -231,7 +231,7 @@ impl<'m> Ranks<'m> {
             return Ok(Run::new(work));
         }
         if let Some(short) = Short::new(work).filter(|_| world.next_rank().is_multiple_of(2)) {
-            assert!(short.scratch_bytes() <= work.scratch.len());
+            assert!(short.scratch_words() * size_of::<u64>() <= work.scratch.len());
             let turn = Turn {
                 words: words_of(work.header),
                 lane: work.first_lane,

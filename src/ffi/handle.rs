@@ -93,11 +93,16 @@ impl<T> Slots<T> {
     }
 
     /// Which part has the slot number `index`, and where.
+    #[inline]
     fn place(index: usize) -> (usize, usize) {
+        if index < FIRST {
+            return (0, index); // nearly all are
+        }
         let part = (index / FIRST + 1).ilog2();
         (part as usize, index - FIRST * ((1 << part) - 1))
     }
 
+    #[inline]
     fn get(&self, index: usize) -> Option<&Slot<T>> {
         let (part, at) = Self::place(index);
         self.parts.get(part)?.get()?.get(at)
@@ -277,7 +282,7 @@ impl<T: Send + Sync + 'static> Table<T> {
     }
 
     /// The same, `None` for whatever is wrong.
-    #[inline]
+    #[inline(always)] // in the path of each short call
     pub(super) fn find<P>(&self, handle: *const P) -> Option<Used<'static, T>> {
         let number = handle.addr() as u64;
         if number >> (SLOT_BITS + GENERATION_BITS) != self.prefix() {

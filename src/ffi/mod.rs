@@ -36,6 +36,7 @@ use crate::{
 use handle::Table;
 use std::{
     any::Any,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -193,12 +194,22 @@ fn on_entry(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Result<()>) -> 
 
 /// Runs an operation by `body`, if that can do it: else `None`, and nothing was done. It is tried before [`on_entry`], which
 /// also says what is wrong with a call.
-#[inline]
+#[inline(always)] // in the path of each short call
 fn at_once(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> AtOnce) -> Option<cclResult_t> {
+    /// A call on it, which is aborted if that panics.
+    struct During<'e>(&'e Entry);
+    impl Drop for During<'_> {
+        #[cold]
+        fn drop(&mut self) {
+            self.0.abort();
+        }
+    }
     let tried = catch_unwind(AssertUnwindSafe(|| {
         let entry = COMMUNICATORS.find(handle)?;
-        let outcome = catch_unwind(AssertUnwindSafe(|| body(&entry)));
-        match outcome.unwrap_or_else(|panic| Some(Err(entry.broken_by(&*panic).into())))? {
+        let during = During(&entry);
+        let outcome = body(&entry);
+        mem::forget(during);
+        match outcome? {
             Ok(()) => Some(Code::Success as cclResult_t),
             Err(error) => Some(refuse(&entry.ended_by(*error))),
         }

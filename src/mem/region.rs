@@ -81,23 +81,28 @@ impl<'m> Region<'m> {
     /// When they do not lie inside the region.
     #[inline]
     pub(crate) fn part(&self, at: usize, len: usize) -> Region<'m> {
-        assert!(
-            at <= self.len && len <= self.len - at,
-            "{len} bytes at {at} of a region of {} bytes",
-            self.len
-        );
-        // `at` is within the allocation, just checked, so that the address does not wrap.
-        Region {
-            base: self.base.wrapping_add(at),
-            len,
-            owner: PhantomData,
+        match self.get(at, len) {
+            Some(part) => part,
+            None => self.has_no(at, len),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn has_no(&self, at: usize, len: usize) -> ! {
+        panic!("{len} bytes at {at} of a region of {} bytes", self.len)
     }
 
     /// The same, if they lie there.
     #[inline]
     pub(crate) fn get(&self, at: usize, len: usize) -> Option<Region<'m>> {
-        (at <= self.len && len <= self.len - at).then(|| self.part(at, len))
+        let end = at.checked_add(len)?;
+        // The address is within the allocation, so that it does not wrap.
+        (end <= self.len).then(|| Region {
+            base: self.base.wrapping_add(at),
+            len,
+            owner: PhantomData,
+        })
     }
 
     /// Whether both are the same bytes.

@@ -244,7 +244,7 @@ impl Recorder {
     /// A call begins that is over in a moment, or [`Recorder::begins`] later: of it only about when is kept.
     ///
     /// The signature is that of [`Call::signature`], two of its words in one.
-    #[inline]
+    #[inline(always)] // in the path of each short call
     pub(crate) fn call_lately(&self, [first, count]: [u64; 2], algorithm: u8, bytes: u64) {
         let now = if self.traced.is_none() {
             clock::lately()

@@ -47,7 +47,7 @@ pub(super) fn run(pass: &Pass<'_>) {
             pass.sources,
             sum_of_two(pass.op, pass.dtype, finishes, pass.manner.tree),
         ) {
-            (&[a, b], Some(sum)) => sum([a, b], pass.dst),
+            (&[a, b], Some(sum)) => sum(a, b, *pass.dst),
             // SAFETY: every processor has these instructions.
             _ => unsafe { Way::Portable.run(pass) },
         }
@@ -127,18 +127,18 @@ pub(super) fn sum_of_two(op: Op, dtype: DType, finishes: bool, tree: bool) -> Op
         return None;
     }
     Some(match dtype {
-        DType::Float32 => |from, to| pair::<f32, _, 16, 4>(Sum, from, to),
-        DType::Float64 => |from, to| pair::<f64, _, 8, 2>(Sum, from, to),
-        DType::Int32 | DType::Uint32 => |from, to| pair::<u32, _, 16, 4>(Sum, from, to),
-        DType::Int64 | DType::Uint64 => |from, to| pair::<u64, _, 8, 2>(Sum, from, to),
+        DType::Float32 => |a, b, to| pair::<f32, _, 16, 4>(Sum, [a, b], &to),
+        DType::Float64 => |a, b, to| pair::<f64, _, 8, 2>(Sum, [a, b], &to),
+        DType::Int32 | DType::Uint32 => |a, b, to| pair::<u32, _, 16, 4>(Sum, [a, b], &to),
+        DType::Int64 | DType::Uint64 => |a, b, to| pair::<u64, _, 8, 2>(Sum, [a, b], &to),
         // A barrier's.
-        DType::Int8 | DType::Uint8 => |from, to| pair::<u8, _, 64, 16>(Sum, from, to),
+        DType::Int8 | DType::Uint8 => |a, b, to| pair::<u8, _, 64, 16>(Sum, [a, b], &to),
         _ => return None,
     })
 }
 
-/// Reduces two vectors into a third, all equally long.
-pub(super) type OfTwo = fn([Region<'_>; 2], &Region<'_>);
+/// Reduces two vectors into a third, all equally long. Each is passed in two registers.
+pub(super) type OfTwo = fn(Region<'_>, Region<'_>, Region<'_>);
 
 /// The type whose kernel does the same to the bits: it saves most of the integers' kernels.
 fn same_bits(pass: &Pass<'_>) -> DType {

@@ -123,10 +123,10 @@ impl Pair {
     /// # Panics
     /// When the lengths differ or are not whole elements.
     #[inline]
-    pub(crate) fn run(self, sources: [Region<'_>; 2], dst: &Region<'_>) {
+    pub(crate) fn run(self, [a, b]: [Region<'_>; 2], dst: Region<'_>) {
         match self.rounds {
-            true => usual(|| (self.sum)(sources, dst)),
-            false => (self.sum)(sources, dst),
+            true => usual(|| (self.sum)(a, b, dst)),
+            false => (self.sum)(a, b, dst),
         }
     }
 }

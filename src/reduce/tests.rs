@@ -66,7 +66,7 @@ fn how_a_thread_rounds_changes_nothing() {
     rounding_up(|| {
         pair.run(
             [Region::of(&ones), Region::of(&halves)],
-            &Region::of_mut(&mut result),
+            Region::of_mut(&mut result),
         )
     });
     assert_eq!(result, ones);

@@ -103,6 +103,7 @@ impl Collective {
     }
 
     /// The root, where there is one.
+    #[inline]
     pub fn root(self) -> Option<u32> {
         match self.plain() {
             Collective::Broadcast { root }
@@ -168,6 +169,7 @@ impl Collective {
         })
     }
 
+    #[inline]
     fn kind(self) -> u32 {
         match self {
             Collective::AllReduce => 0,
@@ -275,11 +277,20 @@ impl Call {
         *self == Call { count, ..*other }
     }
 
+    /// Collective, type, operation and root in one word; those of no other call with a root below [`Call::ROOTS`].
+    #[inline]
+    pub(crate) fn what(collective: Collective, dtype: DType, op: Op) -> u32 {
+        let root = collective.root().unwrap_or(0);
+        collective.kind() | (dtype as u32) << 4 | (op as u32) << 8 | root << 12
+    }
+
+    /// No communicator has more ranks.
+    pub(crate) const ROOTS: u32 = 1 << 20;
+
     /// The call in sixteen bytes: number; collective, type, operation and root; count. Calls that differ have signatures that
     /// differ.
     pub(crate) fn signature(&self) -> [u32; 4] {
-        let (kind, root) = (self.collective.kind(), self.collective.root().unwrap_or(0));
-        let what = kind | (self.dtype as u32) << 4 | (self.op as u32) << 8 | root << 12;
+        let what = Call::what(self.collective, self.dtype, self.op);
         [self.seq, what, self.count as u32, (self.count >> 32) as u32]
     }
 

@@ -4,7 +4,7 @@
 //! out for it counts. What was found of a short call that was made twice (how long its buffers are, its plan, its way) stays
 //! on the floor. Who finds it there, with nothing under way, needs neither the desk nor the planner.
 
-use super::{AtOnce, Engine, Floor, Led, job::Placed, next::Place, taking::Taking};
+use super::{AtOnce, Engine, Floor, Led, floor::Held, job::Placed, next::Place, taking::Taking};
 use crate::{
     comm::{Side, buffers::Places},
     exec::{FEW_LOOKS, Run, Short, Turn, Work},
@@ -15,18 +15,28 @@ use crate::{
     transport::{Wires, Words, words_of},
     types::{Call, Cause, Collective, DType, Op},
 };
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::atomic::Ordering::SeqCst,
-};
+use std::{mem, sync::atomic::Ordering::SeqCst};
 
 /// What a call is asked to do.
 #[derive(Clone, Copy)]
 pub(in crate::comm) struct Asked<'a> {
-    pub(in crate::comm) collective: Collective,
-    pub(in crate::comm) size: Size<'a>,
-    pub(in crate::comm) dtype: DType,
-    pub(in crate::comm) op: Op,
+    /// [`Call::what`].
+    what: u32,
+    size: Size<'a>,
+}
+
+impl<'a> Asked<'a> {
+    /// `None` for a root that no rank can be.
+    #[inline(always)] // in the path of each short call
+    pub(in crate::comm) fn new(
+        collective: Collective,
+        size: Size<'a>,
+        (dtype, op): (DType, Op),
+    ) -> Option<Self> {
+        let what = Call::what(collective, dtype, op);
+        let is_good = collective.root().is_none_or(|root| root < Call::ROOTS);
+        is_good.then_some(Asked { what, size })
+    }
 }
 
 /// How much a call moves.
@@ -49,8 +59,10 @@ pub(super) struct Lately {
 
 /// A short call that was made before.
 struct Quick {
-    /// Its place is that of the last one.
+    /// Its place is that of the last one that went no short way.
     placed: Placed,
+    /// Its plan's number.
+    number: u8,
     /// Its signature, with 0 for the number.
     words: Words,
     /// What it adds to the trail of the calls.
@@ -74,27 +86,21 @@ struct Quick {
 impl Quick {
     #[inline(always)] // in the path of each short call
     fn is(&self, asked: &Asked<'_>) -> bool {
-        let call = &self.placed.call;
-        let is_as_long = match (asked.size, &self.placed.places) {
-            (Size::Count(count), Places::From(_)) => call.count == count as u64,
-            (Size::Given(_), Places::Given(_)) => true,
-            _ => false,
-        };
-        is_as_long
-            && call.collective == asked.collective
-            && call.dtype == asked.dtype
-            && call.op == asked.op
-            && self.has_blocks_of(&asked.size)
+        let [first, count] = self.words;
+        (first >> 32) as u32 == asked.what
+            && match (&asked.size, &self.placed.places) {
+                (Size::Count(asked), Places::From(_)) => count == *asked as u64,
+                (Size::Given(sides), Places::Given(blocks)) => {
+                    (0..2).all(|k| !self.has[k] || sides[k].is(&blocks.sides[k], self.rank))
+                }
+                _ => false,
+            }
     }
 
-    #[inline]
-    fn has_blocks_of(&self, size: &Size<'_>) -> bool {
-        match (size, &self.placed.places) {
-            (Size::Given(sides), Places::Given(blocks)) => {
-                (0..2).all(|k| !self.has[k] || sides[k].is(&blocks.sides[k], self.rank))
-            }
-            _ => true,
-        }
+    /// The call has this place.
+    fn take(&mut self, place: Place) {
+        let placed = &mut self.placed;
+        (placed.call.seq, placed.first_lane, placed.trail) = (place.seq, place.lane, place.trail);
     }
 
     /// Whether the buffers lie apart, or in place.
@@ -177,6 +183,7 @@ impl Floor {
             taken: lend.map(|lend| lend.taken),
             taking: may_choose.then(Taking::new),
             short,
+            number: placed.plan.number,
             placed: placed.clone(),
         };
         if lately.kept.len() == KEPT {
@@ -199,8 +206,12 @@ impl Engine {
         if !self.membership.is_here() || tracing::enabled!(tracing::Level::TRACE) {
             return None;
         }
-        let mut guard = self.try_floor()?;
-        let floor = &mut *guard;
+        let mut during = During {
+            engine: self,
+            floor: Some(self.try_floor()?),
+            seq: None,
+        };
+        let floor = during.floor.as_deref_mut()?;
         let at = floor.lately.find(asked)?;
         let place = self.next.look()?;
         let is_wanted = self.mail.load(SeqCst) || !floor.is_idle();
@@ -210,28 +221,29 @@ impl Engine {
         if is_wanted || is_over {
             return None;
         }
-        let Place { seq, trail, lane } = place.take(quick.lanes, quick.mark);
-        let placed = &mut quick.placed;
-        (placed.call.seq, placed.first_lane, placed.trail) = (seq, lane, trail);
+        let place = place.take(quick.lanes, quick.mark);
+        during.seq = Some(place.seq);
         let [first, count] = quick.words;
-        let words = [first | u64::from(seq), count];
-        let (number, bytes) = (quick.placed.plan.number, quick.placed.bytes);
+        let words = [first | u64::from(place.seq), count];
+        let (number, bytes) = (quick.number, quick.placed.bytes);
         let led = match (&quick.short, quick.taken) {
             (Some(_), None) => {
                 self.recorder.call_lately(words, number, bytes);
-                self.run_short(floor, at, words, &buffers)
+                self.run_short(floor, at, (place, words), &buffers)
             }
             (_, taken) => {
                 self.recorder.call(words, number, bytes);
-                self.run_long(floor, at, words, &buffers, taken)
+                self.run_long(floor, at, (place, words), &buffers, taken)
             }
         };
+        let floor = during.floor.take()?;
+        mem::forget(during);
         match led {
             None => {
-                self.step_back_idle(guard);
+                self.step_back_idle(floor);
                 Some(Ok(()))
             }
-            Some(led) => Some(self.end_own(guard, led).map_err(Box::new)),
+            Some(led) => Some(self.end_own(floor, led).map_err(Box::new)),
         }
     }
 
@@ -241,11 +253,12 @@ impl Engine {
         &self,
         floor: &mut Floor,
         at: usize,
-        words: Words,
+        (place, words): (Place, Words),
         buffers: &[Region<'_>; 2],
         taken: Option<usize>,
     ) -> Option<Led> {
         let quick = &mut floor.lately.kept[at];
+        quick.take(place);
         let (call, has_short) = (quick.placed.call, quick.short.is_some());
         let began = quick.taking.as_ref().map(|_| clock::now());
         let copies_all = quick.taking.as_ref().is_some_and(|taking| !taking.takes());
@@ -258,7 +271,7 @@ impl Engine {
             None => Ok(true),
         };
         let led = match lends {
-            Ok(false) => self.run_short(floor, at, words, buffers),
+            Ok(false) => self.run_short(floor, at, (place, words), buffers),
             Ok(true) => Some(self.run_kept(floor, at, *buffers, |floor, placed, work| {
                 self.dash(floor, placed, work)
             })),
@@ -277,15 +290,15 @@ impl Engine {
     /// Runs the kept call number `at`, by its short way as far as that goes. `None` if that was all of it.
     ///
     /// What was written a moment ago is read in the same pieces here, as [`Words`] tells.
-    #[inline]
+    #[inline(always)] // in the path of each short call
     fn run_short(
         &self,
         floor: &mut Floor,
         at: usize,
-        words: Words,
+        (place, [first, count]): (Place, Words),
         buffers: &[Region<'_>; 2],
     ) -> Option<Led> {
-        let seq = words[0] as u32;
+        let Place { seq, trail, lane } = place;
         let Floor {
             links,
             patience,
@@ -296,14 +309,12 @@ impl Engine {
         } = &mut *floor;
         let quick = &lately.kept[at];
         let short = quick.short.as_ref()?;
-        let scratch_words = short.scratch_bytes().div_ceil(8);
-        if scratch.len() < scratch_words {
-            scratch.resize(scratch_words, 0);
+        if scratch.len() < short.scratch_words() {
+            scratch.resize(short.scratch_words(), 0);
         }
-        let [first, count] = words;
         let turn = Turn {
-            words: [Call::first_word(first, quick.placed.trail), count],
-            lane: quick.placed.first_lane,
+            words: [Call::first_word(first, trail), count],
+            lane,
             buffers,
             scratch: Region::of_mut(scratch),
             is_alone: patience.is_alone(),
@@ -316,29 +327,20 @@ impl Engine {
             }
             may_wait
         };
-        let mut reached = None;
-        let ran = catch_unwind(AssertUnwindSafe(|| reached = short.run(&turn, &*links, wait)));
-        match ran {
-            Ok(()) if reached.is_none() && !links.unsent() => {
-                ways.short += 1;
-                self.recorder.over(seq);
-                None
-            }
-            Ok(()) => {
-                self.recorder.begins(seq); // now that it takes longer
-                Some(self.run_kept(floor, at, *buffers, |_, _, work| {
-                    Ok(Some(match reached {
-                        Some(reached) => Run::after(work, &[reached]),
-                        None => Run::over(work),
-                    }))
-                }))
-            }
-            Err(panic) => {
-                self.recorder.end(seq, End::BROKEN);
-                self.break_down(floor);
-                Some(Err(panic))
-            }
+        let reached = short.run(&turn, &*links, wait);
+        if reached.is_none() && !links.unsent() {
+            ways.short += 1;
+            self.recorder.over(seq);
+            return None;
         }
+        self.recorder.begins(seq); // now that it takes longer
+        lately.kept[at].take(place);
+        Some(self.run_kept(floor, at, *buffers, |_, _, work| {
+            Ok(Some(match reached {
+                Some(reached) => Run::after(work, &[reached]),
+                None => Run::over(work),
+            }))
+        }))
     }
 
     /// Runs the kept call number `at` as any other, from where `begin` has brought it.
@@ -350,12 +352,84 @@ impl Engine {
         buffers: [Region<'_>; 2],
         begin: impl FnOnce(&mut Floor, &Placed, &Work<'_>) -> std::result::Result<Option<Run>, Cause>,
     ) -> Led {
-        let kept = std::mem::take(&mut floor.lately.kept);
+        let kept = mem::take(&mut floor.lately.kept);
         let led = self.run_own(floor, &kept[at].placed, buffers, begin);
         floor.lately.kept = kept;
         led
+    }
+
+    /// Ends all that is under way after a panic in call `seq`.
+    #[cold]
+    fn break_off(&self, mut floor: Held<'_>, seq: u32) {
+        self.recorder.end(seq, End::BROKEN);
+        self.break_down(&mut floor);
+        self.step_back(floor);
+    }
+}
+
+/// The floor, during a call: should that panic all that is under way ends.
+struct During<'e> {
+    engine: &'e Engine,
+    floor: Option<Held<'e>>,
+    /// The call's number, once it has begun.
+    seq: Option<u32>,
+}
+
+impl Drop for During<'_> {
+    #[inline(always)] // in the path of each short call
+    fn drop(&mut self) {
+        if let (Some(seq), Some(floor)) = (self.seq, self.floor.take()) {
+            self.engine.break_off(floor, seq);
+        }
     }
 }
 
 /// Short calls that are kept: programs repeat a few.
 const KEPT: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        bootstrap::UniqueId,
+        comm::{Communicator, Config},
+        types::Error,
+    };
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn a_panic_in_a_short_call_ends_what_is_under_way_and_locks_nobody_out() {
+        let id = UniqueId::new().unwrap();
+        let comm = Communicator::init(1, &id, 0, &Config::default()).unwrap();
+        let (send, mut recv) = ([1u32], [0u32]);
+        for _ in 0..4 {
+            comm.all_reduce(&send, &mut recv, Op::Sum).unwrap();
+        }
+        let size = Size::Count(1);
+        let asked = Asked::new(Collective::AllReduce, size, (DType::Uint32, Op::Sum)).unwrap();
+        assert!(comm.engine.quick(&asked, |_| None).is_none());
+        let panics = |buffers: &dyn Fn() -> [Region<'static>; 2]| {
+            let call = || comm.engine.quick(&asked, |_| Some(buffers()));
+            catch_unwind(AssertUnwindSafe(call)).unwrap_err();
+        };
+        // Before it has begun nothing is broken.
+        panics(&|| panic!("no buffers"));
+        comm.all_reduce(&send, &mut recv, Op::Sum).unwrap();
+        panics(&|| [Region::empty(); 2]); // which are too short
+        let failed = comm.all_reduce(&send, &mut recv, Op::Sum).unwrap_err();
+        assert!(failed.to_string().contains("panicked"), "{failed}");
+        comm.engine.memory().unwrap();
+        let closed = comm.all_reduce(&send, &mut recv, Op::Sum);
+        assert!(matches!(closed, Err(Error::Closed(_))), "{closed:?}");
+    }
+
+    #[test]
+    fn a_root_that_cannot_be_repeats_no_call() {
+        let asked = |root| {
+            let collective = Collective::Broadcast { root };
+            Asked::new(collective, Size::Count(1), (DType::Int8, Op::Sum))
+        };
+        assert!(asked(Call::ROOTS - 1).is_some());
+        assert!(asked(Call::ROOTS).is_none(), "its root would be 0 in a word");
+    }
+}

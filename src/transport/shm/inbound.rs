@@ -212,7 +212,7 @@ impl Inbound {
     }
 
     /// [`Link::take_shown`](crate::transport::Link::take_shown), of what `side` shows in `pair`.
-    #[inline]
+    #[inline(always)] // in the path of each short call
     pub(super) fn take_shown(
         &self,
         lane: usize,

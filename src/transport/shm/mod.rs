@@ -198,13 +198,13 @@ impl super::Link for Link {
         self.outbound().commit(lane, header, self.released(lane));
     }
 
-    #[inline]
+    #[inline(always)] // in the path of each short call
     fn send(&self, lane: usize, header: Header, body: &Region<'_>) -> Option<bool> {
         let received = self.released(lane);
         self.outbound().send(lane, header, body, received, None)
     }
 
-    #[inline]
+    #[inline(always)] // in the path of each short call
     fn send_shown(&self, lane: usize, header: Header, body: &Region<'_>) -> Option<bool> {
         let received = self.released(lane);
         self.outbound().send(lane, header, body, received, self.pair())
@@ -216,7 +216,7 @@ impl super::Link for Link {
         self.outbound().commit_beside(lane, header, received, self.pair());
     }
 
-    #[inline]
+    #[inline(always)] // in the path of each short call
     fn take_shown(&self, lane: usize, header: &Header, len: usize, looks: u32) -> Option<u64> {
         let (pair, side) = self.pair()?;
         self.inbound()

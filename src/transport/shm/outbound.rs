@@ -6,7 +6,7 @@ use super::{
     broken,
     distance::Distance,
     handed::Handed,
-    layout::{self, DEEP, Depth, INLINE, LEN_BITS, MAX_MESSAGE, Segment},
+    layout::{self, DEEP, Depth, Entry, INLINE, LEN_BITS, MAX_MESSAGE, Segment},
     neighbour::Token,
     pace::Pace,
     pair::{self, Pair, Side},
@@ -432,12 +432,13 @@ impl Outbound {
         if let (began @ 1.., Some(pace)) = (state.began.take(), self.lease.pace()) {
             pace.wrote(len as usize, clock::now() - began);
         }
-        self.post(lane, len, header, received, pair);
+        let entry = self.segment.entry(lane, state.sent.get(), self.depth);
+        self.post(lane, entry, len, header, received, pair);
     }
 
     /// Sends a copy of `body`, and shows it in `pair` too if it is short enough; `None` for what is wrong, which
     /// [`Outbound::reserve`] tells.
-    #[inline]
+    #[inline(always)] // in the path of each short call
     pub(super) fn send(
         &self,
         lane: usize,
@@ -460,7 +461,7 @@ impl Outbound {
         // SAFETY: an entry has room for so many bytes, in an `UnsafeCell` of the mapping, which `self` keeps. The receiver
         // leaves them alone: it has released the message that lay there before, which the credit proved.
         unsafe { Region::from_raw(entry.inline(), body.len()) }.copy_few_from(body);
-        self.post(lane, body.len() as u32, header, received, pair);
+        self.post(lane, entry, body.len() as u32, header, received, pair);
         Some(true)
     }
 
@@ -518,7 +519,7 @@ impl Outbound {
                 word |= layout::MAPPED;
             }
         }
-        self.post(lane, word, header, received, None);
+        self.post(lane, entry, word, header, received, None);
         Ok(Some(Ticket(number)))
     }
 
@@ -586,12 +587,20 @@ impl Outbound {
         }
     }
 
-    /// Sends message number `sent`, of which all else is written.
-    #[inline]
-    fn post(&self, lane: usize, len: u32, header: Header, received: u32, pair: Option<(&Pair, Side)>) {
+    /// Sends message number `sent`, whose entry that is; all else of it is written.
+    #[inline(always)] // in the path of each short call
+    fn post(
+        &self,
+        lane: usize,
+        entry: &Entry,
+        len: u32,
+        header: Header,
+        received: u32,
+        pair: Option<(&Pair, Side)>,
+    ) {
         let state = &self.lanes[lane];
         let number = state.sent.get();
-        let (entry, body) = (self.segment.entry(lane, number, self.depth), layout::len_of(len));
+        let body = layout::len_of(len);
         // First, as it is what the receiver looks at.
         if let Some((pair, side)) = pair.filter(|_| pair::may_show(lane, len as usize)) {
             let tag = pair::tag(number, lane, &header, len as usize);
@@ -643,7 +652,7 @@ impl Outbound {
     }
 
     /// Whether the lane has a credit for a message with a body of `len` bytes.
-    #[inline]
+    #[inline(always)] // in the path of each short call
     fn has_room(&self, lane: usize, len: usize) -> Result<bool, Error> {
         let state = &self.lanes[lane];
         let has = || in_flight(state.sent.get(), state.released.get()) < self.depth.window(len);
