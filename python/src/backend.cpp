@@ -755,11 +755,18 @@ class Monitored {
   /// The part of all ranks but 0: says that this one is here, and hears who is missing.
   void arrive() {
     auto here = key(std::to_string(group_.rank));
-    store_.set(here, std::string("here"));
     std::string verdict;
     try {
+      store_.set(here, std::string("here"));
       // Rank 0 says within its own deadline who is missing; it may have begun later than this one.
       if (comes(key("verdict"))) verdict = store_.get_to_str(key("verdict"));
+    } catch (const c10::DistNetworkError& error) {
+      C10_THROW_ERROR(
+          DistBackendError,
+          c10::str(
+              "Rank ", group_.rank, " heard nothing from rank 0 in monitoredBarrier: the store is lost, and with it ",
+              "perhaps rank 0, which most often keeps it: ",
+              error.what_without_backtrace()));
     } catch (...) {
       forget(store_, here);
       throw;
@@ -771,6 +778,8 @@ class Monitored {
           c10::str(
               "Rank ", group_.rank, " heard nothing from rank 0 in monitoredBarrier in ", timeout_.count(), " ms"));
     }
+    // The last use of the store: rank 0, with which it may end, waits for that.
+    count_heard(1);
     if (verdict != all_came) {
       C10_THROW_ERROR(
           DistBackendError,
@@ -784,18 +793,33 @@ class Monitored {
   /// The part of rank 0: waits for the others, and tells them who is missing.
   void call(bool all) {
     std::vector<int> missing;
-    for (int rank = 1; rank < group_.size && (all || missing.empty()); ++rank)
-      if (!comes(key(std::to_string(rank)))) missing.push_back(rank);
+    int came = 0;
+    for (int rank = 1; rank < group_.size; ++rank) {
+      auto here = key(std::to_string(rank));
+      bool waits = all || missing.empty();
+      if (waits ? comes(here) : store_.check({here})) {
+        ++came;
+      } else if (waits) {
+        missing.push_back(rank);
+      }
+    }
     auto verdict = missing.empty() ? all_came : failed(missing);
     store_.set(key("verdict"), verdict);
+    wait_until_heard(came);
     if (!missing.empty()) C10_THROW_ERROR(DistBackendError, verdict);
     // All have come to this one, so that nobody reads of the one before.
-    if (number_ > 1) forget(store_, key("verdict", number_ - 1));
+    if (number_ > 1) {
+      forget(store_, key("verdict", number_ - 1));
+      forget(store_, key("heard", number_ - 1));
+    }
   }
 
  private:
   using Clock = std::chrono::steady_clock;
   inline static const std::string all_came = "all";
+  static constexpr auto longest_pause = Milliseconds(50);
+  /// How long rank 0 waits for others to hear what it says.
+  static constexpr auto heard_patience = std::chrono::seconds(2);
 
   std::string key(const std::string& what) const { return key(what, number_); }
   /// Groups that follow one another by one store count alike: each has keys of its own.
@@ -806,7 +830,7 @@ class Monitored {
   /// Whether the key comes in time; throws why the group has failed meanwhile, which the store's own wait would not
   /// see. A rank's death alone is no failure: the group is told of it by the next call that needs the rank.
   bool comes(const std::string& key) const {
-    for (auto pause = Milliseconds(1);; pause = std::min(2 * pause, Milliseconds(50))) {
+    for (auto pause = Milliseconds(1);; pause = std::min(2 * pause, longest_pause)) {
       auto failure = group_.stopped("monitored_barrier");
       Group::stay_if_over();
       bool late = Clock::now() >= end_;
@@ -816,6 +840,26 @@ class Monitored {
       if (late) return false;
       std::this_thread::sleep_for(pause);
     }
+  }
+
+  /// Adds to those that have heard the verdict, and says how many they are; -1 where the store cannot.
+  int64_t count_heard(int more) {
+    try {
+      return store_.add(key("heard"), more);
+    } catch (const std::exception&) {
+      return -1;
+    }
+  }
+
+  /// Waits a moment for those who came: this process may keep the store, and end next.
+  void wait_until_heard(int came) {
+    auto end = Clock::now() + heard_patience;
+    for (auto pause = Milliseconds(1); came > 0 && Clock::now() < end; pause = std::min(2 * pause, longest_pause)) {
+      auto heard = count_heard(0);
+      if (heard < 0 || heard >= came) break;
+      std::this_thread::sleep_for(pause);
+    }
+    Group::stay_if_over();
   }
 
   std::string failed(const std::vector<int>& missing) const {

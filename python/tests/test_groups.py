@@ -402,7 +402,43 @@ def monitored_again(rank, n, file):
             assert (folder / f"begun{attempt}").exists(), "passed before rank 0 came"
         dist.barrier()
         dist.destroy_process_group()
-    assert not [key for key in store.list_keys() if "monitored" in key and "verdict" not in key], store.list_keys()
+    left = [key for key in store.list_keys() if "monitored" in key and not key.endswith(("verdict", "heard"))]
+    assert not left, left
+
+
+def monitored_and_over(rank, n, file):
+    """Rank 0 keeps the store, and ends when its own part is over: the others have heard by then how it went."""
+    port = pathlib.Path(file + ".port")
+    if rank == 0:
+        server = dist.TCPStore("localhost", 0, n, is_master=True, wait_for_workers=False)
+        port.with_suffix(".new").write_text(str(server.port))
+        port.with_suffix(".new").rename(port)
+    while not port.exists():
+        time.sleep(0.01)
+    store = server if rank == 0 else dist.TCPStore("localhost", int(port.read_text()), n)
+    how = os.environ["CCL_TEST_HOW"]
+
+    def wait_for_others(how_many):
+        """They look for the verdict seldom by then."""
+        while len([key for key in store.list_keys() if "/monitored/" in key]) < how_many:
+            time.sleep(0.01)
+        time.sleep(0.2)
+
+    dist.init_process_group("ccl", store=store, rank=rank, world_size=n, timeout=SECOND * PATIENCE)
+    if rank == 0:
+        wait_for_others(n - 1 if how != "missing" else n - 2)
+        if how == "all":
+            dist.monitored_barrier()
+        elif how == "missing":
+            fails(lambda: dist.monitored_barrier(timeout=SECOND), f"Rank {n - 1} failed")
+        os._exit(0)
+    if how == "all":
+        dist.monitored_barrier()
+    elif how == "missing" and rank != n - 1:
+        fails(dist.monitored_barrier, f"Rank {n - 1} failed", error=dist.DistBackendError)
+    elif how == "lost":
+        fails(dist.monitored_barrier, "heard nothing from rank 0", "store", error=dist.DistBackendError)
+    os._exit(0)
 
 
 def aborted(rank, n):
@@ -688,6 +724,11 @@ class Groups(unittest.TestCase):
 
     def test_monitored_barriers_by_the_same_store(self):
         run(3, monitored_again, init=False)
+
+    def test_monitored_barriers_after_which_rank_0_ends(self):
+        for how in ("all", "missing", "lost"):
+            with self.subTest(how):
+                run(3, monitored_and_over, init=False, env=dict(CCL_TEST_HOW=how))
 
     def test_a_late_rank_is_told_why_rank_0_failed(self):
         run(3, late_and_again, init=False)
