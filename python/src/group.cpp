@@ -29,8 +29,9 @@ const char* const failure_key = "ccl/failure";
 constexpr size_t streams_kept = 128;
 /// How long a thread without anything to do keeps its group.
 constexpr auto idle_patience = std::chrono::seconds(2);
-/// How long a group that is shut down waits for receives, and all together at the end of the process.
-constexpr auto receive_patience = std::chrono::seconds(1);
+/// How long a group that is shut down waits for receives, and for the next of its sends to end, and all groups together
+/// wait for messages at the end of the process.
+constexpr auto message_patience = std::chrono::seconds(1);
 /// How long the end of the process waits for threads that are in callbacks, and how long threads that have waited stay while
 /// Python does not end.
 constexpr auto exit_patience = std::chrono::seconds(5);
@@ -298,9 +299,16 @@ void Group::work() {
 void Group::shut_down() {
   if (!is_ours()) return;
   std::unique_lock<std::mutex> lock(mutex_);
-  less_to_do_.wait(lock, [this] { return !turn_taken_ && waiting_.empty() && sends_ == 0; });
+  auto collectives_over = [this] { return !turn_taken_ && waiting_.empty(); };
+  less_to_do_.wait(lock, collectives_over);
+  // Sends go on as long as others take them in, one after the other.
+  bool taken_in = true;
+  while (taken_in && sends_ > 0) {
+    taken_in = less_to_do_.wait_for(lock, message_patience, [this, before = sends_] { return sends_ < before; });
+    less_to_do_.wait(lock, collectives_over);
+  }
   // The last messages, and what other ranks still do, come to their end meanwhile.
-  less_to_do_.wait_for(lock, receive_patience, [this] { return receives_ == 0; });
+  if (taken_in) less_to_do_.wait_for(lock, message_patience, [this] { return receives_ == 0; });
   leave(lock);
   less_to_do_.wait_for(lock, exit_patience, [this] { return callbacks_ == 0; });
   lock.unlock();
@@ -342,7 +350,7 @@ void Group::leave_all() {
     for (auto& group : known.all)
       if (auto there = group.lock()) live.push_back(std::move(there));
   }
-  auto end = std::chrono::steady_clock::now() + receive_patience;
+  auto end = std::chrono::steady_clock::now() + message_patience;
   for (auto& group : live) group->leave(end);
   stay_until = std::chrono::steady_clock::now() + exit_patience;
 }

@@ -54,8 +54,8 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Has a thread do what there is to do. Does it itself if there can be none.
   void hand_over();
 
-  /// Waits until nothing is under way, and leaves. A receive may be one that nobody answers: it has a moment, then the
-  /// group is aborted.
+  /// Waits until nothing is under way, and leaves. A message may be one that nobody answers: receives have a moment, and
+  /// sends one after each that ends, then the group is aborted.
   void shut_down();
   /// Ends what is under way, on all ranks, with an error.
   void abort();

@@ -558,6 +558,15 @@ def unanswered(rank, n):
     dist.barrier()
 
 
+def unanswered_sends(rank, n):
+    """Nor do sends that nobody answers, on both sides at once."""
+    group = dist.new_group(timeout=SECOND * PATIENCE * 10)
+    work = dist.isend(torch.ones(1_000_000), (rank + 1) % n, group=group)
+    dist.destroy_process_group(group)
+    fails(work.wait, error=dist.DistBackendError)
+    dist.barrier()
+
+
 def options_of_the_groups(rank, n, file):
     """The timeout in ccl's own options is the group's; those of another backend are for that one."""
     options = torch._C._distributed_c10d.Backend.Options
@@ -767,6 +776,7 @@ for _body in (callbacks_of_others, dropped_by_the_group):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
 for _body in (mismatch, wrong_length, monitored, monitored_and_aborted, monitored_and_late, aborted, unanswered):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
+Groups.test_unanswered_sends = _make(unanswered_sends, (2, 3))
 for _body in (groups_come_and_go, threads_by_a_hash_store, children, batches_keep_their_threads):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2,)))
 Groups.test_no_room_for_a_thread = _make(no_room_for_a_thread, (2,))
