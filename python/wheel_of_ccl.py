@@ -23,6 +23,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 NAME = "ccl_torch"
 VERBS = "libccl_net_verbs.so"
+#: Where PyTorch looks for backends that it does not know.
+ENTRY_POINTS = f"[torch.distributed.backends]\nccl = {NAME}:_registered\n"
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
@@ -40,6 +42,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     for text in ROOT.glob("LICENSE-*"):
         files[f"{info}/licenses/{text.name}"] = text.read_bytes()
     files[f"{info}/METADATA"] = metadata().encode()
+    files[f"{info}/entry_points.txt"] = ENTRY_POINTS.encode()
     files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: {NAME}\nRoot-Is-Purelib: false\nTag: {tag()}\n".encode()
     name = f"{NAME}-{version}-{tag()}.whl"
     write_wheel(pathlib.Path(wheel_directory) / name, files, f"{info}/RECORD")
@@ -59,6 +62,7 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
     folder = pathlib.Path(metadata_directory) / info
     folder.mkdir()
     (folder / "METADATA").write_text(metadata())
+    (folder / "entry_points.txt").write_text(ENTRY_POINTS)
     return info
 
 

@@ -5,6 +5,8 @@
 
     dist.init_process_group("ccl")
 
+Newer versions of PyTorch, 2.15 for one, find an installed ccl_torch without the import.
+
 A receive that nobody answers within the group's timeout fails the whole group: one that may stay open for long wants a
 group of its own, `dist.new_group(timeout=...)`.
 
@@ -83,6 +85,10 @@ def _create(options, backend_options=None):
         options.group_id,
         list(options.global_ranks_in_group),
     )
+
+
+def _registered():
+    """What PyTorch calls when it has imported this package for a group of ccl's: the import has registered the backend."""
 
 
 #: The process of multiprocessing's that leaves at its end.

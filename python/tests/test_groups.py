@@ -806,6 +806,16 @@ class Programs(unittest.TestCase):
                 self.assertEqual((process.returncode, out), (0, ""), err)
                 self.assertNotIn("terminate", err)
 
+    def test_pytorch_finds_the_backend_without_an_import(self):
+        if not hasattr(dist.Backend, "_ensure_backend_registered"):
+            self.skipTest("this PyTorch looks for no backends")
+        code = "import sys, torch.distributed as dist\n"
+        code += "dist.init_process_group('ccl', init_method=f'file://{sys.argv[1]}/store', rank=0, world_size=1)\n"
+        code += "dist.barrier(); print(dist.get_backend(), 'ccl_torch' in sys.modules)"
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (0, "ccl True\n"), done.stderr)
+
     def test_an_end_without_destroy_is_clean(self):
         self.program("tensor = torch.ones(4); dist.all_reduce(tensor); dist.all_reduce(tensor, async_op=True).wait()\n")
 

@@ -7,6 +7,7 @@ import sys
 import sysconfig
 import tempfile
 import unittest
+from importlib import metadata
 from unittest import mock
 
 SOURCES = pathlib.Path(__file__).resolve().parents[1]
@@ -54,3 +55,12 @@ class Wheel(unittest.TestCase):
         for free, abi in ((0, python), (None, python), (1, python + "t")):
             with mock.patch.object(sysconfig, "get_config_var", return_value=free):
                 self.assertTrue(wheel_of_ccl.tag().startswith(f"{python}-{abi}-"), wheel_of_ccl.tag())
+
+    def test_pytorch_finds_the_backend_by_its_entry_point(self):
+        with tempfile.TemporaryDirectory() as folder:
+            info = wheel_of_ccl.prepare_metadata_for_build_wheel(folder)
+            told = metadata.Distribution.at(pathlib.Path(folder) / info).entry_points
+        for points in (told, metadata.distribution("ccl_torch").entry_points):
+            (point,) = (point for point in points if point.group == "torch.distributed.backends")
+            self.assertEqual(point.name, "ccl")
+            self.assertTrue(callable(point.load()))
