@@ -144,6 +144,18 @@ c10::intrusive_ptr<c10d::Backend> CclBackend::split(
       std::move(global));
 }
 
+c10::intrusive_ptr<c10d::Backend> CclBackend::merge(
+    const c10::intrusive_ptr<c10d::Store>& store,
+    const c10::intrusive_ptr<Options>& opts,
+    const int& rank,
+    const int& size) {
+  group_->check_process();
+  // Which ranks of all they are nobody knows: the groups may come from worlds of their own.
+  return c10::make_intrusive<CclBackend>(
+      store->clone(), rank, size, opts ? opts->timeout : options_->timeout,
+      opts ? opts->group_name : options_->group_name, std::vector<int64_t>());
+}
+
 /// Begins a collective; one that is not asynchronous is over when this returns.
 WorkPtr CclBackend::begin(What what, Tensors inputs, Tensors outputs, std::function<void()> body) {
   Milliseconds timeout = what.timeout.count() < 0 ? Milliseconds(group_->timeout_ms) : what.timeout;

@@ -41,6 +41,11 @@ class CclBackend : public c10d::Backend {
       const c10::intrusive_ptr<c10d::Store>& store,
       const std::vector<int>& ranks,
       const c10::intrusive_ptr<Options>& opts) override;
+  c10::intrusive_ptr<Backend> merge(
+      const c10::intrusive_ptr<c10d::Store>& store,
+      const c10::intrusive_ptr<Options>& opts,
+      const int& rank,
+      const int& size) override;
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;

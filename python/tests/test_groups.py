@@ -521,6 +521,20 @@ def subgroups(rank, n):
     assert tensor[0] == dist.get_world_size(half)
 
 
+def merged(rank, n, file):
+    """Groups that know nothing of each other become one, as by Gloo."""
+    store = dist.FileStore(file + ".merged", n)
+    own = dist.PrefixStore(str(rank), dist.FileStore(file, n))
+    dist.init_process_group("ccl", store=own, rank=0, world_size=1, timeout=SECOND * PATIENCE)
+    group = dist.group.WORLD.merge_remote_group(store, n, SECOND * PATIENCE, group_name="merged")
+    assert group.size() == n
+    tensor = torch.full((3,), float(group.rank() + 1))
+    group.allreduce([tensor]).wait()
+    assert tensor[0] == n * (n + 1) / 2
+    group.shutdown()
+    dist.destroy_process_group()
+
+
 def again_by_the_same_store(rank, n, file):
     """What restarts do."""
     store = dist.FileStore(file, n)
@@ -757,6 +771,9 @@ class Groups(unittest.TestCase):
 
     def test_options_of_the_groups(self):
         run(2, options_of_the_groups, init=False)
+
+    def test_merged_groups(self):
+        run(3, merged, init=False)
 
     def test_restarts_by_the_same_store(self):
         run(3, again_by_the_same_store, init=False)
