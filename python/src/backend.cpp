@@ -95,6 +95,16 @@ std::vector<size_t> split_counts(const Tensor& tensor, std::vector<int64_t>& spl
   return counts;
 }
 
+/// A store to wait by, which holds up nobody else who uses that one. A program's own in Python may have no clone.
+c10::intrusive_ptr<c10d::Store> own(const c10::intrusive_ptr<c10d::Store>& store) {
+  try {
+    return store->clone();
+  } catch (const std::runtime_error&) {
+    // What pybind11 throws for a method that is not there.
+    return store;
+  }
+}
+
 }  // namespace
 
 CclBackend::CclBackend(
@@ -136,7 +146,7 @@ c10::intrusive_ptr<c10d::Backend> CclBackend::split(
     global.push_back(known.empty() ? rank : static_cast<int64_t>(known.at(rank)));
   }
   return c10::make_intrusive<CclBackend>(
-      store->clone(),
+      own(store),
       static_cast<int>(mine - ranks.begin()),
       static_cast<int>(ranks.size()),
       opts ? opts->timeout : options_->timeout,
@@ -152,7 +162,7 @@ c10::intrusive_ptr<c10d::Backend> CclBackend::merge(
   group_->check_process();
   // Which ranks of all they are nobody knows: the groups may come from worlds of their own.
   return c10::make_intrusive<CclBackend>(
-      store->clone(), rank, size, opts ? opts->timeout : options_->timeout,
+      own(store), rank, size, opts ? opts->timeout : options_->timeout,
       opts ? opts->group_name : options_->group_name, std::vector<int64_t>());
 }
 
@@ -896,7 +906,7 @@ void CclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_al
   auto timeout = named ? opts.timeout : options_->timeout;
   // The caller's timeout is rank 0's, as in Gloo: a rank that gave up before rank 0 would blame it, and be missed itself.
   if (rank_ != 0) timeout = std::max(timeout, options_->timeout);
-  auto store = store_->clone();
+  auto store = own(store_);
   Monitored barrier(*group_, *store, ++monitored_, timeout);
   rank_ == 0 ? barrier.call(wait_all_ranks) : barrier.arrive();
 }

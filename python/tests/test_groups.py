@@ -535,6 +535,45 @@ def merged(rank, n, file):
     dist.destroy_process_group()
 
 
+class Store(dist.Store):
+    """A program's own, which cannot be cloned."""
+
+    def __init__(self, file, n):
+        super().__init__()
+        self.inner = dist.FileStore(file, n)
+
+    def set(self, key, value):
+        self.inner.set(key, value)
+
+    def get(self, key):
+        return self.inner.get(key)
+
+    def add(self, key, more):
+        return self.inner.add(key, more)
+
+    def check(self, keys):
+        return self.inner.check(keys)
+
+    def wait(self, keys, timeout=SECOND * PATIENCE):
+        self.inner.wait(keys, timeout)
+
+
+def store_in_python(rank, n, file):
+    store = Store(file, n)  # PyTorch does not keep the Python side of it
+    dist.init_process_group("ccl", store=store, rank=rank, world_size=n, timeout=SECOND * PATIENCE)
+    for _ in range(2):
+        dist.monitored_barrier()
+    if rank == 0:
+        fails(lambda: dist.monitored_barrier(timeout=SECOND), "Rank 1 failed")
+    elif rank != 1:
+        fails(dist.monitored_barrier, "Rank 1 failed")
+    half = dist.split_group(split_ranks=[[0], list(range(1, n))])
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor, group=half)
+    assert tensor[0] == dist.get_world_size(half)
+    dist.destroy_process_group()
+
+
 def again_by_the_same_store(rank, n, file):
     """What restarts do."""
     store = dist.FileStore(file, n)
@@ -774,6 +813,9 @@ class Groups(unittest.TestCase):
 
     def test_merged_groups(self):
         run(3, merged, init=False)
+
+    def test_a_store_in_python(self):
+        run(3, store_in_python, init=False)
 
     def test_restarts_by_the_same_store(self):
         run(3, again_by_the_same_store, init=False)
