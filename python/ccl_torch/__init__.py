@@ -51,6 +51,17 @@ def _open():
         )
 
 
+def _check_name():
+    """Another package's backend of the name, as Intel's bindings of oneCCL have one, is not taken over in silence."""
+    other = getattr(dist.Backend, "_plugins", {}).get("CCL")
+    module = getattr(getattr(other, "creator_fn", other), "__module__", None)
+    if other is not None and module != __name__:
+        raise ImportError(
+            f"the name ccl is that of a backend of {module or 'another package'}, which is imported already: "
+            "a process can have one of them alone"
+        )
+
+
 def _timeout(options, backend_options):
     """The one in `pg_options` if they are ccl's; those of another backend of the group are for that one."""
     if getattr(backend_options, "backend", None) == "ccl" and backend_options._timeout != default_pg_timeout:
@@ -95,6 +106,7 @@ def _registered():
 _leaves = None
 # This process, if multiprocessing spawned it: it ends with atexit, as others do. What is forked from it does not.
 _spawned = os.getpid() if "--multiprocessing-fork" in getattr(sys, "orig_argv", ()) else None
+_check_name()
 _open()
 dist.Backend.register_backend("ccl", _create, extended_api=True, devices=["cpu"])
 # Threads of the backend's may call Python, which must not be after its end.

@@ -956,6 +956,10 @@ class Programs(unittest.TestCase):
     def test_another_pytorch_is_refused(self):
         self.assertIn("pip install --force-reinstall", self.imported("torch.__version__ = '1.0.0'"))
 
+    def test_another_backend_of_the_name_is_named(self):
+        other = "import torch.distributed as dist; dist.Backend.register_backend('ccl', print, devices=['cpu'])"
+        self.assertIn("ImportError: the name ccl is that of a backend of builtins", self.imported(other))
+
     def test_a_library_that_is_not_there_is_refused(self):
         self.assertIn("ImportError: ccl_torch finds no", self.imported(CCL_LIBRARY="/nowhere/libccl.so"))
         other = importlib.util.find_spec("torch._C").origin
