@@ -686,8 +686,11 @@ struct Posted {
     } else if (receives) {
       failure = take();
     }
+    if (failure) group->report_failure();
     group->message_over(receives);
-    if (operation->complete(failure)) operation->tell();
+    bool has_future = operation->complete(failure);
+    operation->report();
+    if (has_future) operation->tell();
   }
 
   std::exception_ptr take() {
@@ -746,6 +749,7 @@ WorkPtr CclBackend::post(const char* title, OpType type, Tensors& tensors, int p
   if (result != cclSuccess) {
     // After a failure of the system's the operation may be under way: its memory is left to it.
     auto failure = group_->failure(name, result);
+    group_->report_failure();
     group_->message_over(receives);
     group_->give_stream(posted->stream, true);
     if (result != cclSystemError) delete posted;

@@ -8,6 +8,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/version.h>
 
 #include "group.hpp"
 #include "operation.hpp"
@@ -46,6 +47,16 @@ class CclBackend : public c10d::Backend {
       const c10::intrusive_ptr<Options>& opts,
       const int& rank,
       const int& size) override;
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(int64_t id, c10d::CompletionHook hook) override {
+    group_->successes.add(id, [hook = std::move(hook)](uint64_t key) { hook({key, std::nullopt}); });
+  }
+  void unregisterCompletionHook(int64_t id) override { group_->successes.remove(id); }
+  bool supportsAbortHooks() const override { return true; }
+  void registerAbortHook(int64_t id, c10d::AbortHook hook) override { group_->failures.add(id, std::move(hook)); }
+  void unregisterAbortHook(int64_t id) override { group_->failures.remove(id); }
+#endif
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;

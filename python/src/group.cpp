@@ -256,6 +256,9 @@ void Group::take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_p
   turn_taken_ = false;
   if (operation->complete()) futures_.push_back(operation);
   less_to_do_.notify_all();
+  lock.unlock();
+  operation->report();
+  lock.lock();
 }
 
 /// Has a thread look for what there is to do; false if the system has no room for one. The lock is held.
@@ -431,6 +434,12 @@ std::exception_ptr Group::stopped(const char* operation) const {
   cclResult_t result = ccl().CommGetAsyncError(comm, &state);
   if (result == cclSuccess) result = state;
   return result == cclSuccess ? nullptr : failure(operation, result);
+}
+
+void Group::report_failure() const {
+  if (failures.empty() || gone_ || !stopped("hooks")) return;
+  stay_if_over();
+  failures.call();
 }
 
 std::exception_ptr Group::failure(const char* operation, cclResult_t result) const {

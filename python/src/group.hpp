@@ -13,6 +13,7 @@
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "hooks.hpp"
 #include "library.hpp"
 
 namespace ccl_torch {
@@ -92,6 +93,9 @@ class Group : public std::enable_shared_from_this<Group> {
   /// The exception that `check` throws.
   std::exception_ptr failure(const char* operation, cclResult_t result) const;
 
+  /// Calls the hooks for failures if the group has failed. If this process ended it they are not called.
+  void report_failure() const;
+
   /// What names this meeting of its ranks to all of them, and no other one.
   const std::string& meeting() const { return meeting_; }
 
@@ -99,6 +103,10 @@ class Group : public std::enable_shared_from_this<Group> {
   const int size;
   cclComm_t comm = nullptr;
   std::atomic<int64_t> timeout_ms;
+  /// For each operation that is over and has gone well, by its key.
+  Hooks<uint64_t> successes;
+  /// For the group's failure, before who waits is told. Each operation that fails by it has them called.
+  Hooks<> failures;
 
  private:
   Group(int rank, int size, Milliseconds timeout, std::string name, std::vector<int64_t> global_ranks);

@@ -8,6 +8,7 @@ namespace ccl_torch {
 
 namespace {
 constexpr size_t prefix = sizeof("ccl:") - 1;
+std::atomic<uint64_t> next_key{1};
 }
 
 Operation::Operation(
@@ -25,6 +26,7 @@ Operation::Operation(
       inputs_(std::move(inputs)),
       outputs_(std::move(outputs)),
       number_(number),
+      key_(next_key++),
       timeout_(timeout),
       body_(std::move(body)) {}
 
@@ -87,6 +89,7 @@ void Operation::carry_out() {
     body_();
   } catch (...) {
     failure_ = std::current_exception();
+    group_->report_failure();
   }
 }
 
@@ -100,6 +103,10 @@ bool Operation::complete(std::exception_ptr failure) {
   }
   finish(std::move(failure));
   return has_future;
+}
+
+void Operation::report() const {
+  if (!failure_) group_->successes.call(key_);
 }
 
 void Operation::tell() {

@@ -34,12 +34,16 @@ class Operation : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return number_; }
   Milliseconds getTimeout() const override { return timeout_; }
+  /// Overrides one that older versions of PyTorch have not.
+  uint64_t getCompletionKey() const { return key_; }
 
   /// Runs the body and keeps what it threw. Only who has the turn calls it.
   void carry_out();
   /// It is over: wakes who waits. Whether there is a future to `tell`, as somebody has asked for one.
   bool complete(std::exception_ptr failure);
   bool complete() { return complete(failure_); }
+  /// Tells the group's hooks that it is over, if it has gone well.
+  void report() const;
   /// Completes the future, which runs its callbacks on this thread.
   void tell();
 
@@ -54,6 +58,8 @@ class Operation : public c10d::Work {
   std::vector<at::Tensor> inputs_;
   std::vector<at::Tensor> outputs_;
   const uint64_t number_;
+  /// No other operation of the process has it, nor has had.
+  const uint64_t key_;
   const Milliseconds timeout_;
   Body body_;
   std::exception_ptr failure_;

@@ -1,7 +1,9 @@
 """Runs all tests beside it, or those whose names contain one of the arguments, and ends with the counts."""
 
+import os
 import pathlib
 import sys
+import tempfile
 import unittest
 
 
@@ -17,7 +19,10 @@ def main(words):
     here = str(pathlib.Path(__file__).resolve().parent)
     found = flat(unittest.defaultTestLoader.discover(here, top_level_dir=here))
     chosen = [test for test in found if not words or any(word in test.id() for word in words)]
-    result = unittest.TextTestRunner(verbosity=2).run(unittest.TestSuite(chosen))
+    with tempfile.TemporaryDirectory() as folder:
+        # Where PyTorch's flight recorder leaves what it knows of groups that fail.
+        os.environ["TORCH_FR_DUMP_TEMP_FILE"] = f"{folder}/flight"
+        result = unittest.TextTestRunner(verbosity=2).run(unittest.TestSuite(chosen))
     bad = {getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors}
     skipped = {test.id() for test, _ in result.skipped}
     for test in sorted(bad):

@@ -3,6 +3,7 @@
 import datetime
 import gc
 import importlib.util
+import json
 import multiprocessing
 import os
 import pathlib
@@ -456,6 +457,59 @@ def aborted(rank, n):
     dist.barrier()
 
 
+def recorded(rank, n):
+    """PyTorch's flight recorder tells what has gone well from what hangs."""
+    go = pathlib.Path(os.environ["CCL_TEST_FOLDER"]) / "recorded"
+    torch._C._distributed_c10d._reset_fr_trace("ccl")
+
+    def come_to(*wanted):
+        """What it says of each. Who waits may be ahead of it."""
+        end, told = time.monotonic() + PATIENCE / 2, None
+        while told != wanted:
+            assert time.monotonic() < end, f"{told} instead of {wanted}"
+            trace = json.loads(torch._C._distributed_c10d._dump_fr_trace_json(backend="ccl"))
+            told = tuple(entry["state"] if entry["retired"] else "under way" for entry in trace["entries"])
+
+    dist.all_reduce(torch.ones(3))
+    dist.all_reduce(torch.ones(3), async_op=True).wait()
+    dist.recv(torch.ones(3), 1) if rank == 0 else dist.send(torch.ones(3), 0)
+    over = ["completed"] * 3
+    come_to(*over)
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(3), async_op=True)
+        come_to(*over, "under way")
+        go.touch()
+        work.wait()
+    else:
+        while not go.exists():
+            time.sleep(0.01)
+        dist.all_reduce(torch.ones(3))
+    come_to(*over, "completed")
+
+
+def abort_hooks(rank, n):
+    """They are called when the group has failed, before who waits hears of it; not for what leaves it as it was."""
+    calls = []
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    for i in range(2):
+        backend.register_abort_hook(i, lambda i=i: calls.append(i))
+    backend.unregister_abort_hook(0)
+    if rank == 1:
+        dist.send(torch.ones(2), 0)
+    elif rank == 0:
+        fails(lambda: dist.recv(torch.ones(3), 1), "sent 8 bytes", error=ValueError)
+    dist.barrier()
+    assert not calls
+    if rank == n - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    fails(lambda: dist.all_reduce(torch.ones(3)), error=dist.DistBackendError)
+    assert calls and set(calls) == {1}, calls
+    calls.clear()
+    fails(lambda: dist.recv(torch.ones(3), n - 1), error=dist.DistBackendError)
+    assert calls and set(calls) == {1}, calls
+    os._exit(0)
+
+
 def missing_rank(rank, n, store):
     """All come but the last."""
     if rank == n - 1:
@@ -779,6 +833,16 @@ class Groups(unittest.TestCase):
     def test_a_killed_peer_is_named(self):
         for ranks in (2, 3):
             run(ranks, killed_peer, expect=[ranks - 1])
+
+    def test_abort_hooks(self):
+        if not hasattr(dist.ProcessGroup, "register_abort_hook"):
+            self.skipTest("this PyTorch has no such hooks")
+        run(3, abort_hooks, expect=[2])
+
+    def test_recorded(self):
+        if not hasattr(dist.ProcessGroup, "register_abort_hook"):
+            self.skipTest("this PyTorch has no such hooks")
+        run(2, recorded)
 
     def test_a_missing_rank_is_named(self):
         run(3, missing_rank, init=False)
