@@ -9,6 +9,7 @@ use common::{
     said, with_ranks,
 };
 use std::{
+    path::Path,
     sync::Barrier,
     thread,
     time::{Duration, Instant},
@@ -41,6 +42,16 @@ fn roles() {
     let words: Vec<&str> = role.split('/').collect();
     let excluded: Vec<usize> = words[1].split(',').filter_map(|rank| rank.parse().ok()).collect();
     let mut comm = Communicator::init(ranks, &id, rank, &config()).unwrap();
+    if words[0] == "sends" {
+        say("begun");
+        let (process, bytes) = (Path::new("/proc").join(words[1]), words[2].parse().unwrap());
+        while rank != 0 || process.exists() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let message = vec![7u8; bytes];
+        say((0..).find_map(|_| comm.send(&message, 1).err()).unwrap());
+        return;
+    }
     let wanted: u64 = (0..ranks as u64).sum();
     assert_eq!(sum(&comm, rank as u64), wanted);
     say("begun");
@@ -293,6 +304,25 @@ fn an_abort_ends_a_shrink() {
         };
         let wanted = format!("rank {aborts} aborted the parent communicator");
         assert!(what.contains(&wanted), "{what}");
+    }
+}
+
+/// Short ones, which the caller sends by itself, and long ones, where nothing was sent before.
+#[test]
+fn a_send_to_a_rank_that_is_lost_says_what_it_was() {
+    for (transport, bytes) in [("shm", 1), ("shm", 1 << 20), ("tcp", 1), ("tcp", 1 << 20)] {
+        let settings = [("CCL_TRANSPORT", transport)];
+        let id = UniqueId::new().unwrap();
+        let mut gone = Rank::start(&id, 2, 1, &settings, "sends//1");
+        let process = gone.child.id();
+        let mut sends = Rank::start(&id, 2, 0, &settings, &format!("sends/{process}/{bytes}"));
+        assert_eq!([sends.said(), gone.said()], ["begun"; 2]);
+        drop(gone);
+        let said = sends.said();
+        let wanted = format!("rank 1 was lost (its process {process} ended)");
+        assert!(said.contains(&wanted), "{said}");
+        let call = format!("in send({bytes} x uint8 to rank 1, tag 0)");
+        assert!(said.contains(&call), "{transport}, {bytes} bytes: {said}");
     }
 }
 

@@ -98,7 +98,8 @@ impl Jobs {
             }
         }
         if !self.transfers.is_idle() {
-            let went = self.transfers.poll(wires).map_err(met(None))?;
+            let went = self.transfers.poll(wires);
+            let went = went.map_err(|fault| self.met_by_message(fault))?;
             (moved, ended) = (moved | went, ended | went);
         }
         Ok((moved, ended))
@@ -123,7 +124,17 @@ impl Jobs {
 
     /// Takes in messages that nothing here waits for; whether there were any.
     pub(super) fn hear_all<W: Wires>(&mut self, wires: &W) -> Result<bool, Box<Met>> {
-        self.transfers.hear_all(wires).map_err(met(None))
+        let heard = self.transfers.hear_all(wires);
+        heard.map_err(|fault| self.met_by_message(fault))
+    }
+
+    /// A fault, in the oldest message with the rank that a link is to, if there is one.
+    fn met_by_message(&self, fault: Fault) -> Box<Met> {
+        let transfer = match fault {
+            Fault::Wire { peer, .. } => self.transfers.oldest_with(peer),
+            _ => None,
+        };
+        met(transfer.map(Operation::from))(fault)
     }
 
     /// Begins the messages that may begin; whether there were any.
