@@ -971,7 +971,7 @@ cclResult_t cclRedOpDestroy(cclRedOp_t op,
  * Messages to one rank arrive in the order in which they begin: in that of the calls, but in a stream not before what is in it ahead
  * of them, so that those of different streams may pass each other. It may return before the message was received: up to 8 KiB travel
  * ahead, 32 messages or more, once the receiver is in a call of this communicator. To itself a rank sends in a group, and there receives, too, or in
- * another stream than that in which it receives.
+ * another stream than that in which it receives; outside groups neither may be NULL, which is an invalid usage.
  *
  * @param count Elements, not bytes. May be 0; then `sendbuff` may be NULL.
  * @param stream NULL: the call returns when `sendbuff` may be changed. A CUDA stream waits for no receiver.

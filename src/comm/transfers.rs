@@ -211,7 +211,7 @@ impl Communicator {
 
     fn to_itself(&self, this: &str, other: &str) -> Error {
         Error::usage(format!(
-            "rank {} would wait for itself for ever: put this {this} and its {other} into one group",
+            "rank {} is both sides of this {this}, and the call would wait for its {other}: put the two into one group, or into two streams",
             self.rank()
         ))
     }

@@ -90,7 +90,7 @@ static void refusals(void) {
     REFUSED(cclInvalidArgument, "rank 4", cclRecv(&x, 1, cclInt32, ranks, comm, NULL));
     REFUSED(cclInvalidArgument, "tag -7", cclSendTag(&x, 1, cclInt32, 0, -7, comm, NULL));
     REFUSED(cclInvalidArgument, "sendbuff is NULL", cclSend(NULL, 1, cclInt32, 0, comm, NULL));
-    REFUSED(cclInvalidUsage, "itself", cclSend(&x, 1, cclInt32, me, comm, NULL));
+    REFUSED(cclInvalidUsage, "both sides of this send", cclSend(&x, 1, cclInt32, me, comm, NULL));
     REFUSED(cclInvalidUsage, "cclGroupStart", cclGroupEnd());
     REFUSED(cclInvalidArgument, "stream", cclBarrier(comm, &x));
     /* One call that is refused makes the group refuse all. */
