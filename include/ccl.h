@@ -424,7 +424,8 @@ cclResult_t cclCommInitEnv(cclComm_t *comm,
  * Ends the work on a communicator in order. The handle stays, for questions and for cclCommDestroy.
  *
  * All ranks call it once they have no more operations on the communicator; calls that run on it end first. Ranks whose last
- * calls differ are told so; for that it waits a second at most for a rank that has made fewer calls.
+ * calls differ are told so; for that it waits a second at most for a rank that has made fewer calls, and two for one whose process
+ * does not answer.
  */
 cclResult_t cclCommFinalize(cclComm_t comm);
 

@@ -169,7 +169,8 @@ unsafe fn init_env(comm: *mut cclComm_t, config: *const cclConfig_t) -> Result<b
 /// Ends the work on a communicator in order. The handle stays, for questions and for cclCommDestroy.
 ///
 /// All ranks call it once they have no more operations on the communicator; calls that run on it end first. Ranks whose last
-/// calls differ are told so; for that it waits a second at most for a rank that has made fewer calls.
+/// calls differ are told so; for that it waits a second at most for a rank that has made fewer calls, and two for one whose process
+/// does not answer.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclCommFinalize(comm: cclComm_t) -> cclResult_t {
     on(comm, Communicator::finalize)
