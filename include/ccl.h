@@ -243,7 +243,8 @@ typedef struct cclConfig_t {
     int blocking;
     /**
      * Milliseconds that the making of the communicator, and each operation, may wait for other ranks; at least 1.
-     * The environment variable CCL_TIMEOUT (seconds) is the default.
+     * The environment variable CCL_TIMEOUT (seconds) is the default. Where ranks wait in a circle, or the process of one is stopped, an
+     * operation's error comes a second or two after that, as it is first found out whom to name.
      */
     int timeout;
     /**
@@ -496,7 +497,7 @@ cclResult_t cclCommCuDevice(cclComm_t comm,
 
 /**
  * Changes how long operations may wait for other ranks, from now on, those under way included: at least 1 millisecond. The same
- * on all ranks.
+ * on all ranks. Errors may come later, as with that of cclConfig_t.
  */
 cclResult_t cclCommSetTimeout(cclComm_t comm,
                               int milliseconds);

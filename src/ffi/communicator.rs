@@ -274,7 +274,7 @@ pub unsafe extern "C" fn cclCommCuDevice(comm: cclComm_t, device: *mut c_int) ->
 }
 
 /// Changes how long operations may wait for other ranks, from now on, those under way included: at least 1 millisecond. The same
-/// on all ranks.
+/// on all ranks. Errors may come later, as with that of cclConfig_t.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclCommSetTimeout(comm: cclComm_t, milliseconds: c_int) -> cclResult_t {
     on(comm, |comm| {

@@ -107,7 +107,8 @@ pub struct cclConfig_t {
     /// then no thread may change environment variables, and who aborts it is awaited by the others until their deadlines.
     pub blocking: c_int,
     /// Milliseconds that the making of the communicator, and each operation, may wait for other ranks; at least 1.
-    /// The environment variable CCL_TIMEOUT (seconds) is the default.
+    /// The environment variable CCL_TIMEOUT (seconds) is the default. Where ranks wait in a circle, or the process of one is stopped, an
+    /// operation's error comes a second or two after that, as it is first found out whom to name.
     pub timeout: c_int,
     /// A name for people, or NULL: logs, `ccl-perf status`, the trace and what is kept when a communicator fails tell it beside the
     /// communicator's own, its first 64 characters.
