@@ -434,7 +434,8 @@ cclResult_t cclCommFinalize(cclComm_t comm);
  * Leaves the communicator and gives the handle back, also after an error. NULL is fine.
  *
  * Does what cclCommFinalize does if that was not called, but compares no calls. Calls that other threads have running on the
- * communicator go on; it is left when the last of them has ended.
+ * communicator go on; it is left when the last of them has ended. Waits a second at most until the others have heard that it is left; for
+ * further communicators a tenth of that, as long as they do not hear in time, as where a process is stopped.
  */
 cclResult_t cclCommDestroy(cclComm_t comm);
 
@@ -452,8 +453,8 @@ cclResult_t cclCommRevoke(cclComm_t comm,
  * Stops the communicator on all ranks and gives the handle back.
  *
  * Calls that run on it, here and on the other ranks, end soon with an error that names this rank; so does what is made of it here. Never
- * waits for them. Where a process is stopped by which the others would hear of it, calls of few ranks end within some 10 s, of
- * thousands within minutes.
+ * waits for them, but as cclCommDestroy does until the others have heard: some 1.3 s at most, for further communicators 0.4 s. Where a
+ * process is stopped by which the others would hear of it, calls of few ranks end within some 10 s, of thousands within minutes.
  */
 cclResult_t cclCommAbort(cclComm_t comm);
 

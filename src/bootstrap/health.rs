@@ -472,8 +472,8 @@ impl Shared {
     }
 
     /// Waits until all have heard that this rank left, `limit` at most.
-    pub(super) fn wait_settled(&self, limit: Duration) {
-        self.wait(limit, |inner| inner.settled.then_some(()));
+    pub(super) fn wait_settled(&self, limit: Duration) -> bool {
+        self.wait(limit, |inner| inner.settled.then_some(())).is_some()
     }
 
     fn tell(&self, news: u32, change: impl FnOnce(&mut Inner)) {

@@ -219,7 +219,8 @@ impl Membership {
     }
 
     /// Leaves in order: tells all others, with what it has called, if that is worth comparing, so that the end of this process is no
-    /// failure to them, and waits until they have heard, [`LEAVE_WAIT`] at most. From then on `wake` is not called any more, and peers
+    /// failure to them, and waits until they have heard, [`LEAVE_WAIT`] at most, and less after others have not heard so long, as where a
+    /// process is stopped. From then on `wake` is not called any more, and peers
     /// get no welcome.
     /// Later calls do nothing, nor does the call of a forked child.
     pub(crate) fn leave(&self, made: Option<Made>) {
@@ -229,7 +230,11 @@ impl Membership {
         }
         shared.hush();
         if shared.control.post(Command::Leave(shared.key, made)).is_ok() {
-            shared.wait_settled(LEAVE_WAIT);
+            let limit = match UNHEARD.load(Relaxed) {
+                true => LEAVE_WAIT_NEXT,
+                false => LEAVE_WAIT,
+            };
+            UNHEARD.store(!shared.wait_settled(limit), Relaxed);
         }
     }
 
@@ -610,8 +615,11 @@ pub(super) fn ask(target: &Target, deadline: Instant, stop: &dyn Fn() -> bool) -
     Ok(patience.receive(&mut channel)?.message()?)
 }
 
-/// How long [`Membership::leave`] waits for the slowest to hear.
+/// Whether this process has last waited in vain for others to hear that it left a communicator: that may be so with many.
+static UNHEARD: AtomicBool = AtomicBool::new(false);
+/// How long [`Membership::leave`] waits for the slowest to hear, and how long when it has last waited in vain.
 const LEAVE_WAIT: Duration = Duration::from_secs(1);
+const LEAVE_WAIT_NEXT: Duration = Duration::from_millis(if cfg!(test) { 1000 } else { 100 });
 /// How long a process may take to say whom its rank waits for, and all those asked together.
 pub(super) const ASK: Duration = Duration::from_millis(500);
 const ASK_ALL: Duration = Duration::from_secs(2);
