@@ -52,7 +52,7 @@ impl Appointment {
     /// [`Error::InitTimeout`] when the launcher carried nothing in time.
     pub(super) fn new(launch: &Launch, turn: Turn, timeout: Duration) -> Result<Appointment> {
         let given = secret::given()?;
-        match carrier::card(launch, given.is_some(), timeout)? {
+        match carrier::card(launch, turn, given.is_some(), timeout)? {
             Delivery::Card(card) => Self::carried(launch, turn, &card, given.as_ref()),
             Delivery::NoCarrier => Self::told(launch, turn),
             Delivery::Unable(why) => Self::told(launch, turn).map_err(|error| match error {
@@ -78,7 +78,7 @@ impl Appointment {
         let mut key = Zeroizing::new(card.seed.bytes().to_vec());
         key.extend(given.map_or(&[][..], UserSecret::bytes));
         // Of the card alone: ranks of other hosts may have other variables.
-        let (comm, secret) = keys(&key, &[], Turn(turn.0 - carrier::vain()))?;
+        let (comm, secret) = keys(&key, &[], turn)?;
         Ok(Appointment {
             place: Place::Carried(card.at.clone()),
             rank: launch.rank,

@@ -3,7 +3,7 @@
 //! The card says where rank 0 is, and holds a secret. It goes once in the life of a process; what the ranks need for
 //! each of their communicators is made of it.
 
-use super::{Launch, launcher::Launcher, pmi, variables::Variables};
+use super::{Launch, Turn, launcher::Launcher, pmi, variables::Variables};
 use crate::{
     bootstrap::unique_id::{ENCODED, UniqueId, decode, encode},
     log,
@@ -18,7 +18,7 @@ use std::{
     os::fd::RawFd,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
         mpsc,
     },
     time::{Duration, Instant},
@@ -49,14 +49,6 @@ type Pending = Mutex<mpsc::Receiver<Result<Zeroizing<String>, String>>>;
 
 /// Where that has not come yet, the next call waits for it.
 static PENDING: PerProcess<Pending> = PerProcess::new();
-
-/// Inits of this process that ended before all ranks had come to PMIx.
-static LATE: AtomicU64 = AtomicU64::new(0);
-
-/// Inits that do not count among those of the ranks: where one was too late for the others it makes its first when they make another.
-pub(super) fn vain() -> u64 {
-    LATE.load(Relaxed)
-}
 
 /// What rank 0 tells the others.
 #[derive(Debug, Clone)]
@@ -181,16 +173,17 @@ pub(super) enum Delivery {
 }
 
 /// Rank 0's card, as the launcher carries it. The outcome is the same in all calls of a process; but where PMIx is late, the next call
-/// goes on waiting. With PMI that cannot be: who has left a barrier there is out of step with the others.
+/// goes on waiting, and has the turn that was given back. With PMI that cannot be: who has left a barrier there is out of step with the others.
 ///
 /// # Errors
 /// [`Error::InitTimeout`] when not all ranks took part in time; [`Error::System`] when rank 0 cannot listen.
-pub(super) fn card(launch: &Launch, guarded: bool, timeout: Duration) -> Result<Delivery> {
+pub(super) fn card(launch: &Launch, turn: Turn, guarded: bool, timeout: Duration) -> Result<Delivery> {
     static OUTCOME: PerProcess<Result<Card, Trouble>> = PerProcess::new();
     let Some(carrier) = launch.carrier else {
         return Ok(Delivery::NoCarrier);
     };
     log::begin();
+    let deadline = Instant::now() + timeout;
     // It takes a while, for which other threads that ask, too, would go round: hardly any program does that.
     let mut is_now = false;
     let late = |is_now| {
@@ -208,9 +201,11 @@ pub(super) fn card(launch: &Launch, guarded: bool, timeout: Duration) -> Result<
     };
     let outcome = OUTCOME.get_or_try_init(|| {
         is_now = true;
-        match fetch(carrier, launch.rank, guarded, timeout)? {
+        // Another thread may have waited before, and in vain.
+        let left = deadline.saturating_duration_since(Instant::now());
+        match fetch(carrier, launch.rank, guarded, left)? {
             Err(Trouble::Late) if PENDING.get().is_some() => {
-                LATE.fetch_add(1, Relaxed);
+                turn.give_back();
                 Err(late(true))
             }
             outcome => Ok(outcome),

@@ -44,7 +44,10 @@ use launcher::{Launcher, Spread};
 use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
 use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -54,17 +57,56 @@ use words::Hello;
 ///
 /// To be taken before anything can fail: ranks make the same calls, but one may fail where another succeeds, by a
 /// wrong setting or because it waited for a rank that did not come. As each call counts, whatever comes of it, they
-/// stay in step.
+/// stay in step. Only one that met nobody is [given back](Turn::give_back).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn(u64);
 
 impl Turn {
     pub(crate) fn take() -> Turn {
-        Turn(TURNS.fetch_add(1, Relaxed))
+        TURNS.take()
+    }
+
+    /// Says that this call ended before the other ranks had come, so that it does not count among theirs: they make their first when
+    /// this rank makes another.
+    fn give_back(self) {
+        TURNS.give_back(self);
     }
 }
 
-static TURNS: AtomicU64 = AtomicU64::new(0);
+static TURNS: Turns = Turns::new();
+
+/// The numbers of a process's calls, of which several may be under way at once.
+#[derive(Debug)]
+struct Turns {
+    next: AtomicU64,
+    /// Given back, but a later call may meet the others yet, whose calls are numbered alike: kept until all later ones are given back.
+    late: Mutex<Vec<u64>>,
+}
+
+impl Turns {
+    const fn new() -> Turns {
+        Turns {
+            next: AtomicU64::new(0),
+            late: Mutex::new(Vec::new()),
+        }
+    }
+
+    fn take(&self) -> Turn {
+        Turn(self.next.fetch_add(1, Relaxed))
+    }
+
+    fn give_back(&self, turn: Turn) {
+        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        late.push(turn.0);
+        let becomes_next = |&turn: &u64| {
+            let next = self.next.compare_exchange(turn + 1, turn, Relaxed, Relaxed);
+            next.is_ok()
+        };
+        while let Some(at) = late.iter().position(becomes_next) {
+            late.swap_remove(at);
+        }
+    }
+}
 
 /// What the launcher's variables say of this process.
 ///

@@ -77,6 +77,29 @@ fn text(outcome: Result<Membership>) -> String {
     outcome.map(|member| member.rank()).unwrap_err().to_string()
 }
 
+#[test]
+fn a_turn_in_which_nobody_came_is_the_next_ones() {
+    let turns = Turns::new();
+    let take = || turns.take().0;
+    let again = |turn| turns.give_back(Turn(turn));
+    // One after the other.
+    for _ in 0..2 {
+        assert_eq!(take(), 0);
+        again(0);
+    }
+    // At once, in any order.
+    for late in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        assert_eq!([take(), take(), take()], [0, 1, 2]);
+        late.into_iter().for_each(again);
+    }
+    // A later one met the others, who have made the one before in vain.
+    assert_eq!([take(), take()], [0, 1]);
+    again(0);
+    assert_eq!(take(), 2);
+    again(2);
+    assert_eq!(take(), 2);
+}
+
 /// Connects to where the ranks meet, once somebody listens there.
 fn come_to(place: &str) -> ProcessFd {
     let deadline = Instant::now() + LONG;
