@@ -84,14 +84,12 @@ struct Own {
 pub(crate) struct Order {
     /// The end of the last one that was not captured.
     last: Event,
-    /// By capture, the end of the last one that was captured into it: no stream waits for a point in another capture. Of more captures
-    /// at once than there are events, calls in one stream each are still in order.
+    /// By capture, the end of the last one that was captured into it, the latest last: no stream waits for a point in another capture.
+    /// In a capture since whose last call as many others had one as there are events, calls in one stream each are still in order.
     captured: Vec<(Event, Option<u64>)>,
-    /// Whose turn it is when another capture begins.
-    next: usize,
 }
 
-/// Captures at once in which the calls of a communicator are in order, whatever their streams.
+/// Captures by turns in which the calls of a communicator are in order, whatever their streams.
 const MOST_CAPTURES: usize = 8;
 
 /// Windows that no communicator of this process has, and who may still use them.
@@ -499,7 +497,6 @@ impl Own {
         let order = Mutex::new(Order {
             last: event()?,
             captured: captured.collect::<Result<_>>()?,
-            next: 0,
         });
         queues::prepare(driver, context)?;
         Ok(Own {
@@ -519,7 +516,7 @@ impl Order {
     pub(crate) fn enter(&self, stream: Stream, capture: Option<Capture>) -> Result<()> {
         match capture {
             None => self.last.wait(stream),
-            Some(capture) => match self.of(capture) {
+            Some(capture) => match place_of(&self.captured, capture.id) {
                 Some(at) => self.captured[at].0.wait(stream),
                 None => Ok(()),
             },
@@ -534,20 +531,23 @@ impl Order {
         let Some(capture) = capture else {
             return self.last.record(stream);
         };
-        let at = self.of(capture).unwrap_or_else(|| {
-            self.next = (self.next + 1) % self.captured.len();
-            self.next
-        });
-        let (last, of) = &mut self.captured[at];
+        let (last, of) = make_latest(&mut self.captured, capture.id);
         last.record(stream)?;
         *of = Some(capture.id);
         Ok(())
     }
+}
 
-    /// Which event is this capture's.
-    fn of(&self, capture: Capture) -> Option<usize> {
-        self.captured.iter().position(|(_, of)| *of == Some(capture.id))
-    }
+/// Where what is this capture's stands.
+fn place_of<T>(captured: &[(T, Option<u64>)], id: u64) -> Option<usize> {
+    captured.iter().position(|(_, of)| *of == Some(id))
+}
+
+/// Puts what is this capture's at the end, if nothing is, what was longest not used.
+fn make_latest<T>(captured: &mut [(T, Option<u64>)], id: u64) -> &mut (T, Option<u64>) {
+    let at = place_of(captured, id).unwrap_or(0);
+    captured[at..].rotate_left(1);
+    captured.last_mut().expect("there are some")
 }
 
 impl Drop for Window {
@@ -583,3 +583,29 @@ fn numbers(card: &Card) -> [u64; 4] {
 
 const LAZY_PEER_ACCESS: u32 = 1;
 const ALREADY_ENABLED: c_int = 704;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capture_that_goes_on_keeps_its_event() {
+        let mut captured: Vec<_> = (0..MOST_CAPTURES).map(|event| (event, None)).collect();
+        let mut leave = |id| {
+            let (event, of) = make_latest(&mut captured, id);
+            *of = Some(id);
+            *event
+        };
+        let long = leave(0);
+        // One that takes longer, and many beside it.
+        for id in 1..100 {
+            assert_ne!(leave(id), long);
+            assert_eq!(leave(0), long, "after {id} others");
+        }
+        // As many at once as there are events.
+        let events: Vec<_> = (200..).take(MOST_CAPTURES).map(&mut leave).collect();
+        for (id, event) in (200..).zip(events) {
+            assert_eq!(leave(id), event);
+        }
+    }
+}
