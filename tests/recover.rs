@@ -307,6 +307,28 @@ fn an_abort_ends_a_shrink() {
     }
 }
 
+/// Where the ranks meet, and on one that would go there.
+#[test]
+fn nothing_is_made_of_what_was_aborted() {
+    for (ranks, aborts) in [(1, 0), (2, 0), (2, 1)] {
+        let (ready, over) = (Barrier::new(ranks), Barrier::new(ranks));
+        let errors = with_ranks(ranks, &config(), |comm| {
+            ready.wait();
+            let shrunk = (comm.rank() == aborts).then(|| {
+                comm.abort();
+                comm.shrink(&[], None)
+            });
+            over.wait(); // the other one is still there
+            shrunk.map(|shrunk| shrunk.map(drop))
+        });
+        let Some(Err(Error::Init { what })) = &errors[aborts] else {
+            panic!("{errors:?}")
+        };
+        let wanted = format!("rank {aborts} aborted the parent communicator");
+        assert!(what.contains(&wanted), "{what}");
+    }
+}
+
 /// Short ones, which the caller sends by itself, and long ones, where nothing was sent before.
 #[test]
 fn a_send_to_a_rank_that_is_lost_says_what_it_was() {

@@ -95,6 +95,19 @@ impl<'p> Child<'p> {
         self.made.load(Relaxed)
     }
 
+    /// That nothing is to come of it, nor of anything else of the parent, where this rank's program has aborted that.
+    fn forsaken(&self) -> Option<String> {
+        let what = "aborted the parent communicator, of which nothing is made any more";
+        let tell = || format!("rank {} {what}", self.parent.rank());
+        self.parent.is_aborted().then(tell)
+    }
+
+    /// # Errors
+    /// [`Error::Init`] where this rank's program has aborted the parent.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.forsaken().map_or(Ok(()), |what| Err(Error::Init { what }))
+    }
+
     /// Why it will not come about, if something has happened in the parent; in the parent's numbers.
     pub(super) fn obstacle(&self) -> Option<String> {
         let parent = self.parent;
@@ -103,11 +116,8 @@ impl<'p> Child<'p> {
             Descent::Split { .. } | Descent::Grow { .. } => parent.verdict(),
         };
         let before = "before all ranks had joined the new communicator";
-        if parent.is_aborted() {
-            return Some(format!(
-                "rank {} aborted the parent communicator {before}",
-                parent.rank()
-            ));
+        if let Some(why) = self.forsaken() {
+            return Some(why);
         }
         if !parent.trouble() && !parent.departures() {
             return None;

@@ -161,6 +161,9 @@ impl Communicator {
         let began = Instant::now();
         let mut config = config.clone();
         let deadlines = config.check()?;
+        if let Some((child, _)) = parent {
+            child.check()?;
+        }
         config.here();
         let (choice, tcp) = (config.choice(), config.tcp()?);
         let (attach, direct) = (config.attach()?, config.direct()?);

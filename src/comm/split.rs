@@ -134,6 +134,8 @@ impl Communicator {
             made.set_timeout(self.timeout());
         }
         let made = made
+            // The parent may have been aborted since.
+            .and_then(|made| child.check().inspect_err(|_| made.abort()).map(|()| made))
             .map_err(|error| in_both_numbers(self.with_waits(error, &others), members))
             .inspect_err(|error| warn!(rank, ranks = here, "made of another: failed: {error}"));
         Ok((made, child.is_made()))
