@@ -248,8 +248,7 @@ impl Short {
             Kind::Send { from, to, keep } => leg.send(to, from, keep, turn, wires),
             Kind::Receive { from, to } => leg.receive_into(from, to, turn, wires),
             Kind::Copy { from, to } => {
-                turn.place(to, leg.bytes)
-                    .copy_few_from(&turn.place(from, leg.bytes));
+                turn.place(to, leg.bytes).keep(&turn.place(from, leg.bytes));
                 Tried::Done
             }
             Kind::Join(ref join) => leg.join(join, turn, wires),
@@ -468,7 +467,7 @@ impl Leg {
         match sent {
             Some(true) => {
                 if let Some(keep) = keep {
-                    turn.place(keep, self.bytes).copy_few_from(&body);
+                    turn.place(keep, self.bytes).keep(&body);
                 }
                 Tried::Done
             }

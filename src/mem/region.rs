@@ -144,6 +144,17 @@ impl<'m> Region<'m> {
         }
     }
 
+    /// Copies as [`Region::copy_few_from`] does. Where the two are the same nothing is written: they may be memory for reading only.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    #[inline]
+    pub(crate) fn keep(&self, from: &Region<'_>) {
+        if !ptr::eq(self.base, from.base) {
+            self.copy_few_from(from);
+        }
+    }
+
     /// Copies as [`Region::copy_from`] does into lines that another processor has had last, if they are many. The two are the
     /// same or apart.
     ///

@@ -1,5 +1,6 @@
-/* Broadcast between 5 forked processes: every root, many lengths, in place and out of place. */
+/* Broadcast between 5 forked processes: every root, many lengths, in place and out of place. On the root a buffer is only read. */
 #include "ranks.h"
+#include <sys/mman.h>
 
 enum { LARGEST = 100003 };
 
@@ -52,4 +53,24 @@ static void work(cclUniqueId id, int ranks, int rank) {
     OK(cclCommDestroy(comm));
 }
 
-int main(void) { return run_ranks(5, work) != 0; }
+/* What the root sends may be memory for reading only, also in calls that are repeated. */
+static void send_what_cannot_be_written(cclUniqueId id, int ranks, int rank) {
+    enum { BYTES = 65536 };
+    cclComm_t comm;
+    OK(cclCommInitRank(&comm, ranks, id, rank));
+    int32_t *data = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(data != MAP_FAILED);
+    fill(data, BYTES / sizeof *data, rank == 0 ? 0 : -1);
+    if (rank == 0) CHECK(mprotect(data, BYTES, PROT_READ) == 0);
+    for (size_t count = 1; count <= BYTES / sizeof *data; count *= 2) {
+        for (int call = 0; call < 5; call++) OK(cclBcast(data, count, cclInt32, 0, comm, NULL));
+        CHECK(data[count - 1] == element(0, count - 1));
+    }
+    OK(cclCommDestroy(comm));
+}
+
+int main(void) {
+    int failed = run_ranks(5, work);
+    for (int ranks = 1; ranks <= 3; ranks++) failed |= run_ranks(ranks, send_what_cannot_be_written);
+    return failed != 0;
+}
