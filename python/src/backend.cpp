@@ -687,7 +687,7 @@ struct Posted {
       failure = take();
     }
     if (failure) group->report_failure();
-    group->message_over(receives);
+    group->message_over(receives, buffer.bytes());
     bool has_future = operation->complete(failure);
     operation->report();
     if (has_future) operation->tell();
@@ -737,7 +737,8 @@ WorkPtr CclBackend::post(const char* title, OpType type, Tensors& tensors, int p
       group_, type, title, receives ? Tensors() : tensors, receives ? tensors : Tensors(), number_, timeout, nullptr);
   at::AutoDispatchBelowADInplaceOrView guard;
   Buffer buffer(tensor, use);
-  auto* posted = new Posted{group_, operation, group_->take_stream(receives), std::move(buffer), receives};
+  auto stream = group_->take_stream(receives, buffer.bytes());
+  auto* posted = new Posted{group_, operation, stream, std::move(buffer), receives};
   const Buffer& data = posted->buffer;
   group_->set_deadline(timeout);
   cclResult_t result =
@@ -750,7 +751,7 @@ WorkPtr CclBackend::post(const char* title, OpType type, Tensors& tensors, int p
     // After a failure of the system's the operation may be under way: its memory is left to it.
     auto failure = group_->failure(name, result);
     group_->report_failure();
-    group_->message_over(receives);
+    group_->message_over(receives, data.bytes());
     group_->give_stream(posted->stream, true);
     if (result != cclSystemError) delete posted;
     std::rethrow_exception(failure);

@@ -29,9 +29,10 @@ const char* const failure_key = "ccl/failure";
 constexpr size_t streams_kept = 128;
 /// How long a thread without anything to do keeps its group.
 constexpr auto idle_patience = std::chrono::seconds(2);
-/// How long a group that is shut down waits for receives, and for the next of its sends to end, and all groups together
-/// wait for messages at the end of the process.
+/// How long a group that is shut down waits for receives, and all groups together wait for messages at the end of the process.
 constexpr auto message_patience = std::chrono::seconds(1);
+/// What a group that is shut down expects of sends that move: long ones have longer.
+constexpr int64_t slow_bytes_per_ms = 10'000;
 /// How long the end of the process waits for threads that are in callbacks, and how long threads that have waited stay while
 /// Python does not end.
 constexpr auto exit_patience = std::chrono::seconds(5);
@@ -307,8 +308,10 @@ void Group::shut_down() {
   // Sends go on as long as others take them in, one after the other.
   bool taken_in = true;
   while (taken_in && sends_ > 0) {
-    taken_in = less_to_do_.wait_for(lock, message_patience, [this, before = sends_] { return sends_ < before; });
+    int before = sends_;
+    less_to_do_.wait_for(lock, send_patience(), [&] { return sends_ < before; });
     less_to_do_.wait(lock, collectives_over);
+    taken_in = sends_ < before;
   }
   // The last messages, and what other ranks still do, come to their end meanwhile.
   if (taken_in) less_to_do_.wait_for(lock, message_patience, [this] { return receives_ == 0; });
@@ -316,6 +319,12 @@ void Group::shut_down() {
   less_to_do_.wait_for(lock, exit_patience, [this] { return callbacks_ == 0; });
   lock.unlock();
   stay_if_over();
+}
+
+/// How long the next of the sends under way may take to end. Nobody sees how much of one has gone.
+Milliseconds Group::send_patience() const {
+  Milliseconds patience = message_patience + Milliseconds(sent_bytes_ / slow_bytes_per_ms);
+  return std::min(patience, Milliseconds(milliseconds(timeout_ms)));
 }
 
 void Group::abort() {
@@ -365,7 +374,7 @@ void Group::stay_if_over() {
 
 void Group::is_waited_for() { waited_for = true; }
 
-cclStream_t Group::take_stream(bool receives) {
+cclStream_t Group::take_stream(bool receives, size_t bytes) {
   check_process();
   std::lock_guard<std::mutex> lock(mutex_);
   cclStream_t stream = nullptr;
@@ -380,6 +389,7 @@ cclStream_t Group::take_stream(bool receives) {
     streams_.erase(std::next(found).base());
   }
   ++(receives ? receives_ : sends_);
+  if (!receives) sent_bytes_ += bytes;
   ++callbacks_;
   return stream;
 }
@@ -398,9 +408,10 @@ cclStream_t Group::new_stream() const {
   return stream;
 }
 
-void Group::message_over(bool receives) {
+void Group::message_over(bool receives, size_t bytes) {
   std::lock_guard<std::mutex> lock(mutex_);
   --(receives ? receives_ : sends_);
+  if (!receives) sent_bytes_ -= bytes;
   less_to_do_.notify_all();
 }
 

@@ -56,7 +56,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void hand_over();
 
   /// Waits until nothing is under way, and leaves. A message may be one that nobody answers: receives have a moment, and
-  /// sends one after each that ends, then the group is aborted.
+  /// sends one, and the time that their bytes take, after each that ends, then the group is aborted.
   void shut_down();
   /// Ends what is under way, on all ranks, with an error.
   void abort();
@@ -76,10 +76,10 @@ class Group : public std::enable_shared_from_this<Group> {
   bool is_ours() const;
   /// Throws if it did not.
   void check_process() const;
-  /// A stream that nothing is in, for a send or a receive.
-  cclStream_t take_stream(bool receives);
+  /// A stream that nothing is in, for a send or a receive of so many bytes.
+  cclStream_t take_stream(bool receives, size_t bytes);
   /// The message is over, as who waits for it is told next.
-  void message_over(bool receives);
+  void message_over(bool receives, size_t bytes);
   /// Takes back the stream of a message that is over, of which nothing is left to be done.
   void give_stream(cclStream_t stream, bool failed);
 
@@ -114,6 +114,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void join(const cclUniqueId& id);
   void leave(std::unique_lock<std::mutex>& lock);
   cclStream_t new_stream() const;
+  Milliseconds send_patience() const;
   bool has_messages() const { return sends_ > 0 || receives_ > 0; }
   bool has_work() const { return !futures_.empty() || (!turn_taken_ && !waiting_.empty()); }
   bool wake();
@@ -144,6 +145,8 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Sends and receives under way.
   int sends_ = 0;
   int receives_ = 0;
+  /// All the bytes of those sends.
+  int64_t sent_bytes_ = 0;
   /// Those, and such as are over whose callback still has something to do.
   int callbacks_ = 0;
   std::vector<cclStream_t> streams_;

@@ -674,6 +674,20 @@ def unanswered_sends(rank, n):
     dist.barrier()
 
 
+def long_sends(rank, n):
+    """A send that takes more than a moment is not cut: nobody sees how much of it has gone."""
+    group = dist.new_group(timeout=SECOND * PATIENCE)
+    if rank == 0:
+        dist.isend(torch.ones(50_000_000), 1, group=group)
+        dist.destroy_process_group(group)
+    elif rank == 1:
+        time.sleep(2)
+        got = torch.zeros(50_000_000)
+        dist.recv(got, 0, group=group)
+        assert got[-1] == 1
+    dist.barrier()
+
+
 def options_of_the_groups(rank, n, file):
     """The timeout in ccl's own options is the group's; those of another backend are for that one."""
     options = torch._C._distributed_c10d.Backend.Options
@@ -900,6 +914,7 @@ for _body in (callbacks_of_others, dropped_by_the_group):
 for _body in (mismatch, wrong_length, monitored, monitored_and_aborted, monitored_and_late, aborted, unanswered):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
 Groups.test_unanswered_sends = _make(unanswered_sends, (2, 3))
+Groups.test_long_sends = _make(long_sends, (2,))
 for _body in (groups_come_and_go, threads_by_a_hash_store, children, batches_keep_their_threads):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2,)))
 Groups.test_no_room_for_a_thread = _make(no_room_for_a_thread, (2,))
