@@ -795,18 +795,16 @@ class Monitored {
               "perhaps rank 0, which most often keeps it: ",
               error.what_without_backtrace()));
     } catch (...) {
-      forget(store_, here);
+      leave(here);
       throw;
     }
-    forget(store_, here);
+    leave(here);
     if (verdict.empty()) {
       C10_THROW_ERROR(
           DistBackendError,
           c10::str(
               "Rank ", group_.rank, " heard nothing from rank 0 in monitoredBarrier in ", timeout_.count(), " ms"));
     }
-    // The last use of the store: rank 0, with which it may end, waits for that.
-    count_heard(1);
     if (verdict != all_came) {
       C10_THROW_ERROR(
           DistBackendError,
@@ -820,24 +818,24 @@ class Monitored {
   /// The part of rank 0: waits for the others, and tells them who is missing.
   void call(bool all) {
     std::vector<int> missing;
-    int came = 0;
+    std::vector<std::string> heard;
     for (int rank = 1; rank < group_.size; ++rank) {
       auto here = key(std::to_string(rank));
       bool waits = all || missing.empty();
       if (waits ? comes(here) : store_.check({here})) {
-        ++came;
+        heard.push_back(heard_key(rank, number_));
       } else if (waits) {
         missing.push_back(rank);
       }
     }
     auto verdict = missing.empty() ? all_came : failed(missing);
     store_.set(key("verdict"), verdict);
-    wait_until_heard(came);
+    wait_for_all(heard);
     if (!missing.empty()) C10_THROW_ERROR(DistBackendError, verdict);
     // All have come to this one, so that nobody reads of the one before.
     if (number_ > 1) {
       forget(store_, key("verdict", number_ - 1));
-      forget(store_, key("heard", number_ - 1));
+      for (int rank = 1; rank < group_.size; ++rank) forget(store_, heard_key(rank, number_ - 1));
     }
   }
 
@@ -845,14 +843,16 @@ class Monitored {
   using Clock = std::chrono::steady_clock;
   inline static const std::string all_came = "all";
   static constexpr auto longest_pause = Milliseconds(50);
-  /// How long rank 0 waits for others to hear what it says.
-  static constexpr auto heard_patience = std::chrono::seconds(2);
+  /// How long rank 0 waits for others to hear what it says: in vain only for one that came and has died since.
+  static constexpr auto heard_patience = std::chrono::seconds(20);
 
   std::string key(const std::string& what) const { return key(what, number_); }
   /// Groups that follow one another by one store count alike: each has keys of its own.
   std::string key(const std::string& what, uint64_t number) const {
     return c10::str("ccl/monitored/", group_.meeting(), "/", number, "/", what);
   }
+  /// Where a rank says that it needs the store no more.
+  std::string heard_key(int rank, uint64_t number) const { return key(c10::str("heard/", rank), number); }
 
   /// Whether the key comes in time; throws why the group has failed meanwhile, which the store's own wait would not
   /// see. A rank's death alone is no failure: the group is told of it by the next call that needs the rank.
@@ -869,21 +869,25 @@ class Monitored {
     }
   }
 
-  /// Adds to those that have heard the verdict, and says how many they are; -1 where the store cannot.
-  int64_t count_heard(int more) {
+  /// The last use of the store: rank 0, with which it may end, waits for that.
+  void leave(const std::string& here) {
+    forget(store_, here);
     try {
-      return store_.add(key("heard"), more);
+      store_.set(heard_key(group_.rank, number_), std::string("heard"));
     } catch (const std::exception&) {
-      return -1;
+      // Rank 0 waits a moment in vain.
     }
   }
 
   /// Waits a moment for those who came: this process may keep the store, and end next.
-  void wait_until_heard(int came) {
+  void wait_for_all(const std::vector<std::string>& heard) const {
     auto end = Clock::now() + heard_patience;
-    for (auto pause = Milliseconds(1); came > 0 && Clock::now() < end; pause = std::min(2 * pause, longest_pause)) {
-      auto heard = count_heard(0);
-      if (heard < 0 || heard >= came) break;
+    for (auto pause = Milliseconds(1); !heard.empty() && Clock::now() < end; pause = std::min(2 * pause, longest_pause)) {
+      try {
+        if (store_.check(heard)) break;
+      } catch (const std::exception&) {
+        break;  // there is no store to keep
+      }
       std::this_thread::sleep_for(pause);
     }
     Group::stay_if_over();

@@ -403,7 +403,7 @@ def monitored_again(rank, n, file):
             assert (folder / f"begun{attempt}").exists(), "passed before rank 0 came"
         dist.barrier()
         dist.destroy_process_group()
-    left = [key for key in store.list_keys() if "monitored" in key and not key.endswith(("verdict", "heard"))]
+    left = [key for key in store.list_keys() if "monitored" in key and "verdict" not in key and "heard" not in key]
     assert not left, left
 
 
@@ -625,6 +625,46 @@ def store_in_python(rank, n, file):
     tensor = torch.ones(2)
     dist.all_reduce(tensor, group=half)
     assert tensor[0] == dist.get_world_size(half)
+    dist.destroy_process_group()
+
+
+class SlowStore(Store):
+    """Whoever looks for a verdict there waits for a file, and sees whether rank 0 has gone by then."""
+
+    def __init__(self, file, n):
+        super().__init__(file, n)
+        self.folder, self.gone = pathlib.Path(file).parent, None
+
+    def check(self, keys):
+        if any(key.endswith("/verdict") for key in keys) and self.gone is None:
+            while not (self.folder / "go").exists():
+                time.sleep(0.01)
+            self.gone = (self.folder / "gone").exists()
+        return self.inner.check(keys)
+
+
+def monitored_and_missed(rank, n, file):
+    """Rank 0 stays until those that came in time have heard, though one that came too late has."""
+    folder = pathlib.Path(file).parent
+    store = SlowStore(file, n) if rank == 2 else Store(file, n)
+    dist.init_process_group("ccl", store=store, rank=rank, world_size=n, timeout=SECOND * PATIENCE)
+
+    def wait_for(end):
+        while not any("/monitored/" in key and key.endswith(end) for key in store.inner.list_keys()):
+            time.sleep(0.01)
+
+    if rank == 0:
+        wait_for("/2")
+        fails(lambda: dist.monitored_barrier(timeout=SECOND), "Rank 1 failed")
+        (folder / "gone").touch()
+    elif rank == 1:
+        wait_for("/verdict")
+        fails(dist.monitored_barrier, "Rank 1 failed")
+        time.sleep(0.5)
+        (folder / "go").touch()
+    else:
+        fails(dist.monitored_barrier, "Rank 1 failed")
+        assert store.gone is False
     dist.destroy_process_group()
 
 
@@ -869,6 +909,9 @@ class Groups(unittest.TestCase):
         for how in ("all", "missing", "lost"):
             with self.subTest(how):
                 run(3, monitored_and_over, init=False, env=dict(CCL_TEST_HOW=how))
+
+    def test_monitored_barriers_that_one_misses(self):
+        run(3, monitored_and_missed, init=False)
 
     def test_a_late_rank_is_told_why_rank_0_failed(self):
         run(3, late_and_again, init=False)
