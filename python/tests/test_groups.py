@@ -709,6 +709,7 @@ def unanswered_sends(rank, n):
     """Nor do sends that nobody answers, on both sides at once."""
     group = dist.new_group(timeout=SECOND * PATIENCE * 10)
     work = dist.isend(torch.ones(1_000_000), (rank + 1) % n, group=group)
+    dist.barrier()  # else the first may end the group before another sends
     dist.destroy_process_group(group)
     fails(work.wait, error=dist.DistBackendError)
     dist.barrier()
