@@ -17,7 +17,6 @@ import atexit
 import multiprocessing.util
 import os
 import pathlib
-import sys
 import threading
 
 import torch
@@ -72,10 +71,16 @@ def _timeout(options, backend_options):
 def _leave_at_the_end():
     """A process of multiprocessing's ends without atexit, unless it was spawned: it leaves as the last thing there."""
     global _leaves
-    is_child = multiprocessing.parent_process() is not None and os.getpid() != _spawned
+    is_child = multiprocessing.parent_process() is not None and not _is_spawned()
     if is_child and _leaves != os.getpid():
         _leaves = os.getpid()
         multiprocessing.util.Finalize(None, _leave_if_alone, exitpriority=-1000)
+
+
+def _is_spawned():
+    """What is forked from a spawned process has its command line, but not its way of starting."""
+    own = getattr(multiprocessing.current_process(), "_start_method", None)  # one of a context's own
+    return (own or multiprocessing.get_start_method()) == "spawn"
 
 
 def _leave_if_alone():
@@ -104,8 +109,6 @@ def _registered():
 
 #: The process of multiprocessing's that leaves at its end.
 _leaves = None
-# This process, if multiprocessing spawned it: it ends with atexit, as others do. What is forked from it does not.
-_spawned = os.getpid() if "--multiprocessing-fork" in getattr(sys, "orig_argv", ()) else None
 _check_name()
 _open()
 dist.Backend.register_backend("ccl", _create, extended_api=True, devices=["cpu"])

@@ -930,6 +930,15 @@ class Groups(unittest.TestCase):
                 process.join(PATIENCE)
                 self.assertEqual(process.exitcode, 0)
 
+    def test_late_imports_in_what_a_spawned_process_forks(self):
+        here = str(pathlib.Path(__file__).parent)
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "late.py"
+            script.write_text(LATE_IMPORT)
+            words = [sys.executable, str(script), f"{folder}/store"]
+            done = subprocess.run(words, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=here))
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_options_of_the_groups(self):
         run(2, options_of_the_groups, init=False)
 
@@ -1089,6 +1098,36 @@ class Programs(unittest.TestCase):
         self.assertIn("Set CCL_LIBRARY", self.imported(CCL_LIBRARY=other))
 
 
+LATE_IMPORT = """
+import multiprocessing, sys
+
+def forked(rank, store):
+    import ccl_torch, test_groups
+    test_groups.ends_without_destroy(rank, 2, store)
+
+def spawned(store):
+    # By a context's own method, and by that of all.
+    method = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("fork", force=True)
+    own = multiprocessing.get_context("fork").Process(target=forked, args=(0, store))
+    ranks = [own, multiprocessing.Process(target=forked, args=(1, store))]
+    run(ranks)
+    multiprocessing.set_start_method(method, force=True)
+    import ccl_torch
+    assert ccl_torch._is_spawned()
+
+def run(processes):
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert not any(process.exitcode for process in processes), processes
+
+if __name__ == "__main__":
+    own = multiprocessing.get_context("spawn").Process(target=spawned, args=(sys.argv[1] + ".own",))
+    multiprocessing.set_start_method("spawn")
+    run([own, multiprocessing.Process(target=spawned, args=(sys.argv[1],))])
+"""
 ELASTIC = """
 import os, signal, torch, torch.distributed as dist, ccl_torch
 dist.init_process_group("ccl")
