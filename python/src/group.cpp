@@ -328,7 +328,9 @@ Milliseconds Group::send_patience() const {
 }
 
 void Group::abort() {
-  if (is_ours() && !gone_) ccl().CommRevoke(comm, 0);
+  if (!is_ours() || gone_) return;
+  aborted_ = true;
+  ccl().CommRevoke(comm, 0);
 }
 
 void Group::leave(std::chrono::steady_clock::time_point end) {
@@ -448,7 +450,7 @@ std::exception_ptr Group::stopped(const char* operation) const {
 }
 
 void Group::report_failure() const {
-  if (failures.empty() || gone_ || !stopped("hooks")) return;
+  if (failures.empty() || gone_ || aborted_ || !stopped("hooks")) return;
   stay_if_over();
   failures.call();
 }

@@ -152,6 +152,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::vector<cclStream_t> streams_;
   std::atomic<int64_t> deadline_ms_{0};
   std::atomic<bool> gone_{false};
+  /// By this process.
+  std::atomic<bool> aborted_{false};
 };
 
 }  // namespace ccl_torch

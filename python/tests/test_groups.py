@@ -488,7 +488,8 @@ def recorded(rank, n):
 
 
 def abort_hooks(rank, n):
-    """They are called when the group has failed, before who waits hears of it; not for what leaves it as it was."""
+    """They are called when the group has failed, before who waits hears of it; not for what leaves it as it was, nor where
+    its own process ended it."""
     calls = []
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     for i in range(2):
@@ -500,6 +501,15 @@ def abort_hooks(rank, n):
         fails(lambda: dist.recv(torch.ones(3), 1), "sent 8 bytes", error=ValueError)
     dist.barrier()
     assert not calls
+    group = dist.new_group()
+    ended = group._get_backend(torch.device("cpu"))
+    ended.register_abort_hook(0, lambda: calls.append("ended"))
+    if rank == n - 1:
+        ended.abort()
+    fails(lambda: dist.all_reduce(torch.ones(3), group=group), error=dist.DistBackendError)
+    assert bool(calls) == (rank != n - 1), calls
+    calls.clear()
+    dist.barrier()
     if rank == n - 1:
         os.kill(os.getpid(), signal.SIGKILL)
     fails(lambda: dist.all_reduce(torch.ones(3)), error=dist.DistBackendError)
