@@ -863,7 +863,10 @@ class Monitored {
       bool late = Clock::now() >= end_;
       // Looked for last: who set it may have gone since.
       if (store_.check({key})) return true;
-      if (failure) std::rethrow_exception(failure);
+      if (failure) {
+        group_.report_failure();
+        std::rethrow_exception(failure);
+      }
       if (late) return false;
       std::this_thread::sleep_for(pause);
     }

@@ -510,6 +510,16 @@ def abort_hooks(rank, n):
     assert bool(calls) == (rank != n - 1), calls
     calls.clear()
     dist.barrier()
+    group = dist.new_group()
+    ended = group._get_backend(torch.device("cpu"))
+    ended.register_abort_hook(0, lambda: calls.append("ended"))
+    if rank == n - 1:
+        ended.abort()
+    else:
+        fails(lambda: dist.monitored_barrier(group), error=dist.DistBackendError)
+        assert calls
+    calls.clear()
+    dist.barrier()
     if rank == n - 1:
         os.kill(os.getpid(), signal.SIGKILL)
     fails(lambda: dist.all_reduce(torch.ones(3)), error=dist.DistBackendError)
