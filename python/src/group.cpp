@@ -256,10 +256,13 @@ void Group::take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_p
   lock.lock();
   turn_taken_ = false;
   if (operation->complete()) futures_.push_back(operation);
+  ++callbacks_;
   less_to_do_.notify_all();
   lock.unlock();
   operation->report();
   lock.lock();
+  --callbacks_;
+  less_to_do_.notify_all();
 }
 
 /// Has a thread look for what there is to do; false if the system has no room for one. The lock is held.

@@ -147,7 +147,7 @@ class Group : public std::enable_shared_from_this<Group> {
   int receives_ = 0;
   /// All the bytes of those sends.
   int64_t sent_bytes_ = 0;
-  /// Those, and such as are over whose callback still has something to do.
+  /// Those, and operations that are over of which something else has still to be told.
   int callbacks_ = 0;
   std::vector<cclStream_t> streams_;
   std::atomic<int64_t> deadline_ms_{0};

@@ -20,7 +20,7 @@ class Hooks {
   using Hook = std::function<void(Arguments...)>;
 
   void add(int64_t id, Hook hook) {
-    change([&](Table& table) { table[id] = std::move(hook); });
+    change([&, added = std::make_shared<const Hook>(std::move(hook))](Table& table) { table[id] = added; });
   }
   void remove(int64_t id) {
     change([&](Table& table) { table.erase(id); });
@@ -28,9 +28,10 @@ class Hooks {
   bool empty() const { return now()->empty(); }
   /// One that is removed meanwhile may still be called.
   void call(Arguments... arguments) const {
-    for (const auto& [id, hook] : *now()) {
+    auto table = now();
+    for (const auto& [id, hook] : *table) {
       try {
-        hook(arguments...);
+        (*hook)(arguments...);
       } catch (const std::exception& error) {
         LOG(ERROR) << "ccl: a hook failed: " << error.what();
       }
@@ -38,7 +39,8 @@ class Hooks {
   }
 
  private:
-  using Table = std::map<int64_t, Hook>;
+  /// Of pointers: to copy a hook, or to drop it, may take the interpreter, whose owner may wait for the lock.
+  using Table = std::map<int64_t, std::shared_ptr<const Hook>>;
 
   std::shared_ptr<const Table> now() const {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -46,7 +48,7 @@ class Hooks {
   }
   template <typename Change>
   void change(Change apply) {
-    std::shared_ptr<const Table> before;  // it goes with the lock off: hooks may hold what takes the interpreter
+    std::shared_ptr<const Table> before;  // it goes with the lock off
     std::lock_guard<std::mutex> lock(mutex_);
     auto after = std::make_shared<Table>(*table_);
     apply(*after);

@@ -495,6 +495,8 @@ def abort_hooks(rank, n):
     for i in range(2):
         backend.register_abort_hook(i, lambda i=i: calls.append(i))
     backend.unregister_abort_hook(0)
+    backend.register_abort_hook(-1, lambda: [backend.unregister_abort_hook(i) for i in (-1, 2)])  # while they are called
+    backend.register_abort_hook(2, lambda: None)
     if rank == 1:
         dist.send(torch.ones(2), 0)
     elif rank == 0:
