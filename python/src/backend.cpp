@@ -787,13 +787,8 @@ class Monitored {
       store_.set(here, std::string("here"));
       // Rank 0 says within its own deadline who is missing; it may have begun later than this one.
       if (comes(key("verdict"))) verdict = store_.get_to_str(key("verdict"));
-    } catch (const c10::DistNetworkError& error) {
-      C10_THROW_ERROR(
-          DistBackendError,
-          c10::str(
-              "Rank ", group_.rank, " heard nothing from rank 0 in monitoredBarrier: the store is lost, and with it ",
-              "perhaps rank 0, which most often keeps it: ",
-              error.what_without_backtrace()));
+    } catch (const c10::DistNetworkError&) {
+      throw;  // there is nothing to leave
     } catch (...) {
       leave(here);
       throw;
@@ -918,9 +913,19 @@ void CclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_al
   auto timeout = named ? opts.timeout : options_->timeout;
   // The caller's timeout is rank 0's, as in Gloo: a rank that gave up before rank 0 would blame it, and be missed itself.
   if (rank_ != 0) timeout = std::max(timeout, options_->timeout);
-  auto store = own(store_);
-  Monitored barrier(*group_, *store, ++monitored_, timeout);
-  rank_ == 0 ? barrier.call(wait_all_ranks) : barrier.arrive();
+  try {
+    auto store = own(store_);
+    Monitored barrier(*group_, *store, ++monitored_, timeout);
+    rank_ == 0 ? barrier.call(wait_all_ranks) : barrier.arrive();
+  } catch (const c10::DistNetworkError& error) {
+    if (rank_ == 0) throw;
+    C10_THROW_ERROR(
+        DistBackendError,
+        c10::str(
+            "Rank ", rank_, " heard nothing from rank 0 in monitoredBarrier: the store is lost, and with it ",
+            "perhaps rank 0, which most often keeps it: ",
+            error.what_without_backtrace()));
+  }
 }
 
 }  // namespace ccl_torch

@@ -39,6 +39,14 @@ def fails(call, *parts, error=RuntimeError):
     raise AssertionError(f"nothing failed that should say {parts}")
 
 
+def raised(call):
+    try:
+        call()
+    except Exception as why:
+        return why
+    return None
+
+
 # Order and waiting.
 
 
@@ -416,8 +424,8 @@ def monitored_and_over(rank, n, file):
         port.with_suffix(".new").rename(port)
     while not port.exists():
         time.sleep(0.01)
-    store = server if rank == 0 else dist.TCPStore("localhost", int(port.read_text()), n)
     how = os.environ["CCL_TEST_HOW"]
+    store = server if rank == 0 else dist.TCPStore("localhost", int(port.read_text()), n)
 
     def wait_for_others(how_many):
         """They look for the verdict seldom by then."""
@@ -427,7 +435,8 @@ def monitored_and_over(rank, n, file):
 
     dist.init_process_group("ccl", store=store, rank=rank, world_size=n, timeout=SECOND * PATIENCE)
     if rank == 0:
-        wait_for_others(n - 1 if how != "missing" else n - 2)
+        if how != "gone":
+            wait_for_others(n - 1 if how != "missing" else n - 2)
         if how == "all":
             dist.monitored_barrier()
         elif how == "missing":
@@ -437,7 +446,10 @@ def monitored_and_over(rank, n, file):
         dist.monitored_barrier()
     elif how == "missing" and rank != n - 1:
         fails(dist.monitored_barrier, f"Rank {n - 1} failed", error=dist.DistBackendError)
-    elif how == "lost":
+    elif how in ("lost", "gone"):
+        while how == "gone" and not isinstance(raised(store.num_keys), dist.DistNetworkError):
+            time.sleep(0.01)
+        store.set_timeout(SECOND)  # of a new connection's attempts
         fails(dist.monitored_barrier, "heard nothing from rank 0", "store", error=dist.DistBackendError)
     os._exit(0)
 
@@ -929,7 +941,7 @@ class Groups(unittest.TestCase):
         run(3, monitored_again, init=False)
 
     def test_monitored_barriers_after_which_rank_0_ends(self):
-        for how in ("all", "missing", "lost"):
+        for how in ("all", "missing", "lost", "gone"):
             with self.subTest(how):
                 run(3, monitored_and_over, init=False, env=dict(CCL_TEST_HOW=how))
 
