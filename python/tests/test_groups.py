@@ -763,6 +763,27 @@ def long_sends(rank, n):
     dist.barrier()
 
 
+def sends_beside_a_collective(rank, n):
+    """Sends count that end while the group waits for a collective of another thread's."""
+    group = dist.new_group(timeout=SECOND * PATIENCE)
+    backend = group._get_backend(torch.device("cpu"))
+    if rank == 0:
+        works = [dist.isend(torch.ones(count), 1, group=group, tag=count) for count in (1_000_000, 10_000_000)]
+        collective = threading.Thread(target=lambda: (time.sleep(0.5), backend.barrier().wait()))
+        collective.start()
+        backend.shutdown()
+        collective.join()
+        for work in works:
+            work.wait()
+    elif rank == 1:
+        time.sleep(7)  # for the group's patience is over then
+        dist.recv(torch.zeros(1_000_000), 0, group=group, tag=1_000_000)
+        dist.barrier(group)
+        time.sleep(0.5)
+        dist.recv(torch.zeros(10_000_000), 0, group=group, tag=10_000_000)
+    dist.barrier()
+
+
 def options_of_the_groups(rank, n, file):
     """The timeout in ccl's own options is the group's; those of another backend are for that one."""
     options = torch._C._distributed_c10d.Backend.Options
@@ -1002,6 +1023,7 @@ for _body in (mismatch, wrong_length, monitored, monitored_and_aborted, monitore
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2, 3)))
 Groups.test_unanswered_sends = _make(unanswered_sends, (2, 3))
 Groups.test_long_sends = _make(long_sends, (2,))
+Groups.test_sends_beside_a_collective = _make(sends_beside_a_collective, (2,))
 for _body in (groups_come_and_go, threads_by_a_hash_store, children, batches_keep_their_threads):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2,)))
 Groups.test_no_room_for_a_thread = _make(no_room_for_a_thread, (2,))
