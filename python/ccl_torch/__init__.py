@@ -17,6 +17,7 @@ import atexit
 import multiprocessing.util
 import os
 import pathlib
+import sys
 import threading
 
 import torch
@@ -78,9 +79,10 @@ def _leave_at_the_end():
 
 
 def _is_spawned():
-    """What is forked from a spawned process has its command line, but not its way of starting."""
+    """What is forked from a spawned process has its command line, but not its way of starting, which a program may set anew."""
     own = getattr(multiprocessing.current_process(), "_start_method", None)  # one of a context's own
-    return (own or multiprocessing.get_start_method()) == "spawn"
+    has_its_command_line = "--multiprocessing-fork" in getattr(sys, "orig_argv", ())
+    return has_its_command_line and (own or multiprocessing.get_start_method()) == "spawn"
 
 
 def _leave_if_alone():

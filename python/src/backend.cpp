@@ -828,10 +828,7 @@ class Monitored {
     wait_for_all(heard);
     if (!missing.empty()) C10_THROW_ERROR(DistBackendError, verdict);
     // All have come to this one, so that nobody reads of the one before.
-    if (number_ > 1) {
-      forget(store_, key("verdict", number_ - 1));
-      for (int rank = 1; rank < group_.size; ++rank) forget(store_, heard_key(rank, number_ - 1));
-    }
+    if (number_ > 1) forget(store_, key("verdict", number_ - 1));
   }
 
  private:
@@ -857,7 +854,13 @@ class Monitored {
       Group::stay_if_over();
       bool late = Clock::now() >= end_;
       // Looked for last: who set it may have gone since.
-      if (store_.check({key})) return true;
+      try {
+        if (store_.check({key})) return true;
+      } catch (const c10::DistNetworkError&) {
+        // A failure of the group's is why its keeper went.
+        if (!failure) failure = group_.stopped("monitored_barrier");
+        if (!failure) throw;
+      }
       if (failure) {
         group_.report_failure();
         std::rethrow_exception(failure);
@@ -881,14 +884,19 @@ class Monitored {
   void wait_for_all(const std::vector<std::string>& heard) const {
     auto end = Clock::now() + heard_patience;
     for (auto pause = Milliseconds(1); !heard.empty() && Clock::now() < end; pause = std::min(2 * pause, longest_pause)) {
+      Group::stay_if_over();
       try {
-        if (store_.check(heard)) break;
+        if (store_.check(heard)) return forget_all(heard);
       } catch (const std::exception&) {
         break;  // there is no store to keep
       }
       std::this_thread::sleep_for(pause);
     }
     Group::stay_if_over();
+  }
+
+  void forget_all(const std::vector<std::string>& keys) const {
+    for (const auto& key : keys) forget(store_, key);
   }
 
   std::string failed(const std::vector<int>& missing) const {

@@ -313,8 +313,10 @@ void Group::shut_down() {
   while (taken_in && sends_ > 0) {
     int before = sends_;
     less_to_do_.wait_for(lock, send_patience(), [&] { return sends_ < before; });
+    // What a send that was taken in is told may come after the collective whose ranks had it before.
+    bool waited = !collectives_over();
     less_to_do_.wait(lock, collectives_over);
-    taken_in = sends_ < before;
+    taken_in = waited || sends_ < before;
   }
   // The last messages, and what other ranks still do, come to their end meanwhile.
   if (taken_in) less_to_do_.wait_for(lock, message_patience, [this] { return receives_ == 0; });
