@@ -358,10 +358,12 @@ fn another_user_is_refused() {
             .map_while(Result::ok)
             .any(|line| line.ends_with("floods"))
     );
-    let heard: Vec<usize> = (0..20).map(|_| knock(&name)).collect();
+    // Where others have the processors for long one may not be heard in time; the next one is.
+    let patiently = |_| (0..3).map(|_| knock(&name)).find(|&len| len > 0);
+    let heard: Vec<_> = (0..20).map(patiently).collect();
     flood.kill().unwrap();
     flood.wait().unwrap();
-    assert_eq!(heard, [72; 20]);
+    assert_eq!(heard, [Some(72); 20]);
 }
 
 #[test]
