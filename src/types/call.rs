@@ -277,15 +277,12 @@ impl Call {
         *self == Call { count, ..*other }
     }
 
-    /// Collective, type, operation and root in one word; those of no other call with a root below [`Call::ROOTS`].
+    /// Collective, type, operation and root in one word; those of no other call with a root below [`MAX_RANKS`].
     #[inline]
     pub(crate) fn what(collective: Collective, dtype: DType, op: Op) -> u32 {
         let root = collective.root().unwrap_or(0);
         collective.kind() | (dtype as u32) << 4 | (op as u32) << 8 | root << 12
     }
-
-    /// No communicator has more ranks.
-    pub(crate) const ROOTS: u32 = 1 << 20;
 
     /// The call in sixteen bytes: number; collective, type, operation and root; count. Calls that differ have signatures that
     /// differ.

@@ -232,7 +232,7 @@ impl Engine {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::Lost;
     use crate::{
         bootstrap::UniqueId,
@@ -246,7 +246,7 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    fn alone() -> Communicator {
+    pub(in crate::comm::engine) fn alone() -> Communicator {
         let id = UniqueId::new().unwrap();
         Communicator::init(1, &id, 0, &Config::default()).unwrap()
     }
@@ -296,6 +296,11 @@ mod tests {
             comm.engine.with_floor(|_| panic!("on the floor"))
         }));
         panicked.unwrap_err();
+        is_closed_by_a_panic(&comm);
+    }
+
+    /// The next call tells of the panic, and those after it that the communicator is closed; nobody is locked out.
+    pub(in crate::comm::engine) fn is_closed_by_a_panic(comm: &Communicator) {
         let (send, mut recv) = ([1u32], [0u32]);
         let failed = comm.all_reduce(&send, &mut recv, Op::Sum).unwrap_err();
         assert!(failed.to_string().contains("panicked"), "{failed}");

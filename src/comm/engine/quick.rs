@@ -13,7 +13,7 @@ use crate::{
     record::End,
     sys::clock,
     transport::{Wires, Words, words_of},
-    types::{Call, Cause, Collective, DType, Op},
+    types::{Call, Cause, Collective, DType, MAX_RANKS, Op},
 };
 use std::{mem, sync::atomic::Ordering::SeqCst};
 
@@ -34,7 +34,7 @@ impl<'a> Asked<'a> {
         (dtype, op): (DType, Op),
     ) -> Option<Self> {
         let what = Call::what(collective, dtype, op);
-        let is_good = collective.root().is_none_or(|root| root < Call::ROOTS);
+        let is_good = collective.root().is_none_or(|root| root < MAX_RANKS as u32);
         is_good.then_some(Asked { what, size })
     }
 }
@@ -61,8 +61,6 @@ pub(super) struct Lately {
 struct Quick {
     /// Its place is that of the last one that went no short way.
     placed: Placed,
-    /// Its plan's number.
-    number: u8,
     /// Its signature, with 0 for the number.
     words: Words,
     /// What it adds to the trail of the calls.
@@ -95,12 +93,6 @@ impl Quick {
                 }
                 _ => false,
             }
-    }
-
-    /// The call has this place.
-    fn take(&mut self, place: Place) {
-        let placed = &mut self.placed;
-        (placed.call.seq, placed.first_lane, placed.trail) = (place.seq, place.lane, place.trail);
     }
 
     /// Whether the buffers lie apart, or in place.
@@ -183,7 +175,6 @@ impl Floor {
             taken: lend.map(|lend| lend.taken),
             taking: may_choose.then(Taking::new),
             short,
-            number: placed.plan.number,
             placed: placed.clone(),
         };
         if lately.kept.len() == KEPT {
@@ -215,7 +206,7 @@ impl Engine {
         let at = floor.lately.find(asked)?;
         let place = self.next.look()?;
         let is_wanted = self.mail.load(SeqCst) || !floor.is_idle();
-        let quick = &mut floor.lately.kept[at];
+        let quick = &floor.lately.kept[at];
         let buffers = buffers(quick.bytes).filter(|buffers| quick.lie_right(buffers))?;
         let is_over = self.finalized.load(SeqCst) || self.closed.get().is_some() || self.membership.trouble();
         if is_wanted || is_over {
@@ -225,7 +216,7 @@ impl Engine {
         during.seq = Some(place.seq);
         let [first, count] = quick.words;
         let words = [first | u64::from(place.seq), count];
-        let (number, bytes) = (quick.number, quick.placed.bytes);
+        let (number, bytes) = (quick.placed.plan.number, quick.placed.bytes);
         let led = match (&quick.short, quick.taken) {
             (Some(_), None) => {
                 self.recorder.call_lately(words, number, bytes);
@@ -258,8 +249,8 @@ impl Engine {
         taken: Option<usize>,
     ) -> Option<Led> {
         let quick = &mut floor.lately.kept[at];
-        quick.take(place);
-        let (call, has_short) = (quick.placed.call, quick.short.is_some());
+        let (mut call, has_short) = (quick.placed.call, quick.short.is_some());
+        call.seq = place.seq;
         let began = quick.taking.as_ref().map(|_| clock::now());
         let copies_all = quick.taking.as_ref().is_some_and(|taking| !taking.takes());
         quick.placed.copies_all = copies_all;
@@ -272,7 +263,7 @@ impl Engine {
         };
         let led = match lends {
             Ok(false) => self.run_short(floor, at, (place, words), buffers),
-            Ok(true) => Some(self.run_kept(floor, at, *buffers, |floor, placed, work| {
+            Ok(true) => Some(self.run_kept(floor, at, place, *buffers, |floor, placed, work| {
                 self.dash(floor, placed, work)
             })),
             Err(cause) => {
@@ -334,8 +325,7 @@ impl Engine {
             return None;
         }
         self.recorder.begins(seq); // now that it takes longer
-        lately.kept[at].take(place);
-        Some(self.run_kept(floor, at, *buffers, |_, _, work| {
+        Some(self.run_kept(floor, at, place, *buffers, |_, _, work| {
             Ok(Some(match reached {
                 Some(reached) => Run::after(work, &[reached]),
                 None => Run::over(work),
@@ -349,10 +339,13 @@ impl Engine {
         &self,
         floor: &mut Floor,
         at: usize,
+        place: Place,
         buffers: [Region<'_>; 2],
         begin: impl FnOnce(&mut Floor, &Placed, &Work<'_>) -> std::result::Result<Option<Run>, Cause>,
     ) -> Led {
-        let kept = mem::take(&mut floor.lately.kept);
+        let mut kept = mem::take(&mut floor.lately.kept);
+        let placed = &mut kept[at].placed;
+        (placed.call.seq, placed.first_lane, placed.trail) = (place.seq, place.lane, place.trail);
         let led = self.run_own(floor, &kept[at].placed, buffers, begin);
         floor.lately.kept = kept;
         led
@@ -390,17 +383,12 @@ const KEPT: usize = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        bootstrap::UniqueId,
-        comm::{Communicator, Config},
-        types::Error,
-    };
+    use crate::comm::engine::floor::tests::{alone, is_closed_by_a_panic};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
     fn a_panic_in_a_short_call_ends_what_is_under_way_and_locks_nobody_out() {
-        let id = UniqueId::new().unwrap();
-        let comm = Communicator::init(1, &id, 0, &Config::default()).unwrap();
+        let comm = alone();
         let (send, mut recv) = ([1u32], [0u32]);
         for _ in 0..4 {
             comm.all_reduce(&send, &mut recv, Op::Sum).unwrap();
@@ -416,11 +404,7 @@ mod tests {
         panics(&|| panic!("no buffers"));
         comm.all_reduce(&send, &mut recv, Op::Sum).unwrap();
         panics(&|| [Region::empty(); 2]); // which are too short
-        let failed = comm.all_reduce(&send, &mut recv, Op::Sum).unwrap_err();
-        assert!(failed.to_string().contains("panicked"), "{failed}");
-        comm.engine.memory().unwrap();
-        let closed = comm.all_reduce(&send, &mut recv, Op::Sum);
-        assert!(matches!(closed, Err(Error::Closed(_))), "{closed:?}");
+        is_closed_by_a_panic(&comm);
     }
 
     #[test]
@@ -429,7 +413,7 @@ mod tests {
             let collective = Collective::Broadcast { root };
             Asked::new(collective, Size::Count(1), (DType::Int8, Op::Sum))
         };
-        assert!(asked(Call::ROOTS - 1).is_some());
-        assert!(asked(Call::ROOTS).is_none(), "its root would be 0 in a word");
+        assert!(asked(MAX_RANKS as u32 - 1).is_some());
+        assert!(asked(1 << 20).is_none(), "its root would be 0 in a word");
     }
 }
