@@ -2,20 +2,27 @@
 
 #[cfg(target_arch = "x86_64")]
 use crate::sys::cache::prefetch_to_write;
+use std::ops::Range;
 
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
 /// Lines by which one is asked for before it is written.
 #[cfg(target_arch = "x86_64")]
-const AHEAD: usize = 16;
+const LINES_AHEAD: usize = 16;
 /// Bytes of the fewest lines that are worth it.
 pub(super) const FEW: usize = 256;
 /// Bytes of the fewest that are worth going past the caches for another processor's sake; few in tests, whose vectors are short.
 pub(super) const PAST: usize = if cfg!(test) { LINE } else { 1 << 10 };
 
+/// Bytes of the shortest copy and of the longest, and one more, for which [`has_slow_string_copies`] matters. What is longer goes
+/// past the caches there.
+pub(super) const BY_STRINGS: Range<usize> = 2 << 10..1 << 20;
+
 /// How lines are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stores {
+    /// Like any others.
+    Plain,
     /// Lines that another processor has had last are asked for ahead of time, so that the stores do not wait for one after the
     /// other.
     Ahead,
@@ -31,20 +38,21 @@ pub(super) enum Stores {
 /// Both are mapped, and the same or apart. For [`Stores::Streaming`] `to` begins at a multiple of a line.
 pub(super) unsafe fn copy_lines(to: *mut u8, from: *const u8, lines: usize, stores: Stores) {
     // Miri knows no streaming stores.
-    let stores = if cfg!(miri) { Stores::Ahead } else { stores };
+    let stores = if cfg!(miri) { Stores::Plain } else { stores };
     #[cfg(target_arch = "x86_64")]
     {
-        let past = stores == Stores::Streaming;
-        let copy = match (
+        let [plain, ahead, streaming] = match (
             is_x86_feature_detected!("avx512f"),
             is_x86_feature_detected!("avx"),
         ) {
-            (true, _) if past => whole_lines::<true>,
-            (true, _) => whole_lines::<false>,
-            (_, true) if past => by_halves::<true>,
-            (_, true) => by_halves::<false>,
-            _ if past => by_quarters::<true>,
-            _ => by_quarters::<false>,
+            (true, _) => WHOLE_LINES,
+            (_, true) => BY_HALVES,
+            _ => BY_QUARTERS,
+        };
+        let copy = match stores {
+            Stores::Plain => plain,
+            Stores::Ahead => ahead,
+            Stores::Streaming => streaming,
         };
         // SAFETY: the caller's, and the processor has the instructions of that which is used.
         unsafe { copy(to, from, lines) }
@@ -57,18 +65,43 @@ pub(super) unsafe fn copy_lines(to: *mut u8, from: *const u8, lines: usize, stor
     }
 }
 
-/// Calls `copy` for where each of the `lines` lines begins. Those at `to` are asked for ahead of time, unless they go `PAST` the
-/// caches.
+/// A way to copy lines, for each of [`Stores`].
+#[cfg(target_arch = "x86_64")]
+type Ways = [unsafe fn(*mut u8, *const u8, usize); 3];
+#[cfg(target_arch = "x86_64")]
+const WHOLE_LINES: Ways = [
+    whole_lines::<PLAIN>,
+    whole_lines::<AHEAD>,
+    whole_lines::<STREAMING>,
+];
+#[cfg(target_arch = "x86_64")]
+const BY_HALVES: Ways = [by_halves::<PLAIN>, by_halves::<AHEAD>, by_halves::<STREAMING>];
+#[cfg(target_arch = "x86_64")]
+const BY_QUARTERS: Ways = [
+    by_quarters::<PLAIN>,
+    by_quarters::<AHEAD>,
+    by_quarters::<STREAMING>,
+];
+
+/// [`Stores`], as those who write them have it.
+#[cfg(target_arch = "x86_64")]
+const PLAIN: u8 = Stores::Plain as u8;
+#[cfg(target_arch = "x86_64")]
+const AHEAD: u8 = Stores::Ahead as u8;
+#[cfg(target_arch = "x86_64")]
+const STREAMING: u8 = Stores::Streaming as u8;
+
+/// Calls `copy` for where each of the `lines` lines begins. If `STORES` says so those at `to` are asked for ahead of time.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn each_line<const PAST: bool>(to: *const u8, lines: usize, copy: impl Fn(usize)) {
+fn each_line<const STORES: u8>(to: *const u8, lines: usize, copy: impl Fn(usize)) {
     let ask_for = |line: usize| prefetch_to_write(to.wrapping_add(line * LINE));
-    if !PAST {
-        (0..lines.min(AHEAD)).for_each(ask_for);
+    if STORES == AHEAD {
+        (0..lines.min(LINES_AHEAD)).for_each(ask_for);
     }
     for line in 0..lines {
-        if !PAST && line + AHEAD < lines {
-            ask_for(line + AHEAD);
+        if STORES == AHEAD && line + LINES_AHEAD < lines {
+            ask_for(line + LINES_AHEAD);
         }
         copy(line * LINE);
     }
@@ -78,18 +111,18 @@ fn each_line<const PAST: bool>(to: *const u8, lines: usize, copy: impl Fn(usize)
 /// As of [`copy_lines`], and the processor has AVX-512.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-unsafe fn whole_lines<const PAST: bool>(to: *mut u8, from: *const u8, lines: usize) {
+unsafe fn whole_lines<const STORES: u8>(to: *mut u8, from: *const u8, lines: usize) {
     use std::arch::x86_64::{__m512i, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_stream_si512};
-    each_line::<PAST>(to, lines, |at| {
+    each_line::<STORES>(to, lines, |at| {
         // SAFETY: the caller's.
         unsafe {
             let (to, line) = (
                 to.add(at).cast::<__m512i>(),
                 _mm512_loadu_si512(from.add(at).cast::<__m512i>()),
             );
-            match PAST {
-                true => _mm512_stream_si512(to, line),
-                false => _mm512_storeu_si512(to, line),
+            match STORES {
+                STREAMING => _mm512_stream_si512(to, line),
+                _ => _mm512_storeu_si512(to, line),
             }
         }
     });
@@ -103,14 +136,14 @@ unsafe fn whole_lines<const PAST: bool>(to: *mut u8, from: *const u8, lines: usi
 /// As of [`copy_lines`], and the processor has AVX.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
-unsafe fn by_halves<const PAST: bool>(to: *mut u8, from: *const u8, lines: usize) {
+unsafe fn by_halves<const STORES: u8>(to: *mut u8, from: *const u8, lines: usize) {
     use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_stream_si256};
-    each_line::<PAST>(to, lines, |at| {
+    each_line::<STORES>(to, lines, |at| {
         // SAFETY: the caller's.
         unsafe {
             let (to, from) = (to.add(at).cast::<__m256i>(), from.add(at).cast::<__m256i>());
             let (first, second) = (_mm256_loadu_si256(from), _mm256_loadu_si256(from.add(1)));
-            if PAST {
+            if STORES == STREAMING {
                 _mm256_stream_si256(to, first);
                 _mm256_stream_si256(to.add(1), second);
             } else {
@@ -126,17 +159,17 @@ unsafe fn by_halves<const PAST: bool>(to: *mut u8, from: *const u8, lines: usize
 /// # Safety
 /// As of [`copy_lines`].
 #[cfg(target_arch = "x86_64")]
-unsafe fn by_quarters<const PAST: bool>(to: *mut u8, from: *const u8, lines: usize) {
+unsafe fn by_quarters<const STORES: u8>(to: *mut u8, from: *const u8, lines: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_storeu_si128, _mm_stream_si128};
-    each_line::<PAST>(to, lines, |at| {
+    each_line::<STORES>(to, lines, |at| {
         // SAFETY: the caller's.
         unsafe {
             let (to, from) = (to.add(at).cast::<__m128i>(), from.add(at).cast::<__m128i>());
             let line: [__m128i; 4] = std::array::from_fn(|k| _mm_loadu_si128(from.add(k)));
             for (k, part) in line.into_iter().enumerate() {
-                match PAST {
-                    true => _mm_stream_si128(to.add(k), part),
-                    false => _mm_storeu_si128(to.add(k), part),
+                match STORES {
+                    STREAMING => _mm_stream_si128(to.add(k), part),
+                    _ => _mm_storeu_si128(to.add(k), part),
                 }
             }
         }
@@ -158,26 +191,19 @@ mod tests {
 
     #[test]
     fn each_way_copies_all_lines_and_nothing_else() {
-        type Way = unsafe fn(*mut u8, *const u8, usize);
-        let ways: [(bool, [Way; 2]); 3] = [
-            (true, [by_quarters::<false>, by_quarters::<true>]),
-            (
-                is_x86_feature_detected!("avx"),
-                [by_halves::<false>, by_halves::<true>],
-            ),
-            (
-                is_x86_feature_detected!("avx512f"),
-                [whole_lines::<false>, whole_lines::<true>],
-            ),
+        let ways: [(bool, Ways); 3] = [
+            (true, BY_QUARTERS),
+            (is_x86_feature_detected!("avx"), BY_HALVES),
+            (is_x86_feature_detected!("avx512f"), WHOLE_LINES),
         ];
-        let most = 3 * AHEAD;
+        let most = 3 * LINES_AHEAD;
         let from: Vec<u8> = (0..(most + 2) * LINE).map(|i| (i % 251) as u8).collect();
         for way in ways
             .iter()
             .filter(|(is_there, _)| *is_there)
             .flat_map(|(_, ways)| ways)
         {
-            for lines in [0, 1, 2, AHEAD, AHEAD + 1, most] {
+            for lines in [0, 1, 2, LINES_AHEAD, LINES_AHEAD + 1, most] {
                 let mut to = vec![0xaa_u8; (most + 3) * LINE];
                 let begin = to.as_ptr().align_offset(LINE) + LINE;
                 // SAFETY: so many lines lie in both, apart; those of `to` begin at a multiple of a line, and the processor has

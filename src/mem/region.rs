@@ -1,7 +1,7 @@
 //! [`Region`]: a piece of memory that others may be writing to.
 
-use super::copy::{FEW, LINE, PAST, Stores, copy_lines, settle_streams};
-use crate::types::Element;
+use super::copy::{BY_STRINGS, FEW, LINE, PAST, Stores, copy_lines, settle_streams};
+use crate::{sys::cache::has_slow_string_copies, types::Element};
 use std::{fmt, marker::PhantomData, ops::Range, ptr};
 
 /// `len` bytes of host memory that stay mapped for `'m`, and that a peer process or an alias may read or write at
@@ -124,7 +124,9 @@ impl<'m> Region<'m> {
     #[inline]
     pub(crate) fn copy_from(&self, from: &Region<'_>) {
         assert_eq!(self.len, from.len, "a copy between regions of different lengths");
-        if !ptr::eq(self.base, from.base) {
+        if BY_STRINGS.contains(&self.len) && has_slow_string_copies() && !self.overlaps(from) {
+            self.copy_lines_from(from, Stores::Plain);
+        } else if !ptr::eq(self.base, from.base) {
             // SAFETY: both hold `len` mapped bytes for the lifetimes they carry; `ptr::copy` allows overlap.
             unsafe { ptr::copy(from.base, self.base, self.len) }
         }
@@ -194,6 +196,7 @@ impl<'m> Region<'m> {
         self.copy_lines_from(from, Stores::Streaming);
     }
 
+    #[inline(never)] // of short copies nothing is to be seen
     fn copy_lines_from(&self, from: &Region<'_>, stores: Stores) {
         assert_eq!(self.len, from.len, "a copy between regions of different lengths");
         if ptr::eq(self.base, from.base) {
@@ -292,6 +295,17 @@ mod tests {
             crate::mem::settle_streams();
             assert_eq!(to[at..at + len], from[there..there + len]);
             assert!(to[..at].iter().chain(&to[at + len..]).all(|&byte| byte == 0));
+        }
+    }
+
+    #[test]
+    fn a_long_copy_to_a_place_that_overlaps_is_right() {
+        for (from, to) in [(0, 5), (5, 0), (0, 0), (0, 3000)] {
+            let mut bytes: Vec<u8> = (0..6000).map(|i| (i % 251) as u8).collect();
+            let expected = bytes[from..from + 3000].to_vec();
+            let whole = Region::of_mut(&mut bytes);
+            whole.part(to, 3000).copy_from(&whole.part(from, 3000));
+            assert_eq!(bytes[to..to + 3000], expected);
         }
     }
 
