@@ -333,13 +333,15 @@ fn share_of(bytes: usize, load: &Load, machine: &Machine) -> usize {
 /// two or three times, past the caches to plain: broadcast of 2 ranks, 256 KiB 0.97 to 1, 1 to 64 MiB 0.67 to 0.92; of 4 ranks, 64 KiB
 /// to 4 MiB 0.64 to 0.76; of 8 0.78 to 1. All-to-all of 8 ranks, 256 KiB 0.94 to 1.2, 512 KiB 0.73 and 0.93, 1 MiB 0.68 to 0.78, 4 MiB 0.76
 /// to 0.93; but of 2 and 4 ranks 1 to 1.6, of 5 and 6 0.65 to 1.4. Scatter of 2 and 4 ranks, 1 MiB 0.63 to 0.68, 4 MiB 0.82 to 0.99; but
-/// 256 KiB 1 to 1.5, and of 8 ranks 1. Gather, and all that reduces, 1 to 2.6.
+/// 256 KiB 1 to 1.5, and of 8 ranks 1. Gather, and all that reduces, 1 to 2.6. On one with half as large caches (family 25, model 1)
+/// a broadcast gains nothing: 2 ranks, 64 KiB to 4 MiB 1.4 to 1.6; 4 ranks, 256 KiB 1.25, 1 MiB 1.05, 4 MiB 0.96 to 1.1; 8 ranks 1 to 1.05.
 fn past_from(load: &Load, machine: &Machine) -> usize {
-    if cache::keeps_what_it_reads().is_none() || !machine.shares_memory() {
+    let Some(cache) = cache::keeps_what_it_reads().filter(|_| machine.shares_memory()) else {
         return usize::MAX;
-    }
+    };
     let ranks_a_core = load.ranks.div_ceil(machine.cores());
     match load.collective.plain() {
+        Collective::Broadcast { .. } if cache < 1 << 20 => usize::MAX,
         Collective::Broadcast { .. } if ranks_a_core > 1 => 64 << 10,
         Collective::Broadcast { .. } => 1 << 20,
         Collective::Scatter { .. } if ranks_a_core <= 2 => load.ranks * (256 << 10),

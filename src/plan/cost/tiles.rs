@@ -30,17 +30,28 @@ impl Machine {
                 false => self.tile,
             };
         }
+        let (peers, have_cores) = (load.ranks - 1, load.ranks <= self.cores);
+        let goes_round = have_cores && self.goes_round();
         match load.collective.plain() {
-            Collective::Gather { .. } => self.exchanged_tile,
-            Collective::AllGather | Collective::AlltoAll | Collective::Scatter { .. } => {
-                match load.ranks <= self.cores {
-                    true => self.exchanged_tile.with_peers(load.ranks - 1),
-                    false if self.is_taken_by_crowd(load) => self.exchanged_tile.with_peers(1),
-                    false => self.exchanged_tile,
-                }
+            Collective::Gather { .. } if goes_round => self.exchanged_tile.with_peers(peers),
+            Collective::Broadcast { .. } if goes_round => TileBytes::ROUND_ONE_WAY.with_peers(peers),
+            Collective::Reduce { .. } | Collective::AllReduce | Collective::ReduceScatter if goes_round => {
+                TileBytes::ROUND.with_peers(peers)
             }
+            Collective::Gather { .. } => self.exchanged_tile,
+            Collective::AllGather | Collective::AlltoAll | Collective::Scatter { .. } => match have_cores {
+                true => self.exchanged_tile.with_peers(peers),
+                false if self.is_taken_by_crowd(load) => self.exchanged_tile.with_peers(1),
+                false => self.exchanged_tile,
+            },
             _ => self.tile,
         }
+    }
+
+    /// Whether what a rank with a core of its own sends through shared memory goes round more than its cache, as where cores keep
+    /// what they have read.
+    fn goes_round(&self) -> bool {
+        self.shares_memory() && !self.answers
     }
 
     /// Whether ranks over TCP take turns on cores for so long that what the tiles are for others is too little for a turn. Of more ranks
@@ -160,6 +171,26 @@ mod tests {
         }
         assert_eq!(tile(sum, 2, 64, 1 << 20), (TileBytes::TCP.with_peers(16), false));
         assert_eq!(tile(reduce, 4, 8, 128 << 10).0, TileBytes::TCP.with_peers(2));
+    }
+
+    #[test]
+    fn tiles_are_longer_where_what_is_sent_goes_round() {
+        let longest = |cores, answers, collective, ranks| {
+            let machine = Machine::shared_memory(cores).with_answers(answers);
+            let load = Load::new(collective, ranks, 8 << 20, DType::Int8);
+            machine.tile(&load, &Counts::ALONE).most
+        };
+        for (collective, usual, between_two, between_four) in [
+            (Collective::AllReduce, 32 << 10, 96 << 10, 32 << 10),
+            (Collective::Broadcast { root: 1 }, 32 << 10, 256 << 10, 64 << 10),
+            (Collective::Gather { root: 0 }, 64 << 10, 256 << 10, 64 << 10),
+        ] {
+            assert_eq!(longest(4, true, collective, 2), usual);
+            assert_eq!(longest(4, false, collective, 2), between_two);
+            assert_eq!(longest(4, false, collective, 4), between_four);
+            // Who shares a core waits for its turn.
+            assert_eq!(longest(1, false, collective, 2), longest(1, true, collective, 2));
+        }
     }
 
     /// Only an all-to-all and a scatter among ranks that share cores, and shorter than what goes past the caches, has longer tiles where memory
