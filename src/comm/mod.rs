@@ -171,7 +171,7 @@ impl Communicator {
         let direct = if config.is_probe { Direct::Off } else { direct };
         let bell = shm::Bell::new()?;
         let wake = Arc::clone(&bell);
-        let tuning = match (rank, parent) {
+        let mut tuning = match (rank, parent) {
             (0, Some((_, parent))) => parent.tuning.clone(),
             (0, None) if !config.is_probe => Tuning {
                 crowds_take: match may_be_read(attach == Attach::Any) {
@@ -179,11 +179,12 @@ impl Communicator {
                     false => CrowdsTake::Nothing,
                 },
                 farthest: numa::farthest(Path::new("/")),
-                answers: keeps_what_it_reads().is_none(),
                 ..tuning::of_this_machine(rank, ranks)
             },
             _ => Tuning::default(),
         };
+        // As rank 0's host is, wherever the rest is from.
+        tuning.answers = rank == 0 && keeps_what_it_reads().is_none();
         let outside = Outside::open(&config, rank, ranks);
         let ready = began.elapsed();
         let membership = Arc::new(bootstrap::join(Joining {

@@ -14,12 +14,11 @@ pub(super) const FEW: usize = 256;
 /// Bytes of the fewest that are worth going past the caches for another processor's sake; few in tests, whose vectors are short.
 pub(super) const PAST: usize = if cfg!(test) { LINE } else { 1 << 10 };
 
-/// Bytes of the shortest copy and of the longest, and one more, for which [`has_slow_string_copies`] matters. What is longer goes
-/// past the caches there.
+/// Bytes of copies for which [`has_slow_string_copies`](crate::sys::cache::has_slow_string_copies) matters: glibc makes them from 2 or 4 KiB
+/// on, by its version, up to the size of a core's own cache, which is 512 KiB or 1 MiB.
 pub(super) const BY_STRINGS: Range<usize> = 2 << 10..1 << 20;
 
 /// How lines are written.
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stores {
     /// Like any others.
     Plain,
@@ -41,7 +40,7 @@ pub(super) unsafe fn copy_lines(to: *mut u8, from: *const u8, lines: usize, stor
     let stores = if cfg!(miri) { Stores::Plain } else { stores };
     #[cfg(target_arch = "x86_64")]
     {
-        let [plain, ahead, streaming] = match (
+        let ways = match (
             is_x86_feature_detected!("avx512f"),
             is_x86_feature_detected!("avx"),
         ) {
@@ -49,13 +48,8 @@ pub(super) unsafe fn copy_lines(to: *mut u8, from: *const u8, lines: usize, stor
             (_, true) => BY_HALVES,
             _ => BY_QUARTERS,
         };
-        let copy = match stores {
-            Stores::Plain => plain,
-            Stores::Ahead => ahead,
-            Stores::Streaming => streaming,
-        };
         // SAFETY: the caller's, and the processor has the instructions of that which is used.
-        unsafe { copy(to, from, lines) }
+        unsafe { ways[stores as usize](to, from, lines) }
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
@@ -65,7 +59,7 @@ pub(super) unsafe fn copy_lines(to: *mut u8, from: *const u8, lines: usize, stor
     }
 }
 
-/// A way to copy lines, for each of [`Stores`].
+/// A way to copy lines, for each of [`Stores`], in their order.
 #[cfg(target_arch = "x86_64")]
 type Ways = [unsafe fn(*mut u8, *const u8, usize); 3];
 #[cfg(target_arch = "x86_64")]

@@ -15,7 +15,8 @@ pub(crate) struct Tuning {
     pub(crate) crowds_take: CrowdsTake,
     /// How many times as far as its own memory the farthest NUMA node of its host is, where it has several.
     pub(crate) farthest: Option<f64>,
-    /// Whether ranks of its host write answers where what they answer lies.
+    /// Whether ranks of its host write answers where what they answer lies: not where cores keep what they have read. Tiles go by it,
+    /// too.
     pub(crate) answers: bool,
     /// Whether first calls try the algorithms that lead.
     pub(crate) online: bool,

@@ -273,7 +273,7 @@ pub(crate) struct Machine {
     exchanged_tile: TileBytes,
     /// What ranks that share cores most likely take from each other's memory.
     crowds_take: CrowdsTake,
-    /// Whether they write answers where what they answer lies.
+    /// Whether they write answers where what they answer lies: not where cores keep what they have read.
     answers: bool,
     /// What every call takes.
     call: f64,

@@ -315,6 +315,8 @@ mod tests {
             prop_assert!(grain.start <= grain.end && grain.end == end && grain.len() <= layout.longest());
             for (ways, collective) in [
                 (TileBytes::SHARED_MEMORY, Collective::AllReduce),
+                (TileBytes::ROUND.with_peers(1), Collective::AllReduce),
+                (TileBytes::ROUND.with_peers(2), Collective::AllReduce),
                 (TileBytes::TCP, Collective::AllReduce),
                 (TileBytes::EXCHANGED, Collective::AllGatherV),
                 (TileBytes::EXCHANGED.with_peers(1), Collective::AllGather),

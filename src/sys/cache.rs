@@ -39,7 +39,7 @@ pub(crate) fn keeps_what_it_reads() -> Option<usize> {
     (is_amd() && cpuid(0x8000_0000)[0] >= leaf).then(|| (cpuid(leaf)[2] >> 16) as usize * 1024)
 }
 
-/// Whether `rep movsb`, by which the C library copies 4 KiB to 1 MiB, had better not be used: on AMD's processors.
+/// Whether `rep movsb`, by which the C library copies some KiB to 1 MiB, had better not be used: on AMD's processors.
 ///
 /// There it takes long where the target begins 1 to 31 bytes further on in its page than the source, as what `malloc` has is 16 bytes
 /// from a page's beginning. And who copies by it what another core writes meanwhile makes that one slow, often for as long as both go

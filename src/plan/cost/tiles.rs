@@ -31,26 +31,35 @@ impl Machine {
             };
         }
         let (peers, have_cores) = (load.ranks - 1, load.ranks <= self.cores);
-        let goes_round = have_cores && self.goes_round();
         match load.collective.plain() {
-            Collective::Gather { .. } if goes_round => self.exchanged_tile.with_peers(peers),
-            Collective::Broadcast { .. } if goes_round => TileBytes::ROUND_ONE_WAY.with_peers(peers),
-            Collective::Reduce { .. } | Collective::AllReduce | Collective::ReduceScatter if goes_round => {
-                TileBytes::ROUND.with_peers(peers)
-            }
-            Collective::Gather { .. } => self.exchanged_tile,
-            Collective::AllGather | Collective::AlltoAll | Collective::Scatter { .. } => match have_cores {
+            Collective::Gather { .. } if !self.keeps_what_it_reads() => self.exchanged_tile,
+            Collective::Gather { .. } if !have_cores => self.exchanged_tile.with_peers(1),
+            Collective::Gather { .. }
+            | Collective::AllGather
+            | Collective::AlltoAll
+            | Collective::Scatter { .. } => match have_cores {
                 true => self.exchanged_tile.with_peers(peers),
                 false if self.is_taken_by_crowd(load) => self.exchanged_tile.with_peers(1),
                 false => self.exchanged_tile,
             },
+            collective if have_cores && self.keeps_what_it_reads() => {
+                let round = match collective {
+                    Collective::Broadcast { .. } => TileBytes::ROUND_ONE_WAY,
+                    _ => TileBytes::ROUND,
+                };
+                let round = round.with_peers(peers);
+                match round.most > self.tile.most {
+                    true => round,
+                    false => self.tile,
+                }
+            }
             _ => self.tile,
         }
     }
 
-    /// Whether what a rank with a core of its own sends through shared memory goes round more than its cache, as where cores keep
-    /// what they have read.
-    fn goes_round(&self) -> bool {
+    /// Whether ranks that share memory do so on cores that keep what they have read. What a rank with a core of its own sends goes round
+    /// more than its cache there.
+    fn keeps_what_it_reads(&self) -> bool {
         self.shares_memory() && !self.answers
     }
 
@@ -90,11 +99,16 @@ impl Machine {
     /// Where messages go from rank to rank one after the other, several in flight let all be at work.
     pub(super) fn crowded_tile(&self, load: &Load, counts: &Counts) -> Option<TileBytes> {
         let is_crowd = self.shares_memory() && self.groups.is_none() && load.ranks > self.cores;
-        if !is_crowd || counts.rounds > 2.0 || counts.lead > 0.0 {
-            return None;
+        let (collective, keeps) = (load.collective.plain(), self.keeps_what_it_reads());
+        match collective {
+            _ if !is_crowd => return None,
+            Collective::Broadcast { .. } if keeps => return Some(TileBytes::CROWDED_ONE_WAY),
+            Collective::Reduce { .. } if keeps => return Some(TileBytes::crowded_up_to(128 << 10)),
+            _ if counts.rounds > 2.0 || counts.lead > 0.0 => return None,
+            _ => {}
         }
         let (bytes, streamed) = (load.bytes(), STREAMED as f64);
-        match load.collective.plain() {
+        match collective {
             Collective::Broadcast { .. } => {
                 (bytes < streamed / 2.0).then_some(TileBytes::crowded_up_to(64 << 10))
             }
@@ -111,6 +125,7 @@ impl Machine {
                 };
                 let written = self.written_a_core(load.ranks, counts, self.tile.in_flight(), true);
                 let tile = match load.ranks <= 2 * self.cores {
+                    true if keeps => TileBytes::crowded_up_to(64 << 10).two_in_flight(),
                     true => TileBytes::crowded_up_to(64 << 10),
                     false => TileBytes::CROWDED,
                 };
@@ -174,22 +189,50 @@ mod tests {
     }
 
     #[test]
-    fn tiles_are_longer_where_what_is_sent_goes_round() {
-        let longest = |cores, answers, collective, ranks| {
+    fn tiles_are_longer_where_cores_keep_what_they_have_read() {
+        let tile = |cores, answers, collective, ranks| {
             let machine = Machine::shared_memory(cores).with_answers(answers);
             let load = Load::new(collective, ranks, 8 << 20, DType::Int8);
-            machine.tile(&load, &Counts::ALONE).most
+            machine.tile(&load, &Counts::ALONE)
         };
-        for (collective, usual, between_two, between_four) in [
-            (Collective::AllReduce, 32 << 10, 96 << 10, 32 << 10),
-            (Collective::Broadcast { root: 1 }, 32 << 10, 256 << 10, 64 << 10),
-            (Collective::Gather { root: 0 }, 64 << 10, 256 << 10, 64 << 10),
+        let (sum, one_way) = (Collective::AllReduce, Collective::Broadcast { root: 1 });
+        let (gather, reduce) = (Collective::Gather { root: 0 }, Collective::Reduce { root: 0 });
+        let (round, round_one_way) = (TileBytes::ROUND, TileBytes::ROUND_ONE_WAY);
+        let (usual, exchanged) = (TileBytes::SHARED_MEMORY, TileBytes::EXCHANGED);
+        for (collective, elsewhere, of_two, of_three, of_eight, of_a_crowd) in [
+            (sum, usual, round.with_peers(1), round.with_peers(2), usual, None),
+            (
+                reduce,
+                usual,
+                round.with_peers(1),
+                round.with_peers(2),
+                usual,
+                Some(TileBytes::crowded_up_to(128 << 10)),
+            ),
+            (
+                one_way,
+                usual,
+                round_one_way.with_peers(1),
+                round_one_way.with_peers(2),
+                usual,
+                Some(TileBytes::CROWDED_ONE_WAY),
+            ),
+            (
+                gather,
+                exchanged,
+                exchanged.with_peers(1),
+                exchanged.with_peers(2),
+                exchanged,
+                Some(exchanged.with_peers(1)),
+            ),
         ] {
-            assert_eq!(longest(4, true, collective, 2), usual);
-            assert_eq!(longest(4, false, collective, 2), between_two);
-            assert_eq!(longest(4, false, collective, 4), between_four);
-            // Who shares a core waits for its turn.
-            assert_eq!(longest(1, false, collective, 2), longest(1, true, collective, 2));
+            assert_eq!(tile(8, true, collective, 2), elsewhere, "{collective:?}");
+            assert_eq!(tile(8, false, collective, 2), of_two, "{collective:?}");
+            assert_eq!(tile(8, false, collective, 3), of_three, "{collective:?}");
+            assert_eq!(tile(8, false, collective, 8), of_eight, "{collective:?}");
+            if let Some(of_a_crowd) = of_a_crowd {
+                assert_eq!(tile(2, false, collective, 8), of_a_crowd, "{collective:?}");
+            }
         }
     }
 
