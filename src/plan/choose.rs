@@ -182,7 +182,7 @@ impl TileBytes {
     /// Measured on 2 cores with 2 ranks, tiles of 64 and of 256 KiB, medians of 5: all-gather of 1 MiB 163 and 136 us (from slots
     /// 169 and 155), all-to-all 175 and 142 (from slots 248 and 209), scatter 61 and 46, of 4 MiB 500 and 397; but a gather,
     /// whose root copies from slots, 101 and 166. (Where cores keep what they have read,
-    /// on an AMD EPYC, 37 and 26.6, of 4 MiB 136 and 118; 4 ranks on 2 cores 46 and 42, 184 and 167.)
+    /// on an AMD EPYC, 37 and 26.6, of 4 MiB 136 and 118.)
     pub(crate) fn with_peers(self, peers: usize) -> TileBytes {
         TileBytes {
             most: (self.between_two / peers.next_power_of_two()).max(self.most),
@@ -223,11 +223,14 @@ impl TileBytes {
     ///
     /// On an AMD EPYC, 2 cores, medians of 30, least of 3, with 64 KiB below 4 MiB and 32 KiB, four in flight, from there on, and with these,
     /// in us: 4 ranks, 128 KiB 9.4 and 8.5, 1 MiB 100 and 81, 4 MiB 431 and 362, 16 MiB 1670 and 1420; 8 ranks 20 and 17.3, 209 and 157, 880
-    /// and 830, 3400 and 2900. There a reduction is as long, one in flight, by whatever algorithm: 4 ranks, 64 KiB 9.7 and 7.5, 512 KiB 81 and
-    /// 66, 1 MiB 171 and 127, 4 MiB 730 and 600; 8 ranks 26 and 19, 195 and 173, 400 and 286, 2000 and 1500.
+    /// and 830, 3400 and 2900.
     pub(crate) const CROWDED_ONE_WAY: TileBytes = TileBytes::crowded_up_to(128 << 10).two_in_flight();
 
-    /// The same, two in flight. On an AMD EPYC with 64 KiB, one and two, all-reduce of 4 ranks, in us: 1 MiB 220 and 201, 4 MiB 869 and 810.
+    /// The same, two in flight.
+    ///
+    /// On an AMD EPYC, 2 cores, up to 64 KiB, in us: all-reduce of 4 ranks, one and two, 1 MiB 220 and 201, 4 MiB 869 and 810. A reduction to one
+    /// rank, by whatever algorithm, whose ranks are not bound to cores, medians of 5, as elsewhere and with these: 4 ranks, 64 KiB 11.0 and 7.5,
+    /// 512 KiB 75 and 54, 1 MiB 151 and 114, 4 MiB 790 and 670; 8 ranks 20 and 18, 168 and 149, 333 and 270, 1800 and 1530.
     pub(crate) const fn two_in_flight(self) -> TileBytes {
         TileBytes { in_flight: 2, ..self }
     }

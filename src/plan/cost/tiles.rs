@@ -32,8 +32,7 @@ impl Machine {
         }
         let (peers, have_cores) = (load.ranks - 1, load.ranks <= self.cores);
         match load.collective.plain() {
-            Collective::Gather { .. } if !self.keeps_what_it_reads() => self.exchanged_tile,
-            Collective::Gather { .. } if !have_cores => self.exchanged_tile.with_peers(1),
+            Collective::Gather { .. } if !have_cores || !self.keeps_what_it_reads() => self.exchanged_tile,
             Collective::Gather { .. }
             | Collective::AllGather
             | Collective::AlltoAll
@@ -103,7 +102,9 @@ impl Machine {
         match collective {
             _ if !is_crowd => return None,
             Collective::Broadcast { .. } if keeps => return Some(TileBytes::CROWDED_ONE_WAY),
-            Collective::Reduce { .. } if keeps => return Some(TileBytes::crowded_up_to(128 << 10)),
+            Collective::Reduce { .. } if keeps => {
+                return Some(TileBytes::crowded_up_to(64 << 10).two_in_flight());
+            }
             _ if counts.rounds > 2.0 || counts.lead > 0.0 => return None,
             _ => {}
         }
@@ -207,7 +208,7 @@ mod tests {
                 round.with_peers(1),
                 round.with_peers(2),
                 usual,
-                Some(TileBytes::crowded_up_to(128 << 10)),
+                Some(TileBytes::crowded_up_to(64 << 10).two_in_flight()),
             ),
             (
                 one_way,
@@ -223,7 +224,7 @@ mod tests {
                 exchanged.with_peers(1),
                 exchanged.with_peers(2),
                 exchanged,
-                Some(exchanged.with_peers(1)),
+                Some(exchanged),
             ),
         ] {
             assert_eq!(tile(8, true, collective, 2), elsewhere, "{collective:?}");
