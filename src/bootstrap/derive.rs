@@ -197,6 +197,7 @@ fn id(parent: &Membership, descent: Descent, members: &[usize]) -> Result<Unique
         comm,
         secret,
         owner: Owner::DerivedRank0,
+        host: None,
     })
 }
 

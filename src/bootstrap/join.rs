@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     net::{
-        Channel, DialError, Failure, FrameError, MEETING, Packed, Parcel, Patience, Presence, Protection,
-        Refused, Role, Target, Way, interfaces,
+        Address, Channel, DialError, Failure, FrameError, MEETING, Packed, Parcel, Patience, Presence,
+        Protection, Refused, Role, Target, Way, interfaces,
     },
     sys::{clock, host, tcp},
     topo::share::Allowance,
@@ -292,14 +292,15 @@ fn meet(
 }
 
 /// Connects to the meeting place, as one of so many ranks. Where its owner may come late, it is awaited. Where the system says that there
-/// is no way, that is taken for an outage as long as one may last, half the time at most.
+/// is no way, that is taken for an outage as long as one may last, half the time at most. A host that was named is looked up again
+/// meanwhile: what was said first may be where it was before, as long as a name server keeps what it knows.
 fn go_there(
     (id, is_child): (&UniqueId, bool),
     (key, ranks): (Key, u32),
     protection: Protection,
     patience: &Patience<'_>,
 ) -> Result<Channel, Failure> {
-    let target = Target {
+    let mut target = Target {
         addresses: id.addresses.clone(),
         role: Role::Join,
         from: key.rank,
@@ -310,16 +311,19 @@ fn go_there(
     };
     let (began, end) = (Instant::now(), patience.deadline - GRACE);
     let no_way = began + tcp::given_up_after().min(end.saturating_duration_since(began) / 2);
-    let mut pause = FIRST_RETRY;
+    let (mut pause, mut looked_up) = (FIRST_RETRY, began);
     loop {
+        let until = id.host.as_ref().map(|_| looked_up + LOOKED_UP_APART);
+        let until = until.filter(|&until| until < end);
         let is_early = |failure: &DialError| match failure {
+            why if until.is_some() && why.may_pass() => true,
             DialError::Io(_) | DialError::Refused(Refused::Unknown) if id.owner.may_be_late() => true,
             why if why.is_of_the_way() => Instant::now() < no_way,
             // A rank of a parent listens for as long as it lives. Others of the parent are about to hear that it does not.
             DialError::Nobody => id.owner == Owner::AppointedRank0 || is_child,
             _ => false,
         };
-        match patience.dial(&target) {
+        match patience.dial_until(&target, until) {
             Err(Failure::Dial(failure))
                 if is_early(&failure) && Instant::now() < end && !(patience.stop)() =>
             {
@@ -329,11 +333,28 @@ fn go_there(
                 }
                 thread::sleep(own_part(pause, key.rank).min(end.saturating_duration_since(Instant::now())));
                 pause = longest_pause(ranks).min(2 * pause);
+                if let (Some(host), Some(until)) = (&id.host, until)
+                    && Instant::now() >= until
+                {
+                    looked_up = Instant::now();
+                    let found = host.look_up().into_iter().flatten().map(Address::Tcp);
+                    let found: Vec<Address> = found.collect();
+                    if !found.is_empty() && found != target.addresses {
+                        info!(
+                            rank = key.rank,
+                            ranks, "init: rank 0's host has other addresses now: {found:?}"
+                        );
+                        target.addresses = found;
+                    }
+                }
             }
             done => return done,
         }
     }
 }
+
+/// How long the addresses of a host are taken for its own while nobody answers there.
+const LOOKED_UP_APART: Duration = Duration::from_secs(5);
 
 /// How long one of so many ranks leaves a place alone, in the end, where nobody listens yet: together they knock no more often than
 /// 10,000 times a second, as far as that leaves none of them waiting for long.

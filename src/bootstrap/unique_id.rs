@@ -1,6 +1,9 @@
 //! [`UniqueId`]: what a rank must be given to join a communicator.
 
-use super::control::{self, Command, Control};
+use super::{
+    control::{self, Command, Control},
+    env::Named,
+};
 use crate::{
     log,
     net::{Address, CommId, Presence, Said, Secret, VERSION, Way, fill_random, hex, interfaces, ip_bytes},
@@ -29,6 +32,8 @@ pub struct UniqueId {
     pub(super) comm: CommId,
     pub(super) secret: Secret,
     pub(super) owner: Owner,
+    /// The host whose addresses those are, if it was named: they may be others later.
+    pub(super) host: Option<Named>,
 }
 
 /// Who holds the meeting, as the ranks know it.
@@ -101,6 +106,15 @@ impl UniqueId {
             comm,
             secret,
             owner: Owner::AppointedRank0,
+            host: None,
+        }
+    }
+
+    /// The same id, which meets where that host is.
+    pub(super) fn of_host(self, host: Named) -> UniqueId {
+        UniqueId {
+            host: Some(host),
+            ..self
         }
     }
 
@@ -144,6 +158,7 @@ impl UniqueId {
             comm,
             secret,
             owner: Owner::Maker,
+            host: None,
         })
     }
 
@@ -253,6 +268,7 @@ impl UniqueId {
             comm: part(&bytes[..], COMM)?,
             secret: Secret::new(&secret),
             owner,
+            host: None,
         })
     }
 }

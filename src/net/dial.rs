@@ -179,6 +179,11 @@ impl Dialer {
         matches!(self.stage, Stage::Connecting(..))
     }
 
+    /// Whether the other side may take the connection for made.
+    pub(crate) fn has_proved(&self) -> bool {
+        matches!(self.stage, Stage::Proof(_))
+    }
+
     /// What to wait for before [`Dialer::advance`].
     pub(crate) fn waits_for(&self) -> Ready {
         match self.stage {

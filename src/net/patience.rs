@@ -53,6 +53,14 @@ impl<'a> Patience<'a> {
 
     /// Connects by the first address that leads to somebody, trying again while the other side is busy, or silent.
     pub(crate) fn dial(&self, target: &Target) -> Result<Channel, Failure> {
+        self.dial_until(target, None)
+    }
+
+    /// The same, which tries again until then alone, if there is such a time.
+    ///
+    /// # Errors
+    /// That nothing came back, then.
+    pub(crate) fn dial_until(&self, target: &Target, until: Option<Instant>) -> Result<Channel, Failure> {
         let mut silence = SILENCE;
         loop {
             let mut round = Round::default();
@@ -66,7 +74,9 @@ impl<'a> Patience<'a> {
                 }
             }
             match round.verdict() {
-                why if why.may_pass() => silence = LONGEST_SILENCE.min(2 * silence),
+                why if why.may_pass() && until.is_none_or(|until| Instant::now() < until) => {
+                    silence = LONGEST_SILENCE.min(2 * silence)
+                }
                 why => return Err(why.into()),
             }
         }

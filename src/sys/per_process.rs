@@ -46,13 +46,32 @@ impl<T: Send + Sync> PerProcess<T> {
     /// This process's value, made by `make` if there is none yet. Other threads that ask meanwhile wait, so `make` is
     /// to be short; when it fails, the next caller tries again.
     pub(crate) fn get_or_try_init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&'static T, E> {
+        let wait = || {
+            thread::yield_now();
+            true
+        };
+        match self.get_or_try_init_while(wait, make) {
+            Some(made) => made,
+            None => unreachable!("it waits for as long as it takes"),
+        }
+    }
+
+    /// The same where `make` may take long. `wait` lets some time pass while another thread makes it, and says whether to go on:
+    /// else there is `None`.
+    pub(crate) fn get_or_try_init_while<E>(
+        &self,
+        wait: impl Fn() -> bool,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Option<Result<&'static T, E>> {
         loop {
             if let Some(value) = self.get() {
-                return Ok(value);
+                return Some(Ok(value));
             }
             let seen = self.state.load(Relaxed);
             if seen == here() | BUSY {
-                thread::yield_now();
+                if !wait() {
+                    return None;
+                }
             } else if seen != here() | READY
                 && self
                     .state
@@ -62,8 +81,7 @@ impl<T: Send + Sync> PerProcess<T> {
                 break;
             }
         }
-        let made = make();
-        match made {
+        Some(match make() {
             Ok(value) => {
                 let _before = self.value.load(Relaxed);
                 let kept = Box::leak(Box::new(Kept { value, _before }));
@@ -75,7 +93,7 @@ impl<T: Send + Sync> PerProcess<T> {
                 self.state.store(here() | EMPTY, Release);
                 Err(e)
             }
-        }
+        })
     }
 }
 
@@ -92,6 +110,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_will_not_wait_for_another_thread_gets_none() {
+        static SLOT: PerProcess<u32> = PerProcess::new();
+        let made = SLOT.get_or_try_init(|| {
+            let other = thread::spawn(|| SLOT.get_or_try_init_while(|| false, || Err("no")));
+            assert_eq!(other.join().unwrap(), None);
+            Ok::<_, ()>(7)
+        });
+        assert_eq!(made, Ok(&7));
+    }
+
+    #[test]
     fn one_value_for_all_threads() {
         static SLOT: PerProcess<u32> = PerProcess::new();
         assert!(SLOT.get().is_none());
@@ -103,6 +132,7 @@ mod tests {
             }
         });
         assert_eq!(SLOT.get(), Some(&7));
+        assert_eq!(SLOT.get_or_try_init_while(|| false, || Err("no")), Some(Ok(&7)));
         assert_eq!(made.load(Relaxed), 1);
     }
 }

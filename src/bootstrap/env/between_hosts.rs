@@ -140,8 +140,27 @@ pub(super) fn between_hosts(appointment: Appointment, deadline: Instant) -> Resu
                     },
                 }
             })?;
-            Ok(UniqueId::agreed(&at, comm, secret))
+            let id = UniqueId::agreed(&at, comm, secret);
+            Ok(match host.parse::<IpAddr>() {
+                Ok(_) => id,
+                Err(_) => id.of_host(Named { host, port }),
+            })
         }
+    }
+}
+
+/// A port of a host that has a name.
+#[derive(Debug, Clone)]
+pub(in crate::bootstrap) struct Named {
+    host: String,
+    port: u16,
+}
+
+impl Named {
+    /// Its addresses as the system knows them now; `None` if it does not say soon.
+    pub(in crate::bootstrap) fn look_up(&self) -> Option<Vec<SocketAddr>> {
+        let found = look_up(&self.host, self.port, Instant::now() + SOON).ok()?.ok()?;
+        (!found.is_empty()).then_some(found)
     }
 }
 
@@ -199,6 +218,8 @@ fn look_up(host: &str, port: u16, deadline: Instant) -> Result<io::Result<Vec<So
 
 /// What Kubernetes sets in pods, whose names may come to be known after their processes have begun.
 const POD: &str = "KUBERNETES_SERVICE_HOST";
+/// How long an answer is waited for where addresses are known already.
+const SOON: Duration = Duration::from_secs(2);
 /// How long to leave a name server alone that does not know a host yet.
 const RETRY: Duration = Duration::from_millis(500);
 

@@ -184,7 +184,6 @@ pub(super) fn card(launch: &Launch, turn: Turn, guarded: bool, timeout: Duration
     };
     log::begin();
     let deadline = Instant::now() + timeout;
-    // It takes a while, for which other threads that ask, too, would go round: hardly any program does that.
     let mut is_now = false;
     let late = |is_now| {
         let waited = match is_now {
@@ -199,7 +198,12 @@ pub(super) fn card(launch: &Launch, turn: Turn, guarded: bool, timeout: Duration
             ),
         }
     };
-    let outcome = OUTCOME.get_or_try_init(|| {
+    // Another thread may be about it, which takes a while.
+    let wait = || {
+        std::thread::sleep(A_LOOK);
+        Instant::now() < deadline
+    };
+    let outcome = OUTCOME.get_or_try_init_while(wait, || {
         is_now = true;
         // Another thread may have waited before, and in vain.
         let left = deadline.saturating_duration_since(Instant::now());
@@ -210,13 +214,22 @@ pub(super) fn card(launch: &Launch, turn: Turn, guarded: bool, timeout: Duration
             }
             outcome => Ok(outcome),
         }
-    })?;
-    match outcome {
+    });
+    let Some(outcome) = outcome else {
+        if matches!(carrier, Carrier::Pmix) {
+            turn.give_back();
+        }
+        return Err(late(true));
+    };
+    match outcome? {
         Ok(card) => Ok(Delivery::Card(card.clone())),
         Err(Trouble::Unable(why)) => Ok(Delivery::Unable(format!("by {carrier}: {why}"))),
         Err(Trouble::Late) => Err(late(is_now)),
     }
 }
+
+/// Between two looks at whether another thread knows.
+const A_LOOK: Duration = Duration::from_millis(5);
 
 fn fetch(carrier: Carrier, rank: usize, guarded: bool, timeout: Duration) -> Result<Result<Card, Trouble>> {
     fork::watch().map_err(|e| Error::system("cannot watch for forks", e))?;

@@ -30,7 +30,7 @@ pub(crate) use launcher::Launch;
 #[cfg(test)]
 pub(crate) use variables::Variables;
 
-pub(in crate::bootstrap) use between_hosts::keys_for_looking;
+pub(in crate::bootstrap) use between_hosts::{Named, keys_for_looking};
 
 use super::{MAX_TIMEOUT, UniqueId, unique_id::Owner};
 use crate::{

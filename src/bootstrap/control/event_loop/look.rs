@@ -145,6 +145,11 @@ impl EventLoop {
                 if was_connecting && !dialer.is_connecting() {
                     self.sources.limit(token, Instant::now() + PATIENCE);
                 }
+                // A parent that has read the proof takes the connection for made, and its end for this rank's. Where its host is gone
+                // the system ends it.
+                if dialer.has_proved() && address.is_tcp() && matches!(to, Near::Parent(_)) {
+                    self.sources.unlimit(token);
+                }
                 Some(Source::Dialing { key, to, dialer })
             }
             Ok(Dialing::Met(channel)) => match to {
