@@ -1047,8 +1047,9 @@ cclResult_t cclRecvTag(void *recvbuff,
  *
  * Operations on any number of communicators, sends and receives in any order, and cclCommInitRank may be in a group. Those
  * that one group puts into one stream begin together, when what was in the stream before is over; what comes later in the
- * stream waits for all of them. Arguments are checked at once; one call that is refused makes cclGroupEnd refuse all. Groups
- * may lie in each other: the outermost one counts. Of device memory see cclAllReduce.
+ * stream waits for all of them. Arguments are checked at once; one call that is refused makes cclGroupEnd refuse all. What only
+ * tells or sets something, as cclCommCount does, is carried out at once, and fails alone. Groups may lie in each other: the
+ * outermost one counts. Of device memory see cclAllReduce.
  */
 cclResult_t cclGroupStart(void);
 

@@ -177,19 +177,27 @@ fn guard(body: impl FnOnce() -> Result<()>) -> cclResult_t {
     }
 }
 
-/// The same for a call on a communicator, which also keeps the text.
+/// The same for a call on a communicator, which also keeps the text. It is carried out at once in a group, too, which does not fail
+/// with it.
 fn on(handle: cclComm_t, body: impl FnOnce(&Communicator) -> Result<()>) -> cclResult_t {
-    on_entry(handle, |entry| body(entry.communicator()?))
+    guard(|| {
+        let entry = COMMUNICATORS.get(handle)?;
+        run(&entry, |entry| body(entry.communicator()?)).inspect_err(|error| entry.remember(error))
+    })
 }
 
 /// The same with what the handle stands for: an operation, which a group may carry out later.
 fn on_entry(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Result<()>) -> cclResult_t {
     guard(|| {
         let entry = COMMUNICATORS.get(handle).inspect_err(later::refused)?;
-        let outcome = catch_unwind(AssertUnwindSafe(|| body(&entry)));
-        let outcome = outcome.unwrap_or_else(|panic| Err(entry.broken_by(&*panic)));
-        outcome.map_err(|error| entry.ended_by(error))
+        run(&entry, body).map_err(|error| entry.ended_by(error))
     })
+}
+
+/// Runs the body of a call on what a handle stands for.
+fn run(entry: &Arc<Entry>, body: impl FnOnce(&Arc<Entry>) -> Result<()>) -> Result<()> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| body(entry)));
+    outcome.unwrap_or_else(|panic| Err(entry.broken_by(&*panic)))
 }
 
 /// Runs an operation by `body`, if that can do it: else `None`, and nothing was done. It is tried before [`on_entry`], which

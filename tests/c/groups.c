@@ -98,7 +98,12 @@ static void refusals(void) {
     OK(cclBarrier(comm, NULL));
     REFUSED(cclInvalidArgument, "root", cclBcast(&x, 1, cclInt32, 99, comm, NULL));
     REFUSED(cclInvalidArgument, "none was carried out", cclGroupEnd());
+    /* Not one that is carried out at once. */
+    int device;
     OK(cclGroupStart());
+    REFUSED(cclInvalidUsage, "device", cclCommCuDevice(comm, &device));
+    REFUSED(cclInvalidArgument, "NULL", cclCommCount(NULL, &device));
+    OK(cclBarrier(comm, NULL));
     OK(cclGroupEnd());
     OK(cclStreamCreate(&stream));
     REFUSED(cclInvalidArgument, "root", cclBcast(&x, 1, cclInt32, 99, comm, stream));
