@@ -921,9 +921,11 @@ void CclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_al
   auto timeout = named ? opts.timeout : options_->timeout;
   // The caller's timeout is rank 0's, as in Gloo: a rank that gave up before rank 0 would blame it, and be missed itself.
   if (rank_ != 0) timeout = std::max(timeout, options_->timeout);
+  // All ranks count all of them, also those that fail.
+  auto number = ++monitored_;
   try {
     auto store = own(store_);
-    Monitored barrier(*group_, *store, ++monitored_, timeout);
+    Monitored barrier(*group_, *store, number, timeout);
     rank_ == 0 ? barrier.call(wait_all_ranks) : barrier.arrive();
   } catch (const c10::DistNetworkError& error) {
     if (rank_ == 0) throw;

@@ -255,8 +255,16 @@ void Group::take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_p
   operation->carry_out();
   lock.lock();
   turn_taken_ = false;
-  if (operation->complete()) futures_.push_back(operation);
   ++callbacks_;
+  if (operation->failed() && !failures.empty()) {
+    // Before who waits for it hears. A hook may use the group, and wait until it has nothing more to do.
+    less_to_do_.notify_all();
+    if (has_work()) wake();
+    lock.unlock();
+    report_failure();
+    lock.lock();
+  }
+  if (operation->complete()) futures_.push_back(operation);
   less_to_do_.notify_all();
   lock.unlock();
   operation->report();

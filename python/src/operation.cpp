@@ -89,7 +89,6 @@ void Operation::carry_out() {
     body_();
   } catch (...) {
     failure_ = std::current_exception();
-    group_->report_failure();
   }
 }
 

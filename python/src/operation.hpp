@@ -42,6 +42,8 @@ class Operation : public c10d::Work {
   /// It is over: wakes who waits. Whether there is a future to `tell`, as somebody has asked for one.
   bool complete(std::exception_ptr failure);
   bool complete() { return complete(failure_); }
+  /// Whether it failed as it was carried out.
+  bool failed() const { return failure_ != nullptr; }
   /// Tells the group's hooks that it is over, if it has gone well.
   void report() const;
   /// Completes the future, which runs its callbacks on this thread.

@@ -534,6 +534,16 @@ def abort_hooks(rank, n):
         assert calls
     calls.clear()
     dist.barrier()
+    group = dist.new_group()
+    closed = group._get_backend(torch.device("cpu"))
+    closed.register_abort_hook(0, lambda: [calls.append("closed"), closed.shutdown()])  # it may use the group
+    if rank == n - 1:
+        closed.abort()
+    else:
+        fails(lambda: dist.all_reduce(torch.ones(3), group=group), error=dist.DistBackendError)
+        assert calls == ["closed"], calls
+    calls.clear()
+    dist.barrier()
     if rank == n - 1:
         os.kill(os.getpid(), signal.SIGKILL)
     fails(lambda: dist.all_reduce(torch.ones(3)), error=dist.DistBackendError)
