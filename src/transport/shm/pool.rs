@@ -462,7 +462,15 @@ impl Lease {
                 return room;
             }
         }
-        (0..LEASED).find_map(|place| self.take_of(place, 0, len))
+        let is_leased = |place: &usize| self.chunks[*place].chunk().is_some();
+        let room = (0..LEASED)
+            .filter(is_leased)
+            .find_map(|place| self.take_of(place, 0, len));
+        // What the pool refuses to one place it refuses to all.
+        room.or_else(|| {
+            let first = (0..LEASED).find(|place| !is_leased(place))?;
+            self.take_of(first, 0, len)
+        })
     }
 
     /// Room in one chunk, which is leased if it is not yet, from page `from` on.
