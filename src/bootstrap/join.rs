@@ -337,9 +337,9 @@ fn go_there(
                     && Instant::now() >= until
                 {
                     looked_up = Instant::now();
-                    let found = host.look_up().into_iter().flatten().map(Address::Tcp);
+                    let found = host.look_up(end).into_iter().flatten().map(Address::Tcp);
                     let found: Vec<Address> = found.collect();
-                    if !found.is_empty() && found != target.addresses {
+                    if found.iter().any(|at| !target.addresses.contains(at)) {
                         info!(
                             rank = key.rank,
                             ranks, "init: rank 0's host has other addresses now: {found:?}"
@@ -347,6 +347,13 @@ fn go_there(
                         target.addresses = found;
                     }
                 }
+            }
+            // It was about to be looked up again.
+            Err(Failure::Dial(why)) if until.is_some() && why.may_pass() => {
+                return Err(match (patience.stop)() {
+                    true => Failure::Stopped,
+                    false => Failure::Late,
+                });
             }
             done => return done,
         }

@@ -65,7 +65,7 @@ impl<'a> Patience<'a> {
         loop {
             let mut round = Round::default();
             for &address in &target.addresses {
-                let others = target.addresses.len() > 1;
+                let others = target.addresses.len() > 1 || until.is_some();
                 let one = self.dial_all(target, &[(address, None)], silence, others)?;
                 match one.into_iter().next() {
                     Some(Ok(channel)) => return Ok(channel),

@@ -157,9 +157,10 @@ pub(in crate::bootstrap) struct Named {
 }
 
 impl Named {
-    /// Its addresses as the system knows them now; `None` if it does not say soon.
-    pub(in crate::bootstrap) fn look_up(&self) -> Option<Vec<SocketAddr>> {
-        let found = look_up(&self.host, self.port, Instant::now() + SOON).ok()?.ok()?;
+    /// Its addresses as the system knows them now; `None` if it does not say soon, and by `end`.
+    pub(in crate::bootstrap) fn look_up(&self, end: Instant) -> Option<Vec<SocketAddr>> {
+        let soon = end.min(Instant::now() + SOON);
+        let found = look_up(&self.host, self.port, soon).ok()?.ok()?;
         (!found.is_empty()).then_some(found)
     }
 }
