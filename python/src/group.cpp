@@ -256,13 +256,16 @@ void Group::take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_p
   lock.lock();
   turn_taken_ = false;
   ++callbacks_;
-  if (operation->failed() && !failures.empty()) {
-    // Before who waits for it hears. A hook may use the group, and wait until it has nothing more to do.
+  if (operation->failed() && !failures.empty() && !reporting_) {
+    // Before who waits for it hears. A hook may use the group, and wait until it has nothing more to do; what fails meanwhile is no
+    // news.
+    reporting_ = true;
     less_to_do_.notify_all();
     if (has_work()) wake();
     lock.unlock();
     report_failure();
     lock.lock();
+    reporting_ = false;
   }
   if (operation->complete()) futures_.push_back(operation);
   less_to_do_.notify_all();

@@ -137,6 +137,8 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Those that are over, and whose futures are to be completed.
   std::deque<c10::intrusive_ptr<Operation>> futures_;
   bool turn_taken_ = false;
+  /// Whether hooks are being called because an operation has failed.
+  bool reporting_ = false;
   bool closed_ = false;
   int threads_ = 0;
   int idle_ = 0;
