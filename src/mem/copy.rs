@@ -44,9 +44,9 @@ pub(super) unsafe fn copy_lines(to: *mut u8, from: *const u8, lines: usize, stor
             is_x86_feature_detected!("avx512f"),
             is_x86_feature_detected!("avx"),
         ) {
-            (true, _) => WHOLE_LINES,
-            (_, true) => BY_HALVES,
-            _ => BY_QUARTERS,
+            (true, _) => &WHOLE_LINES,
+            (_, true) => &BY_HALVES,
+            _ => &BY_QUARTERS,
         };
         // SAFETY: the caller's, and the processor has the instructions of that which is used.
         unsafe { ways[stores as usize](to, from, lines) }
@@ -63,15 +63,15 @@ pub(super) unsafe fn copy_lines(to: *mut u8, from: *const u8, lines: usize, stor
 #[cfg(target_arch = "x86_64")]
 type Ways = [unsafe fn(*mut u8, *const u8, usize); 3];
 #[cfg(target_arch = "x86_64")]
-const WHOLE_LINES: Ways = [
+static WHOLE_LINES: Ways = [
     whole_lines::<PLAIN>,
     whole_lines::<AHEAD>,
     whole_lines::<STREAMING>,
 ];
 #[cfg(target_arch = "x86_64")]
-const BY_HALVES: Ways = [by_halves::<PLAIN>, by_halves::<AHEAD>, by_halves::<STREAMING>];
+static BY_HALVES: Ways = [by_halves::<PLAIN>, by_halves::<AHEAD>, by_halves::<STREAMING>];
 #[cfg(target_arch = "x86_64")]
-const BY_QUARTERS: Ways = [
+static BY_QUARTERS: Ways = [
     by_quarters::<PLAIN>,
     by_quarters::<AHEAD>,
     by_quarters::<STREAMING>,

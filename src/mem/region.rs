@@ -132,25 +132,30 @@ impl<'m> Region<'m> {
         }
     }
 
-    /// Copies as [`Region::copy_from`] does, without a call for up to 16 bytes.
+    /// Copies as [`Region::copy_from`] does, without a call for up to 64 bytes.
     ///
     /// # Panics
     /// When the lengths differ.
-    #[inline]
+    #[inline(always)] // in the path of each short call
     pub(crate) fn copy_few_from(&self, from: &Region<'_>) {
         assert_eq!(self.len, from.len, "a copy between regions of different lengths");
         // SAFETY: both hold `len` mapped bytes for the lifetimes they carry.
         let is_done = unsafe { copy_few(self.base, from.base, self.len) };
         if !is_done {
-            self.copy_from(from);
+            self.copy_more_from(from);
         }
+    }
+
+    #[inline(never)] // so that few bytes do not pay for it
+    fn copy_more_from(&self, from: &Region<'_>) {
+        self.copy_from(from);
     }
 
     /// Copies as [`Region::copy_few_from`] does. Where the two are the same nothing is written: they may be memory for reading only.
     ///
     /// # Panics
     /// When the lengths differ.
-    #[inline]
+    #[inline(always)] // in the path of each short call
     pub(crate) fn keep(&self, from: &Region<'_>) {
         if !ptr::eq(self.base, from.base) {
             self.copy_few_from(from);
@@ -218,11 +223,11 @@ impl<'m> Region<'m> {
     }
 }
 
-/// Copies 1 to 16 bytes by words that may overlap, as the two places may; `false` if they are more, or none.
+/// Copies 1 to 64 bytes by words that may overlap, as the two places may; `false` if they are more, or none.
 ///
 /// # Safety
 /// Both places have so many bytes, and `to` may be written.
-#[inline]
+#[inline(always)] // in the path of each short call
 unsafe fn copy_few(to: *mut u8, from: *const u8, len: usize) -> bool {
     /// The first and the last word, which are all.
     ///
@@ -240,6 +245,10 @@ unsafe fn copy_few(to: *mut u8, from: *const u8, len: usize) -> bool {
     }
     match len {
         // SAFETY: the caller's promises.
+        33..=64 => unsafe { ends::<[u128; 2]>(to, from, len) },
+        // SAFETY: as above.
+        17..=32 => unsafe { ends::<u128>(to, from, len) },
+        // SAFETY: as above.
         8..=16 => unsafe { ends::<u64>(to, from, len) },
         // SAFETY: as above.
         4..8 => unsafe { ends::<u32>(to, from, len) },
@@ -279,7 +288,7 @@ mod tests {
         for _ in 0..2000 {
             let from: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(2600).collect();
             let mut to = vec![0u8; 2600];
-            let most = [20, 520, 2500][random.usize(..3)];
+            let most = [70, 520, 2500][random.usize(..3)];
             let (at, there, len) = (random.usize(..70), random.usize(..70), random.usize(..most));
             let (target, source) = (
                 Region::of_mut(&mut to).part(at, len),
