@@ -430,18 +430,22 @@ impl Lease {
     }
 
     /// Room for a body of `len` bytes.
-    #[inline]
+    #[inline(always)] // in the path of each message
     pub(super) fn take(&self, len: usize) -> Option<Room> {
         self.take_next(len).or_else(|| self.take_any(len))
     }
 
-    /// That of the next pages of the round, which most often are free.
-    #[inline]
+    /// That of the next pages of the round, or of the first ones where there is none: most often they are free.
+    #[inline(always)] // in the path of each message
     fn take_next(&self, len: usize) -> Option<Room> {
-        let (place, page) = self.next_page()?;
+        let next = self.next_page();
+        let (place, _) = next.unwrap_or_default();
         let leased = &self.chunks[place];
         let chunk = leased.chunk()?;
-        let row = leased.pages.take_at(page, len)?;
+        let row = match next {
+            Some((_, page)) => leased.pages.take_at(page, len)?,
+            None => leased.pages.take(0, len)?,
+        };
         Some(self.taken(place, chunk, row))
     }
 
@@ -452,6 +456,7 @@ impl Lease {
         (self.round > 0).then_some((next / PAGES % LEASED, next % PAGES))
     }
 
+    #[inline(never)] // so that the usual way does not pay for it
     fn take_any(&self, len: usize) -> Option<Room> {
         if let Some((place, page)) = self.next_page() {
             let after = (place + 1) % self.round;
@@ -555,7 +560,7 @@ impl Lease {
     }
 
     /// Whether chunks that are leased here are wanted elsewhere.
-    #[inline]
+    #[inline(always)] // in the path of each short call
     pub(crate) fn is_wanted(&self) -> bool {
         self.chunks[0].chunk.load(Relaxed) != 0 && self.is_short()
     }

@@ -40,8 +40,24 @@ impl Pages {
     }
 
     /// The first pages in a row, from page `from` on, that hold `len` bytes.
-    #[inline]
+    #[inline(always)] // in the path of each message
     pub(super) fn take(&self, from: usize, len: usize) -> Option<Row> {
+        let first = || {
+            // Of one page in the lower half, as most messages have it, less is to be worked out.
+            let used = self.used[0].load(Relaxed);
+            let first = used.trailing_ones();
+            self.used[0].store(used | 1u64.checked_shl(first)?, Relaxed);
+            Some(Row {
+                first: first as u8,
+                pages: 1,
+            })
+        };
+        let is_one = from == 0 && len <= PAGE;
+        is_one.then(first).flatten().or_else(|| self.take_any(from, len))
+    }
+
+    #[inline(never)] // so that one page does not pay for it
+    fn take_any(&self, from: usize, len: usize) -> Option<Row> {
         let pages = len.div_ceil(PAGE).max(1);
         let used = self.used();
         // A bit stays where `have` pages in a row are free from there on.
@@ -79,6 +95,11 @@ impl Pages {
 
     #[inline]
     pub(super) fn give(&self, Row { first, pages }: Row) {
+        if pages == 1 {
+            let used = &self.used[usize::from(first) / 64 % 2];
+            used.store(used.load(Relaxed) & !(1 << (first % 64)), Relaxed);
+            return;
+        }
         self.set_used(self.used() & !(row(pages.into()) << first));
     }
 
