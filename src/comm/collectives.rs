@@ -221,12 +221,10 @@ impl Communicator {
     pub(crate) fn repeat_barrier(&self) -> AtOnce {
         let token = &mut [0u8];
         let memory = Region::of_mut(token);
-        self.repeat(
-            Collective::Barrier,
-            Size::Count(1),
-            (DType::Uint8, Op::Sum),
-            |bytes| Some([memory.get(0, bytes[0])?, memory.get(0, bytes[1])?]),
-        )
+        let asked = Asked::new(Collective::Barrier, Size::Count(1), (DType::Uint8, Op::Sum))?;
+        self.repeat(&asked, |bytes| {
+            Some([memory.get(0, bytes[0])?, memory.get(0, bytes[1])?])
+        })
     }
 
     pub(crate) fn begin_barrier(&self, start: Start) -> Result<()> {
@@ -305,7 +303,8 @@ impl Communicator {
         let op = op.into();
         let as_long = |bytes: [usize; 2]| Some([of_length(input, bytes[0])?, of_length(output, bytes[1])?]);
         if op.scalar.is_none()
-            && let Some(outcome) = self.repeat(collective, Size::Count(count), (dtype, op.op), as_long)
+            && let Some(asked) = Asked::new(collective, Size::Count(count), (dtype, op.op))
+            && let Some(outcome) = self.repeat(&asked, as_long)
         {
             return outcome.map_err(|error| *error);
         }
@@ -318,13 +317,10 @@ impl Communicator {
     #[inline]
     pub(crate) fn repeat<'m>(
         &self,
-        collective: Collective,
-        size: Size<'_>,
-        (dtype, op): (DType, Op),
+        asked: &Asked<'_>,
         buffers: impl FnOnce([usize; 2]) -> Option<[Region<'m>; 2]>,
     ) -> AtOnce {
-        self.engine
-            .quick(&Asked::new(collective, size, (dtype, op))?, buffers)
+        self.engine.quick(asked, buffers)
     }
 
     /// Whether several operations of a group had better be run one after the other: where nothing is won by having them wait together, for

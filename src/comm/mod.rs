@@ -36,7 +36,7 @@ pub use config::Config;
 pub use device::OnCuda;
 #[cfg(feature = "cuda")]
 pub(crate) use device::{Device, Tail};
-pub(crate) use engine::{AtOnce, Size, Start};
+pub(crate) use engine::{Asked, AtOnce, Size, Start};
 pub(crate) use given::Side;
 pub(crate) use init_all::{give_up, together};
 pub use pending::{Begin, Pending};

@@ -4,7 +4,7 @@ use super::{
     Communicator, Side,
     buffers::{self, Buffers},
     collectives::{erased, rank},
-    engine::{Size, Start},
+    engine::{Asked, Size, Start},
     given::{checked, count},
 };
 use crate::{
@@ -199,7 +199,8 @@ impl Communicator {
             Some([part(0)?, part(1)?])
         };
         if op.scalar.is_none()
-            && let Some(outcome) = self.repeat(collective, Size::Given(sides), (dtype, op.op), as_long)
+            && let Some(asked) = Asked::new(collective, Size::Given(sides), (dtype, op.op))
+            && let Some(outcome) = self.repeat(&asked, as_long)
         {
             return outcome.map_err(|error| *error);
         }

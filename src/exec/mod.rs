@@ -19,7 +19,7 @@ pub(crate) use completion::{Completion, Outcome};
 pub(crate) use host::{Fault, Progress, Run};
 pub(crate) use memory::{Lend, Work};
 pub(crate) use short::{FEW_LOOKS, Short, Turn};
-pub(crate) use straight::Straight;
+pub(crate) use straight::{Reached, Straight};
 pub(crate) use transfers::{Brief, Message, Posted, Sending, Transfers, Wanted};
 
 #[cfg(test)]

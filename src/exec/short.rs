@@ -15,7 +15,11 @@ use crate::{
     plan::schedule::{Buffer, How, LoopVars, Step},
     reduce::{Manner, Pair, reduce_as},
     sys::clock,
-    transport::{CALL_LANES, Expected, Header, Link, Wires, Words, header_of, shm::MAX_SHOWN, words_of},
+    transport::{
+        CALL_LANES, Expected, Header, Link, Wires, Words, header_of,
+        shm::{INLINE, MAX_SHOWN},
+        words_of,
+    },
     types::{DType, Error, Op},
 };
 use std::{cell::Cell, hint, slice};
@@ -26,6 +30,8 @@ pub(crate) struct Short {
     legs: Vec<Leg>,
     /// Where this rank only receives, so that who sends may be calls ahead.
     stream: Option<Stream>,
+    /// Whether it sends before it receives.
+    sends_first: bool,
     dtype: DType,
     op: Op,
     manner: Manner,
@@ -63,6 +69,11 @@ enum Kind {
         to: usize,
         keep: Option<Place>,
     },
+    /// What lies in a place is sent to several peers, and goes to another place if there is one. It fits an entry.
+    Spread {
+        from: Place,
+        keep: Option<Place>,
+    },
     /// What comes from a peer goes to a place.
     Receive {
         from: usize,
@@ -78,6 +89,16 @@ enum Kind {
     /// At most [`NARROW`] sources and peers to which it sends.
     Narrow,
     Wide,
+}
+
+impl Kind {
+    /// That of any step with so many sources, or peers to which it sends.
+    fn any(ends: usize) -> Kind {
+        match ends <= NARROW {
+            true => Kind::Narrow,
+            false => Kind::Wide,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -147,13 +168,17 @@ impl Short {
                 .map(|leg| (&leg.sources[..], &leg.sends[..], &mut leg.room)),
         );
         for leg in legs.iter_mut().filter(|leg| leg.room == Where::Open) {
-            if !matches!(leg.kind, Kind::Wide) {
-                leg.kind = Kind::Narrow;
-            }
+            leg.kind = Kind::any(leg.sources.len().max(leg.sends.len()));
         }
         find_exchanges(&mut legs);
         Some(Short {
-            stream: legs.iter().all(|leg| leg.sends.is_empty()).then(Stream::new),
+            stream: Stream::of(&legs),
+            sends_first: {
+                let receives = |leg: &Leg| leg.sources.iter().any(|from| matches!(from, From::Peer(_)));
+                legs.first()
+                    .is_some_and(|leg| !leg.sends.is_empty() && !receives(leg))
+                    && legs.iter().any(receives)
+            },
             legs,
             dtype: work.dtype,
             op: work.op,
@@ -168,6 +193,12 @@ impl Short {
         self.legs.iter().map(|leg| leg.bytes).max().unwrap_or(0)
     }
 
+    /// Whether there is something to be done in the meantime when its first step is done.
+    #[inline]
+    pub(crate) fn sends_first(&self) -> bool {
+        self.sends_first
+    }
+
     /// Words of scratch memory that it needs.
     #[inline]
     pub(crate) fn scratch_words(&self) -> usize {
@@ -175,25 +206,34 @@ impl Short {
     }
 
     /// Goes the way; `None` if that was all of it, else how far the call is. After each fruitless look `wait` is asked, with
-    /// the number of those since something moved, whether to look again; it may pause.
+    /// the number of those since something moved, whether to look again; it may pause. `meanwhile` is done once the first step was
+    /// tried: others wait for what that sends.
     #[inline]
     pub(crate) fn run<W: Wires>(
         &self,
         turn: &Turn<'_, '_>,
         wires: &W,
+        meanwhile: impl FnOnce(),
         mut wait: impl FnMut(u32) -> bool,
     ) -> Option<Reached> {
         let flows = self.stream.as_ref().is_some_and(|stream| stream.flows(turn));
-        let falls_behind = flows && !self.has_begun(turn, wires);
-        if falls_behind {
-            Stream::fall_behind();
-        }
-        let mut waited = 0;
+        // Whether that is looked for which it may fall behind.
+        let mut is_first = flows;
+        let few = if turn.is_alone { FEW_LOOKS } else { 0 };
+        let (mut falls_behind, mut waited, mut meanwhile) = (false, 0, Meanwhile(Some(meanwhile)));
         for leg in &self.legs {
             let mut looks = 0;
             loop {
-                match self.step(leg, turn, wires) {
+                let tried = self.step(leg, turn, wires, if is_first { 0 } else { few });
+                meanwhile.run();
+                match tried {
                     Tried::Done => break,
+                    Tried::NotYet if is_first => {
+                        is_first = false;
+                        let stream = self.stream.as_ref();
+                        falls_behind = stream.is_some_and(|stream| stream.falls_behind(wires));
+                        continue;
+                    }
                     Tried::NotYet => {
                         looks += 1;
                         waited += 1;
@@ -204,54 +244,34 @@ impl Short {
                     return Some(leg.reached());
                 }
             }
+            is_first &= matches!(leg.kind, Kind::Copy { .. });
         }
         if let Some(stream) = &self.stream {
             stream.passed(turn, waited);
             if flows && waited == 0 && !falls_behind {
-                self.foresee(turn, wires);
+                stream.foresee(turn, wires);
             }
         }
         None
     }
 
-    /// Whether the first message that it receives has come.
-    #[inline]
-    fn has_begun<W: Wires>(&self, turn: &Turn<'_, '_>, wires: &W) -> bool {
-        let mut sources = self.legs.iter().flat_map(|leg| &leg.sources);
-        let first = sources.find_map(|from| match *from {
-            From::Peer(peer) => Some(peer),
-            From::Place(_) => None,
-        });
-        let link = first.and_then(|peer| wires.made_from(peer));
-        link.is_none_or(|link| link.has_come(turn.lane))
-    }
-
-    /// Has the messages of the next call, if it is like this one, brought into the cache: they are likely there already.
-    fn foresee<W: Wires>(&self, turn: &Turn<'_, '_>, wires: &W) {
-        let lane = (turn.lane + 1) % CALL_LANES;
-        for leg in &self.legs {
-            for from in &leg.sources {
-                if let From::Peer(peer) = *from
-                    && let Some(link) = wires.made_from(peer)
-                {
-                    link.foresee(lane, leg.bytes);
-                }
-            }
-        }
-    }
-
-    /// Tries a step. If it is not done nothing has been sent or released, and what was reserved is reserved again by who goes
-    /// on.
+    /// Tries a step; what it waits for is looked at so often `more`. If it is not done nothing has been sent or released, and what was
+    /// reserved is reserved again by who goes on.
     #[inline(always)] // in the path of each short call
-    fn step<W: Wires>(&self, leg: &Leg, turn: &Turn<'_, '_>, wires: &W) -> Tried {
+    fn step<W: Wires>(&self, leg: &Leg, turn: &Turn<'_, '_>, wires: &W, more: u32) -> Tried {
         match leg.kind {
             Kind::Send { from, to, keep } => leg.send(to, from, keep, turn, wires),
-            Kind::Receive { from, to } => leg.receive_into(from, to, turn, wires),
+            Kind::Spread { from, keep } => match leg.spread(from, keep, turn, wires) {
+                Some(tried) => tried,
+                None if leg.sends.len() <= NARROW => self.step_of_any::<_, NARROW>(leg, turn, wires),
+                None => self.step_of_any::<_, WIDE>(leg, turn, wires),
+            },
+            Kind::Receive { from, to } => leg.receive_into(from, to, turn, wires, more),
             Kind::Copy { from, to } => {
                 turn.place(to, leg.bytes).keep(&turn.place(from, leg.bytes));
                 Tried::Done
             }
-            Kind::Join(ref join) => leg.join(join, turn, wires),
+            Kind::Join(ref join) => leg.join(join, turn, wires, more),
             Kind::Narrow => self.step_of_any::<_, NARROW>(leg, turn, wires),
             Kind::Wide => self.step_of_any::<_, WIDE>(leg, turn, wires),
         }
@@ -327,6 +347,25 @@ impl Short {
     }
 }
 
+/// What is to be done once, at the latest when this is dropped.
+struct Meanwhile<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Meanwhile<F> {
+    #[inline(always)] // in the path of each short call
+    fn run(&mut self) {
+        if let Some(meanwhile) = self.0.take() {
+            meanwhile();
+        }
+    }
+}
+
+impl<F: FnOnce()> Drop for Meanwhile<F> {
+    #[inline(always)] // in the path of each short call
+    fn drop(&mut self) {
+        self.run();
+    }
+}
+
 /// What a rank that only receives knows of those who send to it, call after call.
 ///
 /// Where it is as fast as they are it looks at each line just before that is written: the line goes to it and back in vain,
@@ -336,12 +375,37 @@ impl Short {
 struct Stream {
     /// The number of the call after the last one, if what that received came soon; else [`NONE`].
     next: Cell<u64>,
+    /// Each message's peer and bytes.
+    messages: Vec<(usize, usize)>,
 }
 
 impl Stream {
-    fn new() -> Self {
-        Stream {
+    /// `None` where it sends too.
+    fn of(legs: &[Leg]) -> Option<Stream> {
+        if legs.iter().any(|leg| !leg.sends.is_empty()) {
+            return None;
+        }
+        let sources = legs
+            .iter()
+            .flat_map(|leg| leg.sources.iter().map(|from| (from, leg.bytes)));
+        let message = |(from, bytes): (&From, usize)| match *from {
+            From::Peer(peer) => Some((peer, bytes)),
+            From::Place(_) => None,
+        };
+        Some(Stream {
             next: Cell::new(NONE),
+            messages: sources.filter_map(message).collect(),
+        })
+    }
+
+    /// Has the messages of the next call, if it is like this one, brought into the cache: they are likely there already.
+    #[inline]
+    fn foresee<W: Wires>(&self, turn: &Turn<'_, '_>, wires: &W) {
+        let lane = (turn.lane + 1) % CALL_LANES;
+        for &(peer, bytes) in &self.messages {
+            if let Some(link) = wires.made_from(peer) {
+                link.foresee(lane, bytes);
+            }
         }
     }
 
@@ -359,13 +423,18 @@ impl Stream {
         self.next.set(if waited < SOON { next } else { NONE });
     }
 
-    /// Lets some time pass in which no line is looked at.
+    /// What it needs first is not there yet: lets some time pass in which no line is looked at, where messages come in lines.
     #[cold]
-    fn fall_behind() {
+    fn falls_behind<W: Wires>(&self, wires: &W) -> bool {
+        let mut links = (self.messages.iter()).filter_map(|&(peer, _)| wires.made_from(peer));
+        if !links.all(Link::comes_alone) {
+            return false;
+        }
         let until = clock::now() + BEHIND;
         while clock::now() < until {
             hint::spin_loop();
         }
+        true
     }
 }
 
@@ -403,16 +472,17 @@ impl Leg {
                 sum,
             }))
         };
-        let any = match ends <= NARROW {
-            true => Kind::Narrow,
-            false => Kind::Wide,
-        };
+        let any = Kind::any(ends);
         let kind = match (how, &sources[..], &stores[..], &leg.sends[..]) {
             (How::Copy, &[From::Place(from)], &[], &[to]) => Kind::Send { from, to, keep: None },
             (How::Copy, &[From::Place(from)], &[keep], &[to]) => Kind::Send {
                 from,
                 to,
                 keep: Some(keep),
+            },
+            (How::Copy, &[From::Place(from)], [] | [_], [_, _, ..]) if bytes <= INLINE => Kind::Spread {
+                from,
+                keep: stores.first().copied(),
             },
             (How::Copy, &[From::Peer(from)], &[to], []) => Kind::Receive { from, to },
             (How::Copy, &[From::Place(from)], &[to], []) => Kind::Copy { from, to },
@@ -476,18 +546,56 @@ impl Leg {
         }
     }
 
+    /// Tries a step that sends what lies in a place to several peers. `None` if a link can't say whether it can.
+    #[inline(never)]
+    fn spread<W: Wires>(
+        &self,
+        from: Place,
+        keep: Option<Place>,
+        turn: &Turn<'_, '_>,
+        wires: &W,
+    ) -> Option<Tried> {
+        for &peer in &self.sends {
+            let Some(link) = wires.made_to(peer) else {
+                return Some(Tried::Other);
+            };
+            if !link.has_credit(turn.lane, self.bytes)? {
+                return Some(Tried::NotYet);
+            }
+        }
+        let (header, body) = (self.header(turn), turn.place(from, self.bytes));
+        for link in self.sends.iter().filter_map(|&peer| wires.made_to(peer)) {
+            let sent = match self.is_shown_in(turn) {
+                true => link.send_shown(turn.lane, header, &body),
+                false => link.send(turn.lane, header, &body),
+            };
+            assert_eq!(sent, Some(true), "a message for which there was a credit");
+        }
+        if let Some(keep) = keep {
+            turn.place(keep, self.bytes).keep(&body);
+        }
+        Some(Tried::Done)
+    }
+
     /// Tries a step that receives into a place.
     #[inline(never)]
-    fn receive_into<W: Wires>(&self, from: usize, to: Place, turn: &Turn<'_, '_>, wires: &W) -> Tried {
-        self.receive(from, turn, wires, |body| {
+    fn receive_into<W: Wires>(
+        &self,
+        from: usize,
+        to: Place,
+        turn: &Turn<'_, '_>,
+        wires: &W,
+        more: u32,
+    ) -> Tried {
+        self.receive(from, turn, (wires, more), |body| {
             turn.place(to, self.bytes).copy_few_from(&body);
         })
     }
 
     /// Tries a step that reduces what comes.
     #[inline(never)]
-    fn join<W: Wires>(&self, join: &Join, turn: &Turn<'_, '_>, wires: &W) -> Tried {
-        self.receive(join.from, turn, wires, |body| {
+    fn join<W: Wires>(&self, join: &Join, turn: &Turn<'_, '_>, wires: &W, more: u32) -> Tried {
+        self.receive(join.from, turn, (wires, more), |body| {
             let with = turn.place(join.with, self.bytes);
             let sources = match join.comes_first {
                 true => [body, with],
@@ -503,7 +611,7 @@ impl Leg {
         &self,
         peer: usize,
         turn: &Turn<'_, '_>,
-        wires: &W,
+        (wires, more): (&W, u32),
         handle: impl FnOnce(Region<'_>),
     ) -> Tried {
         let Some(link) = wires.made_from(peer) else {
@@ -518,18 +626,15 @@ impl Leg {
         let body = if shown.is_some() {
             Region::of_mut(slice::from_mut(&mut word)).part(0, self.bytes)
         } else {
-            let has_come = || link.has_come(turn.lane);
-            let is_here = match turn.is_alone {
-                true => soon(has_come),
-                false => has_come(),
-            };
-            if !is_here {
-                return Tried::NotYet;
-            }
-            match link.expect(turn.lane, &header, self.bytes) {
-                Expected::Body(body) => body,
-                Expected::Nothing => return Tried::NotYet,
-                Expected::Other => return Tried::Other,
+            let mut more = if link.comes_alone() { more } else { 0 };
+            loop {
+                match link.expect(turn.lane, &header, self.bytes) {
+                    Expected::Body(body) => break body,
+                    Expected::Nothing if more == 0 => return Tried::NotYet,
+                    Expected::Nothing => more -= 1,
+                    Expected::Other => return Tried::Other,
+                }
+                hint::spin_loop();
             }
         };
         handle(body);
@@ -586,16 +691,6 @@ fn find_exchanges(legs: &mut [Leg]) {
 #[inline]
 pub(super) fn sends_first(bytes: usize) -> bool {
     bytes > 8 << 10
-}
-
-/// Whether that is so soon: it is asked a few times, with the processor's pause in between.
-#[inline]
-fn soon(is_so: impl Fn() -> bool) -> bool {
-    is_so()
-        || (0..FEW_LOOKS).any(|_| {
-            hint::spin_loop();
-            is_so()
-        })
 }
 
 /// Room for a message of `bytes` bytes on `lane` of `link`; empty if what is written for `first`, the first of the links to which

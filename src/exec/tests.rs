@@ -239,7 +239,9 @@ impl<'m> Ranks<'m> {
                 scratch: work.scratch,
                 is_alone: true,
             };
-            let reached = short.run(&turn, &world.wires(rank), |looks| looks < 3);
+            let mut begun = 0;
+            let reached = short.run(&turn, &world.wires(rank), || begun += 1, |looks| looks < 3);
+            assert_eq!(begun, 1);
             return Ok(match reached {
                 Some(reached) => Run::after(work, &[reached]),
                 None => Run::over(work),

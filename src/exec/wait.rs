@@ -97,11 +97,15 @@ impl Patience {
     }
 
     /// Something came: the next wait begins anew.
-    #[inline]
+    #[inline(always)] // in the path of each short call
     pub(crate) fn refresh(&mut self) {
-        if self.looks == 0 {
-            return;
+        if self.looks != 0 {
+            self.begin_anew();
         }
+    }
+
+    #[inline(never)]
+    fn begin_anew(&mut self) {
         if self.crowd == Crowd::Alone {
             let spins = if self.looks <= self.spins {
                 self.spins * 2

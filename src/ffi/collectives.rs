@@ -10,72 +10,94 @@ use super::{
     types::{cclComm_t, cclDataType_t, cclRedOp_t, cclResult_t, cclStream_t},
 };
 use crate::{
-    comm::Size,
+    comm::{Asked, Size},
     mem::Hold,
     types::{Collective, DType, Op, Result},
 };
 use std::ffi::{c_int, c_void};
 
-/// What a call from C is, with its root, which may be anything.
+/// What a call from C is, by numbers that may be anything.
 #[derive(Clone, Copy)]
-pub(super) enum Called {
-    Of(Collective),
-    Rooted(fn(u32) -> Collective, c_int),
+pub(super) struct Called {
+    /// With 0 for its root.
+    collective: Collective,
+    root: c_int,
+    pub(super) datatype: cclDataType_t,
+    /// Of those that reduce.
+    pub(super) op: Option<cclRedOp_t>,
 }
 
 impl Called {
+    #[inline]
+    pub(super) fn new(collective: Collective, datatype: cclDataType_t) -> Called {
+        Called {
+            collective,
+            root: 0,
+            datatype,
+            op: None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn at(self, root: c_int) -> Called {
+        Called { root, ..self }
+    }
+
+    #[inline]
+    pub(super) fn reducing(self, op: cclRedOp_t) -> Called {
+        Called { op: Some(op), ..self }
+    }
+
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) for a root that is negative.
     pub(super) fn checked(self) -> Result<Collective> {
-        match self {
-            Called::Of(collective) => Ok(collective),
-            // It is not negative.
-            Called::Rooted(collective, root) => Ok(collective(index("root", root)? as u32)),
-        }
+        // It is not negative.
+        let root = index("root", self.root)? as u32;
+        Ok(self.collective.at_root(|_| root))
     }
 
-    /// The same without words.
+    /// Whether rank `rank` is the root, or there is none.
     #[inline]
-    pub(super) fn if_good(self) -> Option<Collective> {
-        match self {
-            Called::Of(collective) => Some(collective),
-            Called::Rooted(collective, root) => Some(collective(u32::try_from(root).ok()?)),
-        }
+    pub(super) fn is_at(self, rank: usize) -> bool {
+        self.collective.root().is_none() || usize::try_from(self.root) == Ok(rank)
+    }
+
+    /// A call of that size. `None` for numbers that are no call's.
+    #[inline(always)] // in the path of each short call
+    pub(super) fn asked(self, size: Size<'_>) -> Option<Asked<'_>> {
+        let op = self.op.unwrap_or(Op::Sum as c_int);
+        Asked::of_numbers(self.collective, size, self.root, (self.datatype, op))
     }
 }
 
-/// Runs a collective from `send` to `recv`, with the reduction `op` if it reduces.
+/// Runs a collective from `send` to `recv`.
 ///
 /// # Safety
 /// The buffers hold the elements that the collective uses on this rank, as [`region`] wants them.
 #[inline(always)] // so that each entry point has a path of its own for short calls
 unsafe fn run(
     buffers: [*const c_void; 2],
-    of: (usize, cclDataType_t),
+    count: usize,
     called: Called,
-    op: Option<cclRedOp_t>,
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    if is_now(stream, buffers) {
-        let outcome = at_once(comm, |entry| {
-            let ((count, dtype), collective) = ((of.0, DType::of_number(of.1)?), called.if_good()?);
-            let op = op.map_or(Some(Op::Sum), Op::of_number)?;
-            let regions = |bytes: [usize; 2]| {
-                // SAFETY: what cannot be is refused; the rest is the caller's promise, who leaves the buffers alone until
-                // the operation is over.
-                let region = |k: usize| unsafe { region_if_good(buffers[k], bytes[k]) };
-                Some([region(0)?, region(1)?])
-            };
-            let communicator = entry.made.get()?;
-            communicator.repeat(collective, Size::Count(count), (dtype, op), regions)
-        });
+    if is_now(stream, buffers)
+        && let Some(asked) = called.asked(Size::Count(count))
+    {
+        let regions = |bytes: [usize; 2]| {
+            // SAFETY: what cannot be is refused; the rest is the caller's promise, who leaves the buffers alone until
+            // the operation is over.
+            let region = |k: usize| unsafe { region_if_good(buffers[k], bytes[k]) };
+            Some([region(0)?, region(1)?])
+        };
+        let outcome = at_once(comm, |entry| entry.made.get()?.repeat(&asked, regions));
         if let Some(outcome) = outcome {
             return outcome;
         }
     }
     // SAFETY: the caller's promise.
-    unsafe { run_checked(buffers, of, called, op, comm, stream) }
+    unsafe { run_checked(buffers, count, called, comm, stream) }
 }
 
 /// The same for a call that is not over at once, or wrong.
@@ -85,9 +107,8 @@ unsafe fn run(
 #[inline(never)]
 unsafe fn run_checked(
     [send, recv]: [*const c_void; 2],
-    (count, datatype): (usize, cclDataType_t),
+    count: usize,
     called: Called,
-    op: Option<cclRedOp_t>,
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
@@ -107,8 +128,8 @@ unsafe fn run_checked(
     };
     on_entry(comm, |entry| {
         let comm = entry.communicator()?;
-        let dtype = DType::from_number(datatype)?;
-        let (op, collective) = (entry.reducing(op, dtype)?, called.checked()?);
+        let dtype = DType::from_number(called.datatype)?;
+        let (op, collective) = (entry.reducing(called.op, dtype)?, called.checked()?);
         let held = comm.held(collective, count, dtype)?;
         let [input, output] = parts(held.input.len(), held.output.len(), dtype)?;
         let when = when(stream, [("sendbuff", input), ("recvbuff", output)])?;
@@ -188,14 +209,13 @@ pub unsafe extern "C" fn cclAllReduce(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
+    let buffers = [sendbuff, recvbuff.cast_const()];
     // SAFETY: the caller's promise.
     unsafe {
         run(
             buffers,
-            of,
-            Called::Of(Collective::AllReduce),
-            Some(op),
+            count,
+            Called::new(Collective::AllReduce, datatype).reducing(op),
             comm,
             stream,
         )
@@ -225,10 +245,10 @@ pub unsafe extern "C" fn cclBroadcast(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
-    let called = Called::Rooted(|root| Collective::Broadcast { root }, root);
+    let buffers = [sendbuff, recvbuff.cast_const()];
+    let called = Called::new(Collective::Broadcast { root: 0 }, datatype).at(root);
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, called, None, comm, stream) }
+    unsafe { run(buffers, count, called, comm, stream) }
 }
 
 /// cclBroadcast in place: `buff` is sent on rank `root` and filled on the others.
@@ -244,10 +264,10 @@ pub unsafe extern "C" fn cclBcast(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let (buffers, of) = ([buff.cast_const(); 2], (count, datatype));
-    let called = Called::Rooted(|root| Collective::Broadcast { root }, root);
+    let buffers = [buff.cast_const(); 2];
+    let called = Called::new(Collective::Broadcast { root: 0 }, datatype).at(root);
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, called, None, comm, stream) }
+    unsafe { run(buffers, count, called, comm, stream) }
 }
 
 /// Reduces the `count` elements of `sendbuff` over all ranks and leaves the result in `recvbuff` on rank `root`.
@@ -272,10 +292,10 @@ pub unsafe extern "C" fn cclReduce(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
-    let called = Called::Rooted(|root| Collective::Reduce { root }, root);
+    let buffers = [sendbuff, recvbuff.cast_const()];
+    let called = Called::new(Collective::Reduce { root: 0 }, datatype).at(root);
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, called, Some(op), comm, stream) }
+    unsafe { run(buffers, count, called.reducing(op), comm, stream) }
 }
 
 /// Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on every rank: those of rank r at element
@@ -299,9 +319,17 @@ pub unsafe extern "C" fn cclAllGather(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (sendcount, datatype));
+    let buffers = [sendbuff, recvbuff.cast_const()];
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, Called::Of(Collective::AllGather), None, comm, stream) }
+    unsafe {
+        run(
+            buffers,
+            sendcount,
+            Called::new(Collective::AllGather, datatype),
+            comm,
+            stream,
+        )
+    }
 }
 
 /// Reduces `sendbuff` over all ranks and leaves in `recvbuff` of rank r the `recvcount` elements of the result from
@@ -326,14 +354,13 @@ pub unsafe extern "C" fn cclReduceScatter(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (recvcount, datatype));
+    let buffers = [sendbuff, recvbuff.cast_const()];
     // SAFETY: the caller's promise.
     unsafe {
         run(
             buffers,
-            of,
-            Called::Of(Collective::ReduceScatter),
-            Some(op),
+            recvcount,
+            Called::new(Collective::ReduceScatter, datatype).reducing(op),
             comm,
             stream,
         )
@@ -363,10 +390,10 @@ pub unsafe extern "C" fn cclGather(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
-    let called = Called::Rooted(|root| Collective::Gather { root }, root);
+    let buffers = [sendbuff, recvbuff.cast_const()];
+    let called = Called::new(Collective::Gather { root: 0 }, datatype).at(root);
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, called, None, comm, stream) }
+    unsafe { run(buffers, count, called, comm, stream) }
 }
 
 /// Copies the `count` elements of `sendbuff` on rank `root` from r * count on into `recvbuff` on rank r, the root included.
@@ -391,10 +418,10 @@ pub unsafe extern "C" fn cclScatter(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
-    let called = Called::Rooted(|root| Collective::Scatter { root }, root);
+    let buffers = [sendbuff, recvbuff.cast_const()];
+    let called = Called::new(Collective::Scatter { root: 0 }, datatype).at(root);
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, called, None, comm, stream) }
+    unsafe { run(buffers, count, called, comm, stream) }
 }
 
 /// Copies the `count` elements of `sendbuff` from r * count on into `recvbuff` of rank r, at the caller's rank * count.
@@ -417,9 +444,17 @@ pub unsafe extern "C" fn cclAlltoAll(
     comm: cclComm_t,
     stream: cclStream_t,
 ) -> cclResult_t {
-    let (buffers, of) = ([sendbuff, recvbuff.cast_const()], (count, datatype));
+    let buffers = [sendbuff, recvbuff.cast_const()];
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, of, Called::Of(Collective::AlltoAll), None, comm, stream) }
+    unsafe {
+        run(
+            buffers,
+            count,
+            Called::new(Collective::AlltoAll, datatype),
+            comm,
+            stream,
+        )
+    }
 }
 
 /// Returns when every rank has called it.

@@ -3,7 +3,7 @@
 use crate::{
     sys::{
         fork,
-        in_use::{self, hold, is_held},
+        in_use::{self, Here, is_held},
         per_process::PerProcess,
     },
     types::{Error, Result},
@@ -34,7 +34,7 @@ const PROCESS_BITS: u32 = 8;
 /// each value, so that the handle of a destroyed one is recognised, and is retired when its generations are used up: no
 /// handle ever comes again.
 ///
-/// To look a handle up is to say that this thread uses the slot ([`hold`]), or, where it says so of another one already, to count
+/// To look a handle up is to say that this thread uses the slot ([`Here::hold`]), or, where it says so of another one already, to count
 /// oneself among the slot's users. Who takes the value away leaves it to the last of them.
 ///
 /// A forked child begins with an empty table: another thread may have held the parent's lock at the fork, and what its
@@ -140,8 +140,8 @@ impl<T> Slot<T> {
 
     /// Uses the value of this generation, if it is there.
     #[inline]
-    fn enter(&self, generation: u64) -> Option<Used<'_, T>> {
-        let held = hold(self);
+    fn enter(&self, generation: u64, here: Here) -> Option<Used<'_, T>> {
+        let held = here.hold(self);
         let before = match held {
             Some(_) => self.state.load(Acquire),
             None => self.state.fetch_add(1, Acquire),
@@ -278,18 +278,18 @@ impl<T: Send + Sync + 'static> Table<T> {
     /// the process that forked this one.
     #[inline]
     pub(super) fn get<P>(&self, handle: *const P) -> Result<Used<'static, T>> {
-        self.find(handle).ok_or_else(|| self.unknown(handle))
+        self.find(handle, Here::new()).ok_or_else(|| self.unknown(handle))
     }
 
-    /// The same, `None` for whatever is wrong.
+    /// The same, `None` for whatever is wrong, for a thread that is `here`.
     #[inline(always)] // in the path of each short call
-    pub(super) fn find<P>(&self, handle: *const P) -> Option<Used<'static, T>> {
+    pub(super) fn find<P>(&self, handle: *const P, here: Here) -> Option<Used<'static, T>> {
         let number = handle.addr() as u64;
         if number >> (SLOT_BITS + GENERATION_BITS) != self.prefix() {
             return None;
         }
         let slot = self.slots.get()?.get(handle.addr() & ((1 << SLOT_BITS) - 1))?;
-        slot.enter(number >> SLOT_BITS & ((1 << GENERATION_BITS) - 1))
+        slot.enter(number >> SLOT_BITS & ((1 << GENERATION_BITS) - 1), here)
     }
 
     /// Takes what `handle` stands for out of the table: from now on the handle is refused.

@@ -21,6 +21,7 @@ use crate::{
 use crate::{
     comm::{Device, Tail},
     cuda::Stream as CudaStream,
+    sys::in_use::Here,
 };
 use smallvec::SmallVec;
 #[cfg(feature = "cuda")]
@@ -74,7 +75,7 @@ pub(super) fn when(stream: cclStream_t, buffers: Named<'_>) -> Result<When> {
 /// [`Error::Invalid`] for device memory with a stream of ccl's, and as [`Device::of`].
 #[cfg(feature = "cuda")]
 fn device(stream: cclStream_t, buffers: Named<'_>) -> Result<Option<Device>> {
-    let is_ours = !stream.is_null() && STREAMS.find(stream).is_some();
+    let is_ours = !stream.is_null() && STREAMS.find(stream, Here::new()).is_some();
     if stream.is_null() || stream.addr() < HANDLES && !is_ours {
         // SAFETY: the caller's word: what is no stream of ccl's is one of CUDA's.
         return Device::of(unsafe { CudaStream::from_raw(stream) }, buffers);

@@ -31,6 +31,7 @@ mod vector;
 
 use crate::{
     comm::{AtOnce, Communicator},
+    sys::in_use::Here,
     types::{Cause, DType, Error, Op, Reducing, Result},
 };
 use handle::Table;
@@ -212,8 +213,10 @@ fn at_once(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> AtOnce) -> Optio
             self.0.abort();
         }
     }
+    let here = Here::new();
+    // By references: what is put down once and again, in pieces of another size, is waited for.
     let tried = catch_unwind(AssertUnwindSafe(|| {
-        let entry = COMMUNICATORS.find(handle)?;
+        let entry = COMMUNICATORS.find(handle, here)?;
         let during = During(&entry);
         let outcome = body(&entry);
         mem::forget(during);

@@ -11,9 +11,9 @@ use super::{
     types::{cclComm_t, cclDataType_t, cclRedOp_t, cclResult_t, cclStream_t},
 };
 use crate::{
-    comm::{Communicator, Side, Size},
+    comm::{Side, Size},
     mem::Hold,
-    types::{Collective, DType, Error, Op, Result},
+    types::{Collective, DType, Error, Result},
 };
 use std::{
     ffi::{c_int, c_void},
@@ -113,18 +113,11 @@ unsafe fn array(name: &str, at: *const usize, len: usize) -> Result<Vec<usize>> 
         .collect())
 }
 
-/// Runs a V form, with the reduction `op` if it reduces.
+/// Runs a V form.
 ///
 /// # Safety
 /// Buffers hold the blocks that this rank uses, as [`region`] wants them, and arrays that it uses an element for each rank.
-unsafe fn run(
-    [send, recv]: [Given; 2],
-    datatype: cclDataType_t,
-    called: Called,
-    op: Option<cclRedOp_t>,
-    comm: cclComm_t,
-    stream: cclStream_t,
-) -> cclResult_t {
+unsafe fn run([send, recv]: [Given; 2], called: Called, comm: cclComm_t, stream: cclStream_t) -> cclResult_t {
     let at = |given: &Given, count, dtype| {
         // SAFETY: NULL and impossible sizes are refused; the rest is the caller's promise, who leaves the buffers alone
         // until the operation is over.
@@ -133,9 +126,7 @@ unsafe fn run(
     if is_now(stream, [send.buffer, recv.buffer]) {
         let outcome = at_once(comm, |entry| {
             let comm = entry.made.get()?;
-            let (dtype, collective) = (DType::of_number(datatype)?, called.if_good()?);
-            let op = op.map_or(Some(Op::Sum), Op::of_number)?;
-            let (is_root, ranks) = (is_root(comm, collective), comm.ranks());
+            let (is_root, ranks) = (called.is_at(comm.rank()), comm.ranks());
             // SAFETY: the caller's promise.
             let sides = unsafe { [send.lent(ranks, is_root)?, recv.lent(ranks, is_root)?] };
             let buffers = |[sent, received]: [usize; 2]| {
@@ -144,7 +135,7 @@ unsafe fn run(
                 let region = |given: &Given, bytes| unsafe { region_if_good(given.buffer, bytes) };
                 Some([region(&send, sent)?, region(&recv, received)?])
             };
-            comm.repeat(collective, Size::Given(sides), (dtype, op), buffers)
+            comm.repeat(&called.asked(Size::Given(sides))?, buffers)
         });
         if let Some(outcome) = outcome {
             return outcome;
@@ -152,9 +143,9 @@ unsafe fn run(
     }
     on_entry(comm, |entry| {
         let comm = entry.communicator()?;
-        let dtype = DType::from_number(datatype)?;
-        let (op, collective) = (entry.reducing(op, dtype)?, called.checked()?);
-        let (is_root, ranks) = (is_root(comm, collective), comm.ranks());
+        let dtype = DType::from_number(called.datatype)?;
+        let (op, collective) = (entry.reducing(called.op, dtype)?, called.checked()?);
+        let (is_root, ranks) = (called.is_at(comm.rank()), comm.ranks());
         // SAFETY: the caller's promise.
         let arrays = unsafe { [send.arrays(ranks, is_root)?, recv.arrays(ranks, is_root)?] };
         let sides = [send.blocks.side(&arrays[0]), recv.blocks.side(&arrays[1])];
@@ -189,11 +180,6 @@ unsafe fn run(
     })
 }
 
-/// Whether the arrays of a call are this rank's to give: of a gather or a scatter only the root's are.
-fn is_root(comm: &Communicator, collective: Collective) -> bool {
-    collective.root().is_none_or(|root| root as usize == comm.rank())
-}
-
 /// Copies `sendcounts[r]` elements of `sendbuff` from `sdispls[r]` on to rank r, and what rank r has for this one into
 /// `recvbuff`: `recvcounts[r]` elements from `rdispls[r]` on.
 ///
@@ -225,16 +211,7 @@ pub unsafe extern "C" fn cclAlltoAllV(
         Given::recv(recvbuff, Blocks::Each([recvcounts, rdispls])),
     ];
     // SAFETY: the caller's promise.
-    unsafe {
-        run(
-            given,
-            datatype,
-            Called::Of(Collective::AlltoAllV),
-            None,
-            comm,
-            stream,
-        )
-    }
+    unsafe { run(given, Called::new(Collective::AlltoAllV, datatype), comm, stream) }
 }
 
 /// Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on every rank: those of rank r are the
@@ -264,16 +241,7 @@ pub unsafe extern "C" fn cclAllGatherV(
         Given::recv(recvbuff, Blocks::Each([recvcounts, rdispls])),
     ];
     // SAFETY: the caller's promise.
-    unsafe {
-        run(
-            given,
-            datatype,
-            Called::Of(Collective::AllGatherV),
-            None,
-            comm,
-            stream,
-        )
-    }
+    unsafe { run(given, Called::new(Collective::AllGatherV, datatype), comm, stream) }
 }
 
 /// Reduces over all ranks the `sendcounts[r]` elements of `sendbuff` from `sdispls[r]` on, and leaves the result in `recvbuff`
@@ -304,9 +272,9 @@ pub unsafe extern "C" fn cclReduceScatterV(
         Given::send(sendbuff, Blocks::Each([sendcounts, sdispls])),
         Given::recv(recvbuff, Blocks::Own(recvcount)),
     ];
-    let called = Called::Of(Collective::ReduceScatterV);
+    let called = Called::new(Collective::ReduceScatterV, datatype).reducing(op);
     // SAFETY: the caller's promise.
-    unsafe { run(given, datatype, called, Some(op), comm, stream) }
+    unsafe { run(given, called, comm, stream) }
 }
 
 /// Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on rank `root`: those of rank r are the
@@ -337,9 +305,9 @@ pub unsafe extern "C" fn cclGatherV(
         Given::send(sendbuff, Blocks::Own(sendcount)),
         Given::recv(recvbuff, Blocks::Each([recvcounts, rdispls])),
     ];
-    let called = Called::Rooted(|root| Collective::GatherV { root }, root);
+    let called = Called::new(Collective::GatherV { root: 0 }, datatype).at(root);
     // SAFETY: the caller's promise.
-    unsafe { run(given, datatype, called, None, comm, stream) }
+    unsafe { run(given, called, comm, stream) }
 }
 
 /// Copies the `sendcounts[r]` elements of `sendbuff` on rank `root` from `sdispls[r]` on into `recvbuff` on rank r, the root
@@ -370,7 +338,7 @@ pub unsafe extern "C" fn cclScatterV(
         Given::send(sendbuff, Blocks::Each([sendcounts, sdispls])),
         Given::recv(recvbuff, Blocks::Own(recvcount)),
     ];
-    let called = Called::Rooted(|root| Collective::ScatterV { root }, root);
+    let called = Called::new(Collective::ScatterV { root: 0 }, datatype).at(root);
     // SAFETY: the caller's promise.
-    unsafe { run(given, datatype, called, None, comm, stream) }
+    unsafe { run(given, called, comm, stream) }
 }

@@ -15,6 +15,7 @@ use super::membarrier;
 use std::{
     cell::{Cell, UnsafeCell},
     marker::PhantomData,
+    mem::ManuallyDrop,
     ops::{Deref, DerefMut},
     sync::atomic::{
         AtomicBool, AtomicUsize,
@@ -224,9 +225,15 @@ impl<T, W: Waiters> Biased<T, W> {
     }
 }
 
-impl<T, W: Waiters> Drop for Guard<'_, T, W> {
-    #[inline]
-    fn drop(&mut self) {
+impl<T, W: Waiters> Guard<'_, T, W> {
+    /// Drops it, in the path of a short call.
+    #[inline(always)]
+    pub(crate) fn leave(self) {
+        ManuallyDrop::new(self).give_up();
+    }
+
+    #[inline(always)]
+    fn give_up(&self) {
         let lock = self.lock;
         match self.place {
             0..PLACES => lock.leave(self.place),
@@ -236,6 +243,13 @@ impl<T, W: Waiters> Drop for Guard<'_, T, W> {
             }
         }
         lock.waiters.tell();
+    }
+}
+
+impl<T, W: Waiters> Drop for Guard<'_, T, W> {
+    #[inline]
+    fn drop(&mut self) {
+        self.give_up();
     }
 }
 

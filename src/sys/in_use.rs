@@ -1,4 +1,4 @@
-//! [`hold`]: says that this thread uses something, without a locked instruction.
+//! [`Here::hold`]: says that this thread uses something, without a locked instruction.
 //!
 //! Each thread has a line of memory in which it says what it uses. Who wants to do away with that marks it first, so that nobody
 //! begins to use it any more, and looks at all lines then ([`is_held`]); who leaves looks at the mark. One of the two sees the
@@ -7,6 +7,7 @@
 use super::membarrier;
 use std::{
     cell::Cell,
+    marker::PhantomData,
     ptr,
     sync::atomic::{
         AtomicBool, AtomicPtr,
@@ -55,17 +56,28 @@ impl Held {
     }
 }
 
-/// This thread uses `what`; it then looks whether that is marked. `None` where it uses something already, and where the kernel
-/// makes no such barriers.
-#[inline]
-pub(crate) fn hold<T>(what: &T) -> Option<Held> {
-    let line = MINE.get().or_else(line)?;
-    if !line.what.load(Relaxed).is_null() {
-        return None;
+/// Where this thread says what it uses. To find that takes a function that is in the path of each short call longer than all that is
+/// done with it, so that it is found once, beside the thread's other variables.
+pub(crate) struct Here(Option<&'static Line>, PhantomData<*const ()>);
+
+impl Here {
+    #[inline(always)] // in the path of each short call
+    pub(crate) fn new() -> Here {
+        Here(MINE.get(), PhantomData)
     }
-    line.what.store(ptr::from_ref(what).cast_mut().cast(), Relaxed);
-    compiler_fence(SeqCst); // with the barrier in `is_held`
-    Some(Held(line))
+
+    /// This thread uses `what`; it then looks whether that is marked. `None` where it uses something already, and where the kernel
+    /// makes no such barriers.
+    #[inline(always)] // in the path of each short call
+    pub(crate) fn hold<T>(self, what: &T) -> Option<Held> {
+        let line = self.0.or_else(line)?;
+        if !line.what.load(Relaxed).is_null() {
+            return None;
+        }
+        line.what.store(ptr::from_ref(what).cast_mut().cast(), Relaxed);
+        compiler_fence(SeqCst); // with the barrier in `is_held`
+        Some(Held(line))
+    }
 }
 
 /// Whether a thread uses `what`, which is marked: who does not by now will see that.
@@ -124,12 +136,20 @@ mod tests {
     #[test]
     fn what_a_thread_uses_is_seen_until_it_leaves() {
         let (one, other) = (1, 2);
-        let held = hold(&one);
+        let held = Here::new().hold(&one);
         assert_eq!(held.is_some(), membarrier::register_here());
         assert_eq!((is_held(&one), is_held(&other)), (held.is_some(), false));
-        assert!(hold(&other).is_none() || held.is_none(), "one at a time");
+        assert!(
+            Here::new().hold(&other).is_none() || held.is_none(),
+            "one at a time"
+        );
         thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(hold(&other).inspect(Held::leave).is_some(), held.is_some()));
+            scope.spawn(|| {
+                assert_eq!(
+                    Here::new().hold(&other).inspect(Held::leave).is_some(),
+                    held.is_some()
+                )
+            });
         });
         held.inspect(Held::leave);
         assert!(!is_held(&one) && !is_held(&other));
@@ -139,7 +159,8 @@ mod tests {
     fn threads_that_follow_one_another_share_a_line() {
         let places = || {
             thread::spawn(|| {
-                hold(&LINES)
+                Here::new()
+                    .hold(&LINES)
                     .inspect(Held::leave)
                     .map(|held| ptr::from_ref(held.0).addr())
             })

@@ -299,7 +299,7 @@ impl Links {
     }
 
     /// Whether [`Links::rest`] has something to do.
-    #[inline]
+    #[inline(always)] // in the path of each short call
     pub(crate) fn are_wanted(&self) -> bool {
         self.lease.is_wanted()
     }

@@ -264,6 +264,13 @@ pub(crate) trait Link {
     /// When nothing is reserved on the lane.
     fn commit(&self, lane: usize, header: Header);
 
+    /// Whether the lane has a credit for a message with a body of `len` bytes: if it has, and they are no more than
+    /// [`shm::INLINE`], [`Link::send`] sends it. `None` where that is found by sending.
+    #[inline]
+    fn has_credit(&self, _lane: usize, _len: usize) -> Option<bool> {
+        None
+    }
+
     /// Sends a copy of `body`: [`Link::reserve`], the copy, and [`Link::commit`] in one. `Some(false)` as long as the lane has no
     /// credit; `None` for what is wrong, which [`Link::reserve`] tells. What was reserved on the lane and not committed is given up.
     #[inline]
@@ -330,6 +337,12 @@ pub(crate) trait Link {
     /// it there. Nobody else uses `target` until that message has been released, or [`links::Links::withdraw`].
     fn land(&self, _lane: usize, _header: &Header, _target: &Region<'_>) {}
 
+    /// Whether messages come without [`Wires::progress`], so that it may be worth looking for one time and again.
+    #[inline]
+    fn comes_alone(&self) -> bool {
+        false
+    }
+
     /// Looks for a message with this header and so many bytes, as the oldest of `lane`.
     #[inline]
     fn expect(&self, lane: usize, header: &Header, len: usize) -> Expected<'_> {
@@ -340,12 +353,6 @@ pub(crate) trait Link {
             }
             _ => Expected::Other,
         }
-    }
-
-    /// Whether there is a message on `lane`; links that cannot say so in a few instructions say that there is.
-    #[inline]
-    fn has_come(&self, _lane: usize) -> bool {
-        true
     }
 
     /// The oldest message of `lane`, of so many bytes, is likely there already and wanted soon.

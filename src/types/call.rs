@@ -284,6 +284,15 @@ impl Call {
         collective.kind() | (dtype as u32) << 4 | (op as u32) << 8 | root << 12
     }
 
+    /// [`Call::what`] of numbers that may be anything, of which the root takes that of `collective`'s place. Those that are no call's
+    /// give no call's word, or `None`.
+    #[inline(always)] // in the path of each short call
+    pub(crate) fn what_of_numbers(collective: Collective, root: i32, dtype: i32, op: i32) -> Option<u32> {
+        let (root, dtype, op) = (root.cast_unsigned(), dtype.cast_unsigned(), op.cast_unsigned());
+        let fits = (root as usize) < MAX_RANKS && dtype < 16 && (op as usize) < Op::ALL.len();
+        fits.then(|| collective.kind() | dtype << 4 | op << 8 | root << 12)
+    }
+
     /// The call in sixteen bytes: number; collective, type, operation and root; count. Calls that differ have signatures that
     /// differ.
     pub(crate) fn signature(&self) -> [u32; 4] {
@@ -295,10 +304,10 @@ impl Call {
     pub(crate) fn from_signature([seq, what, low, high]: [u32; 4]) -> Option<Call> {
         let root = what >> 12;
         let collective = Collective::of_kind(what & 0xf, root)?;
-        let dtype = DType::from_number((what >> 4 & 0xf) as i32).ok()?;
+        let dtype = DType::of_number((what >> 4 & 0xf) as i32)?;
         let op = match what >> 8 & 0xf {
             8 => Op::PreMulSum,
-            op => Op::from_number(op as i32).ok()?,
+            op => Op::of_number(op as i32)?,
         };
         Some(Call {
             seq,
@@ -365,9 +374,9 @@ impl Call {
 /// Bits of a header's first half: of the call's number, and of the trail. The rest are as many as a signature's second word
 /// uses.
 const SEQ_BITS: u32 = 16;
-const TRAIL_BITS: u32 = 23;
+pub(crate) const TRAIL_BITS: u32 = 23;
 const SEQ: u64 = (1 << SEQ_BITS) - 1;
-const TRAIL: u32 = (1 << TRAIL_BITS) - 1;
+pub(crate) const TRAIL: u32 = (1 << TRAIL_BITS) - 1;
 
 /// A message between two ranks, as one of them called for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -57,7 +57,6 @@ impl DType {
     }
 
     /// The same without words.
-    #[inline]
     pub(crate) fn of_number(n: i32) -> Option<DType> {
         DType::ALL.get(usize::try_from(n).ok()?).copied()
     }

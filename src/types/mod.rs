@@ -7,7 +7,7 @@ pub(crate) mod float8;
 mod op;
 
 pub use call::{Call, Collective, Operation, Transfer};
-pub(crate) use call::{MAX_RANKS, check_rank, check_ranks, count_of_all};
+pub(crate) use call::{MAX_RANKS, TRAIL, TRAIL_BITS, check_rank, check_ranks, count_of_all};
 pub use dtype::{DType, Element};
 pub use error::{Cause, Error, Result, Says, Whereabouts};
 pub use float8::{F8E4M3, F8E5M2};

@@ -57,7 +57,6 @@ impl Op {
     }
 
     /// The same without words.
-    #[inline]
     pub(crate) fn of_number(n: i32) -> Option<Op> {
         Op::ALL.get(usize::try_from(n).ok()?).copied()
     }

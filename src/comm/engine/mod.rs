@@ -26,8 +26,7 @@ mod taking;
 mod thread;
 
 pub(super) use job::{Gate, Job, What};
-pub(super) use quick::Asked;
-pub(crate) use quick::Size;
+pub(crate) use quick::{Asked, Size};
 
 use super::{
     Config,

@@ -3,7 +3,7 @@
 use crate::{
     sys::biased::{Biased, Guard, Nobody},
     transport::CALL_LANES,
-    types::Call,
+    types::{Call, TRAIL, TRAIL_BITS},
 };
 
 /// The number of the next call, the trail of those before it, the first of its lanes, and whether somebody has a place but has
@@ -15,9 +15,13 @@ pub(super) struct Next(Biased<State>);
 
 #[derive(Default)]
 struct State {
-    place: Place,
+    place: Packed,
     is_busy: bool,
 }
+
+/// A [`Place`] in one word: three that were written a moment ago, and are read in pieces of another size, would be waited for.
+#[derive(Default, Clone, Copy)]
+struct Packed(u64);
 
 /// The place of a call.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +45,7 @@ impl Default for Next {
 impl Next {
     /// The number of the next call.
     pub(super) fn number(&self) -> u32 {
-        self.0.lock().place.seq
+        self.0.lock().place.get().seq
     }
 
     /// A place for a call that has so many lanes and leaves that mark. Until [`Next::settle`] nobody passes the desk.
@@ -66,25 +70,42 @@ impl Next {
 
 impl Free<'_> {
     /// Takes it, for a call that has so many lanes and leaves that mark.
-    #[inline]
+    #[inline(always)] // in the path of each short call
     pub(super) fn take(mut self, lanes: usize, mark: u32) -> Place {
         self.0.place.take(lanes, mark)
     }
 }
 
-impl Place {
-    /// This place; then it is the next one.
+impl Packed {
     #[inline]
+    fn new(Place { seq, trail, lane }: Place) -> Packed {
+        Packed(u64::from(seq) | u64::from(trail) << u32::BITS | (lane as u64) << (u32::BITS + TRAIL_BITS))
+    }
+
+    #[inline]
+    fn get(self) -> Place {
+        let above = (self.0 >> u32::BITS) as u32;
+        Place {
+            seq: self.0 as u32,
+            trail: above & TRAIL,
+            lane: (above >> TRAIL_BITS) as usize,
+        }
+    }
+
+    /// This place; then it is the next one.
+    #[inline(always)] // in the path of each short call
     fn take(&mut self, lanes: usize, mark: u32) -> Place {
-        let taken = *self;
-        *self = Place {
+        let taken = self.get();
+        *self = Packed::new(Place {
             seq: taken.seq.wrapping_add(1),
             trail: Call::trail_after(taken.trail, mark),
             lane: (taken.lane + lanes) % CALL_LANES,
-        };
+        });
         taken
     }
 }
+
+const _: () = assert!(CALL_LANES <= 1 << (u32::BITS - TRAIL_BITS));
 
 #[cfg(test)]
 mod tests {
@@ -97,7 +118,7 @@ mod tests {
             ..Place::default()
         };
         let last = State {
-            place,
+            place: Packed::new(place),
             is_busy: false,
         };
         let next = Next(Biased::new(last, Nobody));

@@ -7,19 +7,19 @@
 use super::{AtOnce, Engine, Floor, Led, floor::Held, job::Placed, next::Place, taking::Taking};
 use crate::{
     comm::{Side, buffers::Places},
-    exec::{FEW_LOOKS, Run, Short, Turn, Work},
+    exec::{FEW_LOOKS, Reached, Run, Short, Turn, Work, wait::Patience},
     mem::Region,
     plan::definition,
     record::End,
     sys::clock,
-    transport::{Wires, Words, words_of},
+    transport::{Wires, Words, links::Links, words_of},
     types::{Call, Cause, Collective, DType, MAX_RANKS, Op},
 };
 use std::{mem, sync::atomic::Ordering::SeqCst};
 
 /// What a call is asked to do.
 #[derive(Clone, Copy)]
-pub(in crate::comm) struct Asked<'a> {
+pub(crate) struct Asked<'a> {
     /// [`Call::what`].
     what: u32,
     size: Size<'a>,
@@ -36,6 +36,18 @@ impl<'a> Asked<'a> {
         let what = Call::what(collective, dtype, op);
         let is_good = collective.root().is_none_or(|root| root < MAX_RANKS as u32);
         is_good.then_some(Asked { what, size })
+    }
+
+    /// The same of numbers from C, with `root` in the place of the root of `collective`.
+    #[inline(always)] // in the path of each short call
+    pub(crate) fn of_numbers(
+        collective: Collective,
+        size: Size<'a>,
+        root: i32,
+        (dtype, op): (i32, i32),
+    ) -> Option<Self> {
+        let what = Call::what_of_numbers(collective, root, dtype, op)?;
+        Some(Asked { what, size })
     }
 }
 
@@ -111,11 +123,11 @@ impl Quick {
 impl Lately {
     /// The kept call that does what is asked.
     #[inline(always)] // in the path of each short call
-    fn find(&mut self, asked: &Asked<'_>) -> Option<usize> {
+    fn find(&mut self, asked: &Asked<'_>) -> Option<&Quick> {
         if !self.kept.get(self.last).is_some_and(|quick| quick.is(asked)) {
             self.last = self.kept.iter().position(|quick| quick.is(asked))?;
         }
-        Some(self.last)
+        self.kept.get(self.last)
     }
 
     fn knows(&self, placed: &Placed) -> bool {
@@ -203,11 +215,13 @@ impl Engine {
             seq: None,
         };
         let floor = during.floor.as_deref_mut()?;
-        let at = floor.lately.find(asked)?;
         let place = self.next.look()?;
         let is_wanted = self.mail.load(SeqCst) || !floor.is_idle();
-        let quick = &floor.lately.kept[at];
-        let buffers = buffers(quick.bytes).filter(|buffers| quick.lie_right(buffers))?;
+        let quick = floor.lately.find(asked)?;
+        let buffers = buffers(quick.bytes)?;
+        if !quick.lie_right(&buffers) {
+            return None;
+        }
         let is_over = self.finalized.load(SeqCst) || self.closed.get().is_some() || self.membership.trouble();
         if is_wanted || is_over {
             return None;
@@ -218,13 +232,21 @@ impl Engine {
         let words = [first | u64::from(place.seq), count];
         let (number, bytes) = (quick.placed.plan.number, quick.placed.bytes);
         let led = match (&quick.short, quick.taken) {
-            (Some(_), None) => {
-                self.recorder.call_lately(words, number, bytes);
-                self.run_short(floor, at, (place, words), &buffers)
+            (Some(short), None) => {
+                let begins = || self.recorder.call_lately(words, number, bytes);
+                let with = (&floor.links, &mut floor.patience, &mut floor.scratch);
+                let gone = match short.sends_first() {
+                    true => self.go(short, with, (place, words), &buffers, begins),
+                    false => {
+                        begins();
+                        self.go(short, with, (place, words), &buffers, || ())
+                    }
+                };
+                self.run_rest(floor, place, &buffers, gone)
             }
             (_, taken) => {
                 self.recorder.call(words, number, bytes);
-                self.run_long(floor, at, (place, words), &buffers, taken)
+                self.run_long(floor, (place, words), &buffers, taken)
             }
         };
         let floor = during.floor.take()?;
@@ -238,16 +260,16 @@ impl Engine {
         }
     }
 
-    /// Runs the kept call number `at`, whose messages may better be left where they lie. `None` if it is over.
+    /// Runs the kept call that was found last, whose messages may better be left where they lie. `None` if it is over.
     #[inline(never)] // so that shorter ones do not pay for it
     fn run_long(
         &self,
         floor: &mut Floor,
-        at: usize,
         (place, words): (Place, Words),
         buffers: &[Region<'_>; 2],
         taken: Option<usize>,
     ) -> Option<Led> {
+        let at = floor.lately.last;
         let quick = &mut floor.lately.kept[at];
         let (mut call, has_short) = (quick.placed.call, quick.short.is_some());
         call.seq = place.seq;
@@ -262,8 +284,13 @@ impl Engine {
             None => Ok(true),
         };
         let led = match lends {
-            Ok(false) => self.run_short(floor, at, (place, words), buffers),
-            Ok(true) => Some(self.run_kept(floor, at, place, *buffers, |floor, placed, work| {
+            Ok(false) => {
+                let short = floor.lately.kept[at].short.as_ref()?;
+                let with = (&floor.links, &mut floor.patience, &mut floor.scratch);
+                let gone = self.go(short, with, (place, words), buffers, || ());
+                self.run_rest(floor, place, buffers, gone)
+            }
+            Ok(true) => Some(self.run_kept(floor, place, *buffers, |floor, placed, work| {
                 self.dash(floor, placed, work)
             })),
             Err(cause) => {
@@ -278,28 +305,19 @@ impl Engine {
         led
     }
 
-    /// Runs the kept call number `at`, by its short way as far as that goes. `None` if that was all of it.
+    /// Goes the short way of a call as far as that goes. `None` if that was all of it, else how far it is, if that is not to its end.
     ///
-    /// What was written a moment ago is read in the same pieces here, as [`Words`] tells.
+    /// What was written a moment ago is read in the same pieces here, as [`Words`] tells. `meanwhile` as in [`Short::run`].
     #[inline(always)] // in the path of each short call
-    fn run_short(
+    fn go(
         &self,
-        floor: &mut Floor,
-        at: usize,
+        short: &Short,
+        (links, patience, scratch): (&Links, &mut Patience, &mut Vec<u64>),
         (place, [first, count]): (Place, Words),
         buffers: &[Region<'_>; 2],
-    ) -> Option<Led> {
+        meanwhile: impl FnOnce(),
+    ) -> Option<Option<Reached>> {
         let Place { seq, trail, lane } = place;
-        let Floor {
-            links,
-            patience,
-            scratch,
-            lately,
-            ways,
-            ..
-        } = &mut *floor;
-        let quick = &lately.kept[at];
-        let short = quick.short.as_ref()?;
         if scratch.len() < short.scratch_words() {
             scratch.resize(short.scratch_words(), 0);
         }
@@ -318,14 +336,29 @@ impl Engine {
             }
             may_wait
         };
-        let reached = short.run(&turn, &*links, wait);
+        let reached = short.run(&turn, links, meanwhile, wait);
         if reached.is_none() && !links.unsent() {
-            ways.short += 1;
             self.recorder.over(seq);
             return None;
         }
         self.recorder.begins(seq); // now that it takes longer
-        Some(self.run_kept(floor, at, place, *buffers, |_, _, work| {
+        Some(reached)
+    }
+
+    /// Runs what is left of the kept call that was found last, which has `gone` so far.
+    #[inline(always)] // in the path of each short call
+    fn run_rest(
+        &self,
+        floor: &mut Floor,
+        place: Place,
+        buffers: &[Region<'_>; 2],
+        gone: Option<Option<Reached>>,
+    ) -> Option<Led> {
+        let Some(reached) = gone else {
+            floor.ways.short += 1;
+            return None;
+        };
+        Some(self.run_kept(floor, place, *buffers, |_, _, work| {
             Ok(Some(match reached {
                 Some(reached) => Run::after(work, &[reached]),
                 None => Run::over(work),
@@ -333,16 +366,16 @@ impl Engine {
         }))
     }
 
-    /// Runs the kept call number `at` as any other, from where `begin` has brought it.
+    /// Runs the kept call that was found last as any other, from where `begin` has brought it.
     #[inline(never)] // so that short ways do not pay for it
     fn run_kept(
         &self,
         floor: &mut Floor,
-        at: usize,
         place: Place,
         buffers: [Region<'_>; 2],
         begin: impl FnOnce(&mut Floor, &Placed, &Work<'_>) -> std::result::Result<Option<Run>, Cause>,
     ) -> Led {
+        let at = floor.lately.last;
         let mut kept = mem::take(&mut floor.lately.kept);
         let placed = &mut kept[at].placed;
         (placed.call.seq, placed.first_lane, placed.trail) = (place.seq, place.lane, place.trail);

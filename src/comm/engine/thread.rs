@@ -97,8 +97,9 @@ impl Engine {
     /// [`Engine::step_back`] from a floor where nothing is under way.
     #[inline(always)] // in the path of each short call
     pub(super) fn step_back_idle(&self, floor: Held<'_>) {
-        if self.turns().left.load(Relaxed) || floor.links.are_wanted() {
-            self.step_back(floor);
+        match self.turns().left.load(Relaxed) || floor.links.are_wanted() {
+            true => self.step_back(floor),
+            false => floor.leave(),
         }
     }
 

@@ -149,6 +149,14 @@ impl Link for AnyLink {
         }
     }
 
+    #[inline]
+    fn has_credit(&self, lane: usize, len: usize) -> Option<bool> {
+        match self.to.get() {
+            Way::Shm => self.shm.has_credit(lane, len),
+            _ => None,
+        }
+    }
+
     #[inline(always)] // in the path of each short call
     fn send(&self, lane: usize, header: Header, body: &Region<'_>) -> Option<bool> {
         match self.to.get() {
@@ -235,6 +243,11 @@ impl Link for AnyLink {
         }
     }
 
+    #[inline]
+    fn comes_alone(&self) -> bool {
+        self.from.get() == Way::Shm
+    }
+
     #[inline(always)] // in the path of each short call
     fn expect(&self, lane: usize, header: &Header, len: usize) -> Expected<'_> {
         match self.from.get() {
@@ -242,11 +255,6 @@ impl Link for AnyLink {
             Way::Plugin => self.over_plugin().expect(lane, header, len),
             Way::None | Way::Shm => self.shm.expect(lane, header, len),
         }
-    }
-
-    #[inline]
-    fn has_come(&self, lane: usize) -> bool {
-        self.from.get() != Way::Shm || self.shm.has_come(lane)
     }
 
     #[inline]

@@ -232,7 +232,7 @@ impl Inbound {
 
     /// Whether there is a message on `lane`.
     #[inline]
-    pub(super) fn has_come(&self, lane: usize) -> bool {
+    fn has_come(&self, lane: usize) -> bool {
         let number = self.lanes[lane].released.get();
         let entry = self.segment.entry(lane, number, self.depth);
         entry.flag.load(Relaxed) == layout::flag(number)

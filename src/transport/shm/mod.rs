@@ -24,6 +24,7 @@ mod tests;
 pub(crate) use bell::Bell;
 pub(crate) use handed::Mapping;
 pub(crate) use inbound::Inbound;
+pub(crate) use layout::INLINE;
 #[cfg(test)]
 pub(crate) use layout::{DEEP, SHALLOW};
 pub(crate) use outbound::{Opening, Outbound};
@@ -198,6 +199,11 @@ impl super::Link for Link {
         self.outbound().commit(lane, header, self.released(lane));
     }
 
+    #[inline]
+    fn has_credit(&self, lane: usize, len: usize) -> Option<bool> {
+        self.outbound().has_room(lane, len).ok()
+    }
+
     #[inline(always)] // in the path of each short call
     fn send(&self, lane: usize, header: Header, body: &Region<'_>) -> Option<bool> {
         let received = self.released(lane);
@@ -252,6 +258,11 @@ impl super::Link for Link {
         Ok(found.map(|(message, _)| message))
     }
 
+    #[inline]
+    fn comes_alone(&self) -> bool {
+        true
+    }
+
     #[inline(always)] // in the path of each short call
     fn expect(&self, lane: usize, header: &Header, len: usize) -> Expected<'_> {
         let (found, word) = self.inbound().expect(lane, header, len, self.ours());
@@ -261,11 +272,6 @@ impl super::Link for Link {
             outbound.told(lane, word);
         }
         found
-    }
-
-    #[inline]
-    fn has_come(&self, lane: usize) -> bool {
-        self.inbound().has_come(lane)
     }
 
     #[inline]

@@ -225,7 +225,7 @@ impl Outbound {
         self
     }
 
-    #[inline]
+    #[inline(always)] // so that `send_long` does not pass its answer through memory
     pub(super) fn reserve(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
         if len > MAX_MESSAGE {
             return Err(too_long(len));
@@ -267,7 +267,7 @@ impl Outbound {
 
     /// Room for the lane's next message, if there is some: what was found for it before, unless that is too small. A lane that
     /// finds no pages and has nothing else there has a slot of its own: so no lane waits for another.
-    #[inline]
+    #[inline(always)] // as `reserve`
     fn room(&self, lane: usize, len: usize) -> Result<Option<Place>, Error> {
         let state = &self.lanes[lane];
         let next = &state.rooms[self.depth.place(state.sent.get())];
@@ -289,6 +289,7 @@ impl Outbound {
 
     /// The same where there was none a moment ago.
     #[cold]
+    #[inline(never)]
     fn last_room(&self, lane: usize, len: usize) -> Result<Option<Place>, Error> {
         self.look(lane)?;
         let mut rooms = self.lanes[lane].rooms.iter();
@@ -412,13 +413,13 @@ impl Outbound {
         self.is_host.then_some(&self.segment.pair)
     }
 
-    #[inline]
+    #[inline(always)] // as `reserve`
     pub(super) fn commit(&self, lane: usize, header: Header, received: u32) {
         self.commit_beside(lane, header, received, None);
     }
 
     /// The same; the message is shown in `pair` too, if it is short enough.
-    #[inline]
+    #[inline(always)] // as `reserve`
     pub(super) fn commit_beside(
         &self,
         lane: usize,
@@ -466,6 +467,7 @@ impl Outbound {
     }
 
     /// The same where it does not fit an entry.
+    #[inline(never)] // so that shorter ones do not pay for it
     fn send_long(&self, lane: usize, header: Header, body: &Region<'_>, received: u32) -> Option<bool> {
         let Some(room) = self.reserve(lane, body.len()).ok()? else {
             return Some(false);
@@ -653,7 +655,7 @@ impl Outbound {
 
     /// Whether the lane has a credit for a message with a body of `len` bytes.
     #[inline(always)] // in the path of each short call
-    fn has_room(&self, lane: usize, len: usize) -> Result<bool, Error> {
+    pub(super) fn has_room(&self, lane: usize, len: usize) -> Result<bool, Error> {
         let state = &self.lanes[lane];
         let has = || in_flight(state.sent.get(), state.released.get()) < self.depth.window(len);
         Ok(has() || {

@@ -251,6 +251,16 @@ impl super::Link for Link<'_> {
         Ok(base.map(|base| unsafe { Region::from_raw(base, len) }))
     }
 
+    /// Some links can say so.
+    fn has_credit(&self, lane: usize, _len: usize) -> Option<bool> {
+        let says = self.peer.is_multiple_of(2);
+        let has = |lane: &mut Lane, draws: &mut Draws| {
+            lane.look_for_credit(draws);
+            lane.has_room(self.world.slots)
+        };
+        says.then(|| self.sending(lane, has))
+    }
+
     /// Some rooms are open.
     fn reserve_open(&self, lane: usize, len: usize) -> Result<Option<Region<'_>>, Error> {
         let bytes = self.world.max_message.get();
