@@ -238,7 +238,8 @@ typedef struct cclConfig_t {
     /**
      * 1: calls return when they are over. With 0 cclCommInitRankConfig, cclCommInitEnv and a new rank's cclCommGrow, outside a
      * group, return cclInProgress with a handle, which can be used once cclCommGetAsyncError gives cclSuccess for it; until
-     * then no thread may change environment variables, and who aborts it is awaited by the others until their deadlines.
+     * then no thread may change environment variables, and who aborts it is awaited by the others until their deadlines. Who destroys it
+     * before leaves it once it is made: the making goes on until its deadline, environment variables included.
      */
     int blocking;
     /**
@@ -518,7 +519,8 @@ cclResult_t cclCommSetTimeout(cclComm_t comm,
  * @param config Ranks of one color pass settings that fit; NULL means the settings of `comm` with its present timeout.
  *
  * # Safety
- * `newcomm` is NULL, which is an invalid argument, or may be written. `config` as for cclCommInitRankConfig.
+ * `newcomm` is NULL, which is an invalid argument, or may be written, in a group until that ends. `config` as for
+ * cclCommInitRankConfig.
  */
 cclResult_t cclCommSplit(cclComm_t comm,
                          int color,
@@ -1048,7 +1050,9 @@ cclResult_t cclRecvTag(void *recvbuff,
  * Operations on any number of communicators, sends and receives in any order, and cclCommInitRank may be in a group. Those
  * that one group puts into one stream begin together, when what was in the stream before is over; what comes later in the
  * stream waits for all of them. Arguments are checked at once; one call that is refused makes cclGroupEnd refuse all. What only
- * tells or sets something, as cclCommCount does, is carried out at once, and fails alone. Groups may lie in each other: the
+ * tells or sets something, as cclCommCount does, is carried out at once, and fails alone. Calls on streams, cclCommFinalize, cclCommDestroy,
+ * cclCommAbort and cclCommInitAll are not of the group: they act at once, on what was begun before it. A communicator that cannot
+ * be made does not keep the group's operations from being carried out. Groups may lie in each other: the
  * outermost one counts. Of device memory see cclAllReduce.
  */
 cclResult_t cclGroupStart(void);
@@ -1093,7 +1097,8 @@ cclResult_t cclStreamDestroy(cclStream_t stream);
  * Has `callback(data, result)` called after all that is in the stream now, also after a failure, which `result` tells.
  *
  * It is called on a thread of the library's; what comes later in the stream waits for it. It may call ccl, but nothing
- * that waits for this stream.
+ * that waits for this stream: nor an operation of all ranks, cclCommFinalize or cclCommDestroy on a communicator that has something
+ * later in it.
  *
  * # Safety
  * `callback` may be called with `data` on another thread.
@@ -1105,6 +1110,7 @@ cclResult_t cclStreamAddCallback(cclStream_t stream,
 /**
  * Allocates `size` bytes of memory that the ranks of a host read where it lies, instead of having its data copied for them.
  *
+ * It is memory of the host, also in a program that uses CUDA, where ncclMemAlloc gives a device's.
  * It begins with a page and holds zeros. Any call of any communicator may use any part of it; ranks need not agree on
  * where their buffers are. Each communicator makes it known to the peers once, by the first call that uses it or by
  * cclCommRegister, so it is meant to be kept. Between hosts a network plugin's cards reach it where it

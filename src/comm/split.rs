@@ -53,7 +53,7 @@ impl Communicator {
     }
 
     /// The settings of a communicator that is made of this one.
-    pub(super) fn settings(&self, config: Option<&Config>) -> Result<Config> {
+    pub(crate) fn settings(&self, config: Option<&Config>) -> Result<Config> {
         let mut config = config.cloned().unwrap_or_else(|| Config {
             timeout: self.own_timeout(),
             name: None,

@@ -469,8 +469,9 @@ pub extern "C" fn cclBarrier(comm: cclComm_t, stream: cclStream_t) -> cclResult_
         return outcome;
     }
     on_entry(comm, |entry| {
+        let made = entry.communicator()?;
         match when(stream, [("sendbuff", None), ("recvbuff", None)])? {
-            When::Now => entry.communicator()?.barrier(),
+            When::Now => made.barrier(),
             #[cfg(feature = "cuda")]
             When::OnDevice(device) => on_device(entry, move |comm| comm.barrier_on(device)),
             When::Later(stream) => later(entry, stream, |_| (), |comm, start| comm.begin_barrier(start)),

@@ -465,80 +465,83 @@ impl Group {
             give_up(self.makings.iter().filter_map(Making::id), &error);
             return Err(error);
         }
-        make_together(self.makings)?;
-        let first = self.deferred.first().map(|first| Arc::clone(&first.entry));
-        let is_alike = |deferred: &Deferred| {
-            deferred.is_waited()
-                && first
-                    .as_ref()
-                    .is_some_and(|first| Arc::ptr_eq(first, &deferred.entry))
-        };
-        let attended = self.deferred.iter().all(is_alike);
-        let is_message = |deferred: &Deferred| matches!(deferred.how, How::Message(..));
-        if let (Some(entry), true) = (&first, attended && self.deferred.iter().all(is_message)) {
-            return carry_out(entry, self.deferred).inspect_err(|error| entry.remember(error));
-        }
-        let is_collective = |deferred: &Deferred| matches!(deferred.how, How::Collective(..));
-        if let (Some(entry), true) = (&first, attended && self.deferred.iter().all(is_collective))
-            && entry.communicator()?.goes_in_turn()
-        {
-            return run_in_turn(entry, self.deferred);
-        }
-        let (mut waited, mut failure) = (Vec::new(), None);
-        #[cfg(feature = "cuda")]
-        let mut tails = Vec::new();
-        let mut streams: Vec<Arc<Stream>> = self
-            .deferred
-            .iter()
-            .filter_map(|one| one.stream().cloned())
-            .collect();
-        // All threads take them in one order.
-        streams.sort_unstable_by_key(Arc::as_ptr);
-        streams.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let order: Vec<_> = streams.iter().map(|stream| stream.in_order()).collect();
-        let mut batches = Batches::default();
-        for deferred in self.deferred {
-            match deferred.begin(attended, &mut batches) {
-                Ok(Begun::Waited(entry, completion)) => waited.push((entry, completion)),
-                Ok(Begun::InStream) => {}
-                #[cfg(feature = "cuda")]
-                Ok(Begun::OnDevice(entry, mut tail)) => match with(&entry, |comm| comm.tell_on(&mut tail)) {
-                    Ok(()) => tails.push((entry, tail)),
-                    Err(error) => failure = failure.or(Some(error)),
-                },
-                Err(error) => failure = failure.or(Some(error)),
-            }
-        }
-        // Nothing more comes: what is put into the streams from now on may begin when these are over.
-        drop(batches);
-        drop(order);
-        let mut note = |ended: Result<()>| failure = failure.take().or(ended.err());
-        #[cfg(feature = "cuda")]
-        {
-            let mut left: Vec<_> = tails.iter_mut().collect();
-            while !left.is_empty() {
-                // Other ranks may make these calls one by one, in any order.
-                let count = left.len();
-                left.retain_mut(|(entry, tail)| {
-                    let leads = tail.may_lead();
-                    if leads {
-                        note(with(entry, |comm| comm.lead_on(tail)));
-                    }
-                    !leads
-                });
-                if left.len() == count {
-                    std::thread::sleep(LOOK);
-                }
-            }
-            for (entry, tail) in tails {
-                note(with(&entry, |comm| comm.end_on(tail)));
-            }
-        }
-        for (entry, completion) in waited {
-            note(with(&entry, |comm| comm.wait_for(&completion)));
-        }
-        failure.map_or(Ok(()), Err)
+        let made = make_together(self.makings);
+        // After a failure, too: the other ranks go on with these.
+        let done = run_all(self.deferred);
+        made.and(done)
     }
+}
+
+/// Carries out the calls of a group but for those that make communicators.
+fn run_all(all: Vec<Deferred>) -> Result<()> {
+    let first = all.first().map(|first| Arc::clone(&first.entry));
+    let is_alike = |deferred: &Deferred| {
+        deferred.is_waited()
+            && first
+                .as_ref()
+                .is_some_and(|first| Arc::ptr_eq(first, &deferred.entry))
+    };
+    let attended = all.iter().all(is_alike);
+    let is_message = |deferred: &Deferred| matches!(deferred.how, How::Message(..));
+    if let (Some(entry), true) = (&first, attended && all.iter().all(is_message)) {
+        return carry_out(entry, all).inspect_err(|error| entry.remember(error));
+    }
+    let is_collective = |deferred: &Deferred| matches!(deferred.how, How::Collective(..));
+    if let (Some(entry), true) = (&first, attended && all.iter().all(is_collective))
+        && entry.communicator()?.goes_in_turn()
+    {
+        return run_in_turn(entry, all);
+    }
+    let (mut waited, mut failure) = (Vec::new(), None);
+    #[cfg(feature = "cuda")]
+    let mut tails = Vec::new();
+    let mut streams: Vec<Arc<Stream>> = all.iter().filter_map(|one| one.stream().cloned()).collect();
+    // All threads take them in one order.
+    streams.sort_unstable_by_key(Arc::as_ptr);
+    streams.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    let order: Vec<_> = streams.iter().map(|stream| stream.in_order()).collect();
+    let mut batches = Batches::default();
+    for deferred in all {
+        match deferred.begin(attended, &mut batches) {
+            Ok(Begun::Waited(entry, completion)) => waited.push((entry, completion)),
+            Ok(Begun::InStream) => {}
+            #[cfg(feature = "cuda")]
+            Ok(Begun::OnDevice(entry, mut tail)) => match with(&entry, |comm| comm.tell_on(&mut tail)) {
+                Ok(()) => tails.push((entry, tail)),
+                Err(error) => failure = failure.or(Some(error)),
+            },
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    // Nothing more comes: what is put into the streams from now on may begin when these are over.
+    drop(batches);
+    drop(order);
+    let mut note = |ended: Result<()>| failure = failure.take().or(ended.err());
+    #[cfg(feature = "cuda")]
+    {
+        let mut left: Vec<_> = tails.iter_mut().collect();
+        while !left.is_empty() {
+            // Other ranks may make these calls one by one, in any order.
+            let count = left.len();
+            left.retain_mut(|(entry, tail)| {
+                let leads = tail.may_lead();
+                if leads {
+                    note(with(entry, |comm| comm.lead_on(tail)));
+                }
+                !leads
+            });
+            if left.len() == count {
+                std::thread::sleep(LOOK);
+            }
+        }
+        for (entry, tail) in tails {
+            note(with(&entry, |comm| comm.end_on(tail)));
+        }
+    }
+    for (entry, completion) in waited {
+        note(with(&entry, |comm| comm.wait_for(&completion)));
+    }
+    failure.map_or(Ok(()), Err)
 }
 
 /// How often it is looked whether all ranks have come to a call of a group.
@@ -635,7 +638,9 @@ fn make_together(makings: Vec<Making>) -> Result<()> {
 /// Operations on any number of communicators, sends and receives in any order, and cclCommInitRank may be in a group. Those
 /// that one group puts into one stream begin together, when what was in the stream before is over; what comes later in the
 /// stream waits for all of them. Arguments are checked at once; one call that is refused makes cclGroupEnd refuse all. What only
-/// tells or sets something, as cclCommCount does, is carried out at once, and fails alone. Groups may lie in each other: the
+/// tells or sets something, as cclCommCount does, is carried out at once, and fails alone. Calls on streams, cclCommFinalize, cclCommDestroy,
+/// cclCommAbort and cclCommInitAll are not of the group: they act at once, on what was begun before it. A communicator that cannot
+/// be made does not keep the group's operations from being carried out. Groups may lie in each other: the
 /// outermost one counts. Of device memory see cclAllReduce.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclGroupStart() -> cclResult_t {

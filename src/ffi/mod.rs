@@ -181,13 +181,18 @@ fn guard(body: impl FnOnce() -> Result<()>) -> cclResult_t {
 /// The same for a call on a communicator, which also keeps the text. It is carried out at once in a group, too, which does not fail
 /// with it.
 fn on(handle: cclComm_t, body: impl FnOnce(&Communicator) -> Result<()>) -> cclResult_t {
+    now_on_entry(handle, |entry| body(entry.communicator()?))
+}
+
+/// The same with what the handle stands for.
+fn now_on_entry(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Result<()>) -> cclResult_t {
     guard(|| {
         let entry = COMMUNICATORS.get(handle)?;
-        run(&entry, |entry| body(entry.communicator()?)).inspect_err(|error| entry.remember(error))
+        run(&entry, body).inspect_err(|error| entry.remember(error))
     })
 }
 
-/// The same with what the handle stands for: an operation, which a group may carry out later.
+/// The same for an operation, which a group may carry out later, and which a group fails with.
 fn on_entry(handle: cclComm_t, body: impl FnOnce(&Arc<Entry>) -> Result<()>) -> cclResult_t {
     guard(|| {
         let entry = COMMUNICATORS.get(handle).inspect_err(later::refused)?;

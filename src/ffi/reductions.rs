@@ -2,7 +2,7 @@
 
 use super::{
     memory::put,
-    on_entry,
+    now_on_entry,
     types::{cclComm_t, cclDataType_t, cclRedOp_t, cclResult_t, cclScalarResidence_t},
 };
 use crate::types::{DType, Error, Op, Reducing, Result};
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn cclRedOpCreatePreMulSum(
     residence: cclScalarResidence_t,
     comm: cclComm_t,
 ) -> cclResult_t {
-    on_entry(comm, |entry| {
+    now_on_entry(comm, |entry| {
         let dtype = DType::from_number(datatype)?;
         match residence {
             HOST_IMMEDIATE => {}
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn cclRedOpCreatePreMulSum(
 /// with the communicator.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclRedOpDestroy(op: cclRedOp_t, comm: cclComm_t) -> cclResult_t {
-    on_entry(comm, |entry| {
+    now_on_entry(comm, |entry| {
         let made = entry.reductions.all().remove(&op);
         made.map(|_| ()).ok_or_else(|| unknown(op))
     })

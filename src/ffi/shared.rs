@@ -3,7 +3,7 @@
 use super::{
     guard,
     memory::put,
-    on_entry,
+    now_on_entry,
     types::{cclComm_t, cclResult_t},
 };
 use crate::{
@@ -43,6 +43,7 @@ const TAG: usize = 0xc9;
 
 /// Allocates `size` bytes of memory that the ranks of a host read where it lies, instead of having its data copied for them.
 ///
+/// It is memory of the host, also in a program that uses CUDA, where ncclMemAlloc gives a device's.
 /// It begins with a page and holds zeros. Any call of any communicator may use any part of it; ranks need not agree on
 /// where their buffers are. Each communicator makes it known to the peers once, by the first call that uses it or by
 /// cclCommRegister, so it is meant to be kept. Between hosts a network plugin's cards reach it where it
@@ -98,7 +99,7 @@ pub unsafe extern "C" fn cclCommRegister(
     size: usize,
     handle: *mut *mut c_void,
 ) -> cclResult_t {
-    on_entry(comm, |entry| {
+    now_on_entry(comm, |entry| {
         // SAFETY: the caller's promise.
         unsafe { put("handle", handle, ptr::null_mut())? };
         entry.communicator()?.register_memory(&registrable(buff, size)?)?;
@@ -112,7 +113,7 @@ pub unsafe extern "C" fn cclCommRegister(
 /// @return cclSuccess; cclInvalidArgument for any other handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclCommDeregister(comm: cclComm_t, handle: *mut c_void) -> cclResult_t {
-    on_entry(comm, |entry| {
+    now_on_entry(comm, |entry| {
         if handle.is_null() || entry.registered.all().remove(&handle.addr()) {
             return Ok(());
         }

@@ -29,7 +29,8 @@ use std::{ffi::c_int, ptr, sync::Arc};
 /// @param config Ranks of one color pass settings that fit; NULL means the settings of `comm` with its present timeout.
 ///
 /// # Safety
-/// `newcomm` is NULL, which is an invalid argument, or may be written. `config` as for cclCommInitRankConfig.
+/// `newcomm` is NULL, which is an invalid argument, or may be written, in a group until that ends. `config` as for
+/// cclCommInitRankConfig.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cclCommSplit(
     comm: cclComm_t,
@@ -96,6 +97,7 @@ where
             // SAFETY: the caller's promise about `config`.
             false => Some(unsafe { read(config)? }.anywhere()),
         };
+        entry.communicator()?.settings(config.as_ref())?;
         let (origin, entry) = (Origin::Parent(Arc::clone(entry)), Arc::clone(entry));
         let make = move || make(entry.communicator()?, config.as_ref());
         // SAFETY: the caller's promise about `newcomm`.

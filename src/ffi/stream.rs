@@ -68,7 +68,8 @@ pub extern "C" fn cclStreamDestroy(stream: cclStream_t) -> cclResult_t {
 /// Has `callback(data, result)` called after all that is in the stream now, also after a failure, which `result` tells.
 ///
 /// It is called on a thread of the library's; what comes later in the stream waits for it. It may call ccl, but nothing
-/// that waits for this stream.
+/// that waits for this stream: nor an operation of all ranks, cclCommFinalize or cclCommDestroy on a communicator that has something
+/// later in it.
 ///
 /// # Safety
 /// `callback` may be called with `data` on another thread.

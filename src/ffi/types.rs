@@ -104,7 +104,8 @@ pub struct cclConfig_t {
     pub version: c_uint,
     /// 1: calls return when they are over. With 0 cclCommInitRankConfig, cclCommInitEnv and a new rank's cclCommGrow, outside a
     /// group, return cclInProgress with a handle, which can be used once cclCommGetAsyncError gives cclSuccess for it; until
-    /// then no thread may change environment variables, and who aborts it is awaited by the others until their deadlines.
+    /// then no thread may change environment variables, and who aborts it is awaited by the others until their deadlines. Who destroys it
+    /// before leaves it once it is made: the making goes on until its deadline, environment variables included.
     pub blocking: c_int,
     /// Milliseconds that the making of the communicator, and each operation, may wait for other ranks; at least 1.
     /// The environment variable CCL_TIMEOUT (seconds) is the default. Where ranks wait in a circle, or the process of one is stopped, an

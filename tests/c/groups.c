@@ -103,6 +103,8 @@ static void refusals(void) {
     OK(cclGroupStart());
     REFUSED(cclInvalidUsage, "device", cclCommCuDevice(comm, &device));
     REFUSED(cclInvalidArgument, "NULL", cclCommCount(NULL, &device));
+    REFUSED(cclInvalidArgument, "cclRedOpCreatePreMulSum", cclRedOpDestroy(cclSum, comm));
+    REFUSED(cclInvalidArgument, "cclCommRegister", cclCommDeregister(comm, &x));
     OK(cclBarrier(comm, NULL));
     OK(cclGroupEnd());
     OK(cclStreamCreate(&stream));
@@ -121,8 +123,33 @@ static void refusals(void) {
     OK(cclBarrier(comm, NULL));
     REFUSED(cclInvalidArgument, "timeout", cclCommInitEnv(&made, &config));
     REFUSED(cclInvalidArgument, "none was carried out", cclGroupEnd());
+    config = (cclConfig_t)CCL_CONFIG_INITIALIZER;
+    config.algorithm = "nonsense";
+    OK(cclGroupStart());
+    OK(cclBarrier(comm, NULL));
+    REFUSED(cclInvalidUsage, "\"nonsense\" does not exist", cclCommDup(comm, &made, &config));
+    REFUSED(cclInvalidUsage, "none was carried out", cclGroupEnd());
     REFUSED(cclInvalidArgument, "NULL", cclStreamCreate(NULL));
     OK(cclBarrier(comm, NULL));
+}
+
+/* Ranks whose communicator cannot be made do what else is in the group as the others do. */
+static void making_fails(void) {
+    cclConfig_t config = CCL_CONFIG_INITIALIZER;
+    cclComm_t half;
+    int64_t x = 1, sum = 0;
+    if (me == 0) config.algorithm = "ring";
+    OK(cclGroupStart());
+    OK(cclCommSplit(comm, me / 2, 0, &half, &config));
+    OK(cclAllReduce(&x, &sum, 1, cclInt64, cclSum, comm, NULL));
+    if (me < 2) {
+        REFUSED(cclRemoteError, "algorithm", cclGroupEnd());
+        CHECK(half == NULL);
+    } else {
+        OK(cclGroupEnd());
+        OK(cclCommDestroy(half));
+    }
+    CHECK(sum == ranks);
 }
 
 static int order[4];
@@ -206,6 +233,7 @@ static void work(cclUniqueId id, int all, int rank) {
     exchange(LONG, NULL);
     messages();
     refusals();
+    making_fails();
     streams();
     one_stream();
     OK(cclCommDestroy(comm));
