@@ -309,7 +309,7 @@ impl Inbound {
                 return Ok(());
             }
             let begins =
-                |body: &Body| was_between && body.len > STAGING && matches!(body.lies, Lies::Slot(_));
+                |body: &Body| was_between && body.len > READ_ON && matches!(body.lies, Lies::Slot(_));
             let has_more = |opener: &Opener| opener.has_more();
             if (is_long || reader.body.as_ref().is_some_and(begins))
                 && !reader.opener.as_deref().is_some_and(has_more)
@@ -408,7 +408,7 @@ impl Inbound {
                 if body.have < body.len {
                     return Ok(is_long);
                 }
-                is_long |= body.len > STAGING;
+                is_long |= body.len > READ_ON;
                 if body.stays && !self.is_intact(stream) {
                     reader.body = None;
                     return Ok(is_long);
@@ -531,3 +531,11 @@ impl Reader {
 
 /// Bytes read beyond a body: many short messages come at once, and little of a long one is copied twice.
 const STAGING: usize = 4096;
+
+/// Bytes of the longest body after which, and after the beginning of which, it is read on at once. Who waits for a longer one may say first
+/// where it, or the next, is wanted, which spares a copy; for shorter ones the copy takes less than another look and another read.
+///
+/// Ranks on 2 cores, over loopback, 4 KiB -> 32 KiB, in us: 4 ranks, all-reduce of 8 KiB 65 -> 50, of 16 KiB 71 -> 56, of 32 KiB
+/// 95 -> 81, all-gather of 16 KiB 58 -> 49, of 32 KiB 67 -> 54; 2 ranks, all-reduce of 8 KiB 10.7 -> 10.3. With 64 KiB a gather of 256 KiB
+/// takes 73 instead of 62.
+const READ_ON: usize = 32 << 10;
