@@ -48,6 +48,18 @@ pub(crate) fn wait_any(fds: &[(BorrowedFd<'_>, Ready)], limit: Duration) -> Resu
     }
 }
 
+/// Whether `fd` is broken, or over in both directions; does not wait.
+pub(crate) fn is_broken(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    loop {
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
+        match poll(&mut fds, Some(&millis(Duration::ZERO))) {
+            Ok(_) => return Ok(fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)),
+            Err(Errno::INTR) => (),
+            Err(e) => return Err(e),
+        }
+    }
+}
+
 /// `time` rounded up to milliseconds (a wait that ends too early would spin), a day at most.
 pub(crate) fn millis(time: Duration) -> Timespec {
     let ms = time

@@ -1,6 +1,9 @@
 //! TCP sockets. None of them ever blocks.
 
-use super::fork::{self, ProcessFd};
+use super::{
+    fork::{self, ProcessFd},
+    poll,
+};
 use rustix::{
     io::Errno,
     net::{
@@ -76,6 +79,20 @@ pub(crate) fn connected(stream: impl AsFd) -> Result<bool, Errno> {
         Ok(_) => Ok(true),
         Err(Errno::NOTCONN) => Ok(false),
         Err(e) => Err(e),
+    }
+}
+
+/// Why a connection that was made does not work any more, as where its other end has reset it; `None` while it does, and where that
+/// end has only said that no more comes. What TCP survives, as a way that is closed for a moment, the system would tell as its error,
+/// too: so it is asked for that only of a broken one.
+pub(crate) fn broken(stream: impl AsFd) -> Option<Errno> {
+    match poll::is_broken(stream.as_fd()) {
+        Ok(false) => None,
+        Ok(true) => match sockopt::socket_error(&stream) {
+            Ok(Err(e)) | Err(e) => Some(e),
+            Ok(Ok(())) => Some(Errno::CONNRESET), // somebody has been told why already
+        },
+        Err(e) => Some(e),
     }
 }
 
@@ -310,9 +327,11 @@ const ON_ONE_HOST: &str = "reno";
 mod tests {
     use super::*;
     use crate::sys::{
-        poll::{self, Ready},
+        poll::Ready,
         socket::{accept, receive_bytes},
     };
+    use rustix::net::connect_unspec;
+    use std::thread;
 
     #[test]
     fn an_outage_of_the_limit_ends_nothing_and_one_half_as_long_again_does() {
@@ -371,6 +390,29 @@ mod tests {
             assert_eq!(receive_bytes(&far, &mut [0; 8]), Ok(5));
         }
         assert_eq!(listen(port).unwrap_err(), Errno::ADDRINUSE);
+    }
+
+    #[test]
+    fn a_connection_that_is_reset_is_broken_and_one_that_ends_in_order_is_not() {
+        let (near, far) = pair();
+        assert_eq!(broken(&far), None);
+        send(&near, &[IoSlice::new(b"last")]).unwrap();
+        drop(near);
+        poll::wait(far.as_fd(), Ready::Read, Duration::from_secs(10)).unwrap();
+        assert_eq!(receive_bytes(&far, &mut [0; 8]), Ok(4));
+        poll::wait(far.as_fd(), Ready::Read, Duration::from_secs(10)).unwrap();
+        assert_eq!(broken(&far), None);
+        let (near, far) = pair();
+        // What has come and was not read yet stays there, and says nothing of that.
+        send(&near, &[IoSlice::new(b"last")]).unwrap();
+        poll::wait(far.as_fd(), Ready::Read, Duration::from_secs(10)).unwrap();
+        connect_unspec(&near).unwrap();
+        let soon = (0..10_000).find_map(|_| {
+            thread::sleep(Duration::from_millis(1));
+            broken(&far)
+        });
+        assert_eq!(soon, Some(Errno::CONNRESET));
+        assert_eq!(broken(&far), Some(Errno::CONNRESET)); // the system tells its error once
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::{
     transport::{self, Header, LANES, Message},
     types::Error,
 };
-use rustix::{io::Errno, net::sockopt};
+use rustix::io::Errno;
 use std::{
     cell::{Cell, OnceCell, RefCell},
     io::IoSliceMut,
@@ -489,10 +489,10 @@ impl Inbound {
     /// Whether a body that has been read from its sender's memory is what was sent: a sender that wants its memory back first
     /// resets the connection.
     fn is_intact(&self, stream: usize) -> bool {
-        let how = match sockopt::socket_error(&self.streams[stream].fd) {
-            Ok(Ok(())) => return true,
-            Ok(Err(e)) | Err(e) => std::io::Error::from(e),
+        let Some(why) = tcp::broken(&self.streams[stream].fd) else {
+            return true;
         };
+        let how = std::io::Error::from(why);
         self.close(stream, format!("the connection from it failed: {how}"));
         false
     }
