@@ -81,6 +81,8 @@ impl DialError {
             Errno::CONNREFUSED => DialError::Nobody,
             // Who was there may have ended just now: the next try tells.
             Errno::AGAIN | Errno::INTR | Errno::CONNRESET => DialError::Busy,
+            // All ports of our own address are taken: one is free again soon.
+            Errno::ADDRINUSE => DialError::Busy,
             Errno::TIMEDOUT => DialError::Silent,
             Errno::MFILE => DialError::Exhausted("too many open files (see ulimit -n)".to_owned()),
             Errno::NFILE | Errno::NOMEM => DialError::Exhausted(io::Error::from(e).to_string()),
@@ -338,6 +340,7 @@ mod tests {
         let why = advance(begin());
         assert!(matches!(why, DialError::Nobody), "{why:?}");
         assert!(matches!(DialError::of(Errno::TIMEDOUT), DialError::Silent));
+        assert!(matches!(DialError::of(Errno::ADDRINUSE), DialError::Busy));
     }
 
     #[test]

@@ -55,7 +55,7 @@ fn listen_at(at: SocketAddr) -> Result<ProcessFd, Errno> {
 pub(crate) fn dial(source: Option<IpAddr>, to: SocketAddr) -> Result<ProcessFd, Errno> {
     let fd = socket(to)?;
     if let Some(ip) = source {
-        bind(&fd, &SocketAddr::new(ip, 0))?;
+        bind_address(&fd, ip)?;
     }
     if to.ip().is_loopback() || source == Some(to.ip()) {
         // Before it is there: a connection that has once begun with BBR is paced ever after.
@@ -65,6 +65,13 @@ pub(crate) fn dial(source: Option<IpAddr>, to: SocketAddr) -> Result<ProcessFd, 
         Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
         Err(e) => Err(e),
     }
+}
+
+/// Gives a socket our address `ip`. Its port is chosen when it connects, so that others may have the same one to elsewhere: one that is
+/// chosen at once, as by systems that do not know this, is its own at that address.
+fn bind_address(socket: impl AsFd, ip: IpAddr) -> Result<(), Errno> {
+    set_if_known(&socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
+    bind(&socket, &SocketAddr::new(ip, 0))
 }
 
 /// Whether a connection that was begun is there.
@@ -121,15 +128,24 @@ pub(crate) fn tune(stream: impl AsFd) -> Result<(), Errno> {
 /// Has what is lost on its way sent again and again, with so long between two tries at most. Before Linux 6.15, which does not know
 /// it, each waits twice as long as the one before, and the next after an outage comes when that has lasted as long again.
 fn try_again_within(stream: impl AsFd, most: Duration) {
-    let millis = most.as_millis() as libc::c_int;
+    set_if_known(
+        stream,
+        libc::IPPROTO_TCP,
+        TCP_RTO_MAX_MS,
+        most.as_millis() as libc::c_int,
+    );
+}
+
+/// Sets an option that older systems do not know, and without which it goes, too.
+fn set_if_known(socket: impl AsFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) {
     // SAFETY: it reads an integer of so many bytes.
     let _ = unsafe {
         libc::setsockopt(
-            stream.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            TCP_RTO_MAX_MS,
-            (&raw const millis).cast(),
-            size_of_val(&millis) as libc::socklen_t,
+            socket.as_fd().as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
         )
     };
 }
@@ -390,6 +406,22 @@ mod tests {
             assert_eq!(receive_bytes(&far, &mut [0; 8]), Ok(5));
         }
         assert_eq!(listen(port).unwrap_err(), Errno::ADDRINUSE);
+    }
+
+    #[test]
+    fn an_address_of_our_own_takes_no_port_before_it_connects() {
+        let (_listener, port) = listen(0).unwrap();
+        for ip in ["127.0.0.1", "::1"] {
+            let ip: IpAddr = ip.parse().unwrap();
+            match socket(SocketAddr::new(ip, port)).and_then(|fd| bind_address(&fd, ip).map(|()| fd)) {
+                Err(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT) => continue, // a host without IPv6
+                fd => assert_eq!(local_address(fd.unwrap()), Ok(SocketAddr::new(ip, 0))),
+            }
+            let near = dial(Some(ip), SocketAddr::new(ip, port)).unwrap();
+            poll::wait(near.as_fd(), Ready::Write, Duration::from_secs(10)).unwrap();
+            assert_eq!(connected(&near), Ok(true));
+            assert_ne!(local_address(&near).unwrap().port(), 0);
+        }
     }
 
     #[test]
