@@ -530,8 +530,12 @@ impl Opener for Membership {
             let mut made = made.borrow_mut();
             let target = self.target(peer, Role::Stream)?;
             let missing = made.iter().filter(|stream| stream.is_none()).count();
-            let wanted = if made.is_empty() { wanted } else { Some(missing) };
-            let channels = self.ride(peer, wanted, &target, patience, self.timeout())?;
+            // Once the peer has been told how many there are it waits for them all.
+            let (wanted, fewer_do) = match made.is_empty() {
+                true => (wanted, true),
+                false => (Some(missing), false),
+            };
+            let channels = self.ride(peer, (wanted, fewer_do), &target, patience, self.timeout())?;
             if made.is_empty() {
                 made.resize_with(channels.len(), || None);
             }

@@ -57,13 +57,14 @@ impl Roads {
 }
 
 impl Membership {
-    /// Makes the connections of a link to `peer`: `wanted`, or one for each way that is used. All ways that are as good as the
-    /// best are tried at once, and who does not answer soon is left out; if none does, all others are tried, for about half of
-    /// `timeout`. Where the system says that there is no way, that is taken for an outage as long as one may last.
+    /// Makes the connections of a link to `peer`: `wanted`, or one for each way that is used; where `fewer_do` at least one. All
+    /// ways that are as good as the best are tried at once, and who does not answer soon is left out; if none does, all others are
+    /// tried, for about half of `timeout`. Where the system says that there is no way, that is taken for an outage as long as one
+    /// may last.
     pub(super) fn ride(
         &self,
         peer: usize,
-        wanted: Option<usize>,
+        (wanted, fewer_do): (Option<usize>, bool),
         target: &Target,
         patience: &Patience<'_>,
         timeout: Duration,
@@ -93,7 +94,12 @@ impl Membership {
             }
             if !met.is_empty() {
                 self.tell_ways(peer, &met, closed);
-                return more_of_them(met, wanted, target, patience);
+                let (channels, missed) = more_of_them(met, (wanted, fewer_do), target, patience)?;
+                if let (Some(missed), Some(wanted)) = (missed, wanted) {
+                    self.tell_fewer(peer, (channels.len(), wanted), missed);
+                    patience.forget_tried();
+                }
+                return Ok(channels);
             }
             match round.verdict() {
                 why if why.may_pass() && (others || Instant::now() < end) => {
@@ -163,6 +169,17 @@ impl Membership {
         }
     }
 
+    /// Tells that a link has fewer connections than are wanted, and why there are no more.
+    fn tell_fewer(&self, peer: usize, (count, wanted): (usize, usize), missed: Tried) {
+        let (rank, ranks, host) = (self.rank(), self.ranks(), self.host_of(peer));
+        warn!(
+            rank,
+            ranks,
+            "link: to {host}: {count} of {wanted} connections, as the next one did not come about: {}",
+            tell_tried(&[missed])
+        );
+    }
+
     /// That there is no link to `peer`, between which hosts, and what was tried.
     pub(super) fn no_way(&self, peer: usize, why: &str, tried: &str) -> Error {
         let tried = match tried {
@@ -205,20 +222,29 @@ fn meet(
     Ok((met, closed))
 }
 
-/// Makes as many connections as are wanted, over the same ways.
+/// Makes as many connections as are wanted, over the same ways; or, where `fewer_do`, until one does not come about for a reason that
+/// may pass, or that lies on its way, which is told beside those that are there.
 fn more_of_them(
     met: Vec<Met>,
-    wanted: Option<usize>,
+    (wanted, fewer_do): (Option<usize>, bool),
     target: &Target,
     patience: &Patience<'_>,
-) -> Result<Vec<Channel>, Failure> {
+) -> Result<(Vec<Channel>, Option<Tried>), Failure> {
     let (spots, mut channels): (Vec<Spot>, Vec<Channel>) = met.into_iter().unzip();
     let count = wanted.unwrap_or(spots.len());
     for spot in spots.iter().cycle().take(count).skip(spots.len()) {
         let one = patience.dial_all(target, &[(spot.address, spot.source)], LONGEST_SILENCE, false)?;
-        channels.extend(one.into_iter().collect::<Result<Vec<_>, _>>()?);
+        for outcome in one {
+            match outcome {
+                Ok(channel) => channels.push(channel),
+                Err(why) if fewer_do && (why.may_pass() || why.is_of_the_way()) => {
+                    return Ok((channels, Some((spot.address, why.to_string()))));
+                }
+                Err(why) => return Err(why.into()),
+            }
+        }
     }
-    Ok(channels)
+    Ok((channels, None))
 }
 
 fn ip(address: Address) -> Option<IpAddr> {
@@ -229,3 +255,53 @@ fn ip(address: Address) -> Option<IpAddr> {
 const PAUSE: Duration = Duration::from_millis(50);
 /// How many times slower than the fastest interface the ways may be before that is told.
 const SLOW: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::{Connection, DialError, Protection, Role, Secret};
+
+    /// The first connection is there; what becomes of the others, from `source` to where nobody listens.
+    fn more(source: Option<&str>, fewer_do: bool) -> Result<(Vec<Channel>, Option<Tried>), Failure> {
+        let target = Target {
+            addresses: Vec::new(),
+            role: Role::Stream,
+            from: 0,
+            to: 1,
+            comm: [7; 16],
+            secret: Secret::new(&[7; Secret::LEN]),
+            protection: Protection::Off,
+        };
+        let port = tcp::listen(0).unwrap().1;
+        let spot = Spot {
+            address: Address::Tcp(([127, 0, 0, 1], port).into()),
+            source: source.map(|ip| ip.parse().unwrap()),
+            speed: None,
+        };
+        let (fd, _far) = tcp::pair();
+        let met = vec![(spot, Channel::new(Connection { fd, guard: None }))];
+        let stop = || false;
+        let patience = Patience::new(Instant::now() + Duration::from_secs(60), &stop);
+        more_of_them(met, (Some(3), fewer_do), &target, &patience)
+    }
+
+    #[test]
+    fn a_link_does_with_fewer_connections_where_the_way_of_another_is_closed() {
+        // No host has this address of a documentation's network.
+        let elsewhere = Some("192.0.2.1");
+        let (channels, missed) = more(elsewhere, true).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(channels.len(), 1);
+        let (address, why) = missed.unwrap();
+        assert!(
+            address.is_tcp() && why.contains("assign requested address"),
+            "{why}"
+        );
+        let failure = |source, fewer_do| more(source, fewer_do).err().unwrap();
+        // The peer waits for all of which it was told, and of one that has gone others are not to be waited for.
+        assert!(matches!(
+            failure(elsewhere, false),
+            Failure::Dial(DialError::Io(_))
+        ));
+        assert!(matches!(failure(None, true), Failure::Dial(DialError::Nobody)));
+    }
+}

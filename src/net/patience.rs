@@ -51,6 +51,11 @@ impl<'a> Patience<'a> {
         tell_tried(&self.tried.borrow())
     }
 
+    /// Forgets them: there is another way.
+    pub(crate) fn forget_tried(&self) {
+        self.tried.borrow_mut().clear();
+    }
+
     /// Connects by the first address that leads to somebody, trying again while the other side is busy, or silent.
     pub(crate) fn dial(&self, target: &Target) -> Result<Channel, Failure> {
         self.dial_until(target, None)
