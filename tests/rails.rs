@@ -363,6 +363,24 @@ fn hosts_without_a_network_in_common_are_named_to_all() {
     assert!(pair.iter().any(|pair| ran.err.contains(pair)), "{}", ran.err);
 }
 
+/// As where containers of two hosts each have the first address behind a bridge of that host.
+#[test]
+fn hosts_that_tell_the_same_address_are_named_with_it() {
+    let script = format!(
+        "ip addr add 172.17.0.2/16 dev wire0\nexport CCL_SOCKET_SUBNET=172.17.0.0/16 CCL_TIMEOUT=8\n{SHORT}"
+    );
+    let Some(ran) = run("--hosts 2", &script) else {
+        return;
+    };
+    let all: &[&str] = &[
+        "both hosts have all addresses that rank ",
+        "(172.17.0.2)",
+        "CCL_SOCKET_IFNAME",
+    ];
+    ran.failed(&[all, all]);
+    assert!(!ran.err.contains("was lost"), "{}", ran.err);
+}
+
 #[test]
 fn a_firewall_between_two_hosts_is_named_to_all_by_the_deadline() {
     let script = format!(

@@ -130,6 +130,11 @@ impl Membership {
         self.host(rank).map_or_else(String::new, Host::to_string)
     }
 
+    /// Why no address leads to the process of `rank`, if none does: see [`Table::nowhere`].
+    pub(super) fn nowhere(&self, rank: usize) -> Option<String> {
+        self.table.nowhere(self.rank() as u32, rank as u32)
+    }
+
     /// What tells a rank's host from others.
     pub(super) fn key_of(&self, rank: usize) -> Option<HostKey> {
         self.host(rank).map(Host::key)

@@ -69,6 +69,9 @@ impl Membership {
         patience: &Patience<'_>,
         timeout: Duration,
     ) -> Result<Vec<Channel>, Failure> {
+        if let Some(why) = self.nowhere(peer) {
+            return Err(Failure::Nowhere(why));
+        }
         // Before others, who wait for this rank, find it silent.
         let (began, mut longest) = (Instant::now(), SILENCE);
         let (end, no_way) = (

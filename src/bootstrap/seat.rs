@@ -238,6 +238,26 @@ impl Table {
         };
         (spots(rails.together), spots(rails.else_one))
     }
+
+    /// Why no address leads to `peer`'s process, which listens by TCP, from that of rank `me`, if none does: those that it tells are all
+    /// of `me`'s host, too, and lead back there.
+    pub(super) fn nowhere(&self, me: u32, peer: u32) -> Option<String> {
+        let ((_, ours), (seat, theirs)) = (self.place(me)?, self.place(peer)?);
+        let (together, else_one) = self.spots(me, peer, None);
+        let is_apart = ours.is_known() && together.is_empty() && else_one.is_empty();
+        if seat.port.is_none() || !is_apart {
+            return None;
+        }
+        let told: Vec<String> = theirs.ways.iter().map(|way| way.ip().to_string()).collect();
+        Some(match told[..] {
+            [] => format!("rank {peer} tells no address at which other hosts may reach it"),
+            _ => format!(
+                "both hosts have all addresses that rank {peer} tells ({}), so that none leads from one to the other: choose \
+                 interfaces with other addresses by CCL_SOCKET_IFNAME or CCL_SOCKET_SUBNET",
+                told.join(", ")
+            ),
+        })
+    }
 }
 
 /// An address of another process.
@@ -258,5 +278,50 @@ impl fmt::Display for Spot {
         }
         self.speed
             .map_or(Ok(()), |speed| write!(f, " ({})", gigabits(speed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_that_tell_the_same_addresses_lead_nowhere() {
+        let host = |network, ips: &[[u8; 4]]| Host {
+            name: String::new(),
+            boot: [7; 16],
+            network,
+            ways: ips.iter().map(|&ip| Way::plain(IpAddr::from(ip))).collect(),
+        };
+        let (one, other) = ([172, 17, 0, 2], [10, 0, 0, 2]);
+        let seat = |rank| Seat {
+            unix: Address::Unix([rank; 16]),
+            port: Some(4000),
+            pid: 1,
+            pid_namespace: 0,
+            life: Life::draw().unwrap(),
+        };
+        let table = Table {
+            seats: (0..5).map(seat).collect(),
+            on: vec![0, 1, 2, 3, 0],
+            hosts: vec![
+                host(1, &[one]),
+                host(2, &[one]),
+                host(3, &[one, other]),
+                host(4, &[]),
+            ],
+            cores: 1,
+            crowds: vec![Crowd::Alone; 5],
+            starts: vec![None; 5],
+            nodes: Vec::new(),
+            told: Vec::new(),
+            one_host: false,
+            without_wire: None,
+        };
+        let says = |me, peer, what: &str| table.nowhere(me, peer).is_some_and(|why| why.contains(what));
+        assert!(says(0, 1, "(172.17.0.2)") && says(2, 0, "(172.17.0.2)"));
+        assert!(says(0, 3, "rank 3 tells no address"));
+        assert_eq!(table.nowhere(0, 2), None);
+        assert_eq!(table.nowhere(0, 4), None); // they are on one host
     }
 }

@@ -30,6 +30,9 @@ pub(crate) enum Failure {
     Late,
     #[error("waiting became pointless")]
     Stopped,
+    /// No address leads there from here: see the reason.
+    #[error("{0}")]
+    Nowhere(String),
     #[error(transparent)]
     Dial(#[from] DialError),
     #[error(transparent)]

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     net::{Address, DialError, Packed, Protection, Role, Round, Secret, Target, Tried, tell_tried},
     sys::{host, pidfd},
+    types::Cause,
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -183,9 +184,24 @@ impl Member {
         let says_gone = matches!(verdict, DialError::Nobody | DialError::Refused(_));
         let told = look.attempts.tell(&verdict);
         match says_gone && self.unseen().any(|unseen| unseen == child) {
+            true if self.is_nowhere(child) => self.look_for_next(now),
             true => self.view.lose(child, self.ending(child).unwrap_or(told)),
             false => self.look_for_next(now),
         }
+    }
+
+    /// Whether no address leads from here to `peer`, so that it says nothing of that that nobody was found. It is over for all then.
+    pub(super) fn is_nowhere(&mut self, peer: u32) -> bool {
+        let rank = self.shared.key.rank;
+        let Some(why) = self.table.as_ref().and_then(|table| table.nowhere(rank, peer)) else {
+            return false;
+        };
+        let what = format!("it cannot connect to rank {peer}: {why}");
+        let cause = Cause::Broken { rank, what };
+        // Word of it may have no way to the others.
+        self.shared.conclude(cause.clone());
+        self.view.raise(cause);
+        true
     }
 
     /// A rank to be dialled, and where.

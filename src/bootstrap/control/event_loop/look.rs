@@ -226,6 +226,7 @@ impl EventLoop {
                 member.view.raise(cause);
             }
             let closed = match verdict {
+                DialError::Nobody if !ending && member.is_nowhere(peer) => false,
                 DialError::Nobody | DialError::Refused(_) => !ending,
                 DialError::Busy | DialError::Exhausted(_) => false,
                 DialError::Silent | DialError::Io(_) => {
