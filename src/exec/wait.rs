@@ -124,6 +124,15 @@ impl Patience {
         self.looks = self.looks.saturating_add(more);
     }
 
+    /// A look was a question to the system, which takes as long as several others: among ranks that share a core it is the last before the
+    /// first yield. 4 ranks on 2 cores over TCP, in us: barrier 42.5 -> 38.3, all-to-all of 8 bytes 57.4 -> 56.2, all-reduce 42.6 -> 42.1.
+    #[inline]
+    pub(crate) fn asked(&mut self) {
+        if self.crowd != Crowd::Alone {
+            self.looked(SPINS.start - 1);
+        }
+    }
+
     /// After another fruitless look, where the caller does not sleep: pauses and says whether to look again. If not, the wait
     /// goes on elsewhere, and what is learnt from it as well.
     #[inline]
@@ -209,6 +218,19 @@ mod tests {
             assert_eq!(patience.next(|| start + awake), (Pause::Sleep(NAP), awake));
             patience.refresh();
             assert_eq!(patience.next(|| start), (Pause::Spin, Duration::ZERO));
+        }
+    }
+
+    #[test]
+    fn questions_count_more_where_a_core_is_shared() {
+        let now = Instant::now();
+        for (crowd, most) in [(Crowd::Alone, SPINS.end), (Crowd::Processor, 1)] {
+            let mut patience = Patience::new(crowd);
+            for look in 0..=most {
+                patience.asked();
+                let wanted = if look < most { Pause::Spin } else { Pause::Yield };
+                assert_eq!(patience.next(|| now).0, wanted);
+            }
         }
     }
 

@@ -147,7 +147,10 @@ impl Engine {
         match links.move_alone() {
             true => looks == 0 || patience.pause(),
             // What came while this waited is looked at next, and the first time there is no wait.
-            false => (looks <= 1 || patience.pause()) && links.moves_on(),
+            false => {
+                patience.asked();
+                (looks <= 1 || patience.pause()) && links.moves_on()
+            }
         }
     }
 
@@ -186,6 +189,9 @@ impl Engine {
                 floor.patience.refresh();
                 ask_after = FIRST_QUESTION;
                 continue;
+            }
+            if !floor.links.move_alone() {
+                floor.patience.asked();
             }
             let (pause, waited) = floor.patience.next(Instant::now);
             match pause {
