@@ -1051,8 +1051,8 @@ cclResult_t cclRecvTag(void *recvbuff,
  * that one group puts into one stream begin together, when what was in the stream before is over; what comes later in the
  * stream waits for all of them. Arguments are checked at once; one call that is refused makes cclGroupEnd refuse all. What only
  * tells or sets something, as cclCommCount does, is carried out at once, and fails alone. Calls on streams, cclCommFinalize, cclCommDestroy,
- * cclCommAbort and cclCommInitAll are not of the group: they act at once, on what was begun before it. A communicator that cannot
- * be made does not keep the group's operations from being carried out. Groups may lie in each other: the
+ * cclCommAbort and cclCommInitAll are not of the group: they act at once, on what was begun before it. A communicator on which the
+ * ranks do not agree does not keep the group's operations from being carried out. Groups may lie in each other: the
  * outermost one counts. Of device memory see cclAllReduce.
  */
 cclResult_t cclGroupStart(void);

@@ -236,7 +236,7 @@ fn more_of_them(
     let (spots, mut channels): (Vec<Spot>, Vec<Channel>) = met.into_iter().unzip();
     let count = wanted.unwrap_or(spots.len());
     for spot in spots.iter().cycle().take(count).skip(spots.len()) {
-        let one = patience.dial_all(target, &[(spot.address, spot.source)], LONGEST_SILENCE, false)?;
+        let one = patience.dial_all(target, &[(spot.address, spot.source)], LONGEST_SILENCE, fewer_do)?;
         for outcome in one {
             match outcome {
                 Ok(channel) => channels.push(channel),

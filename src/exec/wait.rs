@@ -174,7 +174,7 @@ impl Patience {
     }
 }
 
-/// Looks before the first yield: the fewest, also where ranks share cores, and the most, some tens of microseconds.
+/// Looks before the first yield: the fewest, also where ranks share cores and look at memory, and the most, some tens of microseconds.
 const SPINS: Range<u32> = 4..2048;
 /// Between the first two looks whether the thread is on the processor that it starts on; each gap is twice the one before.
 const FIRST_MOVES_APART: Duration = Duration::from_millis(1);

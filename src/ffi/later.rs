@@ -466,9 +466,14 @@ impl Group {
             return Err(error);
         }
         let made = make_together(self.makings);
-        // After a failure, too: the other ranks go on with these.
-        let done = run_all(self.deferred);
-        made.and(done)
+        match &made {
+            // What is wrong here alone the other ranks do not know.
+            Err(
+                Error::Invalid { .. } | Error::Usage { .. } | Error::System { .. } | Error::Internal { .. },
+            ) => made,
+            // Those with which it was not agreed on go on with the operations, too.
+            _ => made.and(run_all(self.deferred)),
+        }
     }
 }
 
@@ -639,8 +644,8 @@ fn make_together(makings: Vec<Making>) -> Result<()> {
 /// that one group puts into one stream begin together, when what was in the stream before is over; what comes later in the
 /// stream waits for all of them. Arguments are checked at once; one call that is refused makes cclGroupEnd refuse all. What only
 /// tells or sets something, as cclCommCount does, is carried out at once, and fails alone. Calls on streams, cclCommFinalize, cclCommDestroy,
-/// cclCommAbort and cclCommInitAll are not of the group: they act at once, on what was begun before it. A communicator that cannot
-/// be made does not keep the group's operations from being carried out. Groups may lie in each other: the
+/// cclCommAbort and cclCommInitAll are not of the group: they act at once, on what was begun before it. A communicator on which the
+/// ranks do not agree does not keep the group's operations from being carried out. Groups may lie in each other: the
 /// outermost one counts. Of device memory see cclAllReduce.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclGroupStart() -> cclResult_t {

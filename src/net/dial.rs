@@ -81,8 +81,6 @@ impl DialError {
             Errno::CONNREFUSED => DialError::Nobody,
             // Who was there may have ended just now: the next try tells.
             Errno::AGAIN | Errno::INTR | Errno::CONNRESET => DialError::Busy,
-            // All ports of our own address are taken: one is free again soon.
-            Errno::ADDRINUSE => DialError::Busy,
             Errno::TIMEDOUT => DialError::Silent,
             Errno::MFILE => DialError::Exhausted("too many open files (see ulimit -n)".to_owned()),
             Errno::NFILE | Errno::NOMEM => DialError::Exhausted(io::Error::from(e).to_string()),
@@ -289,7 +287,7 @@ impl Round {
 }
 
 /// What the kernel says where there is no way at the moment: by its routes, those into a black hole and forbidden ones included, its
-/// interfaces, or because nobody answers at the other end of the wire.
+/// interfaces, because nobody answers at the other end of the wire, or because no port of our address is free that leads there.
 const CLOSED_WAY: [Errno; 7] = [
     Errno::NETUNREACH,
     Errno::HOSTUNREACH,
@@ -340,7 +338,6 @@ mod tests {
         let why = advance(begin());
         assert!(matches!(why, DialError::Nobody), "{why:?}");
         assert!(matches!(DialError::of(Errno::TIMEDOUT), DialError::Silent));
-        assert!(matches!(DialError::of(Errno::ADDRINUSE), DialError::Busy));
     }
 
     #[test]

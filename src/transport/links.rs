@@ -33,7 +33,7 @@ pub(crate) trait Opener: Send {
     /// communicator, or the deadline of operations.
     fn open(&self, peer: usize, parcel: Parcel) -> Result<Option<Parcel>, Error>;
 
-    /// Makes `wanted` connections to `peer`, or as many as there are ways to it that are worth it. The peer gets the other end of
+    /// Makes `wanted` connections to `peer`, or fewer where more do not come about, or as many as there are ways to it that are worth it. The peer gets the other end of
     /// each in a parcel with what `about` makes of its number and how many there are. Blocks as [`Opener::open`].
     fn connect(
         &self,

@@ -283,7 +283,6 @@ impl Inbound {
         };
         let reader = &mut *at.reader.borrow_mut();
         loop {
-            let was_between = reader.body.is_none();
             let (got, room) = match self.receive(at, reader) {
                 Ok(read) => read,
                 Err(Errno::AGAIN) => return Ok(()),
@@ -299,7 +298,7 @@ impl Inbound {
                 self.close(stream, "it closed its connection".to_owned());
                 return Ok(());
             }
-            let is_long = self.understand(reader, stream, out)?;
+            let may_land = self.understand(reader, stream, out)?;
             if !at.open.get() {
                 return Ok(());
             }
@@ -308,12 +307,8 @@ impl Inbound {
             if got < room {
                 return Ok(());
             }
-            let begins =
-                |body: &Body| was_between && body.len > READ_ON && matches!(body.lies, Lies::Slot(_));
             let has_more = |opener: &Opener| opener.has_more();
-            if (is_long || reader.body.as_ref().is_some_and(begins))
-                && !reader.opener.as_deref().is_some_and(has_more)
-            {
+            if may_land && !reader.opener.as_deref().is_some_and(has_more) {
                 self.hub.has_more();
                 return Ok(());
             }
@@ -395,9 +390,10 @@ impl Inbound {
         unsafe { std::slice::from_raw_parts_mut(rest.as_ptr(), rest.len()) }
     }
 
-    /// Makes messages and credits of the bytes that have come; whether a long message is among them.
+    /// Makes messages and credits of the bytes that have come; whether a long message is over with them, or has begun that nobody
+    /// awaits yet.
     fn understand(&self, reader: &mut Reader, stream: usize, out: Option<&Outbound>) -> Result<bool, Error> {
-        let mut is_long = false;
+        let mut may_land = false;
         loop {
             if let Some(body) = &mut reader.body {
                 let rest = self.rest(body);
@@ -406,12 +402,12 @@ impl Inbound {
                 reader.begin += len;
                 body.have += len;
                 if body.have < body.len {
-                    return Ok(is_long);
+                    return Ok(may_land);
                 }
-                is_long |= body.len > READ_ON;
+                may_land |= body.len > READ_ON;
                 if body.stays && !self.is_intact(stream) {
                     reader.body = None;
-                    return Ok(is_long);
+                    return Ok(may_land);
                 }
                 let state = &self.lanes[body.lane];
                 let number = state.arrived.get();
@@ -424,7 +420,7 @@ impl Inbound {
                 reader.body = None;
             }
             let Some(head) = reader.staging[reader.begin..reader.end].first_chunk() else {
-                return Ok(is_long);
+                return Ok(may_land);
             };
             let head = Head::decode(head);
             reader.begin += Head::LEN;
@@ -436,7 +432,9 @@ impl Inbound {
                     released,
                     stays,
                 }) => {
-                    reader.body = Some(self.begin(lane.into(), len as usize, header, stream, stays)?);
+                    let body = self.begin(lane.into(), len as usize, header, stream, stays)?;
+                    may_land |= body.len > READ_ON && matches!(body.lies, Lies::Slot(_));
+                    reader.body = Some(body);
                     match out {
                         Some(out) => out.credited_along(lane.into(), released)?,
                         None if released == 0 => {}
