@@ -210,16 +210,9 @@ pub unsafe extern "C" fn cclAllReduce(
     stream: cclStream_t,
 ) -> cclResult_t {
     let buffers = [sendbuff, recvbuff.cast_const()];
+    let called = Called::new(Collective::AllReduce, datatype).reducing(op);
     // SAFETY: the caller's promise.
-    unsafe {
-        run(
-            buffers,
-            count,
-            Called::new(Collective::AllReduce, datatype).reducing(op),
-            comm,
-            stream,
-        )
-    }
+    unsafe { run(buffers, count, called, comm, stream) }
 }
 
 /// Copies the `count` elements of `sendbuff` on rank `root` into `recvbuff` on every rank, the root included.
@@ -293,9 +286,11 @@ pub unsafe extern "C" fn cclReduce(
     stream: cclStream_t,
 ) -> cclResult_t {
     let buffers = [sendbuff, recvbuff.cast_const()];
-    let called = Called::new(Collective::Reduce { root: 0 }, datatype).at(root);
+    let called = Called::new(Collective::Reduce { root: 0 }, datatype)
+        .at(root)
+        .reducing(op);
     // SAFETY: the caller's promise.
-    unsafe { run(buffers, count, called.reducing(op), comm, stream) }
+    unsafe { run(buffers, count, called, comm, stream) }
 }
 
 /// Gathers the `sendcount` elements of `sendbuff` of every rank into `recvbuff` on every rank: those of rank r at element
@@ -320,16 +315,9 @@ pub unsafe extern "C" fn cclAllGather(
     stream: cclStream_t,
 ) -> cclResult_t {
     let buffers = [sendbuff, recvbuff.cast_const()];
+    let called = Called::new(Collective::AllGather, datatype);
     // SAFETY: the caller's promise.
-    unsafe {
-        run(
-            buffers,
-            sendcount,
-            Called::new(Collective::AllGather, datatype),
-            comm,
-            stream,
-        )
-    }
+    unsafe { run(buffers, sendcount, called, comm, stream) }
 }
 
 /// Reduces `sendbuff` over all ranks and leaves in `recvbuff` of rank r the `recvcount` elements of the result from
@@ -355,16 +343,9 @@ pub unsafe extern "C" fn cclReduceScatter(
     stream: cclStream_t,
 ) -> cclResult_t {
     let buffers = [sendbuff, recvbuff.cast_const()];
+    let called = Called::new(Collective::ReduceScatter, datatype).reducing(op);
     // SAFETY: the caller's promise.
-    unsafe {
-        run(
-            buffers,
-            recvcount,
-            Called::new(Collective::ReduceScatter, datatype).reducing(op),
-            comm,
-            stream,
-        )
-    }
+    unsafe { run(buffers, recvcount, called, comm, stream) }
 }
 
 /// Gathers the `count` elements of `sendbuff` of every rank into `recvbuff` on rank `root`: those of rank r at element
@@ -445,16 +426,9 @@ pub unsafe extern "C" fn cclAlltoAll(
     stream: cclStream_t,
 ) -> cclResult_t {
     let buffers = [sendbuff, recvbuff.cast_const()];
+    let called = Called::new(Collective::AlltoAll, datatype);
     // SAFETY: the caller's promise.
-    unsafe {
-        run(
-            buffers,
-            count,
-            Called::new(Collective::AlltoAll, datatype),
-            comm,
-            stream,
-        )
-    }
+    unsafe { run(buffers, count, called, comm, stream) }
 }
 
 /// Returns when every rank has called it.

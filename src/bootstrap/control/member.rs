@@ -183,8 +183,7 @@ impl Member {
         };
         let says_gone = matches!(verdict, DialError::Nobody | DialError::Refused(_));
         let told = look.attempts.tell(&verdict);
-        match says_gone && self.unseen().any(|unseen| unseen == child) {
-            true if self.is_nowhere(child) => self.look_for_next(now),
+        match says_gone && self.unseen().any(|unseen| unseen == child) && !self.is_nowhere(child) {
             true => self.view.lose(child, self.ending(child).unwrap_or(told)),
             false => self.look_for_next(now),
         }
