@@ -4,7 +4,7 @@ use super::{DEPTH, MAX_STREAMS};
 use crate::transport::{Header, LANES, MAX_MESSAGE};
 
 /// What stands before a body, and is all of a credit. Six words, little-endian: lane, kind and the credit that goes along; length
-/// or count; and the message's header.
+/// or count; and the message's header. Zeros follow up to [`Head::LEN`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
     /// A body of so many bytes follows. `released` is what a credit of the lane would say, modulo 256. A body that stays lies in
@@ -22,7 +22,10 @@ pub(super) enum Head {
 }
 
 impl Head {
-    pub(super) const LEN: usize = 24;
+    /// A line, so that in the system's buffers, which begin on pages, a body begins where a line does, as it mostly does in
+    /// callers' memory. AMD's Zen 3 copies with `rep movsb`, as the kernel does, 2.8 GB/s where the target's address is 1 to 31
+    /// bytes beyond the source's (modulo 4,096), as it was with heads of 24 bytes, and 50 GB/s otherwise.
+    pub(super) const LEN: usize = 64;
 
     pub(super) fn encode(&self) -> [u8; Head::LEN] {
         let (kind, lane, number, header, along) = match *self {
@@ -64,7 +67,7 @@ impl Head {
             word(1),
         );
         let header = [word(2), word(3), word(4), word(5)];
-        if usize::from(lane) >= LANES {
+        if usize::from(lane) >= LANES || bytes[USED..].iter().any(|&byte| byte != 0) {
             return None;
         }
         match kind {
@@ -84,6 +87,9 @@ impl Head {
         }
     }
 }
+
+/// Bytes of a head that are not always zero.
+const USED: usize = 24;
 
 const MESSAGE: u8 = 1;
 const CREDIT: u8 = 2;
@@ -120,7 +126,7 @@ fn facts() -> Vec<u8> {
 
 const PREFIX: &[u8] = b"ccl-tcp\0";
 /// Changes whenever the meaning of the bytes does.
-const VERSION: usize = 3;
+const VERSION: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -137,7 +143,12 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_give_a_head_within_bounds_or_none(bytes: [u8; Head::LEN]) {
+        fn any_bytes_give_a_head_within_bounds_or_none(words: [u8; USED], zeros: bool, rest: [u8; Head::LEN - USED]) {
+            let mut bytes = [0; Head::LEN];
+            bytes[..USED].copy_from_slice(&words);
+            if !zeros {
+                bytes[USED..].copy_from_slice(&rest);
+            }
             if let Some(head) = Head::decode(&bytes) {
                 prop_assert_eq!(head.encode(), bytes);
             }
