@@ -385,28 +385,21 @@ const READ: usize = 16 << 10;
 /// Bytes of the shortest message of a call that goes by TCP without a copy in its sender's system.
 ///
 /// What the sender is spared makes the receiver's copy slower, which reads pages that it has not seen one by one, and the sender waits
-/// until it hears that they came. That pays where the sender has more to do than the receiver and runs ahead of it: the kernel, which
-/// copies by `rep movsb`, is three times as slow now and then on AMD's processors where it reads what another core writes meanwhile.
-/// Where ranks take turns on cores, and so little is under way that they could run ahead of each other from call to call, it costs more.
+/// until it hears that they came. So it pays nowhere on cores that keep what they read, of which an AMD EPYC (family 25, model 1) with
+/// 2 was measured over the loopback interface, medians of 3 to 5, copied twice -> once, in us: 2 ranks, broadcast of 256 KiB 40 -> 47, 1
+/// MiB 130 -> 163, 16 MiB 2640 -> 3220; scatter of 1 MiB 91 -> 110, but 16 MiB 1620 -> 1580; gather of 4 MiB 278 -> 382; reduce 604 -> 913;
+/// all-reduce 1110 -> 1350; all-to-all 507 -> 622; 4 ranks, broadcast of 4 MiB 1590 -> 1680, scatter 528 -> 614, reduce-scatter of 1 MiB 455
+/// -> 691, all-reduce of 16 MiB 15.0 -> 18.8 ms.
 ///
-/// An AMD EPYC (family 25, model 1) with 2 cores, over the loopback interface, medians of 3 to 5, copied twice -> once, in us: 2 ranks,
-/// broadcast of 128 KiB 26 to 88 -> 33, 1 MiB 157 to 200 -> 166, 16 MiB 3000 to 4400 -> 3200; scatter of 1 MiB 98 to 115 -> 110, 4 MiB
-/// 399 -> 362, 16 MiB 2250 -> 1580. But gather of 256 KiB 25 -> 36, 4 MiB 313 -> 382, 16 MiB 1600 -> 2150; reduce 41 -> 57, 732 -> 913,
-/// 3730 -> 3560; all-reduce 71 -> 83, 1130 -> 1350, 6240 -> 7600; all-gather of 1 MiB 134 -> 148, 4 MiB 508 -> 600; all-to-all 135 -> 146,
-/// 535 -> 622. 4 ranks, all-reduce of 16 MiB 15.0 -> 18.8 ms, reduce-scatter of 1 MiB 455 -> 691, all-gather of 16 MiB 7800 -> 9070,
-/// all-to-all 8900 -> 11300, gather of 4 MiB 657 -> 706, but of 16 MiB 3000 or 5400 -> 3500. 8 ranks alike.
-///
-/// On a machine of which it is not known that its cores keep what they read: all-gather of 512 KiB 183 -> 81, 16 MiB 3.2 -> 4.1 ms;
-/// all-to-all of 256 KiB 40 -> 52, 16 MiB 3.5 -> 4.0 ms; reduce of 64 KiB 17 -> 30, 16 MiB 3.6 -> 6.0 ms.
+/// On a machine of which that is not known: all-gather of 512 KiB 183 -> 81, 16 MiB 3.2 -> 4.1 ms; all-to-all of 256 KiB 40 -> 52, 16 MiB 3.5
+/// -> 4.0 ms; reduce of 64 KiB 17 -> 30, 16 MiB 3.6 -> 6.0 ms. Where ranks take turns on cores, and so little is under way that they could
+/// run ahead of each other from call to call, it costs more, too.
 fn paged_from(load: &Load, machine: &Machine) -> usize {
-    let keeps = cache::keeps_what_it_reads().is_some();
-    let (is_long, is_crowd) = (load.bytes() >= STREAMED as f64, load.ranks > machine.cores());
     match load.collective.plain() {
-        _ if machine.runs_ahead(load) => usize::MAX,
+        _ if cache::keeps_what_it_reads().is_some() || machine.runs_ahead(load) => usize::MAX,
         Collective::Broadcast { .. } | Collective::Scatter { .. } => PAGED,
-        Collective::Gather { .. } if keeps && is_long && is_crowd => PAGED,
         // Nobody has more to do than others, nor adds.
-        Collective::AllGather | Collective::AlltoAll if !keeps && !is_long => MAX_MESSAGE,
+        Collective::AllGather | Collective::AlltoAll if load.bytes() < STREAMED as f64 => MAX_MESSAGE,
         _ => usize::MAX,
     }
 }

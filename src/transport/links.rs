@@ -321,7 +321,7 @@ impl Links {
         }
     }
 
-    /// Whether more has come than [`Wires::progress`] took in the last time.
+    /// Whether more has come than [`Wires::progress`] took in the last time, or was left to it.
     pub(crate) fn may_have_more(&self) -> bool {
         self.hub.get().is_some_and(|hub| hub.may_have_more())
             || self.wire_hub.get().is_some_and(|hub| hub.may_have_more())
@@ -673,16 +673,22 @@ impl Links {
             return Err(failure);
         }
         self.attach_all()?; // credits may come from a peer of which nothing else is awaited
-        for event in hub.ready().map_err(|e| (self.rank, e))? {
-            let peer = event.peer();
-            if let Some(link) = self.peers.get(peer).and_then(|link| link.tcp.get()) {
-                link.progress(event).map_err(|e| (peer, e))?;
-            }
-        }
+        let mut put_off = hub.take_put_off().into_iter();
+        put_off.try_for_each(|event| self.progress_connection(event))?;
+        let mut ready = hub.ready().map_err(|e| (self.rank, e))?.into_iter();
+        ready.try_for_each(|event| self.progress_connection(event))?;
         if hub.owing() {
             self.pay()?;
         }
         Ok(())
+    }
+
+    fn progress_connection(&self, event: tcp::Event) -> Result<(), (usize, Error)> {
+        let peer = event.peer();
+        match self.peers.get(peer).and_then(|link| link.tcp.get()) {
+            Some(link) => link.progress(event).map_err(|e| (peer, e)),
+            None => Ok(()),
+        }
     }
 
     /// Goes on with all that the wire has to do.

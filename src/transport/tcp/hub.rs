@@ -35,12 +35,14 @@ pub(crate) struct Hub {
     /// Connections on which something is still to be sent, and links that owe credits. One thread at a time counts.
     busy: AtomicUsize,
     owing: AtomicUsize,
-    /// Whether more may have come than was looked at.
+    /// Whether more may have come than was looked at, or something was put off.
     may_have_more: AtomicBool,
     /// When the last connection ended, in whichever way.
     ended: Mutex<Option<Instant>>,
     /// The token of the one connection on which something may come, if there is one alone; else [`NONE`] or [`MANY`].
     alone: AtomicU64,
+    /// Connections on which the rank has something long to send, and does so when it has nothing else to do at once.
+    put_off: Mutex<SmallVec<[Event; AT_ONCE]>>,
     /// Pipes that are not in use.
     pipes: Mutex<Vec<Pipe>>,
     /// With each pipe that is in use.
@@ -73,6 +75,7 @@ impl Hub {
             may_have_more: AtomicBool::new(false),
             ended: Mutex::default(),
             alone: AtomicU64::new(NONE),
+            put_off: Mutex::default(),
             pipes: Mutex::default(),
             in_use: Arc::default(),
             lacks_pipes: AtomicBool::new(false),
@@ -105,7 +108,8 @@ impl Hub {
         self.may_have_more.store(true, Relaxed);
     }
 
-    /// Whether more may have come than was looked at when this was [asked](Hub::ready) the last time.
+    /// Whether more may have come than was looked at when this was [asked](Hub::ready) the last time, or something was put off
+    /// since.
     pub(crate) fn may_have_more(&self) -> bool {
         self.may_have_more.load(Relaxed)
     }
@@ -171,6 +175,25 @@ impl Hub {
 
     pub(super) fn paid(&self) {
         self.owing.fetch_sub(1, Relaxed);
+    }
+
+    /// What is to be sent on a connection is sent when the rank takes [what was put off](Hub::take_put_off): `event` is that there is
+    /// room, of a connection that is not watched.
+    pub(super) fn put_off(&self, event: Event) {
+        self.busy.fetch_add(1, Relaxed);
+        let mut put_off = self.put_off.lock().unwrap_or_else(PoisonError::into_inner);
+        put_off.push(event);
+        self.has_more();
+    }
+
+    /// What was put off until now.
+    pub(crate) fn take_put_off(&self) -> SmallVec<[Event; AT_ONCE]> {
+        if self.busy.load(Relaxed) == 0 {
+            return SmallVec::new();
+        }
+        let mut put_off = self.put_off.lock().unwrap_or_else(PoisonError::into_inner);
+        self.busy.fetch_sub(put_off.len(), Relaxed);
+        std::mem::take(&mut *put_off)
     }
 
     /// Has `event` told whenever there is something to read, or room to write.

@@ -55,8 +55,9 @@ struct SendLane {
 struct Stream {
     fd: ProcessFd,
     /// What is still to be sent, with the bytes of the first that have gone. While there is something the hub tells of
-    /// room for it.
+    /// room for it, or sending was put off.
     queue: RefCell<Queue>,
+    is_put_off: Cell<bool>,
     /// Nothing is sent on it any more: a message may have been cut short.
     is_dead: Cell<bool>,
 }
@@ -116,6 +117,13 @@ impl Piece {
     }
 }
 
+impl Stream {
+    /// Whether the hub tells of room for what is still to be sent.
+    fn is_watched(&self) -> bool {
+        !self.is_put_off.get() && !self.queue.borrow().is_empty()
+    }
+}
+
 impl Outbound {
     /// The half that sends to `peer` on these connections.
     pub(crate) fn open(
@@ -137,6 +145,7 @@ impl Outbound {
                     sealer: guard.map(|guard| Box::new(guard.sealer)),
                     ..Queue::default()
                 }),
+                is_put_off: Cell::new(false),
                 is_dead: Cell::new(false),
             })
         };
@@ -246,10 +255,10 @@ impl Outbound {
     pub(super) fn withdraw(&self) {
         let is_lent = |piece: &Piece| matches!(piece, Piece::Lent { .. });
         for (index, stream) in self.streams.iter().enumerate() {
-            let (is_watched, lends) = {
-                let queue = stream.queue.borrow();
-                (!queue.is_empty(), queue.pieces.iter().any(is_lent))
-            };
+            let (is_watched, lends) = (
+                stream.is_watched(),
+                stream.queue.borrow().pieces.iter().any(is_lent),
+            );
             let stays = |state: &SendLane| state.stays.iter().any(Cell::get);
             let is_under_way = self.lanes_of(stream).any(stays) && !stream.is_dead.get();
             if is_under_way {
@@ -324,12 +333,14 @@ impl Outbound {
         }
     }
 
-    /// There is room again on a connection.
+    /// There is room again on a connection, or sending on it was put off until now.
     pub(super) fn progress(&self, stream: usize) {
-        if let Some(at) = self.streams.get(stream)
-            && !at.queue.borrow().is_empty()
-            && self.flush(at)
-        {
+        let Some(at) = self.streams.get(stream) else {
+            return;
+        };
+        if at.is_put_off.replace(false) {
+            self.send_queue(stream);
+        } else if at.is_watched() && self.flush(at) {
             self.hub.unwatch(&at.fd, self.event(stream));
         }
     }
@@ -349,7 +360,8 @@ impl Outbound {
         self.lanes.iter().map(|lane| lane.slots.allocated()).sum()
     }
 
-    /// Sends a piece, after all others of its connection.
+    /// Sends a piece, after all others of its connection. A long one waits until the rank has done all else that it can: what
+    /// comes after it meanwhile goes in the same call of the system.
     fn post(&self, lane: u16, piece: Piece) {
         let index = usize::from(lane) % self.streams.len();
         let stream = &self.streams[index];
@@ -357,11 +369,24 @@ impl Outbound {
             return self.has_left(&piece);
         }
         let mut queue = stream.queue.borrow_mut();
-        let first = queue.is_empty();
+        let (is_first, is_long) = (queue.is_empty(), piece.len() >= PUT_OFF);
         queue.pieces.push_back(piece);
         drop(queue);
-        if first
-            && !self.flush(stream)
+        // It may be put off with nothing to be sent, where all was withdrawn.
+        match is_first && !stream.is_put_off.get() {
+            true if is_long => {
+                stream.is_put_off.set(true);
+                self.hub.put_off(self.event(index));
+            }
+            true => self.send_queue(index),
+            false => {}
+        }
+    }
+
+    /// Sends what goes of a queue that is not watched; for the rest it is, from then on.
+    fn send_queue(&self, index: usize) {
+        let stream = &self.streams[index];
+        if !self.flush(stream)
             && let Err(e) = self.hub.watch(&stream.fd, self.event(index))
         {
             self.fail(stream, e);
@@ -539,7 +564,7 @@ impl Outbound {
 impl Drop for Outbound {
     fn drop(&mut self) {
         for (index, stream) in self.streams.iter().enumerate() {
-            if !stream.queue.borrow().is_empty() {
+            if stream.is_watched() {
                 self.hub.unwatch(&stream.fd, self.event(index));
             }
             // Calls that have succeeded may have left their last messages with the system.
@@ -584,3 +609,10 @@ fn in_flight(sent: u32, released: u32) -> usize {
 
 /// Messages sent in one call, at most.
 const BATCH: usize = 16;
+
+/// Bytes of the shortest message that waits for others to go with it. It takes the system as long to send 256 KiB four times as 1.3 MiB at
+/// once. Ranks on 2 cores of an AMD EPYC (family 25, model 1), over loopback, medians of 3, sent at once -> when all tiles that may be in
+/// flight are there, in us: 2 ranks, broadcast of 1 MiB 160 -> 130, 16 MiB 3000 -> 2640, gather of 4 MiB 414 -> 330, scatter 390 -> 347,
+/// all-to-all of 1 MiB 132 -> 115, all-reduce of 512 KiB 129 -> 119; 4 ranks, broadcast of 4 MiB 1850 -> 1590, scatter 597 -> 528,
+/// gather 840 -> 720.
+const PUT_OFF: usize = 32 << 10;

@@ -179,6 +179,7 @@ fn what_is_withdrawn_on_its_way_does_not_come() {
     let (out, into) = (near.to(1).unwrap().unwrap(), far.from(0).unwrap().unwrap());
     let ticket = out.offer_pages(2, header, Region::of(&body)).unwrap().unwrap();
     assert!(!out.taken(2, ticket));
+    near.progress().unwrap();
     let message = until(&far, || into.peek(2).unwrap());
     assert!((message.header, bytes_of(&message.body.here().unwrap())) == (header, body.clone()));
     until(&near, || {
@@ -188,6 +189,7 @@ fn what_is_withdrawn_on_its_way_does_not_come() {
     into.release(2);
 
     let ticket = out.offer_pages(2, header, Region::of(&body)).unwrap().unwrap();
+    near.progress().unwrap();
     assert!(!out.taken(2, ticket));
     near.withdraw();
     assert!(out.taken(2, ticket));
@@ -245,6 +247,31 @@ fn a_connection_on_which_nothing_can_be_sent_is_at_its_end_for_both() {
     assert!(how.contains("reset") && into.peek(2).unwrap().is_none(), "{how}");
     // SAFETY: nobody uses it any more.
     unsafe { rustix::mm::munmap(closed, len).unwrap() };
+}
+
+/// Long messages wait until their sender moves on, what is posted after them too, and what was withdrawn meanwhile holds up nothing.
+#[test]
+fn long_messages_go_when_their_sender_moves_on() {
+    let [near, far] = pair(1, Protection::Off);
+    both_ways(&near, &far);
+    let (out, into) = (near.to(1).unwrap().unwrap(), far.from(0).unwrap().unwrap());
+    let (first, long) = sample(2, 0, 100_000);
+    let (second, short) = sample(2, 1, 8);
+    let tickets = [(first, &long), (second, &short)]
+        .map(|(header, body)| out.offer(2, header, Region::of(body)).unwrap().unwrap());
+    let moved = || tickets.map(|ticket| out.taken(2, ticket));
+    assert!(near.unsent() && near.may_have_more() && moved() == [false; 2]);
+    until(&near, || (!near.unsent()).then_some(()));
+    assert!(!near.may_have_more() && moved() == [true; 2]);
+    for (header, body) in [(first, &long), (second, &short)] {
+        let message = until(&far, || into.peek(2).unwrap());
+        assert!((message.header, bytes_of(&message.body.here().unwrap())) == (header, body.clone()));
+        into.release(2);
+    }
+    let ticket = out.offer(2, first, Region::of(&long)).unwrap().unwrap();
+    near.withdraw();
+    assert!(out.taken(2, ticket));
+    until(&near, || (!near.unsent()).then_some(()));
 }
 
 #[test]
@@ -341,7 +368,7 @@ fn nonsense_on_a_connection_names_its_sender() {
     };
     let too_many = [message(0, 0); DEPTH + 1].concat();
     let cases: [(&str, Vec<u8>); 3] = [
-        ("bytes that are no message", vec![0xee; 24]),
+        ("bytes that are no message", vec![0xee; frame::Head::LEN]),
         (
             "credits for messages that were never sent",
             credit.encode().to_vec(),
@@ -395,6 +422,9 @@ fn sent(guard: Option<Box<Guard>>, header: Header, body: &[u8], lends: bool) -> 
         true
     };
     while link.unsent() || bytes.len() < body.len() {
+        for event in hub.take_put_off() {
+            link.progress(event).unwrap();
+        }
         link.progress(Event::Out { peer: 1, stream: 0 }).unwrap();
         is_open(&mut bytes);
     }
