@@ -673,10 +673,17 @@ impl Links {
             return Err(failure);
         }
         self.attach_all()?; // credits may come from a peer of which nothing else is awaited
-        let mut put_off = hub.take_put_off().into_iter();
-        put_off.try_for_each(|event| self.progress_connection(event))?;
-        let mut ready = hub.ready().map_err(|e| (self.rank, e))?.into_iter();
-        ready.try_for_each(|event| self.progress_connection(event))?;
+        let put_off = hub.take_put_off();
+        let sends = !put_off.is_empty();
+        for event in put_off {
+            self.progress_connection(event)?;
+        }
+        // That may have been all.
+        if !sends {
+            for event in hub.ready().map_err(|e| (self.rank, e))? {
+                self.progress_connection(event)?;
+            }
+        }
         if hub.owing() {
             self.pay()?;
         }
