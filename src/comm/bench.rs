@@ -30,7 +30,7 @@ impl Planner {
         let groups = Groups::Rows { ranks, size: 8 };
         Planner {
             machine: Machine::of_hosts(8, groups, &Calibration::DEFAULT),
-            plans: Plans::new(Helpers::new(1), false),
+            plans: Plans::new(Helpers::new(1), false, false),
             ranks,
         }
     }

@@ -336,7 +336,16 @@ impl Config {
         Ok(tcp::Settings {
             streams: number("streams", self.streams, "CCL_TCP_STREAMS", most, "connections")?,
             congestion: self.congestion()?,
-            copies: !switch("CCL_TCP_SPLICE", "on")?,
+            lends: match switch_text("CCL_TCP_SPLICE", "auto").as_str() {
+                "auto" => tcp::Lends::Auto,
+                "on" => tcp::Lends::On,
+                "off" => tcp::Lends::Off,
+                other => {
+                    return Err(Error::usage(format!(
+                        "CCL_TCP_SPLICE={other:?} does not exist: use \"auto\", \"on\" or \"off\""
+                    )));
+                }
+            },
         })
     }
 

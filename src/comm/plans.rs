@@ -30,6 +30,8 @@ pub(super) struct Plans {
     helpers: Helpers,
     /// Whether long messages are left for their receivers to take also in calls that lose by it.
     takes_all: bool,
+    /// Whether all that are long go by TCP without a copy in their sender's system.
+    lends_all: bool,
 }
 
 type Key = (&'static str, Collective, Order);
@@ -164,11 +166,12 @@ pub(super) fn taken_by_crowds(attach: Attach) -> CrowdsTake {
 
 impl Plans {
     /// No plans yet; long calls have these helpers. `takes_all`: long messages of all calls are left for their receivers to
-    /// take, where they can.
-    pub(super) fn new(helpers: Helpers, takes_all: bool) -> Self {
+    /// take, where they can; `lends_all`: and go by TCP without a copy in their sender's system.
+    pub(super) fn new(helpers: Helpers, takes_all: bool, lends_all: bool) -> Self {
         Plans {
             helpers,
             takes_all,
+            lends_all,
             ..Plans::default()
         }
     }
@@ -224,7 +227,10 @@ impl Plans {
                 rank,
                 read,
                 taken,
-                paged: paged_from(&load, machine),
+                paged: match self.lends_all {
+                    true => PAGED,
+                    false => paged_from(&load, machine),
+                },
             });
             let straight = begins.and_then(|begins| {
                 let grains = Grains::Cut { layout, begins };

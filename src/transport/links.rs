@@ -265,6 +265,7 @@ impl Links {
         let Some(parcel) = self.peers[peer].shm.hand_over(memory).map_err(no_descriptor)? else {
             return Ok(());
         };
+        self.send_put_off()?;
         let began = Instant::now();
         match self.opener.open(peer, parcel) {
             Err(e) if e.is_end_of(peer) => return Ok(()),
@@ -384,6 +385,11 @@ impl Links {
         self.attach == Attach::On
     }
 
+    /// Whether all long messages that go by TCP are sent from where they lie, where the system can, be it slower or not.
+    pub(crate) fn lends_all(&self) -> bool {
+        self.tcp.lends == tcp::Lends::On
+    }
+
     /// Tells which ways the messages to each peer have gone by shared memory.
     pub(crate) fn tell(&self) {
         let (rank, ranks) = (self.rank, self.peers.len());
@@ -459,6 +465,7 @@ impl Links {
         if self.peers[peer].plugin.get().is_some_and(|link| link.is_begun()) {
             return self.attach_all().map_err(|(_, e)| e); // the answer may be there
         }
+        self.send_put_off()?;
         let began = Instant::now();
         self.open_somehow(peer)?;
         if self.peers[peer].to.get() == Way::None {
@@ -673,16 +680,8 @@ impl Links {
             return Err(failure);
         }
         self.attach_all()?; // credits may come from a peer of which nothing else is awaited
-        let put_off = hub.take_put_off();
-        let sends = !put_off.is_empty();
-        for event in put_off {
+        for event in hub.ready().map_err(|e| (self.rank, e))? {
             self.progress_connection(event)?;
-        }
-        // That may have been all.
-        if !sends {
-            for event in hub.ready().map_err(|e| (self.rank, e))? {
-                self.progress_connection(event)?;
-            }
         }
         if hub.owing() {
             self.pay()?;
@@ -696,6 +695,13 @@ impl Links {
             Some(link) => link.progress(event).map_err(|e| (peer, e)),
             None => Ok(()),
         }
+    }
+
+    /// Sends what was put off, for who waits before the next [`Wires::progress`].
+    fn send_put_off(&self) -> Result<(), Error> {
+        let put_off = self.hub.get().map(|hub| hub.take_put_off());
+        let mut put_off = put_off.into_iter().flatten();
+        put_off.try_for_each(|event| self.progress_connection(event).map_err(|(_, e)| e))
     }
 
     /// Goes on with all that the wire has to do.

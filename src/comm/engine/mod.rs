@@ -150,7 +150,7 @@ impl Engine {
         bell: Arc<Bell>,
         helpers: Helpers,
     ) -> Self {
-        let plans = Plans::new(helpers, links.takes_all());
+        let plans = Plans::new(helpers, links.takes_all(), links.lends_all());
         let jobs = Jobs::new(membership.rank(), membership.ranks());
         let patience = Patience::new(membership.crowd()).starting_on(membership.start());
         let floor = Floor::new(links, patience, jobs);

@@ -35,6 +35,8 @@ pub(crate) struct Hub {
     /// Connections on which something is still to be sent, and links that owe credits. One thread at a time counts.
     busy: AtomicUsize,
     owing: AtomicUsize,
+    /// Whether the last time that it was [asked](Hub::ready) it looked what has come.
+    has_looked: AtomicBool,
     /// Whether more may have come than was looked at, or something was put off.
     may_have_more: AtomicBool,
     /// When the last connection ended, in whichever way.
@@ -72,6 +74,7 @@ impl Hub {
             epoll: epoll.map_err(|e| Error::system("cannot make an epoll instance", e))?,
             busy: AtomicUsize::new(0),
             owing: AtomicUsize::new(0),
+            has_looked: AtomicBool::new(true),
             may_have_more: AtomicBool::new(false),
             ended: Mutex::default(),
             alone: AtomicU64::new(NONE),
@@ -82,13 +85,21 @@ impl Hub {
         })
     }
 
-    /// What has happened, [`AT_ONCE`] events at most; the rest comes the next time. Where something can only come on one
-    /// connection, and nothing is to be sent, that one may well be read without a question.
+    /// What was put off, or has happened, [`AT_ONCE`] events at most; the rest comes the next time. Where something can only come on
+    /// one connection, and nothing is to be sent, that one may well be read without a question.
     pub(crate) fn ready(&self) -> Result<SmallVec<[Event; AT_ONCE]>, Error> {
+        let mut all = self.take_put_off();
+        // That may have been all that the rank has to do. But every other time at least it looks what has come.
+        let looks = all.is_empty() || !self.has_looked.load(Relaxed);
+        self.has_looked.store(looks, Relaxed);
+        if !looks {
+            return Ok(all);
+        }
         self.may_have_more.store(false, Relaxed);
         let alone = self.alone.load(Relaxed);
         if alone < MANY && !self.unsent() {
-            return Ok(SmallVec::from_slice(&[Event::of(alone)]));
+            all.push(Event::of(alone));
+            return Ok(all);
         }
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); AT_ONCE];
         match epoll::wait(&self.epoll, &mut events, Some(&millis(Duration::ZERO))) {
@@ -96,9 +107,10 @@ impl Hub {
                 if ready.len() == AT_ONCE {
                     self.has_more();
                 }
-                Ok(ready.iter().map(|event| Event::of(event.data.u64())).collect())
+                all.extend(ready.iter().map(|event| Event::of(event.data.u64())));
+                Ok(all)
             }
-            Err(Errno::INTR) => Ok(SmallVec::new()),
+            Err(Errno::INTR) => Ok(all),
             Err(e) => Err(Error::system("epoll failed", e)),
         }
     }
@@ -177,8 +189,8 @@ impl Hub {
         self.owing.fetch_sub(1, Relaxed);
     }
 
-    /// What is to be sent on a connection is sent when the rank takes [what was put off](Hub::take_put_off): `event` is that there is
-    /// room, of a connection that is not watched.
+    /// What is to be sent on a connection is sent when the rank asks [what has happened](Hub::ready): `event` is that there is room,
+    /// of a connection that is not watched.
     pub(super) fn put_off(&self, event: Event) {
         self.busy.fetch_add(1, Relaxed);
         let mut put_off = self.put_off.lock().unwrap_or_else(PoisonError::into_inner);
@@ -186,7 +198,7 @@ impl Hub {
         self.has_more();
     }
 
-    /// What was put off until now.
+    /// What was put off until now, for who does not ask soon what has happened.
     pub(crate) fn take_put_off(&self) -> SmallVec<[Event; AT_ONCE]> {
         if self.busy.load(Relaxed) == 0 {
             return SmallVec::new();

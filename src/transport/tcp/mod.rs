@@ -6,8 +6,8 @@
 //! them. So nothing ever comes in on a connection at its sender's end, and a rank that leaves at once after its last
 //! message can close it: the system delivers what is under way, which it would throw away if something lay there unread.
 //!
-//! Nothing here waits. What the system does not take at once is sent by [`Outbound::progress`], and what has come is
-//! taken in by [`Inbound::progress`], both when the [`Hub`] says that it is time. A receiver takes in all that comes,
+//! Nothing here waits. What is long, and what the system does not take at once, is sent by [`Outbound::progress`], and what has come
+//! is taken in by [`Inbound::progress`], both when the [`Hub`] says that it is time. A receiver takes in all that comes,
 //! whichever lane it is for: the credits bound how much that can be, so that no lane waits for another.
 
 mod buffer;
@@ -51,8 +51,19 @@ pub(crate) struct Settings {
     pub(crate) streams: Option<usize>,
     /// Their congestion control, if it is not the one that suits them.
     pub(crate) congestion: Option<String>,
-    /// Whether all that is sent is copied by the system, also long messages that it could send from where they lie.
-    pub(crate) copies: bool,
+    /// Which long messages the system sends from where they lie, without copying them.
+    pub(crate) lends: Lends,
+}
+
+/// Which long messages the system sends from where they lie, where it can.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Lends {
+    /// Those that it takes less time to.
+    #[default]
+    Auto,
+    /// All of 128 KiB and more.
+    On,
+    Off,
 }
 
 /// What every link of this transport can do.
