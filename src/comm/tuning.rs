@@ -260,14 +260,8 @@ pub(crate) fn fitting(tuned: Tuned, here: &Fingerprint) -> std::result::Result<T
 /// Of the system.
 #[cfg(feature = "cli")]
 pub(crate) fn write(path: &Path, tuned: &Tuned) -> io::Result<()> {
-    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-    if let Some(above) = above {
-        DirBuilder::new().recursive(true).mode(0o700).create(above)?;
-    }
-    let beside = path.with_extension(format!("{}.new", std::process::id()));
-    let write = || -> io::Result<()> {
-        let mut options = File::options();
-        let mut file = options.write(true).create_new(true).mode(0o600).open(&beside)?;
+    let (beside, mut file) = beside(path)?;
+    let mut write = || -> io::Result<()> {
         file.write_all(serde_json::to_string_pretty(tuned)?.as_bytes())?;
         file.write_all(b"\n")?;
         file.sync_all()?;
@@ -277,6 +271,32 @@ pub(crate) fn write(path: &Path, tuned: &Tuned) -> io::Result<()> {
         // What is left of it does no harm.
         let _ = fs::remove_file(&beside);
     })
+}
+
+/// Whether a file can most likely be written there.
+///
+/// # Errors
+/// Of the system.
+#[cfg(feature = "cli")]
+pub(crate) fn check_place(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    let (beside, _) = beside(path)?;
+    fs::remove_file(beside)
+}
+
+/// A new file beside another one, whose place it is to take.
+#[cfg(feature = "cli")]
+fn beside(path: &Path) -> io::Result<(PathBuf, File)> {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    if let Some(above) = above {
+        DirBuilder::new().recursive(true).mode(0o700).create(above)?;
+    }
+    let beside = path.with_extension(format!("{}.new", std::process::id()));
+    let mut options = File::options();
+    let file = options.write(true).create_new(true).mode(0o600).open(&beside)?;
+    Ok((beside, file))
 }
 
 /// How long init measures, apart from making ranks for it.

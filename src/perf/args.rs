@@ -183,6 +183,11 @@ pub(super) enum Stop {
 }
 
 impl Args {
+    /// Whether they say of several ranks that they are to be started.
+    pub(super) fn starts_ranks(&self) -> bool {
+        self.rendezvous.is_none() && (self.threads || self.ranks.iter().any(|&ranks| ranks > 1))
+    }
+
     /// A command line for each number of ranks that was given.
     ///
     /// # Errors

@@ -89,6 +89,8 @@ pub fn main() -> ExitCode {
     }
     match launch {
         Ok(None) => {}
+        // As in a shell of `srun --pty` or `mpirun -n 1`.
+        Ok(Some(launch)) if launch.ranks == 1 && args.starts_ranks() => {}
         Ok(Some(launch)) => return launched::main(args, &launch),
         Err(error) => return complain(&error.to_string(), 2),
     }

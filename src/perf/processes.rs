@@ -48,8 +48,14 @@ impl Processes {
                 }
                 command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
             };
-            let child =
-                start().map_err(|error| format!("starting {}: {error}; lower --ranks", name(&ranks)))?;
+            let child = start().map_err(|error| {
+                let advice = match error.raw_os_error() {
+                    Some(libc::EAGAIN | libc::ENOMEM) => "; lower --ranks",
+                    Some(libc::EMFILE | libc::ENFILE) => "; raise `ulimit -n`, or lower --ranks",
+                    _ => "",
+                };
+                format!("starting {}: {error}{advice}", name(&ranks))
+            })?;
             processes.all.push(Process {
                 child,
                 explained: HashSet::new(),

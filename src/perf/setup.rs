@@ -212,7 +212,7 @@ fn placements(operation: Operation, args: &Args) -> Result<Vec<Placement>, Strin
 }
 
 /// What ranks need of this host's memory.
-struct Memory {
+pub(super) struct Memory {
     max: u64,
     /// Buffers of `max` bytes that each rank has.
     buffers: u64,
@@ -220,6 +220,15 @@ struct Memory {
 }
 
 impl Memory {
+    /// What ranks need that have two buffers of `max` bytes each.
+    pub(super) fn of_two_buffers(max: u64, host: &Host) -> Memory {
+        Memory {
+            max,
+            buffers: 2,
+            available: host.memory_available.unwrap_or(u64::MAX),
+        }
+    }
+
     fn new(args: &Args, max: u64, placements: u64, host: &Host) -> Memory {
         Memory {
             max,
@@ -251,7 +260,7 @@ impl Memory {
 
     /// # Errors
     /// A line that ends with `advice` when there is too little for so many ranks.
-    fn check(&self, ranks: usize, advice: &str) -> Result<(), String> {
+    pub(super) fn check(&self, ranks: usize, advice: &str) -> Result<(), String> {
         if self.need(ranks) <= self.available {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use super::{
     launch,
     operation::Operation,
     report::{Job, Placement, Run},
-    setup::Setup,
+    setup::{Memory, Setup},
     show, size,
     size::{Step, Sweep, readable},
     skew::Skew,
@@ -39,6 +39,7 @@ use std::{
     collections::BTreeMap,
     ffi::OsString,
     fmt::Write,
+    io,
     path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
@@ -114,7 +115,12 @@ pub(super) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
             2,
         );
     }
-    match tune(&args) {
+    let host = Host::read(Path::new("/"));
+    let most = ranks(&args, &host).into_iter().max().unwrap_or(0);
+    if let Err(line) = Memory::of_two_buffers(args.max, &host).check(most, "lower -e or --ranks") {
+        return complain(&line, 2);
+    }
+    match tune(&args, &host) {
         Ok((text, is_good)) => match (show(&text, true), is_good) {
             (status, true) => status,
             (_, false) => ExitCode::FAILURE,
@@ -124,14 +130,13 @@ pub(super) fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// What there is to say, and whether all is well.
-fn tune(args: &Args) -> Result<(String, bool), Trouble> {
-    let (root, machine) = (Path::new("/"), Fingerprint::read(Path::new("/")));
-    let host = Host::read(root);
+fn tune(args: &Args, host: &Host) -> Result<(String, bool), Trouble> {
+    let machine = Fingerprint::read(Path::new("/"));
     let transport = args.transport.as_str();
-    let mut again = |chosen: &Probe, best: &Probe| again(args, &host, chosen, best);
+    let mut again = |chosen: &Probe, best: &Probe| again(args, host, chosen, best);
     if args.check {
         let (tuning, source) = tuning::named(0, 1);
-        let (text, is_good) = checked(&measure(args, &host)?, transport, &tuning, &mut again)?;
+        let (text, is_good) = checked(&measure(args, host)?, transport, &tuning, &mut again)?;
         return Ok((format!("{text}# as planned by {source}\n"), is_good));
     }
     let path = match &args.output {
@@ -140,7 +145,9 @@ fn tune(args: &Args) -> Result<(String, bool), Trouble> {
             .or_else(|| Some(tuning::folder()?.join(tuning::name(&machine))))
             .ok_or_else(|| "there is no folder for the file: set HOME, or give --output FILE".to_owned())?,
     };
-    let probes = measure(args, &host)?;
+    let unwritten = |error: io::Error| format!("writing {}: {error}", path.display());
+    tuning::check_place(&path).map_err(unwritten)?;
+    let probes = measure(args, host)?;
     // What is there of the other transport stays.
     let before = tuning::read(&path).ok();
     let before = before.filter(|tuned| tuning::fitting(tuned.clone(), &machine).is_ok());
@@ -163,7 +170,11 @@ fn tune(args: &Args) -> Result<(String, bool), Trouble> {
     tuned.choices.extend(choices);
     tuned.choices.truncate(Tuning::MOST_CHOICES);
     launch::go_on()?;
-    tuning::write(&path, &tuned).map_err(|error| format!("writing {}: {error}", path.display()))?;
+    if let Err(error) = tuning::write(&path, &tuned) {
+        // What was measured is told all the same.
+        show(&text, true);
+        return Err(unwritten(error).into());
+    }
     // Writing to a text does not fail.
     let _ = writeln!(text, "# written to {}", path.display());
     if is_lost {
@@ -216,10 +227,8 @@ fn operations() -> impl Iterator<Item = Collective> {
     all.filter(|collective| collective.has_vector() && !collective.has_given_blocks())
 }
 
-/// Measures all that is asked for, in rounds, as long as there is time.
-fn measure(args: &Args, host: &Host) -> Result<Vec<Probe>, Trouble> {
-    let began = Instant::now();
-    let seconds = Duration::from_secs(args.seconds);
+/// The numbers of ranks that are measured.
+fn ranks(args: &Args, host: &Host) -> Vec<usize> {
     let mut ranks: Vec<usize> = args.ranks.iter().map(|&ranks| ranks as usize).collect();
     if ranks.is_empty() {
         ranks = [2, host.cpus, 2 * host.cpus]
@@ -228,6 +237,29 @@ fn measure(args: &Args, host: &Host) -> Result<Vec<Probe>, Trouble> {
     }
     ranks.sort_unstable();
     ranks.dedup();
+    ranks
+}
+
+/// Measures all that is asked for, in rounds, as long as there is time.
+///
+/// # Errors
+/// Also that nothing was.
+fn measure(args: &Args, host: &Host) -> Result<Vec<Probe>, Trouble> {
+    let probes = measure_all(args, host)?;
+    if probes.is_empty() {
+        return Err(
+            "nothing was measured: sizes from -b to -e have no element for each rank, raise -e"
+                .to_owned()
+                .into(),
+        );
+    }
+    Ok(probes)
+}
+
+fn measure_all(args: &Args, host: &Host) -> Result<Vec<Probe>, Trouble> {
+    let began = Instant::now();
+    let seconds = Duration::from_secs(args.seconds);
+    let ranks = ranks(args, host);
     let sweep = Sweep {
         min: args.min,
         max: args.max,
@@ -392,11 +424,25 @@ fn setup(
     }
 }
 
-/// The constants that fit what was measured.
+/// The constants that fit what was measured. Those of which it tells nothing stay as they are: of sizes that were not measured nothing
+/// is to be said by what hardly counts in those that were.
 fn fit(probes: &[Probe], transport: &str) -> Constants {
     let samples: Vec<Sample> = probes.iter().map(Probe::sample).collect();
-    plan::fit::fit(&samples, transport, Constants::FITTED)
+    let sizes = || samples.iter().map(|sample| sample.load.bytes());
+    let (has_long, has_short) = (
+        sizes().any(|size| size >= LONG),
+        sizes().any(|size| size <= SHORT),
+    );
+    let told: Vec<usize> = Constants::FITTED
+        .filter(|which| has_long || !Constants::OF_LONG.contains(which))
+        .filter(|which| has_short || !Constants::OF_SHORT.contains(which))
+        .collect();
+    plan::fit::fit(&samples, transport, told)
 }
+
+/// Bytes of the shortest calls that tell what bytes cost, and of the longest that tell what messages cost.
+const LONG: f64 = 65_536.0;
+const SHORT: f64 = 8_192.0;
 
 /// What was measured beside what is predicted; and how well that fits, for the file.
 fn report(probes: &[Probe], transport: &str, calibration: &Calibration) -> (String, String) {
