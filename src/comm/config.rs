@@ -523,6 +523,7 @@ fn switch_text(name: &str, unset: &str) -> String {
 }
 
 /// What the environment says of something that is on or off.
+#[cfg(feature = "cuda")]
 fn switch(name: &str, unset: &str) -> Result<bool> {
     match switch_text(name, unset).as_str() {
         "off" => Ok(false),

@@ -83,8 +83,13 @@ fn told(choice: &Choice, reasons: &Reasons, flips: &[Flip]) -> String {
         );
     }
     text.push_str("\ncandidates:\n");
+    let best = choice.candidates[0].spent.time;
     for candidate in &choice.candidates {
-        let slower = candidate.spent.time / choice.candidates[0].spent.time;
+        // What nobody sends takes no time.
+        let slower = match best > 0.0 && best.is_finite() {
+            true => candidate.spent.time / best,
+            false => 1.0,
+        };
         let _ = writeln!(
             text,
             "  {:<13} {:>4} channels  tile {:>10.0}  {:>12.2} us  {:>8.2} GB/s  {slower:.2} times the best",

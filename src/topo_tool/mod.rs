@@ -84,7 +84,7 @@ enum Command {
     Simulate(Box<simulate::Simulate>),
     /// Draw a machine, rings and trees on it, or when ranks send in a call, as SVG
     Draw(Box<draw::Draw>),
-    /// Choose how to do a collective on a machine: algorithm, channels, tile and order of ranks
+    /// Choose how to do a collective on a machine, its ranks in the file's order: algorithm, channels and tile
     Plan(Box<plan::Plan>),
     /// Tell why a collective is done so on a machine, what limits it, and where another way is faster
     Explain(Box<explain::Explain>),
@@ -197,6 +197,7 @@ fn obey(command: &Command) -> Result<(String, ExitCode), String> {
         }
         Command::Rings { file, hosts, how } => {
             let (reading, from) = load(file, how)?;
+            tell_repairs(&reading, file);
             let told = rings::rings(&reading.graph, *hosts as usize)?;
             Ok((plain(&format!("{from}\n{told}")), ExitCode::SUCCESS))
         }
@@ -234,6 +235,17 @@ fn obey(command: &Command) -> Result<(String, ExitCode), String> {
 
 fn is_live(file: &Path) -> bool {
     file.as_os_str() == "live"
+}
+
+/// That not all of a file is as it was read, for who is not shown what.
+fn tell_repairs(reading: &Reading, file: &Path) {
+    let count = reading.repairs.len();
+    if count > 0 && !is_live(file) {
+        let file = file.display();
+        let line =
+            format!("{file}: {count} things were repaired or left out, ccl-topo show {file} tells which");
+        complain(&plain(&line), 0);
+    }
 }
 
 /// A machine, and what its description is.

@@ -1,9 +1,9 @@
 //! `ccl-topo simulate`: how long a collective takes on a network that need not be there.
 
-use super::{How, load, plain, plain_json};
+use super::{How, load, plain, plain_json, tell_repairs};
 use crate::plan::algo::{ALGORITHMS, Algorithm, fitting};
-use crate::plan::simulate::choice::Question;
-use crate::plan::simulate::host::{Host, Limits};
+use crate::plan::simulate::choice::{self, Question};
+use crate::plan::simulate::host::{Host, Limits, devices_of};
 use crate::plan::simulate::network::{Fabric, MOST_RANKS, Network};
 use crate::plan::simulate::{Call, Constants, Effort, Report, simulate};
 use crate::topo::graph::{Graph, NodeKind};
@@ -234,7 +234,11 @@ impl Simulate {
 
     pub(super) fn run(&self) -> Result<(String, ExitCode), String> {
         let graph = match &self.topo {
-            Some(file) => Some(load(file, &self.how)?.0.graph),
+            Some(file) => {
+                let (reading, _) = load(file, &self.how)?;
+                tell_repairs(&reading, file);
+                Some(reading.graph)
+            }
             None => None,
         };
         let asked = Asked {
@@ -381,8 +385,8 @@ impl Options {
         let last = |row: &Row| row.after.as_ref().unwrap_or(&row.report).time;
         rows.sort_by(|one, other| last(one).total_cmp(&last(other)));
         if rows.is_empty() {
-            let why = left_out.pop().map_or_else(String::new, |(_, why)| why);
-            return Err(format!("nothing to simulate: {why}"));
+            let why = left_out.iter().map(|(name, why)| (*name, why.as_str()));
+            return Err(format!("nothing to simulate: {}", choice::reasons(why)));
         }
         Ok(Outcome {
             network,
@@ -498,11 +502,24 @@ impl Options {
                     "{option} is for hosts that are alike: the file says what joins its {joined}"
                 ));
             }
+            let hosts = self.hosts.unwrap_or(joined).saturating_add(more);
+            if self.ranks_per_host.is_none() {
+                let there = graph.nodes().filter(|node| graph.kind(*node) == NodeKind::Host);
+                let there: Vec<_> = there.take(hosts).collect();
+                let counts = devices_of(graph, &there).into_iter().map(|devices| devices.len());
+                let mut counts: Vec<usize> = counts.collect();
+                counts.sort_unstable();
+                counts.dedup();
+                if let [least, .., most] = counts[..] {
+                    return Err(format!(
+                        "the file's hosts have {least} to {most} devices: --ranks-per-host says how many ranks each has"
+                    ));
+                }
+            }
             let ranks = self
                 .ranks_per_host
                 .or(devices.map(|devices| devices.div_ceil(joined)))
                 .unwrap_or(1);
-            let hosts = self.hosts.unwrap_or(joined).saturating_add(more);
             let network =
                 Network::whole(graph.clone(), Some(hosts), ranks, limits).and_then(Network::numbered);
             return network.map_err(|error| error.to_string());

@@ -80,6 +80,25 @@ pub(crate) struct Rejected {
     pub(crate) why: String,
 }
 
+/// Why algorithms were left out, each reason once with those to which it applies.
+pub(crate) fn reasons<'w>(left_out: impl Iterator<Item = (&'static str, &'w str)>) -> String {
+    let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, why) in left_out {
+        match all.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) if names.contains(&name) => {}
+            Some((_, names)) => names.push(name),
+            None => all.push((why, vec![name])),
+        }
+    }
+    match &all[..] {
+        [(why, _)] => (*why).to_owned(),
+        all => {
+            let each = |(why, names): &(&str, Vec<&str>)| format!("{}: {why}", names.join(", "));
+            all.iter().map(each).collect::<Vec<_>>().join("; ")
+        }
+    }
+}
+
 /// The candidates, the fastest first: at least one.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Choice {
@@ -166,13 +185,13 @@ impl<'n> Planner<'n> {
         weighing.many((0..self.forms.len()).filter(|&at| !few(&self.forms[at])));
         let Weighing {
             mut candidates,
-            mut rejected,
+            rejected,
             ..
         } = weighing;
         candidates.sort_by(|one, other| one.spent.time.total_cmp(&other.spent.time));
         if candidates.is_empty() {
-            let why = rejected.pop().map_or_else(String::new, |rejected| rejected.why);
-            return Err(Error::usage(format!("nothing to choose from: {why}")));
+            let why = rejected.iter().map(|one| (one.algorithm, one.why.as_str()));
+            return Err(Error::usage(format!("nothing to choose from: {}", reasons(why))));
         }
         Ok(Choice {
             candidates,

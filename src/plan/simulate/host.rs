@@ -290,7 +290,7 @@ fn devices(graph: &Graph) -> Vec<NodeId> {
 }
 
 /// What the ranks of each of these hosts run on: its accelerators, its NUMA nodes, or itself. All in one pass over the graph.
-pub(super) fn devices_of(graph: &Graph, hosts: &[NodeId]) -> Vec<Vec<NodeId>> {
+pub(crate) fn devices_of(graph: &Graph, hosts: &[NodeId]) -> Vec<Vec<NodeId>> {
     let mut place = vec![None; graph.len()];
     for (at, host) in hosts.iter().enumerate() {
         place[host.at()] = Some(at);

@@ -38,14 +38,17 @@ pub(crate) fn parse<'t>(text: &'t str, source: &str, lines: &Lines<'_>) -> Resul
     };
     Document::parse_with_options(text, options).map_err(|error| {
         let at = error.pos();
-        flaw(
-            Position {
+        let at = match error {
+            // Told of the beginning.
+            roxmltree::Error::UnexpectedEndOfStream | roxmltree::Error::UnclosedRootNode => {
+                lines.position(text.len())
+            }
+            _ => Position {
                 line: at.row,
                 column: at.col,
             },
-            error.to_string(),
-            "well-formed XML",
-        )
+        };
+        flaw(at, error.to_string(), "well-formed XML")
     })
 }
 
