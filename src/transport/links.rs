@@ -322,6 +322,11 @@ impl Links {
         }
     }
 
+    /// Has the next [`Wires::progress`] look what has come, also if it sends what was put off.
+    pub(crate) fn look(&self) {
+        self.hub.get().inspect(|hub| hub.look());
+    }
+
     /// Whether more has come than [`Wires::progress`] took in the last time, or was left to it.
     pub(crate) fn may_have_more(&self) -> bool {
         self.hub.get().is_some_and(|hub| hub.may_have_more())

@@ -483,14 +483,8 @@ impl Engine {
                 })
                 .or_else(|| (one.waited >= limit).then(|| reasons::late(membership, &one, limit)));
             let Some(cause) = reason else { continue };
+            floor.links.look();
             let mut progress = self.round(floor, own, until)?;
-            // A round that sends what was put off may take nothing in; then the next one does.
-            if progress == Progress::Moved
-                && floor.links.may_have_more()
-                && self.round(floor, own, until)? == Progress::Done
-            {
-                progress = Progress::Done;
-            }
             while progress == Progress::Blocked && floor.links.may_have_more() {
                 progress = self.round(floor, own, until)?;
             }

@@ -15,7 +15,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -35,8 +35,8 @@ pub(crate) struct Hub {
     /// Connections on which something is still to be sent, and links that owe credits. One thread at a time counts.
     busy: AtomicUsize,
     owing: AtomicUsize,
-    /// Whether the last time that it was [asked](Hub::ready) it looked what has come.
-    has_looked: AtomicBool,
+    /// How often it has not looked what has come when it was [asked](Hub::ready) since the last time that it did.
+    skipped: AtomicU8,
     /// Whether more may have come than was looked at, or something was put off.
     may_have_more: AtomicBool,
     /// When the last connection ended, in whichever way.
@@ -74,7 +74,7 @@ impl Hub {
             epoll: epoll.map_err(|e| Error::system("cannot make an epoll instance", e))?,
             busy: AtomicUsize::new(0),
             owing: AtomicUsize::new(0),
-            has_looked: AtomicBool::new(true),
+            skipped: AtomicU8::new(0),
             may_have_more: AtomicBool::new(false),
             ended: Mutex::default(),
             alone: AtomicU64::new(NONE),
@@ -85,16 +85,17 @@ impl Hub {
         })
     }
 
-    /// What was put off, or has happened, [`AT_ONCE`] events at most; the rest comes the next time. Where something can only come on
+    /// What was put off, and what has happened, of that [`AT_ONCE`] events at most; the rest comes the next time. Where something can only come on
     /// one connection, and nothing is to be sent, that one may well be read without a question.
     pub(crate) fn ready(&self) -> Result<SmallVec<[Event; AT_ONCE]>, Error> {
         let mut all = self.take_put_off();
-        // That may have been all that the rank has to do. But every other time at least it looks what has come.
-        let looks = all.is_empty() || !self.has_looked.load(Relaxed);
-        self.has_looked.store(looks, Relaxed);
-        if !looks {
+        // That may have been all that the rank has to do. But now and then it looks what has come.
+        let skipped = self.skipped.load(Relaxed);
+        if !all.is_empty() && skipped < MOST_SKIPPED {
+            self.skipped.store(skipped + 1, Relaxed);
             return Ok(all);
         }
+        self.skipped.store(0, Relaxed);
         self.may_have_more.store(false, Relaxed);
         let alone = self.alone.load(Relaxed);
         if alone < MANY && !self.unsent() {
@@ -113,6 +114,11 @@ impl Hub {
             Err(Errno::INTR) => Ok(all),
             Err(e) => Err(Error::system("epoll failed", e)),
         }
+    }
+
+    /// Has it look what has come the next time that it is [asked](Hub::ready).
+    pub(crate) fn look(&self) {
+        self.skipped.store(MOST_SKIPPED, Relaxed);
     }
 
     /// Not all that has come was looked at.
@@ -275,5 +281,7 @@ const MANY: u64 = u64::MAX - 1;
 /// Pipes that are kept, and those in use at once, at most: a process may have few descriptors, and its user few pages in pipes.
 const FREE_PIPES: usize = 2;
 pub(super) const MOST_PIPES: usize = 16;
+/// So often it does not look what has come, at most: credits for as many messages may be there.
+const MOST_SKIPPED: u8 = 7;
 /// Events taken at once.
 const AT_ONCE: usize = 16;

@@ -61,7 +61,7 @@ pub(crate) enum Lends {
     /// Those that it takes less time to.
     #[default]
     Auto,
-    /// All of 128 KiB and more.
+    /// All of 128 KiB and more that belong to collectives.
     On,
     Off,
 }
