@@ -90,8 +90,8 @@ def installed_torch():
             return json.loads(asked.stdout.splitlines()[-1])
     raise SystemExit(
         f"ccl_torch is built against the PyTorch that is installed, but {sys.executable} cannot import torch: "
-        f"install it first; if it comes by PYTHONPATH, or is there and the build is isolated (uv, build), give "
-        f"--no-build-isolation.\n{asked.stderr}"
+        f"install it first; if it comes by PYTHONPATH, or is there and the build is isolated (uv), give "
+        f"--no-build-isolation (build: --no-isolation).\n{asked.stderr}"
     )
 
 

@@ -31,7 +31,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 /// the computation took meanwhile, which is longer where the operation shares a core with it.
 ///
 /// Started by mpirun, torchrun or srun, each process is itself a rank; the first one prints. So it is with --rendezvous, typed
-/// for each rank on its host.
+/// for each rank on its host. A process that they start alone starts ranks where --ranks or --threads says so.
 ///
 /// `ccl-perf tune` measures this machine, and has communicators plan by it: ccl-perf tune --help.
 ///

@@ -159,12 +159,14 @@ fn tune(args: &Args, host: &Host) -> Result<(String, bool), Trouble> {
         calibration: Calibration::DEFAULT,
         choices: Vec::new(),
     });
-    *tuned.calibration.of(transport) = fit(&probes, transport);
+    *tuned.calibration.of(transport) = fit(&probes, transport, tuned.calibration);
     let (text, said) = report(&probes, transport, &tuned.calibration);
     let is_other = |line: &String| !line.starts_with(transport);
     tuned.fit.retain(is_other);
     tuned.fit.push(said);
-    tuned.choices.retain(|choice| choice.transport != transport);
+    let is_anew =
+        |choice: &Choice| choice.transport == transport && probes.iter().any(|probe| probe.is_of(choice));
+    tuned.choices.retain(|choice| !is_anew(choice));
     let choices = choices(&probes, transport, &tuned.calibration, &mut again)?;
     let mut text = text + &told(&choices, &probes);
     tuned.choices.extend(choices);
@@ -210,6 +212,14 @@ impl Probe {
             cores: self.cores,
             nanos: self.nanos,
         }
+    }
+
+    /// Whether that choice is about such a call, however it went.
+    fn is_of(&self, choice: &Choice) -> bool {
+        let bytes = self.load.bytes() as u64;
+        choice.operation == self.load.collective.name()
+            && (choice.ranks as usize, choice.cores as usize) == (self.load.ranks, self.cores)
+            && (choice.bytes[0]..choice.bytes[1]).contains(&bytes)
     }
 
     /// How many times as long, or as short, as predicted it took.
@@ -424,20 +434,32 @@ fn setup(
     }
 }
 
-/// The constants that fit what was measured. Those of which it tells nothing stay as they are: of sizes that were not measured nothing
-/// is to be said by what hardly counts in those that were.
-fn fit(probes: &[Probe], transport: &str) -> Constants {
+/// The constants that fit what was measured. Those of which it tells nothing stay as they were `before`: of sizes that were not measured
+/// nothing is to be said by what hardly counts in those that were.
+fn fit(probes: &[Probe], transport: &str, mut before: Calibration) -> Constants {
     let samples: Vec<Sample> = probes.iter().map(Probe::sample).collect();
     let sizes = || samples.iter().map(|sample| sample.load.bytes());
     let (has_long, has_short) = (
         sizes().any(|size| size >= LONG),
         sizes().any(|size| size <= SHORT),
     );
-    let told: Vec<usize> = Constants::FITTED
-        .filter(|which| has_long || !Constants::OF_LONG.contains(which))
-        .filter(|which| has_short || !Constants::OF_SHORT.contains(which))
-        .collect();
-    plan::fit::fit(&samples, transport, told)
+    let is_told = |which: &usize| match Constants::OF_LONG.contains(which) {
+        true => has_long,
+        false => has_short,
+    };
+    let told: Vec<usize> = Constants::FITTED.filter(is_told).collect();
+    let mut fitted = plan::fit::fit(&samples, transport, told.iter().copied());
+    for (which, (constant, before)) in fitted
+        .each()
+        .into_iter()
+        .zip(before.of(transport).each())
+        .enumerate()
+    {
+        if Constants::FITTED.contains(&which) && !told.contains(&which) {
+            *constant = *before;
+        }
+    }
+    fitted
 }
 
 /// Bytes of the shortest calls that tell what bytes cost, and of the longest that tell what messages cost.
@@ -704,7 +726,7 @@ mod tests {
         truth.shm.crowded.reduced *= 0.5;
         let probes = probes(&truth);
         let mut found = Calibration::DEFAULT;
-        found.shm = fit(&probes, "shm");
+        found.shm = fit(&probes, "shm", Calibration::DEFAULT);
         let mut factors: Vec<f64> = probes.iter().map(|probe| probe.factor("shm", &found)).collect();
         factors.sort_by(f64::total_cmp);
         let median = factors[factors.len() / 2];
@@ -716,6 +738,23 @@ mod tests {
         );
         // The model is right: there is nothing to replace.
         assert_eq!(choices(&probes, "shm", &truth, &mut as_before), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn short_calls_tell_nothing_of_long_ones() {
+        let mut truth = Calibration::DEFAULT;
+        truth.shm.alone.round *= 3.0;
+        let mut before = Calibration::DEFAULT;
+        before.shm.alone.byte *= 2.0;
+        before.shm.crowded_one_way.reduced *= 2.0;
+        let mut short = probes(&truth);
+        short.retain(|probe| probe.load.bytes() <= SHORT);
+        let found = fit(&short, "shm", before);
+        assert_eq!(
+            (found.alone.byte, found.crowded_one_way.reduced),
+            (before.shm.alone.byte, before.shm.crowded_one_way.reduced)
+        );
+        assert!(found.alone.round > 2.0 * before.shm.alone.round, "{found:?}");
     }
 
     #[test]

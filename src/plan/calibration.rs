@@ -253,11 +253,9 @@ impl Constants {
     #[cfg(feature = "cli")]
     pub(crate) const FITTED: std::ops::Range<usize> = 0..23;
 
-    /// Those of [`Constants::FITTED`] that long calls alone tell, and those that short ones alone do.
+    /// Those of [`Constants::FITTED`] that long calls alone tell; the others short ones do.
     #[cfg(feature = "cli")]
     pub(crate) const OF_LONG: [usize; 10] = [3, 6, 7, 8, 9, 12, 13, 16, 17, 22];
-    #[cfg(feature = "cli")]
-    pub(crate) const OF_SHORT: [usize; 13] = [0, 1, 2, 4, 5, 10, 11, 14, 15, 18, 19, 20, 21];
 
     /// Those that a few calls tell of ranks with a core each, and of ranks with fewer.
     pub(crate) const ALONE: [usize; 5] = [0, 1, 2, 3, 7];

@@ -192,12 +192,11 @@ const MISTAKEN: u8 = 2;
 fn obey(command: &Command) -> Result<(String, ExitCode), String> {
     match command {
         Command::Show { file, how } => {
-            let (reading, from) = load(file, how)?;
+            let (reading, from) = read_in(file, how)?;
             Ok((plain(&shown(&reading, &from)), ExitCode::SUCCESS))
         }
         Command::Rings { file, hosts, how } => {
             let (reading, from) = load(file, how)?;
-            tell_repairs(&reading, file);
             let told = rings::rings(&reading.graph, *hosts as usize)?;
             Ok((plain(&format!("{from}\n{told}")), ExitCode::SUCCESS))
         }
@@ -237,19 +236,21 @@ fn is_live(file: &Path) -> bool {
     file.as_os_str() == "live"
 }
 
-/// That not all of a file is as it was read, for who is not shown what.
-fn tell_repairs(reading: &Reading, file: &Path) {
-    let count = reading.repairs.len();
-    if count > 0 && !is_live(file) {
-        let file = file.display();
-        let line =
-            format!("{file}: {count} things were repaired or left out, ccl-topo show {file} tells which");
+/// A machine, and what its description is, for who is not shown what of it was repaired or left out: that something was is told.
+fn load(file: &Path, how: &How) -> Result<(Reading, String), String> {
+    let (reading, from) = read_in(file, how)?;
+    if !reading.repairs.is_empty() && !is_live(file) {
+        let line = format!(
+            "{}: something was repaired or left out, ccl-topo show tells what",
+            file.display()
+        );
         complain(&plain(&line), 0);
     }
+    Ok((reading, from))
 }
 
 /// A machine, and what its description is.
-fn load(file: &Path, how: &How) -> Result<(Reading, String), String> {
+fn read_in(file: &Path, how: &How) -> Result<(Reading, String), String> {
     if is_live(file) {
         let root = how.root.as_deref().unwrap_or(Path::new("/"));
         if !root.join("sys").is_dir() {

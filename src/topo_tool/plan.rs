@@ -1,7 +1,7 @@
 //! `ccl-topo plan`: how a collective would be done on a machine that need not be there.
 
 use super::simulate::{Options, collective};
-use super::{How, load, plain, plain_json, tell_repairs};
+use super::{How, load, plain, plain_json};
 use crate::plan::simulate::choice::{Candidate, Choice, Least, Planner};
 use crate::plan::simulate::network::Network;
 use crate::topo::graph::Graph;
@@ -58,9 +58,7 @@ impl Plan {
     }
 
     pub(super) fn site(&self) -> Result<Site, String> {
-        let (reading, _) = load(&self.file, &self.how)?;
-        tell_repairs(&reading, &self.file);
-        let graph = reading.graph;
+        let graph = load(&self.file, &self.how)?.0.graph;
         let network = self.options.changed(Some(&graph))?;
         Ok(Site { graph, network })
     }

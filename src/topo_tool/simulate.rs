@@ -1,6 +1,6 @@
 //! `ccl-topo simulate`: how long a collective takes on a network that need not be there.
 
-use super::{How, load, plain, plain_json, tell_repairs};
+use super::{How, load, plain, plain_json};
 use crate::plan::algo::{ALGORITHMS, Algorithm, fitting};
 use crate::plan::simulate::choice::{self, Question};
 use crate::plan::simulate::host::{Host, Limits, devices_of};
@@ -234,11 +234,7 @@ impl Simulate {
 
     pub(super) fn run(&self) -> Result<(String, ExitCode), String> {
         let graph = match &self.topo {
-            Some(file) => {
-                let (reading, _) = load(file, &self.how)?;
-                tell_repairs(&reading, file);
-                Some(reading.graph)
-            }
+            Some(file) => Some(load(file, &self.how)?.0.graph),
             None => None,
         };
         let asked = Asked {
@@ -503,23 +499,24 @@ impl Options {
                 ));
             }
             let hosts = self.hosts.unwrap_or(joined).saturating_add(more);
-            if self.ranks_per_host.is_none() {
-                let there = graph.nodes().filter(|node| graph.kind(*node) == NodeKind::Host);
-                let there: Vec<_> = there.take(hosts).collect();
-                let counts = devices_of(graph, &there).into_iter().map(|devices| devices.len());
-                let mut counts: Vec<usize> = counts.collect();
-                counts.sort_unstable();
-                counts.dedup();
-                if let [least, .., most] = counts[..] {
-                    return Err(format!(
-                        "the file's hosts have {least} to {most} devices: --ranks-per-host says how many ranks each has"
-                    ));
+            let ranks = match self.ranks_per_host {
+                Some(ranks) => ranks,
+                None => {
+                    let there = graph.nodes().filter(|node| graph.kind(*node) == NodeKind::Host);
+                    let there: Vec<_> = there.take(hosts).collect();
+                    let counts = devices_of(graph, &there).into_iter().map(|devices| devices.len());
+                    let (least, most) = counts.fold((usize::MAX, 1), |(least, most), count| {
+                        (least.min(count), most.max(count))
+                    });
+                    if least < most {
+                        return Err(format!(
+                            "the file's hosts have {least} to {most} devices: --ranks-per-host says how many ranks each \
+                             has"
+                        ));
+                    }
+                    most
                 }
-            }
-            let ranks = self
-                .ranks_per_host
-                .or(devices.map(|devices| devices.div_ceil(joined)))
-                .unwrap_or(1);
+            };
             let network =
                 Network::whole(graph.clone(), Some(hosts), ranks, limits).and_then(Network::numbered);
             return network.map_err(|error| error.to_string());

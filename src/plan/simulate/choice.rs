@@ -80,16 +80,19 @@ pub(crate) struct Rejected {
     pub(crate) why: String,
 }
 
-/// Why algorithms were left out, each reason once with those to which it applies.
+/// Why algorithms were left out, the last reason of each; each reason once, with those to which it applies.
 pub(crate) fn reasons<'w>(left_out: impl Iterator<Item = (&'static str, &'w str)>) -> String {
     let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
     for (name, why) in left_out {
+        for (_, names) in &mut all {
+            names.retain(|known| *known != name);
+        }
         match all.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, names)) if names.contains(&name) => {}
             Some((_, names)) => names.push(name),
             None => all.push((why, vec![name])),
         }
     }
+    all.retain(|(_, names)| !names.is_empty());
     match &all[..] {
         [(why, _)] => (*why).to_owned(),
         all => {

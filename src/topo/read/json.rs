@@ -1,5 +1,5 @@
-//! The library's own format, which `write/json.rs` writes: an object whose first key is [`MARK`] with the [`VERSION`], and
-//! lists of nodes, groups and edges. A node comes after the one it lies in.
+//! The library's own format, which `write/json.rs` writes: an object that has, first where it was not
+//! sorted, the key [`MARK`] with the [`VERSION`], and lists of nodes, groups and edges. A node comes after the one it lies in.
 
 use super::{
     Flaw, Format, Lines, Position, Reading,
