@@ -336,16 +336,15 @@ impl Config {
         Ok(tcp::Settings {
             streams: number("streams", self.streams, "CCL_TCP_STREAMS", most, "connections")?,
             congestion: self.congestion()?,
-            lends: match switch_text("CCL_TCP_SPLICE", "auto").as_str() {
-                "auto" => tcp::Lends::Auto,
-                "on" => tcp::Lends::On,
-                "off" => tcp::Lends::Off,
-                other => {
-                    return Err(Error::usage(format!(
-                        "CCL_TCP_SPLICE={other:?} does not exist: use \"auto\", \"on\" or \"off\""
-                    )));
-                }
-            },
+            lends: one_of(
+                "CCL_TCP_SPLICE",
+                "auto",
+                [
+                    ("auto", tcp::Lends::Auto),
+                    ("on", tcp::Lends::On),
+                    ("off", tcp::Lends::Off),
+                ],
+            )?,
         })
     }
 
@@ -365,16 +364,16 @@ impl Config {
 
     /// Whether long messages may be read straight from their sender's memory, as the environment says.
     pub(super) fn attach(&self) -> Result<Attach> {
-        match env::var("CCL_CMA").as_deref() {
-            Err(env::VarError::NotPresent) | Ok("" | "auto") => Ok(Attach::Auto),
-            Ok("off") => Ok(Attach::Off),
-            Ok("on") => Ok(Attach::On),
-            Ok("any") => Ok(Attach::Any),
-            other => Err(Error::usage(format!(
-                "CCL_CMA={:?} does not exist: use \"auto\", \"on\", \"off\" or \"any\"",
-                other.unwrap_or("(not UTF-8)")
-            ))),
-        }
+        one_of(
+            "CCL_CMA",
+            "auto",
+            [
+                ("auto", Attach::Auto),
+                ("on", Attach::On),
+                ("off", Attach::Off),
+                ("any", Attach::Any),
+            ],
+        )
     }
 
     /// The most threads that copy and reduce, as the configuration says, else the environment.
@@ -384,20 +383,17 @@ impl Config {
 
     /// Whether ranks read each other's long messages where they lie, as the environment says.
     pub(super) fn direct(&self) -> Result<Direct> {
-        match direct_text().as_str() {
-            "auto" => Ok(Direct::Auto),
-            "on" => Ok(Direct::On),
-            "off" => Ok(Direct::Off),
-            other => Err(Error::usage(format!(
-                "CCL_DIRECT={other:?} does not exist: use \"auto\", \"on\" or \"off\""
-            ))),
-        }
+        one_of(
+            "CCL_DIRECT",
+            "auto",
+            [("auto", Direct::Auto), ("on", Direct::On), ("off", Direct::Off)],
+        )
     }
 
     /// Whether operations on device memory may go by windows, as the environment says.
     #[cfg(feature = "cuda")]
     pub(super) fn cuda_direct(&self) -> Result<bool> {
-        switch("CCL_CUDA_DIRECT", "off")
+        one_of("CCL_CUDA_DIRECT", "off", [("on", true), ("off", false)])
     }
 
     /// What the ranks must have in common.
@@ -522,15 +518,19 @@ fn switch_text(name: &str, unset: &str) -> String {
     }
 }
 
-/// What the environment says of something that is on or off.
-#[cfg(feature = "cuda")]
-fn switch(name: &str, unset: &str) -> Result<bool> {
-    match switch_text(name, unset).as_str() {
-        "off" => Ok(false),
-        "on" => Ok(true),
-        other => Err(Error::usage(format!(
-            "{name}={other:?} does not exist: use \"on\" or \"off\""
-        ))),
+/// Which of these a variable names, or what is meant where it is not set.
+fn one_of<T, const N: usize>(name: &str, unset: &str, choices: [(&str, T); N]) -> Result<T> {
+    let text = switch_text(name, unset);
+    let words = choices.each_ref().map(|(word, _)| format!("{word:?}"));
+    match choices.into_iter().find(|(word, _)| *word == text) {
+        Some((_, chosen)) => Ok(chosen),
+        None => {
+            let (last, others) = words.split_last().expect("there is something to choose from");
+            let others = others.join(", ");
+            Err(Error::usage(format!(
+                "{name}={text:?} does not exist: use {others} or {last}"
+            )))
+        }
     }
 }
 
