@@ -320,6 +320,11 @@ impl Communicator {
         self.engine.membership.ranks()
     }
 
+    /// How many collective calls were made on it, those that make other communicators among them.
+    pub(crate) fn calls(&self) -> u32 {
+        self.engine.calls()
+    }
+
     /// The ranks of this rank's host, itself among them.
     #[cfg(feature = "cli")]
     pub(crate) fn ranks_here(&self) -> Vec<usize> {

@@ -32,7 +32,10 @@ use std::{
     mem::{self, ManuallyDrop},
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 /// When a call's operation is carried out.
@@ -465,14 +468,11 @@ impl Group {
             give_up(self.makings.iter().filter_map(Making::id), &error);
             return Err(error);
         }
-        let made = make_together(self.makings);
-        match &made {
-            // What is wrong here alone the other ranks do not know.
-            Err(
-                Error::Invalid { .. } | Error::Usage { .. } | Error::System { .. } | Error::Internal { .. },
-            ) => made,
-            // Those with which it was not agreed on go on with the operations, too.
-            _ => made.and(run_all(self.deferred)),
+        match make_together(self.makings) {
+            // The other ranks wait in a call that this one has not made.
+            (made, false) => made,
+            // Where it was called and came to nothing all go on with the operations.
+            (made, true) => made.and(run_all(self.deferred)),
         }
     }
 }
@@ -506,6 +506,8 @@ fn run_all(all: Vec<Deferred>) -> Result<()> {
     streams.dedup_by(|a, b| Arc::ptr_eq(a, b));
     let order: Vec<_> = streams.iter().map(|stream| stream.in_order()).collect();
     let mut batches = Batches::default();
+    // One that was destroyed meanwhile waits for its operations as it goes: not before all have begun.
+    let entries: Vec<_> = all.iter().map(|one| Arc::clone(&one.entry)).collect();
     for deferred in all {
         match deferred.begin(attended, &mut batches) {
             Ok(Begun::Waited(entry, completion)) => waited.push((entry, completion)),
@@ -521,6 +523,7 @@ fn run_all(all: Vec<Deferred>) -> Result<()> {
     // Nothing more comes: what is put into the streams from now on may begin when these are over.
     drop(batches);
     drop(order);
+    drop(entries);
     let mut note = |ended: Result<()>| failure = failure.take().or(ended.err());
     #[cfg(feature = "cuda")]
     {
@@ -601,8 +604,17 @@ pub(super) fn told(tell: impl FnOnce(Received) + Send + 'static) -> impl FnOnce(
     }
 }
 
-/// Makes communicators side by side: each may wait for the others. If one fails all are given up.
-fn make_together(makings: Vec<Making>) -> Result<()> {
+/// Makes communicators side by side: each may wait for the others. If one fails all are given up. Tells, too, whether each that is made of
+/// another was called, be it in vain: where one was not this rank's calls on the other are no longer the same as the other ranks'.
+fn make_together(makings: Vec<Making>) -> (Result<()>, bool) {
+    let is_child = |making: &&Making| matches!(making.origin, Origin::Parent(_));
+    let uncalled = AtomicUsize::new(makings.iter().filter(is_child).count());
+    let made = make_all(makings, &uncalled);
+    (made, uncalled.into_inner() == 0)
+}
+
+/// Counts down `uncalled` with each call on a communicator.
+fn make_all(makings: Vec<Making>, uncalled: &AtomicUsize) -> Result<()> {
     let (mut ids, mut rows) = (Vec::new(), Vec::<Vec<Making>>::new());
     for making in makings {
         let row = match &making.origin {
@@ -622,7 +634,27 @@ fn make_together(makings: Vec<Making>) -> Result<()> {
     }
     let in_turn = |row: Vec<Making>| {
         move || {
-            let make = |making: Making| Ok((making.place, (making.make)()?));
+            let make = |Making { place, origin, make }: Making| {
+                let Origin::Parent(parent) = origin else {
+                    return Ok((place, make()?));
+                };
+                let calls = || parent.made.get().map(Communicator::calls);
+                let before = calls();
+                let made = make();
+                let is_own = |error: &Error| {
+                    matches!(
+                        error,
+                        Error::Invalid { .. }
+                            | Error::Usage { .. }
+                            | Error::System { .. }
+                            | Error::Internal { .. }
+                    )
+                };
+                if calls() != before || !made.as_ref().is_err_and(is_own) {
+                    uncalled.fetch_sub(1, Relaxed);
+                }
+                Ok((place, made.inspect_err(|error| parent.remember(error))?))
+            };
             // After a failure, too: the other ranks go on with the next.
             let made: Vec<Result<_>> = row.into_iter().map(make).collect();
             made.into_iter().collect::<Result<Vec<_>>>()

@@ -364,6 +364,20 @@ static void rank_that_cannot_split(cclUniqueId id, int ranks, int rank) {
     }
     CHECK(part == NULL);
     OK(cclAllReduce(data, data, COUNT, cclInt32, cclSum, comm, NULL));
+    /* In a group the operations are carried out all the same. */
+    int one = 1, sum = 0;
+    OK(cclGroupStart());
+    OK(cclCommSplit(comm, 0, rank, &part, NULL));
+    OK(cclAllReduce(&one, &sum, 1, cclInt32, cclSum, comm, NULL));
+    if (rank == 1) {
+        set_most_shared(0);
+        REFUSED(cclSystemError, "shared memory", cclGroupEnd());
+        set_most_shared(RLIM_INFINITY);
+    } else {
+        REFUSED(cclRemoteError, "rank 1 on ", cclGroupEnd());
+    }
+    CHECK(part == NULL && sum == ranks);
+    CHECK(strstr(cclGetLastError(comm), "shared memory") != NULL);
     OK(cclCommDestroy(comm));
 }
 

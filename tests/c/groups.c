@@ -150,6 +150,7 @@ static void making_fails(void) {
         OK(cclCommDestroy(half));
     }
     CHECK(sum == ranks);
+    CHECK(me >= 2 || strstr(cclGetLastError(comm), "algorithm") != NULL);
 }
 
 static int order[4];
@@ -273,6 +274,20 @@ static void one_thread(void) {
     }
     OK(cclGroupEnd());
     OK(cclStreamSynchronize(stream));
+    /* Who destroys a communicator in the group leaves it when all has begun. */
+    cclComm_t leaving[3];
+    OK(cclCommInitAll(leaving, 3, NULL));
+    int32_t y[3] = {1, 2, 3};
+    OK(cclGroupStart());
+    for (int rank = 0; rank < 3; rank++) {
+        OK(cclAllReduce(&y[rank], &y[rank], 1, cclInt32, cclSum, leaving[rank], stream));
+    }
+    for (int rank = 0; rank < 3; rank++) {
+        OK(cclCommDestroy(leaving[rank]));
+    }
+    OK(cclGroupEnd());
+    OK(cclStreamSynchronize(stream));
+    CHECK(y[0] == 6 && y[1] == 6 && y[2] == 6);
     for (int rank = 0; rank < 3; rank++) {
         CHECK(x[rank] == 3);
         check(got[rank], (rank + 2) % 3, 0, LONGER);
