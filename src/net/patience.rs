@@ -7,7 +7,7 @@ use super::{
 };
 use crate::sys::poll::{self, Ready};
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     net::IpAddr,
     os::fd::{AsFd, BorrowedFd},
     thread,
@@ -19,6 +19,9 @@ pub(crate) struct Patience<'a> {
     pub(crate) deadline: Instant,
     /// Whether waiting has become pointless; asked every [`SLICE`].
     pub(crate) stop: &'a dyn Fn() -> bool,
+    /// When it was last asked, and how long nobody did, as while the process was stopped: that is no waiting.
+    asked: Cell<Instant>,
+    lost: Cell<Duration>,
     /// The addresses of the network that led nowhere, and why.
     tried: RefCell<Vec<Tried>>,
 }
@@ -44,6 +47,8 @@ impl<'a> Patience<'a> {
         Patience {
             deadline,
             stop,
+            asked: Cell::new(Instant::now()),
+            lost: Cell::default(),
             tried: RefCell::default(),
         }
     }
@@ -183,12 +188,19 @@ impl<'a> Patience<'a> {
         if (self.stop)() {
             return Err(Failure::Stopped);
         }
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            Err(Failure::Late)
-        } else {
-            Ok(left)
+        match self.time_left() {
+            Duration::ZERO => Err(Failure::Late),
+            left => Ok(left),
         }
+    }
+
+    /// The time until the deadline.
+    pub(crate) fn time_left(&self) -> Duration {
+        let now = Instant::now();
+        let unasked = now.saturating_duration_since(self.asked.replace(now));
+        let lost = self.lost.get() + unasked.saturating_sub(GAP);
+        self.lost.set(lost);
+        (self.deadline + lost).saturating_duration_since(now)
     }
 }
 
@@ -327,6 +339,8 @@ impl State {
 
 /// The longest that a connection may take to come about before others are tried again.
 pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(5);
+/// The most that counts as waiting between two looks at the time.
+const GAP: Duration = Duration::from_secs(1);
 /// How often a waiting thread looks up.
 const SLICE: Duration = Duration::from_millis(20);
 /// How long to leave a busy listener alone.
