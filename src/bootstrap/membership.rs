@@ -20,7 +20,7 @@ use crate::{
 };
 use rustix::io::Errno;
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::{BTreeSet, VecDeque},
     fmt, iter,
     net::SocketAddr,
@@ -304,12 +304,14 @@ impl Membership {
             )));
         }
         let timeout = self.timeout();
-        let stop = || self.obstacle(peer).is_some();
+        let hearsay = Hearsay::new();
+        let obstacle = || self.obstacle(peer).or_else(|| hearsay.look(self));
+        let stop = || obstacle().is_some();
         let patience = Patience::new(Instant::now() + timeout, &stop);
         self.set_waits(&[peer], None);
         let mut failures = 0;
         loop {
-            if let Some(cause) = self.obstacle(peer) {
+            if let Some(cause) = obstacle() {
                 return Err(Error::Failed(cause));
             }
             let failure = match attempt(&patience) {
@@ -323,7 +325,7 @@ impl Membership {
                 // It died or left just now, and word of that is on its way; that says more than we can.
                 Failure::Frame(FrameError::Closed) | Failure::Dial(DialError::Nobody)
                     if (failures < LAST_BREATHS || self.is_ending(peer))
-                        && Instant::now() < patience.deadline =>
+                        && !patience.time_left().is_zero() =>
                 {
                     failures += 1;
                     thread::sleep(RETRY);
@@ -343,7 +345,7 @@ impl Membership {
                 // All that this user's processes hand over at the moment is too much for the system. It is theirs as soon as they take it.
                 Failure::Frame(FrameError::Io(e))
                     if Errno::from_io_error(&e) == Some(Errno::TOOMANYREFS)
-                        && Instant::now() < patience.deadline =>
+                        && !patience.time_left().is_zero() =>
                 {
                     let (rank, ranks) = (self.rank(), self.ranks());
                     debug!(rank, ranks, "link: nothing can be handed to rank {peer} yet: {e}");
@@ -463,6 +465,28 @@ impl Membership {
     /// What `rank` waits in and has called lately, if its process answers.
     pub(crate) fn calls_of(&self, rank: usize) -> Option<Waits> {
         self.ask(rank as u32).ok()
+    }
+
+    /// What stopped the communicator, as one of some other ranks says that `ask` asks: those at the distances 1, 2, 4 and so on, so that
+    /// word of it goes round in a few questions of each, also where a process is stopped by which it would come.
+    pub(crate) fn stopped_elsewhere(&self, mut ask: impl FnMut(usize) -> Option<Waits>) -> Option<Cause> {
+        let distances = iter::successors(Some(1), |distance| Some(2 * distance));
+        let distances = distances.take_while(|&distance| distance < self.ranks());
+        let mut others = distances.map(|distance| (self.rank() + distance) % self.ranks());
+        others.find_map(|rank| ask(rank)?.stopped)
+    }
+
+    /// The loss of a rank that was seen so long ago or longer.
+    pub(crate) fn dead_for(&self, least: Duration, during: Option<Operation>) -> Option<Cause> {
+        (0..self.ranks()).find_map(|rank| match self.peer(rank) {
+            Peer::Dead { how, since } if since.elapsed() >= least => Some(Cause::Lost {
+                rank: rank as u32,
+                how,
+                seen_by: self.rank() as u32,
+                during,
+            }),
+            _ => None,
+        })
     }
 
     /// What `rank` waits for, as its process says.
@@ -608,6 +632,39 @@ impl Drop for Membership {
     }
 }
 
+/// What may have happened elsewhere while this rank waits for a peer that does not answer.
+struct Hearsay {
+    began: Instant,
+    /// When others are asked next.
+    next: Cell<Instant>,
+    /// What was found.
+    found: RefCell<Option<Cause>>,
+}
+
+impl Hearsay {
+    fn new() -> Hearsay {
+        let began = Instant::now();
+        Hearsay {
+            began,
+            next: Cell::new(began + GO_ROUND),
+            found: RefCell::default(),
+        }
+    }
+
+    /// What ends the communicator: the loss of a rank some time ago, or what others say, who are asked ever more rarely.
+    fn look(&self, membership: &Membership) -> Option<Cause> {
+        let mut found = self.found.borrow_mut();
+        if found.is_none() && self.began.elapsed() >= GRACE {
+            *found = membership.dead_for(GRACE, None);
+        }
+        if found.is_none() && Instant::now() >= self.next.get() {
+            *found = membership.stopped_elsewhere(|rank| membership.calls_of(rank));
+            self.next.set(Instant::now() + self.began.elapsed());
+        }
+        found.clone()
+    }
+}
+
 /// Asks the process that is reached by `target` what the rank there waits for.
 pub(super) fn ask(target: &Target, deadline: Instant, stop: &dyn Fn() -> bool) -> Result<Waits, Failure> {
     let patience = Patience::new(deadline, stop);
@@ -629,6 +686,11 @@ static UNHEARD: AtomicBool = AtomicBool::new(false);
 /// How long [`Membership::leave`] waits for the slowest to hear, and how long when it has last waited in vain.
 const LEAVE_WAIT: Duration = Duration::from_secs(1);
 const LEAVE_WAIT_NEXT: Duration = Duration::from_millis(if cfg!(test) { 1000 } else { 100 });
+/// How long those that know of a failure only indirectly leave it to the others: after a rank's death the ranks that do
+/// not wait for it, and after a difference of calls those that see only its consequences.
+pub(crate) const GRACE: Duration = Duration::from_millis(250);
+/// How long a rank waits before it asks others than those it waits for, too.
+pub(crate) const GO_ROUND: Duration = Duration::from_secs(3);
 /// How long a process may take to say whom its rank waits for, and all those asked together.
 pub(super) const ASK: Duration = Duration::from_millis(500);
 const ASK_ALL: Duration = Duration::from_secs(2);

@@ -2,16 +2,13 @@
 
 use super::past;
 use crate::{
-    bootstrap::{Membership, Peer, Waits},
+    bootstrap::{GO_ROUND, GRACE, Membership, Peer, Waits},
     exec::Fault,
     sys::tcp,
     transport::{Wires, links::Links},
     types::{Call, Cause, Error, Operation, Transfer},
 };
-use std::{
-    iter,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 /// Something that stands still.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,7 +118,7 @@ pub(super) fn failure(membership: &Membership, links: &Links, stuck: &Stuck) -> 
 /// What is told of `cause`, for which something is given up: who left may have done so because it saw another one's end.
 pub(super) fn first_of(membership: &Membership, cause: Cause) -> Cause {
     match cause {
-        Cause::Left { during, .. } => dead_for(Duration::ZERO, membership, during).unwrap_or(cause),
+        Cause::Left { during, .. } => membership.dead_for(Duration::ZERO, during).unwrap_or(cause),
         cause => cause,
     }
 }
@@ -206,19 +203,9 @@ pub(super) fn difference(
     found.or_else(|| {
         let asks_others = stuck.waited >= GO_ROUND && questions.go_round();
         asks_others
-            .then(|| stopped_elsewhere(membership, questions))
+            .then(|| membership.stopped_elsewhere(|rank| questions.ask(membership, rank)))
             .flatten()
     })
-}
-
-/// What stopped the communicator, as one of some other ranks says: those at the distances 1, 2, 4 and so on, so that word of it goes
-/// round in a few questions of each.
-fn stopped_elsewhere(membership: &Membership, questions: &mut Questions) -> Option<Cause> {
-    let ranks = membership.ranks();
-    let distances = iter::successors(Some(1), |distance| Some(2 * distance));
-    let distances = distances.take_while(|&distance| distance < ranks);
-    let mut others = distances.map(|distance| (membership.rank() + distance) % ranks);
-    others.find_map(|rank| questions.ask(membership, rank)?.stopped)
 }
 
 /// Whom a rank has asked what they wait in.
@@ -294,23 +281,7 @@ pub(super) fn late(membership: &Membership, stuck: &Stuck, after: Duration) -> C
 /// The loss of a rank that was seen some time ago. Until then what it had sent may be all that a call needs of it, even
 /// one that has not begun here.
 pub(super) fn long_dead(membership: &Membership, during: Option<Operation>) -> Option<Cause> {
-    dead_for(GRACE, membership, during)
-}
-
-/// The loss of a rank that was seen so long ago or longer.
-fn dead_for(least: Duration, membership: &Membership, during: Option<Operation>) -> Option<Cause> {
-    (0..membership.ranks()).find_map(|rank| match membership.peer(rank) {
-        Peer::Dead { how, since } if since.elapsed() >= least => {
-            let seen_by = membership.rank() as u32;
-            Some(Cause::Lost {
-                rank: rank as u32,
-                how,
-                seen_by,
-                during,
-            })
-        }
-        _ => None,
-    })
+    membership.dead_for(GRACE, during)
 }
 
 /// Raises what went wrong here, and returns what all ranks report; where their word does not come, as from a stopped process, those that
@@ -391,8 +362,6 @@ pub(super) const QUESTIONS_APART: u32 = 4;
 pub(super) const LONGEST_APART: Duration = Duration::from_secs(10);
 /// How long a rank that did not answer is not asked again, once that is so.
 const SILENT: Duration = Duration::from_secs(60);
-/// How long a rank waits before it asks others than those it waits for, too.
-const GO_ROUND: Duration = Duration::from_secs(3);
 /// Of how many late ranks an error tells where they are.
 const MOST_TOLD: usize = 8;
 /// How many ranks are asked each time.
@@ -401,10 +370,6 @@ const MOST_ASKED: usize = 4;
 /// Of a rank whose process has left its communicators, as it ends, and still calls.
 const ENDS: &str = "its process is ending and has left its communicators: what runs after that, early handlers of atexit and destructors \
                     of global objects, can only destroy them";
-
-/// How long those that know of a failure only indirectly leave it to the others: after a rank's death the ranks that do
-/// not wait for it, and after a difference of calls those that see only its consequences.
-const GRACE: Duration = Duration::from_millis(250);
 
 /// How long the last messages of a rank that has gone may be under way, and nothing come: its connections may not end if a process
 /// that it forked has them, or if its host is gone.
