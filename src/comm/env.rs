@@ -74,13 +74,38 @@ impl Communicator {
         let (rank, ranks) = (launch.rank, launch.ranks);
         env::meet(launch, turn, deadlines.init, |id, left| {
             // The time that it took to find rank 0 is init's, not that of the operations.
-            let config = Config {
+            let hurried = Config {
                 timeout: Some(left),
                 ..config.clone()
             };
-            let comm = Communicator::init(ranks, id, rank, &config)?;
+            let mut comm = Communicator::init(ranks, id, rank, &hurried)?;
             comm.set_timeout(deadlines.operations);
+            // What is made of it has the time that was set.
+            comm.config.timeout = config.timeout;
+            comm.deadlines = deadlines;
             Ok(comm)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::env::Variables;
+
+    #[test]
+    fn what_is_made_of_a_launched_one_has_the_default_deadlines() {
+        let look_up = |name: &str| match name {
+            "RANK" => Some("0".to_owned()),
+            "WORLD_SIZE" => Some("1".to_owned()),
+            "TORCHELASTIC_RUN_ID" => Some(format!("deadlines {}", std::process::id())),
+            _ => None,
+        };
+        let launch = Launch::read(&Variables::of(&look_up), std::iter::empty());
+        let launch = launch.unwrap().expect("a launch");
+        let config = Config::default();
+        let deadlines = config.clone().check().unwrap();
+        let comm = Communicator::init_launched(&launch, Turn::take(), &config, deadlines).unwrap();
+        assert_eq!(comm.settings(None).unwrap().timeout, None);
     }
 }
