@@ -19,35 +19,54 @@ use std::{
 };
 use zeroize::Zeroizing;
 
-/// Fetches the id at `place`, from a process of `user`. Rank 0 may be late, so this tries until the deadline; `None`
-/// when that has passed.
+/// Why there was no id until the deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Absence {
+    /// Nobody listened, or had time.
+    Nobody,
+    /// Somebody listened, and said nothing.
+    Mute,
+}
+
+/// Fetches the id at `place`, from a process of `user`. Rank 0 may be late, so this tries until the deadline, and tells how it
+/// was absent when that has passed.
 ///
 /// # Errors
 /// [`Error::Init`] when rank 0 says no, or when it is another user that listens there; [`Error::System`].
-pub(super) fn knock(place: &str, user: u32, hello: Hello, deadline: Instant) -> Result<Option<UniqueId>> {
+pub(super) fn knock(
+    place: &str,
+    user: u32,
+    hello: Hello,
+    deadline: Instant,
+) -> Result<std::result::Result<UniqueId, Absence>> {
     fork::watch().map_err(|e| Error::system("cannot watch for forks", e))?;
     let mut pause = SHORTEST_PAUSE;
     loop {
-        match knock_once(place, user, hello, deadline)? {
-            Some(Answer::Id(id)) => return UniqueId::from_bytes(*id).map(Some),
-            Some(Answer::Refused(what)) => return Err(Error::Init { what }),
-            None => {}
-        }
+        let absence = match knock_once(place, user, hello, deadline)? {
+            Ok(Answer::Id(id)) => return UniqueId::from_bytes(*id).map(Ok),
+            Ok(Answer::Refused(what)) => return Err(Error::Init { what }),
+            Err(absence) => absence,
+        };
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Ok(None);
+            return Ok(Err(absence));
         }
         thread::sleep(pause.min(left));
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// `None`: nobody is there, or has no time, or the deadline has passed.
-fn knock_once(place: &str, user: u32, hello: Hello, deadline: Instant) -> Result<Option<Answer>> {
+/// One who is mute is waited for until the deadline.
+fn knock_once(
+    place: &str,
+    user: u32,
+    hello: Hello,
+    deadline: Instant,
+) -> Result<std::result::Result<Answer, Absence>> {
     let failed = |error: Errno| Error::system(format!("cannot ask rank 0 at unix:@{place}"), error);
     let stream = match socket::dial(place.as_bytes()) {
         Ok(stream) => stream,
-        Err(Errno::CONNREFUSED | Errno::AGAIN | Errno::INTR) => return Ok(None),
+        Err(Errno::CONNREFUSED | Errno::AGAIN | Errno::INTR) => return Ok(Err(Absence::Nobody)),
         Err(error) => return Err(failed(error)),
     };
     let uid = socket::known_peer_uid(&stream).map_err(failed)?;
@@ -62,31 +81,38 @@ fn knock_once(place: &str, user: u32, hello: Hello, deadline: Instant) -> Result
     }
     match socket::send(&stream, &[IoSlice::new(&hello.encode())], &[]) {
         Ok(Hello::LEN) => {}
-        Ok(_) | Err(Errno::PIPE | Errno::CONNRESET | Errno::AGAIN | Errno::INTR) => return Ok(None),
+        Ok(_) | Err(Errno::PIPE | Errno::CONNRESET | Errno::AGAIN | Errno::INTR) => {
+            return Ok(Err(Absence::Nobody));
+        }
         Err(error) => return Err(failed(error)),
     }
     listen(place, &stream, deadline)
 }
 
-fn listen(place: &str, stream: &ProcessFd, deadline: Instant) -> Result<Option<Answer>> {
+fn listen(
+    place: &str,
+    stream: &ProcessFd,
+    deadline: Instant,
+) -> Result<std::result::Result<Answer, Absence>> {
     let failed = |error: Errno| Error::system(format!("no answer from rank 0 at unix:@{place}"), error);
     let mut buffer = Zeroizing::new([0; Answer::MOST]);
     let mut have = 0;
     loop {
         match socket::receive_bytes(stream, &mut buffer[have..]) {
-            Ok(0) | Err(Errno::CONNRESET) => return Ok(None), // it has ended, or too many came at once
+            // It has ended, or too many came at once.
+            Ok(0) | Err(Errno::CONNRESET) => return Ok(Err(Absence::Nobody)),
             Ok(n) => have += n,
             Err(Errno::AGAIN | Errno::INTR) => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    return Ok(None);
+                    return Ok(Err(Absence::Mute));
                 }
                 poll::wait(stream.as_fd(), Ready::Read, left).map_err(failed)?;
             }
             Err(error) => return Err(failed(error)),
         }
         match Answer::decode(&buffer[..have]) {
-            Decoded::Whole(answer) => return Ok(Some(answer)),
+            Decoded::Whole(answer) => return Ok(Ok(answer)),
             Decoded::Unfinished => {}
             Decoded::Garbage => {
                 return Err(Error::Init {

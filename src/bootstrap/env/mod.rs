@@ -39,7 +39,7 @@ use crate::{
     types::{Error, Result},
 };
 use door::Door;
-use knock::knock;
+use knock::{Absence, knock};
 use launcher::{Launcher, Spread};
 use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
@@ -183,19 +183,24 @@ fn visit<T>(
     join: impl FnOnce(&UniqueId, Duration) -> Result<T>,
 ) -> Result<T> {
     let deadline = Instant::now() + timeout.min(MAX_TIMEOUT);
-    let Some(mut id) = knock(place, geteuid().as_raw(), hello(launch), deadline)? else {
-        let (rank, ranks) = (launch.rank, launch.ranks);
-        return Err(Error::InitTimeout {
-            what: format!(
-                "init timed out after {:.1} s: rank {rank} of {ranks} did not find rank 0 at unix:@{place}, where \
-                 the ranks of the job ({}) meet. Rank 0 never came, or had given up; or it runs as another user, in \
-                 another network namespace (container), with other variables, or has made another number of \
-                 communicators",
-                timeout.as_secs_f64(),
-                job(launch),
+    let no_answer = |absence| {
+        let (rank, ranks, job, waited) = (launch.rank, launch.ranks, job(launch), timeout.as_secs_f64());
+        let found = match absence {
+            Absence::Nobody => format!(
+                "rank {rank} of {ranks} did not find rank 0 at unix:@{place}, where the ranks of the job ({job}) \
+                 meet. Rank 0 never came, or had given up; or it runs as another user, in another network namespace \
+                 (container), with other variables, or has made another number of communicators"
             ),
-        });
+            Absence::Mute => format!(
+                "rank {rank} of {ranks} got no answer from rank 0, which listens at unix:@{place}, where the ranks \
+                 of the job ({job}) meet: its process is stopped, or very late"
+            ),
+        };
+        Error::InitTimeout {
+            what: format!("init timed out after {waited:.1} s: {found}"),
+        }
     };
+    let mut id = knock(place, geteuid().as_raw(), hello(launch), deadline)?.map_err(no_answer)?;
     id.owner = Owner::Rank0;
     join(&id, left(deadline))
 }

@@ -299,7 +299,7 @@ fn somebody_who_listens_and_says_nothing_ends_with_the_deadline() {
     let launches = job(2);
     let _listener = socket::listen(place(&launches[1], Turn(0)).as_bytes()).unwrap();
     let text = text(arrive(&launches[1], Turn(0), SHORT));
-    assert!(text.contains("did not find rank 0"), "{text}");
+    assert!(text.contains("no answer from rank 0"), "{text}");
 }
 
 /// For whom this process's user is another one: as if somebody else had taken the name, or came as a guest.
@@ -326,7 +326,8 @@ fn another_user_is_not_believed() {
         "{text}"
     );
     // A guest gets no answer, not even a refusal.
-    assert!(knock(&name, me, one, Instant::now() + SHORT).unwrap().is_none());
+    let absent = knock(&name, me, one, Instant::now() + SHORT).unwrap();
+    assert_eq!(absent.err(), Some(Absence::Mute));
     assert_eq!(door.close(), Vec::<String>::new());
 }
 
