@@ -46,8 +46,10 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
                 };
                 reader.port(device, start, body, remark)?;
             }
-            // vendid, devid, sysimgguid, switchguid, caguid of the next device; a chassis.
-            _ if first.contains('=') || first == "Chassis" => device = None,
+            // A chassis, or what is in none.
+            "Chassis" | "Hostname:" | "Non-Chassis" => device = None,
+            // vendid, devid, sysimgguid, switchguid, caguid of the next device.
+            _ if first.contains('=') => device = None,
             _ => return Err(reader.page.flaw(start, format!("\"{first}\""), LINE)),
         }
     }
@@ -161,11 +163,13 @@ impl Reader<'_> {
         if !fresh {
             return Ok(());
         }
-        let rate = behind.split_whitespace().last().unwrap_or("");
-        let bytes = speed(rate);
+        // Numbers may be behind the rate.
+        let mut words = behind.split_whitespace().rev();
+        let last = words.clone().next().unwrap_or("");
+        let bytes = words.find_map(speed);
         if bytes.is_none() {
             self.page
-                .tell(start, format!("\"{rate}\" is no speed of InfiniBand: not known"));
+                .tell(start, format!("\"{last}\" is no speed of InfiniBand: not known"));
         }
         let ends = (device.node, far);
         let known = self

@@ -597,6 +597,21 @@ fn ibnetdiscover_and_netq() {
 }
 
 #[test]
+fn ibnetdiscover_may_group_by_chassis_and_tell_all_of_ports() {
+    let (graph, repairs) = of(
+        "Chassis 1 (guid 0x2c90200)\nHostname: n1\n\n# Spine Nodes\nswitchguid=0x2(2)\t# Spine 1 Chip 1\nSwitch\t1 \"S-2\"\t\t# \"spine\"\n\
+         [1][ext 9]\t\"S-1\"[4]\t\t# \"leaf\" lid 3 4xHDR s=4 w=2 v=4\n\nNon-Chassis Nodes\n\nSwitch\t4 \"S-1\"\t\t# \"leaf\"\n\
+         [1]\t\"H-1\"[1](1) \t\t# \"n1 mlx5_0\" lid 4 4xEDR s=4 w=2 v=5 e=2 slot 1\n[2]\t\"H-2\"[1](2) \t\t# \"n2 mlx5_0\" lid 5 9xFAST s=4\n",
+    );
+    assert_eq!(repairs, ["13:1: \"s=4\" is no speed of InfiniBand: not known"]);
+    let leaf = named(&graph, Leaf, "leaf");
+    let speed = |other| link(&graph, leaf, other).bytes_per_second;
+    let adapter = |host: &str| graph.children(named(&graph, Host, host)).next().unwrap();
+    let speeds = [named(&graph, Spine, "spine"), adapter("n1"), adapter("n2")].map(speed);
+    assert_eq!(speeds, [25_000_000_000, 12_500_000_000, 0]);
+}
+
+#[test]
 fn rank_tables() {
     for (name, pods) in [
         ("own/hccl-servers.jsonc", 0),
