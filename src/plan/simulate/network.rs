@@ -515,8 +515,11 @@ impl Whole {
     fn way(&self, from: usize, to: usize) -> Option<Way> {
         let (node, far) = (self.ranks[from], self.ranks[to]);
         if node == far {
+            // The first rank's: ranks that share a device follow one another.
+            let before = self.ranks[..from].iter().rev();
+            let first = from - before.take_while(|&&other| other == node).count();
             return Some(Way {
-                edges: vec![(self.first_memory() + from.min(to)) as u32],
+                edges: vec![(self.first_memory() + first) as u32],
                 latency: femtoseconds(100.0),
             });
         }

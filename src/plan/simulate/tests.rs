@@ -670,3 +670,19 @@ fn edges_of_hosts_with_the_same_names_are_told_apart() {
     }
     changed.degrade("rank 1 memory", 0.5).unwrap();
 }
+
+#[test]
+fn ranks_that_share_a_host_of_a_file_share_its_memory() {
+    let of = |hosts, ranks| {
+        let graph = crate::topo::samples::graph("own/slurm-4hosts.conf");
+        Network::whole(graph, Some(hosts), ranks, Limits::USUAL).unwrap()
+    };
+    let two = of(2, 4);
+    let memory = |from, to| two.name(two.way(from, to).unwrap().edges[0]);
+    for (from, to) in [(0, 1), (1, 2), (3, 2), (2, 3)] {
+        assert_eq!(memory(from, to), "rank 0 memory");
+        assert_eq!(memory(from + 4, to + 4), "rank 4 memory");
+    }
+    let gather = call(Collective::AllGather, "ring", 1e9);
+    same(time(&gather, &of(1, 8)), 7e9 / Limits::USUAL.memory, 1e-3, "ring");
+}
