@@ -574,6 +574,18 @@ fn a_file_without_hosts_is_the_whole_network() {
 }
 
 #[test]
+fn numa_nodes_without_processors_have_no_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memory").display().to_string();
+    let numa = |number, set| format!("<object type=\"NUMANode\" os_index=\"{number}\" cpuset=\"{set}\"/>");
+    let nodes = [numa(0, "0x3"), numa(1, "0x0"), numa(2, "0xc")].concat();
+    let xml = format!("<topology version=\"2.0\"><object type=\"Machine\">{nodes}</object></topology>");
+    std::fs::write(&file, xml).unwrap();
+    let told = prints(&["simulate", "allreduce", "1M", "--topo", &file, "--hosts", "1"]);
+    assert!(told.contains("among 2 ranks, 1 hosts of 2\n"), "{told}");
+}
+
+#[test]
 fn hosts_whose_ports_are_down_do_not_talk() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("down").display().to_string();

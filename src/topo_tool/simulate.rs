@@ -7,6 +7,7 @@ use crate::plan::simulate::host::{Host, Limits, devices_of};
 use crate::plan::simulate::network::{Fabric, MOST_RANKS, Network};
 use crate::plan::simulate::{Call, Constants, Effort, Report, simulate};
 use crate::topo::graph::{Graph, NodeKind};
+use crate::topo::levels::devices;
 use crate::types::Collective;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -47,7 +48,7 @@ pub(super) struct Options {
     /// Hosts [default: all of a file that joins several, 1 of a file with neither hosts nor adapters, else 2]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(super) hosts: Option<usize>,
-    /// Ranks of a host [default: its GPUs, else 1 for each NUMA node, else 8, or 1 where a file joins several]
+    /// Ranks of a host [default: its GPUs, else 1 for each NUMA node with processors, else 8, or 1 where a file joins several]
     #[arg(long, value_name = "K", value_parser = ranks_of_a_host)]
     ranks_per_host: Option<usize>,
     /// What joins hosts that are alike: switch, or tree:H (H hosts on a leaf switch, all leaves on one spine), or tree:H:L (L
@@ -480,18 +481,10 @@ impl Options {
             unknown: link.unwrap_or(Limits::USUAL.unknown),
             ..Limits::USUAL
         };
-        let count = |kinds: &[NodeKind]| {
-            let of_kind = |graph: &Graph| {
-                graph
-                    .nodes()
-                    .filter(|node| kinds.contains(&graph.kind(*node)))
-                    .count()
-            };
-            graph.map_or(0, of_kind)
-        };
-        let joined = count(&[NodeKind::Host]);
-        let devices = [count(&[NodeKind::Gpu, NodeKind::Npu]), count(&[NodeKind::Numa])];
-        let devices = devices.into_iter().find(|&devices| devices > 0);
+        let count = |kind| graph.map_or(0, |graph| graph.of_kind(kind).count());
+        let joined = count(NodeKind::Host);
+        let devices = graph.map_or(0, |graph| devices(graph).len());
+        let devices = Some(devices).filter(|&devices| devices > 0);
         if let Some(graph) = graph.filter(|_| joined > 1) {
             if let Some(option) = self.fabric_said().next() {
                 return Err(format!(
@@ -529,7 +522,7 @@ impl Options {
             ));
         }
         // What has neither hosts nor adapters is no host of several, but all that there is.
-        let is_all = graph.is_some_and(|graph| !graph.is_empty()) && joined + count(&[NodeKind::Nic]) == 0;
+        let is_all = graph.is_some_and(|graph| !graph.is_empty()) && joined + count(NodeKind::Nic) == 0;
         let hosts = self.hosts.unwrap_or(if is_all { 1 } else { 2 });
         let hosts = hosts.saturating_add(more);
         if ranks.saturating_mul(hosts) > MOST_RANKS {

@@ -2,6 +2,7 @@
 
 use super::network::{Edges, MOST_LOOKS, Way, femtoseconds};
 use crate::topo::graph::{Confidence, Graph, Link, LinkKind, NodeId, NodeKind, Origin};
+use crate::topo::levels::{DEVICE_CLASSES, device_class, devices};
 use crate::topo::paths::Paths;
 use crate::topo::search::Task;
 use crate::types::Error;
@@ -68,7 +69,10 @@ impl Host {
             graph.add_node(NodeKind::Host, "host", None, Origin::ASSUMED);
         }
         let adapters = adapters(&graph, &limits);
-        let devices = devices(&graph);
+        let mut devices = devices(&graph);
+        if devices.is_empty() {
+            devices.extend(graph.nodes().next()); // The whole of it.
+        }
         let each = graph.len() + graph.edges().len();
         if each.saturating_mul(ranks.min(devices.len())) > MOST_LOOKS {
             return Err(Error::usage(format!(
@@ -274,36 +278,22 @@ impl Host {
     }
 }
 
-/// What ranks run on: of the first kind that there is.
-const KINDS: [&[NodeKind]; 2] = [&[NodeKind::Gpu, NodeKind::Npu], &[NodeKind::Numa]];
-
-/// What the ranks of a machine run on: its accelerators, its NUMA nodes, or the whole of it.
-fn devices(graph: &Graph) -> Vec<NodeId> {
-    for kinds in KINDS {
-        let of_kind = graph.nodes().filter(|node| kinds.contains(&graph.kind(*node)));
-        let found: Vec<_> = of_kind.collect();
-        if !found.is_empty() {
-            return found;
-        }
-    }
-    graph.nodes().take(1).collect()
-}
-
 /// What the ranks of each of these hosts run on: its accelerators, its NUMA nodes, or itself. All in one pass over the graph.
 pub(crate) fn devices_of(graph: &Graph, hosts: &[NodeId]) -> Vec<Vec<NodeId>> {
     let mut place = vec![None; graph.len()];
     for (at, host) in hosts.iter().enumerate() {
         place[host.at()] = Some(at);
     }
-    let mut found: Vec<[Vec<NodeId>; 2]> = vec![Default::default(); hosts.len()];
+    let mut found: Vec<[Vec<NodeId>; DEVICE_CLASSES]> = vec![Default::default(); hosts.len()];
     for node in graph.nodes() {
-        let kind = KINDS.iter().position(|kinds| kinds.contains(&graph.kind(node)));
-        let Some(kind) = kind else { continue };
+        let Some(class) = device_class(graph, node) else {
+            continue;
+        };
         for host in graph.ancestors(node).filter_map(|above| place[above.at()]) {
-            found[host][kind].push(node);
+            found[host][class].push(node);
         }
     }
-    let of_host = |(host, found): (&NodeId, [Vec<NodeId>; 2])| {
+    let of_host = |(host, found): (&NodeId, [Vec<NodeId>; DEVICE_CLASSES])| {
         let first = found.into_iter().find(|devices| !devices.is_empty());
         first.unwrap_or_else(|| vec![*host])
     };

@@ -686,3 +686,25 @@ fn ranks_that_share_a_host_of_a_file_share_its_memory() {
     let gather = call(Collective::AllGather, "ring", 1e9);
     same(time(&gather, &of(1, 8)), 7e9 / Limits::USUAL.memory, 1e-3, "ring");
 }
+
+#[test]
+fn memory_without_processors_has_no_ranks() {
+    let mut graph = Graph::new();
+    for name in ["a", "b"] {
+        let host = node(&mut graph, NodeKind::Host, name, None);
+        for (number, cpus) in ["", "0-3", "4-7"].iter().enumerate() {
+            let numa = node(&mut graph, NodeKind::Numa, &format!("NUMA {number}"), Some(host));
+            graph.set(numa, "cpulist", cpus);
+        }
+    }
+    let names = |nodes: Vec<NodeId>| -> Vec<String> {
+        nodes
+            .into_iter()
+            .map(|node| graph.name(node).to_owned())
+            .collect()
+    };
+    let whole = Network::whole(graph.clone(), None, 2, Limits::USUAL).unwrap();
+    assert_eq!(names(whole.devices()), ["NUMA 1", "NUMA 2", "NUMA 1", "NUMA 2"]);
+    let host = Host::new(graph.clone(), 2, Limits::USUAL).unwrap();
+    assert_eq!(names(host.devices()), ["NUMA 1", "NUMA 2"]);
+}

@@ -15,7 +15,7 @@ use std::{collections::HashMap, fmt::Write};
 /// The levels of a machine or a network, the nearest endpoints first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Levels {
-    /// What talks with one another: GPUs and NPUs; without any, NUMA nodes, hosts or ranks.
+    /// What talks with one another: GPUs and NPUs; without any, NUMA nodes that have processors, hosts or ranks.
     pub endpoints: Vec<NodeId>,
     /// From 1 to 5, each a partition of the endpoints into groups that the next one unites; none without endpoints.
     pub levels: Vec<Level>,
@@ -45,19 +45,34 @@ pub struct Group {
 
 /// What talks with one another in a graph.
 pub fn endpoints(graph: &Graph) -> Vec<NodeId> {
-    let of = |kinds: &[NodeKind]| -> Vec<NodeId> {
-        let nodes = graph.nodes();
-        nodes.filter(|node| kinds.contains(&graph.kind(*node))).collect()
-    };
-    let choices: [&[NodeKind]; 4] = [
-        &[NodeKind::Gpu, NodeKind::Npu],
-        &[NodeKind::Numa],
-        &[NodeKind::Host],
-        &[NodeKind::Rank],
-    ];
-    let mut all = choices.into_iter().map(of);
+    let of_kind = |kind| graph.of_kind(kind).collect();
+    let devices = std::iter::once_with(|| devices(graph));
+    let mut all = devices.chain([NodeKind::Host, NodeKind::Rank].into_iter().map(of_kind));
     all.find(|endpoints| !endpoints.is_empty()).unwrap_or_default()
 }
+
+/// What ranks of a machine run on: its accelerators, or its NUMA nodes.
+pub(crate) fn devices(graph: &Graph) -> Vec<NodeId> {
+    let of_class = |class| {
+        graph
+            .nodes()
+            .filter(move |node| device_class(graph, *node) == Some(class))
+    };
+    let mut all = (0..DEVICE_CLASSES).map(|class| of_class(class).collect::<Vec<_>>());
+    all.find(|devices| !devices.is_empty()).unwrap_or_default()
+}
+
+/// Of devices ranks run on those of the first class that there is: accelerators, NUMA nodes, memory without processors (CXL, HBM).
+pub(crate) fn device_class(graph: &Graph, node: NodeId) -> Option<usize> {
+    match graph.kind(node) {
+        NodeKind::Gpu | NodeKind::Npu => Some(0),
+        NodeKind::Numa if graph.get(node, "cpulist") == Some("") => Some(2),
+        NodeKind::Numa => Some(1),
+        _ => None,
+    }
+}
+
+pub(crate) const DEVICE_CLASSES: usize = 3;
 
 impl Levels {
     /// Finds the levels of a graph's endpoints.

@@ -216,3 +216,21 @@ fn a_hundred_thousand_endpoints_have_levels() {
 fn shape_of_large() -> Levels {
     Levels::of(&cluster(&[8; 12_500]))
 }
+
+#[test]
+fn memory_without_processors_is_an_endpoint_where_there_is_nothing_else() {
+    let with = |cpus: &[&str]| {
+        let mut graph = Graph::new();
+        for cpus in cpus {
+            let numa = graph.add_node(NodeKind::Numa, "numa", None, Origin::ASSUMED);
+            graph.set(numa, "cpulist", cpus);
+        }
+        graph.add_node(NodeKind::Numa, "numa", None, Origin::ASSUMED);
+        graph
+    };
+    assert_eq!(endpoints(&with(&["", "0-3", ""])).len(), 2);
+    let mut alone = with(&[""]);
+    let last = alone.nodes().next_back().unwrap();
+    alone.set(last, "cpulist", "");
+    assert_eq!(endpoints(&alone).len(), 2);
+}
