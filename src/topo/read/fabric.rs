@@ -5,7 +5,7 @@ use crate::topo::{
     graph::{Link, LinkKind, NodeId, NodeKind},
     words::short,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A switch.
 pub(super) struct Switch {
@@ -35,8 +35,9 @@ pub(super) fn name(page: &Page, at: usize, name: &str) -> Result<String, Flaw> {
 
 /// Adds switches, and hosts as they are named. Gives back the hosts by name.
 pub(super) fn build(page: &mut Page, switches: Vec<Switch>) -> Result<HashMap<String, NodeId>, Flaw> {
-    let rows = merge(page, switches);
+    let mut rows = merge(page, switches);
     let kinds = kinds(page, &rows)?;
+    keep_lowest(page, &mut rows)?;
     let mut nodes: Vec<NodeId> = Vec::with_capacity(rows.len());
     for (row, kind) in rows.iter().zip(kinds) {
         let origin = page.origin(row.at);
@@ -46,16 +47,12 @@ pub(super) fn build(page: &mut Page, switches: Vec<Switch>) -> Result<HashMap<St
         }
         nodes.push(node);
     }
-    let names: HashMap<&str, usize> = rows
-        .iter()
-        .enumerate()
-        .map(|(at, row)| (row.name.as_str(), at))
-        .collect();
+    let names = places(&rows);
     let mut hosts: HashMap<String, (NodeId, usize)> = HashMap::new();
     for (place, row) in rows.iter().enumerate() {
         let link = Link::new(LinkKind::Opaque, page.origin(row.at));
         for below in &row.below {
-            page.graph.join(nodes[place], nodes[names[below.as_str()]], link);
+            page.graph.join(nodes[place], nodes[names[below]], link);
         }
         for host in &row.hosts {
             let known = hosts.get(host).copied();
@@ -139,19 +136,62 @@ fn merge(page: &mut Page, switches: Vec<Switch>) -> Vec<Switch> {
     rows
 }
 
+/// The place of each name's row.
+fn places(rows: &[Switch]) -> HashMap<String, usize> {
+    let names = rows.iter().enumerate();
+    names.map(|(place, row)| (row.name.clone(), place)).collect()
+}
+
+/// Hosts hang on the lowest switches that name them: `scontrol show topology`, which tells levels, repeats them in all above.
+fn keep_lowest(page: &mut Page, rows: &mut [Switch]) -> Result<(), Flaw> {
+    let names = places(rows);
+    let mut looks = 0;
+    for place in 0..rows.len() {
+        if rows[place].hosts.is_empty() || rows[place].below.is_empty() {
+            continue;
+        }
+        let (mut open, mut seen) = (vec![place], HashSet::new());
+        let mut lower: HashSet<&str> = HashSet::new();
+        while let Some(above) = open.pop() {
+            for name in &rows[above].below {
+                let below = names[name];
+                if seen.insert(below) {
+                    lower.extend(rows[below].hosts.iter().map(String::as_str));
+                    looks += 1 + rows[below].hosts.len();
+                    open.push(below);
+                }
+            }
+            if looks > MOST_LOOKS {
+                let what = "hosts of too many switches below one another";
+                return Err(page.flaw(rows[place].at, what, "switches of a few levels"));
+            }
+        }
+        let row = &rows[place];
+        let mut hosts = row.hosts.clone();
+        hosts.retain(|host| !lower.contains(host.as_str()));
+        let more = row.hosts.len() - hosts.len();
+        if more > 0 && !row.words.iter().any(|(key, _)| key == "Level") {
+            let name = short(&row.name);
+            let what = format!("{more} hosts of {name} are below its switches, too: joined with those alone");
+            page.tell(row.at, what);
+        }
+        rows[place].hosts = hosts;
+    }
+    Ok(())
+}
+
+/// Switches and hosts that are looked at below all switches, at most: some seconds.
+const MOST_LOOKS: usize = 1 << 24;
+
 /// Leaf, spine or core, by the longest way down.
 fn kinds(page: &Page, rows: &[Switch]) -> Result<Vec<NodeKind>, Flaw> {
-    let names: HashMap<&str, usize> = rows
-        .iter()
-        .enumerate()
-        .map(|(at, row)| (row.name.as_str(), at))
-        .collect();
+    let names = places(rows);
     let mut above: Vec<Vec<usize>> = vec![Vec::new(); rows.len()];
     let mut open: Vec<usize> = vec![0; rows.len()];
     for (place, row) in rows.iter().enumerate() {
         open[place] = row.below.len();
         for below in &row.below {
-            above[names[below.as_str()]].push(place);
+            above[names[below]].push(place);
         }
     }
     let mut heights = vec![0_usize; rows.len()];

@@ -177,6 +177,7 @@ fn row(page: &mut Page, line: &Line, left: &mut Left) -> Result<Option<(Switch, 
             ("switches", Some((row, false))) => row.below.append(&mut list(page, left)?),
             ("nodes", Some((row, _))) => row.hosts.append(&mut list(page, left)?),
             ("linkspeed", Some((row, _))) => row.words.push(("LinkSpeed".to_owned(), value.to_owned())),
+            ("level", Some((row, _))) => row.words.push(("Level".to_owned(), value.to_owned())),
             ("blocksizes", None) => page.graph.set_whole("BlockSizes", value),
             ("switchname" | "blockname" | "switches" | "nodes" | "blocksizes", _) => {
                 return Err(page.flaw(

@@ -454,6 +454,47 @@ fn a_host_in_two_networks_joins_them_for_nobody() {
     assert_eq!(hosts.map(|host| paths.to(host).is_some()), [true, true, false]);
 }
 
+/// As `scontrol show topology` writes them.
+#[test]
+fn hosts_hang_on_the_lowest_switch_that_names_them() {
+    let text = "SwitchName=l1 Level=0 LinkSpeed=1 Nodes=n[1-2]\nSwitchName=l2 Level=0 LinkSpeed=1 Nodes=n3\n\
+                SwitchName=mid Level=1 LinkSpeed=1 Nodes=n[1-3] Switches=l[1-2]\n\
+                SwitchName=root Level=2 LinkSpeed=1 Nodes=n[1-4] Switches=mid\n";
+    let (graph, repairs) = of(text);
+    assert_eq!(repairs, [""; 0]);
+    let hosts = |kind, name: &str| -> Vec<&str> {
+        let ends = graph
+            .edges_from(named(&graph, kind, name))
+            .map(|edge| graph.edge(edge).to);
+        let hosts = ends.filter(|end| graph.kind(*end) == Host);
+        hosts.map(|host| graph.name(host)).collect()
+    };
+    assert_eq!(hosts(Leaf, "l1"), ["n1", "n2"]);
+    assert_eq!(hosts(Leaf, "l2"), ["n3"]);
+    assert_eq!(hosts(Spine, "mid"), [""; 0]);
+    assert_eq!(hosts(CoreSwitch, "root"), ["n4"], "it has one of its own");
+
+    let plain: String = text
+        .lines()
+        .rev()
+        .map(|line| line.replace(" Level=", " LinkSpeed=") + "\n")
+        .collect();
+    let (same, repairs) = of(&plain);
+    assert_eq!(same.edges().len(), graph.edges().len());
+    let told = |line, switch: &str| {
+        format!("{line}:1: 3 hosts of {switch} are below its switches, too: joined with those alone")
+    };
+    assert_eq!(repairs, [told(1, "root"), told(2, "mid")]);
+}
+
+#[test]
+fn hosts_of_many_switches_in_a_row_are_no_long_search() {
+    let row = |at: usize| format!("SwitchName=s{at} Switches=s{} Nodes=h{at}\n", at + 1);
+    let rows: String = (0..20_000).map(row).collect();
+    let told = flaw(&rows);
+    assert!(told.ends_with("wanted switches of a few levels"), "{told}");
+}
+
 #[test]
 fn slurm_is_repaired_aloud_or_has_a_flaw() {
     let (graph, repairs) =
