@@ -58,7 +58,7 @@ pub(super) struct Options {
     /// How many times as much comes from below such a switch as goes up from it [default: 1]
     #[arg(long, value_name = "FACTOR", value_parser = above_zero)]
     oversubscription: Option<f64>,
-    /// GB/s of each adapter's link, one way [default: the file's, else 50]
+    /// GB/s of each adapter's link, and of each host's own, one way [default: the file's, else 50]
     #[arg(long, value_name = "GB/S", value_parser = above_zero)]
     link_bandwidth: Option<f64>,
     /// Nanoseconds of a link between hosts and such switches [default: 500]
@@ -89,7 +89,8 @@ pub(super) struct Options {
     /// What if an edge carried only so much of what it does: host3/nic0 out=0.5. Names are those of the busiest edges
     #[arg(long, value_name = "EDGE=SHARE", value_parser = share)]
     degrade: Vec<(String, f64)>,
-    /// What if a host (host3), its adapter or an edge (host3/NAME) were not there
+    /// What if a host (host3), its adapter or an edge (host3/NAME) were not there; of a file that joins several hosts only an edge
+    /// (A->B)
     #[arg(long, value_name = "NAME")]
     fail: Vec<String>,
     /// What if there were more hosts; a file that joins several has to have them

@@ -35,7 +35,7 @@ struct Adapter {
 /// What is taken where a file does not say, and for ranks that share a device. Bytes a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Limits {
-    /// Of an adapter's link to the network, if it should not be the file's.
+    /// Of the link of an adapter, or of a host, to the network, if it should not be the file's.
     pub(crate) link: Option<f64>,
     /// Of an edge of unknown speed.
     pub(crate) unknown: f64,

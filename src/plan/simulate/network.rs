@@ -219,7 +219,10 @@ impl Network {
         let at = edge as usize;
         let own = match &self.kind {
             Kind::Cluster(cluster) => cluster.capacity(at),
-            Kind::Whole(whole) if at < whole.first_memory() => whole.edges().capacity(at),
+            Kind::Whole(whole) if at < whole.first_memory() => {
+                let asked = whole.asked(at);
+                asked.unwrap_or_else(|| whole.edges().capacity(at))
+            }
             Kind::Whole(whole) => whole.limits.memory,
         };
         own * self.changed.get(&edge).copied().unwrap_or(1.0)
@@ -243,7 +246,9 @@ impl Network {
                 cluster.host(at / width).place(at % width)
             }
             Kind::Cluster(_) => "the fabric".to_owned(),
-            Kind::Whole(whole) if at < whole.first_memory() => whole.edges().place(at),
+            Kind::Whole(whole) if at < whole.first_memory() && whole.asked(at).is_none() => {
+                whole.edges().place(at)
+            }
             Kind::Whole(_) => "assumed".to_owned(),
         }
     }
@@ -290,12 +295,20 @@ impl Network {
         Ok(())
     }
 
-    /// Takes a host (`host3`), an adapter (`host3/NAME`) or an edge out. A failed host's ranks are gone.
+    /// Takes a host (`host3`), an adapter (`host3/NAME`) or an edge out; of a file that joins hosts only edges. A failed host's ranks
+    /// are gone.
     ///
     /// # Errors
     /// [`Error::Usage`] if there is no such thing, or edges of several hosts are called so, or no host would be left.
     pub(crate) fn fail(&mut self, name: &str) -> Result<(), Error> {
-        let unknown = || Error::usage(format!("nothing that can fail is called {name:?}"));
+        let can = match &self.kind {
+            Kind::Whole(whole) => format!(
+                ": of a file that joins hosts edges can, such as {}",
+                whole.name(0)
+            ),
+            Kind::Cluster(_) => String::new(),
+        };
+        let unknown = || Error::usage(format!("nothing that can fail is called {name:?}{can}"));
         match &mut self.kind {
             Kind::Whole(whole) => {
                 let at = whole.find(name)?.ok_or_else(unknown)?;
@@ -450,6 +463,23 @@ impl Whole {
 
     fn first_memory(&self) -> usize {
         self.graph.edges().len() + self.graph.groups().len()
+    }
+
+    /// What a link of an adapter or a host to the network is asked to carry: one to a port, or out of a host.
+    fn asked(&self, at: usize) -> Option<f64> {
+        let edge = self.graph.edges().nth(at)?;
+        let ends = [edge.from, edge.to];
+        let kinds = [
+            LinkKind::Ib,
+            LinkKind::Roce,
+            LinkKind::Tcp,
+            LinkKind::Wan,
+            LinkKind::Opaque,
+        ];
+        let [from, to] = ends.map(|end| self.graph.within(end, NodeKind::Host));
+        let has_port = ends.iter().any(|&end| self.graph.kind(end) == NodeKind::NicPort);
+        let is_link = kinds.contains(&edge.link.kind) && (from != to || has_port);
+        self.limits.link.filter(|_| is_link)
     }
 
     /// The name of an edge or a shared capacity; behind that of its host, if it has one.

@@ -666,7 +666,10 @@ fn edges_of_hosts_with_the_same_names_are_told_apart() {
     }
     for wrong in ["c/01:00.0->02:00.0", "x01:00.0->02:00.0", "x"] {
         let why = network().fail(wrong).unwrap_err().to_string();
-        assert!(why.contains("nothing that can fail"), "{why}");
+        let wanted = format!(
+            "nothing that can fail is called {wrong:?}: of a file that joins hosts edges can, such as a/01:00.0->02:00.0"
+        );
+        assert!(why.contains(&wanted), "{why}");
     }
     changed.degrade("rank 1 memory", 0.5).unwrap();
 }
@@ -685,6 +688,34 @@ fn ranks_that_share_a_host_of_a_file_share_its_memory() {
     }
     let gather = call(Collective::AllGather, "ring", 1e9);
     same(time(&gather, &of(1, 8)), 7e9 / Limits::USUAL.memory, 1e-3, "ring");
+}
+
+#[test]
+fn links_of_hosts_of_a_file_are_as_fast_as_asked() {
+    let mut graph = Graph::new();
+    let [leaf, spine] = [NodeKind::Leaf, NodeKind::Spine].map(|kind| node(&mut graph, kind, "switch", None));
+    graph.join(leaf, spine, wire(LinkKind::Ib, 40_000_000_000));
+    for name in ["a", "b"] {
+        let host = node(&mut graph, NodeKind::Host, name, None);
+        let nic = node(&mut graph, NodeKind::Nic, "nic", Some(host));
+        let port = node(&mut graph, NodeKind::NicPort, "port", Some(nic));
+        graph.join(host, nic, wire(LinkKind::Pcie, 30_000_000_000));
+        graph.join(nic, port, wire(LinkKind::Ib, 50_000_000_000));
+        graph.join(port, leaf, wire(LinkKind::Ib, 50_000_000_000));
+        graph.join(host, leaf, wire(LinkKind::NvLink, 60_000_000_000));
+    }
+    let limits = Limits {
+        link: Some(10e9),
+        ..Limits::USUAL
+    };
+    let network = Network::whole(graph, None, 1, limits).unwrap();
+    let speeds: Vec<f64> = (0..10).map(|edge| network.capacity(edge) / 1e9).collect();
+    assert_eq!(
+        speeds,
+        [40.0, 40.0, 30.0, 30.0, 10.0, 10.0, 10.0, 10.0, 60.0, 60.0]
+    );
+    let places = [0, 4].map(|edge| network.place(edge) == "assumed");
+    assert_eq!(places, [true; 2]);
 }
 
 #[test]
