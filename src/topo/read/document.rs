@@ -75,6 +75,15 @@ impl Value {
     }
 }
 
+/// Tells the keys of a map that are none of these.
+pub(super) fn tell_unknown(page: &mut Page, value: &Value, known: &[&str]) {
+    for (key, value) in value.entries() {
+        if !known.contains(&key.as_str()) {
+            page.tell(value.at, format!("\"{key}\" is unknown: left out"));
+        }
+    }
+}
+
 /// What is being built: open lists and maps, the outermost first.
 struct Builder {
     open: Vec<(Value, Option<(usize, String)>)>,

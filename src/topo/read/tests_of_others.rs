@@ -570,6 +570,24 @@ fn topograph_counts_are_those_of_the_text() {
 }
 
 #[test]
+fn topograph_tells_domains_by_labels_and_what_is_unknown() {
+    let (graph, repairs) = of(
+        "switches:\n  core:\n    switches: [leaf]\n    metadata: x\nblocks:\n- switch: leaf\n  nodes: [n1]\n  labels:\n\
+         \x20   network.topology.nvidia.com/accelerator: nvl-1\n- switch: leaf\n  nodes: [n2, n3]\n  labels:\n\
+         \x20   accelerated.topology.nvidia.com/level-0: nvl-2\n  size: 3\n",
+    );
+    let hosts = ["nvl-1", "nvl-2"].map(|name| graph.edges_from(named(&graph, NvSwitch, name)).count());
+    assert_eq!(hosts, [1, 2]);
+    assert_eq!(
+        repairs,
+        [
+            "4:15: \"metadata\" is unknown: left out",
+            "14:9: \"size\" is unknown: left out"
+        ]
+    );
+}
+
+#[test]
 fn ibnetdiscover_and_netq() {
     let text = text("fabric/ibnetdiscover-excerpt.out");
     let (graph, repairs) = of(&text);

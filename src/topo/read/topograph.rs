@@ -2,7 +2,7 @@
 
 use super::{
     Flaw, Format, Reading,
-    document::{self, Value},
+    document::{self, Value, tell_unknown},
     fabric::{self, Switch},
     hostlist::{self, Left},
     page::Page,
@@ -20,14 +20,11 @@ pub(super) const FORMAT: Format = Format {
 fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let mut page = Page::new(text, source);
     let root = document::yaml(&page)?;
-    for (key, value) in root.entries() {
-        if !["switches", "blocks"].contains(&key.as_str()) {
-            page.tell(value.at, format!("\"{key}\" is unknown: left out"));
-        }
-    }
+    tell_unknown(&mut page, &root, &["switches", "blocks"]);
     let mut rows = Vec::new();
     let mut left = Left::new();
     for (name, switch) in root.get("switches").map_or(&[][..], Value::entries) {
+        tell_unknown(&mut page, switch, &["switches", "nodes", "labels"]);
         let mut row = Switch {
             at: switch.at,
             name: fabric::name(&page, switch.at, name)?,
@@ -49,6 +46,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let mut fabrics: Vec<(usize, String, Vec<String>)> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
     for (place, block) in root.list("blocks").iter().enumerate() {
+        tell_unknown(&mut page, block, &["switch", "nodes", "labels", "annotations"]);
         let hosts = hosts(&page, block, &mut left)?;
         let name = match block.word("switch") {
             Some(name) => fabric::name(&page, block.at, name)?,
@@ -66,9 +64,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
             rows.len() - 1
         });
         rows[place].hosts.extend_from_slice(&hosts);
-        let notes = words(block, "annotations");
-        let domain = notes.iter().find(|(key, _)| key.ends_with("/domain"));
-        if let Some((_, domain)) = domain {
+        if let Some(domain) = domain(block) {
             let at = *known.entry(domain.clone()).or_insert_with(|| {
                 fabrics.push((block.at, domain.clone(), Vec::new()));
                 fabrics.len() - 1
@@ -103,6 +99,16 @@ fn join_fabrics(page: &mut Page, fabrics: &[(usize, String, Vec<String>)], hosts
             page.graph.join(fabric, host, Link::new(LinkKind::NvLink, origin));
         }
     }
+}
+
+/// The NVLink fabric of a block's hosts.
+fn domain(block: &Value) -> Option<String> {
+    let mut words = words(block, "annotations")
+        .into_iter()
+        .chain(words(block, "labels"));
+    let ends = ["/domain", "/accelerator", "/level-0"];
+    let found = words.find(|(key, _)| ends.iter().any(|end| key.ends_with(end)));
+    found.map(|(_, domain)| domain)
 }
 
 fn words(value: &Value, key: &str) -> Vec<(String, String)> {
