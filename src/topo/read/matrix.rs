@@ -12,7 +12,7 @@ use crate::topo::{
     speeds,
     words::short,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 pub(super) const FORMAT: Format = Format {
     name: "nvidia-smi",
@@ -254,7 +254,9 @@ fn build(page: &mut Page, devices: &[Device], names: &BTreeMap<String, String>) 
     let levels = [Near::Node, Near::Phb, Near::Pxb, Near::Pix].map(|near| groups(devices, near));
     let mut above: BTreeMap<(usize, usize), NodeId> = BTreeMap::new();
     let mut nodes = Vec::with_capacity(devices.len());
-    let mut numas = 0;
+    // Numbers that no device declares, for groups without one.
+    let declared: HashSet<u32> = devices.iter().filter_map(|device| device.numa).collect();
+    let mut left = (0..).filter(|number| !declared.contains(number));
     for (place, device) in devices.iter().enumerate() {
         let origin = page.origin(device.at);
         let mut parent = host;
@@ -275,8 +277,7 @@ fn build(page: &mut Page, devices: &[Device], names: &BTreeMap<String, String>) 
             parent = match above.get(&key) {
                 Some(node) => *node,
                 None => {
-                    let node = inner(page, level, parent, device, origin, numas);
-                    numas += usize::from(level == 0);
+                    let node = inner(page, level, parent, device, origin, &mut left);
                     above.insert(key, node);
                     node
                 }
@@ -318,13 +319,11 @@ fn inner(
     parent: NodeId,
     device: &Device,
     origin: Origin,
-    numas: usize,
+    left: &mut impl Iterator<Item = u32>,
 ) -> NodeId {
     let (kind, name) = match level {
         0 => {
-            let number = device
-                .numa
-                .map_or_else(|| numas.to_string(), |numa| numa.to_string());
+            let number = device.numa.or_else(|| left.next()).unwrap_or_default();
             (NodeKind::Numa, format!("NUMA {number}"))
         }
         1 => (NodeKind::RootComplex, format!("root of {}", device.name)),

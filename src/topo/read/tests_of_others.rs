@@ -408,6 +408,16 @@ fn matrices_have_adapters_of_any_name() {
     assert_eq!(graph.get(numa, "cpulist"), Some("32-63,96-127"));
 }
 
+#[test]
+fn numa_nodes_without_numbers_have_those_that_are_left() {
+    let (graph, _) = of(
+        "\tGPU0\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tSYS\tSYS\t0-3\t1\n\
+         NIC0\tSYS\t X \tSYS\nNIC1\tSYS\tSYS\t X \n",
+    );
+    let numas: Vec<&str> = graph.of_kind(Numa).map(|numa| graph.name(numa)).collect();
+    assert_eq!(numas, ["NUMA 1", "NUMA 0", "NUMA 2"]);
+}
+
 /// By the ends of ranges.
 #[test]
 fn slurm_counts_are_those_of_the_text() {
