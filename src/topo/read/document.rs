@@ -53,8 +53,13 @@ impl Value {
 
     /// The list under a key; nothing where there is none.
     pub(super) fn list(&self, key: &str) -> &[Value] {
-        match self.get(key).map(|value| &value.data) {
-            Some(Data::List(list)) => list,
+        self.get(key).map_or(&[], Value::as_list)
+    }
+
+    /// The values of a list; nothing of another.
+    pub(super) fn as_list(&self) -> &[Value] {
+        match &self.data {
+            Data::List(list) => list,
             _ => &[],
         }
     }

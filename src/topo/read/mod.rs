@@ -23,6 +23,7 @@ mod nvswitches;
 mod page;
 mod repairs;
 mod slurm;
+mod slurm_yaml;
 mod taccl;
 mod topograph;
 pub(crate) mod xml;
@@ -92,6 +93,7 @@ pub const FORMATS: &[Format] = &[
     lspci::FORMAT,
     ibnet::FORMAT,
     slurm::FORMAT,
+    slurm_yaml::FORMAT,
     topograph::FORMAT,
     astra::YAML,
     astra::TREE,

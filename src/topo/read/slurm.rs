@@ -40,20 +40,26 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
             if block { &mut blocks } else { &mut switches }.push(row);
         }
     }
+    build(&mut page, switches, blocks)?;
+    Ok(page.done())
+}
+
+/// Adds switches and blocks, of which there has to be one.
+pub(super) fn build(page: &mut Page, mut switches: Vec<Switch>, mut blocks: Vec<Switch>) -> Result<(), Flaw> {
     if switches.is_empty() && blocks.is_empty() {
         return Err(page.flaw(
             0,
             "neither a switch nor a block",
-            "SwitchName=... or BlockName=...",
+            "SwitchName=... or BlockName=..., in YAML tree: or block: with some",
         ));
     }
-    let named: HashSet<String> = blocks.iter().map(|block: &Switch| block.name.clone()).collect();
+    let named: HashSet<String> = blocks.iter().map(|block| block.name.clone()).collect();
     switches.append(&mut blocks);
-    fabric::build(&mut page, switches)?;
+    fabric::build(page, switches)?;
     if named.len() > 1 {
-        join_blocks(&mut page, &named);
+        join_blocks(page, &named);
     }
-    Ok(page.done())
+    Ok(())
 }
 
 /// Between blocks there is some network: a node stands for it.

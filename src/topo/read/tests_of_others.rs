@@ -24,7 +24,7 @@ fn files() -> Vec<(String, String)> {
         }
     }
     files.sort();
-    assert_eq!(files.len(), 35, "the files of tests/data/topologies");
+    assert_eq!(files.len(), 36, "the files of tests/data/topologies");
     files
 }
 
@@ -78,6 +78,7 @@ fn each_file_has_its_format() {
             _ if name.starts_with("hwloc/") || file.starts_with("hwloc") => "hwloc",
             _ if file.contains("lspci") => "lspci-tree",
             _ if name.starts_with("matrix/") || file.starts_with("matrix") => "nvidia-smi",
+            _ if file.starts_with("slurm") && file.ends_with(".yaml") => "slurm-yaml",
             _ if file.starts_with("slurm") || file.starts_with("slinky") => "slurm",
             _ if file.starts_with("topograph") => "topograph",
             _ if file.starts_with("netq") => "netq",
@@ -545,6 +546,46 @@ fn slurm_is_repaired_aloud_or_has_a_flaw() {
         ),
         ("SwitchName=a nodes\n", "t:1:14: \"nodes\"; wanted Name=value"),
         ("BlockSizes=4\n", "t:1:1: neither a switch nor a block"),
+    ] {
+        assert!(flaw(text).starts_with(wanted), "{}", flaw(text));
+    }
+}
+
+#[test]
+fn slurm_in_yaml_is_the_default_of_its_topologies() {
+    let (graph, repairs) = graph("own/slurm-topology.yaml");
+    assert_eq!(
+        repairs,
+        [
+            "5:3: racks is not the cluster's default: left out",
+            "16:12: \"comment\" is unknown: left out",
+        ]
+    );
+    assert_eq!([Host, Leaf, Spine].map(|kind| count(&graph, kind)), [4, 2, 1]);
+    let leaf = named(&graph, Leaf, "leaf2");
+    assert!(graph.edge_between(leaf, named(&graph, Host, "node3")).is_some());
+    assert_eq!(graph.place(graph.origin(leaf)), "t:19");
+
+    let (graph, repairs) = of(
+        "---\n- topology: a\n  flat: true\n- topology: b\n  block:\n    block_sizes: [2, 4]\n    blocks:\n\
+         \x20   - block: b1\n      nodes: n[1-2]\n    - block: b2\n      nodes: n[3-4]\n",
+    );
+    assert_eq!(repairs, ["2:3: a has neither switches nor blocks: left out"]);
+    assert_eq!([Host, Leaf, Opaque].map(|kind| count(&graph, kind)), [4, 2, 1]);
+    assert_eq!(graph.get_whole("BlockSizes"), Some("2,4"));
+    for (text, wanted) in [
+        (
+            "- topology: a\n  flat: true\n",
+            "t:1:1: neither a switch nor a block",
+        ),
+        (
+            "- topology: a\n  tree:\n    switches:\n    - nodes: n1\n",
+            "t:4:7: a switch without a name",
+        ),
+        (
+            "- topology: a\n  tree:\n    switches:\n    - switch: s\n      nodes: n[1-x]\n",
+            "t:5:14: \"1-x\" within brackets",
+        ),
     ] {
         assert!(flaw(text).starts_with(wanted), "{}", flaw(text));
     }
