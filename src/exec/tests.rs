@@ -375,7 +375,7 @@ fn every_algorithm_is_right_under_adversarial_orders() {
                     (500, 16, CALL_LANES),
                 ] {
                     for in_place in [false, true] {
-                        for (slots, seed) in [(0, 9), (0, 10), (1, 11), (1, 12), (2, 13), (4, 14)] {
+                        for (slots, seed) in [(0, 9), (1, 11), (2, 13), (4, 14)] {
                             let trial = Trial {
                                 collective,
                                 schedules: &schedules,
