@@ -476,7 +476,11 @@ impl Whole {
             LinkKind::Wan,
             LinkKind::Opaque,
         ];
-        let [from, to] = ends.map(|end| self.graph.within(end, NodeKind::Host));
+        let host = |end: NodeId| match self.graph.kind(end) {
+            NodeKind::Host => Some(end),
+            _ => self.graph.within(end, NodeKind::Host),
+        };
+        let [from, to] = ends.map(host);
         let has_port = ends.iter().any(|&end| self.graph.kind(end) == NodeKind::NicPort);
         let is_link = kinds.contains(&edge.link.kind) && (from != to || has_port);
         self.limits.link.filter(|_| is_link)

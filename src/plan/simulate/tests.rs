@@ -703,16 +703,19 @@ fn links_of_hosts_of_a_file_are_as_fast_as_asked() {
         graph.join(nic, port, wire(LinkKind::Ib, 50_000_000_000));
         graph.join(port, leaf, wire(LinkKind::Ib, 50_000_000_000));
         graph.join(host, leaf, wire(LinkKind::NvLink, 60_000_000_000));
+        graph.join(host, leaf, wire(LinkKind::Opaque, 70_000_000_000));
     }
     let limits = Limits {
         link: Some(10e9),
         ..Limits::USUAL
     };
     let network = Network::whole(graph, None, 1, limits).unwrap();
-    let speeds: Vec<f64> = (0..10).map(|edge| network.capacity(edge) / 1e9).collect();
+    let speeds: Vec<f64> = (0..12).map(|edge| network.capacity(edge) / 1e9).collect();
     assert_eq!(
         speeds,
-        [40.0, 40.0, 30.0, 30.0, 10.0, 10.0, 10.0, 10.0, 60.0, 60.0]
+        [
+            40.0, 40.0, 30.0, 30.0, 10.0, 10.0, 10.0, 10.0, 60.0, 60.0, 10.0, 10.0
+        ]
     );
     let places = [0, 4].map(|edge| network.place(edge) == "assumed");
     assert_eq!(places, [true; 2]);

@@ -155,9 +155,10 @@ fn keep_lowest(page: &mut Page, rows: &mut [Switch]) -> Result<(), Flaw> {
         while let Some(above) = open.pop() {
             for name in &rows[above].below {
                 let below = names[name];
+                looks += 1;
                 if seen.insert(below) {
                     lower.extend(rows[below].hosts.iter().map(String::as_str));
-                    looks += 1 + rows[below].hosts.len();
+                    looks += rows[below].hosts.len();
                     open.push(below);
                 }
             }

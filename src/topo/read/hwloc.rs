@@ -45,6 +45,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         objects: HashMap::new(),
         numas: Vec::new(),
         numbers: HashMap::new(),
+        cpusets: HashSet::new(),
         hosts: HashMap::new(),
         near: HashMap::new(),
         verbs: HashSet::new(),
@@ -96,6 +97,8 @@ struct Reader<'t> {
     /// Which NUMA nodes have a number on a host, and which are on a host: the first, and how many.
     numbers: HashMap<(NodeId, usize), (usize, usize)>,
     hosts: HashMap<NodeId, (usize, usize)>,
+    /// The processors of a host's NUMA nodes.
+    cpusets: HashSet<(Option<NodeId>, String)>,
     /// What the nodeset of an object says about the devices of a host in it.
     near: HashMap<(roxmltree::NodeId, NodeId), (NodeId, bool)>,
     /// Functions that the system knows as a verbs device.
@@ -175,6 +178,11 @@ impl Reader<'_> {
                 let node = self.add(object, NodeKind::Numa, &format!("NUMA {index}"), parent);
                 self.page.graph.set(node, "numaid", &index);
                 let cpus = self.bits(object, "cpuset").map(|set| set.ranges());
+                // Memory that is near another node's processors (HBM, CXL) has none of its own.
+                let cpus = cpus.map(|cpus| match self.cpusets.insert((host, cpus.clone())) {
+                    true => cpus,
+                    false => String::new(),
+                });
                 let memory = object.attribute("local_memory").map(|bytes| format!("{bytes}B"));
                 for (key, value) in [("cpulist", cpus), ("memory", memory)] {
                     if let Some(value) = value {

@@ -23,7 +23,11 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let root = document::yaml(&page)?;
     let all = root.as_list();
     let has_rows = |topology: &&Value| topology.get("tree").or(topology.get("block")).is_some();
-    let is_default = |topology: &&Value| topology.word("cluster_default") == Some("true");
+    let yes = ["true", "t", "yes", "y", "on"];
+    let is_default = |topology: &&Value| {
+        let word = topology.word("cluster_default");
+        word.is_some_and(|word| yes.iter().any(|yes| yes.eq_ignore_ascii_case(word)))
+    };
     let mut fit = all.iter().filter(has_rows);
     let taken = fit.clone().find(is_default).or_else(|| fit.next());
     for other in all {
@@ -55,7 +59,9 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
                 .iter()
                 .filter_map(Value::as_word)
                 .collect();
-            page.graph.set_whole("BlockSizes", &sizes.join(","));
+            if !sizes.is_empty() {
+                page.graph.set_whole("BlockSizes", &sizes.join(","));
+            }
             blocks = rows(&mut page, block.list("blocks"), "block", &mut left)?;
         }
     }

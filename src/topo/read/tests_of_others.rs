@@ -625,7 +625,7 @@ fn topograph_tells_domains_by_labels_and_what_is_unknown() {
     let (graph, repairs) = of(
         "switches:\n  core:\n    switches: [leaf]\n    metadata: x\nblocks:\n- switch: leaf\n  nodes: [n1]\n  labels:\n\
          \x20   network.topology.nvidia.com/accelerator: nvl-1\n- switch: leaf\n  nodes: [n2, n3]\n  labels:\n\
-         \x20   accelerated.topology.nvidia.com/level-0: nvl-2\n  size: 3\n",
+         \x20   network.topology.nvidia.com/level-0: leaf\n    accelerated.topology.nvidia.com/level-0: nvl-2\n  size: 3\n",
     );
     let hosts = ["nvl-1", "nvl-2"].map(|name| graph.edges_from(named(&graph, NvSwitch, name)).count());
     assert_eq!(hosts, [1, 2]);
@@ -633,7 +633,7 @@ fn topograph_tells_domains_by_labels_and_what_is_unknown() {
         repairs,
         [
             "4:15: \"metadata\" is unknown: left out",
-            "14:9: \"size\" is unknown: left out"
+            "15:9: \"size\" is unknown: left out"
         ]
     );
 }
@@ -1065,6 +1065,15 @@ fn hwloc_sets_and_ports_are_bounded() {
         repairs,
         ["2:1: a cpuset of more than 2048 words: only the last ones are read"]
     );
+
+    // Memory near the same processors, as HBM is.
+    let near = "<object type=\"NUMANode\" os_index=\"1\" cpuset=\"0x3\"/>";
+    let (graph, _) = machine("0x3", near);
+    let lists: Vec<_> = graph
+        .of_kind(Numa)
+        .map(|numa| graph.get(numa, "cpulist"))
+        .collect();
+    assert_eq!(lists, [Some("0-1"), Some("")]);
 
     let cache = |class: &str| format!("<object type=\"{class}\" depth=\"1\" cpuset=\"0x5\"/>");
     let (graph, _) = machine("0x1", &(cache("MemCache") + &cache("L3Cache")));

@@ -24,7 +24,8 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let mut rows = Vec::new();
     let mut left = Left::new();
     for (name, switch) in root.get("switches").map_or(&[][..], Value::entries) {
-        tell_unknown(&mut page, switch, &["switches", "nodes", "labels"]);
+        let known = ["name", "switches", "nodes", "labels", "annotations"];
+        tell_unknown(&mut page, switch, &known);
         let mut row = Switch {
             at: switch.at,
             name: fabric::name(&page, switch.at, name)?,
@@ -106,7 +107,12 @@ fn domain(block: &Value) -> Option<String> {
     let mut words = words(block, "annotations")
         .into_iter()
         .chain(words(block, "labels"));
-    let ends = ["/domain", "/accelerator", "/level-0"];
+    // The other `/level-0` is that of a switch.
+    let ends = [
+        "/domain",
+        "/accelerator",
+        "accelerated.topology.nvidia.com/level-0",
+    ];
     let found = words.find(|(key, _)| ends.iter().any(|end| key.ends_with(end)));
     found.map(|(_, domain)| domain)
 }
