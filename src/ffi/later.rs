@@ -171,7 +171,7 @@ impl Making {
     fn id(&self) -> Option<&UniqueId> {
         match &self.origin {
             Origin::Id(id) => Some(id),
-            Origin::Parent(_) | Origin::Launcher => None,
+            Origin::Parent(..) | Origin::Launcher => None,
         }
     }
 }
@@ -179,8 +179,9 @@ impl Making {
 /// By what the ranks of a communicator that is made find each other.
 pub(super) enum Origin {
     Id(UniqueId),
-    /// The communicator that it is made of: what is made of one is made in the order of the calls.
-    Parent(Arc<Entry>),
+    /// The communicator that it is made of: what is made of one is made in the order of the calls. And whether that is one of its
+    /// operations, as a split is.
+    Parent(Arc<Entry>, bool),
     Launcher,
 }
 
@@ -506,8 +507,8 @@ fn run_all(all: Vec<Deferred>) -> Result<()> {
     streams.dedup_by(|a, b| Arc::ptr_eq(a, b));
     let order: Vec<_> = streams.iter().map(|stream| stream.in_order()).collect();
     let mut batches = Batches::default();
-    // One that was destroyed meanwhile waits for its operations as it goes: not before all have begun.
-    let entries: Vec<_> = all.iter().map(|one| Arc::clone(&one.entry)).collect();
+    // One that was destroyed meanwhile waits for its operations as it goes: not before all are done that is to be done here.
+    let _entries: Vec<_> = all.iter().map(|one| Arc::clone(&one.entry)).collect();
     for deferred in all {
         match deferred.begin(attended, &mut batches) {
             Ok(Begun::Waited(entry, completion)) => waited.push((entry, completion)),
@@ -523,7 +524,6 @@ fn run_all(all: Vec<Deferred>) -> Result<()> {
     // Nothing more comes: what is put into the streams from now on may begin when these are over.
     drop(batches);
     drop(order);
-    drop(entries);
     let mut note = |ended: Result<()>| failure = failure.take().or(ended.err());
     #[cfg(feature = "cuda")]
     {
@@ -604,11 +604,11 @@ pub(super) fn told(tell: impl FnOnce(Received) + Send + 'static) -> impl FnOnce(
     }
 }
 
-/// Makes communicators side by side: each may wait for the others. If one fails all are given up. Tells, too, whether each that is made of
-/// another was called, be it in vain: where one was not this rank's calls on the other are no longer the same as the other ranks'.
+/// Makes communicators side by side: each may wait for the others. If one fails all are given up. Tells, too, whether each operation that
+/// this takes was called, be it in vain: where one was not this rank's calls are no longer the same as the other ranks'.
 fn make_together(makings: Vec<Making>) -> (Result<()>, bool) {
-    let is_child = |making: &&Making| matches!(making.origin, Origin::Parent(_));
-    let uncalled = AtomicUsize::new(makings.iter().filter(is_child).count());
+    let is_operation = |making: &&Making| matches!(making.origin, Origin::Parent(_, true));
+    let uncalled = AtomicUsize::new(makings.iter().filter(is_operation).count());
     let made = make_all(makings, &uncalled);
     (made, uncalled.into_inner() == 0)
 }
@@ -618,9 +618,9 @@ fn make_all(makings: Vec<Making>, uncalled: &AtomicUsize) -> Result<()> {
     let (mut ids, mut rows) = (Vec::new(), Vec::<Vec<Making>>::new());
     for making in makings {
         let row = match &making.origin {
-            Origin::Parent(parent) => rows
+            Origin::Parent(parent, _) => rows
                 .iter_mut()
-                .find(|row| matches!(&row[0].origin, Origin::Parent(other) if Arc::ptr_eq(other, parent))),
+                .find(|row| matches!(&row[0].origin, Origin::Parent(other, _) if Arc::ptr_eq(other, parent))),
             Origin::Id(id) => {
                 ids.push(id.clone());
                 None
@@ -635,7 +635,7 @@ fn make_all(makings: Vec<Making>, uncalled: &AtomicUsize) -> Result<()> {
     let in_turn = |row: Vec<Making>| {
         move || {
             let make = |Making { place, origin, make }: Making| {
-                let Origin::Parent(parent) = origin else {
+                let Origin::Parent(parent, is_operation) = origin else {
                     return Ok((place, make()?));
                 };
                 let calls = || parent.made.get().map(Communicator::calls);
@@ -650,7 +650,7 @@ fn make_all(makings: Vec<Making>, uncalled: &AtomicUsize) -> Result<()> {
                             | Error::Internal { .. }
                     )
                 };
-                if calls() != before || !made.as_ref().is_err_and(is_own) {
+                if is_operation && (calls() != before || !made.as_ref().is_err_and(is_own)) {
                     uncalled.fetch_sub(1, Relaxed);
                 }
                 Ok((place, made.inspect_err(|error| parent.remember(error))?))

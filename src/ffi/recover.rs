@@ -52,7 +52,7 @@ pub unsafe extern "C" fn cclCommShrink(
     };
     // SAFETY: the caller's promises.
     unsafe {
-        derive(comm, newcomm, config, |comm| {
+        derive(comm, newcomm, config, false, |comm| {
             let (excluded, abort) = (excluded()?, abort()?);
             comm.check_excluded(&excluded)?;
             Ok(move |comm: &Communicator, config: Option<&Config>| {
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn cclCommGrow(
     }
     // SAFETY: the caller's promises.
     unsafe {
-        derive(comm, newcomm, config, |_| {
+        derive(comm, newcomm, config, false, |_| {
             let nranks = index("nranks", nranks)?;
             if rank != -1 {
                 return Err(Error::invalid(format!(

@@ -51,7 +51,7 @@ pub unsafe extern "C" fn cclCommSplit(
         Ok(move |comm: &Communicator, config: Option<&Config>| comm.split(color, key, config))
     };
     // SAFETY: the caller's promises.
-    unsafe { derive(comm, newcomm, config, make) }
+    unsafe { derive(comm, newcomm, config, true, make) }
 }
 
 /// Makes another communicator of the same ranks: cclCommSplit with one color for all, and one key.
@@ -66,13 +66,14 @@ pub unsafe extern "C" fn cclCommDup(
 ) -> cclResult_t {
     // SAFETY: the caller's promises.
     unsafe {
-        derive(comm, newcomm, config, |_| {
+        derive(comm, newcomm, config, true, |_| {
             Ok(|comm: &Communicator, config: Option<&Config>| comm.duplicate(config).map(Some))
         })
     }
 }
 
-/// Makes a communicator of another one by what `check` gives once it has found the other arguments to be right.
+/// Makes a communicator of another one by what `check` gives once it has found the other arguments to be right. `is_operation`: whether
+/// that is one of the other's operations.
 ///
 /// # Safety
 /// As cclCommSplit.
@@ -80,6 +81,7 @@ pub(super) unsafe fn derive<M>(
     comm: cclComm_t,
     newcomm: *mut cclComm_t,
     config: *const cclConfig_t,
+    is_operation: bool,
     check: impl FnOnce(&Communicator) -> Result<M>,
 ) -> cclResult_t
 where
@@ -98,7 +100,7 @@ where
             false => Some(unsafe { read(config)? }.anywhere()),
         };
         entry.communicator()?.settings(config.as_ref())?;
-        let (origin, entry) = (Origin::Parent(Arc::clone(entry)), Arc::clone(entry));
+        let (origin, entry) = (Origin::Parent(Arc::clone(entry), is_operation), Arc::clone(entry));
         let make = move || make(entry.communicator()?, config.as_ref());
         // SAFETY: the caller's promise about `newcomm`.
         unsafe { later::make(newcomm, origin, true, make) }.map(|_| ())
