@@ -659,7 +659,8 @@ impl Hearsay {
         }
         if found.is_none() && Instant::now() >= self.next.get() {
             *found = membership.stopped_elsewhere(|rank| membership.calls_of(rank));
-            self.next.set(Instant::now() + self.began.elapsed());
+            self.next
+                .set(Instant::now() + self.began.elapsed().min(LONGEST_APART));
         }
         found.clone()
     }
@@ -691,6 +692,8 @@ const LEAVE_WAIT_NEXT: Duration = Duration::from_millis(if cfg!(test) { 1000 } e
 pub(crate) const GRACE: Duration = Duration::from_millis(250);
 /// How long a rank waits before it asks others than those it waits for, too.
 pub(crate) const GO_ROUND: Duration = Duration::from_secs(3);
+/// The longest between two times that it asks.
+pub(crate) const LONGEST_APART: Duration = Duration::from_secs(10);
 /// How long a process may take to say whom its rank waits for, and all those asked together.
 pub(super) const ASK: Duration = Duration::from_millis(500);
 const ASK_ALL: Duration = Duration::from_secs(2);

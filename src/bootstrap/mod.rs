@@ -34,7 +34,7 @@ mod tests;
 pub(crate) use derive::{Child, Descent, id_for_new_ranks};
 pub(crate) use health::Peer;
 pub(crate) use join::{Joining, Network, excuse, join};
-pub(crate) use membership::{GO_ROUND, GRACE, Membership};
+pub(crate) use membership::{GO_ROUND, GRACE, LONGEST_APART, Membership};
 pub(crate) use messages::{Made, Waits};
 pub use unique_id::UniqueId;
 

@@ -108,6 +108,8 @@ impl<'a> Patience<'a> {
         silence: Duration,
         others: bool,
     ) -> Result<Vec<Result<Channel, DialError>>, Failure> {
+        // Also where all fail at once, time after time.
+        self.time_left();
         let mute = Instant::now() + LONGEST_SILENCE;
         let mut attempts: Vec<Attempt<'_>> = spots
             .iter()
@@ -185,10 +187,13 @@ impl<'a> Patience<'a> {
 
     /// The time left, if there is any and a reason to use it.
     fn left(&self) -> Result<Duration, Failure> {
+        let left = self.time_left();
         if (self.stop)() {
             return Err(Failure::Stopped);
         }
-        match self.time_left() {
+        // It may take long, and that is waiting, too.
+        self.asked.set(Instant::now());
+        match left {
             Duration::ZERO => Err(Failure::Late),
             left => Ok(left),
         }

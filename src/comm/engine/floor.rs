@@ -4,9 +4,10 @@ use super::{
     Engine,
     jobs::Jobs,
     quick::Lately,
-    reasons::{FIRST_QUESTION, LONGEST_APART, Questions},
+    reasons::{FIRST_QUESTION, Questions},
 };
 use crate::{
+    bootstrap::LONGEST_APART,
     exec::wait::Patience,
     sys::biased::{Guard, Waiters},
     transport::links::Links,

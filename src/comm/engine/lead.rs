@@ -2,10 +2,10 @@
 
 use super::{
     Engine, Floor, Job, Placed, What, past,
-    reasons::{self, FIRST_QUESTION, LONGEST_APART, QUESTIONS_APART, Stuck, TROUBLED_NAP},
+    reasons::{self, FIRST_QUESTION, QUESTIONS_APART, Stuck, TROUBLED_NAP},
 };
 use crate::{
-    bootstrap::{Membership, Peer},
+    bootstrap::{LONGEST_APART, Membership, Peer},
     exec::{
         Completion, Fault, Progress, Run, Straight, Work,
         wait::{Patience, Pause},

@@ -2,7 +2,7 @@
 
 use super::past;
 use crate::{
-    bootstrap::{GO_ROUND, GRACE, Membership, Peer, Waits},
+    bootstrap::{GO_ROUND, GRACE, LONGEST_APART, Membership, Peer, Waits},
     exec::Fault,
     sys::tcp,
     transport::{Wires, links::Links},
@@ -359,7 +359,6 @@ pub(super) fn cause_of(fault: Fault, rank: u32, during: Option<Operation>) -> Ca
 /// again, and how much longer at most; a stopped process holds up the asking rank each time.
 pub(super) const FIRST_QUESTION: Duration = Duration::from_millis(50);
 pub(super) const QUESTIONS_APART: u32 = 4;
-pub(super) const LONGEST_APART: Duration = Duration::from_secs(10);
 /// How long a rank that did not answer is not asked again, once that is so.
 const SILENT: Duration = Duration::from_secs(60);
 /// Of how many late ranks an error tells where they are.
