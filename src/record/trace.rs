@@ -85,9 +85,18 @@ impl Trace {
         let (host, pid) = (host::name(), host::pid());
         let path = log::path(&pattern, &host, pid);
         let _ = fork::watch(); // what fails here fails again, and is told, when the control thread starts
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
+        // In a folder that others can write to, what has the name may be theirs: a pipe that nobody reads, a file, a link to one.
+        let flags = OFlags::WRONLY
+            | OFlags::CREATE
+            | OFlags::CLOEXEC
+            | OFlags::NOCTTY
+            | OFlags::NONBLOCK
+            | OFlags::NOFOLLOW;
         let opened = ProcessFd::open(|| rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR));
         let begun = opened.and_then(|file| {
+            if rustix::fs::fstat(&file)?.st_uid != rustix::process::geteuid().as_raw() {
+                return Err(Errno::PERM);
+            }
             claim(&file)?;
             rustix::fs::ftruncate(&file, 0)?;
             Ok(file)
@@ -98,6 +107,7 @@ impl Trace {
                 let why = match e {
                     Errno::AGAIN => "another process writes there; have %h for the host in the name, or a folder for each container"
                         .to_owned(),
+                    Errno::PERM => "it is another user's file".to_owned(),
                     e => e.to_string(),
                 };
                 log::complain(&format!(
