@@ -8,7 +8,7 @@ use crate::{
     bootstrap::unique_id::{ENCODED, UniqueId, decode, encode},
     log,
     net::{Secret, VERSION, fill_random, hex, unhex},
-    sys::{fork, per_process::PerProcess, pmix, thread},
+    sys::{fork, library::has_others_rights, per_process::PerProcess, pmix, thread},
     types::{Error, Result},
 };
 use std::{
@@ -80,7 +80,9 @@ impl Carrier {
                 Some(format!("slurm.pmix.{}.{}", job?, step?))
             };
             let is_own = launcher != Launcher::Slurm || step() == Some(space);
-            (is_own && is("PMIX_RANK", rank)).then_some(Carrier::Pmix)
+            // The environment says which components PMIx loads.
+            let may_load = !has_others_rights();
+            (is_own && may_load && is("PMIX_RANK", rank)).then_some(Carrier::Pmix)
         };
         let pmi = || {
             let fd = variables.text("PMI_FD")?.parse().ok()?;

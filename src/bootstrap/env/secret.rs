@@ -1,7 +1,7 @@
 //! [`read`]: the secret by which ranks on several hosts know each other, as the user gives it.
 
 use crate::{
-    sys::{environment, fork},
+    sys::{environment, fork, library::has_others_rights},
     types::{Error, Result},
 };
 use rustix::{
@@ -41,7 +41,7 @@ impl fmt::Debug for UserSecret {
 /// # Errors
 /// [`Error::Usage`] that says what to change.
 pub(super) fn given() -> Result<Option<UserSecret>> {
-    match environment::text(FILE) {
+    match named_file() {
         Some(path) => of_file(&path).map(Some),
         None => of_variable(),
     }
@@ -52,13 +52,19 @@ pub(super) fn given() -> Result<Option<UserSecret>> {
 /// # Errors
 /// Those of [`given`].
 pub(super) fn glance() -> Result<Option<UserSecret>> {
-    if let Some(path) = environment::text(FILE) {
+    if let Some(path) = named_file() {
         return of_file(&path).map(Some);
     }
     match environment::peek(VARIABLE) {
         Some(text) => of_text(&text).map(Some),
         None => Ok(keep(|kept| kept.clone())),
     }
+}
+
+/// The file that the environment names. Not where the program has rights that who started it lacks: what it says of the file would tell
+/// of what that user may not read.
+fn named_file() -> Option<String> {
+    environment::text(FILE).filter(|_| !has_others_rights())
 }
 
 /// What [`given`] gives; where there is none, with `CCL_INSECURE=1` one that everybody knows.
