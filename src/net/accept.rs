@@ -3,7 +3,7 @@
 use super::{
     Channel, Connection, Secret,
     address::fill_random,
-    handshake::{Hello, LONGEST, Refused, Server, refusal, rejection},
+    handshake::{Hello, LONGEST, Refused, Role, Server, refusal, rejection},
 };
 use crate::sys::{fork::ProcessFd, socket, tcp};
 use rustix::{io::Errno, process::geteuid};
@@ -24,6 +24,8 @@ pub(crate) enum Kind {
 pub(crate) struct Greeter {
     stream: ProcessFd,
     kind: Kind,
+    /// Not one whose user's number may be anybody's here: the secret that it proves tells of it, if it does not come only to look.
+    is_known: bool,
     since: Instant,
     stage: Stage,
     buffer: [u8; LONGEST],
@@ -57,16 +59,18 @@ impl Greeter {
     /// Greets whoever is at the other end of `stream`, unless it is a Unix socket of another user (the superuser may
     /// come in).
     pub(crate) fn new(stream: ProcessFd, kind: Kind, now: Instant) -> Option<Greeter> {
-        let may_come_in = match kind {
+        let (may_come_in, is_known) = match kind {
             Kind::Unix => {
                 let uid = socket::peer_uid(&stream).ok()?;
-                uid == 0 || uid == geteuid().as_raw()
+                let is_known = socket::known_peer_uid(&stream).ok()? == uid;
+                (uid == 0 || uid == geteuid().as_raw(), is_known)
             }
-            Kind::Tcp => tcp::tune(&stream).is_ok(),
+            Kind::Tcp => (tcp::tune(&stream).is_ok(), true),
         };
         may_come_in.then_some(Greeter {
             stream,
             kind,
+            is_known,
             since: now,
             stage: Stage::Hello,
             buffer: [0; LONGEST],
@@ -119,7 +123,11 @@ impl Greeter {
         let mut nonce = [0; 32];
         fill_random(&mut nonce).map_err(|_| None)?;
         let hello = self.buffer.first_chunk().ok_or(None)?;
-        match Server::on_hello(hello, nonce, |hello| secret(hello, self.kind)) {
+        let secret = |hello: &Hello| match hello.role {
+            Role::Status if !self.is_known => Err(Refused::Unknown),
+            _ => secret(hello, self.kind),
+        };
+        match Server::on_hello(hello, nonce, secret) {
             Ok((server, ours)) if send_all(&self.stream, &ours) => Ok(Greeter {
                 stage: Stage::Proof(server),
                 ..self

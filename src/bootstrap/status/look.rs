@@ -1,13 +1,13 @@
 //! Asking a process how its communicators are doing.
 
-use super::{Report, known_secret};
+use super::{Group, Report, known_secret};
 use crate::{
     bootstrap::env::keys_for_looking,
     net::{
         Address, DialError, Failure, FrameError, MEETING, Patience, Protection, Refused, Role, Target, unhex,
     },
     sys::host,
-    types::Error,
+    types::{Error, MAX_RANKS},
 };
 use std::{
     collections::BTreeSet,
@@ -119,7 +119,16 @@ pub(crate) fn look_at(place: &str, limit: Duration) -> Result<Report, Blind> {
 fn ask(target: &Target, limit: Duration) -> Result<Report, Failure> {
     let patience = Patience::new(Instant::now() + limit, &|| false);
     let mut channel = patience.dial(target)?;
-    Ok(patience.receive(&mut channel)?.message()?)
+    let report: Report = patience.receive(&mut channel)?.message()?;
+    // Any process may say anything of itself, and the superuser looks at those of all users.
+    let is_possible = |group: &Group| {
+        let ranks = group.ranks as usize;
+        ranks <= MAX_RANKS && group.here.len() <= ranks && group.seen.len() <= ranks
+    };
+    match report.communicators.iter().all(is_possible) {
+        true => Ok(report),
+        false => Err(FrameError::Malformed.into()),
+    }
 }
 
 /// The processes of this host that use the library and that we may look into.
