@@ -44,8 +44,8 @@ pub struct Config {
     pub plugin: Option<String>,
     /// The algorithm for every operation that it fits, as [`crate::algorithms`] names it: `"ring"`. Or several, among which the
     /// planner chooses: `"ring,direct"`; all but some: `"^ring"`; or for each operation its own:
-    /// `"allreduce:ring;broadcast:tree,chain"`. Where none of them fits an operation the planner chooses among all. `None`: the
-    /// environment's `CCL_ALGO`, else the planner chooses.
+    /// `"allreduce:ring;broadcast:tree,chain"`. Where none of those for all operations fits one the planner chooses among all;
+    /// what is listed for one operation must fit it. `None`: the environment's `CCL_ALGO`, else the planner chooses.
     pub algorithm: Option<String>,
     /// Whether the bits of a reduction depend on its inputs and the number of ranks alone: not on the count, the transport,
     /// nor on how the ranks are placed. All contributions to an element are then combined in one order, by the binary tree

@@ -173,14 +173,7 @@ impl Communicator {
         let wake = Arc::clone(&bell);
         let mut tuning = match (rank, parent) {
             (0, Some((_, parent))) => parent.tuning.clone(),
-            (0, None) if !config.is_probe => Tuning {
-                crowds_take: match may_be_read(attach == Attach::Any) {
-                    true => plans::taken_by_crowds(attach),
-                    false => CrowdsTake::Nothing,
-                },
-                farthest: numa::farthest(Path::new("/")),
-                ..tuning::of_this_machine(rank, ranks)
-            },
+            (0, None) if !config.is_probe => tuning_of_rank_0(ranks, attach),
             _ => Tuning::default(),
         };
         // As rank 0's host is, wherever the rest is from.
@@ -521,7 +514,7 @@ pub fn explain(
     let here = Allowance::here();
     let cores = share(&vec![&here; ranks]).cores;
     let one = Groups::Rows { ranks, size: ranks };
-    let tuning = tuning::of_this_machine(0, ranks);
+    let tuning = tuning_of_rank_0(ranks, config.attach()?);
     let machine = machine(config.choice(), true, one, (cores, ranks), &tuning);
     let mut load = Load::new(collective, ranks, count, dtype);
     if config.reproducible {
@@ -535,6 +528,19 @@ pub fn explain(
         engine::LINKS,
         |algorithm| Ok(explain::extent(algorithm, &load, &machine)),
     )
+}
+
+/// What rank 0 tells the others of its machine.
+fn tuning_of_rank_0(ranks: usize, attach: Attach) -> Tuning {
+    Tuning {
+        crowds_take: match may_be_read(attach == Attach::Any) {
+            true => plans::taken_by_crowds(attach),
+            false => CrowdsTake::Nothing,
+        },
+        farthest: numa::farthest(Path::new("/")),
+        answers: keeps_what_it_reads().is_none(),
+        ..tuning::of_this_machine(0, ranks)
+    }
 }
 
 /// The threads that copy and reduce for this rank where nothing else is said: as many as there are cores for each rank, and as
