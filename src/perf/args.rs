@@ -137,7 +137,7 @@ pub(super) struct Args {
     pub(super) overlap: bool,
 
     /// Where the buffers are: "host"; "shared" for memory of cclMemAlloc, which peers and network cards reach where it lies; or "cuda" for
-    /// memory of CUDA devices, rank r's on device r modulo their number: calls follow one another in a stream, and the last one is waited for
+    /// memory of CUDA devices, rank r's of a host on device r modulo their number: calls follow one another in a stream, and the last one is waited for
     #[arg(long, value_name = "NAME", default_value = "host", value_parser = ["host", "shared", "cuda"])]
     pub(super) device: String,
 

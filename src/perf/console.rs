@@ -134,8 +134,8 @@ fn progress_bar(setup: &Setup) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let sizes = |width| setup.job.sweep.counts(width).count() as u64;
-    let rows = setup.job.runs.iter().map(|run| sizes(run.dtype.size())).sum();
+    let sizes = |&run| setup.job.counts(run).count() as u64;
+    let rows = setup.job.runs.iter().map(sizes).sum();
     // A template that is wrong would be seen by the first who runs this on a terminal; the default is good enough.
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} sizes, {elapsed}, {eta} left")
         .unwrap_or_else(|_| ProgressStyle::default_bar());

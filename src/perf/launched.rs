@@ -52,13 +52,14 @@ pub(super) fn main(args: Args, launch: &Launch) -> ExitCode {
         Some(Trouble::Unread) => ExitCode::FAILURE,
         _ => complain(&format!("rank {}: {error}", launch.rank), 1),
     };
-    let joined = configs(&setup.job, launch.rank).and_then(|[measured, control]| {
-        let began = Instant::now();
-        let comm = Communicator::init_env(&measured)?;
-        let init = began.elapsed();
-        let control = Communicator::init_env(&control)?;
-        Ok(((comm, init), Team { control }))
-    });
+    let joined =
+        configs(&setup.job, launch.local_rank.unwrap_or(launch.rank)).and_then(|[measured, control]| {
+            let began = Instant::now();
+            let comm = Communicator::init_env(&measured)?;
+            let init = began.elapsed();
+            let control = Communicator::init_env(&control)?;
+            Ok(((comm, init), Team { control }))
+        });
     let ((comm, init), team) = match joined {
         Ok(joined) => joined,
         Err(error) => return fail(&error),

@@ -151,8 +151,8 @@ fn follow(ids: &[u8; IDS_BYTES], job: &Job, rank: usize) -> Outcome<()> {
 }
 
 /// The configurations of the communicator to measure and of the one to agree over, which are to be made on this thread: where
-/// buffers are on devices the rank's is then its current one.
-pub(super) fn configs(job: &Job, rank: usize) -> Result<[Config; 2]> {
+/// buffers are on devices the rank's is then its current one, the one of number `device` modulo how many there are.
+pub(super) fn configs(job: &Job, device: usize) -> Result<[Config; 2]> {
     // As the one to measure, so that what the environment may say of transports is left alone for both.
     let plain = Config {
         timeout: job.timeout,
@@ -164,8 +164,8 @@ pub(super) fn configs(job: &Job, rank: usize) -> Result<[Config; 2]> {
         ..plain.clone()
     };
     if job.on_device {
-        gpu::make_current(rank)?;
-        measured.gpu = Some(gpu::address(rank)?);
+        gpu::make_current(device)?;
+        measured.gpu = Some(gpu::address(device)?);
     }
     Ok([measured, plain])
 }
@@ -183,7 +183,10 @@ impl Session<'_> {
     /// Goes through all runs; says how many elements were wrong on this rank.
     pub(super) fn run_all(&self) -> Outcome<u64> {
         let gpu = (self.job.on_device)
-            .then(|| Gpu::open(self.comm.rank()))
+            .then(|| {
+                let device = self.comm.device().and_then(|device| usize::try_from(device).ok());
+                Gpu::open(device.unwrap_or(self.comm.rank()))
+            })
             .transpose()?;
         let gpu = gpu.as_ref();
         self.job.runs.iter().map(|&run| self.run_any(run, gpu)).sum()

@@ -32,7 +32,7 @@ const NO_VECTOR: Sweep = Sweep {
 };
 
 /// What a rank needs besides its buffers: the library's segments and a process's own memory.
-const PROCESS_BYTES: u64 = 32 << 20;
+const PROCESS_BYTES: u64 = 16 << 20;
 
 /// A run that may begin.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Setup {
         let barrier = !operation.has_vector();
         let sweep = if barrier { NO_VECTOR } else { sweep(&args)? };
         let placements = placements(operation, &args)?;
-        let memory = Memory::new(&args, sweep.max, placements.len() as u64, host);
+        let memory = Memory::new(operation, &args, sweep.max, placements.len() as u64, host);
         let ranks = match launch {
             Some(launch) => launched_ranks(&args, &memory, launch)?,
             None => ranks(&args, &memory, host, &mut notes)?,
@@ -214,8 +214,9 @@ fn placements(operation: Operation, args: &Args) -> Result<Vec<Placement>, Strin
 /// What ranks need of this host's memory.
 pub(super) struct Memory {
     max: u64,
-    /// Buffers of `max` bytes that each rank has.
-    buffers: u64,
+    /// Buffers of `max` bytes that each rank has, and those that are shared out among the ranks or that one of them has.
+    each: u64,
+    others: u64,
     available: u64,
 }
 
@@ -224,16 +225,26 @@ impl Memory {
     pub(super) fn of_two_buffers(max: u64, host: &Host) -> Memory {
         Memory {
             max,
-            buffers: 2,
+            each: 2,
+            others: 0,
             available: host.memory_available.unwrap_or(u64::MAX),
         }
     }
 
-    fn new(args: &Args, max: u64, placements: u64, host: &Host) -> Memory {
+    fn new(operation: Operation, args: &Args, max: u64, placements: u64, host: &Host) -> Memory {
+        // In place alone one buffer holds both.
+        let in_place = placements == 1 && args.in_place;
+        let (each, others) = match operation.collective().map(Collective::plain) {
+            Some(Collective::Gather { .. } | Collective::Scatter { .. }) => (0, 2),
+            Some(Collective::AllReduce | Collective::AlltoAll | Collective::Barrier) | None => {
+                (if in_place { 1 } else { 2 }, 0)
+            }
+            Some(_) => (1, u64::from(!in_place)),
+        };
         Memory {
             max,
-            // In place alone needs one buffer; everything else a second one.
-            buffers: if placements == 1 && args.in_place { 1 } else { 2 },
+            each,
+            others,
             // What is only explained takes none.
             available: (host.memory_available)
                 .filter(|_| !args.explain)
@@ -242,17 +253,15 @@ impl Memory {
     }
 
     fn need(&self, ranks: usize) -> u64 {
-        let each = self
-            .max
-            .saturating_mul(self.buffers)
-            .saturating_add(PROCESS_BYTES);
-        each.saturating_mul(ranks as u64)
+        let ranks = ranks as u64;
+        let buffers = self.each.saturating_mul(ranks).saturating_add(self.others);
+        let processes = PROCESS_BYTES.saturating_mul(ranks);
+        self.max.saturating_mul(buffers).saturating_add(processes)
     }
 
     fn numbers(&self, ranks: usize) -> String {
         format!(
-            "{ranks} ranks with {} x {} each need {} of memory",
-            self.buffers,
+            "{ranks} ranks with buffers for {} need {} of memory",
             readable(self.max),
             readable(self.need(ranks))
         )
@@ -478,6 +487,8 @@ mod tests {
         assert_eq!(ranks_on(96, 24 * GIB, "allreduce -e 1G --in-place"), (8, 0));
         assert_eq!(ranks_on(96, 24 * GIB, "allreduce -e 1G --ranks 11"), (11, 0));
         assert_eq!(ranks_on(2, 24 * GIB, "allreduce --ranks 16"), (16, 1));
+        // A vector on the root, and its parts on the others.
+        assert_eq!(ranks_on(16, 24 * GIB, "scatter -e 8G --ranks 16"), (16, 0));
         assert_eq!(ranks_on(4, 24 * GIB, "allreduce --overlap --ranks 2"), (2, 0));
         assert_eq!(ranks_on(3, 24 * GIB, "allreduce --overlap --ranks 2"), (2, 1)); // noted: threads share cores
     }
@@ -489,7 +500,7 @@ mod tests {
             ("allreduce -b 0 -e 1G -i 1", "raise -f or -i"),
             (
                 "allreduce -e 1G --ranks 12",
-                "12 ranks with 2 x 1G each need 24.38G",
+                "12 ranks with buffers for 1G need 24.19G",
             ),
             ("allreduce -e 1G --ranks 12", "lower -e or --ranks"),
             ("allreduce -e 8G", "lower -e, or set --ranks"),
@@ -498,7 +509,7 @@ mod tests {
             ("broadcast -r 4 --ranks 4", "use 0 to 3"),
             ("allreduce -r 4 --ranks 4", "-r 4"),
             ("gather -r 2 --ranks 2", "-r 2"),
-            ("scatter -e 1G --ranks 12", "lower -e or --ranks"),
+            ("allgather -e 2G --ranks 12", "lower -e or --ranks"),
             ("reducescatter -o bitor", "-o bitor"),
             ("alltoall --algo magic", "--algo magic"),
             ("allreduce --json a --csv a", "--csv"),
@@ -555,7 +566,7 @@ mod tests {
         assert!(launched(16, 1, "allreduce -e 1G").is_ok());
         let mistake = launched(16, 16, "allreduce -e 1G").unwrap_err();
         assert!(
-            mistake.contains("16 ranks with 2 x 1G each") && mistake.contains("lower -e"),
+            mistake.contains("16 ranks with buffers for 1G") && mistake.contains("lower -e"),
             "{mistake}"
         );
     }
