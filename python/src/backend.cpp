@@ -686,8 +686,8 @@ struct Posted {
     } else if (receives) {
       failure = take();
     }
-    if (failure) group->report_failure();
     group->message_over(receives, buffer.bytes());
+    if (failure) group->report_failure();
     bool has_future = operation->complete(failure);
     operation->report();
     if (has_future) operation->tell();
@@ -713,7 +713,10 @@ struct Posted {
     std::unique_ptr<Posted> posted(static_cast<Posted*>(data));
     auto group = posted->group;
     auto stream = posted->stream;
-    posted->finish(result);
+    {
+      InCallback here(*group);
+      posted->finish(result);
+    }
     posted.reset();  // tensors with it, which may take the interpreter
     group->give_stream(stream, result != cclSuccess);
   }
@@ -750,8 +753,8 @@ WorkPtr CclBackend::post(const char* title, OpType type, Tensors& tensors, int p
   if (result != cclSuccess) {
     // After a failure of the system's the operation may be under way: its memory is left to it.
     auto failure = group_->failure(name, result);
-    group_->report_failure();
     group_->message_over(receives, data.bytes());
+    group_->report_failure();
     group_->give_stream(posted->stream, true);
     if (result != cclSystemError) delete posted;
     std::rethrow_exception(failure);

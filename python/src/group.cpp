@@ -209,7 +209,7 @@ void Group::run(const c10::intrusive_ptr<Operation>& operation) {
 
 void Group::help(Operation& operation) {
   std::unique_lock<std::mutex> lock(mutex_);
-  while (!turn_taken_ && !waiting_.empty() && !operation.isCompleted()) {
+  while (!turn_taken_ && !waiting_.empty() && !operation.is_over()) {
     auto next = taken(waiting_);
     take_turn(lock, next);
     bool is_over = next.get() == &operation;
@@ -249,6 +249,16 @@ void Group::do_next(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
+static thread_local std::vector<const Group*> in_callbacks;
+
+InCallback::InCallback(const Group& group) { in_callbacks.push_back(&group); }
+
+InCallback::~InCallback() { in_callbacks.pop_back(); }
+
+int InCallback::count(const Group& group) {
+  return static_cast<int>(std::count(in_callbacks.begin(), in_callbacks.end(), &group));
+}
+
 void Group::take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_ptr<Operation>& operation) {
   turn_taken_ = true;
   lock.unlock();
@@ -256,6 +266,7 @@ void Group::take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_p
   lock.lock();
   turn_taken_ = false;
   ++callbacks_;
+  InCallback here(*this);
   if (operation->failed() && !failures.empty() && !reporting_) {
     // Before who waits for it hears. A hook may use the group, and wait until it has nothing more to do; what fails meanwhile is no
     // news.
@@ -332,7 +343,8 @@ void Group::shut_down() {
   // The last messages, and what other ranks still do, come to their end meanwhile.
   if (taken_in) less_to_do_.wait_for(lock, message_patience, [this] { return receives_ == 0; });
   leave(lock);
-  less_to_do_.wait_for(lock, exit_patience, [this] { return callbacks_ == 0; });
+  // Not for what has called this.
+  less_to_do_.wait_for(lock, exit_patience, [this] { return callbacks_ <= InCallback::count(*this); });
   lock.unlock();
   stay_if_over();
 }

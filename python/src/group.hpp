@@ -25,6 +25,19 @@ class Operation;
 /// Deletes a key where the store can.
 void forget(c10d::Store& store, const std::string& key);
 
+class Group;
+
+/// While it lives this thread is in a callback of the group's, and need not be waited for by what that calls.
+class InCallback {
+ public:
+  explicit InCallback(const Group& group);
+  ~InCallback();
+  InCallback(const InCallback&) = delete;
+  InCallback& operator=(const InCallback&) = delete;
+  /// How many of the group's this thread is in.
+  static int count(const Group& group);
+};
+
 /// One rank's place in a process group.
 ///
 /// Collectives are carried out one after the other in the order in which they were submitted, by whoever has the

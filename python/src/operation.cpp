@@ -31,7 +31,7 @@ Operation::Operation(
       body_(std::move(body)) {}
 
 bool Operation::wait(Milliseconds timeout) {
-  if (!group_->is_ours() && !isCompleted()) group_->check_process();
+  if (!group_->is_ours() && !is_over()) group_->check_process();
   bool forever = timeout == kNoTimeout || timeout < Milliseconds::zero();
   if (forever && body_) group_->help(*this);
   std::unique_lock<std::mutex> lock(mutex_);
@@ -59,6 +59,16 @@ bool Operation::wait(Milliseconds timeout) {
   return true;
 }
 
+bool Operation::isCompleted() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return completed_ && (!future_ || future_->completed());
+}
+
+bool Operation::is_over() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return completed_;
+}
+
 void Operation::abort() { group_->abort(); }
 
 int Operation::sourceRank() const { return source; }
@@ -66,7 +76,7 @@ int Operation::sourceRank() const { return source; }
 std::vector<at::Tensor> Operation::result() {
   // In Gloo's words.
   TORCH_CHECK(
-      isCompleted(), "Work needs to be completed before calling result(). Should call wait() before result().");
+      is_over(), "Work needs to be completed before calling result(). Should call wait() before result().");
   return outputs_;
 }
 

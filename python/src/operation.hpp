@@ -37,6 +37,10 @@ class Operation : public c10d::Work {
   /// Overrides one that older versions of PyTorch have not.
   uint64_t getCompletionKey() const { return key_; }
 
+  /// Whether it is over, and so is what goes by its future.
+  bool isCompleted() override;
+  /// Whether it is over; its future may be completed a little later.
+  bool is_over();
   /// Runs the body and keeps what it threw. Only who has the turn calls it.
   void carry_out();
   /// It is over: wakes who waits. Whether there is a future to `tell`, as somebody has asked for one.

@@ -212,6 +212,12 @@ def futures(rank, n):
     assert done.wait(PATIENCE)
     work.wait()
     assert work.get_future().value() == []
+    for _ in range(200):
+        work = dist.all_reduce(torch.ones(3), async_op=True)
+        future = work.get_future()
+        while not work.is_completed():
+            time.sleep(0)
+        assert future.done()
 
 
 def callbacks_of_others(rank, n):
@@ -536,12 +542,21 @@ def abort_hooks(rank, n):
     dist.barrier()
     group = dist.new_group()
     closed = group._get_backend(torch.device("cpu"))
-    closed.register_abort_hook(0, lambda: [calls.append("closed"), closed.shutdown()])  # it may use the group
+    took = []
+
+    def shut_down():
+        calls.append("closed")
+        began = time.monotonic()
+        closed.shutdown()  # it may use the group
+        took.append(time.monotonic() - began)
+
+    closed.register_abort_hook(0, shut_down)
     if rank == n - 1:
         closed.abort()
     else:
         fails(lambda: dist.all_reduce(torch.ones(3), group=group), error=dist.DistBackendError)
         assert calls == ["closed"], calls
+        assert took[0] < 4, "it waited for itself"
     calls.clear()
     dist.barrier()
     if rank == n - 1:
