@@ -86,30 +86,31 @@ impl Trace {
         let path = log::path(&pattern, &host, pid);
         let _ = fork::watch(); // what fails here fails again, and is told, when the control thread starts
         // In a folder that others can write to, what has the name may be theirs: a pipe that nobody reads, a file, a link to one.
-        let flags = OFlags::WRONLY
-            | OFlags::CREATE
-            | OFlags::CLOEXEC
-            | OFlags::NOCTTY
-            | OFlags::NONBLOCK
-            | OFlags::NOFOLLOW;
-        let opened = ProcessFd::open(|| rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR));
-        let begun = opened.and_then(|file| {
-            if rustix::fs::fstat(&file)?.st_uid != rustix::process::geteuid().as_raw() {
-                return Err(Errno::PERM);
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        let open = |how| ProcessFd::open(|| rustix::fs::open(&path, flags | how, Mode::RUSR | Mode::WUSR));
+        let (opened, is_new) = match open(OFlags::CREATE | OFlags::EXCL) {
+            Err(Errno::EXIST) => (open(OFlags::empty()), false),
+            made => (made, true),
+        };
+        let why = |e: Errno| {
+            match e {
+            Errno::AGAIN => "another process writes there; have %h for the host in the name, or a folder for each container".to_owned(),
+            e => e.to_string(),
+        }
+        };
+        let begin = |file: ProcessFd| {
+            // Of one that was made the file system says whose it is, which need not be so.
+            if !is_new && rustix::fs::fstat(&file).map_err(why)?.st_uid != rustix::process::geteuid().as_raw()
+            {
+                return Err("it is another user's file".to_owned());
             }
-            claim(&file)?;
-            rustix::fs::ftruncate(&file, 0)?;
+            claim(&file).map_err(why)?;
+            rustix::fs::ftruncate(&file, 0).map_err(why)?;
             Ok(file)
-        });
-        let file = match begun {
+        };
+        let file = match opened.map_err(why).and_then(begin) {
             Ok(file) => file,
-            Err(e) => {
-                let why = match e {
-                    Errno::AGAIN => "another process writes there; have %h for the host in the name, or a folder for each container"
-                        .to_owned(),
-                    Errno::PERM => "it is another user's file".to_owned(),
-                    e => e.to_string(),
-                };
+            Err(why) => {
                 log::complain(&format!(
                     "CCL_TRACE_FILE: cannot write to {}: {why}",
                     path.display()

@@ -41,7 +41,7 @@ impl fmt::Debug for UserSecret {
 /// # Errors
 /// [`Error::Usage`] that says what to change.
 pub(super) fn given() -> Result<Option<UserSecret>> {
-    match named_file() {
+    match named_file()? {
         Some(path) => of_file(&path).map(Some),
         None => of_variable(),
     }
@@ -52,7 +52,7 @@ pub(super) fn given() -> Result<Option<UserSecret>> {
 /// # Errors
 /// Those of [`given`].
 pub(super) fn glance() -> Result<Option<UserSecret>> {
-    if let Some(path) = named_file() {
+    if let Some(path) = named_file()? {
         return of_file(&path).map(Some);
     }
     match environment::peek(VARIABLE) {
@@ -61,10 +61,19 @@ pub(super) fn glance() -> Result<Option<UserSecret>> {
     }
 }
 
-/// The file that the environment names. Not where the program has rights that who started it lacks: what it says of the file would tell
-/// of what that user may not read.
-fn named_file() -> Option<String> {
-    environment::text(FILE).filter(|_| !has_others_rights())
+/// The file that the environment names.
+///
+/// # Errors
+/// [`Error::Usage`] where the program has rights that who started it lacks: what it said of the file would tell of what that user may not
+/// read.
+fn named_file() -> Result<Option<String>> {
+    match environment::text(FILE) {
+        Some(_) if has_others_rights() => Err(Error::usage(
+            "CCL_SECRET_FILE is not read by a program with rights that its starter lacks (set-user-ID, capabilities of its file): set \
+             CCL_SECRET instead",
+        )),
+        named => Ok(named),
+    }
 }
 
 /// What [`given`] gives; where there is none, with `CCL_INSECURE=1` one that everybody knows.
