@@ -177,7 +177,7 @@ impl Communicator {
             _ => Tuning::default(),
         };
         // As rank 0's host is, wherever the rest is from.
-        tuning.answers = rank == 0 && keeps_what_it_reads().is_none();
+        tuning.answers = rank == 0 && answers_here();
         let outside = Outside::open(&config, rank, ranks);
         let ready = began.elapsed();
         let membership = Arc::new(bootstrap::join(Joining {
@@ -515,7 +515,10 @@ pub fn explain(
     let cores = share(&vec![&here; ranks]).cores;
     let one = Groups::Rows { ranks, size: ranks };
     let tuning = tuning_of_rank_0(ranks, config.attach()?);
-    let machine = machine(config.choice(), true, one, (cores, ranks), &tuning);
+    let machine = match (config.choice(), config.direct()?) {
+        (Choice::Auto | Choice::Shm, Direct::On) => Machine::of_one_memory(cores, &tuning.calibration),
+        (choice, _) => machine(choice, true, one, (cores, ranks), &tuning),
+    };
     let mut load = Load::new(collective, ranks, count, dtype);
     if config.reproducible {
         load = load.in_order(dtype);
@@ -538,9 +541,14 @@ fn tuning_of_rank_0(ranks: usize, attach: Attach) -> Tuning {
             false => CrowdsTake::Nothing,
         },
         farthest: numa::farthest(Path::new("/")),
-        answers: keeps_what_it_reads().is_none(),
+        answers: answers_here(),
         ..tuning::of_this_machine(0, ranks)
     }
+}
+
+/// Whether messages are better answered in their places here.
+fn answers_here() -> bool {
+    keeps_what_it_reads().is_none()
 }
 
 /// The threads that copy and reduce for this rank where nothing else is said: as many as there are cores for each rank, and as

@@ -232,10 +232,12 @@ impl Memory {
     }
 
     fn new(operation: Operation, args: &Args, max: u64, placements: u64, host: &Host) -> Memory {
-        // In place alone one buffer holds both.
-        let in_place = placements == 1 && args.in_place;
+        // In place alone one buffer holds both. Of both placements each of the two is as long as the longer one wants it: in place
+        // the second has what is otherwise sent, where that is more.
+        let (in_place, both) = (placements == 1 && args.in_place, placements > 1);
         let (each, others) = match operation.collective().map(Collective::plain) {
-            Some(Collective::Gather { .. } | Collective::Scatter { .. }) => (0, 2),
+            Some(Collective::Gather { .. } | Collective::Scatter { .. }) => (0, if both { 3 } else { 2 }),
+            Some(Collective::Reduce { .. } | Collective::ReduceScatter) if both => (2, 0),
             Some(Collective::AllReduce | Collective::AlltoAll | Collective::Barrier) | None => {
                 (if in_place { 1 } else { 2 }, 0)
             }
@@ -488,7 +490,7 @@ mod tests {
         assert_eq!(ranks_on(96, 24 * GIB, "allreduce -e 1G --ranks 11"), (11, 0));
         assert_eq!(ranks_on(2, 24 * GIB, "allreduce --ranks 16"), (16, 1));
         // A vector on the root, and its parts on the others.
-        assert_eq!(ranks_on(16, 24 * GIB, "scatter -e 8G --ranks 16"), (16, 0));
+        assert_eq!(ranks_on(16, 24 * GIB, "scatter -e 7G --ranks 16"), (16, 0));
         assert_eq!(ranks_on(4, 24 * GIB, "allreduce --overlap --ranks 2"), (2, 0));
         assert_eq!(ranks_on(3, 24 * GIB, "allreduce --overlap --ranks 2"), (2, 1)); // noted: threads share cores
     }
