@@ -754,8 +754,8 @@ WorkPtr CclBackend::post(const char* title, OpType type, Tensors& tensors, int p
     // After a failure of the system's the operation may be under way: its memory is left to it.
     auto failure = group_->failure(name, result);
     group_->message_over(receives, data.bytes());
-    group_->report_failure();
     group_->give_stream(posted->stream, true);
+    group_->report_failure();
     if (result != cclSystemError) delete posted;
     std::rethrow_exception(failure);
   }

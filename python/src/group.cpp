@@ -343,8 +343,12 @@ void Group::shut_down() {
   // The last messages, and what other ranks still do, come to their end meanwhile.
   if (taken_in) less_to_do_.wait_for(lock, message_patience, [this] { return receives_ == 0; });
   leave(lock);
-  // Not for what has called this.
-  less_to_do_.wait_for(lock, exit_patience, [this] { return callbacks_ <= InCallback::count(*this); });
+  // Not for those that have called this.
+  int own = InCallback::count(*this);
+  leaving_ += own;
+  less_to_do_.notify_all();
+  less_to_do_.wait_for(lock, exit_patience, [this] { return callbacks_ <= leaving_; });
+  leaving_ -= own;
   lock.unlock();
   stay_if_over();
 }

@@ -164,6 +164,8 @@ class Group : public std::enable_shared_from_this<Group> {
   int64_t sent_bytes_ = 0;
   /// Those, and operations that are over of which something else has still to be told.
   int callbacks_ = 0;
+  /// Those of them that wait for the others, as they shut the group down.
+  int leaving_ = 0;
   std::vector<cclStream_t> streams_;
   std::atomic<int64_t> deadline_ms_{0};
   std::atomic<bool> gone_{false};
