@@ -33,7 +33,7 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(
     mut_arg("local_bandwidth", |arg| arg.hide(true)),
-    mut_arg("hosts", |arg| arg.help("Hosts [default: of a timeline all of a file that joins several, else 2; of rings and trees 1]")),
+    mut_arg("hosts", |arg| arg.help("Hosts [default: of a timeline all of a file that joins several, 1 of a file with neither hosts nor adapters, else 2; of rings and trees 1]")),
 )]
 pub(super) struct Draw {
     /// A file, - or live
