@@ -100,7 +100,10 @@ fn mistakes_are_one_line_with_status_2() {
             job.rank(0, "allreduce --ranks 3"),
             "--ranks 3, but torchrun (RANK and WORLD_SIZE) started 4",
         ),
-        (job.rank(0, "allreduce -e 1000T"), "4 ranks with 2 x 1000T each"),
+        (
+            job.rank(0, "allreduce -e 1000T"),
+            "4 ranks with buffers for 1000T",
+        ),
         (
             job.rank(4, "allreduce"),
             "RANK=4 does not fit WORLD_SIZE=4: it must be 0 to 3",
