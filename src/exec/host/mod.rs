@@ -208,11 +208,13 @@ impl Run {
                 break;
             }
         }
+        // Its last step may have been done just now: who leads looks for nothing more then.
+        done |= moved && (0..self.tracks.len()).all(|i| !self.open(work, i));
         // Another thread may go on.
         if done || moved {
             work.settle();
         }
-        if !moved {
+        if done || !moved {
             // Also where something else is waited for: who has taken all may leave.
             self.drop_taken(wires)?;
         }
