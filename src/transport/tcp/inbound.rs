@@ -267,13 +267,22 @@ impl Inbound {
         released
     }
 
-    /// Tells the peer of it, if it should hear.
+    /// Tells the peer of it, if it should hear; and of all else that it may hear by the same connection, as each time costs both a call of
+    /// the system.
     pub(super) fn pay(&self, lane: usize, out: &Outbound) {
         if self.owes(lane) {
-            let state = &self.lanes[lane];
-            state.heard.set(state.stayed.get());
-            out.credit(lane, self.pay_along(lane), state.arrived.get());
+            out.credit(lane, |lane| self.news(lane));
         }
+    }
+
+    /// How many messages of `lane` were released and how many have come, if the peer has not heard that.
+    fn news(&self, lane: usize) -> Option<(u32, u32)> {
+        let state = &self.lanes[lane];
+        let is_news = state.stayed != state.heard || state.released != state.returned;
+        is_news.then(|| {
+            state.heard.set(state.stayed.get());
+            (self.pay_along(lane), state.arrived.get())
+        })
     }
 
     /// Takes in what has come on a connection. `out` is the link's other half, whose credits may be among it.
@@ -404,7 +413,8 @@ impl Inbound {
                 if body.have < body.len {
                     return Ok(may_land);
                 }
-                may_land |= body.len > READ_ON;
+                // Where one was wanted, it is soon said where the next is.
+                may_land |= body.len > READ_ON || matches!(body.lies, Lies::Landed(_));
                 if body.stays && !self.is_intact(stream) {
                     reader.body = None;
                     return Ok(may_land);

@@ -19,6 +19,7 @@ use std::{
     cell::{Cell, OnceCell, RefCell},
     collections::VecDeque,
     io::IoSlice,
+    iter,
     sync::Arc,
     time::Instant,
 };
@@ -196,7 +197,7 @@ impl Outbound {
             place,
             len,
         };
-        self.post(lane, piece);
+        self.post(usize::from(lane) % self.streams.len(), iter::once(piece));
     }
 
     /// Sends `body` from where it lies: until it [has gone](Outbound::has_gone), or [`Outbound::withdraw`]. `released` is asked for
@@ -232,7 +233,7 @@ impl Outbound {
             body,
             stays,
         };
-        self.post(lane, piece);
+        self.post(usize::from(lane) % self.streams.len(), iter::once(piece));
         Ok(Some(Ticket(number)))
     }
 
@@ -274,14 +275,17 @@ impl Outbound {
         }
     }
 
-    /// Tells the peer how many of the messages that it sent on `lane` were released, and how many have come.
-    pub(super) fn credit(&self, lane: usize, released: u32, come: u32) {
-        let lane = lane as u16;
-        let come = come as u8;
-        self.post(
-            lane,
-            Piece::Credit(Head::Credit { lane, released, come }.encode()),
-        );
+    /// Tells the peer how many of the messages that it sent were released, and how many have come, on all lanes that have the connection
+    /// of `lane` and of which there is `news`.
+    pub(super) fn credit(&self, lane: usize, news: impl Fn(usize) -> Option<(u32, u32)>) {
+        let index = lane % self.streams.len();
+        let lanes = (index..LANES).step_by(self.streams.len());
+        let credit = |lane| {
+            let ((released, come), lane) = (news(lane)?, lane as u16);
+            let come = come as u8;
+            Some(Piece::Credit(Head::Credit { lane, released, come }.encode()))
+        };
+        self.post(index, lanes.filter_map(credit));
     }
 
     /// The peer says how many messages of `lane` have come, in the last bits.
@@ -360,17 +364,19 @@ impl Outbound {
         self.lanes.iter().map(|lane| lane.slots.allocated()).sum()
     }
 
-    /// Sends a piece, after all others of its connection. A long one waits until the rank has done all else that it can: what
+    /// Sends pieces, after all others of their connection. A long one waits until the rank has done all else that it can: what
     /// comes after it meanwhile goes in the same call of the system.
-    fn post(&self, lane: u16, piece: Piece) {
-        let index = usize::from(lane) % self.streams.len();
+    fn post(&self, index: usize, pieces: impl Iterator<Item = Piece>) {
         let stream = &self.streams[index];
         if stream.is_dead.get() {
-            return self.has_left(&piece);
+            return pieces.for_each(|piece| self.has_left(&piece));
         }
         let mut queue = stream.queue.borrow_mut();
-        let (is_first, is_long) = (queue.is_empty(), piece.len() >= Head::LEN + PUT_OFF);
-        queue.pieces.push_back(piece);
+        let is_first = queue.is_empty();
+        let mut is_long = false;
+        queue
+            .pieces
+            .extend(pieces.inspect(|piece| is_long |= piece.len() >= Head::LEN + PUT_OFF));
         drop(queue);
         if is_first && is_long {
             stream.is_put_off.set(true);
