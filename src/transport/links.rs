@@ -17,7 +17,7 @@ use crate::{
     types::{Cause, Error},
 };
 use std::{
-    cell::{OnceCell, RefCell},
+    cell::{LazyCell, OnceCell, RefCell},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
     time::{Duration, Instant},
@@ -336,10 +336,10 @@ impl Links {
     /// Whether a peer reads messages that lie in `memory` there, or sends some that lie with itself; or takes them, if that
     /// counts as well.
     pub(crate) fn lend(&self, memory: [&Region<'_>; 2], by_taking: bool) -> bool {
-        let by_taking = by_taking && sys::attach::is_dumpable();
+        let is_dumpable = LazyCell::new(sys::attach::is_dumpable);
         let is_lent = |link: &AnyLink, body: &Region<'_>| match link.reach(body) {
             Reach::No => false,
-            Reach::Taking => by_taking,
+            Reach::Taking => by_taking && *is_dumpable,
             Reach::Sending | Reach::Reading => true,
         };
         let lends = |link: &AnyLink| link.shm.may_lend() || memory.iter().any(|body| is_lent(link, body));
