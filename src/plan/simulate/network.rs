@@ -467,6 +467,7 @@ impl Whole {
 
     /// What a link of an adapter or a host to the network is asked to carry: one to a port, or out of a host.
     fn asked(&self, at: usize) -> Option<f64> {
+        let link = self.limits.link?;
         let edge = self.graph.edges().nth(at)?;
         let ends = [edge.from, edge.to];
         let kinds = [
@@ -483,7 +484,7 @@ impl Whole {
         let [from, to] = ends.map(host);
         let has_port = ends.iter().any(|&end| self.graph.kind(end) == NodeKind::NicPort);
         let is_link = kinds.contains(&edge.link.kind) && (from != to || has_port);
-        self.limits.link.filter(|_| is_link)
+        is_link.then_some(link)
     }
 
     /// The name of an edge or a shared capacity; behind that of its host, if it has one.
