@@ -92,11 +92,13 @@ impl Trace {
             Err(Errno::EXIST) => (open(OFlags::empty()), false),
             made => (made, true),
         };
-        let why = |e: Errno| {
-            match e {
-            Errno::AGAIN => "another process writes there; have %h for the host in the name, or a folder for each container".to_owned(),
+        let why = |e: Errno| match e {
+            Errno::AGAIN => {
+                "another process writes there; have %h for the host in the name, or a folder for each \
+                             container"
+                    .to_owned()
+            }
             e => e.to_string(),
-        }
         };
         let begin = |file: ProcessFd| {
             // Of one that was made the file system says whose it is, which need not be so.
