@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     net::{Address, DialError, Packed, Protection, Role, Round, Secret, Target, Tried, tell_tried},
-    sys::{host, pidfd},
+    sys::{host, pidfd, tcp},
     types::Cause,
 };
 use std::{
@@ -37,6 +37,10 @@ pub(super) struct Member {
     pub(super) dialing: Option<Token>,
     /// The child that is looked for, if one has made no connection.
     pub(super) look: Option<Look>,
+    /// Since when all ways to a child that makes none have been closed.
+    closed_since: HashMap<u32, Instant>,
+    /// The last one that was given up because nothing came back from its host, from which nothing has come since.
+    silent: Option<u32>,
     /// When to try to reach the parent again, after it has failed.
     pub(super) redial_at: Option<Instant>,
     /// What came of that since the last success.
@@ -70,6 +74,8 @@ impl Member {
             edges: HashMap::new(),
             dialing: None,
             look: None,
+            closed_since: HashMap::new(),
+            silent: None,
             redial_at: None,
             attempts: Attempts::default(),
             missed: HashMap::new(),
@@ -170,8 +176,8 @@ impl Member {
         };
     }
 
-    /// The child that is looked for did not answer at this address. That nobody is there at any says that it has gone; a way may be closed
-    /// that is open for the child.
+    /// The child that is looked for did not answer at this address. That nobody is there at any says that it has gone. A way may be closed
+    /// that is open for the child; but then it comes, and where its own is closed, too, it gives this rank up after [`CLOSED`].
     pub(super) fn not_found(&mut self, child: u32, address: Address, why: DialError, now: Instant) {
         let addresses = self.addresses(child).len();
         let Some(look) = self.look.as_mut().filter(|look| look.child == child) else {
@@ -181,12 +187,43 @@ impl Member {
         let Some(verdict) = look.attempts.failed((child, addresses), address, why, now) else {
             return; // the next address
         };
-        let says_gone = matches!(verdict, DialError::Nobody | DialError::Refused(_));
         let told = look.attempts.tell(&verdict);
+        let says_gone = match verdict {
+            DialError::Nobody | DialError::Refused(_) => true,
+            ref why if why.is_of_the_way() => {
+                let since = *self.closed_since.entry(child).or_insert(now);
+                self.is_silent(child) || since + 2 * longest_closed() <= now
+            }
+            _ => {
+                self.closed_since.remove(&child);
+                false
+            }
+        };
         match says_gone && self.unseen().any(|unseen| unseen == child) && !self.is_nowhere(child) {
             true => self.view.lose(child, self.ending(child).unwrap_or(told)),
             false => self.look_for_next(now),
         }
+    }
+
+    /// There is a connection to a rank.
+    pub(super) fn found(&mut self, peer: u32) {
+        self.closed_since.remove(&peer);
+        if self.is_silent(peer) {
+            self.silent = None;
+        }
+    }
+
+    /// Loses a rank from whose host nothing comes back any more.
+    pub(super) fn lose_silent(&mut self, peer: u32, how: String) {
+        self.silent = Some(peer);
+        self.view.lose(peer, how);
+    }
+
+    /// Whether a rank is on the host of one that was lost because nothing came back from there: then it need not be waited for once more.
+    pub(super) fn is_silent(&self, peer: u32) -> bool {
+        let host = |rank| self.table.as_ref()?.place(rank).map(|(_, host)| host);
+        let lost = self.silent.and_then(host);
+        lost.zip(host(peer)).is_some_and(|(lost, host)| lost.is(host))
     }
 
     /// Whether no address leads from here to `peer`, so that it says nothing of that that nobody was found. It is over for all then.
@@ -295,6 +332,14 @@ impl Look {
         self.dialing.is_none() && self.at <= now
     }
 }
+
+/// For how long all ways to a rank may be closed before it counts as lost.
+pub(super) fn longest_closed() -> Duration {
+    CLOSED.max(tcp::given_up_after())
+}
+
+/// That, at least.
+const CLOSED: Duration = Duration::from_secs(20);
 
 /// How long a child may take to make its connection before its parent looks whether it is there.
 const CHILD_COMES: Duration = Duration::from_secs(2);

@@ -1,11 +1,11 @@
 //! What the event loop does when something has happened at a source, by kind of source.
 
-use super::{CLOSED, EventLoop, LAST_BREATHS, PATIENCE, REDIAL, REDIAL_CLOSED, RETURN};
+use super::{EventLoop, LAST_BREATHS, PATIENCE, REDIAL, REDIAL_CLOSED, RETURN};
 use crate::{
     bootstrap::{
         control::{
             Key,
-            member::{Attempts, Member, ended},
+            member::{Attempts, Member, ended, longest_closed},
             place::{Heard, Places, State},
             poller::{Token, Wire},
             source::{Near, Source},
@@ -185,6 +185,7 @@ impl EventLoop {
             }
             old = member.edges.insert(peer, token);
             member.missed.remove(&peer);
+            member.found(peer);
             member.view.disconnect(peer);
             member.view.connect(peer);
         });
@@ -230,7 +231,8 @@ impl EventLoop {
                 DialError::Nobody | DialError::Refused(_) => !ending,
                 DialError::Busy | DialError::Exhausted(_) => false,
                 DialError::Silent | DialError::Io(_) => {
-                    member.attempts.last_for(CLOSED.max(tcp::given_up_after()), now)
+                    let is_silent = verdict.is_of_the_way() && member.is_silent(peer);
+                    is_silent || member.attempts.last_for(longest_closed(), now)
                 }
             };
             let pause = match verdict {
@@ -240,9 +242,11 @@ impl EventLoop {
             match closed {
                 true => {
                     let how = member.ending(peer);
-                    member
-                        .view
-                        .lose(peer, how.unwrap_or_else(|| member.attempts.tell(&verdict)));
+                    let how = how.unwrap_or_else(|| member.attempts.tell(&verdict));
+                    match verdict.is_of_the_way() {
+                        true => member.lose_silent(peer, how),
+                        false => member.view.lose(peer, how),
+                    }
                 }
                 false => member.redial_at = Some(now + pause),
             }
@@ -370,9 +374,11 @@ impl EventLoop {
                 if let FrameError::Altered = why {
                     member.view.lose(peer, ALTERED.to_owned());
                 } else if !member.watched.contains(&peer) {
-                    let ended = member.ending(peer);
-                    let how = ended.unwrap_or_else(|| how_ended(&why));
-                    member.view.lose(peer, how);
+                    let (ended, told) = (member.ending(peer), how_ended(&why));
+                    match (ended, is_silence(&why)) {
+                        (None, true) => member.lose_silent(peer, told),
+                        (ended, _) => member.view.lose(peer, ended.unwrap_or(told)),
+                    }
                 } else if member.view.wants() != Some(peer) {
                     // To a parent we go ourselves, and see what is there.
                     member.missed.insert(peer, Instant::now() + RETURN);
@@ -406,10 +412,15 @@ impl EventLoop {
     }
 }
 
+/// Whether a connection ended because nothing came back from the other host any more.
+fn is_silence(why: &FrameError) -> bool {
+    matches!(why, FrameError::Io(e) if e.kind() == io::ErrorKind::TimedOut)
+}
+
 /// How a control connection ended.
 fn how_ended(why: &FrameError) -> String {
     match why {
-        FrameError::Io(e) if e.kind() == io::ErrorKind::TimedOut => {
+        why if is_silence(why) => {
             format!("its host did not answer for {:.0?}", tcp::given_up_after())
         }
         FrameError::Io(e) => format!("its control connection ended: {e}"),

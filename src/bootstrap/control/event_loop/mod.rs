@@ -597,8 +597,6 @@ const REDIAL_CLOSED: Duration = Duration::from_millis(250);
 const RETURN: Duration = Duration::from_millis(500);
 /// After how many refusals a process that nobody has seen ending counts as gone.
 const LAST_BREATHS: u32 = 10;
-/// For how long all ways to a parent must be closed, at least, before it counts as lost.
-const CLOSED: Duration = Duration::from_secs(20);
 /// How often to see whether the program still has threads.
 const HEED_PROGRAM: Duration = Duration::from_secs(5);
 /// How long to leave the listener alone when there are no descriptors.
