@@ -244,8 +244,7 @@ fn meet(
             && let Ok(ours) = tcp::local_address(&channel)
         {
             // Where the way from here to the meeting place begins is where others find the way back.
-            let way = Some(ours.ip()).filter(|ip| !ip.is_loopback()).map(Way::plain);
-            request.host.ways.extend(way);
+            request.host.ways.extend(Way::seen(ours.ip()));
         }
         // It is the meeting place that says who is missing.
         request.left = deadline.saturating_duration_since(found);

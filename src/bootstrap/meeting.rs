@@ -165,7 +165,7 @@ impl Meeting {
             let mut host = join.host.clone();
             // Ranks of this host may know no address of theirs that others could use.
             if host.ways.is_empty() {
-                host.ways.extend(self.reached_at.map(Way::plain));
+                host.ways.extend(self.reached_at.and_then(Way::seen));
             }
             // At most as many as ranks, which fit.
             let next = hosts.len() as u16;

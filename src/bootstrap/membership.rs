@@ -100,13 +100,15 @@ impl Membership {
         self.table.addresses(self.rank() as u32, rank as u32)
     }
 
-    /// Where the process of `rank` listens, for whom it is not known where they are.
+    /// Where the process of `rank` listens, for whom it is not known where they are: first those that may be the only ones for somebody.
     pub(super) fn addresses_for_strangers(&self, rank: usize) -> Vec<Address> {
         let Some((seat, host)) = self.table.place(rank as u32) else {
             return Vec::new();
         };
+        let mut ways = host.ways.clone();
+        ways.sort_by_key(|way| !way.is_first);
         let network = seat.port.into_iter().flat_map(|port| {
-            let ips = host.ways.iter().map(Way::ip);
+            let ips = ways.iter().map(Way::ip);
             ips.map(move |ip| Address::Tcp(SocketAddr::new(ip, port)))
         });
         iter::once(seat.unix).chain(network).collect()

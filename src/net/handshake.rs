@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 use std::fmt;
 
 /// The version of everything that processes say to each other; both ends must have the same.
-pub(crate) const VERSION: u32 = 15;
+pub(crate) const VERSION: u32 = 16;
 
 /// Stands for the meeting place where a rank number is expected.
 pub(crate) const MEETING: u32 = u32::MAX;

@@ -102,6 +102,7 @@ mod tests {
             interface: i as u8,
             tier: 0,
             speed: (speed > 0).then_some(speed),
+            is_first: false,
         };
         described.iter().enumerate().map(way).collect()
     }

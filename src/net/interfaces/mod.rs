@@ -55,6 +55,8 @@ pub(crate) struct Way {
     pub(crate) tier: u8,
     /// Megabits per second, where that is known.
     pub(crate) speed: Option<u32>,
+    /// Whether it may be the [only one for somebody](firsts).
+    pub(crate) is_first: bool,
 }
 
 impl Way {
@@ -72,7 +74,14 @@ impl Way {
             interface: 0,
             tier: 0,
             speed: None,
+            is_first: false,
         }
+    }
+
+    /// An address of a host that somebody came to or from, if others may reach it there, too.
+    pub(crate) fn seen(ip: IpAddr) -> Option<Way> {
+        let leads_out = !ip.is_loopback() && !matches!(ip, IpAddr::V6(v6) if is_link_local(v6));
+        leads_out.then(|| Way::plain(ip))
     }
 }
 
@@ -102,19 +111,24 @@ pub(crate) fn ways(interfaces: &[Interface], selection: &Selection, most: usize)
         let speed = Reverse(order_of(interface.speed));
         (tier, is_v6(net), speed, !interface.is_default)
     });
-    let way = |&(tier, interface, net, at): &Found<'_>| Way {
-        net: *net,
-        interface: at.min(u8::MAX.into()) as u8,
-        tier,
-        speed: interface.speed,
+    let firsts = firsts(&found);
+    let way = |place: usize| {
+        let (tier, interface, net, at) = found[place];
+        Way {
+            net: *net,
+            interface: at.min(u8::MAX.into()) as u8,
+            tier,
+            speed: interface.speed,
+            is_first: firsts.contains(&Some(place)),
+        }
     };
-    let mut told: BTreeSet<usize> = firsts(&found).into_iter().flatten().take(most).collect();
+    let mut told: BTreeSet<usize> = firsts.into_iter().flatten().take(most).collect();
     for place in 0..found.len() {
         if told.len() < most {
             told.insert(place);
         }
     }
-    told.into_iter().map(|place| way(&found[place])).collect()
+    told.into_iter().map(way).collect()
 }
 
 /// An address: its tier, its interface, and the place of that.

@@ -190,6 +190,14 @@ fn no_more_is_told_than_fits() {
         (all.len(), &all[..8], &all[8..]),
         (10, &first[..8], &told(&many, 3)[1..])
     );
+    // Who has room for three only finds which.
+    let are_first = ways(&many, &Selection::default(), Way::MOST)
+        .into_iter()
+        .filter(|way| way.is_first);
+    assert_eq!(
+        are_first.map(|way| way.ip().to_string()).collect::<Vec<_>>(),
+        told(&many, 3)
+    );
     assert_eq!([1, 0].map(|most| told(&many, most).len()), [1, 0]);
     // A bridge keeps nobody else out.
     let bridge = interface("docker0", &["fd00::1/64"], Kind::Inside, None);
