@@ -311,25 +311,39 @@ impl Membership {
         let stop = || obstacle().is_some();
         let patience = Patience::new(Instant::now() + timeout, &stop);
         self.set_waits(&[peer], None);
+        let outcome = self.keep_trying(peer, (timeout, &patience), obstacle, attempt);
+        self.set_waits(&[], None);
+        outcome
+    }
+
+    /// The same, in so much time, with what is `patience`, unless an `obstacle` shows.
+    fn keep_trying<T>(
+        &self,
+        peer: usize,
+        (timeout, patience): (Duration, &Patience<'_>),
+        obstacle: impl Fn() -> Option<Cause>,
+        attempt: impl Fn(&Patience<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Error> {
         let mut failures = 0;
         loop {
             if let Some(cause) = obstacle() {
                 return Err(Error::Failed(cause));
             }
-            let failure = match attempt(&patience) {
-                Ok(done) => {
-                    self.set_waits(&[], None);
-                    return Ok(done);
-                }
+            let failure = match attempt(patience) {
+                Ok(done) => return Ok(done),
                 Err(failure) => failure,
             };
             match failure {
                 // It died or left just now, and word of that is on its way; that says more than we can.
-                Failure::Frame(FrameError::Closed) | Failure::Dial(DialError::Nobody)
+                Failure::Dial(DialError::Nobody)
                     if (failures < LAST_BREATHS || self.is_ending(peer))
                         && !patience.time_left().is_zero() =>
                 {
                     failures += 1;
+                    thread::sleep(RETRY);
+                }
+                // The same, or its process lacks something at the moment, as to answer with a descriptor.
+                Failure::Frame(FrameError::Closed) if !patience.time_left().is_zero() => {
                     thread::sleep(RETRY);
                 }
                 Failure::Dial(
