@@ -139,3 +139,26 @@ fn a_repeated_call_ends_at_the_deadline_too() {
     });
     assert!(errors[0].contains("rank 1"), "{errors:?}");
 }
+
+/// Calls of no elements wait for nobody, so that who makes many is further ahead than the number in a message tells.
+#[test]
+fn who_is_far_ahead_has_made_the_same_calls() {
+    const EMPTY: usize = 40_000;
+    with_ranks(3, &with_algorithm("direct"), |comm| {
+        let gather = || {
+            let mut all = [0u32; 3];
+            let at_root = (comm.rank() == 0).then_some(&mut all[..]);
+            comm.gather(&[comm.rank() as u32], at_root, 0).unwrap();
+            assert!(comm.rank() != 0 || all == [0, 1, 2]);
+        };
+        if comm.rank() == 2 {
+            thread::sleep(Duration::from_secs(1)); // rank 0 looks what the others send
+        }
+        gather();
+        for _ in 0..EMPTY {
+            comm.all_reduce::<u32>(&[], &mut [], Op::Sum).unwrap();
+        }
+        (0..8).for_each(|_| gather());
+        comm.barrier().unwrap();
+    });
+}

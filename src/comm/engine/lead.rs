@@ -288,12 +288,16 @@ impl Engine {
 
     /// Looks whether a rank sends something else than belongs to the calls that are under way.
     fn check(&self, floor: &mut Floor, own: Option<&Own<'_>>) -> Result<(), Cause> {
-        if let Some(own) = own {
+        let of_own = own.map_or(Ok(()), |own| {
             let checked = own.run.check_all(own.work, &floor.links);
-            checked.map_err(|fault| self.cause_of(fault, Some(own.call.into())))?;
+            checked.map_err(|fault| (fault, Some(own.call.into())))
+        });
+        match of_own.and_then(|()| floor.jobs.check(&floor.links).map_err(|met| *met)) {
+            Err((fault, operation)) if !past::is_far_behind(&self.membership, &fault, operation) => {
+                Err(self.cause_of(fault, operation))
+            }
+            _ => Ok(()),
         }
-        let checked = floor.jobs.check(&floor.links);
-        checked.map_err(|met| self.cause_of(met.0, met.1))
     }
 
     /// Polls everything once.
