@@ -687,6 +687,19 @@ fn who_waits_for_itself_is_told_so() {
     }
 }
 
+/// From any rank there is none but this one.
+#[test]
+fn who_is_alone_waits_for_itself() {
+    with_ranks(1, &config(), |comm| {
+        comm.set_timeout(Duration::from_millis(300));
+        let told = comm
+            .recv_tagged(&mut [0u8; 4], None, None)
+            .unwrap_err()
+            .to_string();
+        assert!(told.contains("rank 0 waited 0.3 s for itself in recv("), "{told}");
+    });
+}
+
 #[test]
 fn wrong_arguments_are_refused_and_change_nothing() {
     with_ranks(2, &config(), |comm| {

@@ -249,10 +249,10 @@ impl Questions {
 
 /// Who is late when a wait has lasted until the deadline: not those that only wait themselves.
 pub(super) fn late(membership: &Membership, stuck: &Stuck, after: Duration) -> Cause {
-    let anyone = || {
-        (0..membership.ranks())
-            .filter(|&rank| rank != membership.rank())
-            .collect()
+    // One that is alone waits for itself.
+    let anyone = || match membership.ranks() {
+        1 => vec![membership.rank()],
+        ranks => (0..ranks).filter(|&rank| rank != membership.rank()).collect(),
     };
     // Of messages the oldest is late, and not those that others are with.
     let waits_for: Vec<usize> = match stuck.operation {
