@@ -84,10 +84,10 @@ pub(super) struct Unread {
 impl Unread {
     /// Whether it was read, or never will be, as its receiver has given the link up.
     fn is_read(&self) -> bool {
-        // Both pair with the Release in `inbound.rs`. All are looked at each time that chunks come back, so that the count is at
-        // most 2^31 from the number.
+        // Both pair with the Release in `inbound.rs`. No more messages than a lane holds are unread, however many have come since.
         let released = self.segment.released.0[self.lane].load(Acquire);
-        released.wrapping_sub(self.number).cast_signed() > 0 || self.segment.left.0.load(Acquire) != 0
+        let is_in_flight = self.number.wrapping_sub(released) < DEEP.messages() as u32;
+        !is_in_flight || self.segment.left.0.load(Acquire) != 0
     }
 }
 
