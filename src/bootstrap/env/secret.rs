@@ -1,6 +1,7 @@
 //! [`read`]: the secret by which ranks on several hosts know each other, as the user gives it.
 
 use crate::{
+    log,
     sys::{environment, fork, library::has_others_rights},
     types::{Error, Result},
 };
@@ -168,7 +169,7 @@ fn long_enough(name: &str, len: usize) -> Result<()> {
 fn warn_once() {
     static WARNED: AtomicBool = AtomicBool::new(false);
     if !WARNED.swap(true, Relaxed) {
-        eprintln!("ccl: warning: CCL_INSECURE=1: whoever reaches rank 0's port can join this job");
+        log::complain("warning: CCL_INSECURE=1: whoever reaches rank 0's port can join this job");
     }
 }
 
