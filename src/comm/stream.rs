@@ -323,12 +323,13 @@ fn callback_thread() -> Result<Sender<Call>> {
         let Some((calls, blocked)) = it.take() else {
             return;
         };
-        thread::is_the_programs();
         for call in calls {
             let outcome = call.failure.map_or(Ok(()), |cause| Err(Error::Failed(cause)));
-            // What it throws is its own affair; the stream goes on.
+            // What it throws is its own affair; the stream goes on. Dropped it might throw again.
             let callback = || catch_unwind(AssertUnwindSafe(|| (call.callback)(outcome)));
-            let _ = blocked.during(callback);
+            if let Err(thrown) = thread::as_the_programs(|| blocked.during(callback)) {
+                std::mem::forget(thrown);
+            }
             call.stream.ended(call.number, None);
         }
     })
@@ -339,6 +340,7 @@ fn callback_thread() -> Result<Sender<Call>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::panic::panic_any;
 
     /// As what it starts inherits them.
     #[test]
@@ -356,6 +358,21 @@ mod tests {
                 .unwrap();
             assert_eq!(said.recv().unwrap(), blocked());
         }
+    }
+
+    #[test]
+    fn what_a_callback_throws_may_throw_again() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("dropped");
+            }
+        }
+        let (stream, (told, said)) = (Stream::new(), channel());
+        stream.add_callback(|_| panic_any(Bomb)).unwrap();
+        stream.add_callback(move |_| told.send(()).unwrap()).unwrap();
+        stream.synchronize().unwrap();
+        said.recv().unwrap();
     }
 
     #[test]

@@ -238,9 +238,12 @@ pub(crate) fn lasting() -> u32 {
     LASTING.get().map_or_else(process::id, |id| id.cast_unsigned())
 }
 
-/// From here on this thread, one of [`spawn_quiet`]'s, runs the program's code, and counts as the program's.
-pub(crate) fn is_the_programs() {
+/// Does `what`, which is the program's code and does not unwind, in one of [`spawn_quiet`]'s threads. That counts as the program's meanwhile.
+pub(crate) fn as_the_programs<T>(what: impl FnOnce() -> T) -> T {
     fork::gated(|| at_work(|ids| ids.remove(&own_id())));
+    let done = what();
+    fork::gated(|| at_work(|ids| ids.insert(own_id())));
+    done
 }
 
 /// Ends the process as the C library does when the last thread of a program ends.
