@@ -79,6 +79,7 @@ impl OnCuda<'_> {
             return self.barrier();
         }
         let memory = [send, recv].map(|memory| Some(memory?.region()));
+        let op = if collective.reduces() { op } else { Op::Sum };
         let what = (count, dtype, op.into());
         let device = self.device([("send", memory[0]), ("receive", memory[1])])?;
         self.comm.check_on(device, collective, memory, what)?;
