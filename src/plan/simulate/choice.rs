@@ -469,7 +469,7 @@ impl Reach {
         let (mut nearest, mut widest) = (u64::MAX, 0.0_f64);
         for rank in 0..size.min(ranks) {
             let mut leaving = BTreeMap::new();
-            let others = (0..ranks.min(2 * size)).filter(|&other| other != rank);
+            let others = (0..network.telling_ranks()).filter(|&other| other != rank);
             for other in others {
                 let Ok(way) = network.way(rank, other) else {
                     continue;
@@ -520,11 +520,19 @@ mod tests {
     use super::super::network::Fabric;
     use super::super::program::{Programs, Work};
     use super::*;
-    use crate::plan::algo::fitting;
+    use crate::{plan::algo::fitting, topo::read};
+    use std::path::Path;
 
     fn hosts(hosts: usize, size: usize) -> Network {
         let host = Host::uniform(size, 400e9, 400, Limits::USUAL);
         Network::cluster(host, hosts, Fabric::switch(500.0))
+    }
+
+    fn pods() -> Network {
+        const FILE: &str = "tests/data/topologies/own/hccl-pods.jsonc";
+        let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE)).unwrap();
+        let graph = read::read(&text, "hccl").unwrap().0.graph;
+        Network::whole(graph, None, 2, Limits::USUAL).unwrap()
     }
 
     fn question(collective: Collective) -> Question {
@@ -554,6 +562,10 @@ mod tests {
             (hosts(4, 4), "four hosts"),
             (hosts(9, 1), "hosts of one"),
             (hosts(1, 1), "one rank"),
+            (
+                pods(),
+                "pods of hosts, of which a rank has another edge to the other ones",
+            ),
         ] {
             for collective in COLLECTIVES {
                 let planner = Planner::new(question(collective), &network);

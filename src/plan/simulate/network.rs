@@ -185,6 +185,15 @@ impl Network {
         }
     }
 
+    /// So many of the first ranks are enough to see by which edges one of the first host sends to others, and how near the nearest is: where
+    /// all hosts are alike, those of two.
+    pub(super) fn telling_ranks(&self) -> usize {
+        match &self.kind {
+            Kind::Cluster(_) => self.ranks().min(2 * self.ranks_per_host()),
+            Kind::Whole(_) => self.ranks(),
+        }
+    }
+
     /// The ranks of each host.
     pub(crate) fn groups(&self) -> Groups {
         Groups::Rows {
