@@ -75,7 +75,7 @@ def _leave_at_the_end():
     is_child = multiprocessing.parent_process() is not None and not _is_spawned()
     if is_child and _leaves != os.getpid():
         _leaves = os.getpid()
-        multiprocessing.util.Finalize(None, _leave_if_alone, exitpriority=-1000)
+        multiprocessing.util.Finalize(None, _leave_after_all, exitpriority=-1000)
 
 
 def _is_spawned():
@@ -85,11 +85,12 @@ def _is_spawned():
     return has_its_command_line and (own or multiprocessing.get_start_method()) == "spawn"
 
 
-def _leave_if_alone():
-    """Threads that multiprocessing waits for after this may still use the groups."""
+def _leave_after_all():
+    """Threads that may still use the groups are waited for, as multiprocessing does after this."""
     me = threading.current_thread()
-    if all(thread is me or thread.daemon for thread in threading.enumerate()):
-        _C.leave_all()
+    if any(thread is not me and not thread.daemon for thread in threading.enumerate()):
+        threading._shutdown()
+    _C.leave_all()
 
 
 def _create(options, backend_options=None):

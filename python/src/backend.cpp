@@ -927,9 +927,11 @@ void CclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_al
   // All ranks count all of them, also those that fail.
   auto number = ++monitored_;
   try {
-    auto store = own(store_);
+    // Not used again once something has failed there.
+    auto store = own_store_ ? std::move(own_store_) : own(store_);
     Monitored barrier(*group_, *store, number, timeout);
     rank_ == 0 ? barrier.call(wait_all_ranks) : barrier.arrive();
+    own_store_ = std::move(store);
   } catch (const c10::DistNetworkError& error) {
     if (rank_ == 0) throw;
     C10_THROW_ERROR(

@@ -109,6 +109,8 @@ class CclBackend : public c10d::Backend {
 
   std::shared_ptr<Group> group_;
   c10::intrusive_ptr<c10d::Store> store_;
+  /// For monitored barriers, from the first on: each one made is a file read anew, or one more connection.
+  c10::intrusive_ptr<c10d::Store> own_store_;
   c10::intrusive_ptr<Options> options_;
   std::atomic<uint64_t> number_{0};
   uint64_t monitored_ = 0;

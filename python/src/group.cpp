@@ -280,6 +280,8 @@ void Group::take_turn(std::unique_lock<std::mutex>& lock, const c10::intrusive_p
   }
   if (operation->complete()) futures_.push_back(operation);
   less_to_do_.notify_all();
+  // A hook may wait for what is there to do.
+  if (!successes.empty() && has_work()) wake();
   lock.unlock();
   operation->report();
   lock.lock();

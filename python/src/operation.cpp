@@ -56,6 +56,7 @@ bool Operation::wait(Milliseconds timeout) {
     future->wait();
   }
   if (exception_) std::rethrow_exception(exception_);
+  synchronize();  // PyTorch need not keep it, and its tensors, any longer for who waits in compiled code
   return true;
 }
 

@@ -1,5 +1,6 @@
 """Order, waiting, failures, and the making and ending of groups."""
 
+import concurrent.futures
 import datetime
 import gc
 import importlib.util
@@ -21,6 +22,7 @@ import weakref
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional
 
 import ccl_torch
 from ranks import PATIENCE, run
@@ -361,6 +363,8 @@ def monitored(rank, n):
         fails(lambda: dist.monitored_barrier(timeout=SECOND), "Rank 1 failed to pass monitoredBarrier in 1000 ms")
     elif rank != 1:
         fails(lambda: dist.monitored_barrier(timeout=SECOND * 20), "Rank 1 failed")
+    for _ in range(3):
+        dist.monitored_barrier(timeout=SECOND * 20)
     tensor = torch.ones(3)
     dist.all_reduce(tensor)  # the group is as good as before
     assert tensor[0] == n
@@ -503,6 +507,39 @@ def recorded(rank, n):
             time.sleep(0.01)
         dist.all_reduce(torch.ones(3))
     come_to(*over, "completed")
+
+
+def waited_for_in_compiled_code(rank, n):
+    """PyTorch keeps none of them once it was waited for."""
+    with functional.allow_inflight_collective_as_graph_input_ctx():
+        for is_async in (True, False):
+            work = dist.all_reduce(torch.ones(1), async_op=is_async)
+            if is_async:
+                work.wait()
+            assert torch._C._distributed_c10d._get_work_registry_size() == 0
+
+
+def hooks_that_wait(rank, n):
+    """A hook of an operation's success may wait for one that was begun during it."""
+    if rank != 0:
+        time.sleep(1)
+        dist.barrier()
+        dist.all_reduce(torch.ones(1))
+        return
+    later = []
+
+    def begin():
+        time.sleep(0.3)
+        later.append(dist.all_reduce(torch.ones(1), async_op=True).get_future())
+
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    backend.register_completion_hook(0, lambda *_: later and later[0].wait())
+    thread = threading.Thread(target=begin)
+    thread.start()
+    dist.barrier()
+    thread.join()
+    later[0].wait()
+    backend.unregister_completion_hook(0)
 
 
 def abort_hooks(rank, n):
@@ -947,6 +984,19 @@ def ends_without_destroy(rank, n, file):
     assert tensor[0] == 1
 
 
+def ends_with_a_pool(rank, n, file):
+    global pool
+    dist.init_process_group("ccl", init_method=f"file://{file}", rank=rank, world_size=n)
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    pool.submit(int).result()
+    dist.barrier()
+    if rank == 1:
+        dist.recv(torch.zeros(1), 2)
+    elif rank == 2:
+        time.sleep(2)
+        dist.send(torch.ones(1), 1)
+
+
 def checked_in_detail(rank, n):
     assert dist.get_debug_level() == dist.DebugLevel.DETAIL
     tensor = torch.ones(3)
@@ -1002,13 +1052,14 @@ class Groups(unittest.TestCase):
 
     def test_processes_of_multiprocessing_leave_in_order(self):
         forks = multiprocessing.get_context("fork")
-        with tempfile.TemporaryDirectory() as folder:
-            ranks = [forks.Process(target=ends_without_destroy, args=(rank, 2, f"{folder}/store")) for rank in range(2)]
-            for process in ranks:
-                process.start()
-            for process in ranks:
-                process.join(PATIENCE)
-                self.assertEqual(process.exitcode, 0)
+        for body, n in ((ends_without_destroy, 2), (ends_with_a_pool, 3)):
+            with tempfile.TemporaryDirectory() as folder:
+                ranks = [forks.Process(target=body, args=(rank, n, f"{folder}/store")) for rank in range(n)]
+                for process in ranks:
+                    process.start()
+                for process in ranks:
+                    process.join(PATIENCE)
+                    self.assertEqual(process.exitcode, 0)
 
     def test_late_imports_in_what_a_spawned_process_forks(self):
         here = str(pathlib.Path(__file__).parent)
@@ -1049,7 +1100,7 @@ for _body in (mismatch, wrong_length, monitored, monitored_and_aborted, monitore
 Groups.test_unanswered_sends = _make(unanswered_sends, (2, 3))
 Groups.test_long_sends = _make(long_sends, (2,))
 Groups.test_sends_beside_a_collective = _make(sends_beside_a_collective, (2,))
-for _body in (groups_come_and_go, threads_by_a_hash_store, children, batches_keep_their_threads):
+for _body in (hooks_that_wait, waited_for_in_compiled_code, groups_come_and_go, threads_by_a_hash_store, children, batches_keep_their_threads):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2,)))
 Groups.test_no_room_for_a_thread = _make(no_room_for_a_thread, (2,))
 Groups.test_subgroups = _make(subgroups, (4,))
