@@ -15,6 +15,7 @@ use crate::{
     cuda::{
         DeviceMemory,
         driver::{Capture, Context, Current, Driver, Place, Stream},
+        events::{Events, Point},
         queues,
         staging::Staging,
     },
@@ -178,21 +179,22 @@ struct Staged {
     output: Vec<(usize, Region<'static>)>,
 }
 
-/// The operations of a communicator that streams of devices have before them: each with what says whether it still is.
+/// The operations of a communicator that streams of devices have before them: each with the point in its stream that it is awaited at, and
+/// what says whether it still is. The streams themselves may be gone: who has made one may destroy it with work in it.
 #[derive(Default)]
-pub(super) struct InStreams(Mutex<Vec<(Device, Awaited)>>);
+pub(super) struct InStreams(Mutex<Vec<(Point, Awaited)>>);
 
 type Awaited = Box<dyn Fn() -> bool + Send>;
 
 impl InStreams {
-    fn all(&self) -> MutexGuard<'_, Vec<(Device, Awaited)>> {
+    fn all(&self) -> MutexGuard<'_, Vec<(Point, Awaited)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, device: Device, is_awaited: impl Fn() -> bool + Send + 'static) {
+    pub(super) fn add(&self, point: Point, is_awaited: impl Fn() -> bool + Send + 'static) {
         let mut all = self.all();
         all.retain(|(_, is_awaited)| is_awaited());
-        all.push((device, Box::new(is_awaited)));
+        all.push((point, Box::new(is_awaited)));
     }
 
     /// Whether there are some.
@@ -200,11 +202,11 @@ impl InStreams {
         self.all().iter().any(|(_, is_awaited)| is_awaited())
     }
 
-    /// Why one of them will never begin, if the driver says so.
+    /// Why a stream will never come to one of them, if the driver says so.
     fn failure(&self) -> Option<Error> {
         let all = self.all();
         let mut waiting = all.iter().filter(|(_, is_awaited)| is_awaited());
-        waiting.find_map(|(device, _)| device.check().err())
+        waiting.find_map(|(point, _)| point.check().err())
     }
 }
 
@@ -319,9 +321,9 @@ impl Device {
         current.capture(self.stream).map(|capture| capture.is_some())
     }
 
-    /// Checks that the stream goes on.
-    fn check(&self) -> Result<()> {
-        self.enter()?.check_stream(self.stream)
+    /// The point after all that is in the stream now.
+    pub(super) fn point(&self, current: &Current<'_>) -> Result<Point> {
+        Events::of(self.driver, self.context)?.record(current, self.stream)
     }
 
     /// Whether a buffer is device memory, or was, or it cannot be known.
@@ -578,17 +580,17 @@ impl Communicator {
                 }
             }
             is_given.set(true);
-            staging.tell_ready(&current, stream)
+            staging.tell_ready(&current, stream)?;
+            device.point(&current)
         };
-        if let Err(error) = give() {
+        let ready = give().inspect_err(|_| {
             match is_given.get() {
                 // What it has of the copies comes before that.
                 true => drop(staging.tell_free(&current, stream)),
                 false => staging.is_unused(),
             }
             self.check_streams();
-            return Err(error);
-        }
+        })?;
         let holds = [0, 1].map(|side| {
             let part = staging.part(places[side], moved.lengths[side]);
             Hold::kept(part, staging.clone())
@@ -610,7 +612,7 @@ impl Communicator {
         drop(current);
         let there = Arc::downgrade(&staging);
         let is_awaited = move || there.upgrade().is_some_and(|staging| !staging.is_ready());
-        self.in_streams.add(device, is_awaited);
+        self.in_streams.add(ready, is_awaited);
         let there = |Piece { bytes, at }: Piece| {
             let to = moved.memory[1].part(bytes.start, bytes.len());
             (places[1] + at, to)

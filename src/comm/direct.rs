@@ -284,16 +284,13 @@ impl Direct<'_> {
         // At any rate: it is waited for.
         let end = flags.end(&current, device.stream, call);
         let left = order.leave(device.stream, None);
+        let ended = given.and(end).and(left).and_then(|()| device.point(&current));
         // The stream is at work meanwhile.
-        let given = given.and(end).and(left).and_then(|()| self.exchange(call));
-        match &given {
-            Ok(()) => {
-                let flags = Arc::clone(flags);
-                comm.in_streams.add(device, move || !flags.has_ended(call));
-            }
-            Err(error) => comm.give_up(error),
-        }
-        given.map(|()| None)
+        let given = ended.and_then(|ended| self.exchange(call).map(|()| ended));
+        let ended = given.inspect_err(|error| comm.give_up(error))?;
+        let flags = Arc::clone(flags);
+        comm.in_streams.add(ended, move || !flags.has_ended(call));
+        Ok(None)
     }
 
     /// Gives a stream that is captured its part where kernels find the buffers of all ranks.

@@ -57,7 +57,7 @@ impl Meeting {
     /// [`Error::Cuda`].
     pub(super) fn begin(direct: &Direct<'_>, board: &Arc<Board>, current: &Current<'_>) -> Result<Self> {
         let (device, [send, recv]) = (direct.device, direct.memory);
-        let ready = board.events.record(current, device.driver, device.stream)?;
+        let ready = board.events.record(current, device.stream)?;
         // What is in place may be given once.
         let side = Side {
             send: send.or(recv).unwrap_or_else(Region::empty),
@@ -191,7 +191,7 @@ impl Meeting {
             comm.give_up(error);
         }
         // At any rate: what was given uses the buffers of all.
-        let end = self.seat.events().record(&current, self.device.driver, stream);
+        let end = self.seat.events().record(&current, stream);
         let end = end.inspect_err(|_| {
             let _ = current.synchronize(stream);
         })?;

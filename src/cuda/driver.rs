@@ -423,19 +423,6 @@ impl Current<'_> {
     /// # Errors
     /// [`Error::Usage`] for a capture that has become invalid; [`Error::Cuda`].
     pub(crate) fn capture(&self, stream: Stream) -> Result<Option<Capture>> {
-        let (result, status, capture) = self.capture_info(stream);
-        self.driver.checked("cuStreamGetCaptureInfo", result)?;
-        match status {
-            0 => Ok(None),
-            1 => Ok(Some(capture)),
-            _ => Err(Error::usage(
-                "the stream is being captured into a CUDA graph, and the capture has become invalid",
-            )),
-        }
-    }
-
-    /// The driver's result, the status, 0 for none, and the capture if it is 1.
-    fn capture_info(&self, stream: Stream) -> (c_int, c_int, Capture) {
         let (mut status, mut id, mut graph) = (0, 0, ptr::null_mut());
         // SAFETY: it writes the three, and gives nothing where the address is NULL.
         let result = unsafe {
@@ -448,7 +435,14 @@ impl Current<'_> {
                 ptr::null_mut(),
             )
         };
-        (result, status, Capture { id, graph })
+        self.driver.checked("cuStreamGetCaptureInfo", result)?;
+        match status {
+            0 => Ok(None),
+            1 => Ok(Some(Capture { id, graph })),
+            _ => Err(Error::usage(
+                "the stream is being captured into a CUDA graph, and the capture has become invalid",
+            )),
+        }
     }
 
     /// Keeps `what` for as long as the graph, or one that is made of it, may be launched or runs. It is dropped on a thread that may
@@ -489,26 +483,6 @@ impl Current<'_> {
         // SAFETY: it takes a stream that is one, and writes the number.
         let result = unsafe { (self.driver.symbols.stream_id)(stream.0, &raw mut id) };
         self.driver.checked("cuStreamGetId", result).map(|()| id)
-    }
-
-    /// Checks that `stream` goes on, or is through. One that its caller has destroyed meanwhile does, and so does one of which
-    /// nothing can be said while it is captured: a question would end the capture.
-    ///
-    /// # Errors
-    /// [`Error::Cuda`] if it never will.
-    pub(crate) fn check_stream(&self, stream: Stream) -> Result<()> {
-        let (asked, status, _) = self.capture_info(stream);
-        let is_captured = asked == SUCCESS && status != 0;
-        if is_captured || [CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED, CAPTURE_IMPLICIT].contains(&asked) {
-            return Ok(());
-        }
-        // SAFETY: it takes a stream that is one.
-        match unsafe { (self.driver.symbols.stream_query)(stream.0) } {
-            NOT_READY | INVALID_HANDLE | CAPTURE_UNSUPPORTED | CAPTURE_INVALIDATED | CAPTURE_IMPLICIT => {
-                Ok(())
-            }
-            result => self.driver.checked("cuStreamQuery", result),
-        }
     }
 
     /// Has `stream` copy device memory at `from` into `to`.
@@ -697,6 +671,18 @@ impl Event {
         let result = unsafe { (self.driver.symbols.wait_event)(stream.0, self.raw, 0) };
         self.driver.checked("cuStreamWaitEvent", result)
     }
+
+    /// Checks that a stream comes to that point, or has. Whether its caller has destroyed the stream meanwhile is the same.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] if it never will.
+    pub(super) fn check(&self, _current: &Current<'_>) -> Result<()> {
+        // SAFETY: it is there.
+        match unsafe { (self.driver.symbols.query_event)(self.raw) } {
+            NOT_READY => Ok(()),
+            result => self.driver.checked("cuEventQuery", result),
+        }
+    }
 }
 
 impl Drop for Event {
@@ -753,10 +739,6 @@ const NOT_INITIALIZED: c_int = 3;
 const DEINITIALIZED: c_int = 4;
 const NO_DEVICE: c_int = 100;
 const NOT_READY: c_int = 600;
-const INVALID_HANDLE: c_int = 400;
-const CAPTURE_UNSUPPORTED: c_int = 900;
-const CAPTURE_INVALIDATED: c_int = 901;
-const CAPTURE_IMPLICIT: c_int = 906;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const RELAXED: c_int = 2;
 const MEMORY_TYPE: c_int = 2;

@@ -1,4 +1,4 @@
-//! [`Events`]: points in streams that other streams wait for.
+//! [`Events`]: points in streams that other streams wait for, and by which is known whether a stream goes on.
 
 use super::{
     by_context::ByContext,
@@ -9,8 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Events of one context, which are used again and again. They stay as long as the process does: who drops the last use may be a forked
 /// process, or the context is gone.
-#[derive(Default)]
-pub(crate) struct Events(Mutex<Vec<Event>>);
+pub(crate) struct Events {
+    driver: &'static Driver,
+    context: Context,
+    idle: Mutex<Vec<Event>>,
+}
 
 static ALL: ByContext<Arc<Events>> = ByContext::new();
 
@@ -26,22 +29,22 @@ impl Events {
     ///
     /// # Errors
     /// [`Error::Cuda`](crate::Error::Cuda).
-    pub(super) fn of(driver: &'static Driver, context: Context) -> Result<Arc<Self>> {
-        ALL.of(driver, context, || Ok(Arc::default()))
+    pub(crate) fn of(driver: &'static Driver, context: Context) -> Result<Arc<Self>> {
+        let none = || Events {
+            driver,
+            context,
+            idle: Mutex::default(),
+        };
+        ALL.of(driver, context, || Ok(Arc::new(none())))
     }
 
-    /// The point after all that is in `stream` now. The context is the same in all calls.
+    /// The point after all that is in `stream` now, which is of this context, the current one.
     ///
     /// # Errors
     /// [`Error::Cuda`](crate::Error::Cuda).
-    pub(crate) fn record(
-        self: &Arc<Self>,
-        current: &Current<'_>,
-        driver: &'static Driver,
-        stream: Stream,
-    ) -> Result<Point> {
+    pub(crate) fn record(self: &Arc<Self>, current: &Current<'_>, stream: Stream) -> Result<Point> {
         let idle = self.idle().pop();
-        let event = idle.map_or_else(|| Event::new(current, driver), Ok)?;
+        let event = idle.map_or_else(|| Event::new(current, self.driver), Ok)?;
         event.record(stream)?;
         Ok(Point {
             event: Some(event),
@@ -50,7 +53,7 @@ impl Events {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Event>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -61,6 +64,15 @@ impl Point {
     /// [`Error::Cuda`](crate::Error::Cuda).
     pub(crate) fn wait(&self, _current: &Current<'_>, stream: Stream) -> Result<()> {
         self.event.as_ref().map_or(Ok(()), |event| event.wait(stream))
+    }
+
+    /// Checks that the stream comes to it, or has, be the stream there or not.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`](crate::Error::Cuda) if it never will.
+    pub(crate) fn check(&self) -> Result<()> {
+        let current = self.of.driver.enter(self.of.context)?;
+        self.event.as_ref().map_or(Ok(()), |event| event.check(&current))
     }
 }
 

@@ -104,7 +104,6 @@ symbols! {
         to_host = "cuMemcpyDtoHAsync_v2"(*mut c_void, Address, usize, RawStream);
         to_device = "cuMemcpyHtoDAsync_v2"(Address, *const c_void, usize, RawStream);
         stream_context = "cuStreamGetCtx"(RawStream, *mut RawContext);
-        stream_query = "cuStreamQuery"(RawStream);
         stream_id = "cuStreamGetId"(RawStream, *mut u64);
         capture_info = "cuStreamGetCaptureInfo_v2"(
             RawStream, *mut c_int, *mut u64, *mut RawGraph, *mut *const c_void, *mut usize,
@@ -114,6 +113,7 @@ symbols! {
         create_event = "cuEventCreate"(*mut RawEvent, c_uint);
         destroy_event = "cuEventDestroy_v2"(RawEvent);
         record_event = "cuEventRecord"(RawEvent, RawStream);
+        query_event = "cuEventQuery"(RawEvent);
         wait_event = "cuStreamWaitEvent"(RawStream, RawEvent, c_uint);
         create_object = "cuUserObjectCreate"(
             *mut RawObject, *mut c_void, unsafe extern "C" fn(*mut c_void), c_uint, c_uint,

@@ -37,7 +37,8 @@ enum {
     CUDA_ERROR_ILLEGAL_ADDRESS = 700,
     CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
-    CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905
+    CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
+    CUDA_ERROR_CAPTURED_EVENT = 907
 };
 
 /* From now on this function gives this code; 0: it works again. */
@@ -104,6 +105,7 @@ int cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count, 
 int cuEventCreate(CUevent *event, unsigned flags);
 int cuEventDestroy_v2(CUevent event);
 int cuEventRecord(CUevent event, CUstream stream);
+int cuEventQuery(CUevent event);
 int cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags);
 int cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMemOpParams *all, unsigned flags);
 int cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags);

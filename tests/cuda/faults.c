@@ -233,6 +233,37 @@ static void broken_while_leaving(cclUniqueId id, int ranks, int me) {
     leave(&k);
 }
 
+static Rank gated;
+static int32_t *gate_of_gated;
+
+static void *opens(void *unused) {
+    usleep(100000);
+    CU(cuCtxPushCurrent_v2(gated.context));
+    set(gate_of_gated, 0, 1);
+    CU(cuCtxPopCurrent_v2(&gated.context));
+    return unused;
+}
+
+/* A stream is destroyed before it has come to a call: it is nobody's then, and leaving waits for the call all the same. */
+static void destroyed(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me);
+    int32_t *data = filled(me, 1000);
+    pthread_t later;
+    CUevent end;
+    CU(cuEventCreate(&end, 2));
+    gated = k, gate_of_gated = gate(k.stream);
+    OK(cclAllReduce(data, data, 1000, TYPE, cclSum, k.comm, k.stream));
+    CU(cuEventRecord(end, k.stream));
+    CU(cuStreamDestroy_v2(k.stream));
+    CHECK(pthread_create(&later, NULL, opens, NULL) == 0);
+    OK(cclCommDestroy(k.comm));
+    CHECK(pthread_join(later, NULL) == 0);
+    for (int waited = 0; cuEventQuery(end) == CUDA_ERROR_NOT_READY && waited < 60000; waited++) {
+        usleep(1000);
+    }
+    CHECK(cuEventQuery(end) == CUDA_SUCCESS && get(data, 999) == sum(ranks, 999));
+}
+
 /* Ranks whose calls differ are told so, and their streams go on. */
 static void different(cclUniqueId id, int ranks, int me) {
     Rank k = join(id, ranks, me);
@@ -427,7 +458,7 @@ static void left_by_failure(cclUniqueId id, int ranks, int me) {
 int main(void) {
     direct = is_direct();
     int failed = run_ranks(2, refused) + run_ranks(2, aborted) + run_ranks(2, late) + run_ranks(2, broken) +
-                 run_ranks(2, broken_and_left) + run_ranks(2, broken_while_leaving) + run_ranks(2, different) +
+                 run_ranks(2, broken_and_left) + run_ranks(2, broken_while_leaving) + run_ranks(2, different) + run_ranks(2, destroyed) +
                  run_ranks(2, refused_at_last) + run_ranks(2, far_apart);
     if (!direct) {
         failed += run_ranks(2, refused_copies);

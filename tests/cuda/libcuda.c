@@ -3,8 +3,8 @@
    It is stricter than the real one where that finds mistakes. The program has device memory mapped without any access, so that
    code which takes it for host memory ends. Copies want pinned host memory and a current context, flags want pinned or device
    memory; what a capture does not allow is refused, on the threads that its mode concerns. A graph is what was captured, in the order
-   in which it was. What gives memory back, or loads kernels, waits for all streams of the context, as the driver does. fake.h has
-   what tests use to make it fail. */
+   in which it was. What gives memory back, or loads kernels, waits for all streams of the context, as the driver does. A stream that is
+   destroyed does what it has; who names it afterwards ends. fake.h has what tests use to make it fail. */
 #define _GNU_SOURCE
 #include "fake.h"
 
@@ -91,7 +91,7 @@ typedef struct Stream {
     Graph *capture;
     int ending;
     unsigned long long id;
-    struct Stream *next; /* Of all. */
+    struct Stream *next; /* Of all, those that were destroyed as well: none has another's address. */
 } Stream;
 
 static Context contexts[DEVICES] = {{.device = 0}, {.device = 1}};
@@ -336,6 +336,13 @@ static void await_streams(void) {
 /* The stream that is meant; the special ones are one of the current context's. */
 static Stream *named(CUstream raw) {
     if ((uintptr_t)raw > 2) {
+        pthread_mutex_lock(&raw->lock);
+        int is_gone = raw->ending;
+        pthread_mutex_unlock(&raw->lock);
+        if (is_gone) {
+            fprintf(stderr, "a CUDA stream is used that was destroyed\n");
+            abort();
+        }
         return raw;
     }
     if (depth == 0) {
@@ -824,20 +831,13 @@ int cuStreamGetId(CUstream raw, unsigned long long *id) {
     return stream == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
-int cuStreamDestroy_v2(CUstream stream) {
+int cuStreamDestroy_v2(CUstream raw) {
+    Stream *stream = named(raw);
+    pthread_detach(stream->thread);
     pthread_mutex_lock(&stream->lock);
     stream->ending = 1;
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
-    pthread_join(stream->thread, NULL);
-    pthread_mutex_lock(&lock);
-    Stream **at = &streams;
-    while (*at != stream) {
-        at = &(*at)->next;
-    }
-    *at = stream->next;
-    pthread_mutex_unlock(&lock);
-    free(stream);
     return CUDA_SUCCESS;
 }
 
@@ -878,9 +878,10 @@ int cuStreamGetCtx(CUstream raw, CUcontext *context) {
     return CUDA_SUCCESS;
 }
 
-int cuStreamBeginCapture_v2(CUstream stream, int mode) {
+int cuStreamBeginCapture_v2(CUstream raw, int mode) {
     IN_CONTEXT();
     static atomic_ullong ids;
+    Stream *stream = named(raw);
     if (mode < 0 || mode > 2 || capture_of(stream) != NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -895,8 +896,9 @@ int cuStreamBeginCapture_v2(CUstream stream, int mode) {
     return CUDA_SUCCESS;
 }
 
-int cuStreamEndCapture(CUstream stream, Graph **graph) {
+int cuStreamEndCapture(CUstream raw, Graph **graph) {
     IN_CONTEXT();
+    Stream *stream = named(raw);
     if (capture_of(stream) == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -1021,6 +1023,14 @@ int cuEventRecord(Event *event, CUstream raw) {
     event->mark = calloc(1, sizeof *event->mark);
     event->mark->uses = 2;
     return give(raw, (Work){.what = PASS, .to = (char *)event->mark});
+}
+
+int cuEventQuery(Event *event) {
+    IN_CONTEXT();
+    if (event->capture != NULL) {
+        return CUDA_ERROR_CAPTURED_EVENT;
+    }
+    return event->mark == NULL || atomic_load(&event->mark->passed) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 /* A stream that waits for a point in a capture joins it; its work is captured behind that point as it comes. */
