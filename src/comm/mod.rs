@@ -486,6 +486,11 @@ impl Drop for Communicator {
         self.engine.tell_ways();
         self.engine.recorder.rest();
         self.engine.tell_memory();
+        // The others wait for nothing of this rank's any more; who aborts waits for nothing, either.
+        #[cfg(feature = "cuda")]
+        if self.engine.failure().is_none() {
+            crate::cuda::staging::give_back();
+        }
     }
 }
 

@@ -31,7 +31,6 @@
 use super::{
     driver::{Capture, Current, OnFlag, Stream},
     kernels::args::Meeting,
-    staging,
 };
 use crate::{
     mem::Region,
@@ -125,6 +124,12 @@ pub(crate) struct Users {
 /// Boards that no rank of this process uses any more, still pinned: who drops the last use may be a thread that must not call the driver.
 static RETIRED: Mutex<Vec<Shared<Board>>> = Mutex::new(Vec::new());
 
+/// Unpins these, for which the driver waits for all streams of the context.
+pub(super) fn unpin_retired(current: &Current<'_>) {
+    let boards = std::mem::take(&mut *retired());
+    boards.iter().for_each(|board| current.unpin(all(board)));
+}
+
 impl Flags {
     /// Flags for `rank` of `ranks`, on a board of its own or, with a descriptor, on the one that was made by another; and the
     /// descriptor of the board.
@@ -137,10 +142,6 @@ impl Flags {
         board: Option<OwnedFd>,
     ) -> Result<(Self, OwnedFd)> {
         assert!(ranks <= MOST_RANKS, "more ranks than there are slots for");
-        staging::where_nothing_waits(|| {
-            let boards = std::mem::take(&mut *retired());
-            boards.iter().for_each(|board| current.unpin(all(board)));
-        });
         let made = match board {
             None => Shared::create("ccl-flags"),
             Some(fd) => Shared::open(fd.as_fd()).map(|board| (board, fd)),

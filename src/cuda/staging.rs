@@ -8,9 +8,14 @@
 //!
 //! No host thread calls the driver for what a stream waits for. Memory is kept for later operations, and used again when both the
 //! host is through with it and its stream has written FREE.
+//!
+//! *None is given back in a call*: the driver would wait for all streams of the context, those that the program itself holds up, too. Sizes
+//! come in classes, each at most a quarter larger than the one before it but for the shortest, which double; so calls that come one after
+//! the other have 6.5 times as much at most as the longest of them takes, however their lengths follow one another. What is idle beyond
+//! [`MOST_KEPT`] goes when a communicator does ([`give_back`]).
 
 use super::{
-    driver::{Current, Stream},
+    driver::{Current, Driver, Stream},
     flags,
 };
 use crate::{
@@ -67,10 +72,10 @@ struct Kept {
 /// Each flag is alone in its line, and all in the first page.
 const FLAG_BYTES: usize = 128;
 const PAGE: usize = 4096;
-/// Sizes of memory, but for the page of flags, are powers of two from here, and multiples of [`LARGE`] from there.
+/// Sizes of memory, but for the page of flags, are powers of two from here, and from there also quarters of the way to the next.
 const LEAST: usize = 64 << 10;
 const LARGE: usize = 64 << 20;
-/// Idle memory beyond that is given back.
+/// Idle memory beyond that is given back by who may wait.
 const MOST_KEPT: usize = 256 << 20;
 
 impl Staging {
@@ -83,7 +88,7 @@ impl Staging {
             size(len).ok_or_else(|| Error::invalid(format!("{len} bytes are too many to be staged")))?;
         let context = current.id()?;
         let mut kept = kept();
-        let idle = kept.find(current, context, bytes);
+        let idle = kept.find(context, bytes);
         kept.taken += 1;
         drop(kept);
         let memory = idle.map_or_else(|| Memory::new(current, context, bytes), Ok);
@@ -199,48 +204,61 @@ impl fmt::Debug for Staging {
     }
 }
 
-/// Has memory unpinned if no stream of this process waits for an operation. None begins to meanwhile.
-pub(super) fn where_nothing_waits(unpin: impl FnOnce()) {
-    let kept = kept();
-    if kept.nothing_waits(|_| true) {
-        unpin();
+/// Gives back what is idle beyond [`MOST_KEPT`] in this thread's current context, and flags that nobody uses, unless a stream of this process
+/// waits for an operation: the driver waits for all streams of the context, those of other ranks too, which may wait for what comes next. So
+/// this is for who may wait.
+pub(crate) fn give_back() {
+    let Some(Ok(driver)) = Driver::in_use() else {
+        return;
+    };
+    let entered = driver
+        .current()
+        .ok()
+        .flatten()
+        .map(|context| driver.enter(context));
+    if let Some(Ok(current)) = entered
+        && let Ok(context) = current.id()
+    {
+        let mut kept = kept();
+        if !kept.nothing_waits() {
+            return;
+        }
+        let excess = kept.excess(context);
+        drop(kept); // calls go on meanwhile
+        excess
+            .iter()
+            .for_each(|memory| current.unpin(memory.area.region()));
+        flags::unpin_retired(&current);
     }
 }
 
 impl Kept {
-    /// The driver unpins no memory before all streams of a context are through, those of other ranks of this process too, which may
-    /// wait for what comes next.
-    fn nothing_waits(&self, is_there: impl Fn(&Memory) -> bool) -> bool {
-        let is_quiet =
-            |memory: &Memory| !is_there(memory) || memory.is_free() || memory.is_lost.load(Relaxed);
+    /// Whether no stream waits for an operation.
+    fn nothing_waits(&self) -> bool {
+        let is_quiet = |memory: &Memory| memory.is_free() || memory.is_lost.load(Relaxed);
         self.taken == 0 && self.idle.iter().all(is_quiet) && flags::nothing_waits()
     }
 
-    /// The least of what is idle in a context and has so many bytes. If there is none, and much else, gives that back.
-    fn find(&mut self, current: &Current<'_>, context: u64, bytes: usize) -> Option<Memory> {
-        let is_here = |memory: &Memory| memory.context == context;
+    /// The least of what is idle in a context and has so many bytes.
+    fn find(&mut self, context: u64, bytes: usize) -> Option<Memory> {
+        let sizes = bytes..=bytes.saturating_mul(4);
         let fits =
-            |memory: &Memory| is_here(memory) && (bytes..=bytes.saturating_mul(4)).contains(&memory.len());
-        let fitting = self
-            .idle
-            .iter()
-            .enumerate()
-            .filter(|(_, memory)| fits(memory) && memory.is_free());
-        if let Some((at, _)) = fitting.min_by_key(|(_, memory)| memory.len()) {
-            return Some(self.idle.swap_remove(at));
-        }
-        let here = self.idle.iter().filter(|memory| is_here(memory));
-        let mut bytes = bytes + here.map(Memory::len).sum::<usize>();
-        let nothing_waits = self.nothing_waits(is_here);
-        while nothing_waits
-            && bytes > MOST_KEPT
-            && let Some(at) = self.idle.iter().rposition(is_here)
-        {
-            let memory = self.idle.swap_remove(at);
-            bytes -= memory.len();
-            current.unpin(memory.area.region());
-        }
-        None
+            |memory: &Memory| memory.context == context && sizes.contains(&memory.len()) && memory.is_free();
+        let fitting = self.idle.iter().enumerate().filter(|(_, memory)| fits(memory));
+        let (at, _) = fitting.min_by_key(|(_, memory)| memory.len())?;
+        Some(self.idle.swap_remove(at))
+    }
+
+    /// The longest of what is idle in a context, so that [`MOST_KEPT`] is left at most.
+    fn excess(&mut self, context: u64) -> Vec<Memory> {
+        self.idle.sort_unstable_by_key(Memory::len);
+        let mut sum = 0;
+        let is_excess = |memory: &mut Memory| {
+            let is_here = memory.context == context;
+            sum += if is_here { memory.len() } else { 0 };
+            is_here && sum > MOST_KEPT
+        };
+        self.idle.extract_if(.., is_excess).collect()
     }
 }
 
@@ -248,7 +266,7 @@ impl Memory {
     fn new(current: &Current<'_>, context: u64, bytes: usize) -> Result<Self> {
         let (area, _) = Area::create("ccl-staging", PAGE + bytes)
             .map_err(|e| Error::system(format!("no memory to stage {bytes} bytes"), e))?;
-        // SAFETY: it stays mapped until `forget` has unpinned it.
+        // SAFETY: it stays mapped until `give_back` has unpinned it.
         let address = unsafe { current.pin(area.region())? };
         Ok(Memory {
             area,
@@ -303,8 +321,28 @@ fn kept() -> MutexGuard<'static, Kept> {
 
 /// The bytes of memory for `len` bytes.
 fn size(len: usize) -> Option<usize> {
-    match len {
-        ..=LARGE => Some(len.next_power_of_two().max(LEAST)),
-        _ => len.checked_next_multiple_of(LARGE),
+    let power = len.checked_next_power_of_two()?.max(LEAST);
+    match power {
+        ..=LARGE => Some(power),
+        _ => Some(len.next_multiple_of(power / 8)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_all_lengths_have_little_more_than_the_longest_needs() {
+        let (mut sizes, mut len, longest) = (Vec::new(), 1, 10 << 30);
+        while len <= longest {
+            let bytes = size(len).unwrap();
+            assert!(bytes >= len && (bytes <= LARGE || bytes <= len + len / 4 + 1));
+            sizes.push(bytes);
+            len = bytes + 1;
+        }
+        assert_eq!(sizes[..2], [LEAST, 2 * LEAST]);
+        assert!(2 * sizes.iter().sum::<usize>() < 13 * size(longest).unwrap());
+        assert_eq!(size(usize::MAX), None);
     }
 }

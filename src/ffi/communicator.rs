@@ -180,7 +180,8 @@ pub extern "C" fn cclCommFinalize(comm: cclComm_t) -> cclResult_t {
 ///
 /// Does what cclCommFinalize does if that was not called, but compares no calls. Calls that other threads have running on the
 /// communicator go on; it is left when the last of them has ended. Waits a second at most until the others have heard that it is left; for
-/// further communicators a tenth of that, as long as they do not hear in time, as where a process is stopped.
+/// further communicators a tenth of that, as long as they do not hear in time, as where a process is stopped. Where device memory was used it
+/// may give pinned memory back, for which the driver waits for all streams of the current context, as it does when device memory is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclCommDestroy(comm: cclComm_t) -> cclResult_t {
     guard(|| {
