@@ -54,7 +54,6 @@ const _: () = assert!(MOST_RANKS <= MOST_SOURCES);
 pub(super) struct Windows {
     pub(super) window: Window,
     flags: Arc<Flags>,
-    watch: Arc<Watch>,
     /// Where all ranks are of one process and device.
     board: Option<Arc<Board>>,
 }
@@ -103,12 +102,9 @@ impl Windows {
                 };
                 info!(rank, ranks, "init: collectives on device memory go {how}");
                 let flags = Arc::new(flags);
-                Ok(Some(Windows {
-                    board: (window.is_together()).then(|| board(comm, &window)).transpose()?,
-                    watch: Watch::begin(&comm.engine, Arc::clone(&flags))?,
-                    window,
-                    flags,
-                }))
+                let board = (window.is_together()).then(|| board(comm, &window)).transpose()?;
+                Watch::begin(&comm.engine, Arc::clone(&flags))?;
+                Ok(Some(Windows { board, window, flags }))
             }
             Err(reason) => {
                 warn!(
@@ -143,16 +139,14 @@ impl Windows {
     }
 
     /// Waits until this rank's streams are through with all calls, but for those in graphs, or will never be. Its window is a later
-    /// communicator's when that holds for all ranks: one that makes a call too many writes to it as soon as it is let go.
+    /// communicator's when that holds for all ranks, and their graphs are gone: one that makes a call too many writes to it as soon as it is
+    /// let go.
     pub(super) fn leave(&mut self, comm: &Communicator) {
         while !self.flags.are_over() && comm.failure().is_none() {
             thread::sleep(LOOK);
         }
         self.window.give_back(Some(self.flags.users()));
-        if self.flags.are_over() && !self.flags.are_captured() {
-            self.flags.leave();
-        }
-        self.watch.leave();
+        self.flags.leave();
         comm.engine.membership.changed();
     }
 }

@@ -6,36 +6,20 @@ use crate::{
     sys::thread::spawn_quiet,
     types::{Error, Result},
 };
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{
-            AtomicBool,
-            Ordering::{Acquire, Release},
-        },
-    },
-    thread,
-    time::Duration,
-};
+use std::{sync::Arc, thread, time::Duration};
 
 /// A thread that waits for the communicator's failure, and from then on lets the stream go wherever it waits for other ranks. It never
-/// calls the driver.
+/// calls the driver. It ends as soon as no stream needs it once the rank has left ([`Flags::leave`]), of which who waits for the communicator
+/// to change is to be told.
 pub(super) struct Watch {
     flags: Arc<Flags>,
-    /// Whether the rank has left the communicator.
-    is_left: AtomicBool,
 }
 
 impl Watch {
     /// # Errors
     /// [`Error::System`] when the system has no room for a thread.
-    pub(super) fn begin(engine: &Arc<Engine>, flags: Arc<Flags>) -> Result<Arc<Self>> {
-        let watch = Arc::new(Watch {
-            flags,
-            is_left: AtomicBool::new(false),
-        });
-        let both = Some((Arc::clone(&watch), Arc::clone(engine)));
+    pub(super) fn begin(engine: &Arc<Engine>, flags: Arc<Flags>) -> Result<()> {
+        let both = Some((Watch { flags }, Arc::clone(engine)));
         spawn_quiet(c"ccl-watch", both, |both| {
             if let Some((watch, engine)) = both.take()
                 && watch.await_failure(&engine)
@@ -44,20 +28,11 @@ impl Watch {
                 watch.release();
             }
         })
-        .map_err(|e| Error::system("cannot start a thread that watches over streams", e))?;
-        Ok(watch)
+        .map_err(|e| Error::system("cannot start a thread that watches over streams", e))
     }
 
-    /// Has it end as soon as no stream needs it. Who waits for the communicator to change is to be told.
-    pub(super) fn leave(&self) {
-        self.is_left.store(true, Release);
-    }
-
-    fn is_left(&self) -> bool {
-        self.is_left.load(Acquire)
-    }
-
-    /// Waits until the communicator fails, or the rank leaves: whether there may be streams that wait for ever.
+    /// Waits until the communicator fails, or the rank leaves: whether there may be streams that wait for ever. Of a communicator that it has
+    /// left nobody tells the rank anything any more; its graphs, which are not launched then, may be there all the same.
     fn await_failure(&self, engine: &Engine) -> bool {
         let health = &engine.membership;
         loop {
@@ -66,7 +41,7 @@ impl Watch {
                 engine.fail(cause);
                 return true;
             }
-            if self.is_left() {
+            if self.flags.has_left() {
                 return !self.flags.are_over();
             }
             let is_closed = || engine.closed().is_some();
@@ -74,7 +49,7 @@ impl Watch {
                 // A rank died; whether that matters to a stream is not told.
                 true => thread::sleep(TROUBLED_NAP),
                 false => {
-                    health.await_change(LONG, || self.is_left() || is_closed() || health.trouble());
+                    health.await_change(LONG, || self.flags.has_left() || is_closed() || health.trouble());
                 }
             }
         }
@@ -84,12 +59,8 @@ impl Watch {
     fn release(&self) {
         self.flags.fail();
         let mut nap = SHORT_NAP;
-        loop {
+        while !self.flags.tell_left() {
             let is_over = self.flags.are_over() && !self.flags.are_captured();
-            if is_over && self.is_left() {
-                self.flags.leave();
-                return;
-            }
             self.flags.release();
             thread::sleep(nap);
             nap = match is_over {
@@ -97,12 +68,6 @@ impl Watch {
                 false => (nap * 2).min(LONG_NAP),
             };
         }
-    }
-}
-
-impl fmt::Debug for Watch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Watch")
     }
 }
 

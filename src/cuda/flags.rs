@@ -43,8 +43,8 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{
-            AtomicU32, AtomicU64, AtomicUsize,
-            Ordering::{Acquire, Relaxed, Release},
+            AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release, SeqCst},
         },
     },
 };
@@ -76,6 +76,8 @@ struct Uses {
     given: AtomicU32,
     /// Captured calls in graphs that are there.
     captured: AtomicUsize,
+    /// Whether the rank makes no calls any more.
+    has_left: AtomicBool,
 }
 
 /// The memory that the ranks share.
@@ -272,7 +274,7 @@ impl Flags {
 
     /// Whether there are graphs that may still be launched.
     pub(crate) fn are_captured(&self) -> bool {
-        self.uses.captured.load(Acquire) > 0 // pairs with the Release in `drop` of `Captured`
+        self.uses.captured.load(SeqCst) > 0
     }
 
     /// Says to all ranks that this one lets its stream go.
@@ -286,9 +288,26 @@ impl Flags {
         self.board.failed.0.iter().position(has_failed)
     }
 
-    /// Says to all ranks that this one makes no calls any more, and that its streams and graphs are through with all.
+    /// Has this rank make no calls any more. All ranks are told so as soon as its streams and graphs are through with all: now, by the watch
+    /// that lets them go, or when the last graph goes.
     pub(crate) fn leave(&self) {
-        self.board.left.0[self.rank].store(1, Release); // pairs with the Acquire in `have_left`
+        self.uses.has_left.store(true, SeqCst);
+        self.tell_left();
+    }
+
+    /// Whether it makes none.
+    pub(crate) fn has_left(&self) -> bool {
+        self.uses.has_left.load(SeqCst)
+    }
+
+    /// Says so to all ranks, if its streams and graphs are through: whether they are. Who leaves and who drops the last graph at once both
+    /// look after they have said what they did, so that one of them sees both.
+    pub(crate) fn tell_left(&self) -> bool {
+        let is_through = self.has_left() && !self.are_captured() && self.are_over();
+        if is_through {
+            self.board.left.0[self.rank].store(1, Release); // pairs with the Acquire in `have_left`
+        }
+        is_through
     }
 
     /// All ranks.
@@ -365,7 +384,9 @@ struct Captured(Arc<Flags>);
 
 impl Drop for Captured {
     fn drop(&mut self) {
-        self.0.uses.captured.fetch_sub(1, Release);
+        self.0.uses.captured.fetch_sub(1, SeqCst);
+        // The communicator may be gone. This calls no driver.
+        self.0.tell_left();
     }
 }
 

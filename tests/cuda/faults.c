@@ -457,6 +457,27 @@ static void overstayed(cclUniqueId id, int ranks, int me) {
     leave(&k);
 }
 
+/* Also where a graph outlives its communicator: as soon as it goes, on all ranks. */
+static void outlived(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me), other = k;
+    int32_t *data = filled(me, 1000);
+    CUgraph graph;
+    size_t held = 0;
+    for (int turn = 0; turn < 3; turn++) {
+        OK(cclCommDup(k.comm, &other.comm, NULL));
+        CHECK(turn == 0 || fakeBytes(2) == held);
+        held = fakeBytes(2);
+        CU(cuStreamBeginCapture_v2(k.stream, 0));
+        OK(cclAllReduce(data, data, 1000, TYPE, cclSum, other.comm, k.stream));
+        CU(cuStreamEndCapture(k.stream, &graph));
+        OK(cclCommDestroy(other.comm));
+        CU(cuGraphDestroy(graph));
+        OK(cclBarrier(k.comm, NULL));
+    }
+    reduces(&k);
+    leave(&k);
+}
+
 /* Also after a failure: as soon as the streams of all ranks have been let go, of which nobody is told. */
 static void left_by_failure(cclUniqueId id, int ranks, int me) {
     Rank k = join(id, ranks, me), other = k;
@@ -488,7 +509,7 @@ int main(void) {
     if (!direct) {
         failed += run_ranks(2, refused_copies);
     } else {
-        failed += run_ranks(2, elsewhere) + run_ranks(2, overstayed) + run_ranks(2, left_by_failure);
+        failed += run_ranks(2, elsewhere) + run_ranks(2, overstayed) + run_ranks(2, outlived) + run_ranks(2, left_by_failure);
         for (turn = 0; turn < 3; turn++) {
             failed += run_ranks(2, unopened);
         }
