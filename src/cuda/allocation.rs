@@ -3,10 +3,12 @@
 #[cfg(feature = "cli")]
 use super::DeviceMemory;
 use super::{
-    driver::{Context, Driver, Stream},
+    aside,
+    driver::{Context, Driver},
     symbols::Address,
 };
 use crate::{mem::Region, types::Result};
+use std::ptr;
 
 /// Memory of a device, until it is dropped. Nothing in a stream may use it then.
 pub(crate) struct Allocation {
@@ -43,7 +45,7 @@ impl Allocation {
     /// What operations are given of it.
     #[cfg(feature = "cli")]
     pub(crate) fn memory(&self) -> DeviceMemory {
-        let at = std::ptr::without_provenance_mut(self.at as usize);
+        let at = ptr::without_provenance_mut(self.at as usize);
         // SAFETY: it stays until it is dropped; the rest is the word of who drops it.
         unsafe { DeviceMemory::from_raw(at, self.len) }
     }
@@ -63,13 +65,11 @@ impl Allocation {
         if from.len() == 0 {
             return Ok(());
         }
+        let stream = aside::stream(self.driver, self.context)?;
         let current = self.driver.enter(self.context)?;
-        let to = self.at + at as Address;
-        // SAFETY: both are there, and so long.
-        let result = unsafe { (self.driver.symbols.write)(to, from.as_ptr().cast(), from.len()) };
-        self.driver.checked("cuMemcpyHtoD", result)?;
-        // It returns when `from` may be used again. What is on its way then, streams that do not wait for the default one would miss.
-        current.synchronize(Stream::DEFAULT)
+        // SAFETY: both are there, and so long, until the stream is through.
+        unsafe { current.copy_to_device(stream, self.byte(at), from)? };
+        current.synchronize(stream)
     }
 
     /// Copies what lies from byte `at` on to `to`, at once.
@@ -84,11 +84,16 @@ impl Allocation {
         if to.len() == 0 {
             return Ok(());
         }
-        let _current = self.driver.enter(self.context)?;
-        let from = self.at + at as Address;
+        let stream = aside::stream(self.driver, self.context)?;
+        let current = self.driver.enter(self.context)?;
         // SAFETY: as in `write`.
-        let result = unsafe { (self.driver.symbols.read)(to.as_ptr().cast(), from, to.len()) };
-        self.driver.checked("cuMemcpyDtoH", result)
+        unsafe { current.copy_to_host(stream, self.byte(at), to)? };
+        current.synchronize(stream)
+    }
+
+    /// The address of a byte, which is the device's.
+    fn byte(&self, at: usize) -> *const u8 {
+        ptr::without_provenance(self.at as usize + at)
     }
 }
 

@@ -590,6 +590,18 @@ impl Current<'_> {
         Ok(())
     }
 
+    /// A new stream, which waits for no other, nor another for it, and stays as long as the process does.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub(super) fn new_stream(&self) -> Result<Stream> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: it writes the stream.
+        let result = unsafe { (self.driver.symbols.create_stream)(&raw mut raw, NON_BLOCKING) };
+        self.driver.checked("cuStreamCreate", result)?;
+        Ok(Stream(raw))
+    }
+
     /// Waits for all that is in `stream`, which is there.
     ///
     /// # Errors
@@ -755,6 +767,7 @@ const WAIT_VALUE_64: c_int = 4;
 /// Operations on flags that the driver takes in one call.
 const MOST_AT_ONCE: usize = 255;
 const WITHOUT_TIME: u32 = 2;
+const NON_BLOCKING: u32 = 1;
 const UNSYNCHRONISED: u32 = 1;
 const MOVED: u32 = 1;
 /// Of how many allocations it is remembered that they were device memory.

@@ -61,17 +61,14 @@ impl Gpu {
         let (driver, count) = counted().map_err(Error::usage)?;
         let context = driver.primary(nth(number, count))?;
         let current = driver.enter(context)?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: it writes the stream.
-        let result = unsafe { (driver.symbols.create_stream)(&raw mut raw, NON_BLOCKING) };
-        driver.checked("cuStreamCreate", result)?;
+        let stream = current.new_stream()?;
         // What graphs wait for in it, no other waits for meanwhile.
-        queues::settle(driver, &current, context, Stream(raw))?;
-        current.synchronize(Stream(raw))?;
+        queues::settle(driver, &current, context, stream)?;
+        current.synchronize(stream)?;
         Ok(Gpu {
             driver,
             context,
-            stream: Stream(raw),
+            stream,
         })
     }
 
@@ -148,5 +145,4 @@ impl Drop for Graph<'_> {
     }
 }
 
-const NON_BLOCKING: u32 = 1;
 const OF_THIS_THREAD: c_int = 1;

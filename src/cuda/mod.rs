@@ -3,6 +3,7 @@
 //! Nothing here needs a driver to be there. A program that uses host memory alone never loads one.
 
 pub(crate) mod allocation;
+mod aside;
 mod by_context;
 pub(crate) mod devices;
 pub(crate) mod driver;

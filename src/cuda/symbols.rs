@@ -124,9 +124,6 @@ symbols! {
         device_count = "cuDeviceGetCount"(*mut c_int);
         allocate = "cuMemAlloc_v2"(*mut Address, usize);
         free = "cuMemFree_v2"(Address);
-        write = "cuMemcpyHtoD_v2"(Address, *const c_void, usize);
-        read = "cuMemcpyDtoH_v2"(*mut c_void, Address, usize);
-        #[cfg(feature = "cli")]
         create_stream = "cuStreamCreate"(*mut RawStream, c_uint);
         #[cfg(feature = "cli")]
         begin_capture = "cuStreamBeginCapture_v2"(RawStream, c_int);

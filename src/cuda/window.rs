@@ -9,6 +9,7 @@
 
 use super::{
     allocation::Allocation,
+    aside,
     driver::{Capture, Context, Current, Driver, Event, Stream},
     events::Events,
     flags::Users,
@@ -311,9 +312,10 @@ impl Window {
     /// # Errors
     /// [`Error::Cuda`].
     pub(crate) fn copy_all_now(&self, pairs: &[[Region<'static>; 2]]) -> Result<()> {
+        let stream = aside::stream(self.driver, self.context)?;
         let current = self.enter()?;
-        self.copy_all(&current, Stream::DEFAULT, pairs)?;
-        current.synchronize(Stream::DEFAULT)
+        self.copy_all(&current, stream, pairs)?;
+        current.synchronize(stream)
     }
 
     /// Has `stream` reduce all sources into each of the destinations.

@@ -478,6 +478,34 @@ static void outlived(cclUniqueId id, int ranks, int me) {
     leave(&k);
 }
 
+/* A communicator is made while a stream is captured for which the default one waits: the capture goes on. */
+static void made_in_capture(cclUniqueId id, int ranks, int me) {
+    Rank k = join(id, ranks, me), other = k;
+    int32_t *data = filled(me, 1000), *copy = buffer(1000);
+    CUstream blocking;
+    CUgraph graphs[2];
+    CUgraphExec graph;
+    CU(cuStreamCreate(&blocking, 0));
+    CU(cuStreamBeginCapture_v2(blocking, 2));
+    OK(cclCommDup(k.comm, &other.comm, NULL));
+    /* Only what goes by windows can be captured. */
+    CU(cuStreamBeginCapture_v2(k.stream, 2));
+    OK(cclAllReduce(data, data, 1000, TYPE, cclSum, other.comm, k.stream));
+    CU(cuStreamEndCapture(k.stream, &graphs[0]));
+    CU(cuMemcpyDtoDAsync_v2((CUdeviceptr)copy, (CUdeviceptr)data, 1000 * sizeof *data, blocking));
+    CU(cuStreamEndCapture(blocking, &graphs[1]));
+    CU(cuGraphInstantiateWithFlags(&graph, graphs[1], 0));
+    CU(cuGraphLaunch(graph, blocking));
+    CU(cuStreamSynchronize(blocking));
+    CHECK(get(copy, 999) == of(me, 999));
+    CU(cuGraphExecDestroy(graph));
+    CU(cuGraphDestroy(graphs[0]));
+    CU(cuGraphDestroy(graphs[1]));
+    CU(cuStreamDestroy_v2(blocking));
+    OK(cclCommDestroy(other.comm));
+    leave(&k);
+}
+
 /* Also after a failure: as soon as the streams of all ranks have been let go, of which nobody is told. */
 static void left_by_failure(cclUniqueId id, int ranks, int me) {
     Rank k = join(id, ranks, me), other = k;
@@ -509,7 +537,8 @@ int main(void) {
     if (!direct) {
         failed += run_ranks(2, refused_copies);
     } else {
-        failed += run_ranks(2, elsewhere) + run_ranks(2, overstayed) + run_ranks(2, outlived) + run_ranks(2, left_by_failure);
+        failed += run_ranks(2, elsewhere) + run_ranks(2, overstayed) + run_ranks(2, outlived) +
+                  run_ranks(2, made_in_capture) + run_ranks(2, left_by_failure);
         for (turn = 0; turn < 3; turn++) {
             failed += run_ranks(2, unopened);
         }

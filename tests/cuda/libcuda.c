@@ -4,7 +4,8 @@
    code which takes it for host memory ends. Copies want pinned host memory and a current context, flags want pinned or device
    memory; what a capture does not allow is refused, on the threads that its mode concerns. A graph is what was captured, in the order
    in which it was. What gives memory back, or loads kernels, waits for all streams of the context, as the driver does. A stream that is
-   destroyed does what it has; who names it afterwards ends. fake.h has what tests use to make it fail. */
+   destroyed does what it has; who names it afterwards ends. What is given to the default stream spoils captures of streams for which it
+   waits. fake.h has what tests use to make it fail. */
 #define _GNU_SOURCE
 #include "fake.h"
 
@@ -73,6 +74,7 @@ typedef struct Graph {
     atomic_int uses;
     unsigned long long id; /* Of the capture. */
     int mode, ended;
+    atomic_int invalid;
 } Graph;
 
 typedef struct Event {
@@ -90,6 +92,7 @@ typedef struct Stream {
     atomic_ulong stop; /* Where it goes on no more; 0: nowhere. */
     Graph *capture;
     int ending;
+    int blocking; /* Whether the default stream waits for it. */
     unsigned long long id;
     struct Stream *next; /* Of all, those that were destroyed as well: none has another's address. */
 } Stream;
@@ -365,12 +368,34 @@ static Graph *capture_of(Stream *stream) {
     return stream->capture;
 }
 
+/* What concerns the default stream concerns all streams of its context for which that waits, and so spoils their captures. */
+static int default_stream(CUstream raw, int spoils) {
+    int code = CUDA_SUCCESS;
+    pthread_mutex_lock(&lock);
+    for (Stream *stream = streams; (uintptr_t)raw <= 1 && stream != NULL; stream = stream->next) {
+        if (stream->blocking && stream->context == stack[depth - 1] && capture_of(stream) != NULL) {
+            atomic_fetch_or(&stream->capture->invalid, spoils);
+            code = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
 static int give(CUstream raw, Work work) {
     Stream *stream = named(raw);
     if (stream == NULL || stream->context != stack[depth - 1]) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    int code = default_stream(raw, 1);
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
     pthread_mutex_lock(&stream->lock);
+    if (capture_of(stream) != NULL && atomic_load(&stream->capture->invalid)) {
+        pthread_mutex_unlock(&stream->lock);
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
     if (capture_of(stream) != NULL) {
         append(&stream->capture->works, work);
     } else {
@@ -774,13 +799,25 @@ int cuMemHostGetDevicePointer_v2(CUdeviceptr *there, void *at, unsigned flags) {
     return flags == 0 && alias(at, 1, HOST, 0) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Whether this is host memory that is not pinned. */
+static int is_pageable(const void *at, size_t size) {
+    pthread_mutex_lock(&lock);
+    Memory *begin = find(at, 1), *end = find((const char *)at + size - 1, 1);
+    pthread_mutex_unlock(&lock);
+    return begin == NULL && end == NULL;
+}
+
+/* A copy of memory that is not pinned is over when this returns, whatever the stream waits for before. */
 static int copy(CUstream stream, const void *to, int to_kind, const void *from, int from_kind, size_t size) {
     int device = stack[depth - 1]->device;
     char *there = alias(to, size, to_kind, device), *here = alias(from, size, from_kind, device);
+    int from_pages = from_kind == HOST && is_pageable(from, size), to_pages = to_kind == HOST && is_pageable(to, size);
+    there = to_pages ? (char *)to : there, here = from_pages ? (char *)from : here;
     if (there == NULL || here == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return give(stream, (Work){.what = COPY, .to = there, .from = here, .size = size});
+    int code = give(stream, (Work){.what = COPY, .to = there, .from = here, .size = size});
+    return code == CUDA_SUCCESS && (from_pages || to_pages) ? cuStreamSynchronize(stream) : code;
 }
 
 int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream) {
@@ -799,6 +836,10 @@ int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream
 }
 
 static int copy_now(void *to, const void *from, size_t size) {
+    int code = default_stream(NULL, 1);
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
     if (to == NULL || from == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -820,6 +861,9 @@ int cuStreamCreate(CUstream *stream, unsigned flags) {
     IN_CONTEXT();
     pthread_mutex_lock(&lock);
     *stream = make(stack[depth - 1]);
+    if (*stream != NULL) {
+        (*stream)->blocking = flags == 0;
+    }
     pthread_mutex_unlock(&lock);
     return flags <= 1 && *stream != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -844,6 +888,10 @@ int cuStreamDestroy_v2(CUstream raw) {
 int cuStreamSynchronize(CUstream raw) {
     IN_CONTEXT();
     Stream *stream = named(raw);
+    int code = default_stream(raw, 1);
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
     if (capture_of(stream) != NULL) {
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
@@ -859,6 +907,10 @@ int cuStreamSynchronize(CUstream raw) {
 int cuStreamQuery(CUstream raw) {
     IN_CONTEXT();
     Stream *stream = named(raw);
+    int code = default_stream(raw, 1);
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
     if (capture_of(stream) != NULL) {
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
@@ -907,6 +959,11 @@ int cuStreamEndCapture(CUstream raw, Graph **graph) {
     captures_here -= (*graph)->mode == 1;
     (*graph)->ended = 1;
     stream->capture = NULL;
+    if (atomic_load(&(*graph)->invalid)) {
+        cuGraphDestroy(*graph);
+        *graph = NULL;
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
     return CUDA_SUCCESS;
 }
 
@@ -916,8 +973,11 @@ int cuStreamGetCaptureInfo_v2(CUstream raw, int *status, unsigned long long *id,
     if (stream == NULL || before != NULL || count != NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    if (default_stream(raw, 0) != CUDA_SUCCESS) {
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    }
     Graph *capture = capture_of(stream);
-    *status = capture != NULL;
+    *status = capture == NULL ? 0 : atomic_load(&capture->invalid) ? 2 : 1;
     *id = capture != NULL ? capture->id : 0;
     *graph = capture;
     return CUDA_SUCCESS;
