@@ -624,12 +624,14 @@ cclResult_t cclCommGrow(cclComm_t comm,
  * like; where launches, or launches and calls, of one communicator are in several streams the program has these wait for each
  * other. A launch has no deadline, nor is it checked that the ranks launch the same; when a rank is lost or aborts the graph goes on,
  * with anything in the buffers, and cclCommGetAsyncError tells. No graph is launched once its communicator is destroyed, or that of
- * another rank. That calls differ may be told a little after the streams have gone on.
+ * another rank. That calls differ may be told a little after the streams have gone on. Such calls do not begin together where a group
+ * has several of them in one stream: those of several communicators all ranks make there in one order, else the streams wait for each other
+ * until the deadline.
  *
  * Of ranks that are threads of one process and use one device such a collective returns, where it is not captured, once all ranks
  * have made it and the streams have it; calls before it that go through host memory have then begun. Calls that differ, and ranks that do not come, are its result then, and nothing is carried out;
  * what the streams have is carried out whatever becomes of the communicator, and after it is destroyed. A thread that has several of the ranks makes their
- * calls in a group. The ranks may use any streams.
+ * calls in a group. The ranks may use any streams, and in a group make calls of several communicators in any order.
  *
  * @param count Elements, not bytes.
  * @param stream Of host memory: NULL, the call returns when `recvbuff` is complete; or a stream of cclStreamCreate.
@@ -1054,7 +1056,7 @@ cclResult_t cclRecvTag(void *recvbuff,
  * tells or sets something, as cclCommCount does, is carried out at once, and fails alone. Calls on streams, cclCommFinalize, cclCommDestroy,
  * cclCommAbort and cclCommInitAll are not of the group: they act at once, on what was begun before it. A communicator on which the
  * ranks do not agree does not keep the group's operations from being carried out. Groups may lie in each other: the
- * outermost one counts. Of device memory see cclAllReduce.
+ * outermost one counts. Of device memory see cclAllReduce: with CCL_CUDA_DIRECT=on such operations do not begin together.
  */
 cclResult_t cclGroupStart(void);
 

@@ -678,7 +678,7 @@ fn make_all(makings: Vec<Making>, uncalled: &AtomicUsize) -> Result<()> {
 /// tells or sets something, as cclCommCount does, is carried out at once, and fails alone. Calls on streams, cclCommFinalize, cclCommDestroy,
 /// cclCommAbort and cclCommInitAll are not of the group: they act at once, on what was begun before it. A communicator on which the
 /// ranks do not agree does not keep the group's operations from being carried out. Groups may lie in each other: the
-/// outermost one counts. Of device memory see cclAllReduce.
+/// outermost one counts. Of device memory see cclAllReduce: with CCL_CUDA_DIRECT=on such operations do not begin together.
 #[unsafe(no_mangle)]
 pub extern "C" fn cclGroupStart() -> cclResult_t {
     guard(|| {
