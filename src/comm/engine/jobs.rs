@@ -28,7 +28,7 @@ pub(super) struct Jobs {
 /// A fault, and the operation that met it, if it is one.
 pub(super) type Met = (Fault, Option<Operation>);
 
-fn met(operation: Option<Operation>) -> impl FnOnce(Fault) -> Box<Met> {
+pub(super) fn met(operation: Option<Operation>) -> impl FnOnce(Fault) -> Box<Met> {
     move |fault| Box::new((fault, operation))
 }
 

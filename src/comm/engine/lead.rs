@@ -1,7 +1,7 @@
 //! Leading: polls all that is under way, waits by policy, and tells a slow peer from a lost one.
 
 use super::{
-    Engine, Floor, Job, Placed, What, past,
+    Engine, Floor, Job, Placed, What, jobs, past,
     reasons::{self, FIRST_QUESTION, QUESTIONS_APART, Stuck, TROUBLED_NAP},
 };
 use crate::{
@@ -290,13 +290,15 @@ impl Engine {
     fn check(&self, floor: &mut Floor, own: Option<&Own<'_>>) -> Result<(), Cause> {
         let of_own = own.map_or(Ok(()), |own| {
             let checked = own.run.check_all(own.work, &floor.links);
-            checked.map_err(|fault| (fault, Some(own.call.into())))
+            checked.map_err(jobs::met(Some(own.call.into())))
         });
-        match of_own.and_then(|()| floor.jobs.check(&floor.links).map_err(|met| *met)) {
-            Err((fault, operation)) if !past::is_far_behind(&self.membership, &fault, operation) => {
-                Err(self.cause_of(fault, operation))
-            }
-            _ => Ok(()),
+        let Err(met) = of_own.and_then(|()| floor.jobs.check(&floor.links)) else {
+            return Ok(());
+        };
+        let (fault, operation) = *met;
+        match past::is_far_behind(&self.membership, &fault, operation) {
+            true => Ok(()),
+            false => Err(self.cause_of(fault, operation)),
         }
     }
 
