@@ -1,4 +1,5 @@
-//! Slurm's `topology.conf`: trees of switches, or blocks of hosts.
+//! Slurm's `topology.conf`, and what `scontrol show topology` prints of it: trees of switches, or blocks of hosts and, by scontrol,
+//! blocks of blocks.
 
 use super::{
     Flaw, Format, Reading,
@@ -6,12 +7,15 @@ use super::{
     hostlist::{self, Left},
     page::{self, Page},
 };
-use crate::topo::graph::{Link, LinkKind, NodeKind, Origin};
-use std::collections::HashSet;
+use crate::topo::{
+    graph::{Link, LinkKind, NodeKind, Origin},
+    words::{short, short_and_unlike},
+};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 pub(super) const FORMAT: Format = Format {
     name: "slurm",
-    about: "Slurm's topology.conf, tree or block",
+    about: "Slurm's topology.conf or what scontrol shows of it, tree or block",
     sniff: |text| {
         let first = text
             .lines()
@@ -24,24 +28,70 @@ pub(super) const FORMAT: Format = Format {
                 .unwrap_or("")
                 .trim_end()
                 .to_ascii_lowercase();
-            line.contains('=') && ["switchname", "blockname", "blocksizes"].contains(&key.as_str())
+            line.contains('=') && KEYS_OF_LINES.contains(&key.as_str())
         };
         first.is_some_and(starts)
     },
     read,
 };
 
+/// What a line may begin with.
+const KEYS_OF_LINES: [&str; 4] = ["switchname", "blockname", "blocksizes", "aggregatedblock"];
+
+/// What a row is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Switch,
+    Block,
+    /// Blocks that Slurm may give to a job together; only scontrol tells them.
+    Aggregated,
+}
+
 fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     let mut page = Page::new(text, source);
-    let (mut switches, mut blocks) = (Vec::new(), Vec::new());
+    let (mut switches, mut blocks, mut aggregated) = (Vec::new(), Vec::new(), Vec::new());
     let mut left = Left::new();
     for line in whole_lines(text) {
-        if let Some((row, block)) = row(&mut page, &line, &mut left)? {
-            if block { &mut blocks } else { &mut switches }.push(row);
+        if let Some((row, kind)) = row(&mut page, &line, &mut left)? {
+            match kind {
+                Kind::Switch => switches.push(row),
+                Kind::Block => blocks.push(row),
+                Kind::Aggregated => aggregated.push(row),
+            }
         }
     }
+    let blocks = aggregate(&mut page, blocks, aggregated);
     build(&mut page, switches, blocks)?;
     Ok(page.done())
+}
+
+/// The blocks, with those that are made of them above: each is above the largest before it that have its blocks.
+fn aggregate(page: &mut Page, mut blocks: Vec<Switch>, mut aggregated: Vec<Switch>) -> Vec<Switch> {
+    aggregated.sort_by_key(|row| row.below.len());
+    let mut highest: HashMap<String, String> = (blocks.iter())
+        .map(|block| (block.name.clone(), block.name.clone()))
+        .collect();
+    for mut row in aggregated {
+        let all = std::mem::take(&mut row.below);
+        let below: BTreeSet<String> = all.iter().filter_map(|name| highest.get(name).cloned()).collect();
+        if let Some(name) = all.iter().find(|name| !highest.contains_key(*name)) {
+            let what = format!("{} has no block {}", short(&row.name), short(name));
+            page.tell(row.at, what + ": made of the others");
+        }
+        // A second one of the same blocks, or none of any, says nothing more.
+        if below.len() < 2 {
+            page.tell(row.at, format!("{} joins no blocks: left out", short(&row.name)));
+            continue;
+        }
+        for name in all {
+            if let Some(highest) = highest.get_mut(&name) {
+                highest.clone_from(&row.name);
+            }
+        }
+        row.below = below.into_iter().collect();
+        blocks.push(row);
+    }
+    blocks
 }
 
 /// Adds switches and blocks, of which there has to be one.
@@ -53,7 +103,11 @@ pub(super) fn build(page: &mut Page, mut switches: Vec<Switch>, mut blocks: Vec<
             "SwitchName=... or BlockName=..., in YAML tree: or block: with some",
         ));
     }
-    let named: HashSet<String> = blocks.iter().map(|block| block.name.clone()).collect();
+    let inner: HashSet<&String> = blocks.iter().flat_map(|block| &block.below).collect();
+    let named: HashSet<String> = (blocks.iter())
+        .map(|block| block.name.clone())
+        .filter(|name| !inner.contains(name))
+        .collect();
     switches.append(&mut blocks);
     fabric::build(page, switches)?;
     if named.len() > 1 {
@@ -62,13 +116,14 @@ pub(super) fn build(page: &mut Page, mut switches: Vec<Switch>, mut blocks: Vec<
     Ok(())
 }
 
-/// Between blocks there is some network: a node stands for it.
+/// Between blocks that are in no other there is some network: a node stands for it.
 fn join_blocks(page: &mut Page, named: &HashSet<String>) {
     let network = page
         .graph
         .add_node(NodeKind::Opaque, "between blocks", None, Origin::ASSUMED);
-    let blocks: Vec<_> = (page.graph.of_kind(NodeKind::Leaf))
-        .filter(|&leaf| named.contains(page.graph.name(leaf)))
+    let is_block = |kind| matches!(kind, NodeKind::Leaf | NodeKind::Spine | NodeKind::CoreSwitch);
+    let blocks: Vec<_> = (page.graph.nodes())
+        .filter(|&node| is_block(page.graph.kind(node)) && named.contains(page.graph.name(node)))
         .collect();
     for block in blocks {
         page.graph
@@ -157,9 +212,12 @@ fn next_word<'l>(page: &Page, line: &'l Line, from: usize) -> Result<Option<Word
     }))
 }
 
-/// A line's switch, or block if the second is true.
-fn row(page: &mut Page, line: &Line, left: &mut Left) -> Result<Option<(Switch, bool)>, Flaw> {
-    let mut row: Option<(Switch, bool)> = None;
+/// What a row may say of itself.
+const WORDS: [&str; 4] = ["LinkSpeed", "Level", "BlockIndex", "BlockSize"];
+
+/// A line's switch or block.
+fn row(page: &mut Page, line: &Line, left: &mut Left) -> Result<Option<(Switch, Kind)>, Flaw> {
+    let mut row: Option<(Switch, Kind)> = None;
     let mut from = 0;
     while let Some(word) = next_word(page, line, from)? {
         from = word.end;
@@ -170,29 +228,44 @@ fn row(page: &mut Page, line: &Line, left: &mut Left) -> Result<Option<(Switch, 
                 .map_err(|bad| page.flaw(line.place(inner + bad.at), bad.what, hostlist::WANTED))
         };
         match (key.to_ascii_lowercase().as_str(), &mut row) {
-            ("switchname" | "blockname", None) if !value.is_empty() => {
+            ("switchname" | "blockname" | "aggregatedblock", None) if !value.is_empty() => {
+                let kind = match key.to_ascii_lowercase().as_str() {
+                    "switchname" => Kind::Switch,
+                    "blockname" => Kind::Block,
+                    _ => Kind::Aggregated,
+                };
                 let switch = Switch {
                     at,
-                    name: fabric::name(page, line.place(inner), value)?,
-                    below: Vec::new(),
+                    name: match kind {
+                        Kind::Aggregated => short_and_unlike(value).into_owned(),
+                        _ => fabric::name(page, line.place(inner), value)?,
+                    },
+                    // Its name is the list of its blocks.
+                    below: match kind {
+                        Kind::Aggregated => list(page, left)?,
+                        _ => Vec::new(),
+                    },
                     hosts: Vec::new(),
                     words: Vec::new(),
                 };
-                row = Some((switch, key.eq_ignore_ascii_case("blockname")));
+                row = Some((switch, kind));
             }
-            ("switches", Some((row, false))) => row.below.append(&mut list(page, left)?),
+            ("switches", Some((row, Kind::Switch))) => row.below.append(&mut list(page, left)?),
+            // Its blocks have them.
+            ("nodes", Some((_, Kind::Aggregated))) => {}
             ("nodes", Some((row, _))) => row.hosts.append(&mut list(page, left)?),
-            ("linkspeed", Some((row, _))) => row.words.push(("LinkSpeed".to_owned(), value.to_owned())),
-            ("level", Some((row, _))) => row.words.push(("Level".to_owned(), value.to_owned())),
             ("blocksizes", None) => page.graph.set_whole("BlockSizes", value),
-            ("switchname" | "blockname" | "switches" | "nodes" | "blocksizes", _) => {
+            ("switchname" | "blockname" | "aggregatedblock" | "switches" | "nodes" | "blocksizes", _) => {
                 return Err(page.flaw(
                     at,
                     format!("\"{key}={value}\" here"),
                     "SwitchName=... or BlockName=... first, once a line",
                 ));
             }
-            _ => page.tell(at, format!("\"{key}={value}\" is unknown: left out")),
+            (word, row) => match (WORDS.iter().find(|name| name.eq_ignore_ascii_case(word)), row) {
+                (Some(name), Some((row, _))) => row.words.push(((*name).to_owned(), value.to_owned())),
+                _ => page.tell(at, format!("\"{key}={value}\" is unknown: left out")),
+            },
         }
     }
     Ok(row)

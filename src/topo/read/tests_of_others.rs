@@ -854,6 +854,54 @@ fn networks_of_simulators_and_profiles() {
 }
 
 #[test]
+fn what_scontrol_shows_of_blocks_is_read() {
+    let (graph, repairs) = of("BlockName=b0 BlockIndex=0 Nodes=n[0-1] BlockSize=2\n\
+         BlockName=b1 BlockIndex=1 Nodes=n[2-3] BlockSize=2\n\
+         BlockName=b2 BlockIndex=2 Nodes=n[4-5] BlockSize=2\n\
+         BlockName=b3 BlockIndex=3 Nodes=n[6-7] BlockSize=2\n\
+         AggregatedBlock=b[0-1] BlockIndex=4 Nodes=n[0-3] BlockSize=4\n\
+         AggregatedBlock=b[2-3] BlockIndex=5 Nodes=n[4-7] BlockSize=4\n\
+         AggregatedBlock=b[0-3] BlockIndex=6 Nodes=n[0-7] BlockSize=8\n");
+    assert_eq!(repairs, [""; 0]);
+    assert_eq!(
+        [Host, Leaf, Spine, CoreSwitch, Opaque].map(|kind| count(&graph, kind)),
+        [8, 4, 2, 1, 0]
+    );
+    let [block, pair, all] = [(Leaf, "b2"), (Spine, "b[2-3]"), (CoreSwitch, "b[0-3]")]
+        .map(|(kind, name)| named(&graph, kind, name));
+    assert_eq!(graph.get(pair, "BlockSize"), Some("4"));
+    assert_eq!(graph.get(block, "BlockIndex"), Some("2"));
+    let below = |node| {
+        graph
+            .edges_from(node)
+            .map(|edge| graph.name(graph.edge(edge).to))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(below(pair), ["b2", "b3", "b[0-3]"]);
+    assert_eq!(below(all), ["b[0-1]", "b[2-3]"]);
+
+    // Not all blocks are in one, and what names others is told.
+    let (graph, repairs) = of(
+        "BlockName=b0 Nodes=n0\nBlockName=b1 Nodes=n1\nBlockName=b2 Nodes=n2\n\
+         AggregatedBlock=b[0-1],c Nodes=n[0-1]\nAggregatedBlock=x[0-9]\nAggregatedBlock=b[0-1],b[0-1]\n",
+    );
+    assert_eq!(
+        repairs,
+        [
+            "4:1: b[0-1],c has no block c: made of the others",
+            "5:1: x[0-9] has no block x0: made of the others",
+            "5:1: x[0-9] joins no blocks: left out",
+            "6:1: b[0-1],b[0-1] joins no blocks: left out",
+        ]
+    );
+    let between = named(&graph, Opaque, "between blocks");
+    assert_eq!(graph.edges_from(between).count(), 2);
+    assert!(
+        flaw("BlockName=b0 Nodes=n0\nAggregatedBlock=b[0-\n").starts_with("t:2:18: a [ that is not closed")
+    );
+}
+
+#[test]
 fn cut_files_are_graphs_or_have_a_flaw_with_a_position() {
     let mut graphs = 0;
     for (name, text) in files() {
