@@ -5,7 +5,10 @@ use super::{
     document::{self, Value},
     page::{self, Page},
 };
-use crate::topo::graph::{Confidence, Link, LinkKind, NodeId, NodeKind};
+use crate::topo::{
+    graph::{Confidence, Link, LinkKind, NodeId, NodeKind},
+    words::short,
+};
 
 pub(super) const YAML: Format = Format {
     name: "astra-yaml",
@@ -141,17 +144,19 @@ fn dimensions<'v>(page: &Page, root: &'v Value) -> Result<Vec<Dimension<'v>>, Fl
     }
     let mut dimensions = Vec::new();
     for (place, shape) in shapes.iter().enumerate() {
-        let number = |key: &str, least: f64, most: f64| {
+        let number = |key: &str, (least, most): (f64, f64), wanted: &str| {
             let value = root.list(key).get(place);
-            let number = value.and_then(|value| value.as_word()?.trim().parse::<f64>().ok());
+            let word = value.and_then(|value| value.as_word());
+            let number = word.and_then(|word| word.trim().parse::<f64>().ok());
             let number = number.filter(|number| (least..=most).contains(number));
             let at = value.or(root.get(key)).map_or(shape.at, |value| value.at);
             number.ok_or_else(|| {
-                page.flaw(
-                    at,
-                    format!("{key} of dimension {place}"),
-                    "a number for each dimension",
-                )
+                let what = match (word, root.get(key)) {
+                    (Some(word), _) => format!("{key} \"{}\" of dimension {place}", short(word)),
+                    (None, Some(_)) => format!("no {key} of dimension {place}"),
+                    (None, None) => format!("no {key}"),
+                };
+                page.flaw(at, what, wanted)
             })
         };
         let name = shape.as_word().unwrap_or("");
@@ -165,10 +170,10 @@ fn dimensions<'v>(page: &Page, root: &'v Value) -> Result<Vec<Dimension<'v>>, Fl
         dimensions.push(Dimension {
             at: shape.at,
             shape: name,
-            size: number("npus_count", 1.0, 1e9)? as u64,
-            // GB/s and ns.
-            bytes_per_second: (number("bandwidth", 0.0, 1e9)? * 1e9) as u64,
-            latency_ns: number("latency", 0.0, 4e9)? as u32,
+            size: number("npus_count", (1.0, 1e9), "NPUs of each dimension, at least 1")? as u64,
+            bytes_per_second: (number("bandwidth", (1e-9, 1e9), "GB/s of each dimension, above 0")? * 1e9)
+                as u64,
+            latency_ns: number("latency", (0.0, 4e9), "ns of each dimension, at least 0")? as u32,
         });
     }
     match dimensions.is_empty() {
@@ -180,6 +185,9 @@ fn dimensions<'v>(page: &Page, root: &'v Value) -> Result<Vec<Dimension<'v>>, Fl
         false => Ok(dimensions),
     }
 }
+
+/// What the speed of a tier should be.
+const GIGABITS: &str = "Gb/s of a link down, above 0";
 
 /// What a tier of a fat tree says.
 #[derive(Default)]
@@ -215,6 +223,9 @@ fn read_tree(text: &str, source: &str) -> Result<Reading, Flaw> {
                 ..Tier::default()
             }),
             ("Tier", _) => return Err(page.flaw(at, format!("Tier {value}"), "tiers in their order")),
+            ("Downlink_speed_Gbps", Some(_)) if value == 0 => {
+                return Err(page.flaw(at, "Downlink_speed_Gbps 0", GIGABITS));
+            }
             ("Downlink_speed_Gbps", Some(tier)) => tier.gigabits = value,
             ("Radix_Down", Some(tier)) => tier.down = value,
             ("Radix_Up", Some(tier)) => tier.up = value,
@@ -256,6 +267,10 @@ fn build_tree(page: &mut Page, (nodes, at): (u64, usize), pod: u64, tiers: &[Tie
                 tier.down, tier.bundle
             );
             return Err(page.flaw(tier.at, what, "ports that make whole switches, and not too many"));
+        }
+        if tier.gigabits == 0 {
+            let what = "a tier without Downlink_speed_Gbps";
+            return Err(page.flaw(tier.at, what, GIGABITS));
         }
         let kind = [NodeKind::Leaf, NodeKind::Spine, NodeKind::CoreSwitch][place.min(2)];
         let origin = page.origin(tier.at);

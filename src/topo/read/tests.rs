@@ -702,7 +702,7 @@ fn what_is_too_large_is_told() {
     let radix = u64::MAX;
     for (text, place) in [
         (
-            format!("Nodes 2\nTiers 2\nTier 0\nRadix_Down 2\nRadix_Up {radix}\nTier 1\nRadix_Down 3\n"),
+            format!("Nodes 2\nTiers 2\nTier 0\nDownlink_speed_Gbps 1\nRadix_Down 2\nRadix_Up {radix}\nTier 1\nRadix_Down 3\n"),
             "file:",
         ),
         (

@@ -830,7 +830,19 @@ fn networks_of_simulators_and_profiles() {
         ),
         (
             "topology: [ Ring ]\nnpus_count: [ 4 ]\nlatency: [ 1 ]\n",
-            "t:1:13: bandwidth of dimension 0",
+            "t:1:13: no bandwidth; wanted GB/s of each dimension, above 0",
+        ),
+        (
+            "topology: [ Ring, Ring ]\nnpus_count: [ 4, 2 ]\nlatency: [ 1, 1 ]\nbandwidth: [ 4 ]\n",
+            "t:4:12: no bandwidth of dimension 1; wanted GB/s of each dimension, above 0",
+        ),
+        (
+            "Nodes 8\nTiers 1\nTier 0\nRadix_Down 8\n",
+            "t:3:1: a tier without Downlink_speed_Gbps; wanted Gb/s of a link down, above 0",
+        ),
+        (
+            "Nodes 8\nTiers 1\nTier 0\nRadix_Down 8\nDownlink_speed_Gbps 0\n",
+            "t:5:1: Downlink_speed_Gbps 0; wanted Gb/s of a link down, above 0",
         ),
         (
             "Nodes 8\nTiers 1\nTier 0\nRadix_Down 3\n",
@@ -850,6 +862,21 @@ fn networks_of_simulators_and_profiles() {
         ),
     ] {
         assert!(flaw(text).starts_with(wanted), "{}", flaw(text));
+    }
+}
+
+/// A bandwidth of 0 would be taken for one that is not known.
+#[test]
+fn simulators_networks_have_bandwidths() {
+    for bandwidth in ["0", "0.0", "1e-12", "-5", "NaN", "inf", "1e30", "fast"] {
+        let network = format!(
+            "topology: [ Ring, Switch ]\nnpus_count: [ 4, 2 ]\nbandwidth: [ 50, {bandwidth} ]\nlatency: [ 1, 1 ]\n"
+        );
+        let wanted = "of dimension 1; wanted GB/s of each dimension, above 0";
+        assert_eq!(
+            flaw(&network),
+            format!("t:3:18: bandwidth \"{bandwidth}\" {wanted}")
+        );
     }
 }
 
