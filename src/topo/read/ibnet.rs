@@ -4,7 +4,10 @@ use super::{
     Flaw, Format, Reading,
     page::{self, Page},
 };
-use crate::topo::graph::{Confidence, EdgeId, Link, LinkKind, NodeId, NodeKind};
+use crate::topo::{
+    graph::{Confidence, EdgeId, Link, LinkKind, NodeId, NodeKind},
+    words::short,
+};
 use std::collections::{HashMap, HashSet};
 
 pub(super) const FORMAT: Format = Format {
@@ -28,7 +31,9 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         page: Page::new(text, source),
         nodes: HashMap::new(),
         hosts: HashMap::new(),
-        wires: HashSet::new(),
+        ends: HashMap::new(),
+        wires: Vec::new(),
+        described: HashSet::new(),
         edges: HashMap::new(),
         nameless: None,
     };
@@ -57,6 +62,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         return Err(reader.page.flaw(0, "no device", LINE));
     }
     reader.levels();
+    reader.tell_one_sided();
     if let Some((at, count)) = reader.nameless {
         let what = format!("{count} adapters have no host in their description: kept without one");
         reader.page.tell(at, what);
@@ -69,16 +75,27 @@ struct Reader<'t> {
     /// By id.
     nodes: HashMap<String, NodeId>,
     hosts: HashMap<String, NodeId>,
-    /// Ends of wires that are known: each is told at both ends as a rule.
-    wires: HashSet<(String, u32)>,
+    /// The wire at each port of a device, and the port at its other end.
+    ends: HashMap<(NodeId, u32), (usize, (NodeId, u32))>,
+    wires: Vec<Wire>,
+    /// Devices that have a part of their own, and so tell of their wires.
+    described: HashSet<NodeId>,
     edges: HashMap<(NodeId, NodeId), [EdgeId; 2]>,
     /// Adapters without a host, and where the first is.
     nameless: Option<(usize, usize)>,
 }
 
 struct Device {
-    id: String,
     node: NodeId,
+}
+
+/// A wire, which each of its ends tells as a rule.
+struct Wire {
+    at: usize,
+    /// The end that told it first, the device at the other, and whether that told it, too.
+    from: (NodeId, u32),
+    to: NodeId,
+    by_both: bool,
 }
 
 impl Reader<'_> {
@@ -90,10 +107,8 @@ impl Reader<'_> {
         let node = self.node(start, id, name);
         let ports = body.split_whitespace().nth(1).unwrap_or("");
         self.page.graph.set(node, "ports", ports);
-        Ok(Device {
-            id: id.to_owned(),
-            node,
-        })
+        self.described.insert(node);
+        Ok(Device { node })
     }
 
     /// A device of an id; `H-` is an adapter's, `S-` a switch's.
@@ -158,9 +173,7 @@ impl Reader<'_> {
         };
         let (name, behind) = quoted(remark).unwrap_or(("", remark));
         let far = self.node(start, id, name);
-        let fresh = self.wires.insert((device.id.clone(), own));
-        let fresh = self.wires.insert((id.to_owned(), port)) && fresh;
-        if !fresh {
+        if !self.is_new(start, (device.node, own), (far, port)) {
             return Ok(());
         }
         // Numbers may be behind the rate.
@@ -191,6 +204,61 @@ impl Reader<'_> {
         let edges = self.page.graph.join(device.node, far, link);
         self.edges.insert(ends, edges);
         Ok(())
+    }
+
+    /// Whether a wire is told for the first time, and no other has its ports; a port has one.
+    fn is_new(&mut self, at: usize, own: (NodeId, u32), far: (NodeId, u32)) -> bool {
+        let ends = [self.ends.get(&own).copied(), self.ends.get(&far).copied()];
+        let graph = &self.page.graph;
+        let name = |(node, port)| format!("{}[{port}]", short(graph.name(node)));
+        let what = match ends {
+            _ if own == far => format!("a wire from {} to itself: left out", name(own)),
+            [None, None] => {
+                self.ends.insert(own, (self.wires.len(), far));
+                self.ends.insert(far, (self.wires.len(), own));
+                self.wires.push(Wire {
+                    at,
+                    from: own,
+                    to: far.0,
+                    by_both: false,
+                });
+                return true;
+            }
+            [Some((wire, other)), _] if other == far => {
+                let wire = &mut self.wires[wire];
+                wire.by_both |= wire.from != own;
+                return false;
+            }
+            [Some((_, other)), _] => format!(
+                "a wire from {} to {}, but it has one to {}: left out",
+                name(own),
+                name(far),
+                name(other)
+            ),
+            [_, Some((_, other))] => format!(
+                "a wire from {} to {}, which has one to {}: left out",
+                name(own),
+                name(far),
+                name(other)
+            ),
+        };
+        self.page.tell(at, what);
+        false
+    }
+
+    /// A device that is in the file tells of its wires, unless something is missing.
+    fn tell_one_sided(&mut self) {
+        let is_missed = |wire: &&Wire| !wire.by_both && self.described.contains(&wire.to);
+        let mut missed = self.wires.iter().filter(is_missed);
+        let Some(first) = missed.next().map(|wire| wire.at) else {
+            return;
+        };
+        let count = match missed.count() {
+            0 => "a wire of which".to_owned(),
+            more => format!("this and {more} more wires of which"),
+        };
+        let what = format!("{count} the other end, which has a part of its own, tells nothing: taken");
+        self.page.tell(first, what);
     }
 
     /// A switch with adapters is a leaf, one beside a leaf a spine, others are cores.

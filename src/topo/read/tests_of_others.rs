@@ -713,12 +713,42 @@ fn ibnetdiscover_may_group_by_chassis_and_tell_all_of_ports() {
          [1][ext 9]\t\"S-1\"[4]\t\t# \"leaf\" lid 3 4xHDR s=4 w=2 v=4\n\nNon-Chassis Nodes\n\nSwitch\t4 \"S-1\"\t\t# \"leaf\"\n\
          [1]\t\"H-1\"[1](1) \t\t# \"n1 mlx5_0\" lid 4 4xEDR s=4 w=2 v=5 e=2 slot 1\n[2]\t\"H-2\"[1](2) \t\t# \"n2 mlx5_0\" lid 5 9xFAST s=4\n",
     );
-    assert_eq!(repairs, ["13:1: \"s=4\" is no speed of InfiniBand: not known"]);
+    assert_eq!(
+        repairs,
+        [
+            "7:1: a wire of which the other end, which has a part of its own, tells nothing: taken",
+            "13:1: \"s=4\" is no speed of InfiniBand: not known"
+        ]
+    );
     let leaf = named(&graph, Leaf, "leaf");
     let speed = |other| link(&graph, leaf, other).bytes_per_second;
     let adapter = |host: &str| graph.children(named(&graph, Host, host)).next().unwrap();
     let speeds = [named(&graph, Spine, "spine"), adapter("n1"), adapter("n2")].map(speed);
     assert_eq!(speeds, [25_000_000_000, 12_500_000_000, 0]);
+}
+
+#[test]
+fn wires_of_infiniband_that_one_end_tells_are_taken_and_others_that_cannot_be_are_told() {
+    let (graph, repairs) = of("Switch 4 \"S-1\" # \"a\"\n\
+         [1] \"H-1\"[1](1) # \"n1 mlx5_0\" lid 2 4xNDR\n[2] \"H-2\"[1](2) # \"n2 mlx5_0\" lid 3 4xNDR\n\
+         [3] \"H-1\"[1](1) # \"n1 mlx5_0\" lid 2 4xNDR\n[4] \"S-1\"[4] # \"a\" lid 1 4xNDR\n\
+         Ca 1 \"H-2\" # \"n2 mlx5_0\"\n[2](2) \"S-1\"[9] # lid 3 lmc 0 \"a\" lid 1 4xNDR\n\
+         [1](3) \"S-1\"[7] # lid 3 lmc 0 \"a\" lid 1 4xNDR\n\
+         Ca 1 \"H-3\" # \"n3 mlx5_0\"\n[1](4) \"S-2\"[1] # lid 4 lmc 0 \"b\" lid 5 4xNDR\n");
+    assert_eq!(
+        repairs,
+        [
+            "3:1: this and 1 more wires of which the other end, which has a part of its own, tells nothing: taken",
+            "4:1: a wire from a[3] to mlx5_0[1], which has one to a[1]: left out",
+            "5:1: a wire from a[4] to itself: left out",
+            "8:1: a wire from mlx5_0[1] to a[7], but it has one to a[2]: left out",
+        ]
+    );
+    let wires = |leaf| -> Vec<u32> {
+        let edges = graph.edges_from(named(&graph, Leaf, leaf));
+        edges.map(|edge| graph.edge(edge).link.wires).collect()
+    };
+    assert_eq!((wires("a"), wires("b")), (vec![1, 2], vec![1]));
 }
 
 #[test]
