@@ -5,7 +5,7 @@ use crate::topo::{
     graph::{Link, LinkKind, NodeId, NodeKind},
     words::short,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// A switch.
 pub(super) struct Switch {
@@ -145,21 +145,33 @@ fn places(rows: &[Switch]) -> HashMap<String, usize> {
 /// Hosts hang on the lowest switches that name them: `scontrol show topology`, which tells levels, repeats them in all above.
 fn keep_lowest(page: &mut Page, rows: &mut [Switch]) -> Result<(), Flaw> {
     let names = places(rows);
+    // By number, as each may be looked at very often.
+    let below: Vec<Vec<usize>> = (rows.iter())
+        .map(|row| row.below.iter().map(|name| names[name]).collect())
+        .collect();
+    let mut numbers: HashMap<&str, usize> = HashMap::new();
+    let mut number = |host| {
+        let next = numbers.len();
+        *numbers.entry(host).or_insert(next)
+    };
+    let hosts: Vec<Vec<usize>> = (rows.iter())
+        .map(|row| row.hosts.iter().map(|host| number(host)).collect())
+        .collect();
+    // The last switch, counted from 1, below which a switch and a host were seen.
+    let (mut seen, mut lower) = (vec![0; rows.len()], vec![0; numbers.len()]);
     let mut looks = 0;
     for place in 0..rows.len() {
-        if rows[place].hosts.is_empty() || rows[place].below.is_empty() {
+        if hosts[place].is_empty() || below[place].is_empty() {
             continue;
         }
-        let (mut open, mut seen) = (vec![place], HashSet::new());
-        let mut lower: HashSet<&str> = HashSet::new();
+        let mut open = vec![place];
         while let Some(above) = open.pop() {
-            for name in &rows[above].below {
-                let below = names[name];
+            for &at in &below[above] {
                 looks += 1;
-                if seen.insert(below) {
-                    lower.extend(rows[below].hosts.iter().map(String::as_str));
-                    looks += rows[below].hosts.len();
-                    open.push(below);
+                if std::mem::replace(&mut seen[at], place + 1) <= place {
+                    hosts[at].iter().for_each(|&host| lower[host] = place + 1);
+                    looks += hosts[at].len();
+                    open.push(at);
                 }
             }
             if looks > MOST_LOOKS {
@@ -167,21 +179,21 @@ fn keep_lowest(page: &mut Page, rows: &mut [Switch]) -> Result<(), Flaw> {
                 return Err(page.flaw(rows[place].at, what, "switches of a few levels"));
             }
         }
-        let row = &rows[place];
-        let mut hosts = row.hosts.clone();
-        hosts.retain(|host| !lower.contains(host.as_str()));
-        let more = row.hosts.len() - hosts.len();
+        let row = &mut rows[place];
+        let before = row.hosts.len();
+        let mut is_lower = hosts[place].iter().map(|&host| lower[host] > place);
+        row.hosts.retain(|_| is_lower.next() == Some(false));
+        let more = before - row.hosts.len();
         if more > 0 && !row.words.iter().any(|(key, _)| key == "Level") {
             let name = short(&row.name);
             let what = format!("{more} hosts of {name} are below its switches, too: joined with those alone");
             page.tell(row.at, what);
         }
-        rows[place].hosts = hosts;
     }
     Ok(())
 }
 
-/// Switches and hosts that are looked at below all switches, at most: some seconds.
+/// Switches and hosts that are looked at below all switches, at most: a second.
 const MOST_LOOKS: usize = 1 << 24;
 
 /// Leaf, spine or core, by the longest way down.

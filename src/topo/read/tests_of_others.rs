@@ -751,6 +751,15 @@ fn wires_of_infiniband_that_one_end_tells_are_taken_and_others_that_cannot_be_ar
     assert_eq!((wires("a"), wires("b")), (vec![1, 2], vec![1]));
 }
 
+/// Each of so many switches names a host and has all others below it.
+#[test]
+fn switches_below_one_another_are_few_or_told_in_no_time() {
+    let chain: String = (0..100_000)
+        .map(|at| format!("SwitchName=s{at} Switches=s{} Nodes=n{at}\n", at + 1))
+        .collect();
+    assert!(flaw(&chain).contains(": hosts of too many switches below one another"));
+}
+
 #[test]
 fn rank_tables() {
     for (name, pods) in [
