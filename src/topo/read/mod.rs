@@ -106,20 +106,41 @@ pub const FORMATS: &[Format] = &[
 /// A text that no reader knows, or whose reader finds a flaw.
 pub fn read(text: &str, source: &str) -> Result<(Reading, &'static Format), Flaw> {
     let format = FORMATS.iter().find(|format| (format.sniff)(unmarked(text)));
-    let format = format.ok_or_else(|| Flaw {
-        source_name: source.to_owned(),
-        at: Position::FIRST,
-        what: "no topology format begins like this".to_owned(),
-        wanted: format!(
-            "one of {}",
-            FORMATS
-                .iter()
-                .map(|format| format.name)
-                .collect::<Vec<_>>()
-                .join(", ")
-        ),
-    })?;
+    let format = format.ok_or_else(|| unknown(text, source))?;
     Ok((read_as(format, text, source)?, format))
+}
+
+/// What is wrong with a text that looks like no format.
+fn unknown(text: &str, source: &str) -> Flaw {
+    let text = unmarked(text);
+    let flaw = |at, what: &str, wanted: String| Flaw {
+        source_name: source.to_owned(),
+        at,
+        what: what.to_owned(),
+        wanted,
+    };
+    if text.trim().is_empty() {
+        return flaw(Position::FIRST, "nothing but blanks", "a topology".to_owned());
+    }
+    if let Some(at) = text.find('\0') {
+        let at = Lines::new(text).position(at);
+        return flaw(
+            at,
+            "a byte of 0",
+            "text in UTF-8, or in UTF-16 with a mark of its order".to_owned(),
+        );
+    }
+    if text.contains('\r') && !text.contains('\n') {
+        let at = Position::FIRST;
+        return flaw(
+            at,
+            "lines that end in CR alone",
+            "lines that end in LF".to_owned(),
+        );
+    }
+    let names: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
+    let wanted = format!("one of {}", names.join(", "));
+    flaw(Position::FIRST, "no topology format begins like this", wanted)
 }
 
 /// Reads a text in a format, whatever its content looks like.

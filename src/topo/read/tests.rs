@@ -632,7 +632,7 @@ fn numa_nodes_hosts_and_what_is_unknown() {
 fn flaws_have_positions() {
     for (text, wanted) in [
         (
-            "",
+            "# a remark",
             "t:1:1: no topology format begins like this; wanted one of json, nccl-xml, nccl-graph, hwloc",
         ),
         (
@@ -702,7 +702,9 @@ fn what_is_too_large_is_told() {
     let radix = u64::MAX;
     for (text, place) in [
         (
-            format!("Nodes 2\nTiers 2\nTier 0\nDownlink_speed_Gbps 1\nRadix_Down 2\nRadix_Up {radix}\nTier 1\nRadix_Down 3\n"),
+            format!(
+                "Nodes 2\nTiers 2\nTier 0\nDownlink_speed_Gbps 1\nRadix_Down 2\nRadix_Up {radix}\nTier 1\nRadix_Down 3\n"
+            ),
             "file:",
         ),
         (

@@ -751,6 +751,25 @@ fn wires_of_infiniband_that_one_end_tells_are_taken_and_others_that_cannot_be_ar
     assert_eq!((wires("a"), wires("b")), (vec![1, 2], vec![1]));
 }
 
+#[test]
+fn what_is_no_text_of_a_topology_is_told_so() {
+    for (text, wanted) in [
+        ("", "t:1:1: nothing but blanks; wanted a topology"),
+        (" \n\t\r\n", "t:1:1: nothing but blanks; wanted a topology"),
+        (
+            "S\n\0w",
+            "t:2:1: a byte of 0; wanted text in UTF-8, or in UTF-16 with",
+        ),
+        ("a b\rc d\r", "t:1:1: lines that end in CR alone; wanted"),
+        (
+            "# a remark\n",
+            "t:1:1: no topology format begins like this; wanted one of json,",
+        ),
+    ] {
+        assert!(flaw(text).starts_with(wanted), "{}", flaw(text));
+    }
+}
+
 /// Each of so many switches names a host and has all others below it.
 #[test]
 fn switches_below_one_another_are_few_or_told_in_no_time() {
