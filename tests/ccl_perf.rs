@@ -4,7 +4,11 @@
 #[allow(dead_code)]
 mod compile;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    pipe::pipe,
+    process::{Pid, Signal, kill_process},
+};
 use std::{
     ffi::OsStr,
     fs,
@@ -569,12 +573,9 @@ impl Running {
             sleep(Duration::from_millis(10));
         }
         let mut said = String::new();
-        self.parent
-            .stderr
-            .as_mut()
-            .unwrap()
-            .read_to_string(&mut said)
-            .unwrap();
+        if let Some(stderr) = self.parent.stderr.as_mut() {
+            stderr.read_to_string(&mut said).unwrap();
+        }
         (status, said)
     }
 }
@@ -659,6 +660,54 @@ fn ctrl_c_and_termination_end_all_ranks() {
 }
 
 #[test]
+fn a_reader_that_does_not_read_keeps_no_signal_from_ending_a_run() {
+    for with_errors in [false, true] {
+        let (read, write) = pipe().unwrap();
+        // Full before anything runs.
+        let flags = fcntl_getfl(&write).unwrap();
+        fcntl_setfl(&write, flags | OFlags::NONBLOCK).unwrap();
+        while rustix::io::write(&write, &[b'x'; 4096]).is_ok() {}
+        fcntl_setfl(&write, flags).unwrap();
+        let mut command = ccl_perf("allreduce -b 8 -e 8 -n 1 --ranks 2");
+        match with_errors {
+            true => command.stderr(write.try_clone().unwrap()),
+            false => command.stderr(Stdio::piped()),
+        };
+        let parent = command.stdout(write).spawn().unwrap();
+        drop(command);
+        let pid = parent.id() as i32;
+        let run = Running {
+            parent,
+            ranks: Vec::new(),
+        };
+        await_ranks(pid);
+        sleep(Duration::from_millis(300)); // The first line waits by then.
+        send(pid, Signal::TERM);
+        let (status, said) = run.end();
+        assert_eq!(status.code(), Some(143), "{said}");
+        let wanted = if with_errors {
+            ""
+        } else {
+            "ccl-perf: stopped by SIGTERM; all ranks have ended"
+        };
+        assert_eq!(said.trim_end(), wanted);
+        drop(read);
+    }
+}
+
+/// Waits until a process has started a rank.
+fn await_ranks(pid: i32) {
+    let deadline = Instant::now() + SOON;
+    while processes(|words| words.first() == Some(&"ccl-perf"))
+        .iter()
+        .all(|one| one.parent != pid)
+    {
+        assert!(Instant::now() < deadline, "no rank was started");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
 fn ctrl_c_ends_tuning() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tuned.json");
@@ -674,14 +723,7 @@ fn ctrl_c_ends_tuning() {
             ranks: Vec::new(),
         };
         let pid = run.parent.id() as i32;
-        let deadline = Instant::now() + SOON;
-        while processes(|words| words.first() == Some(&"ccl-perf"))
-            .iter()
-            .all(|one| one.parent != pid)
-        {
-            assert!(Instant::now() < deadline, "no rank was started");
-            sleep(Duration::from_millis(10));
-        }
+        await_ranks(pid);
         send(pid, signal);
         let (status, said) = run.end();
         assert_eq!(status.code(), Some(code), "{said}");

@@ -3,6 +3,7 @@
 use super::{
     files::{Files, Finished},
     footprint::Footprints,
+    patient,
     report::Row,
     setup::Setup,
     table::{self, Summary},
@@ -10,7 +11,7 @@ use super::{
 use crate::topo::host::Host;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     time::Duration,
 };
 
@@ -122,7 +123,8 @@ impl<'r> Console<'r> {
         if self.is_quiet {
             return Ok(());
         }
-        let written = self.bar.suspend(|| writeln!(io::stdout().lock(), "{lines}"));
+        let lines = format!("{lines}\n");
+        let written = self.bar.suspend(|| patient::write(io::stdout(), &lines));
         written.map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe => Trouble::Unread,
             _ => Trouble::Failed(format!("writing the table: {error}")),

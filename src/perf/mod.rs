@@ -22,6 +22,7 @@ mod measure;
 mod number;
 mod operation;
 mod overlap;
+mod patient;
 mod pattern;
 mod processes;
 mod puzzle;
@@ -133,10 +134,10 @@ fn tell(trouble: Trouble) -> ExitCode {
         Trouble::Unread => ExitCode::FAILURE,
         Trouble::Signal(signal) => {
             let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-            complain(
-                &format!("stopped by {name}; all ranks have ended"),
-                128 + signal as u8,
-            )
+            let line = format!("ccl-perf: stopped by {name}; all ranks have ended\n");
+            // It may be what nobody reads that is to be left.
+            patient::write_now(std::io::stderr(), &line);
+            ExitCode::from(128 + signal as u8)
         }
     }
 }
@@ -146,9 +147,10 @@ fn show(text: &str, first: bool) -> ExitCode {
     if !first {
         return ExitCode::SUCCESS;
     }
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
+    match (patient::write(std::io::stdout(), text), launch::go_on()) {
+        (Ok(()), _) => ExitCode::SUCCESS,
+        (Err(_), Ok(())) => ExitCode::FAILURE,
+        (Err(_), Err(trouble)) => tell(trouble),
     }
 }
 
