@@ -3,6 +3,7 @@
 use super::{
     footprint::Footprints,
     overlap::Overlap,
+    patient,
     report::{Job, Placement, Row},
     setup::Setup,
     table::Summary,
@@ -12,7 +13,10 @@ use serde_json::json;
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::MetadataExt,
+    os::{
+        fd::AsFd,
+        unix::fs::{MetadataExt, OpenOptionsExt, fchown},
+    },
     path::PathBuf,
 };
 
@@ -200,18 +204,75 @@ impl Output {
     }
 
     fn write(mut self, text: &str) -> Result<(), String> {
-        self.empty = false;
         self.replace(text)
-            .map_err(|error| format!("{} {}: {error}", self.flag, self.path.display()))
+            .map_err(|error| format!("{} {}: {error}", self.flag, self.path.display()))?;
+        self.empty = false;
+        Ok(())
     }
 
     fn replace(&mut self, text: &str) -> io::Result<()> {
-        // Pipes and devices cannot be cut.
-        if self.file.metadata()?.is_file() {
-            self.file.set_len(0)?;
+        let there = self.file.metadata()?;
+        if !there.is_file() {
+            // Pipes and devices cannot be cut.
+            return patient::write(&self.file, text);
         }
+        if let Some((place, beside, mut file)) = self.beside(&there) {
+            let write = || {
+                file.write_all(text.as_bytes())?;
+                file.sync_all()?;
+                fs::rename(&beside, place)
+            };
+            return write().inspect_err(|_| {
+                // What is left of it does no harm.
+                let _ = fs::remove_file(&beside);
+            });
+        }
+        self.file.set_len(0)?;
         self.file.write_all(text.as_bytes())
     }
+
+    /// Where the file really is, and a new one beside it that is like it and can take its place, so that what was there stays if the
+    /// disk is full. None for what others know by another name or hold open as their output, and where there can be no such file.
+    fn beside(&self, there: &fs::Metadata) -> Option<(PathBuf, PathBuf, File)> {
+        let same = |other: &fs::Metadata| (other.dev(), other.ino()) == (there.dev(), there.ino());
+        let is_open = |fd: &dyn AsFd| {
+            let copy = fd.as_fd().try_clone_to_owned().map(File::from);
+            copy.and_then(|file| file.metadata())
+                .is_ok_and(|file| same(&file))
+        };
+        let place = fs::canonicalize(&self.path).ok()?;
+        let is_there = fs::metadata(&place).is_ok_and(|file| same(&file));
+        if !is_there || there.nlink() > 1 || is_open(&io::stdout()) || is_open(&io::stderr()) {
+            return None;
+        }
+        let name = place.file_name()?.to_string_lossy();
+        // As much of the name as leaves room for the rest.
+        let name: String = name.chars().take(32).collect();
+        let beside = place.with_file_name(format!(".{name}.{}.new", std::process::id()));
+        let mut options = OpenOptions::new();
+        let file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&beside)
+            .ok()?;
+        match like(&file, there) {
+            Ok(()) => Some((place, beside, file)),
+            Err(_) => {
+                let _ = fs::remove_file(&beside); // As above.
+                None
+            }
+        }
+    }
+}
+
+/// Gives a file owner, group and mode of another.
+fn like(file: &File, other: &fs::Metadata) -> io::Result<()> {
+    let own = file.metadata()?;
+    if (own.uid(), own.gid()) != (other.uid(), other.gid()) {
+        fchown(file, Some(other.uid()), Some(other.gid()))?;
+    }
+    file.set_permissions(other.permissions())
 }
 
 impl Drop for Output {
@@ -226,6 +287,10 @@ impl Drop for Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{
+        io::Read,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
 
     #[test]
     fn a_file_is_replaced_only_at_the_end() {
@@ -244,6 +309,35 @@ mod tests {
                 .unwrap();
             assert_eq!(fs::read_to_string(path).unwrap(), "short");
         }
+    }
+
+    #[test]
+    fn what_was_there_is_whole_until_what_is_new_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let [old, link, name] = ["old", "link", "name"].map(|name| folder.path().join(name));
+        fs::write(&old, "before").unwrap();
+        fs::set_permissions(&old, fs::Permissions::from_mode(0o640)).unwrap();
+        symlink("old", &link).unwrap();
+        let write = |path: &PathBuf, text| Output::open(path.clone(), "--csv").unwrap().write(text);
+        let mut held = File::open(&old).unwrap();
+        write(&link, "new").unwrap();
+        let mut text = String::new();
+        held.read_to_string(&mut text).unwrap();
+        assert_eq!(
+            (text.as_str(), fs::read_to_string(&old).unwrap().as_str()),
+            ("before", "new")
+        );
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::metadata(&old).unwrap().permissions().mode() & 0o777, 0o640);
+        // What has another name is still known by it.
+        fs::hard_link(&old, &name).unwrap();
+        write(&old, "newer").unwrap();
+        assert_eq!(fs::read_to_string(&name).unwrap(), "newer");
+        assert_eq!(
+            fs::read_dir(folder.path()).unwrap().count(),
+            3,
+            "nothing is left beside them"
+        );
     }
 
     #[test]
