@@ -11,7 +11,11 @@ use crate::topo::{
     speeds,
     words::{short, short_and_unlike},
 };
-use std::{collections::HashMap, fmt::Write};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    fmt::Write,
+};
 
 pub(super) fn write(graph: &Graph) -> Written {
     let mut writer = Writer {
@@ -97,8 +101,8 @@ fn parts(graph: &Graph) -> HashMap<NodeId, Vec<NodeId>> {
     parts
 }
 
-impl Writer<'_> {
-    /// All nodes, without recursion. What lies in no NUMA node is put into one of its own.
+impl<'g> Writer<'g> {
+    /// All nodes, without recursion. What lies in no NUMA node is put into one of its host.
     fn tree(&mut self) {
         let graph = self.graph;
         let is_top = |node: &NodeId| graph.kind(*node) == NodeKind::Numa;
@@ -112,27 +116,36 @@ impl Writer<'_> {
             self.inside(&children);
             self.close("cpu");
         }
-        if !stray.is_empty() {
-            self.open("cpu", &[("numaid", "-1")]);
-            self.inside(&stray);
+        let mut of_hosts: BTreeMap<Option<NodeId>, Vec<NodeId>> = BTreeMap::new();
+        for node in stray {
+            let host = graph.within(node, NodeKind::Host);
+            of_hosts.entry(host).or_default().push(node);
+        }
+        for (host, nodes) in of_hosts {
+            let hash = self.hash(host);
+            let mut all: Vec<(&str, &str)> = hash.iter().map(|hash| (words::HOST, &**hash)).collect();
+            all.push(("numaid", "-1"));
+            self.open("cpu", &all);
+            self.inside(&nodes);
             self.close("cpu");
         }
         self.tell_left_out();
     }
 
-    /// Hosts are words of NUMA nodes, and switches of NVLinks the ends of links.
+    /// Hosts are words of NUMA nodes, without which they are lost, and switches of NVLinks the ends of links.
     fn tell_left_out(&mut self) {
         let graph = self.graph;
         let mut lost: Vec<NodeKind> = graph
             .nodes()
             .filter(|node| !self.written[node.at()])
             .map(|node| graph.kind(node))
-            .filter(|kind| !matches!(kind, NodeKind::Host | NodeKind::NvSwitch))
+            .filter(|kind| *kind != NodeKind::NvSwitch)
             .collect();
         lost.sort();
         for kinds in lost.chunk_by(|one, other| one == other) {
             let nameless = match kinds[0] {
                 NodeKind::Gpu => " without a bus id",
+                NodeKind::Host => " without a NUMA node or a PCI device",
                 _ => "",
             };
             self.left_out
@@ -172,11 +185,7 @@ impl Writer<'_> {
     fn cpu(&mut self, numa: NodeId) {
         let graph = self.graph;
         self.written[numa.at()] = true;
-        let host = graph.within(numa, NodeKind::Host);
-        let hash = host.and_then(|host| graph.get(host, words::HOST));
-        let hash = hash.or_else(|| host.filter(|_| self.several).map(|host| graph.name(host)));
-        // All its NUMA nodes have it.
-        let hash = hash.map(short_and_unlike);
+        let hash = self.hash(graph.within(numa, NodeKind::Host));
         let mut all: Vec<(&str, &str)> = hash.iter().map(|hash| (words::HOST, &**hash)).collect();
         let number = graph.get(numa, "numaid");
         all.push((
@@ -185,6 +194,16 @@ impl Writer<'_> {
         ));
         all.extend(graph.attributes(numa).filter(|(key, _)| *key != "numaid"));
         self.open("cpu", &all);
+    }
+
+    /// What all NUMA nodes of a host have that is now written, if something tells it from others.
+    fn hash(&mut self, host: Option<NodeId>) -> Option<Cow<'g, str>> {
+        let graph = self.graph;
+        let host = host?;
+        self.written[host.at()] = true;
+        let hash = graph.get(host, words::HOST);
+        let hash = hash.or_else(|| self.several.then(|| graph.name(host)));
+        hash.map(short_and_unlike)
     }
 
     fn inside(&mut self, nodes: &[NodeId]) {
@@ -650,6 +669,39 @@ mod tests {
         );
         let again = read(&written.text, "again").unwrap().0.graph;
         assert_eq!(again.of_kind(NodeKind::Host).count(), 2);
+    }
+
+    /// Hosts whose devices lie in no NUMA node stay apart, and those that cannot be written are told.
+    #[test]
+    fn hosts_without_numa_nodes_stay() {
+        let mut graph = Graph::new();
+        for (name, bus_ids) in [
+            ("a", &["0000:01:00.0", "0000:02:00.0"][..]),
+            ("b", &["0000:01:00.0"]),
+            ("c", &[]),
+        ] {
+            let host = graph.add_node(NodeKind::Host, name, None, Origin::ASSUMED);
+            for bus_id in bus_ids {
+                let gpu = graph.add_node(NodeKind::Gpu, bus_id, Some(host), Origin::ASSUMED);
+                graph.set(gpu, "busid", bus_id);
+                graph.set(gpu, "class", "0x030200");
+            }
+        }
+        let written = write(&graph);
+        let again = read(&written.text, "again").unwrap().0.graph;
+        let gpus = |host| {
+            let of_host = |gpu: &NodeId| again.within(*gpu, NodeKind::Host) == Some(host);
+            again.of_kind(NodeKind::Gpu).filter(of_host).count()
+        };
+        let hosts: Vec<_> = again
+            .of_kind(NodeKind::Host)
+            .map(|host| (again.name(host), gpus(host)))
+            .collect();
+        assert_eq!(hosts, [("a", 2), ("b", 1)], "{}", written.text);
+        assert_eq!(
+            written.left_out,
+            ["1 of Host without a NUMA node or a PCI device"]
+        );
     }
 
     /// Links of a file that its words have no bandwidths for.
