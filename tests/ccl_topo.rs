@@ -888,6 +888,50 @@ fn plans_take_about_what_the_simulator_says() {
     }
 }
 
+/// Some of a file's GPUs have no rank, and one has two.
+#[test]
+fn plans_are_for_the_ranks_that_a_file_declares() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ranks.xml").display().to_string();
+    let gpu = |bus: u32, inner: &str| {
+        format!(
+            "<pci busid=\"0000:0{bus}:00.0\" class=\"0x030200\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">{inner}</pci>"
+        )
+    };
+    let gpus = [
+        gpu(1, "<gpu dev=\"0\" sm=\"80\" rank=\"1\"/>"),
+        gpu(2, "<gpu dev=\"1\" sm=\"80\"/>"),
+        gpu(
+            3,
+            "<gpu dev=\"2\" sm=\"80\" rank=\"0\"/><gpu dev=\"2\" sm=\"80\" rank=\"2\"/>",
+        ),
+    ];
+    let host = |hash: u32| format!("<cpu numaid=\"0\" host_hash=\"0x{hash}\">{}</cpu>", gpus.concat());
+    let order = "ranks in order: 0000:03:00.0 0000:01:00.0 0000:03:00.0";
+    std::fs::write(&file, format!("<system version=\"1\">{}</system>", host(1))).unwrap();
+    let told = prints(&["plan", &file, "allreduce", "1M", "--hosts", "1"]);
+    assert!(
+        told.contains("among 3 ranks, 1 hosts of 3\n") && told.contains(order),
+        "{told}"
+    );
+    let told = prints(&[
+        "plan",
+        &file,
+        "allreduce",
+        "1M",
+        "--hosts",
+        "1",
+        "--ranks-per-host",
+        "2",
+    ]);
+    assert!(
+        told.contains("ranks in order: 0000:01:00.0 0000:02:00.0\n"),
+        "{told}"
+    );
+    let told = prints(&["simulate", "allreduce", "1M", "--topo", &file]);
+    assert!(told.contains("among 6 ranks, 2 hosts of 3\n"), "{told}");
+}
+
 /// Where every rank might talk to every other a thousand ranks have a million pairs: those are not written down.
 #[test]
 fn a_thousand_ranks_are_planned_in_seconds() {

@@ -3,11 +3,11 @@
 use super::{How, load, plain, plain_json};
 use crate::plan::algo::{ALGORITHMS, Algorithm, fitting};
 use crate::plan::simulate::choice::{self, Question};
-use crate::plan::simulate::host::{Host, Limits, devices_of};
+use crate::plan::simulate::host::{Host, Limits, declared_of, devices_of};
 use crate::plan::simulate::network::{Fabric, MOST_RANKS, Network};
 use crate::plan::simulate::{Call, Constants, Effort, Report, simulate};
 use crate::topo::graph::{Graph, NodeKind};
-use crate::topo::levels::devices;
+use crate::topo::levels::{declared, devices};
 use crate::types::Collective;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -48,7 +48,8 @@ pub(super) struct Options {
     /// Hosts [default: all of a file that joins several, 1 of a file with neither hosts nor adapters, else 2]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(super) hosts: Option<usize>,
-    /// Ranks of a host [default: its GPUs, else 1 for each NUMA node with processors, else 8, or 1 where a file joins several]
+    /// Ranks of a host [default: those that the file declares, where it does; its GPUs, else 1 for each NUMA node with processors, else
+    /// 8, or 1 where a file joins several]
     #[arg(long, value_name = "K", value_parser = ranks_of_a_host)]
     ranks_per_host: Option<usize>,
     /// What joins hosts that are alike: switch, or tree:H (H hosts on a leaf switch, all leaves on one spine), or tree:H:L (L
@@ -484,8 +485,7 @@ impl Options {
         };
         let count = |kind| graph.map_or(0, |graph| graph.of_kind(kind).count());
         let joined = count(NodeKind::Host);
-        let devices = graph.map_or(0, |graph| devices(graph).len());
-        let devices = Some(devices).filter(|&devices| devices > 0);
+        let of_file = |find: fn(&Graph) -> Vec<_>| Some(find(graph?).len()).filter(|&count| count > 0);
         if let Some(graph) = graph.filter(|_| joined > 1) {
             if let Some(option) = self.fabric_said().next() {
                 return Err(format!(
@@ -498,13 +498,19 @@ impl Options {
                 None => {
                     let there = graph.nodes().filter(|node| graph.kind(*node) == NodeKind::Host);
                     let there: Vec<_> = there.take(hosts).collect();
-                    let counts = devices_of(graph, &there).into_iter().map(|devices| devices.len());
+                    let mut of_each = declared_of(graph, &there);
+                    let is_declared = of_each.iter().any(|ranks| !ranks.is_empty());
+                    if !is_declared {
+                        of_each = devices_of(graph, &there);
+                    }
+                    let counts = of_each.into_iter().map(|of_host| of_host.len());
                     let (least, most) = counts.fold((usize::MAX, 1), |(least, most), count| {
                         (least.min(count), most.max(count))
                     });
                     if least < most {
+                        let what = if is_declared { "ranks" } else { "devices" };
                         return Err(format!(
-                            "the file's hosts have {least} to {most} devices: --ranks-per-host says how many ranks each \
+                            "the file's hosts have {least} to {most} {what}: --ranks-per-host says how many ranks each \
                              has"
                         ));
                     }
@@ -515,7 +521,8 @@ impl Options {
                 Network::whole(graph.clone(), Some(hosts), ranks, limits).and_then(Network::numbered);
             return network.map_err(|error| error.to_string());
         }
-        let ranks = self.ranks_per_host.or(devices).unwrap_or(8);
+        let of_file = of_file(declared).or(of_file(devices));
+        let ranks = self.ranks_per_host.or(of_file).unwrap_or(8);
         if ranks > Host::MOST_RANKS {
             let most = Host::MOST_RANKS;
             return Err(format!(

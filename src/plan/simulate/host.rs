@@ -2,7 +2,7 @@
 
 use super::network::{Edges, MOST_LOOKS, Way, femtoseconds};
 use crate::topo::graph::{Confidence, Graph, Link, LinkKind, NodeId, NodeKind, Origin};
-use crate::topo::levels::{DEVICE_CLASSES, device_class, devices};
+use crate::topo::levels::{DEVICE_CLASSES, declared, device_class, devices};
 use crate::topo::paths::Paths;
 use crate::topo::search::Task;
 use crate::types::Error;
@@ -59,7 +59,8 @@ impl Host {
     /// Ranks of a host at most. There is a way for each pair of them: these take seconds and half a GB.
     pub(crate) const MOST_RANKS: usize = 2048;
 
-    /// The ways among `ranks` ranks of a machine. They run on its GPUs or NPUs, on its NUMA nodes if it has none, and leave it by
+    /// The ways among `ranks` ranks of a machine. They run on what the file says if it declares so many, else on its GPUs or NPUs, on
+    /// its NUMA nodes if it has none, and leave it by
     /// the nearest adapter that is up; among equals by the one that fewest use.
     ///
     /// # Errors
@@ -79,8 +80,17 @@ impl Host {
                 "the ways of {ranks} ranks through a file of {each} nodes and edges take too long to find: --ranks-per-host makes them fewer"
             )));
         }
+        let declared = declared(&graph);
+        let mut all = seats(ranks, devices.len());
+        if declared.len() == ranks {
+            devices = declared.clone();
+            devices.sort_unstable();
+            devices.dedup();
+            let seat = |device: &NodeId| devices.binary_search(device).ok();
+            all = declared.iter().filter_map(seat).collect();
+        }
         let mut host = Host {
-            seats: seats(ranks, devices.len()),
+            seats: all,
             graph,
             devices,
             adapters,
@@ -298,6 +308,22 @@ pub(crate) fn devices_of(graph: &Graph, hosts: &[NodeId]) -> Vec<Vec<NodeId>> {
         first.unwrap_or_else(|| vec![*host])
     };
     hosts.iter().zip(found).map(of_host).collect()
+}
+
+/// What the ranks of each of these hosts run on that the file declares there, in the order of their numbers.
+pub(crate) fn declared_of(graph: &Graph, hosts: &[NodeId]) -> Vec<Vec<NodeId>> {
+    let mut place = vec![None; graph.len()];
+    for (at, host) in hosts.iter().enumerate() {
+        place[host.at()] = Some(at);
+    }
+    let mut found = vec![Vec::new(); hosts.len()];
+    for device in declared(graph) {
+        let above = std::iter::once(device).chain(graph.ancestors(device));
+        if let Some(host) = { above }.find_map(|above| place[above.at()]) {
+            found[host].push(device);
+        }
+    }
+    found
 }
 
 /// The device of each rank: the first ones if there are enough, else all with about as many each.

@@ -3,7 +3,7 @@
 //! Hosts that are alike under a fabric of switches are never written out: an edge's number and a message's way follow from the
 //! numbers of the ranks, so that 100,000 ranks take no memory.
 
-use super::host::{Host, Limits, devices_of, no_way, seats};
+use super::host::{Host, Limits, declared_of, devices_of, no_way, seats};
 use crate::plan::groups::Groups;
 use crate::topo::graph::{Edge, Graph, GroupId, LinkKind, NodeId, NodeKind, Origin};
 use crate::topo::paths::Paths;
@@ -127,9 +127,18 @@ impl Network {
         }
         let each = graph.len() + graph.edges().len();
         let (mut ranks, mut looks) = (Vec::with_capacity(all), 0_usize);
-        for (before, devices) in devices_of(&graph, &there[..wanted]).into_iter().enumerate() {
-            let seats = seats(per_host, devices.len());
-            ranks.extend(seats.into_iter().map(|seat| devices[seat]));
+        let there = &there[..wanted];
+        let declared = declared_of(&graph, there);
+        for (before, devices) in devices_of(&graph, there).into_iter().enumerate() {
+            // Where so many ranks are declared they are where the file says.
+            match declared[before].len() == per_host {
+                true => ranks.extend(&declared[before]),
+                false => ranks.extend(
+                    seats(per_host, devices.len())
+                        .into_iter()
+                        .map(|seat| devices[seat]),
+                ),
+            }
             looks = looks.saturating_add(each.saturating_mul(per_host.min(devices.len())));
             if looks > MOST_LOOKS {
                 let fewer = match before {
@@ -559,9 +568,10 @@ impl Whole {
     fn way(&self, from: usize, to: usize) -> Option<Way> {
         let (node, far) = (self.ranks[from], self.ranks[to]);
         if node == far {
-            // The first rank's: ranks that share a device follow one another.
-            let before = self.ranks[..from].iter().rev();
-            let first = from - before.take_while(|&&other| other == node).count();
+            // That of the host's first rank on the device.
+            let begin = from - from % self.per_host;
+            let before = self.ranks[begin..from].iter().position(|&other| other == node);
+            let first = before.map_or(from, |before| begin + before);
             return Some(Way {
                 edges: vec![(self.first_memory() + first) as u32],
                 latency: femtoseconds(100.0),

@@ -62,6 +62,18 @@ pub(crate) fn devices(graph: &Graph) -> Vec<NodeId> {
     all.find(|devices| !devices.is_empty()).unwrap_or_default()
 }
 
+/// What the ranks that a file declares run on, in the order of their numbers.
+pub(crate) fn declared(graph: &Graph) -> Vec<NodeId> {
+    let number = |rank: &NodeId| {
+        graph
+            .get(*rank, "rank")
+            .and_then(|number| number.parse::<u64>().ok())
+    };
+    let mut ranks: Vec<NodeId> = graph.of_kind(NodeKind::Rank).collect();
+    ranks.sort_by_key(|rank| (number(rank), *rank));
+    ranks.into_iter().filter_map(|rank| graph.parent(rank)).collect()
+}
+
 /// Of devices ranks run on those of the first class that there is: accelerators, NUMA nodes, memory without processors (CXL, HBM).
 pub(crate) fn device_class(graph: &Graph, node: NodeId) -> Option<usize> {
     match graph.kind(node) {
