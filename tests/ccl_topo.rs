@@ -932,6 +932,20 @@ fn plans_are_for_the_ranks_that_a_file_declares() {
     assert!(told.contains("among 6 ranks, 2 hosts of 3\n"), "{told}");
 }
 
+#[test]
+fn plans_say_what_is_taken_for_links_of_unknown_speed() {
+    let file = format!("{DATA}/own/slurm-4hosts.conf");
+    let told = prints(&["plan", &file, "allreduce", "1M"]);
+    assert!(
+        told.ends_with("\n6 links of unknown speed are taken as 50 GB/s each (--link-bandwidth)\n"),
+        "{told}"
+    );
+    let told = prints(&["plan", &file, "allreduce", "1M", "--link-bandwidth", "12.5"]);
+    assert!(told.contains("are taken as 12.5 GB/s each"), "{told}");
+    let file = format!("{DATA}/nccl-xml/aws-p4d-24xl-topo.xml");
+    assert!(!prints(&["plan", &file, "allreduce", "1M"]).contains("unknown"));
+}
+
 /// Where every rank might talk to every other a thousand ranks have a million pairs: those are not written down.
 #[test]
 fn a_thousand_ranks_are_planned_in_seconds() {

@@ -5,6 +5,7 @@ use super::{How, load, plain, plain_json};
 use crate::plan::simulate::choice::{Candidate, Choice, Least, Planner};
 use crate::plan::simulate::network::Network;
 use crate::topo::graph::Graph;
+use crate::topo::width;
 use crate::types::Collective;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -107,6 +108,14 @@ impl Plan {
             least.bandwidth * 1e6,
         );
         let _ = writeln!(text, "ranks in order: {}", site.order().join(" "));
+        let unknown = site.unknown();
+        if unknown > 0 {
+            let _ = writeln!(
+                text,
+                "{unknown} links of unknown speed are taken as {} GB/s each (--link-bandwidth)",
+                self.options.unknown() / 1e9,
+            );
+        }
         text
     }
 
@@ -118,6 +127,7 @@ impl Plan {
         value["ranks"] = site.network.ranks().into();
         value["ranks_per_host"] = site.network.ranks_per_host().into();
         value["order"] = site.order().into();
+        value["links_of_unknown_speed"] = site.unknown().into();
         value["bound_latency_us"] = (choice.bounds.latency * 1e6).into();
         value["bound_bandwidth_us"] = (choice.bounds.bandwidth * 1e6).into();
         value["times_bound"] = times(best, &choice.bounds).into();
@@ -134,6 +144,12 @@ impl Site {
             false => self.graph.name(node).to_owned(),
         };
         devices.into_iter().map(name).collect()
+    }
+
+    /// How many links, each way counted once, have a bandwidth that no source says.
+    fn unknown(&self) -> usize {
+        let ways = self.graph.edges().filter(|edge| !width::is_known(edge));
+        ways.count().div_ceil(2)
     }
 }
 

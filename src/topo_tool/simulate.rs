@@ -472,6 +472,12 @@ impl Options {
         self.fabric_said().chain(of_call)
     }
 
+    /// Bytes a second of links of unknown speed.
+    pub(super) fn unknown(&self) -> f64 {
+        let asked = self.link_bandwidth.map(|gigabytes| gigabytes * 1e9);
+        asked.unwrap_or(Limits::USUAL.unknown)
+    }
+
     fn has_changes(&self) -> bool {
         !self.degrade.is_empty() || !self.fail.is_empty() || self.add_hosts > 0
     }
@@ -480,7 +486,7 @@ impl Options {
         let link = self.link_bandwidth.map(|gigabytes| gigabytes * 1e9);
         let limits = Limits {
             link,
-            unknown: link.unwrap_or(Limits::USUAL.unknown),
+            unknown: self.unknown(),
             ..Limits::USUAL
         };
         let count = |kind| graph.map_or(0, |graph| graph.of_kind(kind).count());
