@@ -79,7 +79,8 @@ struct Args {
     #[arg(long, value_name = "NAME", default_value = "shm", value_parser = ["shm", "tcp"])]
     transport: String,
 
-    /// About how long it may take, beside measuring again what seems slower than the best: a second each
+    /// About how long it may take, beside measuring again what seems slower than the best, a second each; all is measured once,
+    /// however long that takes
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
 
@@ -136,8 +137,9 @@ fn tune(args: &Args, host: &Host) -> Result<(String, bool), Trouble> {
     let mut again = |chosen: &Probe, best: &Probe| again(args, host, chosen, best);
     if args.check {
         let (tuning, source) = tuning::named(0, 1);
-        let (text, is_good) = checked(&measure(args, host)?, transport, &tuning, &mut again)?;
-        return Ok((format!("{text}# as planned by {source}\n"), is_good));
+        let (probes, note) = measure(args, host)?;
+        let (text, is_good) = checked(&probes, transport, &tuning, &mut again)?;
+        return Ok((format!("{text}{note}# as planned by {source}\n"), is_good));
     }
     let path = match &args.output {
         Some(path) => path.clone(),
@@ -147,7 +149,7 @@ fn tune(args: &Args, host: &Host) -> Result<(String, bool), Trouble> {
     };
     let unwritten = |error: io::Error| format!("writing {}: {error}", path.display());
     tuning::check_place(&path).map_err(unwritten)?;
-    let probes = measure(args, host)?;
+    let (probes, note) = measure(args, host)?;
     // What is there of the other transport stays.
     let before = tuning::read(&path).ok();
     let before = before.filter(|tuned| tuning::fitting(tuned.clone(), &machine).is_ok());
@@ -168,7 +170,7 @@ fn tune(args: &Args, host: &Host) -> Result<(String, bool), Trouble> {
         |choice: &Choice| choice.transport == transport && probes.iter().any(|probe| probe.is_of(choice));
     tuned.choices.retain(|choice| !is_anew(choice));
     let choices = choices(&probes, transport, &tuned.calibration, &mut again)?;
-    let mut text = text + &told(&choices, &probes);
+    let mut text = text + &told(&choices, &probes) + &note;
     tuned.choices.extend(choices);
     tuned.choices.truncate(Tuning::MOST_CHOICES);
     launch::go_on()?;
@@ -250,12 +252,12 @@ fn ranks(args: &Args, host: &Host) -> Vec<usize> {
     ranks
 }
 
-/// Measures all that is asked for, in rounds, as long as there is time.
+/// Measures all that is asked for, in rounds, as long as there is time; also says what is to be said of that.
 ///
 /// # Errors
 /// Also that nothing was.
-fn measure(args: &Args, host: &Host) -> Result<Vec<Probe>, Trouble> {
-    let probes = measure_all(args, host)?;
+fn measure(args: &Args, host: &Host) -> Result<(Vec<Probe>, String), Trouble> {
+    let (probes, first_round) = measure_all(args, host)?;
     if probes.is_empty() {
         return Err(
             "nothing was measured: sizes from -b to -e have no element for each rank, raise -e"
@@ -263,10 +265,18 @@ fn measure(args: &Args, host: &Host) -> Result<Vec<Probe>, Trouble> {
                 .into(),
         );
     }
-    Ok(probes)
+    let (took, asked) = (first_round.as_secs_f64(), args.seconds);
+    let note = match took > asked as f64 {
+        true => format!(
+            "# note: to measure all once took {took:.0} s, longer than --seconds {asked}: a moment's noise may count; raise it\n"
+        ),
+        false => String::new(),
+    };
+    Ok((probes, note))
 }
 
-fn measure_all(args: &Args, host: &Host) -> Result<Vec<Probe>, Trouble> {
+/// What was measured, and how long the first round took, which is always whole: of an algorithm that is not measured nothing is known.
+fn measure_all(args: &Args, host: &Host) -> Result<(Vec<Probe>, Duration), Trouble> {
     let began = Instant::now();
     let seconds = Duration::from_secs(args.seconds);
     let ranks = ranks(args, host);
@@ -282,13 +292,17 @@ fn measure_all(args: &Args, host: &Host) -> Result<Vec<Probe>, Trouble> {
         algorithms.iter().map(|one| fitting(one)).sum::<usize>() * sweep.sizes().count() * ranks.len();
     let each = seconds.mul_f64(SHARE) / (ROUNDS * calls.max(1)) as u32;
     let mut least: BTreeMap<(usize, usize, usize, u64), Probe> = BTreeMap::new();
+    let mut first_round = Duration::ZERO;
     for round in 0..ROUNDS {
+        if round == 1 {
+            first_round = began.elapsed();
+        }
         for &ranks in &ranks {
             let here = Allowance::here();
             let cores = share(&vec![&here; ranks]).cores.max(1);
             for (number, &algorithm) in algorithms.iter().enumerate() {
                 if round > 0 && began.elapsed() > seconds.mul_f64(0.95) {
-                    return Ok(least.into_values().collect());
+                    return Ok((least.into_values().collect(), first_round));
                 }
                 let collectives: Vec<Collective> =
                     operations().filter(|&one| (algorithm.fits)(one)).collect();
@@ -324,7 +338,7 @@ fn measure_all(args: &Args, host: &Host) -> Result<Vec<Probe>, Trouble> {
             }
         }
     }
-    Ok(least.into_values().collect())
+    Ok((least.into_values().collect(), first_round))
 }
 
 /// Each call is measured so often, so that what else the machine did for a moment does not count.
