@@ -6,7 +6,7 @@
 //! calls, `overlap` operations beside which their caller computes.
 //! Under mpirun, torchrun or srun there is no parent: every process is a rank (`launched`), and rank 0 has the `console`. Who
 //! types `--rendezvous` for each rank is a launcher, too (`by_hand`). `ccl-perf status` measures nothing: it looks into running processes (`status`). `ccl-perf tune`
-//! goes through the algorithms and leaves what the planner reckons with (`tune`).
+//! goes through the algorithms and leaves what the planner reckons with (`tune`). What is printed is written by `patient`.
 
 mod args;
 mod buffer;

@@ -84,7 +84,7 @@ enum Command {
     Simulate(Box<simulate::Simulate>),
     /// Draw a machine, rings and trees on it, or when ranks send in a call, as SVG
     Draw(Box<draw::Draw>),
-    /// Choose how to do a collective on a machine, its ranks in the file's order: algorithm, channels and tile
+    /// Choose how to do a collective on a machine, its ranks as the file declares them or in its order: algorithm, channels and tile
     Plan(Box<plan::Plan>),
     /// Tell why a collective is done so on a machine, what limits it, and where another way is faster
     Explain(Box<explain::Explain>),
