@@ -292,14 +292,16 @@ impl Engine {
             let checked = own.run.check_all(own.work, &floor.links);
             checked.map_err(jobs::met(Some(own.call.into())))
         });
-        let Err(met) = of_own.and_then(|()| floor.jobs.check(&floor.links)) else {
-            return Ok(());
-        };
-        let (fault, operation) = *met;
-        match past::is_far_behind(&self.membership, &fault, operation) {
-            true => Ok(()),
-            false => Err(self.cause_of(fault, operation)),
+        for met in [of_own, floor.jobs.check(&floor.links)]
+            .into_iter()
+            .filter_map(Result::err)
+        {
+            let (fault, operation) = *met;
+            if !past::is_far_behind(&self.membership, &fault, operation) {
+                return Err(self.cause_of(fault, operation));
+            }
         }
+        Ok(())
     }
 
     /// Polls everything once.

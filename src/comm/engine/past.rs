@@ -37,14 +37,17 @@ pub(super) fn before(membership: &Membership, fault: &Fault) -> Option<Cause> {
 }
 
 /// Whether a message that seems to come of a call before `during` is of one so far behind it that its number, of which messages tell half,
-/// says nothing: calls that send nothing, as of no elements, wait for nobody.
+/// says nothing: calls that send nothing, as of no elements, wait for nobody. So it may be where its sender does not tell.
 pub(super) fn is_far_behind(membership: &Membership, fault: &Fault, during: Option<Operation>) -> bool {
     let (&Fault::Mismatch { peer, .. }, Some(Operation::Collective(ours))) = (fault, during) else {
         return false;
     };
-    let answer = (0..LEAST_ASKED).find_map(|_| membership.calls_of(peer));
-    let theirs = answer.and_then(|answer| answer.newest());
-    theirs.is_some_and(|theirs| theirs.seq.wrapping_sub(ours.seq).cast_signed() > i16::MAX.into())
+    let left = membership.left().into_iter().find(|(rank, _)| *rank == peer);
+    let calls = left.map(|(_, made)| made.calls).or_else(|| {
+        let answer = (0..LEAST_ASKED).find_map(|_| membership.calls_of(peer));
+        answer.map(|answer| answer.calls_made())
+    });
+    calls.is_none_or(|calls| calls.wrapping_sub(ours.seq).cast_signed() > i16::MAX.into())
 }
 
 /// What differs between the calls of this rank, which makes no more, and those of the next one and of all that have left. As all ranks
