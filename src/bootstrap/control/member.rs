@@ -205,7 +205,7 @@ impl Member {
         }
     }
 
-    /// There is a connection to a rank.
+    /// A rank has answered.
     pub(super) fn found(&mut self, peer: u32) {
         self.closed_since.remove(&peer);
         if self.is_silent(peer) {

@@ -161,8 +161,11 @@ impl EventLoop {
                     }
                     Some(self.connected(key, parent, Wire::new(channel, token)))
                 }
-                Near::Child(_) => {
-                    self.stir(key, |member| member.look_for_next(Instant::now()));
+                Near::Child(child) => {
+                    self.stir(key, |member| {
+                        member.found(child);
+                        member.look_for_next(Instant::now());
+                    });
                     None
                 }
             },
