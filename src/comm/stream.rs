@@ -5,7 +5,7 @@ use crate::{
     exec::{Completion, Outcome},
     sys::{
         fork,
-        thread::{self, Blocked, spawn_quiet},
+        thread::{self, Blocked, Promise, spawn_quiet},
     },
     types::{Cause, Error, Result},
 };
@@ -149,7 +149,11 @@ impl Stream {
         if queue.callbacks.is_none() {
             queue.callbacks = Some(callback_thread()?);
         }
-        queue.push(What::Callback(Box::new(callback)));
+        let promise = Promise::new();
+        queue.push(What::Callback(Box::new(move |outcome| {
+            let _kept = promise;
+            callback(outcome);
+        })));
         self.0.advance(&mut queue);
         Ok(())
     }

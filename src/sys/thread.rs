@@ -11,7 +11,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     process, ptr,
     sync::{
-        Mutex, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{
             AtomicBool, AtomicPtr,
             Ordering::{Acquire, Relaxed, Release},
@@ -209,6 +209,9 @@ pub(crate) fn are_alone() -> bool {
     if !host::has_main_ended() {
         return false;
     }
+    if PROMISES.get().is_some_and(|all| Arc::strong_count(all) > 1) {
+        return false;
+    }
     let main = process::id();
     let Ok(threads) = fs::read_dir("/proc/self/task") else {
         return false;
@@ -246,6 +249,16 @@ pub(crate) fn as_the_programs<T>(what: impl FnOnce() -> T) -> T {
     done
 }
 
+/// That one of the library's threads will run the program's code: until it is dropped the process does not end with the program's threads.
+pub(crate) struct Promise(#[expect(dead_code, reason = "counted")] Arc<()>);
+
+impl Promise {
+    pub(crate) fn new() -> Promise {
+        let Ok(all) = PROMISES.get_or_try_init(|| Ok::<_, Infallible>(Arc::default()));
+        Promise(Arc::clone(all))
+    }
+}
+
 /// Ends the process as the C library does when the last thread of a program ends.
 ///
 /// # Errors
@@ -266,6 +279,8 @@ fn at_work<T>(look: impl FnOnce(&mut BTreeSet<i32>) -> T) -> T {
     look(&mut threads.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// What all [`Promise`]s have.
+static PROMISES: PerProcess<Arc<()>> = PerProcess::new();
 /// The thread that [`stays`].
 static LASTING: PerProcess<i32> = PerProcess::new();
 /// The last [`Work`]'s.
