@@ -91,7 +91,17 @@ impl Staging {
         let idle = kept.find(context, bytes);
         kept.taken += 1;
         drop(kept);
-        let memory = idle.map_or_else(|| Memory::new(current, context, bytes), Ok);
+        let make = || Memory::new(current, context, bytes);
+        let made = || {
+            make().or_else(|why| {
+                if make_room(current, context) {
+                    make()
+                } else {
+                    Err(why)
+                }
+            })
+        };
+        let memory = idle.map_or_else(made, Ok);
         let mut memory = memory.inspect_err(|_| self::kept().taken -= 1)?;
         memory.turn = memory.turn.wrapping_add(1);
         Ok(Staging(Some(memory)))
@@ -223,13 +233,30 @@ pub(crate) fn give_back() {
         if !kept.nothing_waits() {
             return;
         }
-        let excess = kept.excess(context);
+        let excess = kept.excess(context, MOST_KEPT);
         drop(kept); // calls go on meanwhile
         excess
             .iter()
             .for_each(|memory| current.unpin(memory.area.region()));
         flags::unpin_retired(&current);
     }
+}
+
+/// Gives back all that is idle in a context, for who has taken some and finds none, unless a stream waits for another operation. It may wait
+/// for streams of the program's, which is better than to fail. Whether there was any.
+fn make_room(current: &Current<'_>, context: u64) -> bool {
+    let mut kept = kept();
+    kept.taken -= 1;
+    let may_wait = kept.nothing_waits();
+    kept.taken += 1;
+    let idle = if may_wait {
+        kept.excess(context, 0)
+    } else {
+        Vec::new()
+    };
+    drop(kept);
+    idle.iter().for_each(|memory| current.unpin(memory.area.region()));
+    !idle.is_empty()
 }
 
 impl Kept {
@@ -249,14 +276,14 @@ impl Kept {
         Some(self.idle.swap_remove(at))
     }
 
-    /// The longest of what is idle in a context, so that [`MOST_KEPT`] is left at most.
-    fn excess(&mut self, context: u64) -> Vec<Memory> {
+    /// The longest of what is idle in a context, so that `most` bytes are left at most.
+    fn excess(&mut self, context: u64, most: usize) -> Vec<Memory> {
         self.idle.sort_unstable_by_key(Memory::len);
         let mut sum = 0;
         let is_excess = |memory: &mut Memory| {
             let is_here = memory.context == context;
             sum += if is_here { memory.len() } else { 0 };
-            is_here && sum > MOST_KEPT
+            is_here && sum > most
         };
         self.idle.extract_if(.., is_excess).collect()
     }
