@@ -86,11 +86,22 @@ def _is_spawned():
 
 
 def _leave_after_all():
-    """Threads that may still use the groups are waited for, as multiprocessing does after this."""
+    """Threads that may still use the groups are waited for, as multiprocessing does after this, and after it has told what failed."""
     me = threading.current_thread()
-    if any(thread is not me and not thread.daemon for thread in threading.enumerate()):
-        threading._shutdown()
-    _C.leave_all()
+    others = any(thread is not me and not thread.daemon for thread in threading.enumerate())
+    if others and _fails():
+        return
+    try:
+        if others:
+            threading._shutdown()
+    finally:
+        _C.leave_all()
+
+
+def _fails():
+    """Whether the process ends by an error."""
+    why = sys.exc_info()[1]
+    return why is not None and not (isinstance(why, SystemExit) and why.code in (None, 0))
 
 
 def _create(options, backend_options=None):
