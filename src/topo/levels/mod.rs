@@ -63,6 +63,7 @@ pub(crate) fn devices(graph: &Graph) -> Vec<NodeId> {
 }
 
 /// What the ranks that a file declares run on, in the order of their numbers.
+#[cfg(feature = "cli")]
 pub(crate) fn declared(graph: &Graph) -> Vec<NodeId> {
     let number = |rank: &NodeId| {
         graph
