@@ -358,13 +358,12 @@ def wrong_length(rank, n):
 
 
 def monitored(rank, n):
-    dist.monitored_barrier(timeout=SECOND * 20)
+    for _ in range(3):
+        dist.monitored_barrier(timeout=SECOND * 20)
     if rank == 0:
         fails(lambda: dist.monitored_barrier(timeout=SECOND), "Rank 1 failed to pass monitoredBarrier in 1000 ms")
     elif rank != 1:
         fails(lambda: dist.monitored_barrier(timeout=SECOND * 20), "Rank 1 failed")
-    for _ in range(3):
-        dist.monitored_barrier(timeout=SECOND * 20)
     tensor = torch.ones(3)
     dist.all_reduce(tensor)  # the group is as good as before
     assert tensor[0] == n
@@ -517,29 +516,6 @@ def waited_for_in_compiled_code(rank, n):
             if is_async:
                 work.wait()
             assert torch._C._distributed_c10d._get_work_registry_size() == 0
-
-
-def hooks_that_wait(rank, n):
-    """A hook of an operation's success may wait for one that was begun during it."""
-    if rank != 0:
-        time.sleep(1)
-        dist.barrier()
-        dist.all_reduce(torch.ones(1))
-        return
-    later = []
-
-    def begin():
-        time.sleep(0.3)
-        later.append(dist.all_reduce(torch.ones(1), async_op=True).get_future())
-
-    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
-    backend.register_completion_hook(0, lambda *_: later and later[0].wait())
-    thread = threading.Thread(target=begin)
-    thread.start()
-    dist.barrier()
-    thread.join()
-    later[0].wait()
-    backend.unregister_completion_hook(0)
 
 
 def abort_hooks(rank, n):
@@ -1100,7 +1076,7 @@ for _body in (mismatch, wrong_length, monitored, monitored_and_aborted, monitore
 Groups.test_unanswered_sends = _make(unanswered_sends, (2, 3))
 Groups.test_long_sends = _make(long_sends, (2,))
 Groups.test_sends_beside_a_collective = _make(sends_beside_a_collective, (2,))
-for _body in (hooks_that_wait, waited_for_in_compiled_code, groups_come_and_go, threads_by_a_hash_store, children, batches_keep_their_threads):
+for _body in (waited_for_in_compiled_code, groups_come_and_go, threads_by_a_hash_store, children, batches_keep_their_threads):
     setattr(Groups, f"test_{_body.__name__}", _make(_body, (2,)))
 Groups.test_no_room_for_a_thread = _make(no_room_for_a_thread, (2,))
 Groups.test_subgroups = _make(subgroups, (4,))
