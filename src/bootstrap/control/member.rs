@@ -108,8 +108,7 @@ impl Member {
         for &peer in &late {
             // One that has left, too: nobody waits for what it cannot say any more.
             if self.view.there(peer) {
-                self.view
-                    .lose(peer, self.ending(peer).unwrap_or_else(|| REPLACED.to_owned()));
+                self.lose(peer, REPLACED.to_owned());
             }
         }
         !late.is_empty()
@@ -200,7 +199,7 @@ impl Member {
             }
         };
         match says_gone && self.unseen().any(|unseen| unseen == child) && !self.is_nowhere(child) {
-            true => self.view.lose(child, self.ending(child).unwrap_or(told)),
+            true => self.lose(child, told),
             false => self.look_for_next(now),
         }
     }
@@ -213,10 +212,16 @@ impl Member {
         }
     }
 
-    /// Loses a rank from whose host nothing comes back any more.
-    pub(super) fn lose_silent(&mut self, peer: u32, how: String) {
-        self.silent = Some(peer);
+    /// Loses a rank, as is told unless its process is seen ending, which says more.
+    pub(super) fn lose(&mut self, peer: u32, told: String) {
+        let how = self.ending(peer).unwrap_or(told);
         self.view.lose(peer, how);
+    }
+
+    /// The same for one from whose host nothing comes back any more.
+    pub(super) fn lose_silent(&mut self, peer: u32, told: String) {
+        self.silent = Some(peer);
+        self.lose(peer, told);
     }
 
     /// Whether a rank is on the host of one that was lost because nothing came back from there: then it need not be waited for once more.

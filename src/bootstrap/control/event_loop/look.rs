@@ -244,11 +244,10 @@ impl EventLoop {
             };
             match closed {
                 true => {
-                    let how = member.ending(peer);
-                    let how = how.unwrap_or_else(|| member.attempts.tell(&verdict));
+                    let told = member.attempts.tell(&verdict);
                     match verdict.is_of_the_way() {
-                        true => member.lose_silent(peer, how),
-                        false => member.view.lose(peer, how),
+                        true => member.lose_silent(peer, told),
+                        false => member.lose(peer, told),
                     }
                 }
                 false => member.redial_at = Some(now + pause),
@@ -377,10 +376,9 @@ impl EventLoop {
                 if let FrameError::Altered = why {
                     member.view.lose(peer, ALTERED.to_owned());
                 } else if !member.watched.contains(&peer) {
-                    let (ended, told) = (member.ending(peer), how_ended(&why));
-                    match (ended, is_silence(&why)) {
-                        (None, true) => member.lose_silent(peer, told),
-                        (ended, _) => member.view.lose(peer, ended.unwrap_or(told)),
+                    match is_silence(&why) {
+                        true => member.lose_silent(peer, how_ended(&why)),
+                        false => member.lose(peer, how_ended(&why)),
                     }
                 } else if member.view.wants() != Some(peer) {
                     // To a parent we go ourselves, and see what is there.
