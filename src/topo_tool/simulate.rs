@@ -474,8 +474,12 @@ impl Options {
 
     /// Bytes a second of links of unknown speed.
     pub(super) fn unknown(&self) -> f64 {
-        let asked = self.link_bandwidth.map(|gigabytes| gigabytes * 1e9);
-        asked.unwrap_or(Limits::USUAL.unknown)
+        self.link().unwrap_or(Limits::USUAL.unknown)
+    }
+
+    /// What links are asked to carry, in bytes a second.
+    fn link(&self) -> Option<f64> {
+        self.link_bandwidth.map(|gigabytes| gigabytes * 1e9)
     }
 
     fn has_changes(&self) -> bool {
@@ -483,9 +487,8 @@ impl Options {
     }
 
     fn network(&self, graph: Option<&Graph>, more: usize) -> Result<Network, String> {
-        let link = self.link_bandwidth.map(|gigabytes| gigabytes * 1e9);
         let limits = Limits {
-            link,
+            link: self.link(),
             unknown: self.unknown(),
             ..Limits::USUAL
         };
