@@ -13,7 +13,7 @@ use std::{
     ffi::c_void,
     io,
     marker::PhantomData,
-    ops::Deref,
+    ops::{Deref, Range},
     os::fd::{AsFd, OwnedFd},
     ptr::NonNull,
     sync::Arc,
@@ -62,6 +62,19 @@ impl<T: Layout> Shared<T> {
     /// Bytes of address space that the mapping takes.
     pub(crate) fn mapped(&self) -> usize {
         size_of::<T>().next_multiple_of(rustix::param::page_size())
+    }
+
+    /// Gives whole pages of it back, whoever has them mapped: what is read there from now on is zero.
+    pub(crate) fn discard(&self, part: Range<usize>) -> io::Result<()> {
+        let is_here = self.mapping.generation == fork::generation();
+        if !is_here || part.start > part.end || part.end > size_of::<T>() {
+            return Err(Errno::INVAL.into());
+        }
+        let base = self.mapping.base.wrapping_byte_add(part.start);
+        // SAFETY: a part of this process's own mapping, just checked. Zero bytes are a value, and others may change any byte at any time, as
+        // `Layout` promises.
+        unsafe { mm::madvise(base, part.len(), Advice::LinuxRemove)? };
+        Ok(())
     }
 
     /// `fd` is a memfd of the size of `T` that can not shrink.
@@ -239,6 +252,22 @@ mod tests {
         drop(here);
         assert_eq!(there.0[999].load(SeqCst), 7);
         assert_eq!(there.mapped() % 4096, 0);
+    }
+
+    #[test]
+    fn what_is_discarded_is_zero_for_all() {
+        let (here, fd) = Shared::<Words>::create("ccl-test").unwrap();
+        let there = Shared::<Words>::open(&fd).unwrap();
+        here.0.iter().for_each(|word| word.store(7, SeqCst));
+        here.discard(4096..8000).unwrap();
+        let words = there.0.iter().map(|word| word.load(SeqCst));
+        let zero = (4096 / 8)..1000;
+        assert!(
+            words
+                .enumerate()
+                .all(|(k, word)| word == if zero.contains(&k) { 0 } else { 7 })
+        );
+        assert!(here.discard(4096..16384).is_err());
     }
 
     #[test]

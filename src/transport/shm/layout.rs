@@ -19,6 +19,8 @@ use crate::{
 use std::{
     cell::UnsafeCell,
     iter,
+    mem::offset_of,
+    ops::Range,
     sync::atomic::{AtomicU32, Ordering::Relaxed},
 };
 
@@ -229,6 +231,12 @@ pub(super) struct Alone(pub(super) AtomicU32);
 pub(super) fn own(segment: &Segment, lane: usize) -> *mut u8 {
     let at = lane % LANES * MAX_MESSAGE;
     segment.bodies.0.get().cast::<u8>().wrapping_add(at)
+}
+
+/// Where in the segment the own slot of `lane` lies.
+pub(super) fn own_range(lane: usize) -> Range<usize> {
+    let at = offset_of!(Segment, bodies) + lane % LANES * MAX_MESSAGE;
+    at..at + MAX_MESSAGE
 }
 
 /// The first `len` bytes of the open slot of `lane`, if it has one and they are no more than that holds.

@@ -112,6 +112,7 @@ impl Opening {
             depth: self.depth,
             is_host: self.is_host,
             lease: Arc::clone(lease),
+            has_own: Cell::new(0),
             handed: Handed::default(),
             tally: Tally::default(),
             distance: Distance::default(),
@@ -134,6 +135,8 @@ pub(crate) struct Outbound {
     is_host: bool,
     lanes: [SendLane; LANES],
     lease: Arc<Lease>,
+    /// The lanes whose own slots have had a body since [`Outbound::leave`] gave their pages back, a bit each.
+    has_own: Cell<u32>,
     /// Memory that the receiver may have mapped.
     handed: Handed,
     tally: Tally,
@@ -292,15 +295,19 @@ impl Outbound {
     #[inline(never)]
     fn last_room(&self, lane: usize, len: usize) -> Result<Option<Place>, Error> {
         self.look(lane)?;
-        let mut rooms = self.lanes[lane].rooms.iter();
-        let has_own = rooms.any(|room| room.get() == Some(Place::Own));
-        let room = self.lease.take(len).map(Place::Pool);
-        Ok(room.or((!has_own).then_some(Place::Own)))
+        if let Some(room) = self.lease.take(len) {
+            return Ok(Some(Place::Pool(room)));
+        }
+        let is_free = !self.lanes[lane].has_own_body();
+        if is_free {
+            self.has_own.set(self.has_own.get() | 1 << lane);
+        }
+        Ok(is_free.then_some(Place::Own))
     }
 
     /// Tells the lease of all messages in its chunks that have not been read, so that it can give these back.
     pub(super) fn leave(&self) {
-        if self.lanes.iter().all(SendLane::has_no_rooms) {
+        if self.has_own.get() == 0 && self.lanes.iter().all(SendLane::has_no_rooms) {
             return;
         }
         // Nonsense of the peer's is found by `reserve`.
@@ -326,6 +333,25 @@ impl Outbound {
             // One more was reserved, perhaps.
             let forget = |at: &Spot| at.set(at.get().filter(|at| !matches!(at, Place::Pool(_))));
             state.rooms.iter().for_each(forget);
+        }
+        self.empty_own_slots();
+    }
+
+    /// How many own slots may take memory.
+    #[cfg(test)]
+    pub(super) fn own_slots(&self) -> u32 {
+        self.has_own.get().count_ones()
+    }
+
+    /// Gives the pages of own slots back that nobody reads any more.
+    fn empty_own_slots(&self) {
+        for (lane, state) in self.lanes.iter().enumerate() {
+            let bit = 1 << lane;
+            if self.has_own.get() & bit != 0 && !state.has_own_body() {
+                // Else they stay until there is something else in them.
+                let _ = self.segment.discard(layout::own_range(lane));
+                self.has_own.set(self.has_own.get() & !bit);
+            }
         }
     }
 
@@ -744,6 +770,11 @@ impl Outbound {
 impl SendLane {
     fn has_no_rooms(&self) -> bool {
         self.rooms.iter().all(|room| room.get().is_none())
+    }
+
+    /// Whether the receiver may still read what lies in the lane's own slot.
+    fn has_own_body(&self) -> bool {
+        self.rooms.iter().any(|room| room.get() == Some(Place::Own))
     }
 }
 

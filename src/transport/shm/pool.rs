@@ -49,8 +49,8 @@ const LEASED: usize = 8;
 const BURIALS_APART: Duration = Duration::from_millis(20);
 /// Chunks that rooms go round, at most: so that two communicators that do leave enough.
 const ROUND: usize = 4;
-/// With fewer free ones all are given back after each call.
-const SHORT: usize = 16;
+/// With fewer free ones all are given back after each call; so they are by a communicator that has leased all that it may.
+const SHORT: usize = CHUNKS - LEASED + 1;
 
 /// The memory for the bodies of this process's messages.
 struct Pool {

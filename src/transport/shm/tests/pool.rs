@@ -83,6 +83,28 @@ fn each_lane_sends(lease: Arc<Lease>) {
     }
 }
 
+/// A slot of a lane's own takes memory no longer than somebody may read what lies in it.
+#[test]
+fn own_slots_are_given_back_once_they_are_read() {
+    let lease = Arc::default();
+    let (out, into) = pair_with(0, &lease);
+    let _held: Vec<_> = std::iter::from_fn(|| lease.take(MAX_MESSAGE)).collect();
+    for turn in 0..3 {
+        for lane in [1, LANES - 1] {
+            let (header, body) = sample(lane, turn, MAX_MESSAGE);
+            assert!(try_send(&out, lane, header, &body));
+        }
+        out.leave();
+        assert_eq!(out.outbound.get().unwrap().own_slots(), 2);
+        assert_eq!(recv(&into, 1), sample(1, turn, MAX_MESSAGE));
+        out.leave();
+        assert_eq!(out.outbound.get().unwrap().own_slots(), 1);
+        assert_eq!(recv(&into, LANES - 1), sample(LANES - 1, turn, MAX_MESSAGE));
+        out.leave();
+        assert_eq!(out.outbound.get().unwrap().own_slots(), 0);
+    }
+}
+
 /// A body that several receivers read is there until the last of them has.
 #[test]
 fn one_body_for_several_receivers() {
