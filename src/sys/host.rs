@@ -72,6 +72,16 @@ pub(crate) fn is_ending(pid: u32) -> bool {
     Task::main(pid).is_some() && Task::living(pid).is_none()
 }
 
+/// Whether a process of this process's pid namespace has crashed, and its memory is being written to a file: until that is done, which takes
+/// minutes where there is much, its descriptors stay open and its pidfd tells nothing.
+pub(crate) fn is_dumping(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| {
+        line.strip_prefix("CoreDumping:")
+            .is_some_and(|says| says.trim() == "1")
+    })
+}
+
 /// A thread of a process that has the process's descriptors and namespaces: `main`'s, as a rule, whose number is the process's own.
 #[cfg(any(feature = "cli", test))]
 pub(crate) fn living_thread(pid: u32) -> u32 {
@@ -148,7 +158,15 @@ pub(crate) fn move_to(cpu: usize) {
         // Where it is not allowed it stays where it is. What others have set meanwhile is theirs.
         let is_bound = sched_setaffinity(None, &one).is_ok();
         if is_bound && sched_getaffinity(None).is_ok_and(|now| now == one) {
-            _ = sched_setaffinity(None, &all);
+            // What is asked for here stays asked for when the process is given other processors (Linux 6.2), so that it is all that there
+            // may be, unless the program has asked for less.
+            let mut any = CpuSet::new();
+            (0..CpuSet::MAX_CPU).for_each(|cpu| any.set(cpu));
+            let is_all =
+                sched_setaffinity(None, &any).is_ok() && sched_getaffinity(None).is_ok_and(|now| now == all);
+            if !is_all {
+                _ = sched_setaffinity(None, &all);
+            }
         }
     }
 }

@@ -78,6 +78,10 @@ pub(crate) fn spawn_quiet<T: Send + 'static>(
         libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
         libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack());
         libc::sigfillset(all.as_mut_ptr());
+        // Those that a thread causes itself: blocked, they would end the process whatever handlers it has.
+        CAUSED
+            .iter()
+            .for_each(|&signal| _ = libc::sigdelset(all.as_mut_ptr(), signal));
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
         let code = libc::pthread_create(id.as_mut_ptr(), attributes.as_ptr(), start::<T>, work.cast());
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
@@ -98,6 +102,16 @@ pub(crate) fn spawn_quiet<T: Send + 'static>(
     unsafe { keep(work.cast()) };
     Ok(())
 }
+
+/// Signals of what a thread itself does, as where it touches memory that the program protects, or calls what its sandbox answers.
+const CAUSED: [libc::c_int; 6] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+];
 
 /// The signals that a thread does not take.
 pub(crate) struct Blocked(libc::sigset_t);
@@ -148,22 +162,28 @@ struct Kept {
     free: unsafe fn(*mut Kept),
 }
 
-/// Puts `work` before the others that are kept, of which the last ones that are over are freed. Where two threads do
+/// Puts `work` before the others that are kept, of which those that are over are freed. Where two threads do
 /// this at once, the works of one may stay for ever.
 ///
 /// # Safety
 /// `work` is that of a [`Work`], and was not given to this function before.
 unsafe fn keep(work: *mut Kept) {
-    let mut earlier = KEPT.swap(ptr::null_mut(), Acquire);
+    let mut first = KEPT.swap(ptr::null_mut(), Acquire);
     // SAFETY: whoever has taken the list has it alone, and what is on it was not freed. A thread that has said `over`
     // does not look at its work again; the thread of `work` does not look at `earlier`.
     unsafe {
-        while !earlier.is_null() && (*earlier).over.load(Acquire) {
-            let before = (*earlier).earlier;
-            ((*earlier).free)(earlier);
-            earlier = before;
+        let mut place = &raw mut first;
+        while let one = *place
+            && !one.is_null()
+        {
+            if (*one).over.load(Acquire) {
+                *place = (*one).earlier;
+                ((*one).free)(one);
+            } else {
+                place = &raw mut (*one).earlier;
+            }
         }
-        (*work).earlier = earlier;
+        (*work).earlier = first;
     }
     KEPT.store(work, Release);
 }
