@@ -116,13 +116,17 @@ pub(crate) fn tune(stream: impl AsFd) -> Result<(), Errno> {
         try_again_within(&stream, retry);
     }
     sockopt::set_tcp_user_timeout(&stream, heartbeat.end().as_millis() as u32)?;
-    if let (Ok(peer), Ok(own)) = (peer_address(&stream), local_address(&stream))
-        && peer.ip() == own.ip()
-    {
+    if is_on_one_host(&stream) {
         // Only slower where there is no such thing.
         let _ = set_congestion(&stream, ON_ONE_HOST);
     }
     Ok(())
+}
+
+/// Whether both ends are on this host, for all that is known here.
+pub(crate) fn is_on_one_host(stream: impl AsFd) -> bool {
+    let addresses = (peer_address(&stream), local_address(&stream));
+    matches!(addresses, (Ok(peer), Ok(own)) if peer.ip() == own.ip())
 }
 
 /// Has what is lost on its way sent again and again, with so long between two tries at most. Before Linux 6.15, which does not know

@@ -133,6 +133,9 @@ impl Outbound {
         hub: &Arc<Hub>,
         streams: Vec<Connection>,
     ) -> Result<Outbound, Error> {
+        // A card reads what it sends when it sends it: that may be later than that this rank has had its memory back, and before word of
+        // that has come to the peer.
+        let leads_away = streams.iter().any(|stream| !tcp::is_on_one_host(&stream.fd));
         let stream = |Connection { fd, guard }| {
             // A rank may come to its call as late as the deadline allows. That its host has vanished is for others to find.
             let prepared = tcp::wait_for_reader(&fd).and_then(|()| match &settings.congestion {
@@ -155,7 +158,7 @@ impl Outbound {
             hub: hub.clone(),
             streams: streams.into_iter().map(stream).collect::<Result<_, Error>>()?,
             lanes: (0..LANES).map(|_| SendLane::default()).collect(),
-            copies: settings.lends == Lends::Off,
+            copies: settings.lends == Lends::Off || leads_away,
             trouble: OnceCell::new(),
         })
     }
