@@ -313,7 +313,7 @@ impl Plans {
                     ranks,
                     rank,
                 };
-                self.recent.truncate(CAPACITY - 1);
+                self.recent.truncate(proofs::kept(CAPACITY, ranks) - 1);
                 let proved = Proved {
                     schedule: Arc::new(algorithm.schedule(&request, groups)),
                     extent: proof.extent,
@@ -413,5 +413,5 @@ fn paged_from(load: &Load, machine: &Machine) -> usize {
 const PAGED: usize = 128 << 10;
 /// Calls kept ready.
 const READY: usize = 8;
-/// Schedules kept: a broadcast has one for each root.
+/// Schedules kept, at least.
 const CAPACITY: usize = 64;

@@ -76,17 +76,24 @@ fn place(key: Key) -> Place {
     static PROOFS: PerProcess<Mutex<Vec<(Key, Place)>>> = PerProcess::new();
     let Ok(proofs) = PROOFS.get_or_try_init(|| Ok::<_, Infallible>(Mutex::default()));
     let mut proofs = proofs.lock().unwrap_or_else(PoisonError::into_inner);
+    let most = kept(KEPT, key.ranks);
     match proofs.iter().position(|(known, _)| *known == key) {
         Some(at) => proofs[..=at].rotate_right(1),
         None => {
-            proofs.truncate(KEPT - 1);
+            proofs.truncate(most - 1);
             proofs.insert(0, (key, Place::default()));
         }
     }
     proofs[0].1.clone()
 }
 
-/// Proofs kept. A broadcast has one for each root.
+/// How many proofs or schedules are kept, at `least`: a broadcast has one for each root, which may go round all ranks while another operation
+/// does so, too.
+pub(super) fn kept(least: usize, ranks: usize) -> usize {
+    least.max(2 * ranks.min(512))
+}
+
+/// Proofs kept, at least.
 const KEPT: usize = 64;
 
 #[cfg(test)]
