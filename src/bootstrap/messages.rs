@@ -146,6 +146,12 @@ impl Waits {
         self.calls().find(|call| call.seq == seq)
     }
 
+    /// Whether the call with this number is not among the last ones because the rank has made so many since.
+    pub(crate) fn has_forgotten(&self, seq: u32) -> bool {
+        let mut seqs = self.calls().map(|call| call.seq).peekable();
+        seqs.peek().is_some() && seqs.all(|made| made.wrapping_sub(seq).cast_signed() > 0)
+    }
+
     /// How many calls the rank has made, as far as is known: none where the last ones are not.
     pub(crate) fn calls_made(&self) -> u32 {
         self.newest().map_or(0, |call| call.seq.wrapping_add(1))
