@@ -160,7 +160,8 @@ fn tier(interface: &Interface, net: &IpNet) -> Option<u8> {
         return None;
     }
     match (interface.kind, ip) {
-        (Kind::Loopback, _) => None,
+        // Where hosts route, their own address may lie there.
+        (Kind::Loopback, _) => Some(LAST),
         (_, IpAddr::V6(v6)) if is_link_local(v6) => None,
         (_, IpAddr::V4(v4)) if v4.is_link_local() => Some(LAST),
         // The bridge by which a host leaves is its card.

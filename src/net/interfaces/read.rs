@@ -4,12 +4,17 @@ use super::{Interface, Kind};
 use if_addrs::{IfAddr, IfOperStatus};
 use ipnet::IpNet;
 use std::{fs, path::Path};
+use tracing::warn;
 
 /// The interfaces that there are, with what the system says of them: those without addresses at the end.
 pub(crate) fn here() -> Vec<Interface> {
     let defaults = default_routes();
     let mut found: Vec<Interface> = Vec::new();
-    for mut address in if_addrs::get_if_addrs().unwrap_or_default() {
+    let addresses = if_addrs::get_if_addrs().unwrap_or_else(|e| {
+        warn!("the system does not tell this host's network interfaces, so that none is used: {e}");
+        Vec::new()
+    });
+    for mut address in addresses {
         // A second address of version 4 may have a label: eth0:1.
         address
             .name
@@ -66,8 +71,27 @@ fn fact(name: &str, key: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
+/// Whether it is one end of a pair (veth), of which the kernel says [`SPEED_OF_ENDS`] whatever it leads to.
+fn is_end(name: &str) -> bool {
+    let has_device = Path::new(CLASS).join(name).join("device").exists();
+    let leads_on = fact(name, "iflink") != fact(name, "ifindex");
+    !has_device && leads_on && device_type(name).is_none()
+}
+
+/// What kind of device it is, where the kernel says that of its kind.
+fn device_type(name: &str) -> Option<String> {
+    let facts = fact(name, "uevent")?;
+    facts
+        .lines()
+        .find_map(|line| line.strip_prefix("DEVTYPE="))
+        .map(str::to_owned)
+}
+
 fn speed(name: &str) -> Option<u32> {
     let megabits: i64 = fact(name, "speed")?.parse().ok()?;
+    if megabits == SPEED_OF_ENDS && is_end(name) {
+        return None;
+    }
     u32::try_from(megabits)
         .ok()
         .filter(|&speed| speed != 0 && speed != u32::MAX)
@@ -80,6 +104,7 @@ fn kind(name: &str) -> Kind {
         Some(LOOPBACK) => Kind::Loopback,
         _ if has("bridge") || has("brport") => Kind::Inside,
         _ if has("tun_flags") || has("wireless") || has("phy80211") => Kind::Detour,
+        _ if device_type(name).is_some_and(|device| OVERLAYS.contains(&&*device)) => Kind::Detour,
         Some(ETHERNET | INFINIBAND) | None => Kind::Ordinary,
         Some(_) => Kind::Detour,
     }
@@ -109,6 +134,10 @@ fn default_routes() -> Vec<String> {
     v4.chain(v6).collect()
 }
 
+/// Networks inside others' packets.
+const OVERLAYS: [&str; 2] = ["vxlan", "geneve"];
+/// In Mbit/s.
+const SPEED_OF_ENDS: i64 = 10_000;
 const CLASS: &str = "/sys/class/net";
 /// Kinds of hardware, as the kernel numbers them (`ARPHRD_…`).
 const ETHERNET: &str = "1";

@@ -243,6 +243,16 @@ fn names_are_chosen_as_by_nccl() {
     assert_eq!(told_with(&machine, &names("lo")), [""; 0]);
 }
 
+/// Where hosts route, their cards have no addresses of their own.
+#[test]
+fn an_address_on_loopback_is_told_if_it_leads_to_others() {
+    let at_home = interface("lo", &["127.0.0.1/8", "10.255.0.7/32"], Kind::Loopback, None);
+    let card = interface("eth0", &["fe80::1/64"], Kind::Ordinary, Some(25_000));
+    assert_eq!(told(&[at_home.clone(), card]), ["10.255.0.7"]);
+    let card = interface("eth0", &["10.0.0.7/24"], Kind::Ordinary, None);
+    assert_eq!(told(&[at_home, card]), ["10.0.0.7", "10.255.0.7"]);
+}
+
 #[test]
 fn subnets_and_families_are_chosen() {
     let machine = four_cards();
