@@ -202,9 +202,11 @@ impl Meeting {
     /// How the ranks share their machines; the cores for all are those that there would be, were each machine as short of them as the
     /// one that has the fewest for each of its own.
     fn share(&self) -> Share {
-        let mut machines: BTreeMap<[u8; 16], (Vec<usize>, Vec<&Allowance>)> = BTreeMap::new();
+        let mut machines: BTreeMap<_, (Vec<usize>, Vec<&Allowance>)> = BTreeMap::new();
         for (i, join) in self.come.values().enumerate() {
-            let (ranks, allowances) = machines.entry(join.host.boot).or_default();
+            // A kernel that does not tell which it is may be any other one.
+            let unknown = (join.host.boot == [0; 16]).then(|| join.host.key());
+            let (ranks, allowances) = machines.entry((join.host.boot, unknown)).or_default();
             ranks.push(i);
             allowances.push(&join.allowance);
         }

@@ -13,7 +13,7 @@ use crate::{
         ALTERED, Address, CommId, Connection, DialError, Failure, Frame, FrameError, Packed, Parcel,
         Patience, Protection, Refused, Role, Secret, Target, Way,
     },
-    sys::host,
+    sys::{host, tcp},
     topo::share::Crowd,
     transport::links::{Direction, Opener, Way as Joined},
     types::{Cause, Error, Operation, Says, Whereabouts},
@@ -305,22 +305,23 @@ impl Membership {
                 self.rank()
             )));
         }
-        let timeout = self.timeout();
+        let (began, timeout) = (Instant::now(), self.timeout());
         let hearsay = Hearsay::new();
         let obstacle = || self.obstacle(peer).or_else(|| hearsay.look(self));
-        let stop = || obstacle().is_some();
-        let patience = Patience::new(Instant::now() + timeout, &stop);
+        // It may be made shorter meanwhile.
+        let stop = || obstacle().is_some() || began.elapsed() >= self.timeout();
+        let patience = Patience::new(began + timeout, &stop);
         self.set_waits(&[peer], None);
-        let outcome = self.keep_trying(peer, (timeout, &patience), obstacle, attempt);
+        let outcome = self.keep_trying(peer, (began, &patience), obstacle, attempt);
         self.set_waits(&[], None);
         outcome
     }
 
-    /// The same, in so much time, with what is `patience`, unless an `obstacle` shows.
+    /// The same, with what is left of `patience`, unless an `obstacle` shows.
     fn keep_trying<T>(
         &self,
         peer: usize,
-        (timeout, patience): (Duration, &Patience<'_>),
+        (began, patience): (Instant, &Patience<'_>),
         obstacle: impl Fn() -> Option<Cause>,
         attempt: impl Fn(&Patience<'_>) -> Result<T, Failure>,
     ) -> Result<T, Error> {
@@ -333,6 +334,11 @@ impl Membership {
                 Ok(done) => return Ok(done),
                 Err(failure) => failure,
             };
+            let timeout = self.timeout();
+            let failure = match failure {
+                Failure::Stopped if began.elapsed() >= timeout => Failure::Late,
+                failure => failure,
+            };
             match failure {
                 // It died or left just now, and word of that is on its way; that says more than we can.
                 Failure::Dial(DialError::Nobody)
@@ -340,6 +346,15 @@ impl Membership {
                         && !patience.time_left().is_zero() =>
                 {
                     failures += 1;
+                    thread::sleep(RETRY);
+                }
+                // On another host, and nobody has heard of its end: what refuses the connection may be a firewall.
+                Failure::Dial(e @ DialError::Nobody)
+                    if self.table.processes()(peer as u32).is_none() && !patience.tried().is_empty() =>
+                {
+                    if began.elapsed() >= tcp::given_up_after() || patience.time_left().is_zero() {
+                        return Err(self.no_way(peer, &e.to_string(), &patience.tried()));
+                    }
                     thread::sleep(RETRY);
                 }
                 // The same, or its process lacks something at the moment, as to answer with a descriptor.
@@ -508,11 +523,28 @@ impl Membership {
     /// What `rank` waits for, as its process says.
     fn ask(&self, rank: u32) -> Result<Waits, Failure> {
         let stop = || self.verdict().is_some();
-        ask(
+        let answer = ask(
             &self.target(rank as usize, Role::Ask)?,
             Instant::now() + ASK,
             &stop,
-        )
+        );
+        if answer.is_err()
+            && let Some(pid) = self.table.processes()(rank)
+            && host::is_dumping(pid)
+        {
+            self.lose(
+                rank,
+                format!("its process {pid} has crashed, and its core is being written"),
+            );
+        }
+        answer
+    }
+
+    /// Tells the control thread, and so all, that `rank` is lost.
+    fn lose(&self, rank: u32, how: String) {
+        let shared = &self.health.0;
+        // If that fails there is a verdict: the control thread's own end.
+        let _ = shared.control.post(Command::Lose(shared.key, rank, how));
     }
 
     /// Tells the control thread, and so all, that `peer` is not to be reached; and what to make of that here.
@@ -529,8 +561,7 @@ impl Membership {
             seen_by: shared.key.rank,
             during: None,
         };
-        // If that fails there is a verdict: the control thread's own end.
-        let _ = shared.control.post(Command::Lose(shared.key, rank, how));
+        self.lose(rank, how);
         self.obstacle(peer).unwrap_or(lost)
     }
 }

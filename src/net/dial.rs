@@ -262,13 +262,14 @@ impl Round {
     /// The next address leads nowhere.
     ///
     /// Who speaks another version, or does not believe us, says so wherever it is. What this process lacks it lacks for all. Else where
-    /// nothing came back, or somebody was busy, one may be met yet. Else what the first address of the network says counts, and where
+    /// nothing came back, or somebody was busy, one may be met yet. So it is where somebody does not know us yet. Else what the first address of the network says counts, and where
     /// there is none the Unix socket.
     pub(crate) fn failed(&mut self, address: Address, why: DialError) {
         let weight = |why: &DialError| match why {
-            why if why.is_a_word() => 3,
-            DialError::Exhausted(_) => 2,
-            DialError::Silent | DialError::Busy => 1,
+            why if why.is_a_word() => 4,
+            DialError::Exhausted(_) => 3,
+            DialError::Silent | DialError::Busy => 2,
+            DialError::Refused(Refused::Unknown) => 1,
             _ => 0,
         };
         let is_better = self.telling.as_ref().is_none_or(|(before, told)| {
@@ -362,6 +363,14 @@ mod tests {
         for first_says in [DialError::Nobody, DialError::Io(Errno::NETUNREACH.into())] {
             let failures = vec![(first, first_says), (second, DialError::Silent)];
             assert!(matches!(verdict(failures), DialError::Silent));
+        }
+        // It is there, and will know us.
+        let early = || DialError::Refused(Refused::Unknown);
+        for failures in [
+            vec![(first, DialError::Nobody), (second, early())],
+            vec![(first, early()), (second, DialError::Nobody)],
+        ] {
+            assert!(matches!(verdict(failures), DialError::Refused(Refused::Unknown)));
         }
         let wrong = DialError::Refused(Refused::ProofRejected);
         assert!(matches!(

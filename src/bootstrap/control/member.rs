@@ -394,6 +394,11 @@ impl Attempts {
             if *self.busy_since.get_or_insert(now) + BUSY <= now {
                 self.busy_since = None;
                 self.next = (self.next + 1) % addresses.max(1); // what answers there may be something else
+                match self.next {
+                    0 => self.round = Round::default(),
+                    // That another one refuses does not say that it has ended.
+                    _ => self.round.failed(address, DialError::Busy),
+                }
             }
             return Some(why); // somebody is there: the same once more
         }
@@ -431,6 +436,10 @@ impl Attempts {
     pub(super) fn tell(&self, verdict: &DialError) -> String {
         match tell_tried(&self.tried) {
             tried if tried.is_empty() => verdict.how(),
+            tried if matches!(verdict, DialError::Nobody) => format!(
+                "{}, or a firewall refuses connections to it (see CCL_PORT_RANGE); tried {tried}",
+                verdict.how()
+            ),
             tried => format!("{}; tried {tried}", verdict.how()),
         }
     }
@@ -443,6 +452,28 @@ mod tests {
         *,
     };
     use crate::{bootstrap::messages::Word, net::Parcel};
+
+    /// A process that stands still has two addresses, of which one is somebody else's.
+    #[test]
+    fn who_is_busy_at_one_address_has_not_ended_because_another_refuses() {
+        let [there, strange] = ["10.0.0.2:1", "172.17.0.1:1"].map(|at| Address::Tcp(at.parse().unwrap()));
+        let (mut attempts, mut now) = (Attempts::default(), Instant::now());
+        for _ in 0..3 {
+            for _ in 0..2 {
+                assert_eq!(attempts.next(1), 0);
+                let verdict = attempts.failed((1, 2), there, DialError::Busy, now);
+                assert!(matches!(verdict, Some(DialError::Busy)));
+                now += BUSY;
+            }
+            assert_eq!(attempts.next(1), 1);
+            let verdict = attempts.failed((1, 2), strange, DialError::Nobody, now);
+            assert!(matches!(verdict, Some(DialError::Busy)), "{verdict:?}");
+        }
+        // It has ended.
+        assert!(attempts.failed((1, 2), there, DialError::Nobody, now).is_none());
+        let verdict = attempts.failed((1, 2), strange, DialError::Nobody, now);
+        assert!(matches!(verdict, Some(DialError::Nobody)), "{verdict:?}");
+    }
 
     #[test]
     fn who_has_left_and_become_another_program_is_not_waited_for() {

@@ -38,7 +38,7 @@ use std::{
             Ordering::{Relaxed, Release},
         },
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// A rank of a communicator.
@@ -296,7 +296,12 @@ extern "C" fn say_goodbye() {
         if control.members.load(Relaxed) > 0 {
             control.goodbye.store(true, Release); // pairs with the Acquire of the thread that the bell wakes
             ring(&control.bell);
-            let _ = poll::wait(control.said.as_fd(), Ready::Read, GOODBYE_WAIT);
+            // A signal ends a wait early.
+            let end = Instant::now() + GOODBYE_WAIT;
+            while let left = end.saturating_duration_since(Instant::now())
+                && !left.is_zero()
+                && poll::wait(control.said.as_fd(), Ready::Read, left).is_ok_and(|said| !said)
+            {}
             tcp::leave_all_behind();
         }
     }));
