@@ -637,7 +637,8 @@ cclResult_t cclCommGrow(cclComm_t comm,
  * @param stream Of host memory: NULL, the call returns when `recvbuff` is complete; or a stream of cclStreamCreate.
  * @return cclSuccess; cclInvalidArgument before anything moved, with the communicator as good as before; cclRemoteError
  * when a rank was lost, left or aborted, cclTimeout when one stayed silent past the deadline, cclInvalidUsage when the
- * ranks' calls differ. After these three the communicator is closed, as cclCommGetAsyncError tells, and `recvbuff` holds anything. A
+ * ranks' calls differ; a rank that only sends in its call, or has a count of 0, may be told that as late as by its next call or
+ * cclCommFinalize. After these three the communicator is closed, as cclCommGetAsyncError tells, and `recvbuff` holds anything. A
  * cclInvalidUsage of another kind, e.g. after cclCommFinalize, leaves all as it was.
  *
  * # Safety
@@ -831,7 +832,7 @@ cclResult_t cclBarrier(cclComm_t comm,
  * `recvbuff`: `recvcounts[r]` elements from `rdispls[r]` on.
  *
  * `sendcounts[b]` on rank a and `recvcounts[a]` on rank b are the same. Blocks lie in any order and with gaps, which stay
- * untouched; those of `recvbuff` do not overlap. There is no form in place: no block that is received may overlap one that is
+ * untouched (but those of a side in device memory, with the gaps between them, lie in one allocation); those of `recvbuff` do not overlap. There is no form in place: no block that is received may overlap one that is
  * sent. Counts and displacements are elements, not bytes; the arrays have an element for each rank and are read during the
  * call. The displacement of a block without elements is not looked at.
  *

@@ -4,7 +4,7 @@
 use super::{Communicator, Config};
 use crate::{
     bootstrap::{Descent, Peer, UniqueId, id_for_new_ranks},
-    types::{Cause, Error, Result},
+    types::{Cause, Error, Result, check_rank},
 };
 use std::{
     collections::BTreeSet,
@@ -162,12 +162,7 @@ impl Communicator {
     pub fn grow(&self, ranks: usize, config: Option<&Config>) -> Result<Communicator> {
         self.check_open()?;
         self.settings(config)?;
-        if ranks < self.ranks() {
-            return Err(Error::invalid(format!(
-                "{ranks} ranks are fewer than the {} that there are: the number is that of all ranks, new and old",
-                self.ranks()
-            )));
-        }
+        self.check_grow(ranks)?;
         let _one_at_a_time = self.shrinks.lock().unwrap_or_else(PoisonError::into_inner);
         let number = self.grows.load(Acquire);
         let members: Vec<usize> = (0..self.ranks()).collect();
@@ -176,6 +171,17 @@ impl Communicator {
             self.grows.store(number + 1, Release);
         }
         made
+    }
+
+    /// That it can become one of so many ranks.
+    pub(crate) fn check_grow(&self, ranks: usize) -> Result<()> {
+        if ranks < self.ranks() {
+            return Err(Error::invalid(format!(
+                "{ranks} ranks are fewer than the {} that there are: the number is that of all ranks, new and old",
+                self.ranks()
+            )));
+        }
+        check_rank(self.rank(), ranks)
     }
 
     /// # Errors

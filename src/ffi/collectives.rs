@@ -196,7 +196,8 @@ unsafe fn run_checked(
 /// @param stream Of host memory: NULL, the call returns when `recvbuff` is complete; or a stream of cclStreamCreate.
 /// @return cclSuccess; cclInvalidArgument before anything moved, with the communicator as good as before; cclRemoteError
 /// when a rank was lost, left or aborted, cclTimeout when one stayed silent past the deadline, cclInvalidUsage when the
-/// ranks' calls differ. After these three the communicator is closed, as cclCommGetAsyncError tells, and `recvbuff` holds anything. A
+/// ranks' calls differ; a rank that only sends in its call, or has a count of 0, may be told that as late as by its next call or
+/// cclCommFinalize. After these three the communicator is closed, as cclCommGetAsyncError tells, and `recvbuff` holds anything. A
 /// cclInvalidUsage of another kind, e.g. after cclCommFinalize, leaves all as it was.
 ///
 /// # Safety

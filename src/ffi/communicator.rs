@@ -186,7 +186,7 @@ pub extern "C" fn cclCommFinalize(comm: cclComm_t) -> cclResult_t {
 pub extern "C" fn cclCommDestroy(comm: cclComm_t) -> cclResult_t {
     guard(|| {
         if !comm.is_null() {
-            drop(COMMUNICATORS.take(comm)?);
+            drop(COMMUNICATORS.take_last(comm)?);
         }
         Ok(())
     })
@@ -218,7 +218,7 @@ pub extern "C" fn cclCommRevoke(comm: cclComm_t, revokeFlags: c_int) -> cclResul
 #[unsafe(no_mangle)]
 pub extern "C" fn cclCommAbort(comm: cclComm_t) -> cclResult_t {
     guard(|| {
-        COMMUNICATORS.take(comm)?.abort();
+        COMMUNICATORS.take_last(comm)?.abort();
         Ok(())
     })
 }

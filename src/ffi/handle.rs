@@ -21,7 +21,12 @@ use std::{
             fence,
         },
     },
+    thread,
+    time::{Duration, Instant},
 };
+
+/// How long who takes a value away waits for those who use it: a question takes microseconds.
+const ASKED: Duration = Duration::from_millis(10);
 
 const SLOT_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 24;
@@ -305,6 +310,17 @@ impl<T: Send + Sync + 'static> Table<T> {
         }
     }
 
+    /// The same, once nobody else uses it: or else whoever asks it something at that moment would be the one to drop it, which may take
+    /// as long as what is under way. Those that use it for longer are not waited for.
+    pub(super) fn take_last<P>(&self, handle: *const P) -> Result<Arc<T>> {
+        let value = self.take(handle)?;
+        let end = Instant::now() + ASKED;
+        while Arc::strong_count(&value) > 1 && Instant::now() < end {
+            thread::yield_now();
+        }
+        Ok(value)
+    }
+
     fn number(&self, index: usize, generation: u64) -> u64 {
         self.prefix() << (SLOT_BITS + GENERATION_BITS) | generation << SLOT_BITS | index as u64
     }
@@ -348,6 +364,35 @@ mod tests {
         assert_ne!(a, c);
         assert!(table.get(a).is_err());
         assert_eq!((**table.get(b).unwrap(), **table.get(c).unwrap()), (2, 3));
+    }
+
+    #[test]
+    fn who_takes_the_last_waits_for_short_uses_alone() {
+        struct Noted(std::sync::mpsc::Sender<thread::ThreadId>);
+        impl Drop for Noted {
+            fn drop(&mut self) {
+                let _ = self.0.send(thread::current().id());
+            }
+        }
+        let (noted, dropped_by) = std::sync::mpsc::channel();
+        let table = &Table::new(0xc1, "a number");
+        for lasts in [1, 100] {
+            let handle: *mut u8 = table.insert(Noted(noted.clone())).unwrap();
+            let (number, is_used) = (handle.addr(), std::sync::Barrier::new(2));
+            thread::scope(|scope| {
+                let user = scope.spawn(|| {
+                    let _used = table.get(ptr::without_provenance_mut::<u8>(number)).unwrap();
+                    is_used.wait();
+                    thread::sleep(Duration::from_millis(lasts));
+                    thread::current().id()
+                });
+                is_used.wait();
+                drop(table.take_last(handle).unwrap());
+                let user = user.join().unwrap();
+                let by = dropped_by.recv().unwrap();
+                assert_eq!(by == user, lasts > 10, "{lasts}");
+            });
+        }
     }
 
     #[test]

@@ -356,6 +356,7 @@ pub(super) fn refused(error: &Error) {
             let what = format!("a call of the group was refused, so that none was carried out: {error}");
             group.refused = Some(match error {
                 Error::Invalid { .. } => Error::invalid(what),
+                Error::Cuda { code, .. } => Error::Cuda { what, code: *code },
                 _ => Error::usage(what),
             });
         }

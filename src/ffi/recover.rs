@@ -136,8 +136,9 @@ pub unsafe extern "C" fn cclCommGrow(
     }
     // SAFETY: the caller's promises.
     unsafe {
-        derive(comm, newcomm, config, false, |_| {
+        derive(comm, newcomm, config, false, |comm| {
             let nranks = index("nranks", nranks)?;
+            comm.check_grow(nranks)?;
             if rank != -1 {
                 return Err(Error::invalid(format!(
                     "rank is {rank}: a rank of comm keeps its number and passes -1"

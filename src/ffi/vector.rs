@@ -184,7 +184,7 @@ unsafe fn run([send, recv]: [Given; 2], called: Called, comm: cclComm_t, stream:
 /// `recvbuff`: `recvcounts[r]` elements from `rdispls[r]` on.
 ///
 /// `sendcounts[b]` on rank a and `recvcounts[a]` on rank b are the same. Blocks lie in any order and with gaps, which stay
-/// untouched; those of `recvbuff` do not overlap. There is no form in place: no block that is received may overlap one that is
+/// untouched (but those of a side in device memory, with the gaps between them, lie in one allocation); those of `recvbuff` do not overlap. There is no form in place: no block that is received may overlap one that is
 /// sent. Counts and displacements are elements, not bytes; the arrays have an element for each rank and are read during the
 /// call. The displacement of a block without elements is not looked at.
 ///
