@@ -22,7 +22,7 @@ impl Communicator {
     /// Reduces the ranks' `send` element by element into `recv` on every rank.
     ///
     /// Both have the same length on all ranks. The result has the same bits on every rank, and again for the same
-    /// inputs, number of ranks and configuration. 16- and 8-bit floats are added in `f32`; "direct" and
+    /// inputs, number of ranks and configuration, unless `CCL_TUNE` is `online` or `probe`. 16- and 8-bit floats are added in `f32`; "direct" and
     /// "oneshot" round once, "ring" at each hop, "doubling" in each round.
     ///
     /// # Errors
