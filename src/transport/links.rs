@@ -294,6 +294,7 @@ impl Links {
     #[inline]
     pub(crate) fn rest(&self) {
         if self.are_wanted() {
+            self.lease.begin_to_give_back();
             self.peers.iter().for_each(|link| link.shm.leave());
             self.lease.give_back();
         }

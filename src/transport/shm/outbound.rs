@@ -301,6 +301,7 @@ impl Outbound {
         let is_free = !self.lanes[lane].has_own_body();
         if is_free {
             self.has_own.set(self.has_own.get() | 1 << lane);
+            self.lease.set_has_own(true);
         }
         Ok(is_free.then_some(Place::Own))
     }
@@ -352,6 +353,9 @@ impl Outbound {
                 let _ = self.segment.discard(layout::own_range(lane));
                 self.has_own.set(self.has_own.get() & !bit);
             }
+        }
+        if self.has_own.get() != 0 {
+            self.lease.set_has_own(true);
         }
     }
 

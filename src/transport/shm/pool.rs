@@ -28,7 +28,7 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{
-            AtomicU8, AtomicU32, AtomicUsize,
+            AtomicBool, AtomicU8, AtomicU32, AtomicUsize,
             Ordering::{Acquire, Relaxed},
         },
     },
@@ -299,6 +299,8 @@ pub(crate) struct Lease {
     deep: Option<[Arc<()>; 2]>,
     /// What is said of unread messages while chunks are given back.
     unread: Mutex<Vec<(usize, Unread)>>,
+    /// Whether there are lanes whose own slots have pages.
+    has_own: AtomicBool,
 }
 
 /// A place for a leased chunk.
@@ -337,6 +339,7 @@ impl Default for Lease {
             pace: Pace::default(),
             deep: None,
             unread: Mutex::default(),
+            has_own: AtomicBool::new(false),
         }
     }
 }
@@ -559,10 +562,15 @@ impl Lease {
         Some(self.pool.get_or_init(|| pool))
     }
 
-    /// Whether chunks that are leased here are wanted elsewhere.
+    /// Whether chunks that are leased here are wanted elsewhere, or lanes have pages of their own.
     #[inline(always)] // in the path of each short call
     pub(crate) fn is_wanted(&self) -> bool {
-        self.chunks[0].chunk.load(Relaxed) != 0 && self.is_short()
+        self.has_own.load(Relaxed) || self.chunks[0].chunk.load(Relaxed) != 0 && self.is_short()
+    }
+
+    /// Whether lanes have pages of their own, as far as is known.
+    pub(super) fn set_has_own(&self, has_own: bool) {
+        self.has_own.store(has_own, Relaxed);
     }
 
     /// Whether few chunks are left: the process has many communicators, each of which is to take little memory.
@@ -578,6 +586,11 @@ impl Lease {
 
     fn unread(&self) -> MutexGuard<'_, Vec<(usize, Unread)>> {
         self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Before the links leave their chunks: those whose lanes keep pages of their own say so again.
+    pub(crate) fn begin_to_give_back(&self) {
+        self.set_has_own(false);
     }
 
     /// Gives all chunks back. Of each message that is in flight [`Lease::leave`] was told.
