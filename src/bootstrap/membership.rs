@@ -306,12 +306,19 @@ impl Membership {
             )));
         }
         let (began, timeout) = (Instant::now(), self.timeout());
-        let hearsay = Hearsay::new();
+        let hearsay = Hearsay::of(peer);
         let obstacle = || self.obstacle(peer).or_else(|| hearsay.look(self));
-        // It may be made shorter meanwhile.
-        let stop = || obstacle().is_some() || began.elapsed() >= self.timeout();
+        let is_cut_short = || {
+            let now = self.timeout();
+            now < timeout && began.elapsed() >= now
+        };
+        let stop = || obstacle().is_some() || is_cut_short();
         let patience = Patience::new(began + timeout, &stop);
         self.set_waits(&[peer], None);
+        let attempt = |patience: &Patience<'_>| match attempt(patience) {
+            Err(Failure::Stopped) if obstacle().is_none() && is_cut_short() => Err(Failure::Late),
+            done => done,
+        };
         let outcome = self.keep_trying(peer, (began, &patience), obstacle, attempt);
         self.set_waits(&[], None);
         outcome
@@ -335,10 +342,6 @@ impl Membership {
                 Err(failure) => failure,
             };
             let timeout = self.timeout();
-            let failure = match failure {
-                Failure::Stopped if began.elapsed() >= timeout => Failure::Late,
-                failure => failure,
-            };
             match failure {
                 // It died or left just now, and word of that is on its way; that says more than we can.
                 Failure::Dial(DialError::Nobody)
@@ -528,16 +531,20 @@ impl Membership {
             Instant::now() + ASK,
             &stop,
         );
-        if answer.is_err()
-            && let Some(pid) = self.table.processes()(rank)
-            && host::is_dumping(pid)
-        {
-            self.lose(
-                rank,
-                format!("its process {pid} has crashed, and its core is being written"),
-            );
+        if answer.is_err() {
+            self.lose_if_dumping(rank);
         }
         answer
+    }
+
+    /// Tells that `rank` is lost if its process has crashed and does not end before its core is written.
+    fn lose_if_dumping(&self, rank: u32) {
+        if let Some(pid) = self.table.processes()(rank)
+            && host::is_dumping(pid)
+        {
+            let how = format!("its process {pid} has crashed, and its core is being written");
+            self.lose(rank, how);
+        }
     }
 
     /// Tells the control thread, and so all, that `rank` is lost.
@@ -681,6 +688,8 @@ impl Drop for Membership {
 
 /// What may have happened elsewhere while this rank waits for a peer that does not answer.
 struct Hearsay {
+    /// Who does not answer.
+    peer: usize,
     began: Instant,
     /// When others are asked next.
     next: Cell<Instant>,
@@ -689,9 +698,10 @@ struct Hearsay {
 }
 
 impl Hearsay {
-    fn new() -> Hearsay {
+    fn of(peer: usize) -> Hearsay {
         let began = Instant::now();
         Hearsay {
+            peer,
             began,
             next: Cell::new(began + GO_ROUND),
             found: RefCell::default(),
@@ -705,6 +715,7 @@ impl Hearsay {
             *found = membership.dead_for(GRACE, None);
         }
         if found.is_none() && Instant::now() >= self.next.get() {
+            membership.lose_if_dumping(self.peer as u32);
             *found = membership.stopped_elsewhere(|rank| membership.calls_of(rank));
             self.next
                 .set(Instant::now() + self.began.elapsed().min(LONGEST_APART));

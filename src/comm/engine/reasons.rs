@@ -181,11 +181,12 @@ pub(super) fn difference(
             return Some(first);
         }
         let ours = ours?;
-        let (same, made) = match answer.made(ours.seq) {
-            Some(made) if made.agrees_with(&ours) => (true, None),
-            // So far ahead are those that only send. Where the calls differ, what comes of the next one tells.
-            None if answer.has_forgotten(ours.seq) => (true, None),
-            made => (false, made),
+        let (most, made) = match answer.made(ours.seq) {
+            Some(made) if made.agrees_with(&ours) => (Duration::MAX, None),
+            // So far ahead are those that only send: what they have sent comes, or what comes of the next call tells. Where nothing does,
+            // they have made calls that send nothing.
+            None if answer.has_forgotten(ours.seq) => (sent_again(), None),
+            made => (UNDER_WAY, made),
         };
         let waits_in = match answer.waits_in {
             Some(Operation::Collective(call)) => Some(call),
@@ -194,7 +195,7 @@ pub(super) fn difference(
         let later = waits_in.filter(|call| call.seq.wrapping_sub(ours.seq).cast_signed() > 0);
         // What it waits for may still be here, and what it has sent under way: where it has made this call, too, for as long as a network
         // likes that lost something and tries again.
-        let may_come = links.may_bring_more(rank) && (same || stuck.waited < UNDER_WAY);
+        let may_come = links.may_bring_more(rank) && stuck.waited < most;
         let later = later.filter(|_| !may_come && !unsent.contains(&rank));
         let here = (membership.rank() as u32, ours.into());
         made.or(later).map(|theirs| Cause::Mismatch {
