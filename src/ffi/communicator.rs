@@ -4,6 +4,7 @@ use super::{
     COMMUNICATORS,
     config::{blocks, deadline, read},
     guard,
+    handle::drop_last,
     later::{Origin, make, refused},
     memory::{index, put},
     on,
@@ -186,7 +187,7 @@ pub extern "C" fn cclCommFinalize(comm: cclComm_t) -> cclResult_t {
 pub extern "C" fn cclCommDestroy(comm: cclComm_t) -> cclResult_t {
     guard(|| {
         if !comm.is_null() {
-            drop(COMMUNICATORS.take_last(comm)?);
+            drop_last(COMMUNICATORS.take(comm)?);
         }
         Ok(())
     })
@@ -218,7 +219,9 @@ pub extern "C" fn cclCommRevoke(comm: cclComm_t, revokeFlags: c_int) -> cclResul
 #[unsafe(no_mangle)]
 pub extern "C" fn cclCommAbort(comm: cclComm_t) -> cclResult_t {
     guard(|| {
-        COMMUNICATORS.take_last(comm)?.abort();
+        let taken = COMMUNICATORS.take(comm)?;
+        taken.abort();
+        drop_last(taken);
         Ok(())
     })
 }
