@@ -63,7 +63,7 @@ pub struct Config {
     pub checksum: Option<bool>,
     /// The interfaces by which ranks of other hosts may come: the beginnings of their names, `"eth,ib"`; with `=` before the first
     /// all of their names, `"=eth0,eth1"`; with `^` those that are not to be used, `"^docker"`, `"^=docker0"`. `None`: the
-    /// environment's `CCL_SOCKET_IFNAME`, else all but loopback, those that lead to other hosts first, and of these the fastest.
+    /// environment's `CCL_SOCKET_IFNAME`, else all but loopback's own addresses, those that lead to other hosts first, and of these the fastest.
     ///
     /// This and the next five need not be the same on all ranks.
     pub interfaces: Option<String>,

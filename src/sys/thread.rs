@@ -40,7 +40,7 @@ pub(crate) fn aside<S: Send + 'static, R: Send + 'static>(
     Ok(outcome)
 }
 
-/// Starts a detached thread that works on `state` and takes no signals, so that the program's handlers run on the
+/// Starts a detached thread that works on `state` and takes no signals but those that it causes itself, so that the program's handlers run on the
 /// program's threads.
 ///
 /// `state` is kept, and not dropped, where leak checkers find it: a forked child has a copy of it but not the thread whose

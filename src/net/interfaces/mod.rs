@@ -89,7 +89,7 @@ impl Way {
 /// interface that `selection` lets through. Ordinary interfaces come first, the fastest of them first, one with a default
 /// route before its equals, and version 4 of IP before version 6.
 ///
-/// Left out are interfaces that are down, loopback, and addresses that mean something else on each link (IPv6's `fe80::/10`); and of
+/// Left out are interfaces that are down, addresses of loopback (others on `lo` come last), and those that mean something else on each link (IPv6's `fe80::/10`); and of
 /// more than `most` the last, but not the [only one for somebody](firsts).
 pub(crate) fn ways(interfaces: &[Interface], selection: &Selection, most: usize) -> Vec<Way> {
     let mut found = Vec::new();
@@ -160,9 +160,9 @@ fn tier(interface: &Interface, net: &IpNet) -> Option<u8> {
         return None;
     }
     match (interface.kind, ip) {
+        (_, IpAddr::V6(v6)) if is_link_local(v6) => None,
         // Where hosts route, their own address may lie there.
         (Kind::Loopback, _) => Some(LAST),
-        (_, IpAddr::V6(v6)) if is_link_local(v6) => None,
         (_, IpAddr::V4(v4)) if v4.is_link_local() => Some(LAST),
         // The bridge by which a host leaves is its card.
         (Kind::Inside, _) if !interface.is_default => Some(LAST),
