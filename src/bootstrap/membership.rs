@@ -341,7 +341,6 @@ impl Membership {
                 Ok(done) => return Ok(done),
                 Err(failure) => failure,
             };
-            let timeout = self.timeout();
             match failure {
                 // It died or left just now, and word of that is on its way; that says more than we can.
                 Failure::Dial(DialError::Nobody)
@@ -387,7 +386,7 @@ impl Membership {
                 }
                 // Nothing came back: the network's fault, not the peer's.
                 Failure::Late if !patience.tried().is_empty() => {
-                    let why = format!("none in {:.1} s", timeout.as_secs_f64());
+                    let why = format!("none in {:.1} s", self.timeout().as_secs_f64());
                     return Err(self.no_way(peer, &why, &patience.tried()));
                 }
                 Failure::Late => {
@@ -400,7 +399,7 @@ impl Membership {
                         }],
                         seen_by: self.rank() as u32,
                         during: None,
-                        after: timeout,
+                        after: self.timeout(),
                     }));
                 }
                 Failure::Frame(FrameError::Altered) => {

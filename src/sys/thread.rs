@@ -40,8 +40,8 @@ pub(crate) fn aside<S: Send + 'static, R: Send + 'static>(
     Ok(outcome)
 }
 
-/// Starts a detached thread that works on `state` and takes no signals but those that it causes itself, so that the program's handlers run on the
-/// program's threads.
+/// Starts a detached thread that works on `state` and takes no signals but those that it causes itself, so that the
+/// program's handlers run on the program's threads.
 ///
 /// `state` is kept, and not dropped, where leak checkers find it: a forked child has a copy of it but not the thread whose
 /// stack would own it, and each rank of a program that forks its ranks would be said to leak. Its memory is given back

@@ -294,7 +294,8 @@ impl Links {
     #[inline]
     pub(crate) fn rest(&self) {
         if self.are_wanted() {
-            self.lease.begin_to_give_back();
+            // Those links whose lanes keep such pages say so again.
+            self.lease.set_has_own(false);
             self.peers.iter().for_each(|link| link.shm.leave());
             self.lease.give_back();
         }

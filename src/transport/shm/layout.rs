@@ -229,14 +229,19 @@ pub(super) struct Alone(pub(super) AtomicU32);
 /// The own slot of `lane`.
 #[inline]
 pub(super) fn own(segment: &Segment, lane: usize) -> *mut u8 {
-    let at = lane % LANES * MAX_MESSAGE;
-    segment.bodies.0.get().cast::<u8>().wrapping_add(at)
+    segment.bodies.0.get().cast::<u8>().wrapping_add(own_at(lane))
 }
 
 /// Where in the segment the own slot of `lane` lies.
 pub(super) fn own_range(lane: usize) -> Range<usize> {
-    let at = offset_of!(Segment, bodies) + lane % LANES * MAX_MESSAGE;
+    let at = offset_of!(Segment, bodies) + own_at(lane);
     at..at + MAX_MESSAGE
+}
+
+/// Where among the own slots that of `lane` lies.
+#[inline]
+fn own_at(lane: usize) -> usize {
+    lane % LANES * MAX_MESSAGE
 }
 
 /// The first `len` bytes of the open slot of `lane`, if it has one and they are no more than that holds.

@@ -569,7 +569,7 @@ impl Lease {
     }
 
     /// Whether lanes have pages of their own, as far as is known.
-    pub(super) fn set_has_own(&self, has_own: bool) {
+    pub(crate) fn set_has_own(&self, has_own: bool) {
         self.has_own.store(has_own, Relaxed);
     }
 
@@ -586,11 +586,6 @@ impl Lease {
 
     fn unread(&self) -> MutexGuard<'_, Vec<(usize, Unread)>> {
         self.unread.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Before the links leave their chunks: those whose lanes keep pages of their own say so again.
-    pub(crate) fn begin_to_give_back(&self) {
-        self.set_has_own(false);
     }
 
     /// Gives all chunks back. Of each message that is in flight [`Lease::leave`] was told.
