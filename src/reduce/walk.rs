@@ -39,15 +39,23 @@ pub(super) fn walk<T: Number, O: Operator<T::Wide>, const N: usize, const TREE: 
     }
     let (whole, tail) = (len - len % block, len - block);
     let mut last = MaybeUninit::<[T; N]>::uninit();
-    if whole < len {
-        // SAFETY: the last `block` bytes are elements of every source; `last` has room for as many.
-        unsafe { reduce_at::<T, O, N, TREE>(operator, sources, tail, last.as_mut_ptr().cast()) }
+    let overlaps = whole < len;
+    let (mut at, mut out, mut next) = match overlaps {
+        true => (tail, last.as_mut_ptr().cast(), 0),
+        false => (0, to(0), block),
+    };
+    // From one place for both kinds of blocks: the compiler repeats it for each, and it is most of what there is.
+    loop {
+        // SAFETY: a block lies at `at` in every source, and `out` has room for one: the last `block` bytes and `last`, or a place
+        // below `whole`, which counts whole blocks, in the sources and in `dst`.
+        unsafe { reduce_at::<T, O, N, TREE>(operator, sources, at, out) }
+        if next == whole {
+            break;
+        }
+        (at, out) = (next, to(next));
+        next += block;
     }
-    for at in (0..whole).step_by(block) {
-        // SAFETY: a block lies at `at` in every source and in `dst`, since `whole` counts whole blocks.
-        unsafe { reduce_at::<T, O, N, TREE>(operator, sources, at, to(at)) }
-    }
-    if whole < len {
+    if overlaps {
         // SAFETY: `last` was written above, by the same condition; the last `block` bytes of `dst` are elements.
         unsafe { to(tail).cast::<[T; N]>().write_unaligned(last.assume_init()) }
     }
