@@ -215,6 +215,11 @@ fn strange_programs_are_served() {
 }
 
 #[test]
+fn protected_memory_is_the_matter_of_the_program_that_passed_it() {
+    build_and_run("tests/c/protected.c", C);
+}
+
+#[test]
 fn ranks_that_are_threads_of_one_process() {
     build_and_run("tests/c/threads.c", C);
 }

@@ -305,21 +305,30 @@ impl Membership {
                 self.rank()
             )));
         }
-        let (began, timeout) = (Instant::now(), self.timeout());
+        let (began, mut timeout) = (Instant::now(), self.timeout());
         let hearsay = Hearsay::of(peer);
         let obstacle = || self.obstacle(peer).or_else(|| hearsay.look(self));
-        let is_cut_short = || {
-            let now = self.timeout();
-            now < timeout && began.elapsed() >= now
-        };
-        let stop = || obstacle().is_some() || is_cut_short();
-        let patience = Patience::new(began + timeout, &stop);
         self.set_waits(&[peer], None);
-        let attempt = |patience: &Patience<'_>| match attempt(patience) {
-            Err(Failure::Stopped) if obstacle().is_none() && is_cut_short() => Err(Failure::Late),
-            done => done,
+        let outcome = loop {
+            let is_cut_short = || {
+                let now = self.timeout();
+                now < timeout && began.elapsed() >= now
+            };
+            let stop = || obstacle().is_some() || is_cut_short();
+            let patience = Patience::new(began + timeout, &stop);
+            let attempt = |patience: &Patience<'_>| match attempt(patience) {
+                Err(Failure::Stopped) if obstacle().is_none() && is_cut_short() => Err(Failure::Late),
+                done => done,
+            };
+            let outcome = self.keep_trying(peer, (began, &patience), obstacle, attempt);
+            // It may have been made longer meanwhile.
+            let is_late = matches!(outcome, Err(Error::Failed(Cause::Late { .. })));
+            let now = self.timeout();
+            if !is_late || now <= timeout || began.elapsed() >= now {
+                break outcome;
+            }
+            timeout = now;
         };
-        let outcome = self.keep_trying(peer, (began, &patience), obstacle, attempt);
         self.set_waits(&[], None);
         outcome
     }

@@ -473,6 +473,10 @@ impl Drop for Communicator {
         #[cfg(feature = "cuda")]
         self.await_streams();
         self.engine.drain();
+        // One that no call has met has its records, too.
+        if let Some(cause) = self.engine.failure() {
+            self.engine.close(cause);
+        }
         #[cfg(feature = "cuda")]
         if let Some(mut windows) = self.windows.take() {
             windows.leave(self);
@@ -622,9 +626,13 @@ impl Outside {
                     Outside::Unusable(_, why) => format!("{why}: it cannot be used on rank {rank}"),
                     _ => format!("plugin {name} cannot be used on rank {without}"),
                 };
-                match membership.one_host() {
-                    true => info!(rank, ranks, "init: {what}, and is not needed on one host"),
-                    false => warn!(rank, ranks, "init: {what}: TCP is used between hosts"),
+                match (membership.one_host(), &self) {
+                    (true, _) => info!(rank, ranks, "init: {what}, and is not needed on one host"),
+                    // Who asked for the plugin is to know why all are slower than they could be.
+                    (false, Outside::Unusable(..)) => {
+                        log::complain(&format!("CCL_NET_PLUGIN: {what}: TCP is used between hosts"));
+                    }
+                    (false, _) => warn!(rank, ranks, "init: {what}: TCP is used between hosts"),
                 }
                 Ok(None)
             }

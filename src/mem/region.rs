@@ -117,6 +117,23 @@ impl<'m> Region<'m> {
         !a.is_empty() && !b.is_empty() && a.start < b.end && b.start < a.end
     }
 
+    /// Reads a byte of each page, and writes it back where it `is_written`. For memory that the system could not use: should the
+    /// program not have it, it is told so where it stands, by a signal that it may handle, as by any other access.
+    #[cold]
+    pub(crate) fn touch(&self, is_written: bool) {
+        let last = self.len.checked_sub(1);
+        for at in (0..self.len).step_by(4096).chain(last) {
+            let byte = self.base.wrapping_add(at);
+            // SAFETY: it lies in the region, whose maker has promised that it may be accessed so.
+            unsafe {
+                let value = byte.read_volatile();
+                if is_written {
+                    byte.write_volatile(value);
+                }
+            }
+        }
+    }
+
     /// Copies the bytes of `from`, of the same length, here. The two may overlap.
     ///
     /// # Panics

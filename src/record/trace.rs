@@ -70,6 +70,11 @@ pub(crate) fn here() -> Option<&'static Trace> {
 }
 
 extern "C" fn flush_at_exit() {
+    flush();
+}
+
+/// Writes what there is to the trace, if there is one: nothing more may come for a long time.
+pub(crate) fn flush() {
     if let Some(Some(trace)) = TRACE.get() {
         trace.flush();
     }
@@ -140,6 +145,8 @@ impl Trace {
             false,
             format_args!(r#"{{"ph":"M","name":"process_name","pid":{pid},"args":{{"name":{name}}}}}"#),
         );
+        // It is a whole file from the beginning.
+        trace.flush();
         Some(trace)
     }
 

@@ -258,6 +258,12 @@ impl Links {
         Ok(())
     }
 
+    /// Makes `memory` known to the cards of a plugin by which there are links, if it is of a kind that they can keep.
+    pub(crate) fn show_cards(&self, memory: &Region<'_>) {
+        let links = self.peers.iter().filter_map(|peer| peer.plugin.get());
+        links.for_each(|link| _ = link.reach(memory));
+    }
+
     /// Hands `memory` to `peer` if there is a link to send to it by shared memory and it has use for it. One that has gone has
     /// none: whether a call needs it, the call finds.
     fn hand_over(&self, peer: usize, memory: &Arc<shared::Allocation>) -> Result<(), Error> {
@@ -428,6 +434,12 @@ impl Links {
         let link = self.peers.get(peer)?;
         let tcp = link.tcp.get().and_then(|link| link.trouble());
         tcp.or_else(|| link.plugin.get()?.trouble())
+    }
+
+    /// As if sending by TCP to `peer` on `lane` had failed.
+    #[cfg(test)]
+    pub(super) fn break_off(&self, peer: usize, lane: usize) {
+        self.peers[peer].tcp.get().unwrap().break_off(lane);
     }
 
     /// The peers to which a wire has lost messages that are not given up. No other connection brings them.

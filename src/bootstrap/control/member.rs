@@ -140,11 +140,12 @@ impl Member {
         target
     }
 
-    /// Children that have made no connection yet, and whose processes are not seen ending: of one that died before it did, nothing tells.
+    /// Children that have made no connection yet: of one that died before it did, nothing may tell; nor, be its process seen, of one that
+    /// lives and takes no part, as the others' word that it does never reached it.
     fn unseen(&self) -> impl Iterator<Item = u32> {
         let seated = self.table.is_some();
         let awaited = self.view.awaited();
-        awaited.filter(move |child| seated && !self.watched.contains(child))
+        awaited.filter(move |_| seated)
     }
 
     /// Sees whether a child is to be looked for, and which.

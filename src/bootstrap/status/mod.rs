@@ -124,10 +124,14 @@ pub(super) fn answer(connection: Connection, insides: Vec<Inside>) {
     let work = Some((Channel::new(connection), insides, place));
     let _ = spawn_quiet(c"ccl-status", work, |work| {
         if let Some((mut channel, insides, _place)) = work.take() {
-            let report = report(insides);
+            let mut report = report(insides);
             let patience = Patience::new(Instant::now() + ALL, &|| false);
             // Who does not wait for the answer does without.
-            let _ = Packed::message(&report).map(|packed| patience.send(&mut channel, packed));
+            let packed = Packed::message(&report).or_else(|_| {
+                shorten(&mut report);
+                Packed::message(&report)
+            });
+            let _ = packed.map(|packed| patience.send(&mut channel, packed));
         }
     });
 }
@@ -238,6 +242,16 @@ fn trim(waits: &mut Waits, ranks: usize) {
     waits.elsewhere = None;
     waits.stopped = None; // the asker's own is told
     waits.ranks.truncate(most);
+}
+
+/// Keeps what matters most of each rank, where there are very many communicators.
+fn shorten(report: &mut Report) {
+    let all = (report.communicators.iter_mut()).flat_map(|group| &mut group.seen);
+    for seen in all {
+        if let Standing::Answers(waits) = &mut seen.standing {
+            trim(waits, TOLD_IN_ALL);
+        }
+    }
 }
 
 /// Does `body` with each of `all`, several at a time, and gives what came of them in their order.

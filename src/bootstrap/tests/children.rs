@@ -136,6 +136,17 @@ fn what_stops_the_parent_stops_a_meeting() {
 }
 
 #[test]
+fn who_has_come_is_answered_though_who_answers_has_left_the_parent() {
+    let parents = communicator(2);
+    let child = Child::derive(&parents[1], Descent::Shrink { number: 0 }, &[0, 1]).unwrap();
+    parents[0].leave(None);
+    until("word of it", || parents[1].departures());
+    assert!(child.obstacle().is_some());
+    child.note_come();
+    assert_eq!((child.obstacle(), child.hopeless()), (None, false));
+}
+
+#[test]
 fn a_rank_0_that_fails_is_told_and_one_that_leaves_is_missed() {
     // What the parent's rank 0, which is the child's rank 1, is told when rank 1 does this instead of joining.
     let told = |act: fn(&Membership)| {

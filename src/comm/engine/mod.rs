@@ -539,6 +539,7 @@ impl Engine {
             if let Some(cause) = self.closed.get() {
                 return Err(Error::Closed(cause.clone()));
             }
+            floor.links.show_cards(memory);
             let made_known = floor.links.get_ready([memory, &Region::empty()], None);
             made_known.map_err(|(peer, error)| {
                 Error::Failed(self.fall_by(floor, Fault::Wire { peer, error }, None))
@@ -661,7 +662,7 @@ impl Engine {
     }
 
     /// Closes the communicator, once.
-    fn close(&self, cause: Cause) -> Cause {
+    pub(super) fn close(&self, cause: Cause) -> Cause {
         let mut is_first = false;
         let cause = self.closed.get_or_init(|| {
             let (rank, ranks) = (self.membership.rank(), self.membership.ranks());
@@ -691,12 +692,10 @@ impl Engine {
                 "failure: the last operations are in {}",
                 path.display()
             ),
-            Err((path, error)) => warn!(
-                rank,
-                ranks,
-                "failure: CCL_FLIGHT_FILE: cannot write {}: {error}",
+            Err((path, error)) => log::complain(&format!(
+                "CCL_FLIGHT_FILE: cannot write {}: {error}",
                 path.display()
-            ),
+            )),
         }
         let first = records.len().saturating_sub(MOST_TOLD);
         for record in &records[first..] {

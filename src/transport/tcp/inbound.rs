@@ -291,11 +291,20 @@ impl Inbound {
             return Ok(());
         };
         let reader = &mut *at.reader.borrow_mut();
+        let mut is_touched = false;
         loop {
             let (got, room) = match self.receive(at, reader) {
                 Ok(read) => read,
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => continue,
+                // What the caller gave is not memory, or is protected: not the peer's fault.
+                Err(Errno::FAULT) if !is_touched => {
+                    is_touched = true;
+                    if let Some(body) = &reader.body {
+                        self.missing(body).touch(true);
+                    }
+                    continue;
+                }
                 Err(Errno::BADMSG) => return Err(broken(self.peer, ALTERED.to_owned())),
                 Err(e) => {
                     let how = std::io::Error::from(e);
@@ -379,19 +388,24 @@ impl Inbound {
         Ok((got, room))
     }
 
-    /// The bytes of a body that are still to come.
-    #[expect(
-        clippy::mut_from_ref,
-        reason = "the memory is the slot's, which nobody else uses yet"
-    )]
-    fn rest(&self, body: &Body) -> &mut [u8] {
+    /// The room for the bytes of a body that are still to come.
+    fn missing(&self, body: &Body) -> Region<'_> {
         let state = &self.lanes[body.lane];
         let room = match body.lies {
             Lies::Slot(place) => state.slots.body(place, body.len),
             Lies::Landed(target) => target,
             Lies::Lost => Region::empty(),
         };
-        let rest = room.part(body.have, body.len - body.have);
+        room.part(body.have, body.len - body.have)
+    }
+
+    /// The bytes of a body that are still to come.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the memory is the slot's, which nobody else uses yet"
+    )]
+    fn rest(&self, body: &Body) -> &mut [u8] {
+        let rest = self.missing(body);
         // SAFETY: a caller's memory is the link's alone until it is withdrawn (`land`), and read no further then (`withdraw`). The
         // slot's message before this one was released, as slots are taken one message at a time,
         // and this one is shown to nobody until it is complete; one caller at a time uses the slice, and gives it

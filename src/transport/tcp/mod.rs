@@ -216,6 +216,12 @@ impl Link {
         sends.into_iter().chain(receives).min_by_key(|(_, since)| *since)
     }
 
+    /// As if sending on `lane` had failed.
+    #[cfg(test)]
+    pub(crate) fn break_off(&self, lane: usize) {
+        self.outbound().break_off(lane);
+    }
+
     /// Bytes of memory that its buffers take.
     pub(crate) fn mapped(&self) -> usize {
         self.outbound.get().map_or(0, Outbound::mapped) + self.inbound.get().map_or(0, Inbound::mapped)

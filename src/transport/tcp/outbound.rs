@@ -403,11 +403,21 @@ impl Outbound {
     /// Sends what goes without waiting; whether that was all.
     fn flush(&self, stream: &Stream) -> bool {
         let mut queue = stream.queue.borrow_mut();
+        let mut is_touched = false;
         while !queue.is_empty() {
             match self.send_some(stream, &mut queue) {
                 Ok(n) => self.sent(&mut queue, n),
                 Err(Errno::AGAIN) => return false,
                 Err(Errno::INTR) => (),
+                // What the caller gave is not memory, or is protected: not the peer's fault.
+                Err(Errno::FAULT) if !is_touched => {
+                    is_touched = true;
+                    for piece in queue.pieces.iter().take(BATCH) {
+                        if let Piece::Lent { body, .. } = piece {
+                            body.touch(false);
+                        }
+                    }
+                }
                 Err(e) => {
                     drop(queue);
                     self.fail(stream, e);
@@ -538,6 +548,12 @@ impl Outbound {
         let _ = connect_unspec(&stream.fd);
         let why = std::io::Error::from(why);
         self.give_up(stream, format!("the connection to it failed: {why}"));
+    }
+
+    /// As if a call of the system had failed on the connection of `lane`.
+    #[cfg(test)]
+    pub(super) fn break_off(&self, lane: usize) {
+        self.fail(&self.streams[lane % self.streams.len()], Errno::IO);
     }
 
     fn give_up(&self, stream: &Stream, why: String) {

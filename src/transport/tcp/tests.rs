@@ -238,21 +238,13 @@ fn nothing_can_be_sent(len: usize) {
     let ticket = out.offer_pages(2, header, Region::of(&body)).unwrap().unwrap();
     assert!(!out.taken(2, ticket));
     near.progress().unwrap();
-    let none = rustix::mm::ProtFlags::empty();
-    // SAFETY: new memory of this test's, which nobody may read.
-    let closed = unsafe {
-        rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, none, rustix::mm::MapFlags::PRIVATE).unwrap()
-    };
-    // SAFETY: mapped till the end of this test; that the system refuses to read it is what is tested.
-    let closed_region = unsafe { Region::from_raw(closed.cast(), len) };
-    let second = out.offer_pages(2, header, closed_region).unwrap().unwrap();
+    near.break_off(1, 2);
+    let second = out.offer_pages(2, header, Region::of(&body)).unwrap().unwrap();
     near.progress().unwrap();
     assert!(out.taken(2, ticket) && out.taken(2, second));
     body.fill(0xee);
     let (how, _) = until(&far, || far.trouble(0));
     assert!(how.contains("reset") && into.peek(2).unwrap().is_none(), "{how}");
-    // SAFETY: nobody uses it any more.
-    unsafe { rustix::mm::munmap(closed, len).unwrap() };
 }
 
 /// Long messages wait until their sender moves on, what is posted after them too, and what was withdrawn meanwhile holds up nothing.

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     net::{Address, CommId, Connection, DialError, Dialer, Greeter, Kind, Packed, SILENCE, Target},
+    record::trace,
     sys::{
         fork::{self, ProcessFd},
         poll::{self, Ready},
@@ -153,6 +154,7 @@ impl EventLoop {
             }
             if heed_program.is_some_and(|at| Instant::now() >= at) {
                 heed_program = Some(Instant::now() + HEED_PROGRAM);
+                trace::flush();
                 // This thread takes no signals: without an end of its own such a process would be there for ever.
                 if fork::gated(thread::are_alone) && thread::end_process().is_ok() {
                     info!("all threads of the program have ended, and so does the process");
