@@ -62,6 +62,17 @@ impl Communicator {
     }
 }
 
+/// That `data` are whole elements.
+fn check_whole(data: DeviceMemory, dtype: DType) -> Result<()> {
+    let bytes = data.region().len();
+    match bytes.is_multiple_of(dtype.size()) {
+        true => Ok(()),
+        false => Err(Error::invalid(format!(
+            "{bytes} bytes are not whole elements of {dtype}"
+        ))),
+    }
+}
+
 impl OnCuda<'_> {
     /// Begins `collective`, of none of the V forms, on `count` elements as its method of [`Communicator`] counts them, with the
     /// buffers that the rank uses.
@@ -78,6 +89,12 @@ impl OnCuda<'_> {
     ) -> Result<()> {
         if collective == Collective::Barrier {
             return self.barrier();
+        }
+        if collective.has_given_blocks() {
+            return Err(Error::invalid(format!(
+                "{} has blocks of the ranks' own lengths, which this call does not take",
+                collective.name()
+            )));
         }
         let memory = [send, recv].map(|memory| Some(memory?.region()));
         let op = if collective.reduces() { op } else { Op::Sum };
@@ -113,6 +130,7 @@ impl OnCuda<'_> {
     /// # Errors
     /// As [`OnCuda::collective`].
     pub fn send(&self, data: DeviceMemory, dtype: DType, to: usize, tag: i32) -> Result<()> {
+        check_whole(data, dtype)?;
         self.comm.check_message(Some(to), Some(tag))?;
         let device = self.device([("send", Some(data.region())), ("receive", None)])?;
         self.comm
@@ -124,6 +142,7 @@ impl OnCuda<'_> {
     /// # Errors
     /// As [`OnCuda::collective`].
     pub fn recv(&self, data: DeviceMemory, dtype: DType, from: usize) -> Result<()> {
+        check_whole(data, dtype)?;
         let wanted = Wanted::exactly(from, dtype);
         self.comm.check_message(wanted.from, wanted.tag)?;
         let device = self.device([("send", None), ("receive", Some(data.region()))])?;

@@ -4,18 +4,19 @@ use super::probe;
 use crate::{
     log,
     plan::calibration::{Constants, Tuning},
-    sys::{environment, library::has_others_rights},
+    sys::{environment, library::has_others_rights, per_process::PerProcess},
     topo::fingerprint::Fingerprint,
 };
 use rustix::{fs::OFlags, process::geteuid};
 use serde::{Deserialize, Serialize};
 use std::{
+    convert::Infallible,
     env,
     fs::{File, Metadata},
     io::Read,
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::OnceLock,
+    thread,
     time::{Duration, Instant},
 };
 #[cfg(feature = "cli")]
@@ -97,8 +98,16 @@ pub(crate) fn named(rank: usize, ranks: usize) -> (Tuning, String) {
 
 /// What a moment's measurement tells, which a process makes once: should it fail, what is told without any.
 fn probed(rank: usize, ranks: usize) -> Tuning {
-    static MEASURED: OnceLock<Tuning> = OnceLock::new();
-    MEASURED.get_or_init(|| measured(rank, ranks)).clone()
+    static MEASURED: PerProcess<Tuning> = PerProcess::new();
+    let wait = || {
+        thread::sleep(Duration::from_millis(1));
+        true
+    };
+    let made = MEASURED.get_or_try_init_while(wait, || Ok::<_, Infallible>(measured(rank, ranks)));
+    match made {
+        Some(Ok(tuning)) => tuning.clone(),
+        None => unreachable!("it waits for as long as it takes"),
+    }
 }
 
 fn measured(rank: usize, ranks: usize) -> Tuning {

@@ -3,7 +3,7 @@
 use super::symbols::{self, Address, MemOp, RawContext, RawEvent, RawGraph, RawStream, Symbols};
 use crate::{
     mem::Region,
-    sys::{attach, loaded},
+    sys::{attach, fork, loaded},
     types::{Error, Result},
 };
 use libloading::{Library, os::unix};
@@ -113,7 +113,8 @@ impl Driver {
         if let Some(found) = DRIVER.get() {
             return Some(found.as_ref().map_err(String::as_str));
         }
-        let loads = loaded::loads();
+        // The loader's lock is one that a forked child would find locked for ever.
+        let loads = fork::gated(loaded::loads);
         if LOOKED.load(Acquire) == loads {
             return None;
         }

@@ -435,6 +435,7 @@ fn check_planner(operation: Operation, args: &Args) -> Result<(), String> {
         let flag = match &args.algo {
             Some(name) => format!("--algo {name}"),
             None if args.explain => "--explain".to_owned(),
+            None if args.predicted => "--predicted".to_owned(),
             None => return Ok(()),
         };
         return Err(format!(

@@ -23,7 +23,9 @@ pub(crate) fn generation() -> u32 {
     GENERATION.load(Relaxed)
 }
 
-/// Begins to watch for forks; later calls do nothing.
+/// Begins to watch for forks, as is done when the library is loaded: what runs before a fork runs in the opposite order, so that locks
+/// that the program takes before it forks are taken while its other threads can still leave the library, should they hold those.
+/// Later calls do nothing, if that went well.
 ///
 /// # Errors
 /// When the C library has no memory left for the handler.
@@ -41,6 +43,18 @@ pub(crate) fn watch() -> io::Result<()> {
         }
     }
 }
+
+#[cfg(not(miri))]
+#[used]
+// SAFETY: the linker makes of it a table of functions that are called, with arguments that may be left out, when the library is
+// loaded; this one calls the C library alone.
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = {
+    extern "C" fn at_load() {
+        let _ = watch(); // what fails here fails again, and is told
+    }
+    at_load
+};
 
 /// A descriptor that belongs to this process alone: a forked child finds it closed, and dropping the child's copy of
 /// this value does nothing.
