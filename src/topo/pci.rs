@@ -87,9 +87,9 @@ const AMD: u32 = 0x1002;
 const HUAWEI: u32 = 0x19e5;
 
 /// Vendors of displays that compute nothing: ASPEED, Matrox, Cirrus, Bochs, Red Hat, VMware, Microsoft, Huawei, virtio, Silicon
-/// Motion, XGI.
-const CONSOLES: [u32; 11] = [
-    0x1a03, 0x102b, 0x1013, 0x1234, 0x1b36, 0x15ad, 0x1414, HUAWEI, 0x1af4, 0x126f, 0x18ca,
+/// Motion, XGI, VirtualBox, Amazon.
+const CONSOLES: [u32; 13] = [
+    0x1a03, 0x102b, 0x1013, 0x1234, 0x1b36, 0x15ad, 0x1414, HUAWEI, 0x1af4, 0x126f, 0x18ca, 0x80ee, 0x1d0f,
 ];
 /// AMD's displays of servers: ES1000, Radeon 7000, Rage XL.
 const AMD_CONSOLES: [u32; 4] = [0x515e, 0x5159, 0x4752, 0x5969];
@@ -136,6 +136,7 @@ mod tests {
             (0x030000, 0x1af4, 0x1050, NodeKind::PciFunction),
             (0x030000, 0x1a03, 0x2000, NodeKind::PciFunction),
             (0x030000, AMD, 0x515e, NodeKind::PciFunction),
+            (0x030000, 0x1d0f, 0x1111, NodeKind::PciFunction),
         ] {
             assert_eq!(of(class, vendor, device), wanted, "{vendor:x}:{device:x}");
         }

@@ -4,7 +4,7 @@ use super::simulate::{Options, collective};
 use super::{How, load, plain, plain_json};
 use crate::plan::simulate::choice::{Candidate, Choice, Least, Planner};
 use crate::plan::simulate::network::Network;
-use crate::topo::graph::Graph;
+use crate::topo::graph::{Graph, NodeKind};
 use crate::topo::width;
 use crate::types::Collective;
 use serde_json::{Value, json};
@@ -146,9 +146,11 @@ impl Site {
         devices.into_iter().map(name).collect()
     }
 
-    /// How many links, each way counted once, have a bandwidth that no source says.
+    /// How many links, each way counted once, have a bandwidth that no source says; without those to caches, by which no message goes.
     fn unknown(&self) -> usize {
-        let ways = self.graph.edges().filter(|edge| !width::is_known(edge));
+        let is_cache = |node| self.graph.kind(node) == NodeKind::Cores;
+        let ways = (self.graph.edges())
+            .filter(|edge| !width::is_known(edge) && !is_cache(edge.from) && !is_cache(edge.to));
         ways.count().div_ceil(2)
     }
 }

@@ -3,7 +3,7 @@
 use super::{How, load, plain, plain_json};
 use crate::plan::algo::{ALGORITHMS, Algorithm, fitting};
 use crate::plan::simulate::choice::{self, Question};
-use crate::plan::simulate::host::{Host, Limits, declared_of, devices_of};
+use crate::plan::simulate::host::{Host, Limits, declared_of, devices_of, hosts_of};
 use crate::plan::simulate::network::{Fabric, MOST_RANKS, Network};
 use crate::plan::simulate::{Call, Constants, Effort, Report, simulate};
 use crate::topo::graph::{Graph, NodeKind};
@@ -505,12 +505,15 @@ impl Options {
             let ranks = match self.ranks_per_host {
                 Some(ranks) => ranks,
                 None => {
-                    let there = graph.nodes().filter(|node| graph.kind(*node) == NodeKind::Host);
-                    let there: Vec<_> = there.take(hosts).collect();
+                    let mut there = hosts_of(graph);
+                    there.truncate(hosts);
                     let mut of_each = declared_of(graph, &there);
                     let is_declared = of_each.iter().any(|ranks| !ranks.is_empty());
                     if !is_declared {
                         of_each = devices_of(graph, &there);
+                    } else if hosts == joined && of_each.concat() != declared(graph) {
+                        let what = "the file's ranks are not numbered host by host: they are taken so, each host's in their order";
+                        super::complain(what, 0);
                     }
                     let counts = of_each.into_iter().map(|of_host| of_host.len());
                     let (least, most) = counts.fold((usize::MAX, 1), |(least, most), count| {

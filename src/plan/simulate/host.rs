@@ -310,6 +310,19 @@ pub(crate) fn devices_of(graph: &Graph, hosts: &[NodeId]) -> Vec<Vec<NodeId>> {
     hosts.iter().zip(found).map(of_host).collect()
 }
 
+/// The hosts of a file; those for which it declares ranks come first, in the order of their lowest.
+pub(crate) fn hosts_of(graph: &Graph) -> Vec<NodeId> {
+    let mut hosts: Vec<NodeId> = graph.of_kind(NodeKind::Host).collect();
+    let mut first = vec![usize::MAX; graph.len()];
+    for (number, device) in declared(graph).into_iter().enumerate() {
+        if let Some(host) = graph.within(device, NodeKind::Host) {
+            first[host.at()] = first[host.at()].min(number);
+        }
+    }
+    hosts.sort_by_key(|host| first[host.at()]);
+    hosts
+}
+
 /// What the ranks of each of these hosts run on that the file declares there, in the order of their numbers.
 pub(crate) fn declared_of(graph: &Graph, hosts: &[NodeId]) -> Vec<Vec<NodeId>> {
     let mut place = vec![None; graph.len()];

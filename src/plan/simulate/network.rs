@@ -3,7 +3,7 @@
 //! Hosts that are alike under a fabric of switches are never written out: an edge's number and a message's way follow from the
 //! numbers of the ranks, so that 100,000 ranks take no memory.
 
-use super::host::{Host, Limits, declared_of, devices_of, no_way, seats};
+use super::host::{Host, Limits, declared_of, devices_of, hosts_of, no_way, seats};
 use crate::plan::groups::Groups;
 use crate::topo::graph::{Edge, Graph, GroupId, LinkKind, NodeId, NodeKind, Origin};
 use crate::topo::paths::Paths;
@@ -111,7 +111,7 @@ impl Network {
         per_host: usize,
         limits: Limits,
     ) -> Result<Network, Error> {
-        let there: Vec<_> = graph.of_kind(NodeKind::Host).collect();
+        let there = hosts_of(&graph);
         let wanted = hosts.unwrap_or(there.len());
         if there.len() < 2 || wanted > there.len() {
             let there = there.len();

@@ -722,6 +722,22 @@ fn links_of_hosts_of_a_file_are_as_fast_as_asked() {
 }
 
 #[test]
+fn hosts_are_in_the_order_of_the_ranks_that_they_have() {
+    let mut graph = Graph::new();
+    for (name, ranks) in [("a", ["2", "3"]), ("b", ["0", "1"])] {
+        let host = node(&mut graph, NodeKind::Host, name, None);
+        for number in ranks {
+            let npu = node(&mut graph, NodeKind::Npu, &format!("NPU of {number}"), Some(host));
+            let rank = node(&mut graph, NodeKind::Rank, number, Some(npu));
+            graph.set(rank, "rank", number);
+        }
+    }
+    let whole = Network::whole(graph.clone(), None, 2, Limits::USUAL).unwrap();
+    let devices: Vec<_> = whole.devices().into_iter().map(|node| graph.name(node)).collect();
+    assert_eq!(devices, ["NPU of 0", "NPU of 1", "NPU of 2", "NPU of 3"]);
+}
+
+#[test]
 fn memory_without_processors_has_no_ranks() {
     let mut graph = Graph::new();
     for name in ["a", "b"] {

@@ -45,7 +45,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
         objects: HashMap::new(),
         numas: Vec::new(),
         numbers: HashMap::new(),
-        cpusets: HashSet::new(),
+        cpusets: Vec::new(),
         hosts: HashMap::new(),
         near: HashMap::new(),
         verbs: HashSet::new(),
@@ -63,6 +63,7 @@ fn read(text: &str, source: &str) -> Result<Reading, Flaw> {
     for object in &objects {
         reader.machine_part(*object);
     }
+    reader.leave_processors_to_one();
     if reader.page.graph.is_empty() {
         let at = root.range().start;
         return Err(reader
@@ -98,7 +99,7 @@ struct Reader<'t> {
     numbers: HashMap<(NodeId, usize), (usize, usize)>,
     hosts: HashMap<NodeId, (usize, usize)>,
     /// The processors of a host's NUMA nodes.
-    cpusets: HashSet<(Option<NodeId>, String)>,
+    cpusets: Vec<(Option<NodeId>, NodeId, Bits)>,
     /// What the nodeset of an object says about the devices of a host in it.
     near: HashMap<(roxmltree::NodeId, NodeId), (NodeId, bool)>,
     /// Functions that the system knows as a verbs device.
@@ -177,11 +178,10 @@ impl Reader<'_> {
                 let parent = self.above(object, &[NodeKind::Package]).or(host);
                 let node = self.add(object, NodeKind::Numa, &format!("NUMA {index}"), parent);
                 self.page.graph.set(node, "numaid", &index);
-                let cpus = self.bits(object, "cpuset").map(|set| set.ranges());
-                // Memory that is near another node's processors (HBM, CXL) has none of its own.
-                let cpus = cpus.map(|cpus| match self.cpusets.insert((host, cpus.clone())) {
-                    true => cpus,
-                    false => String::new(),
+                let cpus = self.bits(object, "cpuset").map(|set| {
+                    let ranges = set.ranges();
+                    self.cpusets.push((host, node, set));
+                    ranges
                 });
                 let memory = object.attribute("local_memory").map(|bytes| format!("{bytes}B"));
                 for (key, value) in [("cpulist", cpus), ("memory", memory)] {
@@ -201,6 +201,20 @@ impl Reader<'_> {
                 self.numas.push(Numa { node, host });
             }
             _ => {}
+        }
+    }
+
+    /// Memory that is near other nodes' processors (HBM, CXL), those of one or of several, has none of its own.
+    fn leave_processors_to_one(&mut self) {
+        let mut sets = std::mem::take(&mut self.cpusets);
+        sets.sort_by_key(|(_, _, set)| set.ones().count());
+        let mut taken: HashMap<Option<NodeId>, Bits> = HashMap::new();
+        for (host, node, set) in sets {
+            let taken = taken.entry(host).or_default();
+            match taken.meets(&set) {
+                true => self.page.graph.set(node, "cpulist", ""),
+                false => taken.add(&set),
+            }
         }
     }
 
@@ -449,13 +463,38 @@ impl Reader<'_> {
         let gigabytes = object
             .attribute("pci_link_speed")
             .and_then(|speed| speed.parse::<f64>().ok());
-        let link = match gigabytes.filter(|speed| (0.01..=1e4).contains(speed)) {
+        let gigabytes = gigabytes.filter(|speed| (0.01..=1e4).contains(speed));
+        let link = match gigabytes {
             _ if kind == NodeKind::RootComplex => link,
+            // Accelerators that compute nothing go down to the lowest speed.
+            Some(speed) if is_lowest(speed) && self.is_of_accelerators(object, kind) => {
+                let why = format!(
+                    "pci_link_speed {speed} of an accelerator that may be idle: taken as PCIe 3.0 with 16 lanes"
+                );
+                self.tell(object, why);
+                link.speed(speeds::PCIE, Confidence::Assumed)
+            }
             // What is left after encoding; three quarters of it arrive.
             Some(speed) => link.speed((speed * 0.75e9) as u64, Confidence::Declared),
             None => link.speed(speeds::PCIE, Confidence::Assumed),
         };
         self.page.graph.join(parent, node, link);
+    }
+
+    /// Whether it is an accelerator, or leads to nothing else.
+    fn is_of_accelerators(&self, object: Node, kind: NodeKind) -> bool {
+        if matches!(kind, NodeKind::Gpu | NodeKind::Npu) {
+            return true;
+        }
+        let below = object
+            .descendants()
+            .filter(|below| below.attribute("type") == Some("PCIDev"));
+        let kinds: Vec<NodeKind> = below.map(|below| self.kind(below)).collect();
+        let is_one = |kind: &NodeKind| matches!(kind, NodeKind::Gpu | NodeKind::Npu);
+        let is_nothing = |kind: &NodeKind| *kind == NodeKind::PciFunction;
+        object.attribute("type") == Some("Bridge")
+            && kinds.iter().any(is_one)
+            && kinds.iter().all(|kind| is_one(kind) || is_nothing(kind))
     }
 
     /// What is hwloc's alone.
@@ -791,6 +830,11 @@ fn info<'d>(object: Node<'d, '_>, key: &str) -> Option<&'d str> {
     found.attribute("value")
 }
 
+/// Whether a link of so many 10⁹ bytes a second, after encoding, has the lowest speed, 2.5 GT/s, and 8 or 16 lanes.
+fn is_lowest(gigabytes: f64) -> bool {
+    [2.0, 4.0].contains(&gigabytes)
+}
+
 /// Words of 32 bits, the lowest first.
 #[derive(Default)]
 struct Bits(Vec<u32>);
@@ -815,6 +859,19 @@ impl Bits {
             let set = (0..32).filter(move |bit| word >> bit & 1 == 1);
             set.map(move |bit| at * 32 + bit)
         })
+    }
+
+    /// Whether a bit is set in both.
+    fn meets(&self, other: &Bits) -> bool {
+        self.0.iter().zip(&other.0).any(|(one, other)| one & other != 0)
+    }
+
+    /// Sets those of `other`, too.
+    fn add(&mut self, other: &Bits) {
+        self.0.resize(self.0.len().max(other.0.len()), 0);
+        for (word, more) in self.0.iter_mut().zip(&other.0) {
+            *word |= more;
+        }
     }
 
     /// Set bits as "0-3,8".

@@ -485,6 +485,11 @@ impl Reader<'_> {
                 format!("{name} is no adapter but a virtual one of this host: not used"),
             );
         }
+        // In the words of the system, which the writer of this format keeps.
+        let state = net.attribute("state").unwrap_or("ACTIVE");
+        if net.attribute("operstate") == Some("down") || !(state == "4" || state.contains("ACTIVE")) {
+            link.reachable = false;
+        }
         self.graph.join(nic, port, link);
         port
     }

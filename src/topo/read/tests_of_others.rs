@@ -262,6 +262,72 @@ fn hwloc_of_the_third_version_tells_of_the_whole_beside_the_machine() {
 }
 
 #[test]
+fn hwloc_processors_are_near_one_memory_alone() {
+    let numa = |index, cpuset| {
+        format!(r#"<object type="NUMANode" os_index="{index}" gp_index="{index}" cpuset="{cpuset}"/>"#)
+    };
+    let nodes = [
+        (2, "0x0000000f"),
+        (0, "0x00000003"),
+        (1, "0x0000000c"),
+        (3, "0x0000000c"),
+    ];
+    let nodes = nodes.map(|(index, cpuset)| numa(index, cpuset)).concat();
+    let (graph, _) = of(&format!(
+        r#"<topology version="2.0"><object type="Machine" gp_index="9">{nodes}</object></topology>"#
+    ));
+    let lists: Vec<_> = (graph.of_kind(Numa))
+        .map(|node| (graph.name(node), graph.get(node, "cpulist")))
+        .collect();
+    let wanted = [
+        ("NUMA 2", ""),
+        ("NUMA 0", "0-1"),
+        ("NUMA 1", "2-3"),
+        ("NUMA 3", ""),
+    ];
+    assert_eq!(lists, wanted.map(|(name, cpus)| (name, Some(cpus))));
+}
+
+#[test]
+fn hwloc_links_of_idle_accelerators_are_not_believed() {
+    let device = |bus, class, speed| {
+        format!(
+            r#"<object type="PCIDev" gp_index="{bus}" pci_busid="0000:{bus}:00.0" pci_type="{class}" pci_link_speed="{speed}"/>"#
+        )
+    };
+    let bridge = |bus, below: String| {
+        format!(
+            r#"<object type="Bridge" gp_index="{bus}" bridge_type="1-1" pci_busid="0000:{bus}:00.0" bridge_pci="0000:[{bus}-{bus}]" pci_type="0604 [8086:0000] [0000:0000] 00" pci_link_speed="4.000000">{below}</object>"#
+        )
+    };
+    let gpu = "0302 [10de:2330] [0000:0000] a1";
+    let nic = "0200 [15b3:1021] [0000:0000] 00";
+    let port = r#"<object type="OSDev" gp_index="77" name="eth0" osdev_type="2"/>"#;
+    let with_port = device(21, nic, "4.000000").replace("/>", &format!(">{port}</object>"));
+    let below = [
+        bridge(10, device(11, gpu, "4.000000")),
+        bridge(20, with_port),
+        device(30, gpu, "63.015385"),
+    ];
+    let (graph, repairs) = of(&format!(
+        r#"<topology version="2.0"><object type="Machine" gp_index="90"><object type="NUMANode" os_index="0" gp_index="91" cpuset="0x1"/>{}</object></topology>"#,
+        below.concat()
+    ));
+    let speeds: Vec<_> = (graph.edges())
+        .filter(|edge| edge.link.kind == LinkKind::Pcie && edge.from < edge.to)
+        .map(|edge| (graph.name(edge.to), edge.link.bytes_per_second / 100_000_000))
+        .collect();
+    let wanted = [
+        ("0000:10:00.0", 120),
+        ("0000:11:00.0", 120),
+        ("0000:20:00.0", 30),
+        ("0000:21:00.0", 30),
+        ("0000:30:00.0", 472),
+    ];
+    assert_eq!((speeds, repairs.len()), (wanted.to_vec(), 2), "{repairs:?}");
+}
+
+#[test]
 fn hwloc_is_repaired_aloud() {
     let (_, repairs) = graph("hwloc/40intel64-2g2n4c+pcilocality.xml");
     assert_eq!(
