@@ -90,9 +90,22 @@ pub(crate) struct Segment {
     pub(super) pair: Pair,
     /// All lanes' first ones, all their second ones, and so on: of a shallow one all lie in the segment's first two pages.
     entries: [[Entry; LANES]; DEEP.0 as usize],
+    /// So that bodies begin with a page, whatever the system's pages are. Never used.
+    gap: UnsafeCell<[u8; LARGEST_PAGE - BEFORE_GAP]>,
     pub(super) bodies: Bodies,
     pub(super) open: Open,
 }
+
+/// Bytes of the largest pages that systems have: some of ARM's.
+const LARGEST_PAGE: usize = 64 << 10;
+
+/// Bytes of a segment before the gap.
+const BEFORE_GAP: usize = size_of::<Counts>()
+    + (MAPPINGS + 4) * size_of::<Alone>()
+    + size_of::<Pair>()
+    + DEEP.0 as usize * LANES * size_of::<Entry>();
+
+const _: () = assert!(offset_of!(Segment, gap) == BEFORE_GAP && offset_of!(Segment, bodies) == LARGEST_PAGE);
 
 // SAFETY: repr(C) all the way down; only atomics of integers and `UnsafeCell`s of bytes; aligned to 128.
 unsafe impl Layout for Segment {}
@@ -323,7 +336,7 @@ pub(super) fn hello(depth: Depth) -> Vec<u8> {
 }
 
 /// Changes whenever the meaning of the memory does, be it with the same sizes.
-const VERSION: usize = 6;
+const VERSION: usize = 7;
 
 /// Bytes before the body of an entry.
 const ENTRY_HEAD: usize = 24;
