@@ -254,7 +254,11 @@ impl Connection {
         };
         let route = |why| {
             let [own, other] = [device.gid, dgid].map(|gid| Ipv6Addr::from(gid).to_canonical());
-            format!("{why}: from {own} to {other}")
+            let hint = match !device.infiniband && own.is_ipv4() != other.is_ipv4() {
+                true => " (one is IPv4, the other IPv6: CCL_SOCKET_FAMILY and CCL_IB_GID_INDEX choose)",
+                false => "",
+            };
+            format!("{why}: from {own} to {other}{hint}")
         };
         self.modify(attr, TO_RECEIVE, "RTR").map_err(route)?;
         let attr = QpAttr {

@@ -150,7 +150,9 @@ impl Context {
                 index == or_else,
             )
         };
+        // Of equally good ones the last one is taken, and the first is the nearest.
         (0..self.devices.len() as u32)
+            .rev()
             .max_by_key(grade)
             .ok_or_else(|| "there is no device".to_owned())
     }
