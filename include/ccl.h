@@ -244,7 +244,7 @@ typedef struct cclConfig_t {
     int blocking;
     /**
      * Milliseconds that the making of the communicator, and each operation, may wait for other ranks; at least 1.
-     * The environment variable CCL_TIMEOUT (seconds) is the default. Where ranks wait in a circle, or the process of one is stopped, an
+     * The environment variable CCL_TIMEOUT (seconds) is the default; else it is 2 minutes for the making and 10 for operations. Where ranks wait in a circle, or the process of one is stopped, an
      * operation's error comes a second or two after that, as it is first found out whom to name.
      */
     int timeout;
@@ -410,7 +410,7 @@ cclResult_t cclCommInitRankConfig(cclComm_t *comm,
  * indexed Job JOB_COMPLETION_INDEX and WORLD_SIZE; of launchers that run in each other the nearest counts. On one
  * host the ranks then find each other without more; jobs that are started by hand at the same time need each a MASTER_PORT of its own. Between hosts a launcher that offers PMIx
  * or PMI-1 carries what they need, PMI-1 only in a program that has loaded no MPI. Otherwise they need MASTER_ADDR,
- * MASTER_PORT and a secret: a file of mode 0600 that CCL_SECRET_FILE names, or CCL_SECRET, which the first call
+ * MASTER_PORT (they meet at the port after it; or CCL_MASTER_PORT, which is taken as it is) and a secret: a file of mode 0600 that CCL_SECRET_FILE names, or CCL_SECRET, which the first call
  * takes out of the environment.
  *
  * `*comm` is as for cclCommInitRank.
@@ -1131,8 +1131,8 @@ cclResult_t cclMemAlloc(void **ptr,
                         size_t size);
 
 /**
- * Gives back what cclMemAlloc gave: its pages are free at once, or, where network cards know them, with the next message of
- * 4 KiB or more of each communicator by which they do, or its end. No call may be using it. NULL is fine.
+ * Gives back what cclMemAlloc gave: its pages are free at once, or, where network cards know them, with the next long
+ * message (32 KiB are always enough) of each communicator by which they do, or its end. No call may be using it. NULL is fine.
  *
  * @return cclSuccess; cclInvalidArgument for any other address, and for memory that was given back before.
  *

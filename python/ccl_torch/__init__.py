@@ -42,13 +42,17 @@ def _open():
     named = os.environ.get("CCL_LIBRARY")
     beside = pathlib.Path(__file__).with_name("libccl.so.0")
     places = [named] if named else [str(beside)] * beside.exists() + ["libccl.so.0"]
-    why = [_C.open_library(place) for place in places]
-    if all(why):
-        raise ImportError(
-            "ccl_torch finds no libccl.so that it can use: "
-            + "; ".join(why)
-            + ". Set CCL_LIBRARY to one that fits, or install ccl_torch again"
-        )
+    why = []
+    for place in places:
+        failure = _C.open_library(place)
+        if not failure:
+            return
+        why.append(failure)
+    raise ImportError(
+        "ccl_torch finds no libccl.so that it can use: "
+        + "; ".join(why)
+        + ". Set CCL_LIBRARY to one that fits, or install ccl_torch again"
+    )
 
 
 def _check_name():
@@ -63,7 +67,9 @@ def _check_name():
 
 
 def _timeout(options, backend_options):
-    """The one in `pg_options` if they are ccl's; those of another backend of the group are for that one."""
+    """One that was given for the group, else the one in `pg_options` if they are ccl's; those of another backend of the group are for that one."""
+    if options.timeout != default_pg_timeout:
+        return options.timeout
     if getattr(backend_options, "backend", None) == "ccl" and backend_options._timeout != default_pg_timeout:
         return backend_options._timeout
     return options.timeout

@@ -136,7 +136,7 @@ pub(super) unsafe fn init(
 /// indexed Job JOB_COMPLETION_INDEX and WORLD_SIZE; of launchers that run in each other the nearest counts. On one
 /// host the ranks then find each other without more; jobs that are started by hand at the same time need each a MASTER_PORT of its own. Between hosts a launcher that offers PMIx
 /// or PMI-1 carries what they need, PMI-1 only in a program that has loaded no MPI. Otherwise they need MASTER_ADDR,
-/// MASTER_PORT and a secret: a file of mode 0600 that CCL_SECRET_FILE names, or CCL_SECRET, which the first call
+/// MASTER_PORT (they meet at the port after it; or CCL_MASTER_PORT, which is taken as it is) and a secret: a file of mode 0600 that CCL_SECRET_FILE names, or CCL_SECRET, which the first call
 /// takes out of the environment.
 ///
 /// `*comm` is as for cclCommInitRank.

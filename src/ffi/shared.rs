@@ -66,8 +66,8 @@ pub unsafe extern "C" fn cclMemAlloc(ptr: *mut *mut c_void, size: usize) -> cclR
     })
 }
 
-/// Gives back what cclMemAlloc gave: its pages are free at once, or, where network cards know them, with the next message of
-/// 4 KiB or more of each communicator by which they do, or its end. No call may be using it. NULL is fine.
+/// Gives back what cclMemAlloc gave: its pages are free at once, or, where network cards know them, with the next long
+/// message (32 KiB are always enough) of each communicator by which they do, or its end. No call may be using it. NULL is fine.
 ///
 /// @return cclSuccess; cclInvalidArgument for any other address, and for memory that was given back before.
 ///

@@ -108,7 +108,7 @@ pub struct cclConfig_t {
     /// before leaves it once it is made: the making goes on until its deadline, environment variables included.
     pub blocking: c_int,
     /// Milliseconds that the making of the communicator, and each operation, may wait for other ranks; at least 1.
-    /// The environment variable CCL_TIMEOUT (seconds) is the default. Where ranks wait in a circle, or the process of one is stopped, an
+    /// The environment variable CCL_TIMEOUT (seconds) is the default; else it is 2 minutes for the making and 10 for operations. Where ranks wait in a circle, or the process of one is stopped, an
     /// operation's error comes a second or two after that, as it is first found out whom to name.
     pub timeout: c_int,
     /// A name for people, or NULL: logs, `ccl-perf status`, the trace and what is kept when a communicator fails tell it beside the

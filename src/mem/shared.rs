@@ -185,7 +185,7 @@ pub(crate) fn free(at: usize) -> Result<()> {
 /// be read; that none of them writes there is a rule that they keep, as with all that they map.
 ///
 /// Its length stays as it is, and all numbers are zero at first. Dropping it gives its pages back at once, whoever has them
-/// mapped; or, where network cards know them, with the next message of 4 KiB or more of each communicator by which they do, or its
+/// mapped; or, where network cards know them, with the next long message of each communicator by which they do (32 KiB are always enough), or its
 /// end. It is meant to be kept: each communicator makes it known to the peers once, which takes about a millisecond each,
 /// in the first call that uses it, or in [`Communicator::register`](crate::Communicator::register). A child made by `fork` has
 /// no such memory.
