@@ -41,9 +41,6 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         fuzz::lint(root)
     });
     check("header", &[], &|| header::check(root));
-    check("library without features", &[], &|| {
-        cargo("check --lib --no-default-features")
-    });
     check("library with CUDA alone", &[], &|| {
         cargo("check --lib --no-default-features --features cuda")
     });
