@@ -442,6 +442,10 @@ fn explain(failure: Failure, id: &UniqueId, rank: u32, timeout: Duration, tried:
                 false => "the secret in the unique id is wrong: pass its 128 bytes unchanged".to_owned(),
             }
         }
+        Failure::Frame(FrameError::Closed) if id.addresses.iter().all(Address::is_tcp) => format!(
+            "{owner} ended before all ranks had joined, or what is longer than a packet does not get through (compare the MTU of the \
+             hosts' interfaces and of what lies between them)"
+        ),
         Failure::Frame(FrameError::Closed) => format!("{owner} ended before all ranks had joined"),
         other => format!("rank {rank} cannot join at {place}: {other}{tried}"),
     };

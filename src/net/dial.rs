@@ -8,7 +8,7 @@ use super::{
     seal::Cipher,
 };
 use crate::sys::{fork::ProcessFd, poll::Ready, socket, tcp};
-use rustix::io::Errno;
+use rustix::{io::Errno, process::geteuid};
 use std::{
     io,
     net::IpAddr,
@@ -34,6 +34,8 @@ pub(crate) struct Target {
 pub(crate) struct Dialer {
     address: Address,
     stream: ProcessFd,
+    /// Whether it is a Unix socket of another user.
+    is_of_another: bool,
     stage: Stage,
     buffer: [u8; LONGEST],
     have: usize,
@@ -153,16 +155,23 @@ impl Dialer {
         };
         let (client, bytes) = Client::begin(hello, target.secret.clone());
         let stream = address.dial(source).map_err(DialError::of)?;
+        let is_of_another =
+            !address.is_tcp() && socket::peer_uid(&stream).is_ok_and(|uid| uid != geteuid().as_raw());
         let stage = if address.is_tcp() {
             Stage::Connecting(client, bytes)
         } else if send_all(&stream, &bytes) {
             Stage::Hello(client)
         } else {
-            return Err(DialError::Busy);
+            return Err(if is_of_another {
+                DialError::Nobody
+            } else {
+                DialError::Busy
+            });
         };
         Ok(Dialer {
             address,
             stream,
+            is_of_another,
             stage,
             buffer: [0; LONGEST],
             have: 0,
@@ -211,6 +220,12 @@ impl Dialer {
                 Stage::Proof(proved) => proved.awaits(),
             };
             match socket::receive_bytes(&self.stream, &mut self.buffer[self.have..need]) {
+                // Of another user that is root, or takes itself for it, this one may be none that comes in.
+                Ok(0) | Err(Errno::CONNRESET)
+                    if self.is_of_another && self.have == 0 && matches!(self.stage, Stage::Hello(_)) =>
+                {
+                    return Err(DialError::Nobody);
+                }
                 // A server with too many unproved connections closes the oldest without a word.
                 Ok(0) => return Err(DialError::Busy),
                 Ok(n) => self.have += n,

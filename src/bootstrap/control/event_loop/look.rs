@@ -413,9 +413,11 @@ impl EventLoop {
     }
 }
 
-/// Whether a connection ended because nothing came back from the other host any more.
+/// Whether a connection ended because nothing came back from the other host any more; where something is under way the system says
+/// what it has last heard of the way there.
 fn is_silence(why: &FrameError) -> bool {
-    matches!(why, FrameError::Io(e) if e.kind() == io::ErrorKind::TimedOut)
+    use io::ErrorKind::{HostUnreachable, NetworkUnreachable, TimedOut};
+    matches!(why, FrameError::Io(e) if [TimedOut, HostUnreachable, NetworkUnreachable].contains(&e.kind()))
 }
 
 /// How a control connection ended.
