@@ -364,11 +364,11 @@ impl Device {
     #[inline(never)] // so that short calls do not pay for it
     fn has_asked(buffers: [*const c_void; 2]) -> bool {
         let is_host = |driver: &Driver, at: *const u8| {
-            matches!(driver.place(at), Ok(Place::Host)) && !driver.was_freed(at)
+            at.is_null() || matches!(driver.place(at), Ok(Place::Host)) && !driver.was_freed(at)
         };
         match Driver::in_use() {
             Some(Ok(driver)) => !buffers.iter().all(|at| is_host(driver, at.cast())),
-            Some(Err(_)) => !buffers.iter().all(|at| is_mapped(at.cast())),
+            Some(Err(_)) => !buffers.iter().all(|at| at.is_null() || is_mapped(at.cast())),
             None => {
                 LAST.with(|Last { seen, unasked }| {
                     seen.iter().zip(buffers).for_each(|(seen, now)| seen.set(now));
@@ -564,9 +564,7 @@ impl Communicator {
         });
         let (current, capture) = entered.inspect_err(|_| self.check_streams())?;
         if capture.is_none() {
-            // The other ranks count on the operation.
-            queues::settle(device.driver, &current, device.context, device.stream)
-                .inspect_err(|error| self.give_up(error))?;
+            queues::settle(device.driver, &current, device.context, device.stream)?;
         }
         Ok((current, capture))
     }

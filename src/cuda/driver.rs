@@ -706,9 +706,6 @@ impl Drop for Event {
 }
 
 impl Stream {
-    /// The default stream of the current context, which is always there.
-    pub(super) const DEFAULT: Stream = Stream(ptr::null_mut());
-
     /// The stream that CUDA calls so, a `CUstream` or `cudaStream_t`.
     ///
     /// # Safety

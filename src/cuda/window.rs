@@ -97,14 +97,14 @@ const MOST_CAPTURES: usize = 8;
 static IDLE: Mutex<Vec<(Own, Option<Users>)>> = Mutex::new(Vec::new());
 
 impl Window {
-    /// A window in `context`, else on the device of the calling thread's current one, or on device 0.
+    /// A window in `context`, which has to be one: a thread that has set no device would have it on device 0.
     ///
     /// # Errors
     /// Why there is none, in a line.
     pub(crate) fn new(context: Option<Context>) -> Result<Self, String> {
         let driver = Driver::in_use().ok_or("nothing has loaded the CUDA driver")??;
-        let context = context.map_or_else(|| driver.context(Stream::DEFAULT, None), Ok);
-        let made = context.and_then(|context| {
+        let context = context.ok_or("no CUDA context was current where the communicator was made")?;
+        let made = Ok::<_, Error>(context).and_then(|context| {
             let current = driver.enter(context)?;
             let (id, mut idle) = (driver.id_of(context)?, idle());
             let is_free = |(own, users): &(Own, Option<Users>)| {

@@ -83,8 +83,10 @@ fn device(stream: cclStream_t, buffers: Named<'_>) -> Result<Option<Device>> {
         // SAFETY: the caller's word: what is no stream of ccl's is one of CUDA's.
         return Device::of(unsafe { CudaStream::from_raw(stream) }, buffers);
     }
-    let addresses =
-        buffers.map(|(_, buffer)| buffer.map_or(ptr::null(), |buffer| buffer.as_ptr().cast_const().cast()));
+    let addresses = buffers.map(|(_, buffer)| match buffer.filter(|buffer| buffer.len() > 0) {
+        Some(buffer) => buffer.as_ptr().cast_const().cast(),
+        None => ptr::null(),
+    });
     if is_ours && Device::has(addresses) {
         return Err(Error::invalid(
             "a buffer is memory of a CUDA device, and the stream is one of ccl's: device memory takes a CUDA stream",
