@@ -215,6 +215,11 @@ fn strange_programs_are_served() {
 }
 
 #[test]
+fn locks_that_are_taken_before_a_fork_are_no_trap() {
+    build_and_run("tests/c/forks.c", C);
+}
+
+#[test]
 fn protected_memory_is_the_matter_of_the_program_that_passed_it() {
     build_and_run("tests/c/protected.c", C);
 }

@@ -322,9 +322,9 @@ impl Membership {
             };
             let outcome = self.keep_trying(peer, (began, &patience), obstacle, attempt);
             // It may have been made longer meanwhile.
-            let is_late = matches!(outcome, Err(Error::Failed(Cause::Late { .. })));
+            let ran_out = outcome.is_err() && began.elapsed() >= timeout && obstacle().is_none();
             let now = self.timeout();
-            if !is_late || now <= timeout || began.elapsed() >= now {
+            if !ran_out || now <= timeout || began.elapsed() >= now {
                 break outcome;
             }
             timeout = now;
@@ -395,7 +395,7 @@ impl Membership {
                 }
                 // Nothing came back: the network's fault, not the peer's.
                 Failure::Late if !patience.tried().is_empty() => {
-                    let why = format!("none in {:.1} s", self.timeout().as_secs_f64());
+                    let why = format!("none in {:.1} s", began.elapsed().as_secs_f64());
                     return Err(self.no_way(peer, &why, &patience.tried()));
                 }
                 Failure::Late => {

@@ -473,8 +473,10 @@ impl Drop for Communicator {
         #[cfg(feature = "cuda")]
         self.await_streams();
         self.engine.drain();
-        // One that no call has met has its records, too.
-        if let Some(cause) = self.engine.failure() {
+        // One that no call has met has its records, too, unless it is this rank's own will.
+        let own = self.rank() as u32;
+        let is_own = |cause: &Cause| matches!(*cause, Cause::Aborted { rank } | Cause::Revoked { rank } if rank == own);
+        if let Some(cause) = self.engine.failure().filter(|cause| !is_own(cause)) {
             self.engine.close(cause);
         }
         #[cfg(feature = "cuda")]

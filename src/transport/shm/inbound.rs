@@ -362,8 +362,14 @@ impl Inbound {
         let number = self.lanes[lane].released.get();
         let entry = self.segment.entry(lane, number, self.depth);
         let (from, len) = (entry.address(), target.len());
-        let read = sender.read(from, target);
-        let fault = (read == Err(Errno::FAULT)).then(|| sender.fault(from, len));
+        let mut read = sender.read(from, target);
+        let mut fault = (read == Err(Errno::FAULT)).then(|| sender.fault(from, len));
+        if fault == Some(Fault::Ours) {
+            // Is it no memory, or protected, the program is told where it stands, and may put that right.
+            target.touch(true);
+            read = sender.read(from, target);
+            fault = (read == Err(Errno::FAULT)).then(|| sender.fault(from, len));
+        }
         // If what was read is what the sender's caller wrote after the withdrawal, then that is seen now; pairs with the
         // fence in `Outbound::withdraw`.
         fence(SeqCst);

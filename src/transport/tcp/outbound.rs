@@ -406,7 +406,10 @@ impl Outbound {
         let mut is_touched = false;
         while !queue.is_empty() {
             match self.send_some(stream, &mut queue) {
-                Ok(n) => self.sent(&mut queue, n),
+                Ok(n) => {
+                    is_touched = false;
+                    self.sent(&mut queue, n);
+                }
                 Err(Errno::AGAIN) => return false,
                 Err(Errno::INTR) => (),
                 // What the caller gave is not memory, or is protected: not the peer's fault.
