@@ -34,7 +34,7 @@ static cclComm_t made(cclUniqueId id, int ranks, int rank) {
 }
 
 static float *protect(int k) {
-    CHECK(k == 0 && only_receives || mprotect(memory[k], BYTES, PROT_NONE) == 0);
+    CHECK((k == 0 && only_receives) || mprotect(memory[k], BYTES, PROT_NONE) == 0);
     return (float *)memory[k];
 }
 
