@@ -122,26 +122,18 @@ impl<'p> Child<'p> {
         if !parent.trouble() && !parent.departures() {
             return None;
         }
+        let loss = |&rank: &usize| match parent.peer(rank) {
+            Peer::Dead { how, .. } => Some(format!("rank {rank} of the parent was lost ({how}) {before}")),
+            Peer::Alive | Peer::Left { .. } => None,
+        };
         let holds = self.holds_the_meeting();
         let has_come = self.has_come.load(Relaxed);
         // Who has come is answered, whatever becomes of the parent: who holds the meeting may leave that, or end it, while an answer is
         // under way. Were it given up, others would have the new communicator with this rank in it.
         if has_come && !holds {
-            return self.members.first().and_then(|&rank| match parent.peer(rank) {
-                Peer::Dead { how, .. } => {
-                    Some(format!("rank {rank} of the parent was lost ({how}) {before}"))
-                }
-                Peer::Alive | Peer::Left { .. } => None,
-            });
+            return self.members.first().and_then(loss);
         }
-        let lost = || {
-            self.members.iter().find_map(|&rank| match parent.peer(rank) {
-                Peer::Dead { how, .. } => {
-                    Some(format!("rank {rank} of the parent was lost ({how}) {before}"))
-                }
-                Peer::Alive | Peer::Left { .. } => None,
-            })
-        };
+        let lost = || self.members.iter().find_map(loss);
         // Who does not hold the meeting is told of the others there. Who is still on its way to a shrink may look for it in vain: who
         // holds it may have left them out already, and wait at another one.
         let on_its_way = matches!(self.descent, Descent::Shrink { .. }) && !has_come;
