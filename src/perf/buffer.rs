@@ -109,7 +109,7 @@ impl<T: Sample> Buffer<T> {
 
     /// Elements of the guards around the first `count` elements that are not as they were set.
     pub(super) fn count_broken_guards(&self, count: usize) -> u64 {
-        let broken = |element: &&T| element.bits() != T::from_raw(GUARD_BITS).bits();
+        let broken = |element: &&T| **element != T::from_raw(GUARD_BITS);
         (self.guards(count).into_iter())
             .map(|range| self.elements[range].iter().filter(broken).count() as u64)
             .sum()
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn too_much_is_an_error_and_no_abort() {
         assert!(
-            Buffer::<f64>::new(usize::MAX / 16, false)
+            Buffer::<u64>::new(usize::MAX / 16, false)
                 .err()
                 .unwrap()
                 .contains("lower -e")

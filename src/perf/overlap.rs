@@ -11,7 +11,7 @@ use super::{
     rank::{Buffers, Session, Size, sides},
     stats::Stats,
 };
-use crate::types::{Collective, Element, Result};
+use crate::types::{Collective, Result};
 use serde::{Deserialize, Serialize};
 use std::{hint::black_box, time::Instant};
 
@@ -83,7 +83,7 @@ impl Overlap {
 
 impl Session<'_> {
     /// The operation of [`Session::call`], which goes on by itself while `meanwhile` runs.
-    pub(super) fn call_beside<T: Sample + Element>(
+    pub(super) fn call_beside<T: Sample>(
         &self,
         size: Size,
         layout: &Layout,
@@ -105,9 +105,9 @@ impl Session<'_> {
             match collective.has_given_blocks() {
                 true => {
                     let sides = sides(layout, self.job.ranks);
-                    scope.vector(collective, sides, memory, T::DTYPE, run.op.into())?;
+                    scope.vector(collective, sides, memory, run.dtype, run.op.into())?;
                 }
-                false => scope.collective(collective, memory.map(Some), (count, T::DTYPE, run.op.into()))?,
+                false => scope.collective(collective, memory.map(Some), (count, run.dtype, run.op.into()))?,
             }
             meanwhile();
             Ok(())
