@@ -279,7 +279,7 @@ fn the_bits_depend_on_inputs_and_ranks_alone() {
             .map(|k| Inputs::new(n, MOST, FLOATS[k], OPS[(k + n) % OPS.len()]))
             .collect();
         let wanted: Vec<Vec<u64>> = all.iter().map(|inputs| inputs.expected(true)).collect();
-        for count in 1..=MOST {
+        for count in (1..=200).chain((201..=MOST).step_by(7)) {
             let k = (count / 2) % all.len();
             let dtype = all[k].dtype;
             let collective = match count % 7 {

@@ -7,13 +7,13 @@ use crate::plan::schedule::{Item, Schedule};
 use crate::plan::verify::{EXACT, Mode, SendSite, run, value::mix, verify, verify_all, verify_folded};
 use crate::types::{Collective, MAX_RANKS};
 
-/// The collectives among `ranks` ranks: all roots up to 33 ranks, a few beyond.
+/// The collectives among `ranks` ranks: all roots up to 33 ranks, two of four beyond, the other two for one rank more.
 fn collectives(ranks: usize) -> Vec<Collective> {
-    let mut roots: Vec<usize> = (0..ranks).collect();
-    if ranks > 33 {
-        roots = vec![0, 1, ranks / 2, ranks - 1];
+    match ranks {
+        ..=33 => definition::every(0..ranks),
+        _ if ranks.is_multiple_of(2) => definition::every([0, ranks / 2]),
+        _ => definition::every([1, ranks - 1]),
     }
-    definition::every(roots)
 }
 
 /// The algorithms that fit `collective`. Where its blocks may have any lengths and the ranks are many, its schedules are only
@@ -127,7 +127,7 @@ fn prove_large(algorithm: &Algorithm, collective: Collective, ranks: usize) {
 #[test]
 fn random_numbers_of_ranks_up_to_4096() {
     let mut proved = 0;
-    for seed in 0..3 {
+    for seed in 0..2 {
         let ranks = EXACT + 1 + mix(seed) as usize % (4096 - EXACT);
         let root = mix(!seed) as u32 % ranks as u32;
         for collective in definition::every([root as usize]) {
