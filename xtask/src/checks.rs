@@ -4,21 +4,51 @@ use crate::{
     cargo::{TestProgram, command, test_programs},
     fuzz, header, install, libtest, pytorch, readme,
     run::{follow, succeed},
-    sanitize::{self, Sanitizer},
+    sanitize::Sanitizer,
     tally::Tally,
     tools::{self, ARM, MSRV, Need},
     verbs,
 };
 use std::{
-    path::Path,
-    process::{Command, ExitCode},
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitCode, Stdio},
     sync::LazyLock,
     time::Instant,
 };
 
-/// Runs them and prints the counts.
+/// Runs them and prints the counts. What only compiles keeps one processor busy: it runs beside what compiles for fuzzing and
+/// for the sanitizer, and is over before programs run whose ranks wait for each other.
 pub(crate) fn run(root: &Path) -> ExitCode {
     tools::prepare(root);
+    let mut tally = Tally::default();
+    let aside = Aside::begin(root);
+    heading("fuzzing");
+    tally.count("fuzzing", fuzz::run(root, &fuzz::Plan::short()));
+    heading("address sanitizer");
+    let built = Sanitizer::Address.build(root);
+    heading("format, lints and documentation, which ran beside these");
+    match aside.and_then(Aside::end) {
+        Ok(found) => tally.add(found),
+        Err(why) => tally.count("lint", Err(why)),
+    }
+    heading("address sanitizer, the programs of tests/c");
+    let outcome = built.and_then(|built| Sanitizer::Address.run(root, &built));
+    tally.count("address sanitizer", outcome);
+    heading("tests");
+    tally.add(tests(root));
+    heading("README and other texts with examples");
+    tally.add(readme::check(root));
+    heading("PyTorch");
+    tally.add(pytorch::check(root));
+    tally.add(verbs::check(root, false));
+    heading("installing");
+    tally.add(install::check(root));
+    tally.report()
+}
+
+/// The checks that run nothing of the library: format, lints, header, features, documentation, manifests, kernels.
+pub(crate) fn lint(root: &Path) -> Tally {
     let mut tally = Tally::default();
     let mut check = |name: &str, needs: &[Need], check: &dyn Fn() -> Result<(), String>| {
         heading(name);
@@ -69,20 +99,44 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     check("CUDA kernels", &[tools::KERNELS], &|| {
         succeed(Command::new(root.join("scripts/kernels")).arg("check"))
     });
-    check("fuzzing", &[], &|| fuzz::run(root, &fuzz::Plan::short()));
-    check("address sanitizer", &[], &|| {
-        sanitize::run(root, &[Sanitizer::Address])
-    });
-    heading("tests");
-    tally.add(tests(root));
-    heading("README and other texts with examples");
-    tally.add(readme::check(root));
-    heading("PyTorch");
-    tally.add(pytorch::check(root));
-    tally.add(verbs::check(root, false));
-    heading("installing");
-    tally.add(install::check(root));
-    tally.report()
+    tally
+}
+
+/// [`lint`] as a process of its own, what it says in a file.
+struct Aside {
+    child: Child,
+    said: PathBuf,
+}
+
+impl Aside {
+    fn begin(root: &Path) -> Result<Aside, String> {
+        let said = root.join("target/lint.log");
+        let file = fs::File::create(&said).map_err(|error| format!("{}: {error}", said.display()))?;
+        let (this, twin) = (env::current_exe(), file.try_clone());
+        let child = this.and_then(|this| {
+            let mut lint = Command::new(this);
+            lint.arg("lint").stdin(Stdio::null()).stdout(file).stderr(twin?);
+            lint.spawn()
+        });
+        let child = child.map_err(|error| format!("the checks beside: {error}"))?;
+        Ok(Aside { child, said })
+    }
+
+    /// Waits for it, and shows what it said.
+    fn end(mut self) -> Result<Tally, String> {
+        let ended = self.child.wait().map_err(|error| error.to_string())?;
+        let text = fs::read(&self.said).map_err(|error| format!("{}: {error}", self.said.display()))?;
+        let text = String::from_utf8_lossy(&text);
+        println!("{text}");
+        let mut tally = Tally::default();
+        text.lines().for_each(|line| tally.line(line));
+        let ended = ended
+            .success()
+            .then_some(())
+            .ok_or(format!("it ended with {ended}"));
+        tally.ended("lint", ended);
+        Ok(tally)
+    }
 }
 
 /// Begins the output of a check: also when, so that a long run tells what takes its time.

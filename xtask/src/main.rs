@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask test`, `header`, `install`, `chaos`, `fuzz`, `sanitize`, `miri` and `verbs`.
+//! The project's own chores: `cargo xtask test`, `lint`, `header`, `install`, `chaos`, `fuzz`, `sanitize`, `miri` and `verbs`.
 
 mod cargo;
 mod chaos;
@@ -21,6 +21,7 @@ use std::{env, path::Path, process::ExitCode};
 const USAGE: &str = "\
 usage: cargo xtask <what>
   test            every check of the project; ends with `N passed, N failed, N skipped`
+  lint            those of them that run nothing of the library: format, clippy, header, features, documentation, kernels
   header          writes include/ccl.h from src/ffi/ and cbindgen.toml
   header --check  fails if include/ccl.h is not what `header` would write
   install --prefix DIR [--destdir DIR]
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match args[..] {
         ["test"] => return checks::run(root()),
+        ["lint"] => return checks::lint(root()).report(),
         ["verbs", "build"] => verbs::build(root()),
         ["verbs", "test"] => return verbs::check(root(), false).report(),
         ["verbs", "test", "--all"] => return verbs::check(root(), true).report(),

@@ -46,7 +46,9 @@ pub(crate) fn from_args(args: &[&str]) -> Result<Vec<Sanitizer>, String> {
 /// # Errors
 /// What they found is printed; the names of the programs.
 pub(crate) fn run(root: &Path, sanitizers: &[Sanitizer]) -> Result<(), String> {
-    sanitizers.iter().try_for_each(|sanitizer| sanitizer.run(root))
+    sanitizers
+        .iter()
+        .try_for_each(|sanitizer| sanitizer.run(root, &sanitizer.build(root)?))
 }
 
 impl Sanitizer {
@@ -57,15 +59,15 @@ impl Sanitizer {
         }
     }
 
-    fn run(self, root: &Path) -> Result<(), String> {
-        let folder = self.build(root)?;
+    /// The programs, with the library in `folder`.
+    pub(crate) fn run(self, root: &Path, folder: &Path) -> Result<(), String> {
         let runtime = self.runtime()?;
         let name = |(program, settings): &(String, Settings)| {
             format!("{} sanitizer: {program} {}", self.name(), words(settings))
         };
         each(self.runs(root)?, name, |run| {
             let (program, settings) = run;
-            let built = self.compile(root, &folder, &runtime, program, settings)?;
+            let built = self.compile(root, folder, &runtime, program, settings)?;
             self.start(&built, settings)?;
             Ok(format!("{}: ok", name(run)))
         })
@@ -93,8 +95,8 @@ impl Sanitizer {
         .collect())
     }
 
-    /// The folder of the library.
-    fn build(self, root: &Path) -> Result<PathBuf, String> {
+    /// Builds the library; the folder that it is in.
+    pub(crate) fn build(self, root: &Path) -> Result<PathBuf, String> {
         let host = output_of(Command::new("rustc").args(["--print", "host-tuple"]))?;
         let (host, name) = (host.trim(), self.name());
         let target = format!("target/sanitize/{name}");
