@@ -1116,10 +1116,11 @@ cclResult_t cclStreamAddCallback(cclStream_t stream,
  *
  * It is memory of the host, also in a program that uses CUDA, where ncclMemAlloc gives a device's.
  * It begins with a page and holds zeros. Any call of any communicator may use any part of it; ranks need not agree on
- * where their buffers are. Each communicator makes it known to the peers once, by the first call that uses it or by
- * cclCommRegister, so it is meant to be kept. Between hosts a network plugin's cards reach it where it
- * lies; to TCP it is as any other memory. Ranks that are threads of one process
- * need none of it. Give it back with cclMemFree. Children made by fork do not have it: who touches it there is ended by the system.
+ * where their buffers are. Each communicator makes it known to the peers once, by the first calls that use it (no more than
+ * four allocations are on their way to a peer at a time) or by cclCommRegister, so it is meant to be kept. In a communicator
+ * a peer knows 64 of a rank's allocations at a time: what lies in others is copied until some of these are given back.
+ * Between hosts a network plugin's cards reach it where it lies; to TCP it is as any other memory. Ranks that are threads of
+ * one process need none of it. Give it back with cclMemFree. Children made by fork do not have it: who touches it there is ended by the system.
  *
  * @param size 0 gives NULL.
  * @return cclSuccess; cclInvalidArgument; cclSystemError when there is no memory. Then `*ptr` is NULL.
@@ -1145,9 +1146,9 @@ cclResult_t cclMemFree(void *ptr);
  * Says that calls on `comm` will use the `size` bytes at `buff` again and again.
  *
  * Memory of cclMemAlloc, or a part of it, is made known at once to the peers that this rank has sent to, which else happens
- * in the first call that uses it. Any other memory is accepted, and used as if it were not registered. `*handle` is
- * to be given back with cclCommDeregister; it goes with the communicator. It does not keep the memory: that is
- * given back as if it were not registered. Waits for a running call.
+ * in the first calls that use it; cclMemAlloc says how much they know. Any other memory is accepted, and used as if it were
+ * not registered. `*handle` is to be given back with cclCommDeregister; it goes with the communicator. It does not keep the
+ * memory: that is given back as if it were not registered. Waits for a running call.
  *
  * @return cclSuccess; cclInvalidArgument for NULL and for no bytes; otherwise as the calls on `comm`.
  *

@@ -53,12 +53,15 @@ struct Start {
 impl Start {
     /// Moves the thread if it is time to, and says whether there will be another look.
     fn look(&mut self, now: Instant) -> bool {
-        let since = *self.since.get_or_insert(now);
-        if now.saturating_duration_since(since) >= self.next {
+        let passed = now.saturating_duration_since(*self.since.get_or_insert(now));
+        if passed > SETTLED {
+            return false;
+        }
+        if passed >= self.next {
             host::move_to(self.cpu);
             self.next = (self.next * 2).max(FIRST_MOVES_APART);
         }
-        self.next <= SETTLED
+        true
     }
 }
 
@@ -246,9 +249,10 @@ mod tests {
         host::move_to(last);
         patience.next(|| at(10));
         assert_eq!(patience.start.as_ref().unwrap().next, 2 * FIRST_MOVES_APART);
-        for _ in 0..7 {
-            patience.next(|| at(1000));
-        }
+        patience.next(|| at(150));
+        assert_eq!(patience.start.as_ref().unwrap().next, 4 * FIRST_MOVES_APART);
+        // Who first waits long after that is where the kernel wants it.
+        patience.next(|| at(1000));
         assert!(patience.start.is_none());
         assert_eq!(host::usable_cpus(), mine);
     }

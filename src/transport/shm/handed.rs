@@ -17,15 +17,20 @@ use crate::{
 };
 use rustix::io::Errno;
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     io,
     os::fd::OwnedFd,
     sync::{Arc, atomic::Ordering::*},
 };
+use tracing::debug;
 
-/// What the sender has handed over, by place.
+/// What the sender has handed over, by place: no more than [`MAPPINGS`].
 #[derive(Default)]
-pub(super) struct Handed(RefCell<[Option<Arc<Allocation>>; MAPPINGS]>);
+pub(super) struct Handed {
+    all: RefCell<Vec<Arc<Allocation>>>,
+    /// Whether it was said that there is no place left.
+    is_said: Cell<bool>,
+}
 
 /// Where a body lies in memory that the receiver has mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,9 +45,8 @@ impl Handed {
     /// Where `body` lies, if the receiver has mapped it.
     #[inline]
     pub(super) fn place(&self, segment: &Segment, body: &Region<'_>) -> Option<Place> {
-        let all = self.0.borrow();
+        let all = self.all.borrow();
         all.iter().enumerate().find_map(|(mapping, allocation)| {
-            let allocation = allocation.as_ref()?;
             let (at, number) = (allocation.place_of(body)?, allocation.number());
             is_mapped(segment, mapping, allocation).then_some(Place { mapping, number, at })
         })
@@ -51,23 +55,23 @@ impl Handed {
     /// Finds a place for `memory` and says what to hand over. `None` if it has one, or there is none, or no descriptor is left: then it is
     /// copied.
     pub(super) fn add(&self, segment: &Segment, memory: &Arc<Allocation>) -> io::Result<Option<Parcel>> {
-        let mut all = self.0.borrow_mut();
-        let here = |(mapping, one): (usize, &Option<Arc<Allocation>>)| match one {
-            Some(one) => one.is_freed() && is_mapped(segment, mapping, one),
-            None => true,
-        };
-        let on_the_way = all.iter().enumerate().filter(|(mapping, one)| {
-            let is_known = |one: &Arc<Allocation>| is_mapped(segment, *mapping, one);
-            one.as_ref().is_some_and(|one| !is_known(one))
-        });
-        let is_handed =
-            |one: &Option<Arc<Allocation>>| one.as_ref().is_some_and(|one| Arc::ptr_eq(one, memory));
-        if all.iter().any(is_handed) || on_the_way.count() >= MOST_ON_THE_WAY {
+        let mut all = self.all.borrow_mut();
+        let is_known = |(mapping, one): &(usize, &Arc<Allocation>)| is_mapped(segment, *mapping, one);
+        let on_the_way = all.iter().enumerate().filter(|one| !is_known(one)).count();
+        if all.iter().any(|one| Arc::ptr_eq(one, memory)) || on_the_way >= MOST_ON_THE_WAY {
             return Ok(None);
         }
-        let Some(mapping) = all.iter().enumerate().position(here) else {
+        let is_free = |one: (usize, &Arc<Allocation>)| one.1.is_freed() && is_known(&one);
+        let mapping = all.iter().enumerate().position(is_free).unwrap_or(all.len());
+        if mapping == MAPPINGS {
+            if !self.is_said.replace(true) {
+                debug!(
+                    "link: memory #{} is copied: the peer maps {MAPPINGS} others",
+                    memory.number()
+                );
+            }
             return Ok(None);
-        };
+        }
         let fd = match memory.descriptor() {
             Ok(Some(fd)) => fd,
             Ok(None) => return Ok(None),
@@ -78,7 +82,10 @@ impl Handed {
         if fd.try_clone().is_err_and(|e| lacks_descriptors(&e)) {
             return Ok(None);
         }
-        all[mapping] = Some(memory.clone());
+        match all.get_mut(mapping) {
+            Some(freed) => *freed = memory.clone(),
+            None => all.push(memory.clone()),
+        }
         Ok(Some(parcel(mapping, memory, fd)))
     }
 }
@@ -88,7 +95,7 @@ fn lacks_descriptors(error: &io::Error) -> bool {
 }
 
 fn is_mapped(segment: &Segment, mapping: usize, allocation: &Allocation) -> bool {
-    segment.mapped[mapping].0.load(Acquire) == allocation.number()
+    segment.mapped.0[mapping].load(Acquire) == allocation.number()
 }
 
 fn parcel(mapping: usize, memory: &Allocation, fd: OwnedFd) -> Parcel {

@@ -142,7 +142,7 @@ impl Inbound {
     pub(super) fn admit(&mut self, mapping: Mapping) {
         let (place, number) = (mapping.place, mapping.number);
         self.mappings[place] = Some(mapping);
-        self.segment.mapped[place].0.store(number, Release);
+        self.segment.mapped.0[place].store(number, Release);
     }
 
     /// The oldest message, and the word that tells how many of the other direction its sender has released. It may lie in the

@@ -79,7 +79,7 @@ pub(crate) struct Segment {
     /// [`SAME`].
     pub(super) reaches: Alone,
     /// Of each place for memory that the sender hands over: the number of what the receiver has mapped there.
-    pub(super) mapped: [Alone; MAPPINGS],
+    pub(super) mapped: Numbers,
     /// 1 while the receiver, a thread of the sender's process, reads the sender's memory.
     pub(super) reading: Alone,
     /// 1 once the receiver has given the link up, and reads nothing any more.
@@ -101,7 +101,8 @@ const LARGEST_PAGE: usize = 64 << 10;
 
 /// Bytes of a segment before the gap.
 const BEFORE_GAP: usize = size_of::<Counts>()
-    + (MAPPINGS + 4) * size_of::<Alone>()
+    + size_of::<Numbers>()
+    + 4 * size_of::<Alone>()
     + size_of::<Pair>()
     + DEEP.0 as usize * LANES * size_of::<Entry>();
 
@@ -235,6 +236,10 @@ pub(super) const ANSWER: u32 = OWN | 2;
 #[repr(C, align(128))]
 pub(super) struct Counts(pub(super) [AtomicU32; LANES]);
 
+/// A number for each place for memory that the sender hands over.
+#[repr(C, align(128))]
+pub(super) struct Numbers(pub(super) [AtomicU32; MAPPINGS]);
+
 /// A word without neighbours.
 #[repr(C, align(128))]
 pub(super) struct Alone(pub(super) AtomicU32);
@@ -295,7 +300,7 @@ pub(super) const MAPS: u32 = 2;
 pub(super) const SAME: u32 = 4;
 
 /// Pieces of the sender's memory that the receiver may have mapped at a time.
-pub(super) const MAPPINGS: usize = 16;
+pub(super) const MAPPINGS: usize = 64;
 
 /// The flag of message `number`. Odd, so that the zero of a fresh entry is none; the entry's previous message had
 /// another one, and the same comes again only after 2^31 messages.
@@ -336,7 +341,7 @@ pub(super) fn hello(depth: Depth) -> Vec<u8> {
 }
 
 /// Changes whenever the meaning of the memory does, be it with the same sizes.
-const VERSION: usize = 7;
+const VERSION: usize = 8;
 
 /// Bytes before the body of an entry.
 const ENTRY_HEAD: usize = 24;

@@ -363,7 +363,7 @@ impl Outbound {
     #[inline]
     pub(super) fn reserve_open(&self, lane: usize, len: usize) -> Option<Region<'_>> {
         // Where a core keeps what it has read, rooms go round instead of being written again at once.
-        let may = len > INLINE && !self.lease.watches() && !self.lease.is_short();
+        let may = len > INLINE && !self.lease.watches() && !self.lease.is_short() && self.lease.opens();
         let room = layout::open(&self.segment, lane, len).filter(|_| may)?;
         let state = &self.lanes[lane];
         if !self.has_room(lane, len).ok()? {

@@ -297,6 +297,8 @@ pub(crate) struct Lease {
     pace: Pace,
     /// [`FIRST`] and [`DEEP_ONES`], if it is one of those that have them.
     deep: Option<[Arc<()>; 2]>,
+    /// [`OPEN_ONES`], if it is one of those whose links use their open slots; not known before the first is wanted.
+    opens: OnceLock<Option<Arc<()>>>,
     /// What is said of unread messages while chunks are given back.
     unread: Mutex<Vec<(usize, Unread)>>,
     /// Whether there are lanes whose own slots have pages.
@@ -338,6 +340,7 @@ impl Default for Lease {
             next: AtomicU32::new(0),
             pace: Pace::default(),
             deep: None,
+            opens: OnceLock::new(),
             unread: Mutex::default(),
             has_own: AtomicBool::new(false),
         }
@@ -357,15 +360,22 @@ static DEEP_ONES: PerProcess<Arc<()>> = PerProcess::new();
 /// How many there may be: one for each rank, where ranks are threads.
 const MOST_DEEP: usize = 16;
 
+/// What all leases of a process have whose links use their open slots: the memory of these stays with the link.
+static OPEN_ONES: PerProcess<Arc<()>> = PerProcess::new();
+
+/// How many there may be.
+const MOST_OPEN: usize = 16;
+
+/// What all of `ones` have, if there are fewer than `most`.
+fn one_of(ones: &'static PerProcess<Arc<()>>, most: usize) -> Option<Arc<()>> {
+    let all = ones.get_or_try_init(|| Ok::<_, io::Error>(Arc::default())).ok()?;
+    // One is that of the static.
+    (Arc::strong_count(all) <= most).then(|| Arc::clone(all))
+}
+
 /// [`FIRST`], if no lease has it, and [`DEEP_ONES`].
 fn first() -> Option<[Arc<()>; 2]> {
-    let all = DEEP_ONES
-        .get_or_try_init(|| Ok::<_, io::Error>(Arc::default()))
-        .ok()?;
-    // One is that of the static.
-    if Arc::strong_count(all) > MOST_DEEP {
-        return None;
-    }
+    let all = one_of(&DEEP_ONES, MOST_DEEP)?;
     let take = |first: &RefCell<(u32, Weak<()>)>| {
         let mut first = first.borrow_mut();
         let (generation, it) = (fork::generation(), Arc::new(()));
@@ -373,7 +383,7 @@ fn first() -> Option<[Arc<()>; 2]> {
             return None;
         }
         *first = (generation, Arc::downgrade(&it));
-        Some([it, Arc::clone(all)])
+        Some([it, all.clone()])
     };
     FIRST.try_with(take).ok().flatten()
 }
@@ -400,6 +410,12 @@ impl Lease {
         let mut lease = Lease::default();
         (lease.watches, lease.round) = (chunks > 0, chunks);
         lease
+    }
+
+    /// Whether its links may use their open slots.
+    #[inline]
+    pub(super) fn opens(&self) -> bool {
+        self.opens.get_or_init(|| one_of(&OPEN_ONES, MOST_OPEN)).is_some()
     }
 
     /// How deep its links' lanes are.
@@ -622,6 +638,15 @@ impl Drop for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_are_only_so_many_of_a_process() {
+        static ONES: PerProcess<Arc<()>> = PerProcess::new();
+        let mut taken: Vec<_> = (0..5).map(|_| one_of(&ONES, 3)).collect();
+        assert_eq!(taken.iter().flatten().count(), 3);
+        taken.remove(0);
+        assert!(one_of(&ONES, 3).is_some());
+    }
 
     #[test]
     fn the_first_place_is_leased_first() {
