@@ -692,8 +692,8 @@ const ANSWERED: f64 = 0.4;
 /// gather, direct, 10.5 and 24.
 const ROOT_WAITS: f64 = 0.5;
 
-/// Bytes of the shortest output that goes past the caches, where nobody shares a core: what its ranks write stays in the
-/// second-level cache no longer. Measured on 2 cores among 8 ranks, with 8 and with 2 MiB, in ms: all-gather of 4 MiB 10 and
+/// Bytes of the shortest vector whose output goes past the caches, as far as the lengths of tiles and the ways of messages go by it
+/// (for a call itself it is the buffers of all ranks that count): what ranks write stays in the second-level cache no longer. Measured on 2 cores among 8 ranks, with 8 and with 2 MiB, in ms: all-gather of 4 MiB 10 and
 /// 5.3, broadcast 8.9 and 6.3.
 ///
 /// All-reduce of 2 ranks on an Intel Xeon, with 8 and with 1 MiB, in us: 1 MiB 128 and 120, 2 MiB 283 and 271, 4 MiB 558 and 565: less than what a caller
